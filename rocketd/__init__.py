@@ -1,0 +1,3 @@
+"""Apache RocketMQ 4.x in Python on Twisted: name server, broker, storage engine and client."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,1 @@
+"""The broker: topics, groups, offsets and the request processors over one store."""

@@ -1,0 +1,1 @@
+"""The broker's request processors, one interface implementation for each kind of request."""

@@ -1,0 +1,1 @@
+"""Pure values shared by every layer: no I/O, no Twisted."""

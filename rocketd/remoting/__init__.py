@@ -1,0 +1,1 @@
+"""The wire: frames, commands, headers, dispatch to processors, and the invoke layer."""

@@ -1,0 +1,1 @@
+"""The storage engine: Apache's files, byte for byte."""
