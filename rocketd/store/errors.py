@@ -1,0 +1,59 @@
+"""Errors of the store: each says which file, what was measured and what was expected.
+
+Apache logs these and answers false or null; here they are typed, so that a start that fails has one line to show.
+"""
+
+
+class StoreError(Exception):
+    """Anything that keeps the store from doing what it was asked; the text is one line for the operator."""
+
+
+class StoreLockedError(StoreError):
+    """Another process has the store directory open."""
+
+    def __init__(self, root: str) -> None:
+        self.root = root
+        super().__init__(
+            f"the store directory {root} is in use by another process (its file 'lock' is locked): "
+            "stop that process or set another storePathRootDir"
+        )
+
+
+class StoreFileSizeError(StoreError):
+    """A file of the store has another length than the settings say."""
+
+    def __init__(self, path: str, size: int, expected: int) -> None:
+        self.path = path
+        self.size = size
+        self.expected = expected
+        super().__init__(
+            f"{path} has {size} bytes where the settings say {expected}: set the file size the store was written with, "
+            "or move the file away if it was cut"
+        )
+
+
+class StoreDamagedError(StoreError):
+    """The files of one directory do not follow each other."""
+
+    def __init__(self, path: str, expected_offset: int) -> None:
+        self.path = path
+        self.expected_offset = expected_offset
+        super().__init__(
+            f"{path} does not follow its predecessor, which ends at offset {expected_offset}: a file is missing"
+        )
+
+
+class StoreStateError(StoreError):
+    """A call that the state of the store does not allow, such as starting twice."""
+
+
+class CreateMappedFileError(StoreError):
+    """The next file of the log or of a queue could not be made."""
+
+    def __init__(self, path: str, cause: str) -> None:
+        self.path = path
+        super().__init__(f"cannot make {path}: {cause}")
+
+
+class RecordError(StoreError):
+    """Bytes that are not a whole commit-log record."""

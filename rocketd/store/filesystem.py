@@ -1,0 +1,236 @@
+"""The one seam between the store and the disk.
+
+Apache has no counterpart: it calls `RandomAccessFile`, `MappedByteBuffer` and `File` where it needs them.
+Everything the store does on disk goes through `IFileSystem`, so that a crash, a full disk or a torn write is a test
+and not an accident.
+"""
+
+import contextlib
+import fcntl
+import mmap
+import os
+import sys
+import threading
+from typing import NamedTuple, Protocol
+
+from rocketd.store.errors import StoreLockedError
+
+
+class DiskUsage(NamedTuple):
+    """Space of the file system that holds a path, in bytes, as an unprivileged process sees it."""
+
+    used: int
+    available: int
+
+    @property
+    def ratio(self) -> float:
+        """Used part of what can be used, 0.0 to 1.0."""
+        total = self.used + self.available
+        return self.used / total if total else 0.0
+
+
+class IFileSystem(Protocol):
+    """What the store asks of a disk. Offsets and sizes are bytes, times are milliseconds; failures are OSError."""
+
+    def open(self, path: str, size: int | None = None) -> int:
+        """Open a file for reading and writing and return its descriptor.
+
+        With `size`, the file is made where it is missing and brought to that length with zero bytes (sparse);
+        without, a missing file is a FileNotFoundError.
+        """
+
+    def close(self, fd: int) -> None:
+        """Close a descriptor; mappings made from it stay."""
+
+    def pwrite(self, fd: int, data: bytes, offset: int) -> int:
+        """Write at an offset; returns how many bytes were taken, which may be fewer than given."""
+
+    def fdatasync(self, fd: int) -> None:
+        """Return when all bytes of the file, written or mapped, are on the disk. Lets other threads run meanwhile."""
+
+    def map(self, fd: int, size: int, writable: bool) -> mmap.mmap:
+        """Shared mapping of the first `size` bytes."""
+
+    def allocate(self, fd: int, offset: int, size: int) -> None:
+        """Reserve disk space for a range, so that storing into its mapping cannot run out of it (which would be a
+        signal).
+        """
+
+    def clear_from(self, fd: int, offset: int) -> None:
+        """Make all bytes from the offset to the end of the file zero; its length stays."""
+
+    def file_size(self, path: str) -> int:
+        """Length of a file."""
+
+    def exists(self, path: str) -> bool:
+        """Whether there is a file or directory of this name."""
+
+    def listdir(self, path: str) -> list[str]:
+        """Sorted names in a directory; empty where the directory is missing."""
+
+    def makedirs(self, path: str) -> None:
+        """Make a directory and its parents where they are missing."""
+
+    def remove(self, path: str) -> None:
+        """Remove a file; a missing one is no error."""
+
+    def rmdir(self, path: str) -> None:
+        """Remove an empty directory; a missing or filled one is no error."""
+
+    def rename(self, source: str, target: str) -> None:
+        """Rename within one file system, replacing the target."""
+
+    def sync_dir(self, path: str) -> None:
+        """Return when the names in a directory are on the disk."""
+
+    def read_file(self, path: str) -> bytes:
+        """The whole of a small file."""
+
+    def write_file(self, path: str, data: bytes) -> None:
+        """Replace the whole of a small file; its bytes are on the disk when this returns."""
+
+    def disk_usage(self, path: str) -> DiskUsage:
+        """Space of the file system that holds the path."""
+
+    def lock(self, path: str, content: bytes) -> int:
+        """Lock byte 0 of a file exclusively, as Java's FileLock does, and write the content into it.
+
+        Returns the descriptor to give to `unlock`. Raises StoreLockedError, naming the file's directory, when
+        somebody else has it.
+        """
+
+    def unlock(self, fd: int) -> None:
+        """Give the lock back and close the descriptor."""
+
+
+class RealFileSystem(IFileSystem):
+    """The disk of this machine. All methods may be called from any thread."""
+
+    _locks_guard = threading.Lock()
+    # POSIX record locks do not keep two users within one process apart, so those are told apart here.
+    _locks_held: dict[int, tuple[int, int]] = {}
+
+    def open(self, path: str, size: int | None = None) -> int:
+        """See IFileSystem."""
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | (0 if size is None else os.O_CREAT), 0o644)
+        if size is not None:
+            try:
+                if os.fstat(fd).st_size != size:
+                    os.ftruncate(fd, size)
+            except BaseException:
+                os.close(fd)
+                raise
+        return fd
+
+    def close(self, fd: int) -> None:
+        """See IFileSystem."""
+        os.close(fd)
+
+    def pwrite(self, fd: int, data: bytes, offset: int) -> int:
+        """See IFileSystem."""
+        return os.pwrite(fd, data, offset)
+
+    def fdatasync(self, fd: int) -> None:
+        """See IFileSystem."""
+        os.fdatasync(fd)
+
+    def map(self, fd: int, size: int, writable: bool) -> mmap.mmap:
+        """See IFileSystem."""
+        access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
+        if sys.version_info >= (3, 13):
+            return mmap.mmap(fd, size, access=access, trackfd=False)
+        return mmap.mmap(fd, size, access=access)
+
+    def allocate(self, fd: int, offset: int, size: int) -> None:
+        """See IFileSystem."""
+        os.posix_fallocate(fd, offset, size)
+
+    def clear_from(self, fd: int, offset: int) -> None:
+        """See IFileSystem."""
+        size = os.fstat(fd).st_size
+        os.ftruncate(fd, offset)
+        os.ftruncate(fd, size)
+
+    def file_size(self, path: str) -> int:
+        """See IFileSystem."""
+        return os.stat(path).st_size
+
+    def exists(self, path: str) -> bool:
+        """See IFileSystem."""
+        return os.path.exists(path)
+
+    def listdir(self, path: str) -> list[str]:
+        """See IFileSystem."""
+        try:
+            return sorted(os.listdir(path))
+        except FileNotFoundError:
+            return []
+
+    def makedirs(self, path: str) -> None:
+        """See IFileSystem."""
+        os.makedirs(path, exist_ok=True)
+
+    def remove(self, path: str) -> None:
+        """See IFileSystem."""
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+
+    def rmdir(self, path: str) -> None:
+        """See IFileSystem."""
+        with contextlib.suppress(OSError):
+            os.rmdir(path)
+
+    def rename(self, source: str, target: str) -> None:
+        """See IFileSystem."""
+        os.replace(source, target)
+
+    def sync_dir(self, path: str) -> None:
+        """See IFileSystem."""
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def read_file(self, path: str) -> bytes:
+        """See IFileSystem."""
+        with open(path, "rb") as file:
+            return file.read()
+
+    def write_file(self, path: str, data: bytes) -> None:
+        """See IFileSystem."""
+        with open(path, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+
+    def disk_usage(self, path: str) -> DiskUsage:
+        """See IFileSystem."""
+        figures = os.statvfs(path)
+        return DiskUsage((figures.f_blocks - figures.f_bfree) * figures.f_frsize, figures.f_bavail * figures.f_frsize)
+
+    def lock(self, path: str, content: bytes) -> int:
+        """See IFileSystem."""
+        with self._locks_guard:
+            # Asked before the file is opened: closing any descriptor of it would drop the lock of the whole process.
+            with contextlib.suppress(FileNotFoundError):
+                figures = os.stat(path)
+                if (figures.st_dev, figures.st_ino) in self._locks_held.values():
+                    raise StoreLockedError(os.path.dirname(path))
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            try:
+                fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
+            except OSError as error:
+                os.close(fd)
+                raise StoreLockedError(os.path.dirname(path)) from error
+            os.pwrite(fd, content, 0)
+            os.fsync(fd)
+            figures = os.fstat(fd)
+            self._locks_held[fd] = (figures.st_dev, figures.st_ino)
+            return fd
+
+    def unlock(self, fd: int) -> None:
+        """See IFileSystem."""
+        with self._locks_guard:
+            self._locks_held.pop(fd, None)
+            os.close(fd)

@@ -1,0 +1,57 @@
+"""Why the store may currently not be read or written.
+
+Answers to Apache's `RunningFlags`. Flags are set by the thread that meets the trouble and read by all; a set is one
+assignment.
+"""
+
+import threading
+
+NOT_READABLE = 1
+NOT_WRITABLE = 1 << 1
+WRITE_LOGICS_QUEUE_ERROR = 1 << 2
+WRITE_INDEX_FILE_ERROR = 1 << 3
+DISK_FULL = 1 << 4
+
+_NAMES = {
+    NOT_READABLE: "reading is switched off",
+    NOT_WRITABLE: "writing is switched off",
+    WRITE_LOGICS_QUEUE_ERROR: "a consume queue could not be written",
+    WRITE_INDEX_FILE_ERROR: "the index could not be written",
+    DISK_FULL: "the disk is full",
+}
+
+
+class RunningFlags:
+    """Bit set of troubles. All methods may be called from any thread."""
+
+    def __init__(self) -> None:
+        self.bits = 0
+        self._guard = threading.Lock()
+
+    def set(self, flag: int, on: bool) -> bool:
+        """Set or clear one flag; returns whether that changed anything."""
+        with self._guard:
+            before = self.bits
+            self.bits = before | flag if on else before & ~flag
+            return self.bits != before
+
+    @property
+    def readable(self) -> bool:
+        """Whether messages may be read."""
+        return not self.bits & NOT_READABLE
+
+    @property
+    def writable(self) -> bool:
+        """Whether messages may be appended: no flag but that of reading is set."""
+        return not self.bits & ~NOT_READABLE
+
+    @property
+    def queue_writable(self) -> bool:
+        """Whether consume queues may be written: a full disk does not keep what was accepted from being made
+        visible.
+        """
+        return not self.bits & (NOT_WRITABLE | WRITE_LOGICS_QUEUE_ERROR | WRITE_INDEX_FILE_ERROR)
+
+    def describe(self) -> str:
+        """The set flags in words, empty when there are none."""
+        return ", ".join(words for flag, words in _NAMES.items() if self.bits & flag)
