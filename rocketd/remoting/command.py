@@ -1,0 +1,123 @@
+"""One request or response.
+
+Answers to Apache's RemotingCommand. A command carries its header fields as text (``ext_fields``), as they travel; typed
+views of them are declared in ``headers``. Encoding and decoding of the two header forms is in ``header_json`` and
+``header_binary``; this module picks by serialize type.
+"""
+
+from itertools import count
+from struct import Struct
+from typing import Final
+
+from rocketd.remoting import header_binary, header_json
+from rocketd.remoting.codes import CURRENT_VERSION, LanguageCode, ResponseCode, SerializeType, request_name
+from rocketd.remoting.errors import FrameError
+from rocketd.remoting.frame import Frame
+
+RESPONSE_FLAG: Final = 1
+ONEWAY_FLAG: Final = 2
+
+_PREFIX = Struct(">II")
+next_opaque = count().__next__
+"""The process-wide request counter; safe from any thread."""
+
+
+class RemotingCommand:
+    """A request or a response with its body.
+
+    ``language`` is a LanguageCode (unknown ones read as OTHER); ``ext_fields`` maps names to text, None when there are
+    none; ``body`` is None when there is none. Plain data: it belongs to whoever holds it.
+    """
+
+    __slots__ = ("body", "code", "ext_fields", "flag", "language", "opaque", "remark", "serialize_type", "version")
+
+    def __init__(
+        self,
+        code: int,
+        ext_fields: dict[str, str] | None = None,
+        body: bytes | None = None,
+        *,
+        remark: str | None = None,
+        flag: int = 0,
+        opaque: int | None = None,
+        language: int = LanguageCode.PYTHON,
+        version: int = CURRENT_VERSION,
+        serialize_type: int = SerializeType.JSON,
+    ) -> None:
+        self.code = code
+        self.language = language
+        self.version = version
+        self.opaque = next_opaque() if opaque is None else opaque
+        self.flag = flag
+        self.remark = remark
+        self.ext_fields = ext_fields
+        self.body = body
+        self.serialize_type = serialize_type
+
+    @classmethod
+    def response(
+        cls,
+        code: int = ResponseCode.SUCCESS,
+        remark: str | None = None,
+        ext_fields: dict[str, str] | None = None,
+        body: bytes | None = None,
+    ) -> "RemotingCommand":
+        """Make a response; opaque and serialize type are set by ``answering`` when it is sent."""
+        return cls(code, ext_fields, body, remark=remark, flag=RESPONSE_FLAG, opaque=0)
+
+    def answering(self, request: "RemotingCommand") -> "RemotingCommand":
+        """Address this response to a request: its opaque, and its header encoding."""
+        self.opaque = request.opaque
+        self.flag |= RESPONSE_FLAG
+        self.serialize_type = request.serialize_type
+        return self
+
+    @property
+    def is_response(self) -> bool:
+        """Whether this answers a request."""
+        return bool(self.flag & RESPONSE_FLAG)
+
+    @property
+    def is_oneway(self) -> bool:
+        """Whether no answer is wanted."""
+        return bool(self.flag & ONEWAY_FLAG)
+
+    def encode_header(self, body_length: int) -> bytes:
+        """Encode all but the body: the caller sends ``body_length`` bytes after it."""
+        if self.serialize_type == SerializeType.JSON:
+            header = header_json.encode(self)
+        else:
+            header = header_binary.encode(self)
+        return _PREFIX.pack(4 + len(header) + body_length, self.serialize_type << 24 | len(header)) + header
+
+    def encode(self) -> bytes:
+        """Encode the whole frame."""
+        body = self.body
+        return self.encode_header(len(body)) + body if body else self.encode_header(0)
+
+    @classmethod
+    def decode(cls, frame: Frame) -> "RemotingCommand":
+        """Decode a frame. Raises FrameError when its header is not one."""
+        serialize_type, header, body = frame
+        command = cls.__new__(cls)
+        command.serialize_type = serialize_type
+        command.body = body or None
+        try:
+            if serialize_type == SerializeType.JSON:
+                header_json.decode_into(command, header)
+            else:
+                header_binary.decode_into(command, header)
+        except FrameError:
+            raise
+        except Exception as error:
+            raise FrameError(f"header cannot be decoded: {error}") from error
+        return command
+
+    def __repr__(self) -> str:
+        kind = "response" if self.is_response else "oneway" if self.is_oneway else "request"
+        code = self.code if self.is_response else request_name(self.code)
+        fields = "" if self.ext_fields is None else str(self.ext_fields)[:300]
+        return (
+            f"<{kind} {code} opaque={self.opaque} version={self.version} remark={self.remark!r:.200} "
+            f"fields={fields} body={len(self.body or b'')} bytes>"
+        )

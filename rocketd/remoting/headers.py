@@ -1,0 +1,398 @@
+"""The typed headers of requests and responses, each declared once.
+
+Answers to Apache's CommandCustomHeader classes. A field's wire name is its camel-case form; a field without a default is
+required. ``read_header`` makes one from a command's fields, ``write_header`` turns one back. The short names of the send
+headers (310, 320, 325) are the same declaration under other names.
+"""
+
+from collections.abc import Mapping
+from typing import Any, TypeVar, cast
+
+import msgspec
+from msgspec.structs import fields as struct_fields
+
+from rocketd.remoting.command import RemotingCommand
+from rocketd.remoting.errors import RemotingCommandError
+
+
+class Header(msgspec.Struct, rename="camel"):
+    """Base of all headers: subclasses list their fields."""
+
+    def check_fields(self) -> None:
+        """Raise RemotingCommandError when the fields contradict each other."""
+
+
+HeaderT = TypeVar("HeaderT", bound=Header)
+
+
+def read_header(header_type: type[HeaderT], command: RemotingCommand) -> HeaderT:
+    """Make the typed header of a command from its fields; those it does not know are ignored.
+
+    Raises RemotingCommandError that names the first field which is missing or has the wrong type.
+    """
+    fields = command.ext_fields or {}
+    try:
+        header = msgspec.convert(fields, header_type, strict=False)
+    except msgspec.ValidationError:
+        header = _read_leniently(header_type, fields)
+    header.check_fields()
+    return header
+
+
+def _read_leniently(header_type: type[HeaderT], texts: Mapping[str, str]) -> HeaderT:
+    """Read field by field as Java's parsers do: leading zeros and a plus are fine, any text but ``true`` is false."""
+    values: dict[str, Any] = {}
+    for field in struct_fields(header_type):
+        text = texts.get(field.encode_name)
+        if text is None:
+            if field.required:
+                raise RemotingCommandError(f"the custom field <{field.encode_name}> is null")
+            continue
+        values[field.name] = _parse(field.encode_name, _plain_type(field.type), text)
+    return header_type(**values)
+
+
+def _plain_type(declared: Any) -> type:
+    """Strip ``| None`` from a declared field type."""
+    return cast(type, getattr(declared, "__args__", (declared,))[0])
+
+
+def _parse(name: str, wanted: type, text: str) -> Any:
+    if wanted is bool:
+        return text.lower() == "true"
+    try:
+        return wanted(text)
+    except ValueError:
+        raise RemotingCommandError(f"the custom field <{name}> should be {_TYPE_NAMES[wanted]}, not {text!r:.100}") from None
+
+
+_TYPE_NAMES = {int: "a whole number", float: "a number"}
+
+
+def write_header(header: Header) -> dict[str, str]:
+    """Turn a typed header into command fields; None is left out."""
+    texts = {}
+    for field in struct_fields(type(header)):
+        value = getattr(header, field.name)
+        if value is not None:
+            texts[field.encode_name] = str(value).lower() if isinstance(value, bool) else str(value)
+    return texts
+
+
+# ---------------------------------------------------------------- messages: send, pull, query
+
+
+class SendMessageRequestHeader(Header):
+    """SEND_MESSAGE (10) and SEND_REPLY_MESSAGE (324). Times are Unix milliseconds."""
+
+    producer_group: str
+    topic: str
+    default_topic: str
+    default_topic_queue_nums: int
+    queue_id: int
+    sys_flag: int
+    born_timestamp: int
+    flag: int
+    properties: str | None = None
+    reconsume_times: int | None = None
+    unit_mode: bool = False
+    max_reconsume_times: int | None = None
+    batch: bool = False
+    bname: str | None = None
+
+
+_SHORT_NAMES = dict(zip(SendMessageRequestHeader.__struct_fields__, "abcdefghijklmn", strict=True))
+
+SendMessageRequestHeaderV2 = cast(
+    type[SendMessageRequestHeader],
+    msgspec.defstruct(
+        "SendMessageRequestHeaderV2",
+        [
+            (f.name, f.type) if f.required else (f.name, f.type, f.default)
+            for f in struct_fields(SendMessageRequestHeader)
+        ],
+        bases=(SendMessageRequestHeader,),
+        module=__name__,
+        rename=_SHORT_NAMES,
+    ),
+)
+"""SEND_MESSAGE_V2 (310), SEND_BATCH_MESSAGE (320), SEND_REPLY_MESSAGE_V2 (325): the same fields, named a to n."""
+
+
+class SendMessageResponseHeader(Header):
+    """Answer to a send: where the message is."""
+
+    msg_id: str
+    queue_id: int
+    queue_offset: int
+    transaction_id: str | None = None
+
+
+class PullMessageRequestHeader(Header):
+    """PULL_MESSAGE (11) and LITE_PULL_MESSAGE (361)."""
+
+    consumer_group: str
+    topic: str
+    queue_id: int
+    queue_offset: int
+    max_msg_nums: int
+    sys_flag: int
+    commit_offset: int
+    suspend_timeout_millis: int
+    sub_version: int
+    subscription: str | None = None
+    expression_type: str | None = None
+    bname: str | None = None
+
+
+class PullMessageResponseHeader(Header):
+    """Answer to a pull."""
+
+    suggest_which_broker_id: int
+    next_begin_offset: int
+    min_offset: int
+    max_offset: int
+
+
+class QueryMessageRequestHeader(Header):
+    """QUERY_MESSAGE (12): by key, between two store times in milliseconds."""
+
+    topic: str
+    key: str
+    max_num: int
+    begin_timestamp: int
+    end_timestamp: int
+
+
+class QueryMessageResponseHeader(Header):
+    """Answer to a query: how far the index reaches."""
+
+    index_last_update_timestamp: int
+    index_last_update_phyoffset: int
+
+
+class ViewMessageRequestHeader(Header):
+    """VIEW_MESSAGE_BY_ID (33): by physical offset."""
+
+    offset: int
+
+
+class ConsumerSendMsgBackRequestHeader(Header):
+    """CONSUMER_SEND_MSG_BACK (36): retry the record at this physical offset later."""
+
+    offset: int
+    group: str
+    delay_level: int
+    origin_msg_id: str | None = None
+    origin_topic: str | None = None
+    unit_mode: bool = False
+    max_reconsume_times: int | None = None
+    bname: str | None = None
+
+
+class EndTransactionRequestHeader(Header):
+    """END_TRANSACTION (37)."""
+
+    producer_group: str
+    tran_state_table_offset: int
+    commit_log_offset: int
+    commit_or_rollback: int
+    msg_id: str
+    from_transaction_check: bool = False
+    transaction_id: str | None = None
+    bname: str | None = None
+
+
+# ---------------------------------------------------------------- queues and offsets
+
+
+class QueryConsumerOffsetRequestHeader(Header):
+    """QUERY_CONSUMER_OFFSET (14)."""
+
+    consumer_group: str
+    topic: str
+    queue_id: int
+    bname: str | None = None
+
+
+class UpdateConsumerOffsetRequestHeader(Header):
+    """UPDATE_CONSUMER_OFFSET (15)."""
+
+    consumer_group: str
+    topic: str
+    queue_id: int
+    commit_offset: int
+    bname: str | None = None
+
+
+class SearchOffsetRequestHeader(Header):
+    """SEARCH_OFFSET_BY_TIMESTAMP (29); milliseconds."""
+
+    topic: str
+    queue_id: int
+    timestamp: int
+    bname: str | None = None
+
+
+class QueueRequestHeader(Header):
+    """GET_MAX_OFFSET (30), GET_MIN_OFFSET (31), GET_EARLIEST_MSG_STORETIME (32)."""
+
+    topic: str
+    queue_id: int
+    bname: str | None = None
+
+
+class OffsetResponseHeader(Header):
+    """Answer that is one queue offset (14, 29, 30, 31)."""
+
+    offset: int
+
+
+class TimestampResponseHeader(Header):
+    """Answer that is one store time in milliseconds (32)."""
+
+    timestamp: int
+
+
+# ---------------------------------------------------------------- clients and groups
+
+
+class UnregisterClientRequestHeader(Header):
+    """UNREGISTER_CLIENT (35)."""
+
+    client_id: str = msgspec.field(name="clientID")
+    producer_group: str | None = None
+    consumer_group: str | None = None
+
+
+class ConsumerGroupRequestHeader(Header):
+    """GET_CONSUMER_LIST_BY_GROUP (38), NOTIFY_CONSUMER_IDS_CHANGED (40), GET_CONSUMER_CONNECTION_LIST (203)."""
+
+    consumer_group: str
+
+
+class ProducerGroupRequestHeader(Header):
+    """GET_PRODUCER_CONNECTION_LIST (204)."""
+
+    producer_group: str
+
+
+class DeleteSubscriptionGroupRequestHeader(Header):
+    """DELETE_SUBSCRIPTIONGROUP (207)."""
+
+    group_name: str
+    remove_offset: bool = False
+
+
+# ---------------------------------------------------------------- topics
+
+
+class CreateTopicRequestHeader(Header):
+    """UPDATE_AND_CREATE_TOPIC (17)."""
+
+    topic: str
+    default_topic: str
+    read_queue_nums: int
+    write_queue_nums: int
+    perm: int
+    topic_filter_type: str
+    topic_sys_flag: int | None = None
+    order: bool = False
+
+
+class TopicRequestHeader(Header):
+    """DELETE_TOPIC_IN_BROKER (215), GET_TOPIC_STATS_INFO (202), QUERY_TOPIC_CONSUME_BY_WHO (300)."""
+
+    topic: str
+
+
+# ---------------------------------------------------------------- name server
+
+
+class KVKeyRequestHeader(Header):
+    """GET_KV_CONFIG (101), DELETE_KV_CONFIG (102)."""
+
+    namespace: str
+    key: str
+
+
+class PutKVConfigRequestHeader(Header):
+    """PUT_KV_CONFIG (100)."""
+
+    namespace: str
+    key: str
+    value: str
+
+
+class KVNamespaceRequestHeader(Header):
+    """GET_KVLIST_BY_NAMESPACE (219)."""
+
+    namespace: str
+
+
+class BrokerIdentityRequestHeader(Header):
+    """UNREGISTER_BROKER (104), QUERY_DATA_VERSION (322)."""
+
+    broker_name: str
+    broker_addr: str
+    cluster_name: str
+    broker_id: int
+
+
+class RegisterBrokerRequestHeader(BrokerIdentityRequestHeader):
+    """REGISTER_BROKER (103). ``body_crc32`` 0 means the body is not checked."""
+
+    ha_server_addr: str
+    compressed: bool = False
+    body_crc32: int = 0
+
+
+class RegisterBrokerResponseHeader(Header):
+    """Answer to a registration; both are filled for slaves."""
+
+    ha_server_addr: str | None = None
+    master_addr: str | None = None
+
+
+class QueryDataVersionResponseHeader(Header):
+    """Answer to QUERY_DATA_VERSION (322)."""
+
+    changed: bool
+
+
+class GetRouteInfoRequestHeader(Header):
+    """GET_ROUTEINFO_BY_TOPIC (105)."""
+
+    topic: str
+    accept_standard_json_only: bool | None = None
+
+
+class BrokerNameRequestHeader(Header):
+    """WIPE_WRITE_PERM_OF_BROKER (205), ADD_WRITE_PERM_OF_BROKER (327)."""
+
+    broker_name: str
+
+
+class WipeWritePermResponseHeader(Header):
+    """Answer to WIPE_WRITE_PERM_OF_BROKER (205)."""
+
+    wipe_topic_count: int
+
+
+class AddWritePermResponseHeader(Header):
+    """Answer to ADD_WRITE_PERM_OF_BROKER (327)."""
+
+    add_topic_count: int
+
+
+class DeleteTopicInNamesrvRequestHeader(Header):
+    """DELETE_TOPIC_IN_NAMESRV (216)."""
+
+    topic: str
+    cluster_name: str | None = None
+
+
+class ClusterRequestHeader(Header):
+    """GET_TOPICS_BY_CLUSTER (224)."""
+
+    cluster: str

@@ -1,0 +1,76 @@
+"""What a processor plugin is, and what it is given.
+
+Third parties implement these: see docs/howto/processor-plugin.md. Nothing here imports the reactor.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from zope.interface import Attribute, Interface
+
+from rocketd.remoting.command import RemotingCommand
+
+
+class IConnection(Interface):
+    """One peer's connection, as processors see it. Its methods may be called from any thread."""
+
+    address = Attribute("The peer as ``host:port``.")
+    host = Attribute("The peer's address and port as the record's host field: 8 or 20 bytes.")
+    closed = Attribute("Whether the connection is gone.")
+
+    def send(command: RemotingCommand) -> None:
+        """Write a command; it is dropped when the connection is gone."""
+
+    def close() -> None:
+        """Write what is pending, then close."""
+
+
+class IRequestContext(Interface):
+    """What goes with a request into a processor."""
+
+    connection = Attribute("The IConnection it came from.")
+    received_ms = Attribute("Monotonic milliseconds at which its bytes were read.")
+
+    def answer(response: RemotingCommand) -> None:
+        """Send the answer now, from any thread; for processors that returned None because theirs comes late."""
+
+
+class IRequestProcessor(Interface):
+    """Handles requests of the codes it is registered for, in the threads of its pool."""
+
+    def process(request: RemotingCommand, context: Any) -> RemotingCommand | None:
+        """Handle one request and return its response.
+
+        None means that ``context.answer`` is called later or that nothing is to be answered. A Deferred of a response may
+        be returned when it fires in the reactor thread. Raise RequestError to refuse; any other exception is answered
+        with SYSTEM_ERROR and logged once.
+        """
+
+
+class IJobProcessor(IRequestProcessor):
+    """A processor that takes the whole queue at once: for the hot paths, where a hop a message costs more than the work."""
+
+    def process_jobs(jobs: Sequence[Any]) -> None:
+        """Handle all frames of all jobs (``dispatch.Job``) and answer them; may not raise."""
+
+
+class IProcessorPlugin(Interface):
+    """A descriptor found by ``twisted.plugin``: cheap to import, it names what it handles and makes it when asked."""
+
+    name = Attribute("Unique name, for logs.")
+    daemon = Attribute("'broker' or 'namesrv': whose requests.")
+    codes = Attribute("The request codes it handles: a tuple of int.")
+    pool = Attribute("Name of the thread pool it runs in; an unknown name makes a pool of one thread.")
+
+    def create(daemon: Any) -> IRequestProcessor:
+        """Make the processor. ``daemon`` is the IBroker or INameServer it will serve in."""
+
+
+class IRPCHook(Interface):
+    """Sees every request before it is handled or sent, and its response after."""
+
+    def before_request(address: str, request: RemotingCommand) -> None:
+        """Raise to refuse the request: the error's text becomes the answer's remark."""
+
+    def after_response(address: str, request: RemotingCommand, response: RemotingCommand | None) -> None:
+        """See the response; may change its fields."""
