@@ -1,0 +1,1 @@
+"""Benchmarks: the load generator, the peers it is pointed at, and what compares them."""

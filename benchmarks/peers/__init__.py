@@ -1,0 +1,1 @@
+"""Servers to compare with: how to fetch, start, await and stop them."""

@@ -1,0 +1,247 @@
+"""Apache RocketMQ's own name server and broker (4.9.7), run from jars that Maven fetches.
+
+In use as the peer that benchmarks compare with, and as the servers against which the interop programs are proved.
+``python -m benchmarks.peers.apache --namesrv-port P --broker-port Q --dir D`` runs them in the foreground.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from benchmarks.peers import wire
+from benchmarks.peers.ports import free_broker_port, free_port
+from benchmarks.peers.process import ServerProcess
+
+VERSION = "4.9.7"
+START_LIMIT = 120.0  # seconds; a JVM on a busy machine takes its time
+
+_POM = Path(__file__).with_name("pom.xml")
+
+# Without these a JVM of 17 refuses the reflection that the broker does on buffers and on Netty's behalf.
+_OPENED = (
+    "--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED",
+    "--add-exports=java.base/sun.nio.ch=ALL-UNNAMED",
+    "--add-opens=java.base/java.nio=ALL-UNNAMED",
+    "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
+    "--add-opens=java.base/java.lang=ALL-UNNAMED",
+    "--add-opens=java.base/java.util=ALL-UNNAMED",
+)
+NAMESRV_HEAP = ("-Xms256m", "-Xmx512m")
+BROKER_HEAP = ("-Xms2g", "-Xmx2g", "-XX:MaxDirectMemorySize=2g")
+
+_LOGBACK = '<configuration><root level="WARN"/></configuration>\n'
+
+
+class PeerUnavailableError(RuntimeError):
+    """Java or Maven is missing, or the jars could not be fetched."""
+
+
+def cache_dir() -> Path:
+    """Where the jars are kept: the environment's ROCKETD_PEERS, or ``rocketd/peers`` in the user's cache directory."""
+    given = os.environ.get("ROCKETD_PEERS")
+    if given:
+        return Path(given)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rocketd" / "peers"
+
+
+def fetch_jars() -> Path:
+    """The directory of the jars, filled by Maven the first time; PeerUnavailableError when that cannot be."""
+    missing = [program for program in ("java", "mvn") if shutil.which(program) is None]
+    if missing:
+        raise PeerUnavailableError(f"not found in PATH: {', '.join(missing)}")
+    root = cache_dir()
+    root.mkdir(parents=True, exist_ok=True)
+    jars = root / f"apache-{VERSION}-{hashlib.sha256(_POM.read_bytes()).hexdigest()[:12]}"
+    with (root / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not jars.is_dir():
+            with tempfile.TemporaryDirectory(dir=root) as scratch:
+                fetched = Path(scratch) / "lib"
+                command = ["mvn", "-q", "-B", "-f", str(_POM), "dependency:copy-dependencies"]
+                done = subprocess.run([*command, f"-DoutputDirectory={fetched}"], capture_output=True, text=True)
+                if done.returncode != 0:
+                    raise PeerUnavailableError(f"Maven failed:\n{done.stdout}{done.stderr}")
+                fetched.rename(jars)
+    return jars
+
+
+def _start(name: str, main: str, directory: Path, config: Mapping[str, str], jvm: Sequence[str]) -> ServerProcess:
+    jars = fetch_jars()
+    home = directory / "home"
+    (home / "conf").mkdir(parents=True, exist_ok=True)
+    for logger in ("namesrv", "broker", "tools"):
+        (home / "conf" / f"logback_{logger}.xml").write_text(_LOGBACK)
+    file = directory / f"{name}.conf"
+    file.write_text("".join(f"{key}={value}\n" for key, value in config.items()))
+    properties = [f"-Drocketmq.home.dir={home}", f"-Duser.home={directory}"]
+    command = ["java", *_OPENED, *jvm, *properties, "-cp", f"{jars}/*", main, "-c", str(file)]
+    return ServerProcess(f"Apache's {name}", command, directory / f"{name}.log", directory)
+
+
+def start_namesrv(directory: Path, port: int, jvm: Sequence[str] = NAMESRV_HEAP) -> ServerProcess:
+    """Start a name server whose files are all below ``directory``; returns once its port accepts."""
+    config = {
+        "listenPort": str(port),
+        "kvConfigPath": f"{directory}/kvConfig.json",
+        "configStorePath": f"{directory}/namesrv.properties",
+    }
+    server = _start("namesrv", "org.apache.rocketmq.namesrv.NamesrvStartup", directory, config, jvm)
+    _await(server, f"port {port} accepts", lambda: wire.accepts(f"127.0.0.1:{port}"))
+    return server
+
+
+def start_broker(
+    directory: Path,
+    port: int,
+    namesrv: str,
+    properties: Mapping[str, str] | None = None,
+    jvm: Sequence[str] = BROKER_HEAP,
+) -> ServerProcess:
+    """Start a master broker on 127.0.0.1, its store in ``directory``/store, ``properties`` over the ones given here.
+
+    Returns once its port accepts and the name server ``namesrv`` (``host:port``) lists it.
+    """
+    config = {
+        "brokerClusterName": "DefaultCluster",
+        "brokerName": "broker-a",
+        "brokerId": "0",
+        "brokerIP1": "127.0.0.1",
+        "namesrvAddr": namesrv,
+        "listenPort": str(port),
+        "haListenPort": str(port + 1),
+        "storePathRootDir": f"{directory}/store",
+        "autoCreateTopicEnable": "true",
+        "mappedFileSizeCommitLog": "268435456",
+        **(properties or {}),
+    }
+    server = _start("broker", "org.apache.rocketmq.broker.BrokerStartup", directory, config, jvm)
+    address = f"{config['brokerIP1']}:{port}"
+    _await(server, f"{address} accepts", lambda: wire.accepts(address))
+    _await(server, f"{address} is in the route", lambda: wire.has_broker(namesrv, address))
+    return server
+
+
+def _await(server: ServerProcess, what: str, condition: Callable[[], bool]) -> None:
+    try:
+        server.wait_for(what, condition, START_LIMIT)
+    except BaseException:
+        server.kill()
+        raise
+
+
+class ApacheCluster:
+    """A name server and one master broker, both of Apache's, on loopback; a context manager.
+
+    ``namesrv`` and ``broker`` are their processes, ``namesrv_address`` and ``broker_address`` are ``host:port``.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        namesrv_port: int | None = None,
+        broker_port: int | None = None,
+        properties: Mapping[str, str] | None = None,
+    ) -> None:
+        """Take what it will be started with; ports that are not given are chosen free."""
+        self.directory = directory
+        self.namesrv_port = namesrv_port or free_port()
+        self.broker_port = broker_port or free_broker_port()
+        self.properties = dict(properties or {})
+        self.namesrv_address = f"127.0.0.1:{self.namesrv_port}"
+        self.broker_address = f"127.0.0.1:{self.broker_port}"
+        self.namesrv: ServerProcess | None = None
+        self.broker: ServerProcess | None = None
+
+    def start(self) -> None:
+        """Start both and return once the broker is in the route; nothing is left running when that fails."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self.namesrv = start_namesrv(self.directory, self.namesrv_port)
+        try:
+            self.start_broker()
+        except BaseException:
+            self.namesrv.kill()
+            raise
+
+    def start_broker(self) -> None:
+        """Start the broker (again) on the same store."""
+        self.broker = start_broker(self.directory, self.broker_port, self.namesrv_address, self.properties)
+
+    def stop(self) -> None:
+        """End both with SIGTERM, the broker first."""
+        for server in (self.broker, self.namesrv):
+            if server is not None:
+                server.stop()
+
+    def kill(self) -> None:
+        """End both with SIGKILL."""
+        for server in (self.broker, self.namesrv):
+            if server is not None:
+                server.kill()
+
+    def __enter__(self) -> ApacheCluster:
+        self.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.stop()
+
+
+@contextlib.contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    def leave(*_: object) -> None:
+        sys.exit(0)
+
+    before = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the servers that are asked for until one ends or a signal comes; prints one JSON line once they are ready."""
+    parser = argparse.ArgumentParser(description="Run Apache RocketMQ's own servers on loopback, in the foreground.")
+    parser.add_argument("--namesrv-port", type=int, help="start a name server on this port")
+    parser.add_argument("--broker-port", type=int, help="start a broker on this port (it also takes it - 2 and it + 1)")
+    parser.add_argument("--namesrv-addr", help="name server of the broker; default: the one that is started")
+    parser.add_argument("--dir", type=Path, required=True, help="where logs, configuration and store go")
+    parser.add_argument("-o", "--option", action="append", default=[], metavar="KEY=VALUE", help="broker property")
+    given = parser.parse_args(arguments)
+    namesrv = given.namesrv_addr or (f"127.0.0.1:{given.namesrv_port}" if given.namesrv_port else None)
+    if given.namesrv_port is None and given.broker_port is None:
+        parser.error("nothing to start: give --namesrv-port, --broker-port or both")
+    if given.broker_port is not None and namesrv is None:
+        parser.error("a broker needs --namesrv-addr or --namesrv-port")
+    directory = given.dir.absolute()
+    directory.mkdir(parents=True, exist_ok=True)
+    running: dict[str, ServerProcess] = {}
+    with _ended_by_signals():
+        try:
+            if given.namesrv_port is not None:
+                running["namesrv"] = start_namesrv(directory, given.namesrv_port)
+            if given.broker_port is not None:
+                properties = dict(option.split("=", 1) for option in given.option)
+                running["broker"] = start_broker(directory, given.broker_port, str(namesrv), properties)
+            pids = {name: server.pid for name, server in running.items()}
+            print(json.dumps({"namesrv": namesrv, "brokerPort": given.broker_port, "pids": pids}), flush=True)
+            return list(running.values())[-1].wait()
+        finally:
+            for server in reversed(running.values()):
+                server.stop()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
