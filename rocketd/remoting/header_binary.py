@@ -31,9 +31,7 @@ def encode(command: "RemotingCommand") -> bytes:
         pairs += _SHORT.pack(len(key)) + key + _INT.pack(len(text)) + text
     return b"".join(
         (
-            _FIXED.pack(
-                command.code, command.language, command.version, command.opaque, command.flag, len(remark)
-            ),
+            _FIXED.pack(command.code, command.language, command.version, command.opaque, command.flag, len(remark)),
             remark,
             _INT.pack(len(pairs)),
             pairs,

@@ -63,7 +63,9 @@ def _parse(name: str, wanted: type, text: str) -> Any:
     try:
         return wanted(text)
     except ValueError:
-        raise RemotingCommandError(f"the custom field <{name}> should be {_TYPE_NAMES[wanted]}, not {text!r:.100}") from None
+        raise RemotingCommandError(
+            f"the custom field <{name}> should be {_TYPE_NAMES[wanted]}, not {text!r:.100}"
+        ) from None
 
 
 _TYPE_NAMES = {int: "a whole number", float: "a number"}

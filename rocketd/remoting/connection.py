@@ -1,0 +1,187 @@
+"""One accepted connection: bytes in to frames, frames to the dispatcher, answers out.
+
+Answers to Apache's NettyServerHandler and channel. Reading and all Twisted calls belong to the reactor thread. ``write``
+may be called from any thread: when nothing is pending it sends on the socket at once, under a lock and on a descriptor of
+its own, so that a closing connection can never hand that number to another; what the socket does not take is written by
+the reactor.
+"""
+
+import socket
+from collections import deque
+from collections.abc import Callable, Sequence
+from threading import Lock
+from typing import Any
+
+from twisted.internet import interfaces
+from twisted.internet.protocol import Protocol, connectionDone
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from rocketd.remoting.command import RemotingCommand
+from rocketd.remoting.errors import FrameError
+from rocketd.remoting.frame import Frame, FrameDecoder
+from rocketd.remoting.interfaces import IConnection
+
+OUTBOUND_LIMIT = 8 << 20
+"""Bytes of unsent answers above which no more requests are read from a connection."""
+
+_CHUNK = 1 << 18
+
+
+@implementer(IConnection, interfaces.IPullProducer)
+class Connection(Protocol):
+    """A peer that sends requests and, where it is a client, takes ours."""
+
+    _log = Logger()
+    transport: Any
+
+    def __init__(
+        self,
+        reactor: Any,
+        dispatch: Callable[["Connection", list[Frame]], None],
+        on_lost: Callable[["Connection"], None],
+        max_frame_length: int,
+    ) -> None:
+        self.address = "unknown"
+        self.host = b""
+        self.closed = False
+        self.last_active = reactor.seconds()
+        self._reactor = reactor
+        self._dispatch = dispatch
+        self._on_lost = on_lost
+        self._decoder = FrameDecoder(max_frame_length)
+        self._lock = Lock()
+        self._direct: socket.socket | None = None
+        self._outbound: deque[bytes | memoryview] = deque()
+        self._outbound_bytes = 0
+        self._flushing = False
+        self._pauses: set[object] = set()
+
+    # ------------------------------------------------------------ reactor thread: reading
+
+    def connectionMade(self) -> None:
+        """Learn the peer's address and take a descriptor for direct writes."""
+        peer = self.transport.getPeer()
+        self.address = f"[{peer.host}]:{peer.port}" if ":" in peer.host else f"{peer.host}:{peer.port}"
+        family = socket.AF_INET6 if ":" in peer.host else socket.AF_INET
+        self.host = socket.inet_pton(family, peer.host.partition("%")[0]) + peer.port.to_bytes(4, "big")
+        if interfaces.ITCPTransport.providedBy(self.transport) and not interfaces.ISSLTransport.providedBy(
+            self.transport
+        ):
+            self.transport.setTcpNoDelay(True)
+            plain = getattr(self.transport, "socket", None)
+            if plain is not None:
+                self._direct = plain.dup()
+
+    def dataReceived(self, data: bytes) -> None:
+        """Cut frames and hand them on. Bytes that are no frame close the connection with one log line."""
+        self.last_active = self._reactor.seconds()
+        try:
+            frames = self._decoder.feed(data)
+            if frames:
+                self._dispatch(self, frames)
+        except FrameError as error:
+            self._log.warn("{address}: closing: {error}", address=self.address, error=error)
+            self.transport.abortConnection()
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        """Drop what is unsent and tell the server."""
+        with self._lock:
+            self.closed = True
+            self._outbound.clear()
+            self._outbound_bytes = 0
+            if self._direct is not None:
+                self._direct.close()
+                self._direct = None
+        self._on_lost(self)
+
+    def pause_reading(self, reason: object) -> None:
+        """Read no more until every reason is taken back."""
+        if not self._pauses and not self.closed:
+            self.transport.pauseProducing()
+        self._pauses.add(reason)
+
+    def resume_reading(self, reason: object) -> None:
+        """Take a reason back."""
+        self._pauses.discard(reason)
+        if not self._pauses and not self.closed:
+            self.transport.resumeProducing()
+
+    # ------------------------------------------------------------ any thread: writing
+
+    def send(self, command: RemotingCommand) -> None:
+        """Write one command."""
+        self.write((command.encode(),))
+
+    def write(self, buffers: Sequence[bytes | memoryview]) -> None:
+        """Write buffers one after the other. Bytes for a closed connection are dropped."""
+        with self._lock:
+            if self.closed:
+                return
+            if self._direct is not None and not self._flushing:
+                buffers = self._send_now(self._direct, buffers)
+                if not buffers:
+                    return
+            self._outbound.extend(buffers)
+            self._outbound_bytes += sum(map(len, buffers))
+            if self._flushing:
+                return
+            self._flushing = True
+        self._reactor.callFromThread(self._start_flushing)
+
+    def _send_now(self, direct: socket.socket, buffers: Sequence[bytes | memoryview]) -> Sequence[bytes | memoryview]:
+        """Send what the socket takes, and return the rest."""
+        try:
+            sent = direct.send(buffers[0]) if len(buffers) == 1 else direct.sendmsg(buffers[:1024])
+        except BlockingIOError:
+            return buffers
+        except OSError:
+            return ()  # the peer is gone; the reactor finds out and closes
+        for index, buffer in enumerate(buffers):
+            if sent < len(buffer):
+                return [memoryview(buffer)[sent:], *buffers[index + 1 :]]
+            sent -= len(buffer)
+        return ()
+
+    def close(self) -> None:
+        """Write what is pending, then close. Any thread."""
+        self._reactor.callFromThread(self._close)
+
+    def abort(self) -> None:
+        """Close at once, unsent bytes or not. Reactor thread."""
+        if not self.closed and self.transport is not None:
+            self.transport.abortConnection()
+
+    # ------------------------------------------------------------ reactor thread: the unsent rest
+
+    def _close(self) -> None:
+        if not self.closed:
+            self.transport.loseConnection()
+
+    def _start_flushing(self) -> None:
+        if self.closed:
+            return
+        if self._outbound_bytes > OUTBOUND_LIMIT:
+            self.pause_reading(self)
+        self.transport.registerProducer(self, False)
+
+    def resumeProducing(self) -> None:
+        """Called by the transport whenever it has written all that it had."""
+        with self._lock:
+            chunk: list[bytes | memoryview] = []
+            size = 0
+            while self._outbound and size < _CHUNK:
+                chunk.append(self._outbound.popleft())
+                size += len(chunk[-1])
+            self._outbound_bytes -= size
+            if not chunk:
+                self._flushing = False
+        if chunk:
+            self.transport.write(b"".join(chunk))
+        else:
+            self.transport.unregisterProducer()
+            self.resume_reading(self)
+
+    def stopProducing(self) -> None:
+        """The transport closes: connectionLost cleans up."""

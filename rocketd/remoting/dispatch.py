@@ -1,0 +1,295 @@
+"""From frames to processors: which code goes to which pool, and what becomes of its answer or error.
+
+Answers to Apache's NettyRemotingAbstract.processRequestCommand. ``dispatch`` runs in the reactor thread and only peeks
+at the code; decoding, hooks and processors run in the pool's threads. A response that a peer sends to one of our own
+requests goes to the invoke layer.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from time import monotonic
+from typing import Any, Protocol
+
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from rocketd.remoting import problems
+from rocketd.remoting.codes import ResponseCode, SerializeType
+from rocketd.remoting.command import RemotingCommand
+from rocketd.remoting.connection import Connection
+from rocketd.remoting.errors import FrameError, RemotingCommandError, RequestError
+from rocketd.remoting.frame import Frame
+from rocketd.remoting.interfaces import IRequestContext, IRequestProcessor, IRPCHook
+from rocketd.remoting.pools import Job, JobHandler, Pool
+
+_PREFIX_LENGTH = 12
+_PREFIXES_LIMIT = 1024
+
+
+class ResponseTaker(Protocol):
+    """The invoke layer, as the dispatcher sees it."""
+
+    def process_response(self, connection: Any, response: RemotingCommand) -> None:
+        """Complete the request that this answers. Reactor thread."""
+
+
+@implementer(IRequestContext)
+class RequestContext:
+    """What goes with a request. ``answer`` may be called from any thread, once."""
+
+    __slots__ = ("_dispatcher", "connection", "received_ms", "request")
+
+    def __init__(
+        self, dispatcher: "Dispatcher", connection: Connection, request: RemotingCommand, received_ms: int
+    ) -> None:
+        self._dispatcher = dispatcher
+        self.connection = connection
+        self.request = request
+        self.received_ms = received_ms
+
+    def answer(self, response: RemotingCommand) -> None:
+        """Send the answer: hooks, then the wire, unless the request was one-way."""
+        encoded = self._dispatcher.finish(self, response)
+        if encoded is not None:
+            self.connection.write((encoded,))
+
+
+class Dispatcher:
+    """The table of processors and the way of a request through it.
+
+    ``register`` and ``set_default`` are used before the server starts; ``dispatch`` in the reactor thread; ``finish``
+    and the handlers in the pools' threads.
+    """
+
+    log = Logger()
+
+    def __init__(self, call_from_thread: Callable[..., Any], hooks: Iterable[IRPCHook] = ()) -> None:
+        self.hooks: tuple[Any, ...] = tuple(hooks)
+        self.call_from_thread = call_from_thread
+        self.responses: ResponseTaker | None = None
+        self._pools: dict[str, Pool] = {}
+        self._lanes: dict[int, tuple[Pool, JobHandler]] = {}
+        self._lanes_by_prefix: dict[bytes, tuple[Pool, JobHandler]] = {}
+        self._commands = CommandHandler(self)
+
+    # ------------------------------------------------------------ set-up
+
+    def add_pool(self, name: str, *, threads: int = 1, max_requests: int = 10_000, max_bytes: int = 64 << 20) -> Pool:
+        """Make a named pool."""
+        pool = Pool(
+            name,
+            call_from_thread=self.call_from_thread,
+            threads=threads,
+            max_requests=max_requests,
+            max_bytes=max_bytes,
+        )
+        self._pools[name] = pool
+        return pool
+
+    def pool(self, name: str) -> Pool:
+        """Return the pool of that name; an unknown one is made, with one thread."""
+        return self._pools.get(name) or self.add_pool(name)
+
+    @property
+    def pools(self) -> dict[str, Pool]:
+        """All pools by name."""
+        return self._pools
+
+    def register(self, code: int, processor: Any, pool_name: str) -> None:
+        """Let a processor handle a code in a pool. Raises ValueError when the code is taken."""
+        if code in self._lanes:
+            raise ValueError(f"request code {code} has a processor already")
+        if hasattr(processor, "process_jobs"):
+            handler: JobHandler = processor
+        else:
+            self._commands.processors[code] = IRequestProcessor(processor)
+            handler = self._commands
+        self._lanes[code] = (self.pool(pool_name), handler)
+
+    def start(self) -> None:
+        """Start all pools."""
+        for pool in self._pools.values():
+            pool.start()
+
+    def stop(self) -> None:
+        """Finish what is queued and stop all pools. Blocks: not in the reactor thread."""
+        for pool in self._pools.values():
+            pool.stop()
+
+    # ------------------------------------------------------------ reactor thread
+
+    def dispatch(self, connection: Connection, frames: list[Frame]) -> None:
+        """Hand the frames of one read to their pools, one job for each handler. Raises FrameError for a bad header."""
+        received_ms = int(monotonic() * 1000)
+        first = self._lane(frames[0])
+        if len(frames) == 1 or (first is not None and all(self._lane(frame) is first for frame in frames)):
+            self._submit(first, connection, frames, received_ms)
+            return
+        groups: dict[Any, list[Frame]] = {}
+        for frame in frames:
+            groups.setdefault(self._lane(frame), []).append(frame)
+        for lane, group in groups.items():
+            self._submit(lane, connection, group, received_ms)
+
+    def _lane(self, frame: Frame) -> tuple[Pool, JobHandler] | None:
+        serialize_type, header, _ = frame
+        if serialize_type == SerializeType.JSON:
+            prefix = header[:_PREFIX_LENGTH]
+            lane = self._lanes_by_prefix.get(prefix)
+            return lane if lane is not None else self._lane_of_new_prefix(prefix)
+        return self._lanes.get(int.from_bytes(header[:2], "big"))
+
+    def _lane_of_new_prefix(self, prefix: bytes) -> tuple[Pool, JobHandler] | None:
+        """Find the code in a header that begins as Java's and Go's do; all others are decoded first."""
+        if not prefix.startswith(b'{"code":'):
+            return None
+        digits, comma, _ = prefix[8:].partition(b",")
+        lane = self._lanes.get(int(digits)) if comma and digits.isdigit() else None
+        if lane is not None and len(self._lanes_by_prefix) < _PREFIXES_LIMIT:
+            self._lanes_by_prefix[prefix] = lane
+        return lane
+
+    def _submit(
+        self,
+        lane: tuple[Pool, JobHandler] | None,
+        connection: Connection,
+        frames: list[Frame],
+        received_ms: int,
+    ) -> None:
+        if lane is None:
+            for frame in frames:
+                self._submit_unknown(connection, frame, received_ms)
+            return
+        pool, handler = lane
+        if not pool.submit(Job(handler, connection, frames, received_ms)):
+            for frame in frames:
+                self._refuse(connection, RemotingCommand.decode(frame), pool)
+
+    def _submit_unknown(self, connection: Connection, frame: Frame, received_ms: int) -> None:
+        """Handle a frame whose code could not be peeked: a response, an odd header, or a code nobody handles."""
+        command = RemotingCommand.decode(frame)
+        if command.is_response:
+            self.take_response(connection, command)
+            return
+        lane = self._lanes.get(command.code)
+        if lane is not None:
+            self._submit(lane, connection, [frame], received_ms)
+            return
+        error = problems.CODE_NOT_SUPPORTED.error(code=command.code)
+        self.log.error("{address}{remark}", address=connection.address, remark=error.remark)
+        if not command.is_oneway:
+            connection.send(RemotingCommand.response(error.code, error.remark).answering(command))
+
+    def _refuse(self, connection: Connection, request: RemotingCommand, pool: Pool) -> None:
+        if request.is_response:
+            self.take_response(connection, request)
+        elif not request.is_oneway:
+            error = problems.POOL_FULL.error(
+                pool=pool.name,
+                queued=pool.queued_requests,
+                limit=pool.max_requests,
+                queued_bytes=pool.queued_bytes,
+                limit_bytes=pool.max_bytes,
+            )
+            connection.send(RemotingCommand.response(error.code, error.remark).answering(request))
+
+    def take_response(self, connection: Connection, response: RemotingCommand) -> None:
+        """Give a peer's response to the invoke layer."""
+        if self.responses is not None:
+            self.responses.process_response(connection, response)
+        else:
+            self.log.warn(
+                "{address}: a response to no request: {response}", address=connection.address, response=response
+            )
+
+    # ------------------------------------------------------------ pool threads
+
+    def finish(self, context: RequestContext, response: RemotingCommand | None) -> bytes | None:
+        """Run the after-hooks and encode the response; None when nothing is to be sent."""
+        request = context.request
+        for hook in self.hooks:
+            hook.after_response(context.connection.address, request, response)
+        if response is None or request.is_oneway:
+            return None
+        return response.answering(request).encode()
+
+    def error_response(self, connection: Connection, request: RemotingCommand, error: BaseException) -> RemotingCommand:
+        """Turn what a processor raised into a response; anything but a refusal is logged, once."""
+        if isinstance(error, RequestError):
+            return RemotingCommand.response(error.code, error.remark)
+        if isinstance(error, RemotingCommandError):
+            self.log.warn("{address}: {request}: {error}", address=connection.address, request=request, error=error)
+            return RemotingCommand.response(ResponseCode.SYSTEM_ERROR, str(error))
+        self.log.failure(
+            "{address}: {request} failed",
+            failure=Failure(error),
+            address=connection.address,
+            request=request,
+        )
+        return RemotingCommand.response(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
+
+
+class CommandHandler:
+    """Runs ordinary processors: decodes each frame, calls hooks and processor, sends the answers. Pool threads."""
+
+    def __init__(self, dispatcher: Dispatcher) -> None:
+        self.processors: dict[int, Any] = {}
+        self._dispatcher = dispatcher
+
+    def process_jobs(self, jobs: Sequence[Job]) -> None:
+        """Handle every frame of the jobs."""
+        for job in jobs:
+            answers: list[bytes] = []
+            for frame in job.frames:
+                try:
+                    answer = self._process(job.connection, frame, job.received_ms)
+                except FrameError as error:
+                    self._dispatcher.log.warn(
+                        "{address}: closing: {error}", address=job.connection.address, error=error
+                    )
+                    job.connection.close()
+                    break
+                if answer is not None:
+                    answers.append(answer)
+            if answers:
+                job.connection.write((b"".join(answers),) if len(answers) > 1 else answers)
+
+    def process_frame(self, connection: Connection, frame: Frame, received_ms: int, processor: Any) -> bytes | None:
+        """Let one processor handle one frame the ordinary way; return the encoded answer, if there is one now."""
+        request = RemotingCommand.decode(frame)
+        return self._process_command(connection, request, received_ms, processor)
+
+    def _process(self, connection: Connection, frame: Frame, received_ms: int) -> bytes | None:
+        request = RemotingCommand.decode(frame)
+        if request.is_response:
+            self._dispatcher.call_from_thread(self._dispatcher.take_response, connection, request)
+            return None
+        return self._process_command(connection, request, received_ms, self.processors[request.code])
+
+    def _process_command(
+        self, connection: Connection, request: RemotingCommand, received_ms: int, processor: Any
+    ) -> bytes | None:
+        dispatcher = self._dispatcher
+        context = RequestContext(dispatcher, connection, request, received_ms)
+        try:
+            for hook in dispatcher.hooks:
+                hook.before_request(connection.address, request)
+            response = processor.process(request, context)
+            if isinstance(response, Deferred):
+                dispatcher.call_from_thread(self._answer_later, response, context)
+                return None
+            if response is None:
+                return None
+            return dispatcher.finish(context, response)
+        except Exception as error:
+            response = dispatcher.error_response(connection, request, error)
+            return None if request.is_oneway else response.answering(request).encode()
+
+    def _answer_later(self, response: Deferred[RemotingCommand], context: RequestContext) -> None:
+        def failed(failure: Failure) -> RemotingCommand:
+            error = failure.value or RuntimeError("failed without an error")
+            return self._dispatcher.error_response(context.connection, context.request, error)
+
+        response.addErrback(failed)
+        response.addCallback(context.answer)

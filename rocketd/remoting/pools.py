@@ -1,0 +1,190 @@
+"""Named, bounded thread pools that run jobs: all the frames of one socket read that one handler wants.
+
+Answers to the executors of Apache's BrokerController and to RequestTask. A job is the unit of hand-over, because handing
+single messages to threads costs more than handling them. A pool is bounded by requests and by bytes: above half of
+either it pauses the connection that feeds it, and what comes when it is full is refused by the caller.
+"""
+
+from collections.abc import Callable, Sequence
+from queue import Empty, SimpleQueue
+from threading import Lock, Thread
+from typing import Any, Protocol
+
+from twisted.logger import Logger
+
+from rocketd.remoting.frame import Frame
+
+DRAIN_LIMIT = 64
+"""Jobs that a thread takes from its queue at a time."""
+
+
+class Pausable(Protocol):
+    """The side of a connection that a pool uses to slow its peer down. Reactor thread only."""
+
+    def pause_reading(self, reason: object) -> None:
+        """Stop reading until every reason is taken back."""
+
+    def resume_reading(self, reason: object) -> None:
+        """Take a reason back."""
+
+
+class JobHandler(Protocol):
+    """What runs in a pool's threads."""
+
+    def process_jobs(self, jobs: "Sequence[Job]") -> None:
+        """Handle all frames of the jobs, in order, and answer them."""
+
+
+class Job:
+    """Frames of one read of one connection, for one handler. Immutable after it was made."""
+
+    __slots__ = ("connection", "frames", "handler", "received_ms", "size")
+
+    def __init__(self, handler: JobHandler, connection: Any, frames: list[Frame], received_ms: int) -> None:
+        self.handler = handler
+        self.connection = connection
+        self.frames = frames
+        self.received_ms = received_ms
+        self.size = sum([len(frame[1]) + len(frame[2]) for frame in frames])
+
+
+class _Call:
+    """A function to run in a pool's thread, dressed as a job without frames."""
+
+    __slots__ = ("connection", "frames", "function", "handler", "received_ms", "size")
+
+    def __init__(self, function: Callable[[], None]) -> None:
+        self.handler = self
+        self.function = function
+        self.connection = None
+        self.frames: list[Frame] = []
+        self.received_ms = 0
+        self.size = 0
+
+    def process_jobs(self, jobs: Sequence[Any]) -> None:
+        for job in jobs:
+            job.function()
+
+
+class Pool:
+    """A queue of jobs and the threads that empty it.
+
+    ``submit`` and the pausing belong to the reactor thread; ``call`` may be used from any thread. The counters of what
+    went in are written by the reactor thread only, those of what came out under a lock by the pool's threads.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        call_from_thread: Callable[..., Any],
+        threads: int = 1,
+        max_requests: int = 10_000,
+        max_bytes: int = 64 << 20,
+    ) -> None:
+        self.name = name
+        self.max_requests = max_requests
+        self.max_bytes = max_bytes
+        self._call_from_thread = call_from_thread
+        self._queue: SimpleQueue[Any] = SimpleQueue()
+        self._threads = [Thread(target=self._run, name=f"{name}-{n}", daemon=True) for n in range(threads)]
+        self._lock = Lock()
+        self._requests_in = self._requests_out = 0
+        self._bytes_in = self._bytes_out = 0
+        self._paused: set[Pausable] = set()
+        self._started = False
+
+    @property
+    def queued_requests(self) -> int:
+        """Requests that wait or are being handled."""
+        return self._requests_in - self._requests_out
+
+    @property
+    def queued_bytes(self) -> int:
+        """Bytes of those requests."""
+        return self._bytes_in - self._bytes_out
+
+    def start(self) -> None:
+        """Start the threads, once."""
+        self._started = True
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        """Let the threads finish what is queued, and wait for them. Not from a pool's own thread."""
+        if self._started:
+            for _ in self._threads:
+                self._queue.put(None)
+            for thread in self._threads:
+                thread.join()
+            self._started = False
+
+    def submit(self, job: Job) -> bool:
+        """Queue a job. False when the pool is full: the caller answers. Reactor thread only."""
+        requests = self.queued_requests + len(job.frames)
+        size = self.queued_bytes + job.size
+        if requests > self.max_requests or (size > self.max_bytes and requests > len(job.frames)):
+            return False
+        self._requests_in += len(job.frames)
+        self._bytes_in += job.size
+        self._queue.put(job)
+        if requests * 2 > self.max_requests or size * 2 > self.max_bytes:
+            self._paused.add(job.connection)
+            job.connection.pause_reading(self)
+            self._resume_if_low()
+        return True
+
+    def call(self, function: Callable[[], None]) -> None:
+        """Run a function in a thread of this pool, after what is queued. Any thread."""
+        self._queue.put(_Call(function))
+
+    def _is_low(self) -> bool:
+        return self.queued_requests * 4 <= self.max_requests and self.queued_bytes * 4 <= self.max_bytes
+
+    def _resume_if_low(self) -> None:
+        if self._paused and self._is_low():
+            paused, self._paused = self._paused, set()
+            for connection in paused:
+                connection.resume_reading(self)
+
+    def _run(self) -> None:
+        queue = self._queue
+        while True:
+            job = queue.get()
+            if job is None:
+                return
+            jobs = [job]
+            last = False
+            try:
+                while len(jobs) < DRAIN_LIMIT:
+                    job = queue.get_nowait()
+                    if job is None:
+                        last = True
+                        break
+                    jobs.append(job)
+            except Empty:
+                pass
+            self._handle(jobs)
+            if last:
+                return
+
+    def _handle(self, jobs: list[Any]) -> None:
+        at = 0
+        while at < len(jobs):
+            handler = jobs[at].handler
+            end = at + 1
+            while end < len(jobs) and jobs[end].handler is handler:
+                end += 1
+            group = jobs[at:end]
+            try:
+                handler.process_jobs(group)
+            except Exception:
+                self._log.failure("{pool}: a handler of requests failed", pool=self.name)
+            at = end
+        with self._lock:
+            self._requests_out += sum([len(job.frames) for job in jobs])
+            self._bytes_out += sum([job.size for job in jobs])
+        if self._paused and self._is_low():
+            self._call_from_thread(self._resume_if_low)

@@ -1,0 +1,62 @@
+"""Every refusal with a cause to explain, declared once.
+
+From this table come the response's code and remark, the log line, and the page of its id under docs/errors/. A remark
+begins with Apache's own text, because clients and people search for it; after it come the cause with the measured values,
+and what to do.
+"""
+
+from dataclasses import dataclass
+
+from rocketd.remoting.codes import ResponseCode
+from rocketd.remoting.errors import RequestError
+
+CATALOGUE: "dict[str, Problem]" = {}
+"""All problems by id."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One way in which a request is refused.
+
+    ``remark`` is Apache's text, ``cause`` says what was found, with the measured values and the limit; both are format
+    strings. ``setting`` is the configuration key that governs it, if there is one; ``advice`` is the next thing to do.
+    """
+
+    id: str
+    code: ResponseCode
+    remark: str
+    cause: str
+    advice: str
+    setting: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.id in CATALOGUE:
+            raise ValueError(f"problem {self.id} is declared twice")
+        CATALOGUE[self.id] = self
+
+    def error(self, **values: object) -> RequestError:
+        """Make the error, with the measured values filled in."""
+        return RequestError(self.code, self.text(**values))
+
+    def text(self, **values: object) -> str:
+        """Write the remark: Apache's text, then cause and advice."""
+        limit = f" (setting {self.setting})" if self.setting else ""
+        return f"{self.remark}; cause: {self.cause}{limit}; {self.advice} [{self.id}]".format(**values)
+
+
+CODE_NOT_SUPPORTED = Problem(
+    id="code-not-supported",
+    code=ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
+    remark=" request type {code} not supported",
+    cause="no processor is registered for this request code",
+    advice="install a processor plugin for it, or ask a server of the right kind (name server or broker)",
+)
+
+POOL_FULL = Problem(
+    id="pool-full",
+    code=ResponseCode.SYSTEM_BUSY,
+    remark="[OVERLOAD]system busy, start flow control for a while",
+    cause="the {pool} pool holds {queued} of at most {limit} requests and {queued_bytes} of {limit_bytes} bytes",
+    advice="send slower or retry after 100 ms",
+    setting="sendThreadPoolQueueCapacity and its like",
+)

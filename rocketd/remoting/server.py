@@ -1,0 +1,163 @@
+"""The listening side: accepts connections, watches them, and stops in the right order.
+
+Answers to Apache's NettyRemotingServer. Plain and TLS share the port (see ``tls``).
+"""
+
+import errno
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from twisted.application.service import Service
+from twisted.internet import defer, threads
+from twisted.internet.address import IPv4Address, IPv6Address
+from twisted.internet.error import CannotListenError
+from twisted.internet.interfaces import IAddress, IProtocolFactory
+from twisted.internet.protocol import Factory
+from twisted.internet.task import LoopingCall
+from twisted.logger import Logger
+
+from rocketd.remoting.connection import Connection
+from rocketd.remoting.dispatch import Dispatcher
+from rocketd.remoting.frame import MAX_FRAME_LENGTH
+
+_IDLE_SCAN_SECONDS = 5.0
+_DRAIN_SECONDS = 5.0
+
+
+class ConnectionListener(Protocol):
+    """Who wants to know that a connection is gone."""
+
+    def connection_lost(self, connection: Connection) -> None:
+        """Forget a closed connection. Reactor thread."""
+
+
+class ListenError(Exception):
+    """The port cannot be listened on; the text says which and why."""
+
+
+class _ConnectionFactory(Factory):
+    noisy = False
+
+    def __init__(self, server: "RemotingServer") -> None:
+        self._server = server
+
+    def buildProtocol(self, addr: IAddress | None) -> Connection:
+        return self._server.make_connection()
+
+
+class RemotingServer(Service):
+    """One listening port with its connections and dispatcher. All methods belong to the reactor thread.
+
+    ``port`` 0 takes a free port; after start ``port`` is the real one. ``wrap`` may put TLS detection around the
+    factory of connections. A connection on which nothing was read for ``idle_seconds`` is closed.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        reactor: Any,
+        dispatcher: Dispatcher,
+        *,
+        port: int,
+        interface: str = "",
+        backlog: int = 1024,
+        idle_seconds: float = 120.0,
+        max_frame_length: int = MAX_FRAME_LENGTH,
+        wrap: Callable[[IProtocolFactory], IProtocolFactory] | None = None,
+    ) -> None:
+        self.dispatcher = dispatcher
+        self.port = port
+        self.connections: set[Connection] = set()
+        self.listeners: list[ConnectionListener] = []
+        self._reactor = reactor
+        self._interface = interface
+        self._backlog = backlog
+        self._idle_seconds = idle_seconds
+        self._max_frame_length = max_frame_length
+        self._wrap = wrap
+        self._listening: list[Any] = []
+        self._idle_scan = LoopingCall(self._close_idle)
+        self._idle_scan.clock = reactor
+        self._drained: defer.Deferred[None] | None = None
+
+    def make_connection(self) -> Connection:
+        """Make the protocol of an accepted connection."""
+        connection = Connection(self._reactor, self.dispatcher.dispatch, self._connection_lost, self._max_frame_length)
+        self.connections.add(connection)
+        return connection
+
+    def listen(self, port: int | None = None) -> int:
+        """Open the port, or one more, and return its number. Raises ListenError."""
+        factory: Any = _ConnectionFactory(self)
+        if self._wrap is not None:
+            factory = self._wrap(factory)
+        wanted = self.port if port is None else port
+        try:
+            listening = self._reactor.listenTCP(wanted, factory, backlog=self._backlog, interface=self._interface)
+        except CannotListenError as error:
+            reason = "it is in use by another process" if _is_in_use(error) else str(error.socketError)
+            raise ListenError(
+                f"cannot listen on port {wanted}: {reason}; stop that process or set another listenPort"
+            ) from error
+        self._listening.append(listening)
+        host: IPv4Address | IPv6Address = listening.getHost()
+        if port is None:
+            self.port = host.port
+        return host.port
+
+    def startService(self) -> None:
+        """Listen (unless ``listen`` was called already) and begin to serve."""
+        super().startService()
+        if not self._listening:
+            self.listen()
+        self.dispatcher.start()
+        self._idle_scan.start(_IDLE_SCAN_SECONDS, now=False)
+
+    def stopService(self) -> defer.Deferred[None]:
+        """Stop listening, let the pools answer what they hold, then close all connections."""
+        super().stopService()
+        return defer.Deferred.fromCoroutine(self._stop())
+
+    async def _stop(self) -> None:
+        if self._idle_scan.running:
+            self._idle_scan.stop()
+        for listening in self._listening:
+            await defer.maybeDeferred(listening.stopListening)
+        self._listening.clear()
+        await threads.deferToThreadPool(self._reactor, self._reactor.getThreadPool(), self.dispatcher.stop)
+        if self.connections:
+            self._drained = defer.Deferred()
+            for connection in list(self.connections):
+                connection.close()
+            abort = self._reactor.callLater(_DRAIN_SECONDS, self._abort_all)
+            await self._drained
+            if abort.active():
+                abort.cancel()
+
+    def _abort_all(self) -> None:
+        for connection in list(self.connections):
+            connection.abort()
+
+    def _connection_lost(self, connection: Connection) -> None:
+        self.connections.discard(connection)
+        for listener in self.listeners:
+            listener.connection_lost(connection)
+        if self._drained is not None and not self.connections:
+            drained, self._drained = self._drained, None
+            drained.callback(None)
+
+    def _close_idle(self) -> None:
+        oldest = self._reactor.seconds() - self._idle_seconds
+        for connection in list(self.connections):
+            if connection.last_active < oldest:
+                self._log.warn(
+                    "{address}: closing, nothing was received for {seconds} s",
+                    address=connection.address,
+                    seconds=self._idle_seconds,
+                )
+                connection.abort()
+
+
+def _is_in_use(error: CannotListenError) -> bool:
+    return getattr(error.socketError, "errno", None) == errno.EADDRINUSE
