@@ -1,0 +1,329 @@
+"""The settings of the broker.
+
+Answers to BrokerConfig and to the rules of BrokerStartup: same keys, same defaults, same derived values.
+"""
+
+from collections.abc import Mapping
+
+from rocketd.common.config import ConfigError, Long, setting, settings_group
+from rocketd.common.configuration import DaemonSettings, check_addresses, group
+from rocketd.remoting.settings import NettyClientConfig, NettyServerConfig, RemotingConfig, TlsConfig
+from rocketd.store.settings import MessageStoreConfig
+
+SMALL_POOL = "Accepted for compatibility; pools here isolate kinds of requests and have few threads."
+COMMERCIAL = "Accepted for compatibility; Apache's code counts for a billing service with it."
+
+
+@settings_group
+class BrokerConfig:
+    """Who the broker is and how it serves."""
+
+    rocketmq_home: str | None = setting(
+        None,
+        "Directory below which the access control file is looked for.",
+        remote=False,
+        environment="ROCKETMQ_HOME",
+        aliases=("rocketmq.home.dir",),
+    )
+    namesrv_addr: str | None = setting(
+        None,
+        "Name servers to register with: host:port, separated by semicolons; IPv6 addresses in brackets.",
+        hot=True,
+        important=True,
+        environment="NAMESRV_ADDR",
+        aliases=("rocketmq.namesrv.addr",),
+    )
+    broker_ip1: str | None = setting(
+        None,
+        "Address or host name that clients are told to connect to. The start-up log says which was chosen and why.",
+        name="brokerIP1",
+        formula="an address of this machine that others can reach",
+        important=True,
+    )
+    broker_ip2: str | None = setting(
+        None,
+        "Address or host name that slaves are told to replicate from.",
+        name="brokerIP2",
+        formula="an address of this machine that others can reach",
+    )
+    broker_name: str = setting(
+        factory=lambda machine: machine.host_name or "DEFAULT_BROKER",
+        formula="host name, or DEFAULT_BROKER where there is none",
+        doc="Name of the broker; a master and its slaves have the same.",
+        important=True,
+    )
+    broker_cluster_name: str = setting("DefaultCluster", "Name of the cluster the broker belongs to.", important=True)
+    broker_id: Long = setting(0, "0 for a master (whatever was set), greater than 0 for a slave.", important=True)
+    broker_permission: int = setting(
+        6, "What clients may do here: 4 read, 2 write, 6 both, 0 nothing.", minimum=0, maximum=7, hot=True
+    )
+    default_topic_queue_nums: int = setting(
+        8, "Queues of a topic that is created on first use, at most those of its template topic.", minimum=1, hot=True
+    )
+    auto_create_topic_enable: bool = setting(
+        True, "Whether a send to an unknown topic creates it.", hot=True, important=True
+    )
+    cluster_topic_enable: bool = setting(True, "Whether a topic named like the cluster accepts messages.")
+    broker_topic_enable: bool = setting(True, "Whether a topic named like the broker accepts messages.")
+    auto_create_subscription_group: bool = setting(
+        True, "Whether an unknown consumer group is created on first use.", hot=True, important=True
+    )
+    message_store_plug_in: str = setting(
+        "", "Accepted for compatibility; Java classes cannot be loaded.", name="messageStorePlugIn", remote=False
+    )
+    msg_trace_topic_name: str = setting("RMQ_SYS_TRACE_TOPIC", "Topic that holds message traces.", important=True)
+    trace_topic_enable: bool = setting(False, "Whether the message trace topic exists on this broker.", important=True)
+    send_message_thread_pool_nums: int = setting(
+        factory=lambda machine: min(machine.cpus, 4),
+        formula="CPUs, at most 4",
+        doc="Accepted for compatibility; one thread stores messages, in groups.",
+    )
+    put_message_future_thread_pool_nums: int = setting(
+        factory=lambda machine: min(machine.cpus, 4),
+        formula="CPUs, at most 4",
+        doc="Accepted for compatibility; one thread stores messages, in groups.",
+    )
+    pull_message_thread_pool_nums: int = setting(
+        factory=lambda machine: 16 + 2 * machine.cpus, formula="16 + 2 * CPUs", doc=SMALL_POOL
+    )
+    process_reply_message_thread_pool_nums: int = setting(
+        factory=lambda machine: 16 + 2 * machine.cpus, formula="16 + 2 * CPUs", doc=SMALL_POOL
+    )
+    query_message_thread_pool_nums: int = setting(
+        factory=lambda machine: 8 + machine.cpus, formula="8 + CPUs", doc=SMALL_POOL
+    )
+    admin_broker_thread_pool_nums: int = setting(16, SMALL_POOL)
+    client_manage_thread_pool_nums: int = setting(32, SMALL_POOL)
+    consumer_manage_thread_pool_nums: int = setting(32, SMALL_POOL)
+    heartbeat_thread_pool_nums: int = setting(
+        factory=lambda machine: min(32, machine.cpus), formula="CPUs, at most 32", doc=SMALL_POOL
+    )
+    end_transaction_thread_pool_nums: int = setting(
+        factory=lambda machine: max(8 + 2 * machine.cpus, 4 * min(machine.cpus, 4)),
+        formula="the greater of 8 + 2 * CPUs and 4 * (CPUs, at most 4)",
+        doc=SMALL_POOL,
+    )
+    flush_consumer_offset_interval: int = setting(
+        5000, "How often consumer offsets are written to disk.", unit="ms", minimum=1
+    )
+    flush_consumer_offset_history_interval: int = setting(
+        60000, "Accepted for compatibility; Apache's code does not read it either.", unit="ms"
+    )
+    reject_transaction_message: bool = setting(
+        False, "Whether transactional messages are refused.", hot=True, important=True
+    )
+    fetch_namesrv_addr_by_address_server: bool = setting(
+        False,
+        "Whether the name servers are asked for by HTTP from rmqAddressServerDomain when namesrvAddr is not set.",
+        important=True,
+    )
+    send_thread_pool_queue_capacity: int = setting(
+        10000,
+        "Requests to send that may wait before SYSTEM_BUSY is answered.",
+        unit="requests",
+        minimum=1,
+        important=True,
+    )
+    put_thread_pool_queue_capacity: int = setting(
+        10000,
+        "Accepted for compatibility; sends wait in one queue only, see sendThreadPoolQueueCapacity.",
+        unit="requests",
+        important=True,
+    )
+    pull_thread_pool_queue_capacity: int = setting(
+        100000, "Pull requests that may wait before SYSTEM_BUSY is answered.", unit="requests", minimum=1
+    )
+    reply_thread_pool_queue_capacity: int = setting(
+        10000, "Reply messages that may wait before SYSTEM_BUSY is answered.", unit="requests", minimum=1
+    )
+    query_thread_pool_queue_capacity: int = setting(
+        20000, "Queries that may wait before SYSTEM_BUSY is answered.", unit="requests", minimum=1
+    )
+    client_manager_thread_pool_queue_capacity: int = setting(
+        1000000, "Requests about clients that may wait before SYSTEM_BUSY is answered.", unit="requests", minimum=1
+    )
+    consumer_manager_thread_pool_queue_capacity: int = setting(
+        1000000, "Requests about consumers that may wait before SYSTEM_BUSY is answered.", unit="requests", minimum=1
+    )
+    heartbeat_thread_pool_queue_capacity: int = setting(
+        50000, "Heartbeats that may wait before SYSTEM_BUSY is answered.", unit="requests", minimum=1
+    )
+    end_transaction_pool_queue_capacity: int = setting(
+        100000, "Ends of transactions that may wait before SYSTEM_BUSY is answered.", unit="requests", minimum=1
+    )
+    filter_server_nums: int = setting(
+        0, "Accepted for compatibility; no filter server processes are started, and none can be by a remote change."
+    )
+    long_polling_enable: bool = setting(
+        True, "Whether a pull that finds nothing waits for a message as long as its client asks.", hot=True
+    )
+    short_polling_time_mills: Long = setting(
+        1000, "How long such a pull waits when longPollingEnable is false.", unit="ms", minimum=0, hot=True
+    )
+    notify_consumer_ids_changed_enable: bool = setting(
+        True, "Whether consumers of a group are told when one joins or leaves.", hot=True
+    )
+    high_speed_mode: bool = setting(False, "Accepted for compatibility; Apache's code does not read it either.")
+    commercial_enable: bool = setting(True, COMMERCIAL)
+    commercial_timer_count: int = setting(1, COMMERCIAL)
+    commercial_trans_count: int = setting(1, COMMERCIAL)
+    commercial_big_count: int = setting(1, COMMERCIAL)
+    commercial_base_count: int = setting(1, COMMERCIAL)
+    transfer_msg_by_heap: bool = setting(
+        True, "Accepted for compatibility; messages go out from the mapped file without a copy."
+    )
+    max_delay_time: int = setting(40, "Accepted for compatibility; Apache's code does not read it either.")
+    region_id: str = setting("DefaultRegion", "Region that is told to producers for their traces.", hot=True)
+    register_broker_timeout_mills: int = setting(
+        6000, "How long to wait for a name server's answer to a registration.", unit="ms", minimum=1, hot=True
+    )
+    slave_read_enable: bool = setting(False, "Whether consumers that read far back are sent to a slave.", hot=True)
+    disable_consume_if_consumer_read_slowly: bool = setting(
+        False, "Whether a group further behind than consumerFallbehindThreshold may no longer read.", hot=True
+    )
+    consumer_fallbehind_threshold: Long = setting(
+        16 * 1024**3, "How far a group may fall behind.", unit="bytes", minimum=0, hot=True
+    )
+    broker_fast_failure_enable: bool = setting(
+        True, "Whether requests that have waited too long are answered SYSTEM_BUSY.", hot=True
+    )
+    wait_time_mills_in_send_queue: Long = setting(
+        200, "How long a send may wait for its turn before SYSTEM_BUSY.", unit="ms", minimum=0, hot=True
+    )
+    wait_time_mills_in_pull_queue: Long = setting(
+        5000, "How long a pull may wait for its turn before SYSTEM_BUSY.", unit="ms", minimum=0, hot=True
+    )
+    wait_time_mills_in_heartbeat_queue: Long = setting(
+        31000, "How long a heartbeat may wait for its turn before SYSTEM_BUSY.", unit="ms", minimum=0, hot=True
+    )
+    wait_time_mills_in_transaction_queue: Long = setting(
+        3000, "How long the end of a transaction may wait before SYSTEM_BUSY.", unit="ms", minimum=0, hot=True
+    )
+    start_accept_send_request_time_stamp: Long = setting(
+        0, "Sends before this time (since 1970-01-01 UTC) are refused.", unit="ms", minimum=0, hot=True
+    )
+    trace_on: bool = setting(True, "Whether producers and consumers are told that tracing is on.", hot=True)
+    enable_calc_filter_bit_map: bool = setting(
+        False, "Whether filters are evaluated once when a message is stored, for the consume queue extension."
+    )
+    expect_consumer_num_use_filter: int = setting(
+        32, "Consumer groups with filters that the filter bitmap is sized for.", minimum=1
+    )
+    max_error_rate_of_bloom_filter: int = setting(
+        20, "Share of false matches that the filter bitmap may give.", unit="%", minimum=1, maximum=100
+    )
+    filter_data_clean_time_span: Long = setting(
+        24 * 3600 * 1000, "How long the filter of a group that is gone is kept.", unit="ms", minimum=0
+    )
+    filter_support_retry: bool = setting(False, "Whether filters also apply to messages of retry topics.")
+    enable_property_filter: bool = setting(False, "Whether consumers may filter with SQL92 expressions.", hot=True)
+    compressed_register: bool = setting(False, "Whether registrations with name servers are compressed.", hot=True)
+    force_register: bool = setting(
+        True, "Whether the broker registers every period, even if nothing has changed.", hot=True
+    )
+    register_name_server_period: int = setting(
+        30000, "How often the broker registers; values outside 10000 to 60000 are brought to the nearer end.", unit="ms"
+    )
+    transaction_time_out: Long = setting(
+        6000,
+        "How old a half message must be before its producer is asked about it.",
+        unit="ms",
+        minimum=0,
+        hot=True,
+        important=True,
+    )
+    transaction_check_max: int = setting(
+        15,
+        "How often a producer is asked about one half message before it is dropped.",
+        minimum=1,
+        hot=True,
+        important=True,
+    )
+    transaction_check_interval: Long = setting(
+        60000, "How often half messages are looked through.", unit="ms", minimum=1, important=True
+    )
+    acl_enable: bool = setting(False, "Whether requests must be signed and are checked for rights.", important=True)
+    store_reply_message_enable: bool = setting(
+        True, "Whether replies of request-reply are stored beside being passed on.", hot=True, important=True
+    )
+    enable_detail_stat: bool = setting(True, "Whether statistics are kept for each queue too.")
+    auto_delete_unused_stats: bool = setting(
+        False, "Whether statistics of a deleted topic or group are deleted with it.", hot=True
+    )
+    isolate_log_enable: bool = setting(
+        False, "Accepted for compatibility; twistd --logfile gives each broker its own log."
+    )
+    rmq_address_server_domain: str = setting(
+        "jmenv.tbsite.net",
+        "Host that fetchNamesrvAddrByAddressServer asks.",
+        remote=False,
+        aliases=("rocketmq.namesrv.domain",),
+        system_property=True,
+    )
+    rmq_address_server_sub_group: str = setting(
+        "nsaddr",
+        "Last part of the path that fetchNamesrvAddrByAddressServer asks for.",
+        remote=False,
+        aliases=("rocketmq.namesrv.domain.subgroup",),
+        system_property=True,
+    )
+    rebalance_lock_max_live_time: Long = setting(
+        60000,
+        "How long a consumer's lock on a queue lives without being renewed.",
+        name="rocketmq.broker.rebalance.lockMaxLiveTime",
+        unit="ms",
+        minimum=1,
+        system_property=True,
+    )
+    acl_plain_file: str = setting(
+        "conf/plain_acl.yml",
+        "Access control file, relative to rocketmqHome.",
+        name="rocketmq.acl.plain.file",
+        remote=False,
+        system_property=True,
+    )
+
+
+@settings_group
+class BrokerSettings(DaemonSettings):
+    """All settings of a broker, by group."""
+
+    broker: BrokerConfig = group(BrokerConfig)
+    server: NettyServerConfig = group(NettyServerConfig, listen_port=10911)
+    client: NettyClientConfig = group(NettyClientConfig)
+    store: MessageStoreConfig = group(MessageStoreConfig)
+    remoting: RemotingConfig = group(RemotingConfig)
+    tls: TlsConfig = group(TlsConfig)
+
+    def derive(self, given: Mapping[str, str]) -> list[str]:
+        """Apply the rules of BrokerStartup to what was not given, and refuse what contradicts itself."""
+        warnings = []
+        broker, store = self.broker, self.store
+        if broker.namesrv_addr is not None:
+            check_addresses("namesrvAddr", broker.namesrv_addr, given["namesrvAddr"])
+        if not broker.broker_name:
+            broker.broker_name = self.machine.host_name or "DEFAULT_BROKER"
+        if store.enable_d_leger_commit_log:
+            raise ConfigError(
+                f"{given['enableDLegerCommitLog']}: enableDLegerCommitLog = true: there is no DLedger commit log here; "
+                "replicate with brokerRole=SYNC_MASTER and a SLAVE instead"
+            )
+        if store.broker_role != "SLAVE":
+            if broker.broker_id != 0:
+                warnings.append(
+                    f"{given['brokerId']}: brokerId = {broker.broker_id}: brokerRole {store.broker_role} "
+                    "means brokerId 0; set brokerRole=SLAVE if this is a slave"
+                )
+                broker.broker_id = 0
+        elif broker.broker_id <= 0:
+            raise ConfigError(
+                f"{given.get('brokerId', 'default')}: brokerId = {broker.broker_id}: a SLAVE needs a whole number "
+                "greater than 0"
+            )
+        elif "accessMessageInMemoryMaxRatio" not in given:
+            store.access_message_in_memory_max_ratio -= 10
+        if "haListenPort" not in given:
+            store.ha_listen_port = self.server.listen_port + 1 if self.server.listen_port else 0
+        if "useTLS" not in given:
+            self.client.use_tls = self.tls.enable if "tls.enable" in given else self.tls.server_mode == "enforcing"
+        return warnings

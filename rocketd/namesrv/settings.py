@@ -1,0 +1,60 @@
+"""The settings of the name server.
+
+Answers to NamesrvConfig and to the reading of options in NamesrvStartup: same keys, same defaults, same precedence.
+"""
+
+from collections.abc import Mapping
+
+from rocketd.common.config import setting, settings_group
+from rocketd.common.configuration import DaemonSettings, group
+from rocketd.remoting.settings import NettyServerConfig, RemotingConfig, TlsConfig
+
+
+@settings_group
+class NamesrvConfig:
+    """What a name server keeps and where."""
+
+    rocketmq_home: str | None = setting(
+        None,
+        "Accepted for compatibility; nothing is looked up below it.",
+        remote=False,
+        environment="ROCKETMQ_HOME",
+        aliases=("rocketmq.home.dir",),
+    )
+    kv_config_path: str = setting(
+        factory=lambda machine: machine.home + "/namesrv/kvConfig.json",
+        formula="~/namesrv/kvConfig.json",
+        doc="File that holds the KV configuration (codes 100 to 102).",
+        remote=False,
+    )
+    config_store_path: str = setting(
+        factory=lambda machine: machine.home + "/namesrv/namesrv.properties",
+        formula="the file given with --config, else ~/namesrv/namesrv.properties",
+        doc="File to which updateNamesrvConfig writes.",
+        remote=False,
+    )
+    product_env_name: str = setting(
+        "center", "Name of the environment that a cluster-test name server asks for routes it does not know."
+    )
+    cluster_test: bool = setting(
+        False, "Accepted for compatibility; routes are never asked for from another environment."
+    )
+    order_message_enable: bool = setting(
+        False, "Whether routes carry the ordered-topic configuration (KV namespace ORDER_TOPIC_CONFIG).", hot=True
+    )
+
+
+@settings_group
+class NamesrvSettings(DaemonSettings):
+    """All settings of a name server, by group."""
+
+    namesrv: NamesrvConfig = group(NamesrvConfig)
+    server: NettyServerConfig = group(NettyServerConfig, listen_port=9876)
+    remoting: RemotingConfig = group(RemotingConfig)
+    tls: TlsConfig = group(TlsConfig)
+
+    def derive(self, given: Mapping[str, str]) -> list[str]:
+        """Write updates to the file that was read, unless `-o configStorePath` says otherwise."""
+        if self.config_file is not None and given.get("configStorePath") != "-o":
+            self.namesrv.config_store_path = self.config_file
+        return []

@@ -1,0 +1,286 @@
+"""The settings of the network layer, used by name server and broker alike.
+
+Answers to NettyServerConfig, NettyClientConfig, NettySystemConfig and TlsSystemConfig: same keys, same defaults. What
+Java takes as -D properties (everything whose key has dots) is taken from the config file and from -o instead.
+"""
+
+from rocketd.common.config import Long, setting, settings_group
+
+SOCKET = "com.rocketmq.remoting."
+THREADS = "Accepted for compatibility; one reactor thread serves all connections."
+
+
+@settings_group
+class NettyServerConfig:
+    """How a daemon listens."""
+
+    listen_port: int = setting(
+        8888, "TCP port for clients, plain and TLS. 0 takes any free port.", minimum=0, maximum=65535
+    )
+    server_worker_threads: int = setting(8, THREADS)
+    server_callback_executor_threads: int = setting(
+        0, "Threads that run callbacks of the daemon's own requests to its clients. 0 means 4."
+    )
+    server_selector_threads: int = setting(3, THREADS)
+    server_oneway_semaphore_value: int = setting(
+        256, "How many oneway requests to clients may be under way at once.", minimum=1
+    )
+    server_async_semaphore_value: int = setting(
+        64, "How many asynchronous requests to clients may be under way at once.", minimum=1
+    )
+    server_channel_max_idle_time_seconds: int = setting(
+        120, "A connection that neither sends nor receives for so long is closed. 0 never closes.", unit="s", minimum=0
+    )
+    server_socket_snd_buf_size: int = setting(
+        0,
+        "Send buffer of accepted sockets (SO_SNDBUF). 0 leaves it to the system.",
+        unit="bytes",
+        minimum=0,
+        aliases=(SOCKET + "socket.sndbuf.size",),
+    )
+    server_socket_rcv_buf_size: int = setting(
+        0,
+        "Receive buffer of accepted sockets (SO_RCVBUF). 0 leaves it to the system.",
+        unit="bytes",
+        minimum=0,
+        aliases=(SOCKET + "socket.rcvbuf.size",),
+    )
+    write_buffer_high_water_mark: int = setting(
+        0,
+        "Unsent bytes of one connection from which on it counts as not writable. 0 sets no mark.",
+        unit="bytes",
+        minimum=0,
+        aliases=(SOCKET + "write.buffer.high.water.mark",),
+    )
+    write_buffer_low_water_mark: int = setting(
+        0,
+        "Unsent bytes of one connection below which it counts as writable again. 0 sets no mark.",
+        unit="bytes",
+        minimum=0,
+        aliases=(SOCKET + "write.buffer.low.water.mark",),
+    )
+    server_socket_backlog: int = setting(
+        1024, "Connections the system keeps until they are accepted.", minimum=1, aliases=(SOCKET + "socket.backlog",)
+    )
+    server_pooled_byte_buf_allocator_enable: bool = setting(
+        True, "Accepted for compatibility; Python manages its buffers itself."
+    )
+    use_epoll_native_selector: bool = setting(
+        False, "Accepted for compatibility; on Linux the reactor always uses epoll."
+    )
+
+
+@settings_group
+class NettyClientConfig:
+    """How a broker connects to name servers and other brokers."""
+
+    client_worker_threads: int = setting(4, THREADS, aliases=(SOCKET + "client.worker.size",))
+    client_callback_executor_threads: int = setting(
+        factory=lambda machine: machine.cpus, formula="number of CPUs", doc="Threads that run callbacks of answers."
+    )
+    client_oneway_semaphore_value: int = setting(
+        65535,
+        "How many oneway requests may be under way at once.",
+        minimum=1,
+        aliases=(SOCKET + "clientOnewaySemaphoreValue",),
+    )
+    client_async_semaphore_value: int = setting(
+        65535,
+        "How many asynchronous requests may be under way at once.",
+        minimum=1,
+        aliases=(SOCKET + "clientAsyncSemaphoreValue",),
+    )
+    connect_timeout_millis: int = setting(
+        3000,
+        "How long to wait for a connection to be made.",
+        unit="ms",
+        minimum=1,
+        aliases=(SOCKET + "client.connect.timeout",),
+    )
+    channel_not_active_interval: Long = setting(
+        60000, "Accepted for compatibility; Apache's code does not read it either.", unit="ms"
+    )
+    client_channel_max_idle_time_seconds: int = setting(
+        120,
+        "An outgoing connection that neither sends nor receives for so long is closed. 0 never closes.",
+        unit="s",
+        minimum=0,
+        aliases=(SOCKET + "client.channel.maxIdleTimeSeconds",),
+    )
+    client_socket_snd_buf_size: int = setting(
+        0,
+        "Send buffer of outgoing sockets (SO_SNDBUF). 0 leaves it to the system.",
+        unit="bytes",
+        minimum=0,
+        aliases=(SOCKET + "socket.sndbuf.size",),
+    )
+    client_socket_rcv_buf_size: int = setting(
+        0,
+        "Receive buffer of outgoing sockets (SO_RCVBUF). 0 leaves it to the system.",
+        unit="bytes",
+        minimum=0,
+        aliases=(SOCKET + "socket.rcvbuf.size",),
+    )
+    client_pooled_byte_buf_allocator_enable: bool = setting(
+        False, "Accepted for compatibility; Python manages its buffers itself."
+    )
+    client_close_socket_if_timeout: bool = setting(
+        True,
+        "Whether a connection on which an answer did not come in time is closed.",
+        aliases=(SOCKET + "client.closeSocketIfTimeout",),
+    )
+    use_tls: bool = setting(
+        False,
+        "Whether outgoing connections use TLS.",
+        name="useTLS",
+        formula="tls.enable where given, else whether tls.server.mode is enforcing",
+    )
+    write_buffer_high_water_mark: int = setting(
+        0,
+        "Unsent bytes of one connection from which on it counts as not writable. 0 sets no mark.",
+        unit="bytes",
+        minimum=0,
+        aliases=(SOCKET + "write.buffer.high.water.mark",),
+    )
+    write_buffer_low_water_mark: int = setting(
+        0,
+        "Unsent bytes of one connection below which it counts as writable again. 0 sets no mark.",
+        unit="bytes",
+        minimum=0,
+        aliases=(SOCKET + "write.buffer.low.water.mark",),
+    )
+
+
+@settings_group
+class RemotingConfig:
+    """What Java's remoting takes as system properties for both directions."""
+
+    frame_max_length: int = setting(
+        16777216,
+        "Longest frame that is read, its length field included; a longer one closes the connection.",
+        name="com.rocketmq.remoting.frameMaxLength",
+        unit="bytes",
+        minimum=1024,
+        system_property=True,
+    )
+    serialize_type: str = setting(
+        "JSON",
+        "Header format of the daemon's own requests. Answers use the format of their request.",
+        name="rocketmq.serialize.type",
+        choices=("JSON", "ROCKETMQ"),
+        environment="ROCKETMQ_SERIALIZE_TYPE",
+        system_property=True,
+    )
+
+
+@settings_group
+class TlsConfig:
+    """Transport encryption of both directions."""
+
+    server_mode: str = setting(
+        "permissive",
+        "Whether clients may use TLS: disabled refuses it, permissive takes both on one port, enforcing refuses plain "
+        "connections.",
+        name="tls.server.mode",
+        choices=("disabled", "permissive", "enforcing"),
+        system_property=True,
+    )
+    enable: bool = setting(
+        False, "Whether outgoing connections use TLS; see useTLS.", name="tls.enable", system_property=True
+    )
+    config_file: str = setting(
+        "/etc/rocketmq/tls.properties",
+        "File with the tls.* settings, except tls.server.mode and tls.enable. It need not exist unless this is set; "
+        "the config file and -o win over it.",
+        name="tls.config.file",
+        remote=False,
+        system_property=True,
+    )
+    test_mode_enable: bool = setting(
+        True,
+        "Serve with a self-signed certificate made at start and trust every server. Set it to false to use the key and "
+        "certificate files.",
+        name="tls.test.mode.enable",
+        remote=False,
+        system_property=True,
+    )
+    server_need_client_auth: str = setting(
+        "none",
+        "Whether a client shows a certificate: none, optional or require.",
+        name="tls.server.need.client.auth",
+        choices=("none", "optional", "require"),
+        remote=False,
+        system_property=True,
+    )
+    server_key_path: str | None = setting(
+        None,
+        "Private key of the server, PEM (PKCS#8 or PKCS#1).",
+        name="tls.server.keyPath",
+        remote=False,
+        system_property=True,
+    )
+    server_key_password: str | None = setting(
+        None,
+        "Password of the server's private key.",
+        name="tls.server.keyPassword",
+        remote=False,
+        secret=True,
+        system_property=True,
+    )
+    server_cert_path: str | None = setting(
+        None,
+        "Certificate chain of the server, PEM, its own certificate first.",
+        name="tls.server.certPath",
+        remote=False,
+        system_property=True,
+    )
+    server_auth_client: bool = setting(
+        False,
+        "Whether certificates of clients are checked against tls.server.trustCertPath.",
+        name="tls.server.authClient",
+        remote=False,
+        system_property=True,
+    )
+    server_trust_cert_path: str | None = setting(
+        None,
+        "Certificates, PEM, that vouch for clients.",
+        name="tls.server.trustCertPath",
+        remote=False,
+        system_property=True,
+    )
+    client_key_path: str | None = setting(
+        None,
+        "Private key shown by outgoing connections, PEM (PKCS#8 or PKCS#1).",
+        name="tls.client.keyPath",
+        remote=False,
+        system_property=True,
+    )
+    client_key_password: str | None = setting(
+        None,
+        "Password of the private key of outgoing connections.",
+        name="tls.client.keyPassword",
+        remote=False,
+        secret=True,
+        system_property=True,
+    )
+    client_cert_path: str | None = setting(
+        None,
+        "Certificate chain shown by outgoing connections, PEM.",
+        name="tls.client.certPath",
+        remote=False,
+        system_property=True,
+    )
+    client_auth_server: bool = setting(
+        False,
+        "Whether outgoing connections check the server's certificate against tls.client.trustCertPath.",
+        name="tls.client.authServer",
+        remote=False,
+        system_property=True,
+    )
+    client_trust_cert_path: str | None = setting(
+        None,
+        "Certificates, PEM, that vouch for the servers of outgoing connections.",
+        name="tls.client.trustCertPath",
+        remote=False,
+        system_property=True,
+    )

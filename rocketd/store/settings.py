@@ -1,0 +1,317 @@
+"""The settings of the storage engine.
+
+Answers to MessageStoreConfig: the same keys, the same defaults, its spellings included.
+"""
+
+from rocketd.common.config import Long, setting, settings_group
+
+POOL = "Accepted for compatibility; there is no pool of off-heap buffers before the commit log."
+DLEDGER = "Accepted for compatibility; there is no DLedger commit log."
+
+
+@settings_group
+class MessageStoreConfig:
+    """Where and how messages are kept."""
+
+    store_path_root_dir: str = setting(
+        factory=lambda machine: machine.home + "/store",
+        formula="~/store",
+        doc="Directory of the store: consume queues, index, configuration tables, checkpoint, lock.",
+        important=True,
+        remote=False,
+    )
+    store_path_commit_log: str = setting(
+        "",
+        "Directory of the commit log.",
+        formula="storePathRootDir/commitlog",
+        important=True,
+        remote=False,
+    )
+    store_path_d_ledger_commit_log: str | None = setting(None, DLEDGER, important=True, remote=False)
+    read_only_commit_log_store_paths: str | None = setting(
+        None,
+        "Accepted for compatibility; the commit log lies in one directory.",
+        remote=False,
+    )
+    mapped_file_size_commit_log: int = setting(
+        1024 * 1024 * 1024,
+        "Size of one commit log file. A store made with another size does not open.",
+        unit="bytes",
+        minimum=4096,
+    )
+    mapped_file_size_consume_queue: int = setting(
+        300000 * 20,
+        "Size of one consume queue file, rounded up to a multiple of 20, the size of an entry.",
+        unit="bytes",
+        minimum=20,
+    )
+    enable_consume_queue_ext: bool = setting(
+        False, "Whether consume queues have an extension that holds filter bitmaps and tag hashes."
+    )
+    mapped_file_size_consume_queue_ext: int = setting(
+        48 * 1024 * 1024, "Size of one file of the consume queue extension.", unit="bytes", minimum=1024
+    )
+    bit_map_length_consume_queue_ext: int = setting(
+        64, "Bits of a filter bitmap in the consume queue extension.", unit="bits", minimum=8
+    )
+    flush_interval_commit_log: int = setting(
+        500, "How often the commit log is flushed to disk under ASYNC_FLUSH.", unit="ms", minimum=1, important=True
+    )
+    commit_interval_commit_log: int = setting(200, POOL, unit="ms", important=True)
+    use_reentrant_lock_when_put_message: bool = setting(
+        True, "Accepted for compatibility; one thread appends, so there is no lock to choose."
+    )
+    flush_commit_log_timed: bool = setting(
+        True,
+        "Accepted for compatibility; the flush thread always waits out its interval or a request.",
+        important=True,
+    )
+    flush_interval_consume_queue: int = setting(
+        1000, "How often consume queues are flushed to disk.", unit="ms", minimum=1
+    )
+    clean_resource_interval: int = setting(
+        10000, "How often the store looks for files to delete.", unit="ms", minimum=1
+    )
+    delete_commit_log_files_interval: int = setting(
+        100, "Pause between the deletions of two commit log files.", unit="ms", minimum=0
+    )
+    delete_consume_queue_files_interval: int = setting(
+        100, "Pause between the deletions of two consume queue files.", unit="ms", minimum=0
+    )
+    destroy_maped_file_interval_forcibly: int = setting(
+        120000,
+        "How long a deleted file waits for its readers before it is unmapped all the same.",
+        unit="ms",
+        minimum=0,
+    )
+    redelete_hanged_file_interval: int = setting(
+        120000, "How often the deletion of a file that was still in use is tried again.", unit="ms", minimum=0
+    )
+    delete_when: str = setting(
+        "04",
+        "Hours of the day, local time, in which expired files are deleted: two digits each, separated by semicolons.",
+        hot=True,
+        important=True,
+    )
+    disk_max_used_space_ratio: int = setting(
+        75,
+        "Share of the disk from which on expired files are deleted at any hour; 10 to 95 are used as they are.",
+        unit="%",
+        hot=True,
+    )
+    file_reserved_time: int = setting(
+        72,
+        "How long a commit log file is kept after its last change.",
+        unit="hours",
+        minimum=0,
+        hot=True,
+        important=True,
+    )
+    put_msg_index_hight_water: int = setting(
+        600000, "Accepted for compatibility; Apache's code does not read it either."
+    )
+    max_message_size: int = setting(
+        4 * 1024 * 1024, "Longest body of a message that is taken.", unit="bytes", minimum=1
+    )
+    check_crc_on_recover: bool = setting(
+        True, "Whether recovery at start checks the body checksum of every record.", name="checkCRCOnRecover"
+    )
+    flush_commit_log_least_pages: int = setting(
+        4, "A flush by interval is skipped while fewer pages than this are unflushed.", unit="4 KiB pages", minimum=0
+    )
+    commit_commit_log_least_pages: int = setting(4, POOL, unit="4 KiB pages")
+    flush_least_pages_when_warm_maped_file: int = setting(
+        4096, "Accepted for compatibility; files are not warmed.", unit="4 KiB pages"
+    )
+    flush_consume_queue_least_pages: int = setting(
+        2, "A flush of a consume queue is skipped while fewer pages are unflushed.", unit="4 KiB pages", minimum=0
+    )
+    flush_commit_log_thorough_interval: int = setting(
+        10000, "After so long the commit log is flushed however few pages are unflushed.", unit="ms", minimum=0
+    )
+    commit_commit_log_thorough_interval: int = setting(200, POOL, unit="ms")
+    flush_consume_queue_thorough_interval: int = setting(
+        60000,
+        "After so long consume queues are flushed however few pages are unflushed, and the checkpoint is written.",
+        unit="ms",
+        minimum=0,
+    )
+    max_transfer_bytes_on_message_in_memory: int = setting(
+        256 * 1024,
+        "Most bytes that one pull returns of messages that are in memory.",
+        unit="bytes",
+        minimum=1,
+        hot=True,
+        important=True,
+    )
+    max_transfer_count_on_message_in_memory: int = setting(
+        32, "Most messages that one pull returns of those in memory.", minimum=1, hot=True, important=True
+    )
+    max_transfer_bytes_on_message_in_disk: int = setting(
+        64 * 1024,
+        "Most bytes that one pull returns of messages that must be read from disk.",
+        unit="bytes",
+        minimum=1,
+        hot=True,
+        important=True,
+    )
+    max_transfer_count_on_message_in_disk: int = setting(
+        8,
+        "Most messages that one pull returns of those that must be read from disk.",
+        minimum=1,
+        hot=True,
+        important=True,
+    )
+    access_message_in_memory_max_ratio: int = setting(
+        40,
+        "Share of the machine's memory by which a message may lie behind the newest and still count as in memory.",
+        formula="40; 30 on a slave",
+        unit="%",
+        minimum=0,
+        maximum=100,
+        hot=True,
+        important=True,
+    )
+    message_index_enable: bool = setting(
+        True, "Whether messages are indexed by key, for queries.", hot=True, important=True
+    )
+    max_hash_slot_num: int = setting(5000000, "Hash slots of one index file.", minimum=1)
+    max_index_num: int = setting(20000000, "Entries of one index file.", minimum=2)
+    max_msgs_num_batch: int = setting(64, "Most messages that one query by key returns.", minimum=1, hot=True)
+    message_index_safe: bool = setting(
+        False, "Whether recovery after a crash starts no later than where the index was flushed.", important=True
+    )
+    ha_listen_port: int = setting(
+        10912,
+        "TCP port for replication to slaves.",
+        formula="listenPort + 1",
+        minimum=0,
+        maximum=65535,
+    )
+    ha_send_heartbeat_interval: int = setting(
+        5000, "How often master and slave tell each other that they are there.", unit="ms", minimum=1
+    )
+    ha_housekeeping_interval: int = setting(
+        20000, "A replication connection on which nothing was heard for so long is closed.", unit="ms", minimum=1
+    )
+    ha_transfer_batch_size: int = setting(
+        32 * 1024, "Most bytes of the commit log sent to a slave in one piece.", unit="bytes", minimum=1
+    )
+    ha_master_address: str | None = setting(
+        None,
+        "host:port of the master's replication port. Unset, a slave learns it from the name server.",
+        important=True,
+    )
+    ha_slave_fallbehind_max: int = setting(
+        256 * 1024 * 1024,
+        "A slave further behind than this does not count as available to a SYNC_MASTER.",
+        unit="bytes",
+        minimum=0,
+        hot=True,
+    )
+    broker_role: str = setting(
+        "ASYNC_MASTER",
+        "Part of this broker in replication: SYNC_MASTER answers a send when a slave has it, ASYNC_MASTER at once.",
+        choices=("ASYNC_MASTER", "SYNC_MASTER", "SLAVE"),
+        important=True,
+    )
+    flush_disk_type: str = setting(
+        "ASYNC_FLUSH",
+        "SYNC_FLUSH answers a send when it is on disk, ASYNC_FLUSH as soon as it is in the file.",
+        choices=("ASYNC_FLUSH", "SYNC_FLUSH"),
+        important=True,
+    )
+    sync_flush_timeout: int = setting(
+        5000, "How long a send waits for the disk before it is answered FLUSH_DISK_TIMEOUT.", unit="ms", minimum=1
+    )
+    slave_timeout: int = setting(
+        3000, "How long a send waits for the slave before it is answered FLUSH_SLAVE_TIMEOUT.", unit="ms", minimum=1
+    )
+    message_delay_level: str = setting(
+        "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h",
+        "Delays of delay levels 1, 2, 3 ...: numbers with s, m, h or d, separated by blanks.",
+    )
+    flush_delay_offset_interval: Long = setting(
+        10000, "How often the progress of delayed delivery is written.", unit="ms", minimum=1
+    )
+    clean_file_forcibly_enable: bool = setting(
+        True, "Whether a nearly full disk deletes files that have not expired.", hot=True, important=True
+    )
+    warm_maped_file_enable: bool = setting(False, "Accepted for compatibility; files are not warmed.")
+    offset_check_in_slave: bool = setting(
+        False, "Whether a slave corrects offsets that clients ask for beyond its own queues.", hot=True
+    )
+    debug_lock_enable: bool = setting(False, "Accepted for compatibility; there is no append lock to watch.")
+    duplication_enable: bool = setting(
+        False, "Accepted for compatibility; the store never dispatches one message twice on purpose."
+    )
+    disk_fall_recorded: bool = setting(
+        True, "Whether it is recorded how far behind, in bytes, each group reads.", hot=True
+    )
+    os_page_cache_busy_time_out_mills: Long = setting(
+        1000,
+        "An append that takes longer than this makes the broker answer SYSTEM_BUSY.",
+        unit="ms",
+        minimum=0,
+        hot=True,
+    )
+    default_query_max_num: int = setting(
+        32, "Messages that a query by key returns when it does not say how many.", minimum=1, hot=True
+    )
+    transient_store_pool_enable: bool = setting(False, POOL, important=True)
+    transient_store_pool_size: int = setting(5, POOL)
+    fast_fail_if_no_buffer_in_store_pool: bool = setting(False, POOL)
+    enable_d_leger_commit_log: bool = setting(
+        False, "There is no DLedger commit log: true is refused at start, rather than run without its replicas."
+    )
+    d_leger_group: str | None = setting(None, DLEDGER)
+    d_leger_peers: str | None = setting(None, DLEDGER)
+    d_leger_self_id: str | None = setting(None, DLEDGER)
+    preferred_leader_id: str | None = setting(None, DLEDGER)
+    is_enable_batch_push: bool = setting(
+        False, "Accepted for compatibility; Apache's code does not read it either.", aliases=("enableBatchPush",)
+    )
+    enable_schedule_message_stats: bool = setting(
+        True, "Whether messages that pass through the delay topic are counted.", hot=True
+    )
+    enable_lmq: bool = setting(False, "Whether light message queues (names that begin with %LMQ%) are served.")
+    enable_multi_dispatch: bool = setting(
+        False, "Whether a message may name further queues in its property INNER_MULTI_DISPATCH."
+    )
+    max_lmq_consume_queue_num: int = setting(20000, "Most light message queues.", minimum=0, hot=True)
+    enable_schedule_async_deliver: bool = setting(
+        False, "Whether delayed messages are delivered without waiting for each to be stored."
+    )
+    schedule_async_deliver_max_pending_limit: int = setting(
+        2000, "Most delayed messages of one level that are being delivered at once.", minimum=1
+    )
+    schedule_async_deliver_max_resend_num2_blocked: int = setting(
+        3, "How often a delayed delivery is tried again before its level waits for it.", minimum=0
+    )
+    disk_space_warning_level_ratio: float = setting(
+        0.90,
+        "Share of the disk from which on the broker refuses to store.",
+        name="rocketmq.broker.diskSpaceWarningLevelRatio",
+        minimum=0.0,
+        maximum=1.0,
+        system_property=True,
+    )
+    disk_space_clean_forcibly_ratio: float = setting(
+        0.85,
+        "Share of the disk from which on files are deleted although they have not expired.",
+        name="rocketmq.broker.diskSpaceCleanForciblyRatio",
+        minimum=0.0,
+        maximum=1.0,
+        system_property=True,
+    )
+    multi_path_splitter: str = setting(
+        ",",
+        "Accepted for compatibility; the commit log lies in one directory.",
+        name="rocketmq.broker.multiPathSplitter",
+        remote=False,
+        system_property=True,
+    )
+
+    def __post_init__(self) -> None:
+        """Derive the paths that were not given."""
+        self.store_path_commit_log = self.store_path_commit_log or self.store_path_root_dir + "/commitlog"
