@@ -1,0 +1,122 @@
+"""Java's `String.hashCode`, exact for every string, and fast for the many alike keys of the message index.
+
+Answers to `java.lang.String.hashCode` as Apache RocketMQ uses it for tag codes and index keys. Promises the same number
+for every string Python can hold: characters outside the Basic Multilingual Plane count as the two UTF-16 units Java
+would see, and lone surrogates as the one unit they are.
+"""
+
+import sys
+from collections.abc import Sequence
+from functools import lru_cache
+from operator import mul
+from typing import Final
+
+_MASK: Final = 0xFFFFFFFF
+_BLOCK: Final = 256
+_UTF16: Final = "utf-16-le" if sys.byteorder == "little" else "utf-16-be"
+
+_CACHED_STRINGS: Final = 1024
+"""More tags than a broker sees at a time, and few enough that the longest there can be do not fill the memory."""
+
+_PIECE: Final = 4
+_TAIL: Final = 2 * _PIECE
+_LONGEST_MEMOISED: Final = 128
+_MOST_PREFIXES: Final = 4096
+_MOST_HEADS: Final = 8192
+_MOST_PIECES: Final = 1 << 17
+"""All 65,536 pieces of four hexadecimal digits, and as many others."""
+
+
+def _powers(count: int) -> tuple[int, ...]:
+    powers = [1]
+    while len(powers) < count:
+        powers.append(powers[-1] * 31 & _MASK)
+    return tuple(powers)
+
+
+_POWERS: Final = _powers(_BLOCK + 1)
+"""31^0, 31^1, ... modulo 2^32, one more than a block has units."""
+
+
+def _utf16_units(text: str) -> list[int]:
+    return memoryview(text.encode(_UTF16, "surrogatepass")).cast("H").tolist()
+
+
+def _weighted_sum(units: Sequence[int]) -> int:
+    # The last unit has the weight 1: reversed, so that the shorter of the two sequences ends the sum.
+    total: int = sum(map(mul, units[::-1], _POWERS))
+    return total
+
+
+def java_string_hash_unsigned(text: str) -> int:
+    """Return the hash of `text` as the unsigned number (0 to 2^32 - 1) of the same 32 bits. Never cached."""
+    units: Sequence[int] = text.encode("ascii") if text.isascii() else _utf16_units(text)
+    if len(units) <= _BLOCK:
+        return _weighted_sum(units) & _MASK
+    value = 0
+    for start in range(0, len(units), _BLOCK):
+        block = units[start : start + _BLOCK]
+        value = value * _POWERS[len(block)] + _weighted_sum(block) & _MASK
+    return value
+
+
+@lru_cache(maxsize=_CACHED_STRINGS)
+def _java_string_hash(text: str) -> int:
+    value = java_string_hash_unsigned(text)
+    return value - (1 << 32) if value >> 31 else value
+
+
+def java_string_hash(text: str) -> int:
+    """Return Java's `text.hashCode()`: a signed 32-bit number, as Python int. Safe in every thread, cached."""
+    return _java_string_hash(text)
+
+
+class _Memo(dict[str, int]):
+    """String to unsigned hash, computed when first asked for; emptied when it holds `most` strings."""
+
+    __slots__ = ("most",)
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self.most = most
+
+    def __missing__(self, text: str) -> int:
+        if len(self) >= self.most:
+            self.clear()
+        value = self[text] = java_string_hash_unsigned(text)
+        return value
+
+
+class PrefixedHasher:
+    """Hashes `prefix + text` for streams of texts that share beginnings and four-character endings.
+
+    A hash of joined strings is made of the hashes of the parts: h(a + b) = h(a) * 31^len(b) + h(b). The prefix, all of
+    the text but its last eight characters, and these as two pieces of four are each remembered. Made for the unique
+    keys of messages, whose beginning is the same for all messages of one client and whose end is two counters in
+    hexadecimal digits. The memory is bounded: long and non-ASCII texts are hashed as a whole. Belongs to one thread.
+    """
+
+    __slots__ = ("_heads", "_pieces", "_prefixes")
+
+    def __init__(
+        self, most_prefixes: int = _MOST_PREFIXES, most_heads: int = _MOST_HEADS, most_pieces: int = _MOST_PIECES
+    ) -> None:
+        self._prefixes = _Memo(most_prefixes)
+        self._heads = _Memo(most_heads)
+        self._pieces = _Memo(most_pieces)
+
+    def hash_unsigned(self, prefix: str, text: str) -> int:
+        """Return the unsigned hash (0 to 2^32 - 1) of `prefix + text`."""
+        length = len(text)
+        if _TAIL <= length <= _LONGEST_MEMOISED and text.isascii():
+            pieces = self._pieces
+            return (
+                (
+                    self._prefixes[prefix] * _POWERS[length]
+                    + self._heads[text[:-8]] * _POWERS[8]
+                    + pieces[text[-8:-4]] * 923521  # 31^4
+                    + pieces[text[-4:]]
+                )
+                & _MASK
+            )
+        return java_string_hash_unsigned(prefix + text)

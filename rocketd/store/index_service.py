@@ -1,0 +1,312 @@
+"""The message index: finds the commit-log offsets of a topic's messages by key and time.
+
+Answers to Apache's `IndexService`. Promises the same files in the same directory: named by the local time they were
+made, read in the order of their names, each begun when the one before is full.
+"""
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable
+from typing import Final, NamedTuple, Protocol
+
+from twisted.logger import Logger
+
+from rocketd.common.java_hash import PrefixedHasher, java_string_hash_unsigned
+from rocketd.store.checkpoint import StoreCheckpoint
+from rocketd.store.filesystem import IFileSystem, RealFileSystem
+from rocketd.store.index_file import DEFAULT_ENTRIES, DEFAULT_SLOTS, IndexEntry, IndexFile, index_key_hash
+from rocketd.store.message import SYS_FLAG_TRANSACTION_MASK, SYS_FLAG_TRANSACTION_ROLLBACK
+
+_KEY_SEPARATOR: Final = "#"
+_CREATE_ATTEMPTS: Final = 3
+_LAST_FILE_NAME: Final = (1 << 63) - 1
+
+_log = Logger()
+
+
+class IndexableRequest(Protocol):
+    """What the index reads of a dispatched message; `index_keys` is UNIQ_KEY and then each of KEYS."""
+
+    @property
+    def topic(self) -> str:
+        """Topic of the record."""
+
+    @property
+    def index_keys(self) -> tuple[str, ...]:
+        """Keys to find the message by."""
+
+    @property
+    def physical_offset(self) -> int:
+        """First byte of the record in the log."""
+
+    @property
+    def store_timestamp(self) -> int:
+        """When the record was stored, ms."""
+
+    @property
+    def sys_flag(self) -> int:
+        """The record's flags; those of a rolled back transaction are not indexed."""
+
+
+class QueryOffsets(NamedTuple):
+    """What a query found: physical offsets, newest first, and how far the index reaches (ms, physical offset)."""
+
+    offsets: list[int]
+    index_last_update_timestamp: int
+    index_last_update_physical_offset: int
+
+
+def index_file_name(now_ms: int) -> str:
+    """Name of a file made at this time: yyyyMMddHHmmssSSS, local time."""
+    made = time.localtime(now_ms // 1000)
+    return (
+        f"{made.tm_year:04d}{made.tm_mon:02d}{made.tm_mday:02d}"
+        f"{made.tm_hour:02d}{made.tm_min:02d}{made.tm_sec:02d}{now_ms % 1000:03d}"
+    )
+
+
+def _system_clock_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class IndexService:
+    """The index files of one directory.
+
+    `slots` and `entries` are those of each file, `max_msgs_num_batch` the most offsets a query returns whatever it asks
+    for. A file that cannot be made is tried three times, `retry_seconds` apart, then `on_index_file_error` is called
+    (in the dispatching thread) and the rest of the group is not indexed.
+
+    Threads: `put` belongs to the thread that dispatches the log. `query`, `flush` and `delete_expired` may be called
+    from any other at the same time, the last two by one thread each. `load` comes before them all, `close` and
+    `destroy` after the last `put`.
+    """
+
+    def __init__(
+        self,
+        directory: str,
+        slots: int = DEFAULT_SLOTS,
+        entries: int = DEFAULT_ENTRIES,
+        now_ms: Callable[[], int] = _system_clock_ms,
+        *,
+        max_msgs_num_batch: int = 64,
+        on_index_file_error: Callable[[], None] | None = None,
+        retry_seconds: float = 1.0,
+        file_system: IFileSystem | None = None,
+    ) -> None:
+        self.directory = directory
+        self.slots = slots
+        self.entries = entries
+        self.max_msgs_num_batch = max_msgs_num_batch
+        self._now_ms = now_ms
+        self._on_index_file_error = on_index_file_error
+        self._retry_seconds = retry_seconds
+        self._file_system = file_system or RealFileSystem()
+        self._checkpoint: StoreCheckpoint | None = None
+        self._files: tuple[IndexFile, ...] = ()
+        self._files_guard = threading.Lock()
+        self._flusher: threading.Thread | None = None
+        self._closing = threading.Event()
+        self._hasher = PrefixedHasher()
+
+    def load(self, abnormal: bool, checkpoint: StoreCheckpoint) -> bool:
+        """Open the files that are there; returns False, with a line in the log, when one cannot be opened.
+
+        After an abnormal exit, files with messages younger than the checkpoint's index timestamp may lack bytes: they
+        are deleted, and recovery puts their messages again. Files that are not named by a number are left alone.
+        """
+        self._checkpoint = checkpoint
+        try:
+            names = self._file_system.listdir(self.directory)
+        except NotADirectoryError:
+            names = []
+        for name in names:
+            if not (name.isascii() and name.isdigit() and int(name) <= _LAST_FILE_NAME):
+                _log.warn("{name} in {directory} is no index file", name=name, directory=self.directory)
+                continue
+            try:
+                file = self._open(name)
+                file.load()
+                if abnormal and file.end_timestamp > checkpoint.index_msg_timestamp:
+                    file.destroy()
+                    continue
+            except OSError as error:
+                _log.error(
+                    "cannot open the index file {name} in {directory}: {error}",
+                    name=name,
+                    directory=self.directory,
+                    error=error,
+                )
+                return False
+            self._add(file)
+        return True
+
+    @property
+    def file_names(self) -> tuple[str, ...]:
+        """Names of the files, oldest first."""
+        return tuple(file.name for file in self._files)
+
+    def put(self, requests: Iterable[IndexableRequest]) -> None:
+        """Index a group of dispatched messages, in the order of the log.
+
+        A message that begins before the end of what is indexed was put already and is skipped, a rolled back one too.
+        """
+        files = self._files
+        indexed_to = files[-1].end_physical_offset if files else 0
+        key_hash_of = self._hasher.hash_unsigned
+        group: list[IndexEntry] = []
+        topic = prefix = ""
+        for request in requests:
+            keys = request.index_keys
+            if not keys or request.sys_flag & SYS_FLAG_TRANSACTION_MASK == SYS_FLAG_TRANSACTION_ROLLBACK:
+                continue
+            physical_offset = request.physical_offset
+            if physical_offset < indexed_to:
+                continue
+            indexed_to = physical_offset
+            timestamp = request.store_timestamp
+            if request.topic != topic or not prefix:
+                topic = request.topic
+                prefix = topic + _KEY_SEPARATOR
+            for key in keys:
+                group.append((index_key_hash(key_hash_of(prefix, key)), physical_offset, timestamp))  # noqa: PERF401
+        position = 0
+        while position < len(group):
+            try:
+                position = self._writable_file().put_group(group, position)
+            except OSError as error:
+                _log.error(
+                    "cannot index the messages from offset {offset} in {directory}: {error}",
+                    offset=group[position][1],
+                    directory=self.directory,
+                    error=error,
+                )
+                if self._on_index_file_error is not None:
+                    self._on_index_file_error()
+                return
+
+    def _writable_file(self) -> IndexFile:
+        """The newest file, or one made after it when it is full; raises OSError after the last attempt."""
+        newest = self._files[-1] if self._files else None
+        if newest is not None and not newest.is_write_full():
+            return newest
+        attempt = 1
+        while True:
+            try:
+                file = self._make_after(newest)
+                break
+            except OSError as error:
+                _log.warn("cannot make an index file in {directory}: {error}", directory=self.directory, error=error)
+                if attempt == _CREATE_ATTEMPTS:
+                    raise
+            attempt += 1
+            self._closing.wait(self._retry_seconds)
+        self._add(file)
+        if newest is not None:
+            self._flush_in_background(newest)
+        return file
+
+    def _make_after(self, newest: IndexFile | None) -> IndexFile:
+        self._file_system.makedirs(self.directory)
+        name = index_file_name(self._now_ms())
+        if newest is None:
+            return self._open(name)
+        if name <= newest.name:
+            # Two files in one millisecond, or a clock set back: the order of the names has to be that of the files.
+            name = str(int(newest.name) + 1).zfill(len(newest.name))
+        return self._open(name, newest.end_physical_offset, newest.end_timestamp)
+
+    def _open(self, name: str, end_physical_offset: int = 0, end_timestamp: int = 0) -> IndexFile:
+        path = os.path.join(self.directory, name)
+        return IndexFile(path, self.slots, self.entries, self._file_system, end_physical_offset, end_timestamp)
+
+    def _add(self, file: IndexFile) -> None:
+        with self._files_guard:
+            self._files = (*self._files, file)
+
+    def _flush_in_background(self, file: IndexFile) -> None:
+        before = self._flusher
+
+        def flush() -> None:
+            # One after the other: the checkpoint must not pass over a file that is not on the disk yet.
+            if before is not None:
+                before.join()
+            self._flush_file(file)
+
+        self._flusher = threading.Thread(target=flush, name="FlushIndexFileThread", daemon=True)
+        self._flusher.start()
+
+    def _join_flusher(self) -> None:
+        flusher = self._flusher
+        if flusher is not None:
+            flusher.join()
+
+    def _flush_file(self, file: IndexFile) -> None:
+        full = file.is_write_full()
+        try:
+            file.flush()
+            if full and file.end_timestamp > 0 and self._checkpoint is not None:
+                self._checkpoint.index_msg_timestamp = file.end_timestamp
+                self._checkpoint.flush()
+        except OSError as error:
+            _log.error("cannot flush the index file {path}: {error}", path=file.path, error=error)
+
+    def query(self, topic: str, key: str, max_num: int, begin_ms: int, end_ms: int) -> QueryOffsets:
+        """Find at most `max_num` messages of the key, stored from `begin_ms` to `end_ms`.
+
+        Goes from the newest file back and ends with the one that begins before `begin_ms`. The offsets are candidates:
+        another key may have the same hash, and the times are known to the second.
+        """
+        max_num = min(max_num, self.max_msgs_num_batch)
+        key_hash = index_key_hash(java_string_hash_unsigned(topic + _KEY_SEPARATOR + key))
+        offsets: list[int] = []
+        files = self._files
+        if not files:
+            return QueryOffsets(offsets, 0, 0)
+        last_timestamp = files[-1].end_timestamp
+        last_physical_offset = files[-1].end_physical_offset
+        for file in reversed(files):
+            if file.is_time_matched(begin_ms, end_ms):
+                file.select(offsets, key_hash, max_num, begin_ms, end_ms)
+            if file.begin_timestamp < begin_ms or len(offsets) >= max_num:
+                break
+        return QueryOffsets(offsets, last_timestamp, last_physical_offset)
+
+    def flush(self) -> None:
+        """Wait until all files are on the disk; a failure is a line in the log."""
+        self._join_flusher()
+        files = self._files
+        if files:
+            self._flush_file(files[-1])
+
+    def delete_expired(self, min_physical_offset: int) -> int:
+        """Delete the oldest files that index nothing from the offset on, never the newest; returns how many."""
+        deleted = 0
+        while len(self._files) > 1 and self._files[0].end_physical_offset < min_physical_offset:
+            oldest = self._files[0]
+            try:
+                oldest.destroy()
+            except OSError as error:
+                _log.error("cannot delete the index file {path}: {error}", path=oldest.path, error=error)
+                break
+            with self._files_guard:
+                self._files = self._files[1:]
+            deleted += 1
+        return deleted
+
+    def close(self) -> None:
+        """Wait for the flushes that are under way and unmap the files. Nothing is put after this."""
+        for file in self._take_all():
+            file.close()
+
+    def destroy(self) -> None:
+        """Close and delete all files. Raises OSError for one that cannot be deleted."""
+        for file in self._take_all():
+            file.destroy()
+
+    def _take_all(self) -> tuple[IndexFile, ...]:
+        self._closing.set()
+        self._join_flusher()
+        with self._files_guard:
+            files, self._files = self._files, ()
+        return files

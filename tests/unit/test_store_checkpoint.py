@@ -1,0 +1,104 @@
+import os
+import struct
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from rocketd.store.checkpoint import StoreCheckpoint
+from rocketd.store.filesystem import RealFileSystem
+
+
+class RecordingDisk(RealFileSystem):
+    """The real disk; notes what is written and synced, and takes no more than `room` bytes of a write."""
+
+    def __init__(self, room: int = 1 << 20) -> None:
+        self.room = room
+        self.calls: list[str] = []
+
+    def pwrite(self, fd: int, data: bytes, offset: int) -> int:
+        self.calls.append(f"pwrite {len(data)} at {offset}")
+        return super().pwrite(fd, data[: self.room], offset)
+
+    def fdatasync(self, fd: int) -> None:
+        self.calls.append("fdatasync")
+        super().fdatasync(fd)
+
+
+class StoreCheckpointTests(SynchronousTestCase):
+    def setUp(self) -> None:
+        self.path = os.path.join(self.mktemp(), "store", "checkpoint")
+
+    def written(self, data: bytes) -> StoreCheckpoint:
+        os.makedirs(os.path.dirname(self.path))
+        with open(self.path, "wb") as file:
+            file.write(data)
+        return StoreCheckpoint(self.path)
+
+    def values(self, checkpoint: StoreCheckpoint) -> tuple[int, int, int]:
+        return checkpoint.physic_msg_timestamp, checkpoint.logics_msg_timestamp, checkpoint.index_msg_timestamp
+
+    def test_missing_file_reads_as_zeros_and_is_not_made(self) -> None:
+        self.assertEqual(self.values(StoreCheckpoint(self.path)), (0, 0, 0))
+        self.assertFalse(os.path.exists(os.path.dirname(self.path)))
+
+    def test_short_file_reads_as_zeros_where_it_ends(self) -> None:
+        checkpoint = self.written(struct.pack(">qq", 1700000000123, 1700000000456)[:12])
+        self.assertEqual(self.values(checkpoint), (1700000000123, 1700000000456 >> 32 << 32, 0))
+
+    def test_empty_file(self) -> None:
+        self.assertEqual(self.values(self.written(b"")), (0, 0, 0))
+
+    def test_layout(self) -> None:
+        checkpoint = StoreCheckpoint(self.path)
+        checkpoint.physic_msg_timestamp = 0x0102030405060708
+        checkpoint.logics_msg_timestamp = 0x1112131415161718
+        checkpoint.index_msg_timestamp = 0x2122232425262728
+        checkpoint.flush()
+        with open(self.path, "rb") as file:
+            data = file.read()
+        expected = bytes(range(1, 9)) + bytes(range(0x11, 0x19)) + bytes(range(0x21, 0x29))
+        self.assertEqual(data, expected.ljust(4096, b"\0"))
+
+    def test_flushed_is_read_again(self) -> None:
+        first = StoreCheckpoint(self.path)
+        first.physic_msg_timestamp, first.logics_msg_timestamp, first.index_msg_timestamp = 5, 6, 7
+        first.flush()
+        second = StoreCheckpoint(self.path)
+        self.assertEqual(self.values(second), (5, 6, 7))
+        first.index_msg_timestamp = 8
+        first.flush()
+        second.load()
+        self.assertEqual(self.values(second), (5, 6, 8))
+
+    def test_flush_keeps_what_follows_and_waits_for_the_disk(self) -> None:
+        self.written(bytes(24) + b"x" * 4072)
+        disk = RecordingDisk()
+        StoreCheckpoint(self.path, disk).flush()
+        self.assertEqual(disk.calls, ["pwrite 24 at 0", "fdatasync"])
+        with open(self.path, "rb") as file:
+            self.assertEqual(file.read(), bytes(24) + b"x" * 4072)
+
+    def test_half_written_is_an_error(self) -> None:
+        disk = RecordingDisk(room=10)
+        self.assertRaises(OSError, StoreCheckpoint(self.path, disk).flush)
+        self.assertEqual(disk.calls, ["pwrite 24 at 0"])
+
+    def test_min_timestamp_is_three_seconds_before_the_older(self) -> None:
+        checkpoint = StoreCheckpoint(self.path)
+        checkpoint.physic_msg_timestamp, checkpoint.logics_msg_timestamp = 10_000, 12_000
+        self.assertEqual(checkpoint.min_timestamp(), 7_000)
+        checkpoint.physic_msg_timestamp = 20_000
+        self.assertEqual(checkpoint.min_timestamp(), 9_000)
+
+    def test_min_timestamp_is_never_negative(self) -> None:
+        checkpoint = StoreCheckpoint(self.path)
+        checkpoint.physic_msg_timestamp, checkpoint.logics_msg_timestamp = 2_999, 12_000
+        self.assertEqual(checkpoint.min_timestamp(), 0)
+
+    def test_min_timestamp_with_index(self) -> None:
+        checkpoint = StoreCheckpoint(self.path)
+        checkpoint.physic_msg_timestamp = checkpoint.logics_msg_timestamp = 10_000
+        self.assertEqual(checkpoint.min_timestamp_with_index(), 0)
+        checkpoint.index_msg_timestamp = 6_999
+        self.assertEqual(checkpoint.min_timestamp_with_index(), 6_999)
+        checkpoint.index_msg_timestamp = 7_001
+        self.assertEqual(checkpoint.min_timestamp_with_index(), 7_000)
