@@ -1,0 +1,113 @@
+"""Names that mean something: system topics and groups, prefixes, and which characters a name may have.
+
+Answers to Apache's TopicValidator and the constants of MixAll. Pure functions; a refusal is returned as the remark that
+Apache's broker answers, so that tools which show it show the same.
+"""
+
+import re
+from typing import Final
+
+AUTO_CREATE_TOPIC: Final = "TBW102"
+"""The template of topics that are created by their first message."""
+SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
+BENCHMARK_TOPIC: Final = "BenchmarkTest"
+TRANS_HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
+TRANS_OP_HALF_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+TRANS_CHECK_MAX_TIME_TOPIC: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
+TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
+SELF_TEST_TOPIC: Final = "SELF_TEST_TOPIC"
+OFFSET_MOVED_EVENT: Final = "OFFSET_MOVED_EVENT"
+
+SYSTEM_TOPICS: Final = frozenset(
+    {
+        AUTO_CREATE_TOPIC,
+        SCHEDULE_TOPIC,
+        BENCHMARK_TOPIC,
+        TRANS_HALF_TOPIC,
+        TRACE_TOPIC,
+        TRANS_OP_HALF_TOPIC,
+        TRANS_CHECK_MAX_TIME_TOPIC,
+        SELF_TEST_TOPIC,
+        OFFSET_MOVED_EVENT,
+    }
+)
+"""System topics of every broker; a broker adds those named after itself and its cluster."""
+
+NOT_ALLOWED_SEND_TOPICS: Final = frozenset(
+    {
+        SCHEDULE_TOPIC,
+        TRANS_HALF_TOPIC,
+        TRANS_OP_HALF_TOPIC,
+        TRANS_CHECK_MAX_TIME_TOPIC,
+        SELF_TEST_TOPIC,
+        OFFSET_MOVED_EVENT,
+    }
+)
+"""System topics that only the broker itself writes to."""
+
+SYSTEM_TOPIC_PREFIX: Final = "rmq_sys_"
+RETRY_PREFIX: Final = "%RETRY%"
+DLQ_PREFIX: Final = "%DLQ%"
+LMQ_PREFIX: Final = "%LMQ%"
+REPLY_TOPIC_POSTFIX: Final = "REPLY_TOPIC"
+
+SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
+TRANS_GROUP: Final = "CID_RMQ_SYS_TRANS"
+TOOLS_GROUP: Final = "TOOLS_CONSUMER"
+PRESET_GROUPS: Final = (
+    TOOLS_GROUP,
+    "FILTERSRV_CONSUMER",
+    "SELF_TEST_C_GROUP",
+    "CID_ONS-HTTP-PROXY",
+    "CID_ONSAPI_PULL",
+    "CID_ONSAPI_PERMISSION",
+    "CID_ONSAPI_OWNER",
+)
+"""Groups that exist on every broker from its first start."""
+CLIENT_INNER_PRODUCER_GROUP: Final = "CLIENT_INNER_PRODUCER"
+
+UNIQUE_KEY_QUERY: Final = "_UNIQUE_KEY_QUERY"
+"""Header field that tells a query by unique key from one by the sender's keys."""
+
+ORDER_TOPIC_NAMESPACE: Final = "ORDER_TOPIC_CONFIG"
+
+TOPIC_MAX_LENGTH: Final = 127
+GROUP_MAX_LENGTH: Final = 255
+
+_LEGAL = re.compile(r"[%|a-zA-Z0-9_-]*", re.ASCII)
+
+
+def is_legal_name(name: str) -> bool:
+    """Whether a topic or group has only characters that one may have."""
+    return _LEGAL.fullmatch(name) is not None
+
+
+def topic_fault(topic: str) -> str | None:
+    """Say what is wrong with a topic's name, in Apache's words; None when nothing is."""
+    if not topic.strip():
+        return "The specified topic is blank."
+    if not is_legal_name(topic):
+        return "The specified topic contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$"
+    if len(topic) > TOPIC_MAX_LENGTH:
+        return "The specified topic is longer than topic max length."
+    return None
+
+
+def retry_topic(group: str) -> str:
+    """Name the topic in which a group finds again what it failed to consume."""
+    return RETRY_PREFIX + group
+
+
+def dlq_topic(group: str) -> str:
+    """Name the topic of what a group has given up on."""
+    return DLQ_PREFIX + group
+
+
+def reply_topic(cluster: str) -> str:
+    """Name the topic through which replies of request-reply go in a cluster."""
+    return f"{cluster}_{REPLY_TOPIC_POSTFIX}"
+
+
+def is_system_group(group: str) -> bool:
+    """Whether the broker itself consumes under this name."""
+    return group.startswith(SYSTEM_GROUP_PREFIX)

@@ -1,0 +1,50 @@
+"""The flag words of messages, pulls, topics and subscriptions.
+
+Answers to Apache's MessageSysFlag, PullSysFlag and TopicSysFlag: the bits and the few operations on them.
+"""
+
+from typing import Final
+
+COMPRESSED: Final = 0x1
+MULTI_TAGS: Final = 0x2
+TRANSACTION_NOT: Final = 0x0
+TRANSACTION_PREPARED: Final = 0x4
+TRANSACTION_COMMIT: Final = 0x8
+TRANSACTION_ROLLBACK: Final = 0xC
+BORN_HOST_V6: Final = 0x10
+STORE_HOST_V6: Final = 0x20
+NEED_UNWRAP: Final = 0x40
+INNER_BATCH: Final = 0x80
+COMPRESSION_LZ4: Final = 0x100
+COMPRESSION_ZSTD: Final = 0x200
+COMPRESSION_ZLIB: Final = 0x300
+COMPRESSION_MASK: Final = 0x700
+"""The compression's kind; none of its bits beside COMPRESSED means zlib, as clients before 4.9.4 send it."""
+
+
+def transaction_value(sys_flag: int) -> int:
+    """Return which of the four transaction states a message is in."""
+    return sys_flag & TRANSACTION_ROLLBACK
+
+
+def reset_transaction_value(sys_flag: int, value: int) -> int:
+    """Put another transaction state into a message's flag word."""
+    return sys_flag & ~TRANSACTION_ROLLBACK | value
+
+
+PULL_COMMIT_OFFSET: Final = 0x1
+"""The pull carries an offset to be committed."""
+PULL_SUSPEND: Final = 0x2
+"""The pull may be held until a message arrives."""
+PULL_SUBSCRIPTION: Final = 0x4
+"""The subscription travels in the request."""
+PULL_CLASS_FILTER: Final = 0x8
+PULL_LITE: Final = 0x10
+
+TOPIC_UNIT: Final = 0x1
+TOPIC_UNIT_SUB: Final = 0x2
+
+
+def topic_sys_flag(unit: bool, unit_sub: bool) -> int:
+    """Make a topic's flag word: whether it lives in a unit, and whether units subscribe to it."""
+    return (TOPIC_UNIT if unit else 0) | (TOPIC_UNIT_SUB if unit_sub else 0)
