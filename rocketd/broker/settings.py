@@ -5,8 +5,9 @@ Answers to BrokerConfig and to the rules of BrokerStartup: same keys, same defau
 
 from collections.abc import Mapping
 
+from rocketd.common.checks import ADDRESSES, is_address_list
 from rocketd.common.config import ConfigError, Long, setting, settings_group
-from rocketd.common.configuration import DaemonSettings, check_addresses, group
+from rocketd.common.configuration import DaemonSettings, group
 from rocketd.remoting.settings import NettyClientConfig, NettyServerConfig, RemotingConfig, TlsConfig
 from rocketd.store.settings import MessageStoreConfig
 
@@ -30,6 +31,8 @@ class BrokerConfig:
         "Name servers to register with: host:port, separated by semicolons; IPv6 addresses in brackets.",
         hot=True,
         important=True,
+        check=is_address_list,
+        accepted=ADDRESSES,
         environment="NAMESRV_ADDR",
         aliases=("rocketmq.namesrv.addr",),
     )
@@ -122,13 +125,11 @@ class BrokerConfig:
         "Requests to send that may wait before SYSTEM_BUSY is answered.",
         unit="requests",
         minimum=1,
-        important=True,
     )
     put_thread_pool_queue_capacity: int = setting(
         10000,
         "Accepted for compatibility; sends wait in one queue only, see sendThreadPoolQueueCapacity.",
         unit="requests",
-        important=True,
     )
     pull_thread_pool_queue_capacity: int = setting(
         100000, "Pull requests that may wait before SYSTEM_BUSY is answered.", unit="requests", minimum=1
@@ -244,7 +245,7 @@ class BrokerConfig:
     )
     acl_enable: bool = setting(False, "Whether requests must be signed and are checked for rights.", important=True)
     store_reply_message_enable: bool = setting(
-        True, "Whether replies of request-reply are stored beside being passed on.", hot=True, important=True
+        True, "Whether replies of request-reply are stored beside being passed on.", hot=True
     )
     enable_detail_stat: bool = setting(True, "Whether statistics are kept for each queue too.")
     auto_delete_unused_stats: bool = setting(
@@ -299,8 +300,6 @@ class BrokerSettings(DaemonSettings):
         """Apply the rules of BrokerStartup to what was not given, and refuse what contradicts itself."""
         warnings = []
         broker, store = self.broker, self.store
-        if broker.namesrv_addr is not None:
-            check_addresses("namesrvAddr", broker.namesrv_addr, given["namesrvAddr"])
         if not broker.broker_name:
             broker.broker_name = self.machine.host_name or "DEFAULT_BROKER"
         if store.enable_d_leger_commit_log:

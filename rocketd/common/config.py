@@ -91,6 +91,10 @@ class Setting:
     maximum: int | float | None
     aliases: tuple[str, ...]
     """Other keys under which Apache takes the same value; the name itself wins over them."""
+    check: Callable[[str], bool] | None
+    """Tells of a text whether it is acceptable, where its kind alone does not."""
+    accepted: str | None
+    """What `check` accepts, in words."""
     environment: str | None
     """Environment variable that gives the value where neither file nor command line does."""
 
@@ -107,7 +111,7 @@ class Setting:
                 raise ValueError(self.accepts())
             return text.lower() == "true"
         if self.kind == "str":
-            return self._choice(text)
+            return self._text(text)
         number = self._number(text)
         low, high = self.bounds()
         if not low <= number <= high:
@@ -116,14 +120,19 @@ class Setting:
 
     def accepts(self) -> str:
         """Say in words which values are taken, e.g. `a whole number from 0 to 65535`."""
+        if self.accepted:
+            return self.accepted
         if self.choices:
             return "one of " + ", ".join(self.choices)
         if self.kind == "bool":
             return "true or false"
         if self.kind == "str":
             return "text"
+        number = "a number" if self.kind == "float" else "a whole number"
+        if self.minimum is None and self.maximum is None:
+            return f"{number} of {64 if self.kind == 'long' else 32} bits"
         low, high = self.bounds()
-        return f"a {'number' if self.kind == 'float' else 'whole number'} from {low} to {high}"
+        return f"{number} from {low} to {high}"
 
     def bounds(self) -> tuple[int | float, int | float]:
         """Return the least and the greatest value of a number."""
@@ -146,7 +155,9 @@ class Setting:
             raise ValueError(self.accepts())
         return float(text) if self.kind == "float" else int(text)
 
-    def _choice(self, text: str) -> str:
+    def _text(self, text: str) -> str:
+        if self.check is not None and not self.check(text):
+            raise ValueError(self.accepts())
         if not self.choices:
             return text
         for choice in self.choices:
@@ -178,6 +189,8 @@ class About(TypedDict, total=False):
     minimum: int | float
     maximum: int | float
     aliases: tuple[str, ...]
+    check: Callable[[str], bool]
+    accepted: str
     environment: str
 
 
@@ -242,6 +255,8 @@ def _declared(attribute: str, annotation: object, about: dict[str, Any]) -> Sett
         "minimum": None,
         "maximum": None,
         "aliases": (),
+        "check": None,
+        "accepted": None,
         "environment": None,
     }
     return Setting(**{**known, **about})

@@ -7,19 +7,17 @@ update tells for each key what became of it.
 
 import dataclasses
 import os
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Self, TypeVar
+from enum import StrEnum
+from typing import Any, Self, TypeVar
 
 from rocketd.common import properties_file
+from rocketd.common.assignments import Assignment, from_environment, from_file, from_tls_file
 from rocketd.common.config import HIDDEN, ConfigError, Machine, Setting, Value, settings_group, settings_of, text_of
 from rocketd.common.suggest import did_you_mean
 
 G = TypeVar("G")
-
-TLS_FILE = "tls.config.file"
-NOT_IN_TLS_FILE = ("tls.server.mode", "tls.enable", TLS_FILE)
 
 
 def group(cls: type[G], **defaults: Value) -> G:
@@ -29,34 +27,29 @@ def group(cls: type[G], **defaults: Value) -> G:
     return result
 
 
-@dataclass(frozen=True, slots=True)
-class Assignment:
-    """A value on its way to a setting, with the place it comes from: `FILE:LINE`, `-o`, `-n` or a variable's name."""
+class Outcome(StrEnum):
+    """What may become of one key of an update, in words for the answer."""
 
-    where: str
-    key: str
-    text: str
+    APPLIED = "applied now"
+    RESTART = "needs restart"
+    UNKNOWN = "unknown key"
+    BAD_VALUE = "bad value"
+    REFUSED = "not changeable by request"
 
 
 @dataclass(frozen=True, slots=True)
 class KeyResult:
     """What became of one key of an update."""
 
-    APPLIED: ClassVar[str] = "applied now"
-    RESTART: ClassVar[str] = "needs restart"
-    UNKNOWN: ClassVar[str] = "unknown key"
-    BAD_VALUE: ClassVar[str] = "bad value"
-    REFUSED: ClassVar[str] = "not changeable by request"
-
     key: str
     text: str
-    outcome: str
+    outcome: Outcome
     explanation: str = ""
 
     @property
     def accepted(self) -> bool:
         """Whether the value is good and belongs into the file."""
-        return self.outcome in (self.APPLIED, self.RESTART)
+        return self.outcome in (Outcome.APPLIED, Outcome.RESTART)
 
     def __str__(self) -> str:
         return f"{self.key}: {self.outcome}" + (f" ({self.explanation})" if self.explanation else "")
@@ -94,11 +87,11 @@ class DaemonSettings:
         options = [Assignment("-o", key, text) for key, text in overrides]
         if namesrv_addr is not None and "namesrvAddr" in cls.by_name():
             options.append(Assignment("-n", "namesrvAddr", namesrv_addr))
-        from_file = _read_file(path) if path is not None else []
+        file = from_file(path) if path is not None else []
         layers = [
-            _read_environment(cls, machine.environ),
-            _read_tls_file([*from_file, *options]),
-            from_file,
+            from_environment(cls.by_name().values(), machine.environ),
+            from_tls_file([*file, *options]),
+            file,
             options,
         ]
         warnings: list[str] = []
@@ -237,20 +230,20 @@ class DaemonSettings:
         ]
         if not places:
             hint = did_you_mean(key, self.by_name())
-            return KeyResult(key, text, KeyResult.UNKNOWN, hint.removeprefix("; "))
+            return KeyResult(key, text, Outcome.UNKNOWN, hint.removeprefix("; "))
         setting = places[0][1]
         if not setting.remote:
-            return KeyResult(key, text, KeyResult.REFUSED, "set it in the config file and restart")
+            return KeyResult(key, text, Outcome.REFUSED, "set it in the config file and restart")
         try:
             value = setting.parse(text)
         except ValueError as error:
-            return KeyResult(key, text, KeyResult.BAD_VALUE, f"{text}: accepted is {error}")
+            return KeyResult(key, text, Outcome.BAD_VALUE, f"{text}: accepted is {error}")
         if not setting.hot:
             self.pending[setting.name] = text_of(value)
-            return KeyResult(key, text, KeyResult.RESTART)
+            return KeyResult(key, text, Outcome.RESTART)
         for attribute, place in places:
             setattr(getattr(self, attribute), place.attribute, value)
-        return KeyResult(key, text, KeyResult.APPLIED)
+        return KeyResult(key, text, Outcome.APPLIED)
 
 
 def describe(setting: Setting) -> str:
@@ -263,17 +256,6 @@ def describe(setting: Setting) -> str:
     if setting.formula:
         extras.append(f"default: {setting.formula}")
     return setting.doc + (f" ({'; '.join(extras)})" if extras else "")
-
-
-def check_addresses(key: str, text: str, where: str) -> None:
-    """Check a list of `host:port` separated by semicolons, IPv6 addresses in brackets. Raises ConfigError."""
-    for address in text.split(";"):
-        match = re.fullmatch(r"(?:\[[0-9A-Fa-f:.%\w]+\]|[^\s:;\[\]/]+):([0-9]{1,5})", address.strip(), re.ASCII)
-        if not match or not 0 < int(match[1]) <= 65535:
-            raise ConfigError(
-                f"{where}: {key} = {text}: {address.strip() or 'an empty part'} is not host:port; accepted are "
-                "addresses like 127.0.0.1:9876;[::1]:9876"
-            )
 
 
 def _printed(setting: Setting, value: Value) -> str:
@@ -290,31 +272,3 @@ def _read(setting: Setting, assignment: Assignment) -> Value:
     except ValueError as error:
         shown = HIDDEN if setting.secret else assignment.text.strip()
         raise ConfigError(f"{assignment.where}: {assignment.key} = {shown}: accepted is {error}") from None
-
-
-def _read_environment(cls: type[DaemonSettings], environ: Mapping[str, str]) -> list[Assignment]:
-    return [
-        Assignment(f"environment variable {setting.environment}", setting.name, environ[setting.environment])
-        for setting in cls.by_name().values()
-        if setting.environment is not None and environ.get(setting.environment)
-    ]
-
-
-def _read_file(path: str) -> list[Assignment]:
-    try:
-        with open(path, "rb") as file:
-            entries = properties_file.parse(properties_file.decode(file.read()))
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
-    except ValueError as error:
-        raise ConfigError(f"{path}: {error}") from None
-    return [Assignment(f"{path}:{entry.line}", entry.key, entry.value) for entry in entries]
-
-
-def _read_tls_file(assignments: Iterable[Assignment]) -> list[Assignment]:
-    """Read the file of TLS settings: the one that is named, which must be there, or the usual one if it is."""
-    named = [assignment for assignment in assignments if assignment.key == TLS_FILE]
-    path = named[-1].text.strip() if named else "/etc/rocketmq/tls.properties"
-    if not named and not os.path.isfile(path):
-        return []
-    return [assignment for assignment in _read_file(path) if assignment.key not in NOT_IN_TLS_FILE]

@@ -15,7 +15,7 @@ class NettyServerConfig:
     """How a daemon listens."""
 
     listen_port: int = setting(
-        8888, "TCP port for clients, plain and TLS. 0 takes any free port.", minimum=0, maximum=65535
+        8888, "TCP port for clients, plain and TLS. 0 takes any free port.", minimum=0, maximum=65535, important=True
     )
     server_worker_threads: int = setting(8, THREADS)
     server_callback_executor_threads: int = setting(

@@ -3,6 +3,7 @@
 Answers to MessageStoreConfig: the same keys, the same defaults, its spellings included.
 """
 
+from rocketd.common.checks import ADDRESS, DELAYS, HOURS, is_address, is_delays, is_hours
 from rocketd.common.config import Long, setting, settings_group
 
 POOL = "Accepted for compatibility; there is no pool of off-heap buffers before the commit log."
@@ -89,7 +90,9 @@ class MessageStoreConfig:
     )
     delete_when: str = setting(
         "04",
-        "Hours of the day, local time, in which expired files are deleted: two digits each, separated by semicolons.",
+        "Hours of the day, local time, in which expired files are deleted: separated by semicolons.",
+        check=is_hours,
+        accepted=HOURS,
         hot=True,
         important=True,
     )
@@ -200,6 +203,8 @@ class MessageStoreConfig:
     ha_master_address: str | None = setting(
         None,
         "host:port of the master's replication port. Unset, a slave learns it from the name server.",
+        check=is_address,
+        accepted=ADDRESS,
         important=True,
     )
     ha_slave_fallbehind_max: int = setting(
@@ -230,6 +235,8 @@ class MessageStoreConfig:
     message_delay_level: str = setting(
         "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h",
         "Delays of delay levels 1, 2, 3 ...: numbers with s, m, h or d, separated by blanks.",
+        check=is_delays,
+        accepted=DELAYS,
     )
     flush_delay_offset_interval: Long = setting(
         10000, "How often the progress of delayed delivery is written.", unit="ms", minimum=1

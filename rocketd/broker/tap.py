@@ -1,0 +1,29 @@
+"""The command `twistd rocketd-broker`.
+
+Answers to BrokerStartup: reads the options and makes the service. Imports nothing heavy until the service is made.
+"""
+
+from twisted.application.service import IService
+from twisted.logger import Logger
+
+from rocketd.broker.settings import BrokerSettings
+from rocketd.common.options import DaemonOptions
+
+log = Logger()
+
+
+class Options(DaemonOptions):
+    """Options of the broker."""
+
+    command = "rocketd-broker"
+    settings_class = BrokerSettings
+    settings: BrokerSettings
+
+
+def makeService(options: Options) -> IService:
+    """Make the broker that the options describe; nothing is opened before it starts."""
+    from rocketd.broker.service import make_broker
+
+    for warning in options.warnings:
+        log.warn("{warning}", warning=warning)
+    return make_broker(options.settings)

@@ -1,0 +1,73 @@
+"""The command line that the daemons share.
+
+Answers to ServerUtil.buildCommandlineOptions and the option handling of NamesrvStartup and BrokerStartup. An error is
+one line on standard error and exit status 1: twistd itself would print its whole help and exit 0.
+"""
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import ClassVar
+
+from twisted.python import usage
+
+from rocketd.common.config import ConfigError
+from rocketd.common.configuration import DaemonSettings
+
+
+class DaemonOptions(usage.Options):
+    """Options of one daemon; after parsing, `settings` holds what is in effect and `warnings` what to log at start."""
+
+    command: ClassVar[str]
+    """The twistd command, for messages."""
+    settings_class: ClassVar[type[DaemonSettings]]
+
+    optParameters: ClassVar[list[list[str | None]]] = [
+        ["config", "c", None, "Java properties file with Apache's own keys."],
+        [
+            "namesrv-addr",
+            "n",
+            None,
+            "Name servers, HOST:PORT separated by semicolons. A name server itself needs none.",
+        ],
+    ]
+    optFlags: ClassVar[list[list[str]]] = [  # noqa: N815 - the name is Twisted's
+        ["print-config", "p", "Print all settings in effect, with defaults, and exit."],
+        ["print-important", "m", "Print the important settings in effect and exit."],
+    ]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.overrides: list[tuple[str, str]] = []
+        self.warnings: list[str] = []
+        self.settings = self.settings_class()
+
+    def opt_option(self, assignment: str) -> None:
+        """Set KEY=VALUE, as in the file; may be repeated and wins over the file."""
+        key, separator, value = assignment.partition("=")
+        if not separator or not key.strip():
+            raise usage.UsageError(f"-o {assignment}: accepted is KEY=VALUE")
+        self.overrides.append((key.strip(), value))
+
+    opt_o = opt_option
+
+    def parseOptions(self, options: Sequence[str] | None = None) -> None:  # noqa: N802
+        """Parse the arguments; on an error print it as one line and leave with status 1."""
+        try:
+            super().parseOptions(options)
+        except usage.UsageError as error:
+            raise SystemExit(f"{self.command}: {error}") from None
+
+    def postOptions(self) -> None:
+        """Load the settings and print them if that is asked for. Raises UsageError for what cannot be used."""
+        try:
+            self.settings, self.warnings = self.settings_class.load(
+                self["config"], self.overrides, os.environ, namesrv_addr=self["namesrv-addr"]
+            )
+        except ConfigError as error:
+            raise usage.UsageError(str(error)) from None
+        for warning in self.warnings:
+            print(f"{self.command}: {warning}", file=sys.stderr)
+        if self["print-config"] or self["print-important"]:
+            print(self.settings.printed(important_only=not self["print-config"]), end="")
+            raise SystemExit(0)
