@@ -8,7 +8,7 @@ bracket, ``\x41``, ``\v`` and ``\'`` escapes, raw control characters in strings,
 import re
 from typing import Any, Final, TypeAlias
 
-from rocketd.remoting.errors import RemotingError
+from rocketd.remoting.errors import RemotingCommandError
 
 MAX_LENGTH: Final = 64 * 1024 * 1024
 """Bytes of the longest text read: a config file may be larger than a frame."""
@@ -19,7 +19,7 @@ MAX_DEPTH: Final = 64
 _MAX_DIGITS: Final = 400
 
 
-class FastJSONError(RemotingError):
+class FastJSONError(RemotingCommandError):
     """A text that is no JSON of any accepted dialect, or that does not fit the type wanted.
 
     ``position`` is the character at which reading failed, None when the text could be read; ``path`` then names the

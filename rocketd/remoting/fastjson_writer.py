@@ -198,7 +198,7 @@ class _Writer:
         put("[")
         self._depth += 1
         comma = ""
-        for item in value:
+        for item in sorted(value) if isinstance(value, set | frozenset) else value:
             put(comma)
             self._line()
             self._write(item)
