@@ -1,0 +1,315 @@
+"""Requests of our own: sent over a connection, bounded by permits, completed exactly once.
+
+Answers to the invoke half of Apache's NettyRemotingAbstract, for both sides: the remoting client, and the server that
+calls its clients over accepted connections. Every request ends in exactly one way: answered, timed out, not written, or
+its connection closed (at once, whichever side closed it; Apache lets its callers wait for the timeout then).
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol, TypeVar
+
+from twisted.internet.defer import Deferred, fail, maybeDeferred
+from twisted.internet.task import LoopingCall
+from twisted.logger import Logger
+
+from rocketd.remoting.command import ONEWAY_FLAG, RemotingCommand
+from rocketd.remoting.errors import (
+    RemotingError,
+    RemotingSendRequestError,
+    RemotingTimeoutError,
+    RemotingTooMuchRequestError,
+)
+from rocketd.remoting.interfaces import IRPCHook
+from rocketd.remoting.permits import FairSemaphore, Permit
+from rocketd.remoting.rpc import RequestTable, Unmatched
+from rocketd.remoting.waiters import AsyncWaiter, InvokeCallback, SyncWaiter, Waiter, address_of, no_answer
+
+SCAN_DELAY_SECONDS = 3.0
+SCAN_INTERVAL_SECONDS = 1.0
+
+CallbackExecutor = Callable[[Callable[[], None]], object]
+"""Runs a function in some thread; raises when it takes no more."""
+
+T = TypeVar("T")
+
+
+class InvokeConnection(Protocol):
+    """What is needed of a connection; IConnection has it. ``send`` may return a Deferred that fires when the bytes have
+    left this process, or anything else when that is not known: a one-way request then counts as written at once.
+    """
+
+    address: str
+
+    @property
+    def closed(self) -> bool:
+        """Whether the connection is gone."""
+
+    def send(self, command: RemotingCommand) -> object:
+        """Write a command."""
+
+    def close(self) -> None:
+        """Close the connection."""
+
+
+class InvokeLayer:
+    """Sends requests and completes them. All methods belong to the reactor thread, but for those named ``*from_thread``.
+
+    ``oneway_permits`` and ``async_permits`` bound how many such requests are under way. Callbacks run through
+    ``callback_executor``; without one, or when it refuses, in the reactor thread. ``hooks`` see each request before it is
+    sent (what they take counts against its timeout) and each answer. Timeouts are in milliseconds.
+    """
+
+    log = Logger()
+
+    def __init__(
+        self,
+        reactor: Any,
+        oneway_permits: int,
+        async_permits: int,
+        callback_executor: CallbackExecutor | None = None,
+        hooks: Iterable[IRPCHook] = (),
+    ) -> None:
+        self.reactor = reactor
+        self.callback_executor = callback_executor
+        self.hooks: list[Any] = []
+        self.oneway_permits = FairSemaphore(reactor, oneway_permits)
+        self.async_permits = FairSemaphore(reactor, async_permits)
+        self.pending: RequestTable[Waiter] = RequestTable()
+        self._scan = LoopingCall(self.scan)
+        self._scan.clock = reactor
+        self._first_scan: Any = None
+        for hook in hooks:
+            self.register_hook(hook)
+
+    def register_hook(self, hook: Any) -> None:
+        """Add a hook behind the others; one that is there already is not added again."""
+        if hook not in self.hooks:
+            self.hooks.append(hook)
+
+    # ------------------------------------------------------------ start and stop
+
+    def start(self) -> None:
+        """Begin to scan for requests that nobody answered: each second, first after three."""
+        self._first_scan = self.reactor.callLater(SCAN_DELAY_SECONDS, self._scan.start, SCAN_INTERVAL_SECONDS)
+
+    def stop(self) -> None:
+        """Scan no more and fail what is outstanding."""
+        if self._first_scan is not None and self._first_scan.active():
+            self._first_scan.cancel()
+        if self._scan.running:
+            self._scan.stop()
+        for entry in self.pending.clear():
+            entry.waiter.fail(RemotingSendRequestError(address_of(entry), "this side is shutting down"))
+
+    def scan(self) -> None:
+        """Fail the requests that are over their timeout by a second or more."""
+        for entry in self.pending.expire(self.now_ms()):
+            self.log.warn("{address}: no answer to opaque {opaque}", address=address_of(entry), opaque=entry.opaque)
+            entry.waiter.fail(no_answer(entry))
+
+    # ------------------------------------------------------------ the three ways to send
+
+    def invoke_sync(
+        self, connection: InvokeConnection, request: RemotingCommand, timeout_ms: float
+    ) -> Deferred[RemotingCommand]:
+        """Send a request and return its answer.
+
+        Fails with RemotingTimeoutError when none came in time, and with RemotingSendRequestError when the request could
+        not be written or its connection closed. What a hook raises goes to the caller.
+        """
+        try:
+            left = timeout_ms - self.run_before_hooks(connection, request)
+            if left < 0:
+                raise RemotingTimeoutError(
+                    f"hooks took all of the {timeout_ms:g} ms for the request to {connection.address}"
+                )
+            return self._send_sync(connection, request, left)
+        except Exception as error:
+            return fail(error)
+
+    def invoke_async(
+        self, connection: InvokeConnection, request: RemotingCommand, timeout_ms: float, callback: InvokeCallback
+    ) -> Deferred[None]:
+        """Send a request when a permit is had; ``callback`` gets its Completion, once.
+
+        The Deferred fires when the request was written. It fails, and the callback is not called, when there was no
+        permit (RemotingTooMuchRequestError without time to wait, RemotingTimeoutError else) or writing raised
+        (RemotingSendRequestError). A request that is never answered calls back by its timeout and two seconds.
+        """
+        began = self.now_ms()
+        try:
+            cost = self.run_before_hooks(connection, request)
+            if timeout_ms < cost:
+                raise RemotingTooMuchRequestError(_hooks_too_slow(connection, timeout_ms))
+        except Exception as error:
+            return fail(error)
+
+        def permitted(permit: Permit | None) -> None:
+            if permit is None:
+                raise self._refused("asynchronous", self.async_permits, timeout_ms)
+            left = timeout_ms - (self.now_ms() - began)
+            if left < 0:
+                permit.release()
+                raise RemotingTimeoutError(f"waiting for a permit took all of the {timeout_ms:g} ms")
+            self._send_async(
+                connection, request, left, AsyncWaiter(self, connection.address, request, callback, permit)
+            )
+
+        return self.async_permits.acquire(timeout_ms - cost).addCallback(permitted)
+
+    def invoke_oneway(
+        self, connection: InvokeConnection, request: RemotingCommand, timeout_ms: float
+    ) -> Deferred[None]:
+        """Send a request that wants no answer, when a permit is had; fires when it was handed to the connection.
+
+        The permit is kept until the bytes have left the process, where the connection tells. Fails as ``invoke_async``
+        does; that a connection is closed is only logged.
+        """
+        request.flag |= ONEWAY_FLAG
+        try:
+            self.run_before_hooks(connection, request)
+        except Exception as error:
+            return fail(error)
+        permit = self.oneway_permits.try_acquire()
+        if permit is not None:
+            return maybeDeferred(self._send_oneway, connection, request, permit)
+
+        def permitted(permit: Permit | None) -> None:
+            if permit is None:
+                raise self._refused("one-way", self.oneway_permits, timeout_ms)
+            self._send_oneway(connection, request, permit)
+
+        return self.oneway_permits.acquire(timeout_ms).addCallback(permitted)
+
+    # ------------------------------------------------------------ what comes back
+
+    def process_response(self, connection: InvokeConnection, response: RemotingCommand) -> None:
+        """Complete the request that this answers; an answer to none is logged and dropped."""
+        entry = self.pending.answer(response.opaque, connection)
+        if isinstance(entry, Unmatched):
+            self.log.warn(
+                "{address}: dropped a response, {why}: {response}",
+                address=connection.address,
+                why=entry.value,
+                response=response,
+            )
+        else:
+            entry.waiter.answer(response)
+
+    def connection_lost(self, connection: InvokeConnection) -> None:
+        """Fail all requests of a closed connection."""
+        for entry in self.pending.forget(connection):
+            entry.waiter.fail(
+                RemotingSendRequestError(connection.address, "the connection closed before the answer came")
+            )
+
+    # ------------------------------------------------------------ for other threads
+
+    def from_thread(self, invoke: Callable[..., Deferred[T]], *arguments: Any) -> Deferred[T]:
+        """Call one of the ``invoke_*`` methods from another thread.
+
+        The Deferred fires in the reactor thread: the calling thread may return it from a processor, but adds nothing.
+        """
+        result: Deferred[T] = Deferred()
+        self.reactor.callFromThread(lambda: maybeDeferred(invoke, *arguments).chainDeferred(result))
+        return result
+
+    def oneway_from_thread(self, connection: InvokeConnection, request: RemotingCommand, timeout_ms: float) -> None:
+        """Send a one-way request from another thread; that it could not be sent is only logged."""
+
+        def send() -> None:
+            self.invoke_oneway(connection, request, timeout_ms).addErrback(
+                lambda failure: self.log.warn(
+                    "{address}: {request} was not sent: {error}",
+                    address=connection.address,
+                    request=request,
+                    error=failure.value,
+                )
+            )
+
+        self.reactor.callFromThread(send)
+
+    # ------------------------------------------------------------ within
+
+    def now_ms(self) -> float:
+        """The reactor's time in milliseconds."""
+        return float(self.reactor.seconds() * 1000)
+
+    def run_before_hooks(self, connection: InvokeConnection, request: RemotingCommand) -> float:
+        """Run the hooks that see a request before it is sent; return the milliseconds that took."""
+        if not self.hooks:
+            return 0.0
+        began = self.now_ms()
+        for hook in self.hooks:
+            hook.before_request(connection.address, request)
+        return self.now_ms() - began
+
+    def run_after_hooks(self, address: str, request: RemotingCommand, response: RemotingCommand) -> None:
+        """Run the hooks that see an answer."""
+        for hook in self.hooks:
+            hook.after_response(address, request, response)
+
+    def _send_sync(
+        self, connection: InvokeConnection, request: RemotingCommand, timeout_ms: float
+    ) -> Deferred[RemotingCommand]:
+        if connection.closed:
+            raise RemotingSendRequestError(connection.address, "the connection is closed")
+        waiter = SyncWaiter(self, connection.address, request)
+        entry = self.pending.add(request.opaque, connection, timeout_ms, self.now_ms(), waiter)
+        waiter.wait(entry)
+        try:
+            connection.send(request)
+        except Exception as error:
+            self.pending.remove(entry)
+            waiter.stop_timer()
+            raise RemotingSendRequestError(connection.address, error) from error
+        return waiter.result
+
+    def _send_async(
+        self, connection: InvokeConnection, request: RemotingCommand, timeout_ms: float, waiter: AsyncWaiter
+    ) -> None:
+        if connection.closed:
+            waiter.fail(RemotingSendRequestError(connection.address, "the connection is closed"))
+            return
+        entry = None
+        try:
+            entry = self.pending.add(request.opaque, connection, timeout_ms, self.now_ms(), waiter)
+            connection.send(request)
+        except Exception as error:
+            if entry is not None:
+                self.pending.remove(entry)
+            waiter.permit.release()
+            raise RemotingSendRequestError(connection.address, error) from error
+
+    def _send_oneway(self, connection: InvokeConnection, request: RemotingCommand, permit: Permit) -> None:
+        if connection.closed:
+            permit.release()
+            self.log.warn(
+                "{address}: {request} was not sent, the connection is closed",
+                address=connection.address,
+                request=request,
+            )
+            return
+        try:
+            written = connection.send(request)
+        except Exception as error:
+            permit.release()
+            raise RemotingSendRequestError(connection.address, error) from error
+        if isinstance(written, Deferred):
+            written.addBoth(lambda _: permit.release())
+        else:
+            permit.release()
+
+    def _refused(self, kind: str, permits: FairSemaphore, timeout_ms: float) -> RemotingError:
+        if timeout_ms <= 0:
+            return RemotingTooMuchRequestError(f"too many {kind} requests are under way, and no time was given to wait")
+        error = RemotingTimeoutError(
+            f"no permit for one more {kind} request within {timeout_ms:g} ms:"
+            f" {permits.waiting} waiting, {permits.available} permits free"
+        )
+        self.log.warn("{error}", error=error)
+        return error
+
+
+def _hooks_too_slow(connection: InvokeConnection, timeout_ms: float) -> str:
+    return f"hooks took all of the {timeout_ms:g} ms for the request to {connection.address}"

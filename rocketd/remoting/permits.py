@@ -1,0 +1,81 @@
+"""Permits that bound how many requests are under way, handed out in the order of asking.
+
+Answers to java.util.concurrent.Semaphore (fair) and to Apache's SemaphoreReleaseOnlyOnce. Waiting is a Deferred, so the
+reactor thread never blocks; all of it belongs to the reactor thread.
+"""
+
+from collections import deque
+from typing import Any
+
+from twisted.internet.defer import Deferred, succeed
+
+
+class Permit:
+    """The right to have one request under way. It goes back once, however often it is released."""
+
+    __slots__ = ("_semaphore",)
+
+    def __init__(self, semaphore: "FairSemaphore") -> None:
+        self._semaphore: FairSemaphore | None = semaphore
+
+    def release(self) -> None:
+        """Give the permit back; a second time does nothing."""
+        semaphore, self._semaphore = self._semaphore, None
+        if semaphore is not None:
+            semaphore._put_back()
+
+
+class FairSemaphore:
+    """A number of permits. Who asks while others wait is served after them."""
+
+    def __init__(self, reactor: Any, permits: int) -> None:
+        self._reactor = reactor
+        self._available = permits
+        self._waiters: deque[Deferred[Permit | None]] = deque()
+
+    @property
+    def available(self) -> int:
+        """Permits that are free."""
+        return self._available
+
+    @property
+    def waiting(self) -> int:
+        """How many wait for a permit."""
+        return len(self._waiters)
+
+    def try_acquire(self) -> Permit | None:
+        """Take a permit if one is free and nobody waits for it."""
+        if self._available <= 0 or self._waiters:
+            return None
+        self._available -= 1
+        return Permit(self)
+
+    def acquire(self, timeout_ms: float) -> Deferred[Permit | None]:
+        """Take a permit, waiting for at most ``timeout_ms`` milliseconds; None when none came free in that time."""
+        permit = self.try_acquire()
+        if permit is not None or timeout_ms <= 0:
+            return succeed(permit)
+        waiter: Deferred[Permit | None] = Deferred(self._leave)
+        self._waiters.append(waiter)
+        timer = self._reactor.callLater(timeout_ms / 1000, self._give_up, waiter)
+
+        def served(result: Any) -> Any:
+            if timer.active():
+                timer.cancel()
+            return result
+
+        return waiter.addBoth(served)
+
+    def _give_up(self, waiter: Deferred[Permit | None]) -> None:
+        self._leave(waiter)
+        waiter.callback(None)
+
+    def _leave(self, waiter: Deferred[Permit | None]) -> None:
+        if waiter in self._waiters:
+            self._waiters.remove(waiter)
+
+    def _put_back(self) -> None:
+        if self._waiters:
+            self._waiters.popleft().callback(Permit(self))
+        else:
+            self._available += 1

@@ -1,0 +1,393 @@
+"""The invoke layer on a fake clock and fake connections."""
+
+from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
+from twisted.logger import LogLevel, globalLogPublisher
+from twisted.trial.unittest import SynchronousTestCase
+
+from rocketd.remoting.command import RemotingCommand
+from rocketd.remoting.errors import RemotingSendRequestError, RemotingTimeoutError, RemotingTooMuchRequestError
+from rocketd.remoting.invoke import InvokeLayer
+
+
+class FakeConnection:
+    """Keeps what is sent; ``broken`` makes sending raise, ``written`` is what sending returns."""
+
+    def __init__(self, address="10.0.0.1:10911"):
+        self.address = address
+        self.closed = False
+        self.sent = []
+        self.broken = None
+        self.written = None
+
+    def send(self, command):
+        if self.broken is not None:
+            raise self.broken
+        self.sent.append(command)
+        return self.written
+
+    def close(self):
+        self.closed = True
+
+
+class FakeReactor(Clock):
+    """A clock whose calls from threads wait in a list."""
+
+    def __init__(self):
+        super().__init__()
+        self.from_threads = []
+
+    def callFromThread(self, function, *arguments):
+        self.from_threads.append((function, arguments))
+
+    def run_thread_calls(self):
+        calls, self.from_threads = self.from_threads, []
+        for function, arguments in calls:
+            function(*arguments)
+
+
+class Hook:
+    def __init__(self, trace, name, before=None):
+        self.trace, self.name, self.before = trace, name, before
+
+    def before_request(self, address, request):
+        self.trace.append(f"{self.name} before {address}")
+        if self.before is not None:
+            self.before()
+
+    def after_response(self, address, request, response):
+        self.trace.append(f"{self.name} after {response.remark}")
+
+
+def answer_to(request, remark=None):
+    return RemotingCommand.response(0, remark).answering(request)
+
+
+class InvokeTestCase(SynchronousTestCase):
+    def setUp(self):
+        self.reactor = FakeReactor()
+        self.connection = FakeConnection()
+        self.layer = self.make_layer()
+        self.events = []
+        globalLogPublisher.addObserver(self.events.append)
+        self.addCleanup(globalLogPublisher.removeObserver, self.events.append)
+
+    def make_layer(self, oneway=1, asynchronous=1, **arguments):
+        return InvokeLayer(self.reactor, oneway, asynchronous, **arguments)
+
+    def warnings(self):
+        return [event["log_format"] for event in self.events if event["log_level"] is LogLevel.warn]
+
+
+class InvokeSyncTests(InvokeTestCase):
+    def test_answersOutOfOrderReachTheirCallers(self):
+        first, second = RemotingCommand(1), RemotingCommand(2)
+        calls = [self.layer.invoke_sync(self.connection, request, 3000) for request in (first, second)]
+        self.layer.process_response(self.connection, answer_to(second, "two"))
+        self.layer.process_response(self.connection, answer_to(first, "one"))
+        self.assertEqual([self.successResultOf(call).remark for call in calls], ["one", "two"])
+        self.assertEqual(len(self.layer.pending), 0)
+        self.assertEqual(self.reactor.getDelayedCalls(), [])
+
+    def test_silentPeerTimesOutAndItsLateAnswerIsDropped(self):
+        request = RemotingCommand(1)
+        call = self.layer.invoke_sync(self.connection, request, 300)
+        self.reactor.advance(0.299)
+        self.assertNoResult(call)
+        self.reactor.advance(0.002)
+        error = self.failureResultOf(call, RemotingTimeoutError).value
+        self.assertIn("10.0.0.1:10911", str(error))
+        self.assertIn("300 ms", str(error))
+        self.assertEqual(len(self.layer.pending), 0)
+        self.layer.process_response(self.connection, answer_to(request))
+        self.assertEqual([event["why"] for event in self.events if "why" in event], ["its request was given up"])
+
+    def test_answerNobodyWaitsForIsLoggedAndDropped(self):
+        self.layer.process_response(self.connection, RemotingCommand.response(0))
+        self.assertEqual(len(self.warnings()), 1)
+
+    def test_closedConnectionFailsAtOnce(self):
+        self.connection.closed = True
+        self.failureResultOf(
+            self.layer.invoke_sync(self.connection, RemotingCommand(1), 3000), RemotingSendRequestError
+        )
+        self.assertEqual(len(self.layer.pending), 0)
+        self.assertEqual(self.reactor.getDelayedCalls(), [])
+
+    def test_raisingConnectionFailsAtOnceWithItsCause(self):
+        self.connection.broken = OSError("no route")
+        call = self.layer.invoke_sync(self.connection, RemotingCommand(1), 3000)
+        self.assertIn("no route", str(self.failureResultOf(call, RemotingSendRequestError).value))
+        self.assertEqual(len(self.layer.pending), 0)
+        self.assertEqual(self.reactor.getDelayedCalls(), [])
+
+    def test_lostConnectionFailsAllOfItsRequestsAtOnce(self):
+        other = FakeConnection()
+        mine = self.layer.invoke_sync(self.connection, RemotingCommand(1), 3000)
+        theirs = self.layer.invoke_sync(other, RemotingCommand(1), 3000)
+        self.layer.connection_lost(self.connection)
+        self.failureResultOf(mine, RemotingSendRequestError)
+        self.assertNoResult(theirs)
+        self.layer.stop()
+        self.failureResultOf(theirs, RemotingSendRequestError)
+
+    def test_cancelledCallLeavesNothingBehind(self):
+        call = self.layer.invoke_sync(self.connection, RemotingCommand(1), 3000)
+        call.cancel()
+        self.failureResultOf(call)
+        self.assertEqual(len(self.layer.pending), 0)
+        self.assertEqual(self.reactor.getDelayedCalls(), [])
+
+    def test_syncRequestsNeedNoPermit(self):
+        for _ in range(5):
+            self.layer.invoke_sync(self.connection, RemotingCommand(1), 3000).addErrback(lambda _: None)
+        self.assertEqual(len(self.connection.sent), 5)
+
+
+class HookTests(InvokeTestCase):
+    def test_hooksRunInOrderBeforeAndAfter(self):
+        trace = []
+        first, second = Hook(trace, "first"), Hook(trace, "second")
+        layer = self.make_layer(hooks=(first, second))
+        layer.register_hook(first)
+        request = RemotingCommand(1)
+        call = layer.invoke_sync(self.connection, request, 3000)
+        layer.process_response(self.connection, answer_to(request, "done"))
+        self.successResultOf(call)
+        self.assertEqual(
+            trace,
+            [
+                "first before 10.0.0.1:10911",
+                "second before 10.0.0.1:10911",
+                "first after done",
+                "second after done",
+            ],
+        )
+
+    def test_slowHookEndsInATimeoutWithNothingSent(self):
+        layer = self.make_layer(hooks=[Hook([], "slow", lambda: self.reactor.advance(0.2))])
+        self.failureResultOf(layer.invoke_sync(self.connection, RemotingCommand(1), 100), RemotingTimeoutError)
+        failed = layer.invoke_async(self.connection, RemotingCommand(1), 100, self.fail)
+        self.failureResultOf(failed, RemotingTooMuchRequestError)
+        self.assertEqual(self.connection.sent, [])
+
+    def test_timeOfHooksIsTakenFromTheTimeout(self):
+        layer = self.make_layer(hooks=[Hook([], "slow", lambda: self.reactor.advance(0.2))])
+        call = layer.invoke_sync(self.connection, RemotingCommand(1), 300)
+        self.reactor.advance(0.11)
+        self.failureResultOf(call, RemotingTimeoutError)
+
+    def test_refusalOfAHookReachesTheCaller(self):
+        def refuse():
+            raise PermissionError("no")
+
+        layer = self.make_layer(hooks=[Hook([], "acl", refuse)])
+        self.failureResultOf(layer.invoke_sync(self.connection, RemotingCommand(1), 100), PermissionError)
+        self.failureResultOf(layer.invoke_oneway(self.connection, RemotingCommand(1), 100), PermissionError)
+        self.assertEqual(self.connection.sent, [])
+
+
+class InvokeAsyncTests(InvokeTestCase):
+    def setUp(self):
+        super().setUp()
+        self.completions = []
+
+    def call(self, layer=None, timeout_ms=3000, request=None):
+        request = request or RemotingCommand(1)
+        return request, (layer or self.layer).invoke_async(
+            self.connection, request, timeout_ms, self.completions.append
+        )
+
+    def assert_permit_is_back(self, layer=None):
+        self.assertEqual((layer or self.layer).async_permits.available, 1)
+
+    def test_callbackGetsTheAnswerAndThePermitReturns(self):
+        request, sent = self.call()
+        self.successResultOf(sent)
+        self.assertEqual(self.layer.async_permits.available, 0)
+        self.layer.process_response(self.connection, answer_to(request, "done"))
+        self.assertEqual([done.response.remark for done in self.completions], ["done"])
+        self.assertIs(self.completions[0].request, request)
+        self.assert_permit_is_back()
+
+    def test_noPermitAndNoTimeIsTooMuch(self):
+        self.call()
+        _, refused = self.call(timeout_ms=0)
+        self.failureResultOf(refused, RemotingTooMuchRequestError)
+        self.assertEqual(len(self.connection.sent), 1)
+
+    def test_noPermitInTimeIsATimeoutThatTellsTheCounts(self):
+        self.call()
+        _, refused = self.call(timeout_ms=100)
+        self.reactor.advance(0.101)
+        text = str(self.failureResultOf(refused, RemotingTimeoutError).value)
+        self.assertIn("100 ms", text)
+        self.assertIn("0 waiting", text)
+        self.assertIn("0 permits free", text)
+
+    def test_waitingForThePermitIsTakenFromTheTimeout(self):
+        first, _ = self.call()
+        _, sent = self.call(timeout_ms=1000)
+        self.reactor.advance(0.6)
+        self.layer.process_response(self.connection, answer_to(first))
+        self.successResultOf(sent)
+        self.reactor.advance(0.4 + 0.99)
+        self.layer.scan()
+        self.assertEqual(len(self.completions), 1)
+        self.reactor.advance(0.02)
+        self.layer.scan()
+        self.assertIsInstance(self.completions[1].error, RemotingTimeoutError)
+
+    def test_permitThatComesTooLateIsGivenBack(self):
+        permit = self.layer.async_permits.try_acquire()
+        _, sent = self.call(timeout_ms=100)
+        self.reactor.rightNow += 0.2  # the permit comes in the same turn, before the timer
+        permit.release()
+        self.failureResultOf(sent, RemotingTimeoutError)
+        self.assertEqual(self.connection.sent, [])
+        self.assert_permit_is_back()
+
+    def test_silentPeerCallsBackByTimeoutAndTwoSeconds(self):
+        self.layer.start()
+        self.addCleanup(self.layer.stop)
+        self.call(timeout_ms=3000)
+        self.reactor.pump([0.1] * 39)
+        self.assertEqual(self.completions, [])
+        self.reactor.pump([0.1] * 11)
+        self.assertIsInstance(self.completions[0].error, RemotingTimeoutError)
+        self.assert_permit_is_back()
+
+    def test_answerAfterTheScanDoesNotCallBackAgain(self):
+        request, _ = self.call(timeout_ms=10)
+        self.reactor.advance(2)
+        self.layer.scan()
+        self.layer.process_response(self.connection, answer_to(request))
+        self.layer.connection_lost(self.connection)
+        self.assertEqual(len(self.completions), 1)
+
+    def test_closedConnectionCallsBack(self):
+        self.connection.closed = True
+        _, sent = self.call()
+        self.successResultOf(sent)
+        self.assertIsInstance(self.completions[0].error, RemotingSendRequestError)
+        self.assert_permit_is_back()
+
+    def test_raisingConnectionRaisesAndDoesNotCallBack(self):
+        self.connection.broken = OSError("no route")
+        _, sent = self.call()
+        self.failureResultOf(sent, RemotingSendRequestError)
+        self.reactor.advance(10)
+        self.layer.scan()
+        self.assertEqual(self.completions, [])
+        self.assertEqual(len(self.layer.pending), 0)
+        self.assert_permit_is_back()
+
+    def test_lostConnectionCallsBackAtOnce(self):
+        self.call()
+        self.layer.connection_lost(self.connection)
+        self.assertIsInstance(self.completions[0].error, RemotingSendRequestError)
+        self.assert_permit_is_back()
+
+    def test_opaqueInUseIsRefusedAndThePermitReturns(self):
+        layer = self.make_layer(asynchronous=2)
+        request, _ = self.call(layer)
+        _, again = self.call(layer, request=request)
+        self.failureResultOf(again, RemotingSendRequestError)
+        self.assertEqual(layer.async_permits.available, 1)
+        layer.process_response(self.connection, answer_to(request))
+        self.assertEqual(len(self.completions), 1)
+
+    def test_raisingCallbackIsLoggedAndThePermitReturns(self):
+        request = RemotingCommand(1)
+        self.layer.invoke_async(self.connection, request, 3000, lambda _: 1 / 0)
+        self.layer.process_response(self.connection, answer_to(request))
+        self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
+        self.assert_permit_is_back()
+
+    def test_callbackRunsInTheExecutor(self):
+        waiting = []
+        layer = self.make_layer(callback_executor=waiting.append)
+        request, _ = self.call(layer)
+        layer.process_response(self.connection, answer_to(request))
+        self.assertEqual(self.completions, [])
+        waiting[0]()
+        self.assertEqual(len(self.completions), 1)
+        self.assertEqual(layer.async_permits.available, 0)
+        self.reactor.run_thread_calls()
+        self.assert_permit_is_back(layer)
+
+    def test_callbackRunsHereWhenTheExecutorRefuses(self):
+        def refuse(function):
+            raise RuntimeError("full")
+
+        layer = self.make_layer(callback_executor=refuse)
+        request, _ = self.call(layer)
+        layer.process_response(self.connection, answer_to(request))
+        self.assertEqual(len(self.completions), 1)
+        self.assert_permit_is_back(layer)
+        self.assertEqual(len(self.warnings()), 1)
+
+
+class InvokeOnewayTests(InvokeTestCase):
+    def test_onewayIsMarkedAndNotEntered(self):
+        request = RemotingCommand(1)
+        self.successResultOf(self.layer.invoke_oneway(self.connection, request, 100))
+        self.assertTrue(request.is_oneway)
+        self.assertEqual(self.connection.sent, [request])
+        self.assertEqual(len(self.layer.pending), 0)
+        self.assertEqual(self.layer.oneway_permits.available, 1)
+
+    def test_permitIsKeptUntilTheBytesAreOut(self):
+        self.connection.written = Deferred()
+        self.layer.invoke_oneway(self.connection, RemotingCommand(1), 100)
+        refused = self.layer.invoke_oneway(self.connection, RemotingCommand(1), 0)
+        self.failureResultOf(refused, RemotingTooMuchRequestError)
+        timed_out = self.layer.invoke_oneway(self.connection, RemotingCommand(1), 50)
+        waits = self.layer.invoke_oneway(self.connection, RemotingCommand(1), 100)
+        self.reactor.advance(0.051)
+        text = str(self.failureResultOf(timed_out, RemotingTimeoutError).value)
+        self.assertIn("1 waiting, 0 permits free", text)
+        self.connection.written.callback(None)
+        self.successResultOf(waits)
+        self.assertEqual(len(self.connection.sent), 2)
+
+    def test_failedWriteGivesThePermitBack(self):
+        self.connection.written = Deferred()
+        self.layer.invoke_oneway(self.connection, RemotingCommand(1), 100)
+        self.connection.written.errback(OSError())
+        self.assertEqual(self.layer.oneway_permits.available, 1)
+
+    def test_closedConnectionIsOnlyLogged(self):
+        self.connection.closed = True
+        self.successResultOf(self.layer.invoke_oneway(self.connection, RemotingCommand(1), 100))
+        self.assertEqual(len(self.warnings()), 1)
+        self.assertEqual(self.layer.oneway_permits.available, 1)
+
+    def test_raisingConnectionFailsAndGivesThePermitBack(self):
+        self.connection.broken = OSError("no route")
+        failed = self.layer.invoke_oneway(self.connection, RemotingCommand(1), 100)
+        self.failureResultOf(failed, RemotingSendRequestError)
+        self.assertEqual(self.layer.oneway_permits.available, 1)
+
+
+class FromThreadTests(InvokeTestCase):
+    def test_onewayFromAThreadIsSentInTheReactorThread(self):
+        self.layer.oneway_from_thread(self.connection, RemotingCommand(40), 10)
+        self.assertEqual(self.connection.sent, [])
+        self.reactor.run_thread_calls()
+        self.assertEqual(len(self.connection.sent), 1)
+
+    def test_onewayFromAThreadThatFailsIsLogged(self):
+        self.connection.broken = OSError("no route")
+        self.layer.oneway_from_thread(self.connection, RemotingCommand(40), 10)
+        self.reactor.run_thread_calls()
+        self.assertEqual(len(self.warnings()), 1)
+
+    def test_answerToARequestFromAThread(self):
+        request = RemotingCommand(307)
+        call = self.layer.from_thread(self.layer.invoke_sync, self.connection, request, 10_000)
+        self.reactor.run_thread_calls()
+        self.assertNoResult(call)
+        response = answer_to(request)
+        self.layer.process_response(self.connection, response)
+        self.assertIs(self.successResultOf(call), response)
