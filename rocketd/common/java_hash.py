@@ -18,10 +18,7 @@ _UTF16: Final = "utf-16-le" if sys.byteorder == "little" else "utf-16-be"
 _CACHED_STRINGS: Final = 1024
 """More tags than a broker sees at a time, and few enough that the longest there can be do not fill the memory."""
 
-_PIECE: Final = 4
-_TAIL: Final = 2 * _PIECE
-_LONGEST_MEMOISED: Final = 128
-_MOST_PREFIXES: Final = 4096
+_LONGEST_REMEMBERED: Final = 128
 _MOST_HEADS: Final = 8192
 _MOST_PIECES: Final = 1 << 17
 """All 65,536 pieces of four hexadecimal digits, and as many others."""
@@ -71,52 +68,54 @@ def java_string_hash(text: str) -> int:
     return _java_string_hash(text)
 
 
-class _Memo(dict[str, int]):
-    """String to unsigned hash, computed when first asked for; emptied when it holds `most` strings."""
-
-    __slots__ = ("most",)
-
-    def __init__(self, most: int) -> None:
-        super().__init__()
-        self.most = most
-
-    def __missing__(self, text: str) -> int:
-        if len(self) >= self.most:
-            self.clear()
-        value = self[text] = java_string_hash_unsigned(text)
-        return value
-
-
 class PrefixedHasher:
     """Hashes `prefix + text` for streams of texts that share beginnings and four-character endings.
 
-    A hash of joined strings is made of the hashes of the parts: h(a + b) = h(a) * 31^len(b) + h(b). The prefix, all of
-    the text but its last eight characters, and these as two pieces of four are each remembered. Made for the unique
-    keys of messages, whose beginning is the same for all messages of one client and whose end is two counters in
-    hexadecimal digits. The memory is bounded: long and non-ASCII texts are hashed as a whole. Belongs to one thread.
+    A hash of joined strings is made of the hashes of the parts: h(a + b) = h(a) * 31^len(b) + h(b). Remembered are the
+    prefix with all of the text but its last eight characters, and these as two pieces of four. Made for the unique keys
+    of messages, whose beginning is the same for all messages of one client and whose end is two counters in hexadecimal
+    digits. At most `most_heads` beginnings and `most_pieces` pieces are kept. Belongs to one thread.
     """
 
-    __slots__ = ("_heads", "_pieces", "_prefixes")
+    __slots__ = ("_head_count", "_heads", "_pieces", "most_heads", "most_pieces")
 
-    def __init__(
-        self, most_prefixes: int = _MOST_PREFIXES, most_heads: int = _MOST_HEADS, most_pieces: int = _MOST_PIECES
-    ) -> None:
-        self._prefixes = _Memo(most_prefixes)
-        self._heads = _Memo(most_heads)
-        self._pieces = _Memo(most_pieces)
+    def __init__(self, most_heads: int = _MOST_HEADS, most_pieces: int = _MOST_PIECES) -> None:
+        self.most_heads = most_heads
+        self.most_pieces = most_pieces
+        self._heads: dict[str, dict[str, int]] = {}
+        self._head_count = 0
+        self._pieces: dict[str, int] = {}
 
     def hash_unsigned(self, prefix: str, text: str) -> int:
         """Return the unsigned hash (0 to 2^32 - 1) of `prefix + text`."""
-        length = len(text)
-        if _TAIL <= length <= _LONGEST_MEMOISED and text.isascii():
-            pieces = self._pieces
-            return (
-                (
-                    self._prefixes[prefix] * _POWERS[length]
-                    + self._heads[text[:-8]] * _POWERS[8]
-                    + pieces[text[-8:-4]] * 923521  # 31^4
-                    + pieces[text[-4:]]
-                )
-                & _MASK
-            )
-        return java_string_hash_unsigned(prefix + text)
+        pieces = self._pieces
+        try:
+            # Only pieces of exactly four ASCII characters are in there, so a hit needs no look at the text's length
+            # or alphabet. 923521 is 31^4; the beginning is kept multiplied by 31^8.
+            return (self._heads[prefix][text[:-8]] + pieces[text[-8:-4]] * 923521 + pieces[text[-4:]]) & 0xFFFFFFFF
+        except KeyError:
+            return self._remember(prefix, text)
+
+    def _remember(self, prefix: str, text: str) -> int:
+        tail = text[-8:]
+        if len(tail) < 8 or len(text) > _LONGEST_REMEMBERED or not tail.isascii():
+            return java_string_hash_unsigned(prefix + text)
+        head = text[:-8]
+        value = self._heads.get(prefix, {}).get(head)
+        if value is None:
+            if self._head_count >= self.most_heads:
+                self._heads.clear()
+                self._head_count = 0
+            value = java_string_hash_unsigned(prefix + head) * _POWERS[8] & _MASK
+            self._heads.setdefault(prefix, {})[head] = value
+            self._head_count += 1
+        return (value + self._piece(tail[:4]) * 923521 + self._piece(tail[4:])) & _MASK
+
+    def _piece(self, piece: str) -> int:
+        value = self._pieces.get(piece)
+        if value is None:
+            if len(self._pieces) >= self.most_pieces:
+                self._pieces.clear()
+            a, b, c, d = piece.encode("ascii")
+            value = self._pieces[piece] = ((a * 31 + b) * 31 + c) * 31 + d
+        return value

@@ -149,6 +149,7 @@ class IndexFile:
         write_slot = _SLOT.pack_into
         write_entry = _ENTRY.pack_into
         begin = self.begin_timestamp
+        used = self.hash_slot_count
         diff_of: int | None = None
         diff = 0
         try:
@@ -160,7 +161,7 @@ class IndexFile:
                 (previous,) = read_slot(mapped, slot_at)
                 if not 0 < previous <= count:
                     previous = 0
-                    self.hash_slot_count += 1
+                    used += 1
                 write_entry(mapped, entry_at, key_hash, physical_offset, diff, previous)
                 write_slot(mapped, slot_at, count)
                 if count <= 1:
@@ -172,6 +173,7 @@ class IndexFile:
                 self.index_count = count
                 entry_at += ENTRY_SIZE
         finally:
+            self.hash_slot_count = used
             if count > first:
                 _, self.end_physical_offset, self.end_timestamp = group[start + count - first - 1]
             self._write_header()

@@ -8,7 +8,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from twisted.logger import Logger
 
@@ -16,37 +16,14 @@ from rocketd.common.java_hash import PrefixedHasher, java_string_hash_unsigned
 from rocketd.store.checkpoint import StoreCheckpoint
 from rocketd.store.filesystem import IFileSystem, RealFileSystem
 from rocketd.store.index_file import DEFAULT_ENTRIES, DEFAULT_SLOTS, IndexEntry, IndexFile, index_key_hash
-from rocketd.store.message import SYS_FLAG_TRANSACTION_MASK, SYS_FLAG_TRANSACTION_ROLLBACK
+from rocketd.store.message import SYS_FLAG_TRANSACTION_MASK, SYS_FLAG_TRANSACTION_ROLLBACK, DispatchRequest
 
 _KEY_SEPARATOR: Final = "#"
 _CREATE_ATTEMPTS: Final = 3
+_MAX_INT: Final = 0x7FFFFFFF
 _LAST_FILE_NAME: Final = (1 << 63) - 1
 
 _log = Logger()
-
-
-class IndexableRequest(Protocol):
-    """What the index reads of a dispatched message; `index_keys` is UNIQ_KEY and then each of KEYS."""
-
-    @property
-    def topic(self) -> str:
-        """Topic of the record."""
-
-    @property
-    def index_keys(self) -> tuple[str, ...]:
-        """Keys to find the message by."""
-
-    @property
-    def physical_offset(self) -> int:
-        """First byte of the record in the log."""
-
-    @property
-    def store_timestamp(self) -> int:
-        """When the record was stored, ms."""
-
-    @property
-    def sys_flag(self) -> int:
-        """The record's flags; those of a rolled back transaction are not indexed."""
 
 
 class QueryOffsets(NamedTuple):
@@ -146,7 +123,7 @@ class IndexService:
         """Names of the files, oldest first."""
         return tuple(file.name for file in self._files)
 
-    def put(self, requests: Iterable[IndexableRequest]) -> None:
+    def put(self, requests: Iterable[DispatchRequest]) -> None:
         """Index a group of dispatched messages, in the order of the log.
 
         A message that begins before the end of what is indexed was put already and is skipped, a rolled back one too.
@@ -169,7 +146,10 @@ class IndexService:
                 topic = request.topic
                 prefix = topic + _KEY_SEPARATOR
             for key in keys:
-                group.append((index_key_hash(key_hash_of(prefix, key)), physical_offset, timestamp))  # noqa: PERF401
+                key_hash = key_hash_of(prefix, key)
+                if key_hash > _MAX_INT:
+                    key_hash = index_key_hash(key_hash)
+                group.append((key_hash, physical_offset, timestamp))
         position = 0
         while position < len(group):
             try:

@@ -51,10 +51,19 @@ class JavaStringHashTests(SynchronousTestCase):
 class PrefixedHasherTests(SynchronousTestCase):
     def test_same_as_the_joined_string(self) -> None:
         hasher = PrefixedHasher()
-        keys = [*STRINGS, *("k" * length for length in range(1, 140)), "\u4e2d" * 12, "abcdefg\U0001f600", "12345678"]
+        keys = [
+            *STRINGS,
+            *("k" * length for length in range(1, 140)),
+            "\u4e2d" * 12,
+            "\u4e2d\U0001f600" * 3 + "01234567",
+            "a\U0001f6003450123",
+            "abcdefg\U0001f600",
+            "12345678",
+        ]
         for prefix in ("TopicTest#", "", "%RETRY%\u7ec4#"):
             for key in keys:
-                self.assertEqual(hasher.hash_unsigned(prefix, key), by_definition(prefix + key), (prefix, key[:20]))
+                for _ in ("first", "remembered"):
+                    self.assertEqual(hasher.hash_unsigned(prefix, key), by_definition(prefix + key), (prefix, key[:20]))
 
     def test_unique_keys(self) -> None:
         hasher = PrefixedHasher()
@@ -63,12 +72,12 @@ class PrefixedHasherTests(SynchronousTestCase):
             self.assertEqual(hasher.hash_unsigned("T#", key), by_definition("T#" + key))
 
     def test_full_memory_stays_bounded_and_exact(self) -> None:
-        hasher = PrefixedHasher(most_prefixes=2, most_heads=3, most_pieces=4)
+        hasher = PrefixedHasher(most_heads=3, most_pieces=4)
         pick = random.Random(5)
         for _ in range(500):
             prefix = f"Topic{pick.randrange(9)}#"
             key = "".join(pick.choices("0123456789abcdef", k=pick.randrange(8, 40)))
             self.assertEqual(hasher.hash_unsigned(prefix, key), by_definition(prefix + key))
-        self.assertTrue(len(hasher._prefixes) <= 2)
+        self.assertTrue(sum(map(len, hasher._heads.values())) <= 3)
         self.assertTrue(len(hasher._heads) <= 3)
         self.assertTrue(len(hasher._pieces) <= 4)

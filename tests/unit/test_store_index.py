@@ -7,7 +7,6 @@ import tarfile
 import threading
 import time
 from collections import Counter
-from dataclasses import dataclass
 from pathlib import Path
 from zlib import crc32
 
@@ -18,19 +17,21 @@ from rocketd.store.checkpoint import StoreCheckpoint
 from rocketd.store.filesystem import RealFileSystem
 from rocketd.store.index_file import IndexFile, index_file_size, index_key_hash
 from rocketd.store.index_service import IndexService, QueryOffsets, index_file_name
+from rocketd.store.message import DispatchRequest
 
 GOLDEN = Path(__file__).resolve().parent.parent / "golden" / "stores"
 T0 = 1_700_000_000_000
 ALWAYS = (0, 1 << 62)
 
 
-@dataclass(frozen=True)
-class Request:
-    physical_offset: int
-    index_keys: tuple[str, ...]
-    store_timestamp: int = T0
-    topic: str = "TopicTest"
-    sys_flag: int = 0
+def request(
+    physical_offset: int,
+    index_keys: tuple[str, ...],
+    store_timestamp: int = T0,
+    topic: str = "TopicTest",
+    sys_flag: int = 0,
+) -> DispatchRequest:
+    return DispatchRequest(topic, 0, physical_offset, 100, 0, store_timestamp, 0, index_keys, sys_flag, 0, b"")
 
 
 class FailingDisk(RealFileSystem):
@@ -314,7 +315,7 @@ class ServiceCase(SynchronousTestCase):
         """So many full files of four messages, a minute apart, and one message in the next."""
         for number in range(files * 4 + 1):
             self.now = T0 + number * 60_000
-            self.index.put([Request(number * 100, ("key",), self.now)])
+            self.index.put([request(number * 100, ("key",), self.now)])
 
 
 class IndexServiceTests(ServiceCase):
@@ -340,7 +341,7 @@ class IndexServiceTests(ServiceCase):
         self.assertFalse(os.path.exists(self.directory))
 
     def test_first_message_makes_the_file(self) -> None:
-        self.index.put([Request(0, ("uniq", "a", "b"))])
+        self.index.put([request(0, ("uniq", "a", "b"))])
         self.assertEqual(os.listdir(self.directory), [index_file_name(T0)])
         self.assertEqual(self.index.file_names, (index_file_name(T0),))
         for key in ("uniq", "a", "b"):
@@ -349,23 +350,23 @@ class IndexServiceTests(ServiceCase):
         self.assertEqual(self.index.query("TopicTest", "a", 32, *ALWAYS), QueryOffsets([0], T0, 0))
 
     def test_topics_of_a_group(self) -> None:
-        self.index.put([Request(0, ("k",), topic="A"), Request(10, ("k",), topic="B"), Request(20, ("k",), topic="A")])
+        self.index.put([request(0, ("k",), topic="A"), request(10, ("k",), topic="B"), request(20, ("k",), topic="A")])
         self.assertEqual(self.find("k", topic="A"), [20, 0])
         self.assertEqual(self.find("k", topic="B"), [10])
 
     def test_messages_without_keys_and_rolled_back_ones_are_not_indexed(self) -> None:
-        self.index.put([Request(0, ()), Request(10, ("k",), sys_flag=0xC), Request(20, ("k",), sys_flag=0x8)])
-        self.index.put([Request(30, ("k",), sys_flag=0x4), Request(40, ("k",), sys_flag=0xD | 0x10)])
+        self.index.put([request(0, ()), request(10, ("k",), sys_flag=0xC), request(20, ("k",), sys_flag=0x8)])
+        self.index.put([request(30, ("k",), sys_flag=0x4), request(40, ("k",), sys_flag=0xD | 0x10)])
         self.assertEqual(self.find("k"), [30, 20])
 
     def test_messages_put_already_are_skipped(self) -> None:
-        self.index.put([Request(100, ("k",)), Request(200, ("k",))])
-        self.index.put([Request(100, ("k",)), Request(199, ("x",)), Request(300, ("k",)), Request(250, ("k",))])
+        self.index.put([request(100, ("k",)), request(200, ("k",))])
+        self.index.put([request(100, ("k",)), request(199, ("x",)), request(300, ("k",)), request(250, ("k",))])
         self.assertEqual(self.find("k"), [300, 200, 100])
         self.assertEqual(self.find("x"), [])
 
     def test_full_file_is_followed_by_another(self) -> None:
-        self.index.put([Request(number * 100, ("k",), T0 + number) for number in range(10)])
+        self.index.put([request(number * 100, ("k",), T0 + number) for number in range(10)])
         self.assertEqual(len(self.index.file_names), 3)
         self.assertEqual(self.find("k"), [900, 800, 700, 600, 500, 400, 300, 200, 100, 0])
         self.assertEqual(self.find("k", most=3), [900, 800, 700])
@@ -373,15 +374,15 @@ class IndexServiceTests(ServiceCase):
         self.assertEqual(list(self.index.file_names), sorted(os.listdir(self.directory)))
 
     def test_keys_of_one_message_can_be_in_two_files(self) -> None:
-        self.index.put([Request(50, tuple("abcdef"))])
+        self.index.put([request(50, tuple("abcdef"))])
         self.assertEqual(len(self.index.file_names), 2)
         for key in "abcdef":
             self.assertEqual(self.find(key), [50])
 
     def test_finished_file_is_flushed_and_the_checkpoint_advances(self) -> None:
-        self.index.put([Request(number, ("k",), T0 + number * 1000) for number in range(4)])
+        self.index.put([request(number, ("k",), T0 + number * 1000) for number in range(4)])
         self.assertEqual(self.checkpoint.index_msg_timestamp, 0)
-        self.index.put([Request(4, ("k",), T0 + 4000)])
+        self.index.put([request(4, ("k",), T0 + 4000)])
         self.index.close()
         self.assertEqual(self.checkpoint.index_msg_timestamp, T0 + 3000)
         self.assertEqual(StoreCheckpoint(self.checkpoint.path).index_msg_timestamp, T0 + 3000)
@@ -394,20 +395,20 @@ class IndexServiceTests(ServiceCase):
         self.assertEqual(self.disk.synced, 20)
 
     def test_flush_of_a_file_that_is_not_full_leaves_the_checkpoint(self) -> None:
-        self.index.put([Request(0, ("k",))])
+        self.index.put([request(0, ("k",))])
         self.index.flush()
         self.assertEqual((self.disk.synced, self.checkpoint.index_msg_timestamp), (1, 0))
 
     def test_clock_set_back(self) -> None:
         self.fill(1)
         self.now = T0 - 3_600_000
-        self.index.put([Request(1000 + number, ("k",)) for number in range(4)])
+        self.index.put([request(1000 + number, ("k",)) for number in range(4)])
         names = self.index.file_names
         self.assertEqual((len(names), sorted(names)), (3, list(names)))
         self.assertEqual(int(names[2]), int(names[1]) + 1)
 
     def test_most_offsets_of_a_query(self) -> None:
-        self.index.put([Request(number, ("k",)) for number in range(100)])
+        self.index.put([request(number, ("k",)) for number in range(100)])
         self.assertEqual(self.find("k", most=1000), list(range(99, 35, -1)))
         self.index.max_msgs_num_batch = 2
         self.assertEqual(self.find("k", most=1000), [99, 98])
@@ -430,14 +431,14 @@ class IndexServiceTests(ServiceCase):
         self.assertEqual(self.find("key", begin=T0 + 240_000, end=T0 + 300_000), [400])
 
     def test_query_ends_at_the_file_that_begins_before(self) -> None:
-        self.index.put([Request(number, ("k",), T0 + 9000) for number in range(4)])
-        self.index.put([Request(number, ("k",), T0) for number in range(4, 8)])
-        self.index.put([Request(8, ("k",), T0 + 9000)])
+        self.index.put([request(number, ("k",), T0 + 9000) for number in range(4)])
+        self.index.put([request(number, ("k",), T0) for number in range(4, 8)])
+        self.index.put([request(8, ("k",), T0 + 9000)])
         # The file in the middle begins before the wanted time, so the oldest is not looked at.
         self.assertEqual(self.find("k", begin=T0 + 5000), [8])
 
     def test_same_hash_of_another_key_is_a_candidate(self) -> None:
-        self.index.put([Request(0, ("Aa",)), Request(10, ("BB",))])
+        self.index.put([request(0, ("Aa",)), request(10, ("BB",))])
         self.assertEqual(self.find("Aa"), [10, 0])
 
     def test_delete_expired(self) -> None:
@@ -460,7 +461,7 @@ class IndexServiceTests(ServiceCase):
         self.index = self.service()
         self.assertEqual(self.index.file_names, names)
         self.assertEqual(self.find("key"), [800, 700, 600, 500, 400, 300, 200, 100, 0])
-        self.index.put([Request(700, ("key",)), Request(900, ("key",), T0 + 540_000)])
+        self.index.put([request(700, ("key",)), request(900, ("key",), T0 + 540_000)])
         self.assertEqual(self.index.file_names, names)
         self.assertEqual(self.find("key", most=2), [900, 800])
 
@@ -476,11 +477,11 @@ class IndexServiceTests(ServiceCase):
         self.assertEqual(sorted(os.listdir(self.directory)), list(names[:2]))
 
     def test_load_after_an_abnormal_exit_without_full_files(self) -> None:
-        self.index.put([Request(0, ("k",))])
+        self.index.put([request(0, ("k",))])
         self.index.close()
         self.assertTrue(self.index.load(True, self.checkpoint))
         self.assertEqual(os.listdir(self.directory), [])
-        self.index.put([Request(0, ("k",))])
+        self.index.put([request(0, ("k",))])
         self.assertEqual(self.find("k"), [0])
 
     def test_load_of_a_file_that_cannot_be_opened(self) -> None:
@@ -489,19 +490,19 @@ class IndexServiceTests(ServiceCase):
 
     def test_file_is_tried_three_times(self) -> None:
         self.disk.refuse_open = 2
-        self.index.put([Request(0, ("k",))])
+        self.index.put([request(0, ("k",))])
         self.assertEqual((self.find("k"), self.troubles, self.disk.opened), ([0], 0, 3))
 
     def test_trouble_is_told_after_three_times(self) -> None:
         self.disk.refuse_open = 3
-        self.index.put([Request(0, ("k",)), Request(10, ("k",))])
+        self.index.put([request(0, ("k",)), request(10, ("k",))])
         self.assertEqual((self.find("k"), self.troubles, self.disk.opened), ([], 1, 3))
-        self.index.put([Request(20, ("k",))])
+        self.index.put([request(20, ("k",))])
         self.assertEqual((self.find("k"), self.troubles), ([20], 1))
 
     def test_full_disk_is_told(self) -> None:
         self.disk.full = True
-        self.index.put([Request(0, ("k",))])
+        self.index.put([request(0, ("k",))])
         self.assertEqual((self.find("k"), self.troubles), ([], 1))
 
     def test_destroy(self) -> None:
@@ -511,15 +512,15 @@ class IndexServiceTests(ServiceCase):
 
     def test_query_while_another_thread_puts(self) -> None:
         index = IndexService(self.mktemp(), 64, 1000, lambda: self.now)
-        index.put([Request(0, ("wanted",))])
+        index.put([request(0, ("wanted",))])
         failures: list[list[int]] = []
         done = threading.Event()
 
         def put() -> None:
             for group in range(200):
                 start = 1 + group * 20
-                index.put([Request(start + number, (f"key-{group}-{number}",)) for number in range(20)])
-                index.put([Request(start + 19, ("wanted",))])
+                index.put([request(start + number, (f"key-{group}-{number}",)) for number in range(20)])
+                index.put([request(start + 19, ("wanted",))])
             done.set()
 
         writer = threading.Thread(target=put)
@@ -546,7 +547,7 @@ class ApacheStoreTests(SynchronousTestCase):
         self.store = Path(root, "store-clean")
         (self.theirs,) = (self.store / "index").iterdir()
 
-    def log_requests(self) -> list[Request]:
+    def log_requests(self) -> list[DispatchRequest]:
         """Each record of the commit log as its index entry needs it."""
         requests = []
         for path in sorted((self.store / "commitlog").iterdir()):
@@ -571,7 +572,7 @@ class ApacheStoreTests(SynchronousTestCase):
                 properties = dict(pair.split("\x01") for pair in text.split("\x02") if pair)
                 keys = [properties["UNIQ_KEY"]] if "UNIQ_KEY" in properties else []
                 keys += [key for key in properties.get("KEYS", "").split(" ") if key]
-                requests.append(Request(offset, tuple(keys), stored, topic, sys_flag))
+                requests.append(request(offset, tuple(keys), stored, topic, sys_flag))
                 at += size
         return requests
 
@@ -608,7 +609,7 @@ class ApacheStoreTests(SynchronousTestCase):
 
     def test_checkpoint(self) -> None:
         checkpoint = StoreCheckpoint(str(self.store / "checkpoint"))
-        last = max(request.store_timestamp for request in self.log_requests())
+        last = max(record.store_timestamp for record in self.log_requests())
         self.assertEqual(checkpoint.physic_msg_timestamp, last)
         self.assertTrue(0 < checkpoint.logics_msg_timestamp <= last)
         self.assertEqual(checkpoint.index_msg_timestamp, 0)
