@@ -163,6 +163,16 @@ class IndexFileTests(SynchronousTestCase):
             self.assertEqual(file.hash_slot_count, 1)
             file.destroy()
 
+    def test_slot_that_leads_to_the_entry_being_written_is_kept(self) -> None:
+        # As in Apache, which compares with the count before the entry is in it; the search ends at such an entry.
+        file = self.make()
+        with open(self.path, "r+b") as raw:
+            raw.seek(40 + 3 * 4)
+            raw.write(struct.pack(">i", 1))
+        self.put(file, (3, 100, T0))
+        self.assertEqual((self.entry(file, 1), file.hash_slot_count), ((3, 100, 0, 1), 0))
+        self.assertEqual(self.select(file, 3), [100])
+
     def test_newest_first_and_no_more_than_asked_for(self) -> None:
         file = self.make()
         self.put(file, *((3 if number % 2 else 13, number, T0 + number) for number in range(1, 9)))
