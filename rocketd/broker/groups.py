@@ -1,0 +1,105 @@
+"""The consumer groups of this broker: whether they may consume, and how they retry.
+
+Answers to Apache's SubscriptionGroupManager and keeps its file, ``config/subscriptionGroup.json``. Promises that a change
+is on the disk before the call that made it returns.
+"""
+
+import threading
+from collections.abc import Callable
+
+from twisted.logger import Logger
+
+from rocketd.broker.json_file import JsonFile
+from rocketd.broker.settings import BrokerConfig
+from rocketd.common import names
+from rocketd.remoting.bodies import DataVersion, SubscriptionGroupConfig, SubscriptionGroupWrapper
+
+
+class SubscriptionGroupManager:
+    """All groups by name. Methods may be called from any thread.
+
+    A SubscriptionGroupConfig is never changed once it is in the table, but replaced. ``now_ms`` tells Unix milliseconds.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self, settings: BrokerConfig, file: JsonFile[SubscriptionGroupWrapper], now_ms: Callable[[], int]
+    ) -> None:
+        self._settings = settings
+        self._file = file
+        self._now_ms = now_ms
+        self._guard = threading.Lock()
+        self._changes = 0
+        self._table = {name: SubscriptionGroupConfig(group_name=name) for name in names.PRESET_GROUPS}
+        self._version = DataVersion(counter=0, timestamp=now_ms())
+
+    def load(self) -> None:
+        """Read the file over the preset groups; what it says wins. Raises JsonFileError."""
+        stored = self._file.load()
+        if stored is not None:
+            with self._guard:
+                self._table.update(stored.subscription_group_table)
+                self._version = stored.data_version
+
+    def persist(self) -> None:
+        """Write the file. Raises OSError."""
+        self._file.save(self._numbered_snapshot)
+
+    def snapshot(self) -> SubscriptionGroupWrapper:
+        """Copy the table with its version, as the answer to code 201 carries it."""
+        return self._numbered_snapshot()[1]
+
+    def _numbered_snapshot(self) -> tuple[int, SubscriptionGroupWrapper]:
+        with self._guard:
+            return self._changes, SubscriptionGroupWrapper(
+                subscription_group_table=dict(self._table), data_version=self._version
+            )
+
+    def find(self, group: str) -> SubscriptionGroupConfig | None:
+        """Return a group, made now if it is unknown and groups are created on use (system groups always are)."""
+        config = self._table.get(group)
+        if config is not None:
+            return config
+        if not self._settings.auto_create_subscription_group and not names.is_system_group(group):
+            return None
+        with self._guard:
+            config = self._table.get(group)
+            if config is not None:
+                return config
+            config = SubscriptionGroupConfig(group_name=group)
+            self._put(config)
+        self._log.info("consumer group {group} was created on first use", group=group)
+        self.persist()
+        return config
+
+    def update(self, config: SubscriptionGroupConfig) -> None:
+        """Create the group, or replace its configuration."""
+        with self._guard:
+            old = self._table.get(config.group_name)
+            self._put(config)
+        self._log.info(
+            "consumer group {group} was {what}: {config}",
+            group=config.group_name,
+            what="created" if old is None else "changed",
+            config=config,
+        )
+        self.persist()
+
+    def delete(self, group: str) -> bool:
+        """Remove a group; returns whether it was there."""
+        with self._guard:
+            if self._table.pop(group, None) is None:
+                return False
+            self._count_change()
+        self._log.info("consumer group {group} was deleted", group=group)
+        self.persist()
+        return True
+
+    def _put(self, config: SubscriptionGroupConfig) -> None:
+        self._table[config.group_name] = config
+        self._count_change()
+
+    def _count_change(self) -> None:
+        self._changes += 1
+        self._version = self._version.next_version(self._now_ms())

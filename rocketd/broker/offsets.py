@@ -1,0 +1,96 @@
+"""How far each consumer group has read each queue.
+
+Answers to Apache's ConsumerOffsetManager and keeps its file, ``config/consumerOffset.json``. Unlike the other tables it is
+written by a timer (``flushConsumerOffsetInterval``) and at the stop, not with every change: after a crash groups read
+again what they committed since.
+"""
+
+import threading
+
+from twisted.logger import Logger
+
+from rocketd.broker.json_file import JsonFile
+from rocketd.remoting.bodies import ConsumerOffsetSerializeWrapper
+
+SEPARATOR = "@"
+
+
+class ConsumerOffsetManager:
+    """Committed offsets by ``topic@group`` and queue id: the next message to be read. Methods may be called from any
+    thread.
+    """
+
+    _log = Logger()
+
+    def __init__(self, file: JsonFile[ConsumerOffsetSerializeWrapper]) -> None:
+        self._file = file
+        self._guard = threading.Lock()
+        self._changes = 0
+        self._table: dict[str, dict[int, int]] = {}
+
+    def load(self) -> None:
+        """Read the file. Raises JsonFileError."""
+        stored = self._file.load()
+        if stored is not None:
+            with self._guard:
+                self._table = stored.offset_table
+
+    def persist(self) -> None:
+        """Write the file if an offset was committed since the last time. Raises OSError."""
+        self._file.save(self._numbered_snapshot)
+
+    def snapshot(self) -> ConsumerOffsetSerializeWrapper:
+        """Copy all offsets, as the answer to code 43 carries them."""
+        return self._numbered_snapshot()[1]
+
+    def _numbered_snapshot(self) -> tuple[int, ConsumerOffsetSerializeWrapper]:
+        with self._guard:
+            copied = {key: dict(queues) for key, queues in self._table.items()}
+            return self._changes, ConsumerOffsetSerializeWrapper(offset_table=copied)
+
+    def commit(self, client_address: str, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """Store an offset. One that lies before the stored one is taken, and logged: its group will read again."""
+        key = topic + SEPARATOR + group
+        with self._guard:
+            queues = self._table.setdefault(key, {})
+            old = queues.get(queue_id)
+            queues[queue_id] = offset
+            self._changes += 1
+        if old is not None and offset < old:
+            self._log.warn(
+                "group {group} goes back in queue {queue} of {topic}: {client} commits {offset}, {old} was stored",
+                group=group,
+                queue=queue_id,
+                topic=topic,
+                client=client_address,
+                offset=offset,
+                old=old,
+            )
+
+    def query(self, group: str, topic: str, queue_id: int) -> int:
+        """Return the committed offset, or -1."""
+        queues = self._table.get(topic + SEPARATOR + group)
+        return -1 if queues is None else queues.get(queue_id, -1)
+
+    def groups_of(self, topic: str) -> set[str]:
+        """Name the groups that have committed an offset of the topic."""
+        return {group for name, group in self._pairs() if name == topic}
+
+    def topics_of(self, group: str) -> set[str]:
+        """Name the topics that a group has committed offsets of."""
+        return {topic for topic, name in self._pairs() if name == group}
+
+    def remove_group(self, group: str) -> None:
+        """Forget all offsets of a group."""
+        with self._guard:
+            gone = [key for key in self._table if key.split(SEPARATOR)[1:] == [group]]
+            for key in gone:
+                del self._table[key]
+                self._changes += 1
+        for key in gone:
+            self._log.warn("offsets of {key} were removed", key=key)
+
+    def _pairs(self) -> list[tuple[str, str]]:
+        with self._guard:
+            keys = list(self._table)
+        return [(topic, group) for topic, at, group in (key.partition(SEPARATOR) for key in keys) if at]

@@ -1,0 +1,48 @@
+"""Subscriptions made from an expression: what a pull that carries its own subscription asks for.
+
+Answers to Apache's FilterAPI. Pure functions.
+"""
+
+from typing import Final
+
+from rocketd.common.java_hash import java_string_hash
+from rocketd.remoting.bodies import SubscriptionData
+
+ANY_TAG: Final = "*"
+TAG: Final = "TAG"
+
+_JAVA_BLANKS: Final = "".join(map(chr, range(0x21)))
+
+
+class SubscriptionError(ValueError):
+    """An expression that is none; the text is Apache's."""
+
+
+def is_tag_type(expression_type: str | None) -> bool:
+    """Whether an expression lists tags, as it does when its type is not given."""
+    return expression_type in (None, "", TAG)
+
+
+def build_subscription(topic: str, expression: str | None, expression_type: str | None = None) -> SubscriptionData:
+    """Make the subscription of an expression.
+
+    Tags are separated by ``||``; ``*`` and nothing mean all messages. An expression of another type is taken as it is,
+    without being judged. Raises SubscriptionError for one without any content.
+    """
+    if is_tag_type(expression_type):
+        return _build_tags(topic, expression)
+    if not expression:
+        raise SubscriptionError(f"Expression can't be null! {expression_type}")
+    return SubscriptionData(topic=topic, sub_string=expression, expression_type=expression_type or TAG)
+
+
+def _build_tags(topic: str, expression: str | None) -> SubscriptionData:
+    if not expression or expression == ANY_TAG:
+        return SubscriptionData(topic=topic, sub_string=ANY_TAG)
+    parts = expression.split("||")
+    if not any(parts):
+        raise SubscriptionError("subString split error")
+    tags = {tag for part in parts if (tag := part.strip(_JAVA_BLANKS))}
+    return SubscriptionData(
+        topic=topic, sub_string=expression, tags_set=tags, code_set={java_string_hash(tag) for tag in tags}
+    )

@@ -1,0 +1,266 @@
+"""The topics of this broker: how many queues, who may do what.
+
+Answers to Apache's TopicConfigManager and keeps its file, ``config/topics.json``. Promises that a change is on the disk
+before the call that made it returns, and before listeners (registration with the name servers) hear of it.
+"""
+
+import threading
+from collections.abc import Callable, Iterable
+
+from msgspec.structs import replace
+from twisted.logger import Logger
+
+from rocketd.broker.json_file import JsonFile
+from rocketd.broker.settings import BrokerConfig
+from rocketd.common import names, permission
+from rocketd.remoting.bodies import DataVersion, TopicConfig, TopicConfigSerializeWrapper
+from rocketd.remoting.codes import ResponseCode
+from rocketd.remoting.errors import RequestError
+
+ChangeListener = Callable[[str], None]
+"""Called with one line that says what changed, in the thread that changed it; may not raise."""
+
+SCHEDULE_TOPIC_QUEUES = 18
+
+
+class TopicConfigManager:
+    """All topics by name. Methods may be called from any thread.
+
+    ``select`` is one look-up in a dict and takes no lock; a TopicConfig is never changed once it is in the table, but
+    replaced. ``now_ms`` tells Unix milliseconds.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self, settings: BrokerConfig, file: JsonFile[TopicConfigSerializeWrapper], now_ms: Callable[[], int]
+    ) -> None:
+        self._settings = settings
+        self._file = file
+        self._now_ms = now_ms
+        self._guard = threading.Lock()
+        self._listeners: list[ChangeListener] = []
+        self._changes = 0
+        self._table = {topic.topic_name: topic for topic in _preset_topics(settings)}
+        self._version = DataVersion(counter=0, timestamp=now_ms())
+        self._system_topics = names.SYSTEM_TOPICS | self._table.keys()
+        self.select: Callable[[str], TopicConfig | None] = self._table.get
+        """The topic of this name, or None."""
+
+    # ---------------------------------------------------------------- file and version
+
+    def load(self) -> None:
+        """Read the file over the preset topics; what it says wins. Raises JsonFileError."""
+        stored = self._file.load()
+        if stored is not None:
+            with self._guard:
+                self._table.update(stored.topic_config_table)
+                self._version = stored.data_version
+
+    def persist(self) -> None:
+        """Write the file. Raises OSError."""
+        self._file.save(self._numbered_snapshot)
+
+    def snapshot(self) -> TopicConfigSerializeWrapper:
+        """Copy the table with its version, as registrations and the answer to code 21 carry it."""
+        return self._numbered_snapshot()[1]
+
+    def _numbered_snapshot(self) -> tuple[int, TopicConfigSerializeWrapper]:
+        with self._guard:
+            return self._changes, TopicConfigSerializeWrapper(
+                topic_config_table=dict(self._table), data_version=self._version
+            )
+
+    @property
+    def data_version(self) -> DataVersion:
+        """The version that registrations carry; a new object for each change."""
+        return self._version
+
+    def next_version(self) -> None:
+        """Count a change outside the table that registrations must tell of, such as that of brokerPermission."""
+        with self._guard:
+            self._count_change()
+
+    def _count_change(self) -> None:
+        self._changes += 1
+        self._version = self._version.next_version(self._now_ms())
+
+    # ---------------------------------------------------------------- asking
+
+    def all_topics(self) -> list[TopicConfig]:
+        """Copy all topics, in no promised order."""
+        with self._guard:
+            return list(self._table.values())
+
+    @property
+    def system_topics(self) -> frozenset[str]:
+        """Names that belong to the broker, those named after it and its cluster included."""
+        return self._system_topics
+
+    def is_system_topic(self, topic: str) -> bool:
+        """Whether a name belongs to the broker."""
+        return topic in self._system_topics or topic.startswith(names.SYSTEM_TOPIC_PREFIX)
+
+    def check_may_change(self, topic: str) -> None:
+        """Raise RequestError unless administrators may create, change or delete a topic of this name."""
+        fault = names.topic_fault(topic)
+        if fault is None and self.is_system_topic(topic):
+            fault = f"The topic[{topic}] is conflict with system topic."
+        if fault is not None:
+            raise RequestError(ResponseCode.SYSTEM_ERROR, fault)
+
+    def is_order_topic(self, topic: str) -> bool:
+        """Whether the name servers have an order configuration for the topic."""
+        config = self.select(topic)
+        return config is not None and config.order
+
+    # ---------------------------------------------------------------- creating on use
+
+    def create_topic_in_send_message(
+        self, topic: str, default_topic: str, client_address: str, default_queue_nums: int, topic_sys_flag: int
+    ) -> TopicConfig | None:
+        """Make the topic of a message after its template; returns it, or the one that is there already.
+
+        Queues are as many as the producer wants, at most those of the template. None is returned, and the reason logged,
+        when the template does not exist or may not be used (TBW102 with autoCreateTopicEnable=false).
+        """
+        with self._guard:
+            config = self._table.get(topic)
+            if config is not None:
+                return config
+            template = self._template(default_topic)
+            if template is None or not permission.is_inherited(template.perm):
+                self._log.warn(
+                    "topic {topic}, sent to by {client}, is not created: its template {template} {reason}",
+                    topic=topic,
+                    client=client_address,
+                    template=default_topic,
+                    reason="does not exist"
+                    if template is None
+                    else f"has permission {permission.describe(template.perm)}, without X",
+                )
+                return None
+            queues = max(0, min(default_queue_nums, template.write_queue_nums))
+            config = TopicConfig(
+                topic_name=topic,
+                read_queue_nums=queues,
+                write_queue_nums=queues,
+                perm=template.perm & ~permission.INHERIT,
+                topic_sys_flag=topic_sys_flag,
+                topic_filter_type=template.topic_filter_type,
+            )
+            self._put(config)
+        self._tell(f"topic {topic} was created with {queues} queues after {default_topic} for {client_address}")
+        return config
+
+    def _template(self, default_topic: str) -> TopicConfig | None:
+        template = self._table.get(default_topic)
+        if (
+            template is not None
+            and default_topic == names.AUTO_CREATE_TOPIC
+            and not self._settings.auto_create_topic_enable
+            and permission.is_inherited(template.perm)
+        ):
+            # An earlier run, with automatic creation, has left it in the file.
+            template = replace(template, perm=permission.READ | permission.WRITE)
+            self._table[default_topic] = template
+        return template
+
+    def create_topic_in_send_message_back(
+        self, topic: str, queue_nums: int, perm: int, topic_sys_flag: int
+    ) -> TopicConfig:
+        """Return the topic, made with these properties if it is not there: retry and dead letter topics."""
+        config = self.select(topic)
+        if config is not None:
+            return config
+        with self._guard:
+            config = self._table.get(topic)
+            if config is not None:
+                return config
+            config = TopicConfig(
+                topic_name=topic,
+                read_queue_nums=queue_nums,
+                write_queue_nums=queue_nums,
+                perm=perm,
+                topic_sys_flag=topic_sys_flag,
+            )
+            self._put(config)
+        self._tell(f"topic {topic} was created with {queue_nums} queues")
+        return config
+
+    # ---------------------------------------------------------------- administration
+
+    def update(self, config: TopicConfig) -> None:
+        """Create the topic, or replace its configuration."""
+        with self._guard:
+            old = self._table.get(config.topic_name)
+            self._put(config)
+        self._tell(f"topic {config.topic_name} was {'created' if old is None else 'changed'}: {config}")
+
+    def delete(self, topic: str) -> bool:
+        """Remove the topic from the table; returns whether it was there. Its messages are the store's matter."""
+        with self._guard:
+            if self._table.pop(topic, None) is None:
+                return False
+            self._count_change()
+        self._tell(f"topic {topic} was deleted")
+        return True
+
+    def update_order_topics(self, order_topics: Iterable[str]) -> None:
+        """Set the order flag of exactly these topics: those in the KV table that a registration brings back.
+
+        Listeners are not told, as they are the ones who register.
+        """
+        wanted = set(order_topics)
+        with self._guard:
+            changed = [config for name, config in self._table.items() if config.order != (name in wanted)]
+            if not changed:
+                return
+            for config in changed:
+                self._table[config.topic_name] = replace(config, order=not config.order)
+            self._count_change()
+        for config in changed:
+            self._log.info("topic {topic}: order is now {order}", topic=config.topic_name, order=not config.order)
+        self.persist()
+
+    # ---------------------------------------------------------------- changes
+
+    def on_change(self, listener: ChangeListener) -> None:
+        """Have a listener told of every change of the table."""
+        self._listeners.append(listener)
+
+    def _put(self, config: TopicConfig) -> None:
+        self._table[config.topic_name] = config
+        self._count_change()
+
+    def _tell(self, change: str) -> None:
+        """Store, log and spread a change; called without the lock."""
+        self._log.info("{change}", change=change)
+        self.persist()
+        for listener in self._listeners:
+            listener(change)
+
+
+def _preset_topics(settings: BrokerConfig) -> list[TopicConfig]:
+    """Make the topics that every broker has."""
+    read_write = permission.READ | permission.WRITE
+    cluster, broker = settings.broker_cluster_name, settings.broker_name
+    presets = [
+        _topic(names.SELF_TEST_TOPIC, 1),
+        _topic(names.BENCHMARK_TOPIC, 1024),
+        _topic(cluster, 16, permission.INHERIT | (read_write if settings.cluster_topic_enable else 0)),
+        _topic(broker, 1, permission.INHERIT | (read_write if settings.broker_topic_enable else 0)),
+        _topic(names.OFFSET_MOVED_EVENT, 1),
+        _topic(names.SCHEDULE_TOPIC, SCHEDULE_TOPIC_QUEUES),
+        _topic(names.reply_topic(cluster), 1),
+    ]
+    if settings.auto_create_topic_enable:
+        queues = settings.default_topic_queue_nums
+        presets.append(_topic(names.AUTO_CREATE_TOPIC, queues, permission.INHERIT | read_write))
+    if settings.trace_topic_enable:
+        presets.append(_topic(settings.msg_trace_topic_name, 1))
+    return presets
+
+
+def _topic(name: str, queues: int, perm: int = permission.READ | permission.WRITE) -> TopicConfig:
+    return TopicConfig(topic_name=name, read_queue_nums=queues, write_queue_nums=queues, perm=perm)
