@@ -1,0 +1,237 @@
+"""TLS on both sides, and the first byte that tells it from plain traffic on the same port.
+
+Answers to Apache's TlsHelper, TlsMode and the handshake handler of NettyRemotingServer. Contexts are built from the
+``tls.*`` settings when the daemon starts, so a wrong path or password is one clear line then and not a failed handshake
+later. Reactor thread only.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from OpenSSL import SSL
+from twisted.internet import ssl
+from twisted.internet.interfaces import IOpenSSLClientConnectionCreator, IProtocol, IProtocolFactory
+from twisted.internet.protocol import Factory, Protocol, connectionDone
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from rocketd.remoting.certificates import Identity, TLSConfigError, read_certificates, read_identity, self_signed
+from rocketd.remoting.settings import TlsConfig
+
+DISABLED = "disabled"
+PERMISSIVE = "permissive"
+ENFORCING = "enforcing"
+
+_HANDSHAKE = 0x16
+
+_log = Logger()
+
+
+# ---------------------------------------------------------------- the listening side
+
+
+def server_context(settings: TlsConfig) -> ssl.CertificateOptions | None:
+    """Build what the listening side shows and asks for; None where TLS is disabled or no certificate is configured.
+
+    In test mode that is a certificate made now, which nobody can verify. Raises TLSConfigError when files are named but
+    cannot be used, or none are and the mode is enforcing.
+    """
+    if settings.server_mode == DISABLED:
+        return None
+    if settings.test_mode_enable:
+        return _options(self_signed())
+    if settings.server_key_path is None and settings.server_cert_path is None and settings.server_mode == PERMISSIVE:
+        _log.warn("TLS connections are refused: neither tls.server.keyPath nor tls.server.certPath is set")
+        return None
+    identity = read_identity(
+        "tls.server", settings.server_key_path, settings.server_cert_path, settings.server_key_password
+    )
+    if settings.server_need_client_auth == "none":
+        return _options(identity)
+    options = _options(identity)
+    context = options.getContext()
+    flags = SSL.VERIFY_PEER
+    if settings.server_need_client_auth == "require":
+        flags |= SSL.VERIFY_FAIL_IF_NO_PEER_CERT
+    if not settings.server_auth_client:
+        context.set_verify(flags, lambda *_: True)
+        return options
+    if settings.server_trust_cert_path is None:
+        context.set_default_verify_paths()
+    else:
+        store = context.get_cert_store()
+        for trusted in read_certificates("tls.server.trustCertPath", settings.server_trust_cert_path):
+            store.add_cert(trusted)
+            context.add_client_ca(trusted)
+    context.set_verify(flags)
+    return options
+
+
+def wrap_server_factory(settings: TlsConfig) -> Callable[[IProtocolFactory], IProtocolFactory]:
+    """Return what puts TLS detection around the factory of a listening port. Raises TLSConfigError."""
+    context = server_context(settings)
+    return lambda factory: DetectingFactory(factory, settings.server_mode, context)
+
+
+class DetectingFactory(Factory):
+    """Makes connections that become plain or TLS by their first byte, as far as the mode allows.
+
+    The wrapped factory's protocol is made when a connection is accepted and has its ``transport`` from then on, but
+    ``connectionMade`` comes with the first byte; ``connectionLost`` comes in every case.
+    """
+
+    noisy = False
+
+    def __init__(self, factory: IProtocolFactory, mode: str, context: ssl.CertificateOptions | None) -> None:
+        self._factory = factory
+        self.mode = mode
+        self.context = context
+
+    def buildProtocol(self, addr: Any) -> Protocol | None:
+        """Make the wrapped factory's protocol and what looks at its first byte."""
+        protocol = self._factory.buildProtocol(addr)
+        return None if protocol is None else _FirstByte(self, protocol)
+
+    def doStart(self) -> None:  # noqa: N802
+        """Start the wrapped factory."""
+        self._factory.doStart()
+
+    def doStop(self) -> None:  # noqa: N802
+        """Stop the wrapped factory."""
+        self._factory.doStop()
+
+
+class _FirstByte(Protocol):
+    """Stands in until the first byte of a connection is there, then leaves the transport to the real protocol."""
+
+    def __init__(self, detecting: DetectingFactory, protocol: IProtocol) -> None:
+        self._detecting = detecting
+        self._protocol: Any = protocol
+
+    def connectionMade(self) -> None:
+        self._protocol.transport = self.transport
+
+    def dataReceived(self, data: bytes) -> None:
+        detecting, protocol = self._detecting, self._protocol
+        transport: Any = self.transport
+        if data[0] != _HANDSHAKE:
+            if detecting.mode == ENFORCING:
+                self._refuse("it is plain, and tls.server.mode is enforcing")
+                return
+            transport.protocol = protocol
+            protocol.makeConnection(transport)
+            protocol.dataReceived(data)
+            return
+        if detecting.context is None:
+            self._refuse(
+                "it is TLS, and tls.server.mode is disabled"
+                if detecting.mode == DISABLED
+                else "it is TLS, and no certificate is configured"
+            )
+            return
+        transport.setTcpNoDelay(True)
+        transport.protocol = protocol
+        start_tls_on_accept(transport, detecting.context, data, lambda: protocol.makeConnection(transport))
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        self._protocol.connectionLost(reason)
+
+    def _refuse(self, why: str) -> None:
+        transport: Any = self.transport
+        peer = transport.getPeer()
+        _log.warn("{host}:{port}: closing, {why}", host=peer.host, port=peer.port, why=why)
+        transport.abortConnection()
+
+
+def start_tls_on_accept(
+    transport: Any, context: ssl.CertificateOptions, first_bytes: bytes, ready: Callable[[], object] = lambda: None
+) -> None:
+    """Begin TLS on an accepted connection of which ``first_bytes`` were read already.
+
+    ``transport.protocol`` is the protocol that is to get the decrypted bytes. ``ready`` is called when what is written to
+    the transport is encrypted, before the first bytes are looked at.
+    """
+    transport.startTLS(context)
+    ready()
+    transport.protocol.dataReceived(first_bytes)
+
+
+# ---------------------------------------------------------------- the connecting side
+
+
+class ClientTLS:
+    """How outgoing connections use TLS. Raises TLSConfigError when the settings cannot be used.
+
+    In test mode, and unless ``tls.client.authServer`` is true, every server is believed. Otherwise its certificate must
+    be vouched for by ``tls.client.trustCertPath`` (without one: by the system), and name the host or IP address that was
+    dialled; Apache does not look at the name.
+    """
+
+    def __init__(self, settings: TlsConfig) -> None:
+        self._verify = settings.client_auth_server and not settings.test_mode_enable
+        self._identity: Identity | None = None
+        if not settings.test_mode_enable and (settings.client_key_path or settings.client_cert_path):
+            self._identity = read_identity(
+                "tls.client", settings.client_key_path, settings.client_cert_path, settings.client_key_password
+            )
+        self._trust: Any = None
+        if self._verify:
+            path = settings.client_trust_cert_path
+            self._trust = ssl.platformTrust() if path is None else _trust_root(path)
+        self._trusting = None if self._verify else _AnyServer(_options(self._identity))
+
+    def connection_creator(self, host: str) -> IOpenSSLClientConnectionCreator:
+        """Return what makes the TLS side of a connection to a host name or IP address."""
+        if self._trusting is not None:
+            return self._trusting
+        return ssl.optionsForClientTLS(
+            host, trustRoot=self._trust, extraCertificateOptions=_identity_arguments(self._identity)
+        )
+
+
+@implementer(IOpenSSLClientConnectionCreator)
+class _AnyServer:
+    """Believes every server, whatever its certificate says."""
+
+    def __init__(self, options: ssl.CertificateOptions) -> None:
+        self._options = options
+
+    def clientConnectionForTLS(self, tlsProtocol: Any) -> SSL.Connection:  # noqa: N802, N803
+        """Make a connection that verifies nothing."""
+        return SSL.Connection(self._options.getContext(), None)
+
+
+# ---------------------------------------------------------------- for both
+
+
+def _options(identity: Identity | None) -> ssl.CertificateOptions:
+    try:
+        options = ssl.CertificateOptions(**_identity_arguments(identity))
+        options.getContext()
+    except SSL.Error as error:
+        raise TLSConfigError(f"private key and certificate do not belong together: {_reason(error)}") from error
+    return options
+
+
+def _identity_arguments(identity: Identity | None) -> dict[str, Any]:
+    if identity is None:
+        return {}
+    return {
+        "privateKey": identity.key,
+        "certificate": identity.certificate,
+        "extraCertChain": identity.chain,
+    }
+
+
+def _trust_root(path: str) -> Any:
+    return ssl.trustRootFromCertificates(
+        [ssl.Certificate(found) for found in read_certificates("tls.client.trustCertPath", path)]
+    )
+
+
+def _reason(error: SSL.Error) -> str:
+    try:
+        return str(error.args[0][-1][-1])
+    except (IndexError, TypeError):
+        return str(error)
