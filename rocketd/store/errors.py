@@ -32,17 +32,6 @@ class StoreFileSizeError(StoreError):
         )
 
 
-class StoreDamagedError(StoreError):
-    """The files of one directory do not follow each other."""
-
-    def __init__(self, path: str, expected_offset: int) -> None:
-        self.path = path
-        self.expected_offset = expected_offset
-        super().__init__(
-            f"{path} does not follow its predecessor, which ends at offset {expected_offset}: a file is missing"
-        )
-
-
 class StoreStateError(StoreError):
     """A call that the state of the store does not allow, such as starting twice."""
 

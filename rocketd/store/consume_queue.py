@@ -1,0 +1,254 @@
+"""One consume queue: where in the log the messages of one topic and queue id are.
+
+Answers to Apache's `ConsumeQueue`. An entry is 20 bytes: physical offset 8, record size 4, tags code 8; the entry
+of queue offset n stands at byte 20 n of the queue.
+
+Threads: `put` belongs to the dispatching thread, `flush` to the one that flushes queues, `load`, `recover`,
+`truncate_dirty` to the one that starts the store; reading may be done by any thread.
+"""
+
+import struct
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
+
+from twisted.logger import Logger
+
+from rocketd.store.filesystem import IFileSystem
+from rocketd.store.layout import CONSUME_QUEUE_UNIT
+from rocketd.store.mapped_file import QueueFile
+from rocketd.store.mapped_file_queue import MappedFileQueue
+from rocketd.store.message import DispatchRequest
+
+ENTRY = struct.Struct(">qiq")
+
+FILLER_SIZE = 0x7FFFFFFF
+"""Record size of an entry that only takes up room before the first real one."""
+
+_FILLER = ENTRY.pack(0, FILLER_SIZE, 0)
+_RECOVERED_FILES = 3
+
+_log = Logger()
+
+
+class ConsumeQueue:
+    """Entries of one topic and queue id. `max_physic_offset` is the end of the last record that has an entry, -1
+    without.
+    """
+
+    def __init__(self, fs: IFileSystem, topic: str, queue_id: int, directory: str, file_size: int) -> None:
+        self.topic = topic
+        self.queue_id = queue_id
+        self.files = MappedFileQueue(fs, directory, file_size, QueueFile)
+        self.max_physic_offset = -1
+        self._min_logic_offset = 0
+
+    @property
+    def min_offset(self) -> int:
+        """Queue offset of the first entry whose record is still there."""
+        return self._min_logic_offset // CONSUME_QUEUE_UNIT
+
+    @property
+    def max_offset(self) -> int:
+        """Queue offset behind the last entry, which the next message gets."""
+        return self.files.max_offset // CONSUME_QUEUE_UNIT
+
+    def read(self, offset: int) -> Iterator[tuple[int, int, int]] | None:
+        """Entries from a queue offset to the end of its file: physical offset, size, tags code; None where there
+        are none.
+        """
+        begin = offset * CONSUME_QUEUE_UNIT
+        if begin < self._min_logic_offset:
+            return None
+        file = self.files.find(begin)
+        if file is None or begin >= file.file_from_offset + file.wrote_position:
+            return None
+        position = begin - file.file_from_offset
+        return ENTRY.iter_unpack(file.view[position : file.wrote_position])
+
+    def entry(self, offset: int) -> tuple[int, int, int] | None:
+        """The entry of one queue offset: physical offset, size, tags code; None where there is none."""
+        entries = self.read(offset)
+        return None if entries is None else next(entries)
+
+    def next_file_offset(self, offset: int) -> int:
+        """Queue offset of the first entry in the file behind the one that holds this offset."""
+        per_file = self.files.file_size // CONSUME_QUEUE_UNIT
+        return offset + per_file - offset % per_file
+
+    def put(self, requests: Sequence[DispatchRequest]) -> None:
+        """Add entries for records of this queue, in the order of the log. Raises OSError when the disk has no room.
+
+        Records that have their entry already are passed over, so that what a failure or a crash cut short can be
+        repeated.
+        """
+        first = requests[0]
+        last = requests[-1]
+        begin = first.queue_offset * CONSUME_QUEUE_UNIT
+        if (
+            begin == self.files.max_offset
+            and first.physical_offset >= self.max_physic_offset
+            and last.queue_offset - first.queue_offset == len(requests) - 1
+        ):
+            self._append(begin, b"".join([ENTRY.pack(r.physical_offset, r.size, r.tags_code) for r in requests]))
+            self.max_physic_offset = last.physical_offset + last.size
+            return
+        for request in requests:
+            self._put_one(request)
+
+    def _put_one(self, request: DispatchRequest) -> None:
+        end = request.physical_offset + request.size
+        if end <= self.max_physic_offset:
+            return
+        begin = request.queue_offset * CONSUME_QUEUE_UNIT
+        current = self.files.max_offset
+        if self.files.last is not None:
+            if begin < current:
+                _log.warn(
+                    "queue {topic}-{queue} has an entry {offset} already; not taken again from the log at {physical}",
+                    topic=self.topic,
+                    queue=self.queue_id,
+                    offset=request.queue_offset,
+                    physical=request.physical_offset,
+                )
+                return
+            if begin > current:
+                _log.error(
+                    "queue {topic}-{queue} lacks the entries {current} to {offset}; filled up",
+                    topic=self.topic,
+                    queue=self.queue_id,
+                    current=current // CONSUME_QUEUE_UNIT,
+                    offset=request.queue_offset,
+                )
+                self._append(current, _FILLER * ((begin - current) // CONSUME_QUEUE_UNIT))
+        self._append(begin, ENTRY.pack(request.physical_offset, request.size, request.tags_code))
+        self.max_physic_offset = end
+
+    def _append(self, begin: int, data: bytes) -> None:
+        """Store entries at their byte offset, which is the end of the queue, or any where there are no files yet."""
+        size = self.files.file_size
+        done = 0
+        while done < len(data):
+            file = self.files.last
+            if file is None or file.full:
+                file = self._next_file(begin + done, file)
+            taken = min(len(data) - done, size - file.wrote_position)
+            file.append(data[done : done + taken] if taken < len(data) else data)
+            done += taken
+
+    def _next_file(self, begin: int, last: QueueFile | None) -> QueueFile:
+        if last is not None:
+            file = self.files.open_file(last.file_from_offset + self.files.file_size)
+        else:
+            file = self.files.open_file(begin - begin % self.files.file_size)
+            if begin:
+                # The queue does not start at 0: its earlier messages have expired, or their entries are lost.
+                file.append(_FILLER * ((begin - file.file_from_offset) // CONSUME_QUEUE_UNIT))
+                self._min_logic_offset = begin
+                self.files.flushed_where = begin
+        self.files.add(file)
+        return file
+
+    def load(self) -> None:
+        """Map the files there are. Raises StoreFileSizeError, OSError."""
+        self.files.load()
+
+    def recover(self, abnormal: bool) -> None:
+        """Find the end of the entries.
+
+        After a clean stop all entries are there, and the end is searched for; after another one the last three
+        files are read from their beginning, as pages in their middle may be lost, and what lies behind the end is
+        made zero.
+        """
+        files = self.files.files
+        if not files:
+            return
+        end = (
+            self._first_invalid(files[max(0, len(files) - _RECOVERED_FILES) :]) if abnormal else self._search_end(files)
+        )
+        self.files.truncate(end, clear=abnormal)
+        self.files.flushed_where = end
+        self.max_physic_offset = self._last_physic_offset()
+
+    def truncate_dirty(self, physical_offset: int) -> None:
+        """Remove the entries of records from a physical offset on."""
+        kept = self._index_of(physical_offset)
+        if kept is not None:
+            self.files.truncate(kept * CONSUME_QUEUE_UNIT, clear=True)
+            last = self.files.last
+            if last is not None and last.wrote_position == 0:
+                last.destroy()
+                self.files.files = self.files.files[:-1]
+        self.max_physic_offset = self._last_physic_offset()
+
+    def correct_min_offset(self, physical_offset: int) -> None:
+        """Let the queue begin with the first entry whose record is not before a physical offset."""
+        first = self._index_of(physical_offset)
+        files = self.files.files
+        if first is not None:
+            self._min_logic_offset = max(first * CONSUME_QUEUE_UNIT, self._filler_end())
+        elif files:
+            self._min_logic_offset = max(self.files.min_offset, self._filler_end())
+
+    def flush(self, least_pages: int) -> bool:
+        """Put the entries on the disk, unless they are fewer pages than asked for; returns whether all are there
+        now.
+        """
+        return self.files.flush(least_pages)
+
+    def destroy(self) -> None:
+        """Remove all files; views of them stay readable."""
+        self.files.destroy()
+        self.max_physic_offset = -1
+        self._min_logic_offset = 0
+
+    def _filler_end(self) -> int:
+        """Byte offset behind the fillers at the beginning of the first file."""
+        file = self.files.files[0]
+        count = file.wrote_position // CONSUME_QUEUE_UNIT
+        if not count or ENTRY.unpack_from(file.view, 0)[1] != FILLER_SIZE:
+            return file.file_from_offset
+        end = self._search(file, count, lambda entry: entry[1] != FILLER_SIZE)
+        return file.file_from_offset + end * CONSUME_QUEUE_UNIT
+
+    def _index_of(self, physical_offset: int) -> int | None:
+        """Queue offset of the first entry whose record is at or behind a physical offset, None when there is none."""
+        for file in self.files.files:
+            count = file.wrote_position // CONSUME_QUEUE_UNIT
+            if count and self._entry_at(file, count - 1)[0] >= physical_offset:
+                at = self._search(file, count, lambda entry: entry[0] >= physical_offset)
+                return file.file_from_offset // CONSUME_QUEUE_UNIT + at
+        return None
+
+    @staticmethod
+    def _entry_at(file: QueueFile, index: int) -> tuple[int, int, int]:
+        physical_offset, size, tags_code = ENTRY.unpack_from(file.view, index * CONSUME_QUEUE_UNIT)
+        return physical_offset, size, tags_code
+
+    @classmethod
+    def _search(cls, file: QueueFile, count: int, wanted: Callable[[tuple[int, int, int]], bool]) -> int:
+        """First of `count` entries that is wanted, where all behind a wanted one are wanted too; `count` when none
+        is.
+        """
+        return bisect_left(range(count), True, key=lambda number: wanted(cls._entry_at(file, number)))
+
+    def _last_physic_offset(self) -> int:
+        for file in reversed(self.files.files):
+            if file.wrote_position:
+                offset, size, _ = ENTRY.unpack_from(file.view, file.wrote_position - CONSUME_QUEUE_UNIT)
+                return -1 if size == FILLER_SIZE else offset + size
+        return -1
+
+    def _search_end(self, files: Sequence[QueueFile]) -> int:
+        for file in reversed(files):
+            if ENTRY.unpack_from(file.view, 0)[1] > 0:
+                count = self._search(file, file.file_size // CONSUME_QUEUE_UNIT, lambda entry: entry[1] <= 0)
+                return file.file_from_offset + count * CONSUME_QUEUE_UNIT
+        return files[0].file_from_offset
+
+    @staticmethod
+    def _first_invalid(files: Sequence[QueueFile]) -> int:
+        for file in files:
+            for number, (offset, size, _) in enumerate(ENTRY.iter_unpack(file.view)):
+                if offset < 0 or size <= 0:
+                    return file.file_from_offset + number * CONSUME_QUEUE_UNIT
+        return files[-1].file_from_offset + files[-1].file_size

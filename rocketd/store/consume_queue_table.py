@@ -1,0 +1,90 @@
+"""All consume queues of the store.
+
+Answers to the `consumeQueueTable` of Apache's `DefaultMessageStore`. Queues are made when their first message is
+dispatched; asking for one that does not exist makes nothing.
+"""
+
+import os
+
+from rocketd.store.consume_queue import ConsumeQueue
+from rocketd.store.filesystem import IFileSystem
+from rocketd.store.layout import CONSUME_QUEUE_UNIT
+
+
+class ConsumeQueueTable:
+    """Queues by topic and queue id.
+
+    `find_or_create` and `remove_topic` belong to the dispatching thread, `load` and `recover` to the one that
+    starts the store; the rest may be called by any thread.
+    """
+
+    def __init__(self, fs: IFileSystem, directory: str, file_size: int) -> None:
+        """`file_size` in bytes is rounded up to whole entries."""
+        self._fs = fs
+        self._directory = directory
+        self._file_size = -(-file_size // CONSUME_QUEUE_UNIT) * CONSUME_QUEUE_UNIT
+        self.queues: dict[tuple[str, int], ConsumeQueue] = {}
+        self.dirty: set[ConsumeQueue] = set()
+
+    def load(self) -> None:
+        """Map the files of all queues. Raises StoreFileSizeError, OSError."""
+        self._fs.makedirs(self._directory)
+        for topic in self._fs.listdir(self._directory):
+            for name in self._fs.listdir(os.path.join(self._directory, topic)):
+                if name.isascii() and name.isdigit():
+                    queue = self._make(topic, int(name))
+                    queue.load()
+                    self.queues[topic, int(name)] = queue
+
+    def recover(self, abnormal: bool) -> None:
+        """Find the end of every queue."""
+        for queue in self.queues.values():
+            queue.recover(abnormal)
+
+    @property
+    def max_physic_offset(self) -> int:
+        """End of the last record that has an entry in any queue, -1 without."""
+        return max((queue.max_physic_offset for queue in self.queues.values()), default=-1)
+
+    def truncate_dirty(self, physical_offset: int) -> None:
+        """Remove all entries of records from a physical offset on."""
+        for queue in self.queues.values():
+            queue.truncate_dirty(physical_offset)
+
+    def correct_min_offset(self, physical_offset: int) -> None:
+        """Let all queues begin with records that are not before a physical offset."""
+        for queue in self.queues.values():
+            queue.correct_min_offset(physical_offset)
+
+    def find(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        """The queue, None where no message was dispatched to it yet."""
+        return self.queues.get((topic, queue_id))
+
+    def find_or_create(self, topic: str, queue_id: int) -> ConsumeQueue:
+        """The queue, made now if need be; its directory appears with its first entry."""
+        queue = self.queues.get((topic, queue_id))
+        if queue is None:
+            queue = self.queues[topic, queue_id] = self._make(topic, queue_id)
+        return queue
+
+    def all(self) -> list[tuple[tuple[str, int], ConsumeQueue]]:
+        """All queues as they are now, by topic and queue id: a copy, as the table may grow while it is walked."""
+        return list(self.queues.items())
+
+    def remove_topic(self, topic: str) -> None:
+        """Remove all queues of a topic with their files."""
+        for key, queue in self.all():
+            if key[0] == topic:
+                del self.queues[key]
+                self.dirty.discard(queue)
+                queue.destroy()
+        self._fs.rmdir(os.path.join(self._directory, topic))
+
+    def destroy(self) -> None:
+        """Remove all queues with their files."""
+        for topic in {topic for (topic, _), _ in self.all()}:
+            self.remove_topic(topic)
+
+    def _make(self, topic: str, queue_id: int) -> ConsumeQueue:
+        directory = os.path.join(self._directory, topic, str(queue_id))
+        return ConsumeQueue(self._fs, topic, queue_id, directory, self._file_size)

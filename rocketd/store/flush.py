@@ -1,0 +1,171 @@
+"""Puts the log on the disk, and answers those who wait for it.
+
+Answers to Apache's `FlushRealTimeService`, `GroupCommitService` and `FlushDiskWatcher`. A flush is an fdatasync of
+the file's descriptor, which lets other threads run; never a flush of the mapping, which does not.
+"""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from queue import Empty, SimpleQueue
+
+from twisted.logger import Logger
+
+from rocketd.store.checkpoint import StoreCheckpoint
+from rocketd.store.mapped_file import LogFile
+from rocketd.store.mapped_file_queue import MappedFileQueue
+from rocketd.store.message import PutStatus
+
+FlushCallback = Callable[[PutStatus], None]
+
+SLOW_FLUSH_SECONDS = 0.5
+STOP_ATTEMPTS = 10
+
+_log = Logger()
+
+
+class _FlushRequest:
+    """Somebody waits for the disk. `answer` may be called by both threads; only the first call counts."""
+
+    __slots__ = ("_callback", "_guard", "answered", "deadline", "end_offset")
+
+    def __init__(self, end_offset: int, deadline: float, callback: FlushCallback) -> None:
+        self.end_offset = end_offset
+        self.deadline = deadline
+        self._callback = callback
+        self._guard = threading.Lock()
+        self.answered = False
+
+    def answer(self, status: PutStatus) -> None:
+        with self._guard:
+            if self.answered:
+                return
+            self.answered = True
+        try:
+            self._callback(status)
+        except Exception:
+            _log.failure("a callback of a flush failed")
+
+
+class FlushCommitLogService:
+    """The flush thread of the log, and a watcher that answers in time when the disk does not.
+
+    `when_flushed` and `wake` may be called by any thread, callbacks come from one of the two threads. Under `sync`
+    whatever is asked for is flushed at once; else every `interval_ms`, when at least `least_pages` pages of 4 KiB
+    are new or `thorough_interval_ms` have passed.
+    """
+
+    def __init__(
+        self,
+        queue: MappedFileQueue[LogFile],
+        checkpoint: StoreCheckpoint,
+        *,
+        sync: bool,
+        interval_ms: int,
+        least_pages: int,
+        thorough_interval_ms: int,
+        timeout_ms: int,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._queue = queue
+        self._checkpoint = checkpoint
+        self._sync = sync
+        self._interval = interval_ms / 1000
+        self._least_pages = least_pages
+        self._thorough_interval = thorough_interval_ms / 1000
+        self._timeout = timeout_ms / 1000
+        self._monotonic = monotonic
+        self._requests: SimpleQueue[_FlushRequest | None] = SimpleQueue()
+        self._waiting: deque[_FlushRequest] = deque()
+        self._stopping = threading.Event()
+        self._threads: list[threading.Thread] = []
+        self.last_flush_ms = 0.0
+
+    def start(self) -> None:
+        """Start the threads."""
+        self._threads = [threading.Thread(target=self._run, name="rocketd-store-flush", daemon=True)]
+        if self._sync:
+            self._threads.append(threading.Thread(target=self._watch, name="rocketd-store-flush-watch", daemon=True))
+        for thread in self._threads:
+            thread.start()
+
+    def when_flushed(self, end_offset: int, callback: FlushCallback) -> None:
+        """Call back with PUT_OK when the log is on the disk up to an offset, with FLUSH_DISK_TIMEOUT when it is not
+        in time.
+        """
+        request = _FlushRequest(end_offset, self._monotonic() + self._timeout, callback)
+        self._waiting.append(request)
+        self._requests.put(request)
+
+    def wake(self) -> None:
+        """Have what is new flushed soon, without waiting for it."""
+        self._requests.put(None)
+
+    def stop(self) -> None:
+        """Flush everything, answer everybody and end the threads."""
+        self._stopping.set()
+        self.wake()
+        for thread in self._threads:
+            thread.join()
+        self._threads = []
+
+    def _run(self) -> None:
+        last_thorough = self._monotonic()
+        while not self._stopping.is_set():
+            try:
+                asked = [self._requests.get(timeout=self._interval)]
+                while self._requests.qsize():
+                    asked.append(self._requests.get())
+            except Empty:
+                asked = []
+            requests = [request for request in asked if request is not None]
+            now = self._monotonic()
+            thorough = self._sync or bool(requests) or now >= last_thorough + self._thorough_interval
+            if thorough:
+                last_thorough = now
+            self._flush(0 if thorough else self._least_pages)
+            self._answer(requests)
+        for _ in range(STOP_ATTEMPTS):
+            if self._flush(0):
+                break
+        while self._requests.qsize():
+            last = self._requests.get()
+            if last is not None:
+                self._answer([last])
+
+    def _answer(self, requests: list[_FlushRequest]) -> None:
+        if not requests:
+            return
+        if any(request.end_offset > self._queue.flushed_where for request in requests):
+            # Appended while the first flush ran.
+            self._flush(0)
+        flushed = self._queue.flushed_where
+        for request in requests:
+            request.answer(PutStatus.PUT_OK if request.end_offset <= flushed else PutStatus.FLUSH_DISK_TIMEOUT)
+        waiting = self._waiting
+        while waiting and waiting[0].answered:
+            waiting.popleft()
+
+    def _flush(self, least_pages: int) -> bool:
+        begin = self._monotonic()
+        try:
+            done = self._queue.flush(least_pages)
+        except OSError as error:
+            _log.error("cannot flush {directory}: {error}", directory=self._queue.directory, error=error)
+            return False
+        spent = self._monotonic() - begin
+        self.last_flush_ms = spent * 1000
+        if spent > SLOW_FLUSH_SECONDS:
+            _log.warn("the flush of {directory} took {ms:.0f} ms", directory=self._queue.directory, ms=spent * 1000)
+        if self._queue.store_timestamp:
+            self._checkpoint.physic_msg_timestamp = self._queue.store_timestamp
+        return done
+
+    def _watch(self) -> None:
+        period = min(0.25, self._timeout / 4)
+        while not self._stopping.wait(period):
+            now = self._monotonic()
+            for request in list(self._waiting):
+                if now >= request.deadline:
+                    request.answer(PutStatus.FLUSH_DISK_TIMEOUT)

@@ -1,0 +1,168 @@
+"""The ordered files of one directory, seen as one run of bytes.
+
+Answers to Apache's `MappedFileQueue`. The list of files is replaced, never changed, so that any thread may walk the
+one it has.
+"""
+
+import os
+import threading
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Generic, TypeVar
+
+from twisted.logger import Logger
+
+from rocketd.store.errors import StoreFileSizeError
+from rocketd.store.filesystem import IFileSystem
+from rocketd.store.layout import is_mapped_file_name, offset_to_file_name
+from rocketd.store.mapped_file import PAGE_SIZE, MappedFile
+
+FileT = TypeVar("FileT", bound=MappedFile)
+
+_log = Logger()
+
+
+class MappedFileQueue(Generic[FileT]):
+    """Files of one size in one directory.
+
+    `load`, `create`, `truncate` and `destroy` belong to the thread that appends; `flush` may be called by any
+    thread but blocks it; all else may be called by any thread. Offsets are bytes in the whole run.
+    """
+
+    def __init__(
+        self, fs: IFileSystem, directory: str, file_size: int, make: Callable[[IFileSystem, str, int, int], FileT]
+    ) -> None:
+        self._fs = fs
+        self.directory = directory
+        self.file_size = file_size
+        self._make = make
+        self.files: list[FileT] = []
+        self.flushed_where = 0
+        self.store_timestamp = 0
+        self._flushing = threading.Lock()
+
+    def load(self) -> None:
+        """Map all files of the directory; raises StoreFileSizeError when one has another size than the settings say."""
+        names = [name for name in self._fs.listdir(self.directory) if is_mapped_file_name(name)]
+        files = []
+        for name in names:
+            path = os.path.join(self.directory, name)
+            size = self._fs.file_size(path)
+            if size == 0 and name == names[-1]:
+                # The process died between making the file and giving it its length.
+                _log.warn("removing the empty file {path}", path=path)
+                self._fs.remove(path)
+                continue
+            if size != self.file_size:
+                raise StoreFileSizeError(path, size, self.file_size)
+            file = self._make(self._fs, path, int(name), self.file_size)
+            file.set_positions(self.file_size)
+            files.append(file)
+        for before, after in pairwise(files):
+            if after.file_from_offset != before.file_from_offset + self.file_size:
+                _log.error("a file is missing between {before} and {after}", before=before.path, after=after.path)
+        self.files = files
+        self.flushed_where = self.max_offset
+
+    def path_of(self, offset: int) -> str:
+        """Path of the file whose first byte has this offset."""
+        return os.path.join(self.directory, offset_to_file_name(offset))
+
+    def open_file(self, offset: int) -> FileT:
+        """Make or open the file that starts at an offset, without adding it. Raises OSError."""
+        return self._make(self._fs, self.path_of(offset), offset, self.file_size)
+
+    def add(self, file: FileT) -> None:
+        """Take a file in as the last one."""
+        self.files = [*self.files, file]
+
+    @property
+    def last(self) -> FileT | None:
+        """The file that is appended to, None where there is none yet."""
+        files = self.files
+        return files[-1] if files else None
+
+    @property
+    def min_offset(self) -> int:
+        """Offset of the first byte there is, -1 without files."""
+        files = self.files
+        return files[0].file_from_offset if files else -1
+
+    @property
+    def max_offset(self) -> int:
+        """Offset behind the last byte there is, 0 without files."""
+        files = self.files
+        return files[-1].file_from_offset + files[-1].wrote_position if files else 0
+
+    def find(self, offset: int) -> FileT | None:
+        """The file that holds an offset, None where there is none."""
+        files = self.files
+        if not files:
+            return None
+        index = (offset - files[0].file_from_offset) // self.file_size
+        if 0 <= index < len(files):
+            file = files[index]
+            if file.file_from_offset <= offset < file.file_from_offset + self.file_size:
+                return file
+        # Only where a file is missing in between.
+        for file in files:
+            if file.file_from_offset <= offset < file.file_from_offset + self.file_size:
+                return file
+        return None
+
+    def truncate(self, offset: int, clear: bool) -> None:
+        """Forget all bytes from an offset on: whole files are removed, the file that holds it ends there.
+
+        `clear` makes the rest of that file zero. What a crash left behind must be cleared: it could otherwise
+        become valid again when later records happen to end where it begins.
+        """
+        kept = []
+        for file in self.files:
+            if file.file_from_offset + self.file_size <= offset:
+                kept.append(file)
+            elif file.file_from_offset <= offset:
+                position = offset - file.file_from_offset
+                if clear:
+                    file.clear_from(position)
+                file.set_positions(position)
+                kept.append(file)
+            else:
+                file.destroy()
+        self.files = kept
+        self.flushed_where = min(self.flushed_where, offset)
+
+    def flush(self, least_pages: int) -> bool:
+        """Put what was appended before the call on the disk, unless it is fewer pages than asked for (0: in any case).
+
+        Returns whether all of it is there now. Raises OSError when the disk refuses; nothing then counts as flushed
+        that is not.
+        """
+        with self._flushing:
+            end = self.max_offset
+            begin = self.flushed_where
+            if begin >= end:
+                return True
+            if least_pages > 0 and begin // self.file_size == end // self.file_size:
+                pages = end // PAGE_SIZE - begin // PAGE_SIZE
+                if pages < least_pages:
+                    return False
+            for file in self.files:
+                if file.file_from_offset + self.file_size > begin and file.flushed_position < file.wrote_position:
+                    timestamp = file.store_timestamp
+                    self.flushed_where = file.file_from_offset + file.flush()
+                    if timestamp:
+                        self.store_timestamp = timestamp
+            return self.flushed_where >= end
+
+    def destroy(self) -> None:
+        """Remove all files and the directory."""
+        files, self.files = self.files, []
+        for file in files:
+            file.destroy()
+        self.flushed_where = 0
+        self._fs.rmdir(self.directory)
+
+    def close(self) -> None:
+        """Give all descriptors back."""
+        for file in self.files:
+            file.close()

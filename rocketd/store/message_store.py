@@ -1,0 +1,284 @@
+"""The store as the broker sees it: start, append, read, stop.
+
+Answers to Apache's `DefaultMessageStore`. It puts the parts together and owns their order at start and stop;
+reading is inherited from `MessageReader`.
+"""
+
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+from twisted.logger import Logger
+
+from rocketd.store.append import AppendedGroup, GroupAppender, TopicQueue
+from rocketd.store.checkpoint import StoreCheckpoint
+from rocketd.store.commit_log import CommitLog
+from rocketd.store.consume_queue_table import ConsumeQueueTable
+from rocketd.store.dispatch import ArrivalListener, Dispatcher, ReputMessageService
+from rocketd.store.errors import StoreError, StoreStateError
+from rocketd.store.filesystem import IFileSystem, RealFileSystem
+from rocketd.store.flush import FlushCallback, FlushCommitLogService
+from rocketd.store.index_service import IndexService
+from rocketd.store.layout import LOCK_CONTENT, abort_path, checkpoint_path, consume_queue_dir, index_dir, lock_path
+from rocketd.store.maintenance import DiskWatch, FlushConsumeQueueService
+from rocketd.store.message import MessageInner, PutResult, PutStatus
+from rocketd.store.reader import MessageReader
+from rocketd.store.record_scanner import DelayTimeOf, RecordScanner
+from rocketd.store.recover import Recovery
+from rocketd.store.running_flags import WRITE_INDEX_FILE_ERROR, RunningFlags
+from rocketd.store.settings import MessageStoreConfig
+
+_log = Logger()
+
+
+class MessageStore(MessageReader):
+    """One store directory.
+
+    Threads: `put_messages`, `put_batch` and `delete_topic` belong to one thread, the storage thread; `start` and
+    `stop` to the one that owns the store, and both block. All else may be called by any thread. Nothing is opened
+    before `start`.
+    """
+
+    def __init__(
+        self,
+        config: MessageStoreConfig,
+        store_host: bytes,
+        *,
+        fs: IFileSystem | None = None,
+        clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+        delay_time_of: DelayTimeOf | None = None,
+        physical_memory: int | None = None,
+    ) -> None:
+        """`store_host` is this broker's address and 4-byte port, 8 bytes for IPv4 and 20 for IPv6.
+
+        `clock` gives seconds since 1970. `delay_time_of(level, store_timestamp)` gives the delivery time in ms of a
+        delayed message, which recovery needs. `physical_memory` is that of the machine in bytes unless given.
+        """
+        root = config.store_path_root_dir
+        self.config = config
+        self.root = root
+        self._fs = fs or RealFileSystem()
+        self._clock = clock
+        self.flags = RunningFlags()
+        self.commit_log = CommitLog(self._fs, config.store_path_commit_log, config.mapped_file_size_commit_log)
+        self.queues = ConsumeQueueTable(self._fs, consume_queue_dir(root), config.mapped_file_size_consume_queue)
+        self.checkpoint = StoreCheckpoint(checkpoint_path(root), self._fs)
+        self.index = self._make_index() if config.message_index_enable else None
+        super().__init__(config, self.commit_log, self.queues, self.index, physical_memory or _memory_of_machine())
+        self._scanner = RecordScanner(delay_time_of)
+        self._stopping = threading.Event()
+        self._dispatcher = Dispatcher(self.queues, self.index, self.flags, self._stopping)
+        self._reput = ReputMessageService(self.commit_log, self._dispatcher, self._scanner)
+        self._appender = GroupAppender(self.commit_log, store_host, config.max_message_size, clock)
+        self._sync = config.flush_disk_type == "SYNC_FLUSH"
+        self._flush = FlushCommitLogService(
+            self.commit_log.queue,
+            self.checkpoint,
+            sync=self._sync,
+            interval_ms=config.flush_interval_commit_log,
+            least_pages=config.flush_commit_log_least_pages,
+            thorough_interval_ms=config.flush_commit_log_thorough_interval,
+            timeout_ms=config.sync_flush_timeout,
+            monotonic=monotonic,
+        )
+        limit = config.disk_space_warning_level_ratio
+        self.disk_watch = DiskWatch(self._fs, config.store_path_commit_log, limit, self.flags)
+        self._maintenance = FlushConsumeQueueService(
+            config, self.queues, self._dispatcher, self.checkpoint, self.disk_watch, monotonic
+        )
+        self._lock: int | None = None
+        self._open = False
+        self._append_began = 0.0
+        self.last_append_ms = 0.0
+
+    def start(self) -> None:
+        """Lock, load, recover and open the store.
+
+        Raises StoreLockedError when another process has it, StoreError or OSError when its files cannot be read;
+        the store is then as before.
+        """
+        if self._lock is not None:
+            raise StoreStateError(f"the store in {self.root} is started already")
+        self._fs.makedirs(self.root)
+        self._lock = self._fs.lock(lock_path(self.root), LOCK_CONTENT)
+        try:
+            abnormal = self._fs.exists(abort_path(self.root))
+            self.commit_log.load()
+            self.queues.load()
+            self.checkpoint.load()
+            if self.index is not None and not self.index.load(abnormal, self.checkpoint):
+                raise StoreError(f"the index in {index_dir(self.root)} cannot be opened")
+            # From here on files are changed: a crash in the middle must be followed by a thorough recovery.
+            self._fs.write_file(abort_path(self.root), b"")
+            self._recover(abnormal)
+            self.disk_watch.check()
+        except BaseException:
+            self._release()
+            raise
+        self.commit_log.allocate.start()
+        self._reput.start()
+        self._flush.start()
+        self._maintenance.start()
+        self._open = True
+
+    def stop(self) -> None:
+        """Dispatch and flush everything, close the store and leave it as after a clean stop.
+
+        The `abort` file stays when something could not be written, so that the next start recovers thoroughly. The
+        storage thread must have ended or be idle.
+        """
+        if self._lock is None:
+            return
+        self._open = False
+        self._reput.stop()
+        self._stopping.set()
+        self._flush.stop()
+        self._maintenance.stop()
+        self._maintenance.flush_all()
+        if self.index is not None:
+            self.index.flush()
+            self.index.close()
+        self.commit_log.allocate.stop()
+        flushed = self.commit_log.queue.flushed_where >= self.commit_log.max_offset and not self.queues.dirty
+        if self.flags.writable and flushed and self._reput.behind() == 0:
+            self._fs.remove(abort_path(self.root))
+        else:
+            _log.error("the store in {root} was not stopped cleanly: {why}", root=self.root, why=self.flags.describe())
+        self._release()
+
+    def put_messages(self, messages: Sequence[MessageInner]) -> list[PutResult]:
+        """Append each message for itself; the results stand in the order of the messages.
+
+        One call is one write, unless a file ends within it: the more messages it has, the less each costs.
+        """
+        return self._put(messages, self._appender.append)
+
+    def put_batch(self, messages: Sequence[MessageInner]) -> list[PutResult]:
+        """Append all messages of a batch next to each other in one file, or none of them: one END_OF_FILE decision
+        for all.
+        """
+        return self._put(messages, self._appender.append_batch)
+
+    def when_flushed(self, end_offset: int, callback: FlushCallback) -> None:
+        """Call back when the log is on the disk up to an offset: PUT_OK, or FLUSH_DISK_TIMEOUT after syncFlushTimeout.
+
+        The callback comes from a thread of the store, and must not block it.
+        """
+        self._flush.when_flushed(end_offset, callback)
+
+    def delete_topic(self, topic: str) -> None:
+        """Forget a topic: its queues are removed behind what is being dispatched, its next message gets queue
+        offset 0 again.
+        """
+        for key in [key for key in self._appender.topic_queues if key[0] == topic]:
+            del self._appender.topic_queues[key]
+        self._reput.call(lambda: self.queues.remove_topic(topic))
+
+    def add_arrival_listener(self, listener: ArrivalListener) -> None:
+        """Have a function called with the messages that became visible, from the dispatching thread, once for each
+        group.
+        """
+        self._reput.add_listener(listener)
+
+    def queue_keys(self) -> list[tuple[str, int]]:
+        """Topics and queue ids that messages were dispatched to."""
+        return list(self.queues.queues)
+
+    def max_physical_offset(self) -> int:
+        """Offset behind the last byte of the log."""
+        return self.commit_log.max_offset
+
+    def min_physical_offset(self) -> int:
+        """Offset of the first byte of the log that is still there, -1 while nothing was ever stored."""
+        return self.commit_log.min_offset
+
+    def flushed_offset(self) -> int:
+        """Offset up to which the log is on the disk."""
+        return self.commit_log.queue.flushed_where
+
+    def dispatch_behind_bytes(self) -> int:
+        """Bytes of the log that are not visible to readers yet."""
+        return self._reput.behind()
+
+    def append_lock_ms(self) -> float:
+        """How long the append that is under way has taken so far, 0 when there is none."""
+        began = self._append_began
+        return max(0.0, (self._clock() - began) * 1000) if began else 0.0
+
+    def is_os_page_cache_busy(self) -> bool:
+        """Whether an append hangs for longer than osPageCacheBusyTimeOutMills."""
+        return self.append_lock_ms() > self.config.os_page_cache_busy_time_out_mills
+
+    def refusal(self) -> PutResult | None:
+        """Why messages are not taken now, None when they are."""
+        if not self._open:
+            return PutResult(PutStatus.SERVICE_NOT_AVAILABLE, cause="the store is closed")
+        if self.config.broker_role == "SLAVE":
+            return PutResult(PutStatus.SERVICE_NOT_AVAILABLE, cause="this broker is a slave, which takes no messages")
+        if not self.flags.writable:
+            ratio, limit = self.disk_watch.ratio, self.disk_watch.limit
+            cause = f"{self.flags.describe()} (disk of {self.root}: {ratio:.1%} used, limit {limit:.0%})"
+            return PutResult(PutStatus.SERVICE_NOT_AVAILABLE, cause=cause)
+        return None
+
+    def _put(
+        self,
+        messages: Sequence[MessageInner],
+        append: Callable[[Sequence[MessageInner]], tuple[list[PutResult], AppendedGroup | None]],
+    ) -> list[PutResult]:
+        refusal = self.refusal()
+        if refusal is not None or not messages:
+            return [refusal] * len(messages) if refusal is not None else []
+        begin = self._append_began = self._clock()
+        try:
+            results, group = append(messages)
+        finally:
+            self._append_began = 0.0
+        self.last_append_ms = (self._clock() - begin) * 1000
+        if group is not None:
+            self._reput.submit(group)
+            if self._sync and not all(message.wait for message in messages):
+                # Those who wait ask for the flush themselves.
+                self._flush.wake()
+        return results
+
+    def _recover(self, abnormal: bool) -> None:
+        recovery = Recovery(
+            self.commit_log,
+            self.queues,
+            self._dispatcher,
+            self._scanner,
+            self.checkpoint,
+            check_crc=self.config.check_crc_on_recover,
+            index_safe=self.config.message_index_enable and self.config.message_index_safe,
+        )
+        recovery.recover(abnormal)
+        self._reput.reput_from_offset = max(self.queues.max_physic_offset, self.commit_log.min_offset, 0)
+        self._reput.catch_up()
+        self._appender.topic_queues = {key: TopicQueue(key[0], queue.max_offset) for key, queue in self.queues.all()}
+
+    def _make_index(self) -> IndexService:
+        return IndexService(
+            index_dir(self.root),
+            self.config.max_hash_slot_num,
+            self.config.max_index_num,
+            lambda: int(self._clock() * 1000),
+            max_msgs_num_batch=self.config.max_msgs_num_batch,
+            on_index_file_error=self._on_index_file_error,
+            file_system=self._fs,
+        )
+
+    def _on_index_file_error(self) -> None:
+        self.flags.set(WRITE_INDEX_FILE_ERROR, True)
+
+    def _release(self) -> None:
+        self.commit_log.queue.close()
+        if self._lock is not None:
+            self._fs.unlock(self._lock)
+            self._lock = None
+
+
+def _memory_of_machine() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -1,0 +1,170 @@
+"""Walks the records of a piece of the log and says what dispatch needs to know of each.
+
+Answers to Apache's `CommitLog.checkMessageAndReturnSize`. Recovery and a dispatcher that has fallen behind use it;
+in the steady state the append hands the same requests over without parsing. Reads memory only.
+"""
+
+import enum
+import struct
+from collections.abc import Callable
+from typing import NamedTuple
+
+from rocketd.store.layout import BLANK_MAGIC, MESSAGE_MAGIC
+from rocketd.store.message import (
+    SYS_FLAG_BORN_HOST_V6,
+    SYS_FLAG_STORE_HOST_V6,
+    SYS_FLAG_TRANSACTION_MASK,
+    SYS_FLAG_TRANSACTION_ROLLBACK,
+    DispatchRequest,
+)
+from rocketd.store.properties import delay_level_of, index_keys_of, tags_code_of
+from rocketd.store.record import body_crc, host_sizes
+
+DelayTimeOf = Callable[[int, int], int]
+"""Delivery time in ms of a delay level (1 and up) and a store time in ms."""
+
+_BEGIN = struct.Struct(">ii")
+# As record.HEAD_STRUCTS, but the hosts, which dispatch does not need, are skipped.
+_HEADS = {(born, store): struct.Struct(f">iiiiiqqiq{born}xq{store}xiqi") for born in (8, 20) for store in (8, 20)}
+_HEAD_V4 = _HEADS[8, 8]
+_V6_FLAGS = SYS_FLAG_BORN_HOST_V6 | SYS_FLAG_STORE_HOST_V6
+
+
+class ScanEnd(enum.Enum):
+    """Why a scan stopped."""
+
+    MORE = "as many records as were asked for"
+    LIMIT = "the end of the bytes, between two records"
+    END_OF_FILE = "the filler that ends a file"
+    BROKEN = "bytes that are not a whole record"
+
+
+class Scan(NamedTuple):
+    """Requests of the records found, the position behind the last of them, and why it stopped there."""
+
+    requests: list[DispatchRequest]
+    position: int
+    end: ScanEnd
+
+
+class RecordScanner:
+    """Parses records into dispatch requests. Owned by one thread at a time: it remembers the topics it has seen."""
+
+    def __init__(self, delay_time_of: DelayTimeOf | None = None) -> None:
+        self._delay_time_of = delay_time_of
+        self._topics: dict[bytes, str] = {}
+
+    def scan(
+        self,
+        view: memoryview,
+        position: int,
+        limit: int,
+        file_from_offset: int,
+        check_crc: bool,
+        max_records: int = 1024,
+    ) -> Scan:
+        """Walk from `position` to at most `limit` in the bytes of a file that starts at `file_from_offset`.
+
+        A record counts when its magic number, lengths and own position are right, and its CRC when that is asked for.
+        """
+        requests: list[DispatchRequest] = []
+        while len(requests) < max_records:
+            end = _what_is_at(view, position, limit)
+            if end is not ScanEnd.MORE:
+                return Scan(requests, position, end)
+            parts = _parse(view, position, limit, file_from_offset, check_crc)
+            if parts is None:
+                return Scan(requests, position, ScanEnd.BROKEN)
+            requests.append(self._request(view, parts))
+            position = parts.end
+        return Scan(requests, position, ScanEnd.MORE)
+
+    def skip(self, view: memoryview, position: int, limit: int, file_from_offset: int, check_crc: bool) -> Scan:
+        """Walk as `scan` does, to the end and without making requests."""
+        while True:
+            end = _what_is_at(view, position, limit)
+            if end is not ScanEnd.MORE:
+                return Scan([], position, end)
+            parts = _parse(view, position, limit, file_from_offset, check_crc)
+            if parts is None:
+                return Scan([], position, ScanEnd.BROKEN)
+            position = parts.end
+
+    def _request(self, view: memoryview, parts: "_Parts") -> DispatchRequest:
+        name = bytes(view[parts.topic_at : parts.properties_at - 2])
+        topic = self._topics.get(name)
+        if topic is None:
+            topic = self._topics[name] = name.decode("utf-8", "replace")
+        properties = bytes(view[parts.properties_at : parts.end])
+        _, _, _, queue_id, _, queue_offset, physical_offset, sys_flag, _, stored, _, prepared, _ = parts.fields
+        rollback = sys_flag & SYS_FLAG_TRANSACTION_MASK == SYS_FLAG_TRANSACTION_ROLLBACK
+        return DispatchRequest(
+            topic,
+            queue_id,
+            physical_offset,
+            parts.size,
+            self._tags_code(topic, properties, stored),
+            stored,
+            queue_offset,
+            () if rollback else index_keys_of(properties),
+            sys_flag,
+            prepared,
+            properties,
+        )
+
+    def _tags_code(self, topic: str, properties: bytes, store_timestamp: int) -> int:
+        level = delay_level_of(topic, properties)
+        if level > 0 and self._delay_time_of is not None:
+            return self._delay_time_of(level, store_timestamp)
+        return tags_code_of(properties)
+
+
+class _Parts(NamedTuple):
+    """A record that was found whole: its fixed fields and where in the bytes its parts are."""
+
+    fields: tuple[int, ...]
+    topic_at: int
+    properties_at: int
+    end: int
+    size: int
+
+
+def _what_is_at(view: memoryview, position: int, limit: int) -> ScanEnd:
+    """Why a walk ends at this position; MORE when something claims to be a record there."""
+    if position == limit:
+        return ScanEnd.LIMIT
+    if position + _BEGIN.size > limit:
+        return ScanEnd.BROKEN
+    magic = _BEGIN.unpack_from(view, position)[1]
+    if magic == MESSAGE_MAGIC:
+        return ScanEnd.MORE
+    return ScanEnd.END_OF_FILE if magic == BLANK_MAGIC else ScanEnd.BROKEN
+
+
+def _parse(view: memoryview, position: int, limit: int, file_from_offset: int, check_crc: bool) -> _Parts | None:
+    """The record at a position; None when it is not whole, not at its place or not what was written."""
+    head = _HEAD_V4
+    if position + head.size > limit:
+        return None
+    fields = head.unpack_from(view, position)
+    size = fields[0]
+    end = position + size
+    if fields[7] & _V6_FLAGS:
+        head = _HEADS[host_sizes(fields[7])]
+        if position + head.size > limit:
+            return None
+        fields = head.unpack_from(view, position)
+    body_at = position + head.size
+    body_size = fields[12]
+    topic_at = body_at + body_size + 1
+    # The lengths of the topic (1 byte) and of the properties (2 bytes) must be there too.
+    if body_size < 0 or end > limit or topic_at + 2 > end or fields[6] != file_from_offset + position:
+        return None
+    properties_at = topic_at + view[topic_at - 1] + 2
+    if (
+        properties_at > end
+        or (view[properties_at - 2] << 8 | view[properties_at - 1]) != end - properties_at
+        or (check_crc and body_crc(view[body_at : topic_at - 1]) != fields[2])
+    ):
+        return None
+    return _Parts(fields, topic_at, properties_at, end, size)
