@@ -1,0 +1,86 @@
+"""The name server's key-value configuration, by namespace, kept in a file.
+
+Answers to Apache's KVConfigManager and KVConfigSerializeWrapper: same JSON file. Its one reader inside the name server is
+the namespace ORDER_TOPIC_CONFIG. Any thread may call any method: a lock guards table and file. ``revision`` grows with
+every change.
+"""
+
+from threading import Lock
+
+from twisted.logger import Logger
+
+from rocketd.namesrv.text_file import candidates, replace_file
+from rocketd.remoting import fastjson
+from rocketd.remoting.bodies import KVConfig
+from rocketd.store.filesystem import IFileSystem
+
+
+class KVConfigManager:
+    """The table and its file. A change is on the disk when the call returns; if that fails it is logged and kept."""
+
+    _log = Logger()
+
+    def __init__(self, path: str, file_system: IFileSystem) -> None:
+        self.revision = 0
+        self._path = path
+        self._file_system = file_system
+        self._lock = Lock()
+        self._table: dict[str, dict[str, str]] = {}
+
+    def load(self) -> bool:
+        """Read the file, or its backup when it cannot be read. False, with a log line, when there is neither."""
+        with self._lock:
+            try:
+                for path, content in candidates(self._file_system, self._path):
+                    try:
+                        self._table = KVConfig.decode(content).config_table
+                    except fastjson.FastJSONError as error:
+                        self._log.error("{path} is no KV configuration: {error}", path=path, error=error)
+                        continue
+                    self.revision += 1
+                    self._log.info("KV configuration read from {path}", path=path)
+                    return True
+            except OSError as error:
+                self._log.error("{path}: cannot be read: {error}", path=self._path, error=error)
+            self._log.info("no KV configuration at {path}, it begins empty", path=self._path)
+            return False
+
+    def put(self, namespace: str, key: str, value: str) -> None:
+        """Set one value."""
+        with self._lock:
+            before = self._table.setdefault(namespace, {}).get(key)
+            self._table[namespace][key] = value
+            self._log.info(
+                "KV {namespace}/{key} is now {value}, was {before}",
+                namespace=namespace,
+                key=key,
+                value=value,
+                before=before,
+            )
+            self._changed()
+
+    def delete(self, namespace: str, key: str) -> None:
+        """Remove one value; the namespace stays. Nothing happens when it is unknown."""
+        with self._lock:
+            before = self._table.get(namespace, {}).pop(key, None)
+            self._log.info("KV {namespace}/{key} is deleted, was {before}", namespace=namespace, key=key, before=before)
+            self._changed()
+
+    def get(self, namespace: str, key: str) -> str | None:
+        """Return one value."""
+        with self._lock:
+            return self._table.get(namespace, {}).get(key)
+
+    def of_namespace(self, namespace: str) -> dict[str, str] | None:
+        """Return a copy of all values of a namespace; None when it never had one."""
+        with self._lock:
+            table = self._table.get(namespace)
+            return None if table is None else dict(table)
+
+    def _changed(self) -> None:
+        self.revision += 1
+        try:
+            content = fastjson.dumps_pretty(KVConfig(self._table))
+            replace_file(self._file_system, self._path, content)
+        except OSError as error:
+            self._log.error("{path}: cannot be written: {error}", path=self._path, error=error)

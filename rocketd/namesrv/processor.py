@@ -1,0 +1,232 @@
+"""All that a name server is asked but routes: registrations, lists, KV configuration, its own settings.
+
+Answers to Apache's DefaultRequestProcessor: same codes, remarks and bodies. Runs in the name server's pool. An unknown
+code never comes here, the dispatcher answers it (Apache's name server keeps silent).
+"""
+
+from collections.abc import Callable
+from typing import Any, Final
+from zlib import crc32
+
+from twisted.logger import Logger
+from zope.interface import implementer
+
+from rocketd.common import properties_file
+from rocketd.common.names import ORDER_TOPIC_NAMESPACE
+from rocketd.namesrv.route_info import BrokerIdentity, RouteInfoManager
+from rocketd.remoting.bodies import DataVersion, KVTable, RegisterBrokerBody, TopicConfigSerializeWrapper, TopicList
+from rocketd.remoting.codes import RequestCode, ResponseCode
+from rocketd.remoting.command import RemotingCommand
+from rocketd.remoting.errors import RequestError
+from rocketd.remoting.headers import (
+    AddWritePermResponseHeader,
+    BrokerIdentityRequestHeader,
+    BrokerNameRequestHeader,
+    ClusterRequestHeader,
+    DeleteTopicInNamesrvRequestHeader,
+    KVKeyRequestHeader,
+    KVNamespaceRequestHeader,
+    PutKVConfigRequestHeader,
+    QueryDataVersionResponseHeader,
+    RegisterBrokerRequestHeader,
+    RegisterBrokerResponseHeader,
+    WipeWritePermResponseHeader,
+    read_header,
+    write_header,
+)
+from rocketd.remoting.interfaces import IRequestProcessor
+
+V3_0_11: Final = 37
+"""First version whose registrations carry filter servers beside the topics."""
+
+UNCHANGEABLE: Final = ("kvConfigPath", "configStorePath")
+
+
+@implementer(IRequestProcessor)
+class NamesrvProcessor:
+    """One method a request code. Pool threads; what they share is in the tables, which lock themselves."""
+
+    _log = Logger()
+
+    def __init__(self, name_server: Any) -> None:
+        self._name_server = name_server
+        self._routes: RouteInfoManager = name_server.routes
+        self._kv_config = name_server.kv_config
+        self._settings = name_server.settings
+        routes = self._routes
+        self._methods: dict[int, Callable[[RemotingCommand, Any], RemotingCommand]] = {
+            RequestCode.PUT_KV_CONFIG: self._put_kv_config,
+            RequestCode.GET_KV_CONFIG: self._get_kv_config,
+            RequestCode.DELETE_KV_CONFIG: self._delete_kv_config,
+            RequestCode.GET_KVLIST_BY_NAMESPACE: self._get_kv_list,
+            RequestCode.REGISTER_BROKER: self._register_broker,
+            RequestCode.UNREGISTER_BROKER: self._unregister_broker,
+            RequestCode.QUERY_DATA_VERSION: self._query_data_version,
+            RequestCode.GET_BROKER_CLUSTER_INFO: self._get_cluster_info,
+            RequestCode.WIPE_WRITE_PERM_OF_BROKER: self._wipe_write_perm,
+            RequestCode.ADD_WRITE_PERM_OF_BROKER: self._add_write_perm,
+            RequestCode.DELETE_TOPIC_IN_NAMESRV: self._delete_topic,
+            RequestCode.GET_TOPICS_BY_CLUSTER: self._get_topics_by_cluster,
+            RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: _lister(routes.all_topics),
+            RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS: _lister(routes.system_topics),
+            RequestCode.GET_UNIT_TOPIC_LIST: _lister(routes.unit_topics),
+            RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST: _lister(routes.unit_sub_topics),
+            RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: _lister(routes.unit_sub_ununit_topics),
+            RequestCode.UPDATE_NAMESRV_CONFIG: self._update_config,
+            RequestCode.GET_NAMESRV_CONFIG: self._get_config,
+        }
+
+    def process(self, request: RemotingCommand, context: Any) -> RemotingCommand:
+        """Handle one request; see IRequestProcessor."""
+        return self._methods[request.code](request, context)
+
+    # ------------------------------------------------------------ brokers
+
+    def _register_broker(self, request: RemotingCommand, context: Any) -> RemotingCommand:
+        header = read_header(RegisterBrokerRequestHeader, request)
+        body = request.body or b""
+        # Java keeps the sum as a positive int.
+        if header.body_crc32 and header.body_crc32 != crc32(body) & 0x7FFFFFFF:
+            self._log.warn(
+                "{address}: the registration of {broker} was damaged on its way: CRC {found}, sent was {sent}",
+                address=context.connection.address,
+                broker=header.broker_name,
+                found=crc32(body) & 0x7FFFFFFF,
+                sent=header.body_crc32,
+            )
+            raise RequestError(ResponseCode.SYSTEM_ERROR, "crc32 not match")
+        filter_servers: list[str] | None = []
+        if not body:
+            topics = TopicConfigSerializeWrapper()
+        elif request.version < V3_0_11:
+            topics, filter_servers = TopicConfigSerializeWrapper.decode(body), None
+        else:
+            registration = RegisterBrokerBody.inflate(body) if header.compressed else RegisterBrokerBody.decode(body)
+            topics, filter_servers = registration.topic_config_serialize_wrapper, registration.filter_server_list
+        master = self._routes.register(
+            _identity(header),
+            header.ha_server_addr,
+            topics.data_version,
+            topics.topic_config_table,
+            filter_servers,
+            context.connection,
+            context.received_ms,
+        )
+        answer = RegisterBrokerResponseHeader(master.ha_server_address, master.master_address)
+        ordered = self._kv_config.of_namespace(ORDER_TOPIC_NAMESPACE)
+        return RemotingCommand.response(
+            ext_fields=write_header(answer), body=None if ordered is None else KVTable(ordered).encode()
+        )
+
+    def _unregister_broker(self, request: RemotingCommand, context: Any) -> RemotingCommand:
+        self._routes.unregister(_identity(read_header(BrokerIdentityRequestHeader, request)))
+        return RemotingCommand.response()
+
+    def _query_data_version(self, request: RemotingCommand, context: Any) -> RemotingCommand:
+        header = read_header(BrokerIdentityRequestHeader, request)
+        asked = DataVersion.decode(request.body)
+        changed, known = self._routes.query_data_version(header.broker_addr, asked, context.received_ms)
+        fields = write_header(QueryDataVersionResponseHeader(changed))
+        return RemotingCommand.response(ext_fields=fields, body=None if known is None else known.encode())
+
+    def _get_cluster_info(self, request: RemotingCommand, context: Any) -> RemotingCommand:
+        return RemotingCommand.response(body=self._routes.cluster_info().encode())
+
+    def _wipe_write_perm(self, request: RemotingCommand, context: Any) -> RemotingCommand:
+        name = read_header(BrokerNameRequestHeader, request).broker_name
+        count = self._routes.wipe_write_perm(name)
+        self._log_perms("wiped from", name, count, context)
+        return RemotingCommand.response(ext_fields=write_header(WipeWritePermResponseHeader(count)))
+
+    def _add_write_perm(self, request: RemotingCommand, context: Any) -> RemotingCommand:
+        name = read_header(BrokerNameRequestHeader, request).broker_name
+        count = self._routes.add_write_perm(name)
+        self._log_perms("given to", name, count, context)
+        return RemotingCommand.response(ext_fields=write_header(AddWritePermResponseHeader(count)))
+
+    def _log_perms(self, change: str, broker_name: str, count: int, context: Any) -> None:
+        self._log.info(
+            "write permission {change} {count} topics of {broker} by {address}",
+            change=change,
+            count=count,
+            broker=broker_name,
+            address=context.connection.address,
+        )
+
+    # ------------------------------------------------------------ topics
+
+    def _delete_topic(self, request: RemotingCommand, context: Any) -> RemotingCommand:
+        header = read_header(DeleteTopicInNamesrvRequestHeader, request)
+        self._routes.delete_topic(header.topic, header.cluster_name)
+        return RemotingCommand.response()
+
+    def _get_topics_by_cluster(self, request: RemotingCommand, context: Any) -> RemotingCommand:
+        cluster = read_header(ClusterRequestHeader, request).cluster
+        return RemotingCommand.response(body=self._routes.topics_of_cluster(cluster).encode())
+
+    # ------------------------------------------------------------ KV configuration
+
+    def _put_kv_config(self, request: RemotingCommand, context: Any) -> RemotingCommand:
+        header = read_header(PutKVConfigRequestHeader, request)
+        self._kv_config.put(header.namespace, header.key, header.value)
+        return RemotingCommand.response()
+
+    def _get_kv_config(self, request: RemotingCommand, context: Any) -> RemotingCommand:
+        header = read_header(KVKeyRequestHeader, request)
+        value = self._kv_config.get(header.namespace, header.key)
+        if value is None:
+            raise RequestError(
+                ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {header.namespace} Key: {header.key}"
+            )
+        return RemotingCommand.response(ext_fields={"value": value})
+
+    def _delete_kv_config(self, request: RemotingCommand, context: Any) -> RemotingCommand:
+        header = read_header(KVKeyRequestHeader, request)
+        self._kv_config.delete(header.namespace, header.key)
+        return RemotingCommand.response()
+
+    def _get_kv_list(self, request: RemotingCommand, context: Any) -> RemotingCommand:
+        namespace = read_header(KVNamespaceRequestHeader, request).namespace
+        table = self._kv_config.of_namespace(namespace)
+        if table is None:
+            raise RequestError(ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {namespace}")
+        return RemotingCommand.response(body=KVTable(table).encode())
+
+    # ------------------------------------------------------------ the name server's own settings
+
+    def _get_config(self, request: RemotingCommand, context: Any) -> RemotingCommand:
+        return RemotingCommand.response(body=self._settings.properties_text().encode())
+
+    def _update_config(self, request: RemotingCommand, context: Any) -> RemotingCommand:
+        """Apply what can be applied and store it; refuse with the reasons when any key could not be.
+
+        Apache answers success to keys it does not know and to values it cannot read.
+        """
+        text = (request.body or b"").decode("utf-8", "replace")
+        try:
+            keys = {entry.key for entry in properties_file.parse(text)}
+        except ValueError as error:
+            raise RequestError(ResponseCode.SYSTEM_ERROR, f"string2Properties error: {error}") from None
+        if keys.intersection(UNCHANGEABLE):
+            raise RequestError(ResponseCode.NO_PERMISSION, "Can not update config path")
+        results = self._settings.update(text)
+        for result in results:
+            self._log.info("{address} sets {result}", address=context.connection.address, result=str(result))
+        self._name_server.store_settings({result.key: result.text for result in results if result.accepted})
+        refused = [str(result) for result in results if not result.accepted]
+        if refused:
+            raise RequestError(ResponseCode.SYSTEM_ERROR, "; ".join(refused))
+        return RemotingCommand.response()
+
+
+def _identity(header: BrokerIdentityRequestHeader) -> BrokerIdentity:
+    return BrokerIdentity(header.cluster_name, header.broker_name, header.broker_id, header.broker_addr)
+
+
+def _lister(list_topics: Callable[[], TopicList]) -> Callable[[RemotingCommand, Any], RemotingCommand]:
+    """Make the method of a code that answers a list of topics."""
+
+    def answer(_request: RemotingCommand, _context: Any) -> RemotingCommand:
+        return RemotingCommand.response(body=list_topics().encode())
+
+    return answer
