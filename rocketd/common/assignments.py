@@ -47,9 +47,9 @@ def from_file(path: str) -> list[Assignment]:
 
 
 def from_tls_file(others: Iterable[Assignment]) -> list[Assignment]:
-    """Read the file of TLS settings: the one that `others` name, which must be there, or the usual one if it is."""
+    """Read the file of TLS settings: the one that `others` name, which must be there, else the usual one if it is."""
     named = [assignment.text.strip() for assignment in others if assignment.key == TLS_FILE]
-    if not named and not os.path.isfile(USUAL_TLS_FILE):
-        return []
     path = named[-1] if named else USUAL_TLS_FILE
+    if path == USUAL_TLS_FILE and not os.path.isfile(path):
+        return []
     return [assignment for assignment in from_file(path) if assignment.key not in NOT_IN_TLS_FILE]

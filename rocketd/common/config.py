@@ -166,6 +166,11 @@ class Setting:
         raise ValueError(self.accepts())
 
 
+def one_line(text: str) -> str:
+    """Make a value fit into one line of a message: line ends and control characters become escapes."""
+    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text.strip())
+
+
 def text_of(value: Value) -> str:
     """Write a value as Java does: true and false in lower case, nothing for an unset one."""
     if value is None:
@@ -224,6 +229,7 @@ def setting(
     chosen = factory or plain
     return field(
         default_factory=lambda: chosen(Machine.local()),
+        repr=not about.get("secret", False),
         metadata={"factory": chosen, "doc": doc, "formula": formula, **about},
     )
 

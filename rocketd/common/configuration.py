@@ -14,7 +14,17 @@ from typing import Any, Self, TypeVar
 
 from rocketd.common import properties_file
 from rocketd.common.assignments import Assignment, from_environment, from_file, from_tls_file
-from rocketd.common.config import HIDDEN, ConfigError, Machine, Setting, Value, settings_group, settings_of, text_of
+from rocketd.common.config import (
+    HIDDEN,
+    ConfigError,
+    Machine,
+    Setting,
+    Value,
+    one_line,
+    settings_group,
+    settings_of,
+    text_of,
+)
 from rocketd.common.suggest import did_you_mean
 
 G = TypeVar("G")
@@ -237,7 +247,7 @@ class DaemonSettings:
         try:
             value = setting.parse(text)
         except ValueError as error:
-            return KeyResult(key, text, Outcome.BAD_VALUE, f"{text}: accepted is {error}")
+            return KeyResult(key, text, Outcome.BAD_VALUE, f"{one_line(text)}: accepted is {error}")
         if not setting.hot:
             self.pending[setting.name] = text_of(value)
             return KeyResult(key, text, Outcome.RESTART)
@@ -270,5 +280,5 @@ def _read(setting: Setting, assignment: Assignment) -> Value:
     try:
         return setting.parse(assignment.text)
     except ValueError as error:
-        shown = HIDDEN if setting.secret else assignment.text.strip()
+        shown = HIDDEN if setting.secret else one_line(assignment.text)
         raise ConfigError(f"{assignment.where}: {assignment.key} = {shown}: accepted is {error}") from None

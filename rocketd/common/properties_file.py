@@ -44,13 +44,18 @@ def edit(text: str, changes: Mapping[str, str]) -> str:
     The last occurrence of a key is the one that is replaced, because it is the one that counts; new keys go to the end.
     """
     lines = _natural_lines(text)
-    last = {entry.key: entry for entry in _entries(lines)}
+    entries = list(_entries(lines))
+    end = entries[-1].line - 1 + entries[-1].lines if entries else 0
+    if end == len(lines) and _continues(lines[-1]):
+        # The file ends in the middle of a continued line: it must not run on into what is added.
+        lines.append("")
+    elif end < len(lines) and not lines[-1]:
+        # What the split leaves behind the final line end is no line.
+        lines.pop()
+    last = {entry.key: entry for entry in entries}
     for key in sorted(changes.keys() & last.keys(), key=lambda key: last[key].line, reverse=True):
         entry = last[key]
         lines[entry.line - 1 : entry.line - 1 + entry.lines] = [format_pair(key, changes[key])]
-    # What remains of the split after the final line end is no line.
-    if lines and not lines[-1]:
-        lines.pop()
     lines += [format_pair(key, value) for key, value in changes.items() if key not in last]
     return "".join(line + "\n" for line in lines)
 
