@@ -89,12 +89,14 @@ def _entries(lines: list[str]) -> Iterator[Entry]:
         number += 1
         if not logical or logical[0] in "#!":
             continue
-        while _continues(logical):
-            logical = logical[:-1]
-            if number == len(lines):
-                break
-            logical += lines[number].lstrip(BLANK)
+        while _continues(logical) and number < len(lines) and logical != "\\":
+            logical = logical[:-1] + lines[number].lstrip(BLANK)
             number += 1
+        if logical == "\\":
+            # Nothing but the continuation mark: what follows begins anew, comments included.
+            continue
+        if _continues(logical):
+            logical = logical[:-1]
         try:
             key, value = _split(logical)
         except ValueError as error:

@@ -45,6 +45,9 @@ class PropertiesFileTests(SynchronousTestCase):
     def test_continuation_into_what_looks_like_a_comment(self):
         self.assertEqual(pairs("a=b\\\n# c"), [("a", "b# c")])
 
+    def test_a_continuation_mark_alone_continues_nothing(self):
+        self.assertEqual(pairs("\\\n# c\n\\\na=b"), [("a", "b")])
+
     def test_escapes(self):
         self.assertEqual(pairs(r"a\ b\=\:c=\tx\n\r\f\q\u0041\ z"), [("a b=:c", "\tx\n\r\fqA z")])
 
