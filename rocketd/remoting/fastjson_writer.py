@@ -49,7 +49,7 @@ def dumps(value: Any, *, standard: bool = False) -> bytes:
     object as a key becomes a string that holds its JSON), and nothing beyond ASCII.
     """
     type_: Any = type(value)
-    if _is_plain(type_, standard):
+    if _is_plain(type_):
         data = _encode_plain(value)
         return data if not standard or data.isascii() else _escape_beyond_ascii(data)
     return "".join(_Writer(standard=standard).pieces(value)).encode("utf-8", "replace")
@@ -72,19 +72,19 @@ def _unicode_escape(match: Match[str]) -> str:
 
 
 @cache
-def _is_plain(type_: Any, standard: bool) -> bool:
+def _is_plain(type_: Any) -> bool:
     """Whether the fast encoder writes values of this type exactly as wanted."""
-    return issubclass(type_, msgspec.Struct) and _all_plain(type_info(type_), standard)
+    return issubclass(type_, msgspec.Struct) and _all_plain(type_info(type_))
 
 
-def _all_plain(info: Type, standard: bool) -> bool:
+def _all_plain(info: Type) -> bool:
     match info:
         case StructType(fields=fields):
-            return all(_all_plain(field.type, standard) for field in fields)
+            return all(_all_plain(field.type) for field in fields)
         case ListType(item_type=item) | SetType(item_type=item) | VarTupleType(item_type=item):
-            return _all_plain(item, standard)
+            return _all_plain(item)
         case DictType(key_type=key, value_type=item):
-            return isinstance(key, (StrType, IntType) if standard else StrType) and _all_plain(item, standard)
+            return isinstance(key, StrType) and _all_plain(item)
         case EnumType(cls=cls):
             return all(member.value == member.name for member in cls)
     return isinstance(info, (StrType, IntType, BoolType, FloatType))
@@ -141,7 +141,7 @@ class _Writer:
 
     def _write_struct(self, value: msgspec.Struct) -> None:
         type_: Any = type(value)
-        if not self._pretty and _is_plain(type_, self._standard):
+        if not self._pretty and _is_plain(type_):
             data = _encode_plain(value)
             self._out.append((_escape_beyond_ascii(data) if self._standard else data).decode())
             return
