@@ -16,11 +16,11 @@ from twisted.logger import Logger
 
 from rocketd.common import permission
 from rocketd.common.sysflag import TOPIC_UNIT, TOPIC_UNIT_SUB
+from rocketd.namesrv.topic_queues import TopicQueues
 from rocketd.remoting.bodies import (
     BrokerData,
     ClusterInfo,
     DataVersion,
-    QueueData,
     TopicConfig,
     TopicList,
     TopicRouteData,
@@ -69,7 +69,7 @@ class RouteInfoManager:
     def __init__(self) -> None:
         self.revision = 0
         self._lock = Lock()
-        self._queues: dict[str, dict[str, QueueData]] = {}
+        self._topics = TopicQueues()
         self._brokers: dict[str, BrokerData] = {}
         self._clusters: dict[str, set[str]] = {}
         self._alive: dict[str, _Alive] = {}
@@ -133,19 +133,7 @@ class RouteInfoManager:
         return before is None
 
     def _put_topics(self, broker_name: str, configs: Iterable[TopicConfig]) -> None:
-        changed = []
-        for config in configs:
-            queue = QueueData(
-                broker_name=broker_name,
-                read_queue_nums=config.read_queue_nums,
-                write_queue_nums=config.write_queue_nums,
-                perm=config.perm,
-                topic_sys_flag=config.topic_sys_flag,
-            )
-            queues = self._queues.setdefault(config.topic_name, {})
-            if queues.get(broker_name) != queue:
-                queues[broker_name] = queue
-                changed.append(config.topic_name)
+        changed = self._topics.put(broker_name, configs)
         if changed:
             self.revision += 1
             self._log.info(
@@ -219,10 +207,7 @@ class RouteInfoManager:
             names.discard(name)
             if not names:
                 del self._clusters[cluster]
-        for topic, queues in list(self._queues.items()):
-            queues.pop(name, None)
-            if not queues:
-                del self._queues[topic]
+        self._topics.forget_broker(name)
 
     # ------------------------------------------------------------ data versions
 
@@ -258,41 +243,30 @@ class RouteInfoManager:
 
     def _set_perms(self, broker_name: str, new_perm: Callable[[int], int]) -> int:
         with self._lock:
-            count = 0
-            for queues in self._queues.values():
-                queue = queues.get(broker_name)
-                if queue is not None:
-                    queues[broker_name] = msgspec.structs.replace(queue, perm=new_perm(queue.perm))
-                    count += 1
-            if count:
-                self.revision += 1
+            count = self._topics.set_perms(broker_name, new_perm)
+            self.revision += 1
             return count
 
     def delete_topic(self, topic: str, cluster: str | None = None) -> None:
-        """Forget a topic, on all brokers or on those of one cluster; a broker that still has it brings it back."""
+        """Forget a topic, on all brokers or on those of one cluster; a broker that still has it may bring it back."""
         with self._lock:
-            queues = self._queues.get(topic, {})
-            for name in list(queues) if not cluster else self._clusters.get(cluster, ()):
-                queues.pop(name, None)
-            if not queues:
-                self._queues.pop(topic, None)
-            self.revision += 1
-            self._log.info("topic {topic} is deleted, left is {queues}", topic=topic, queues=queues)
+            if self._topics.delete(topic, self._clusters.get(cluster, ()) if cluster else None):
+                self.revision += 1
+                self._log.info("topic {topic} is deleted in {cluster}", topic=topic, cluster=cluster or "all clusters")
 
     # ------------------------------------------------------------ queries
 
     def pick_topic_route(self, topic: str) -> TopicRouteData | None:
         """Return where a topic is, without ordered-topic configuration; None when no known broker has it."""
         with self._lock:
-            queues = self._queues.get(topic)
-            if not queues:
-                return None
-            brokers = [_copy_of(self._brokers[name]) for name in queues if name in self._brokers]
+            queues = self._topics.of(topic)
+            names = [queue.broker_name for queue in queues]
+            brokers = [_copy_of(self._brokers[name]) for name in names if name in self._brokers]
             if not brokers:
                 return None
             addresses = [address for broker in brokers for address in broker.broker_addrs.values()]
             return TopicRouteData(
-                queue_datas=list(queues.values()),
+                queue_datas=queues,
                 broker_datas=brokers,
                 filter_server_table={a: self._filter_servers[a] for a in addresses if a in self._filter_servers},
             )
@@ -308,10 +282,10 @@ class RouteInfoManager:
     def all_topics(self) -> TopicList:
         """Return the names of all topics."""
         with self._lock:
-            return TopicList(topic_list=list(self._queues))
+            return TopicList(topic_list=self._topics.names())
 
     def system_topics(self) -> TopicList:
-        """Return the topics every broker has, those named after clusters and brokers, and any broker's address to ask."""
+        """Return the topics named after clusters and brokers, and any broker's address to ask for the rest."""
         with self._lock:
             names = dict.fromkeys(name for cluster, brokers in self._clusters.items() for name in (cluster, *brokers))
             addresses = [address for broker in self._brokers.values() for address in broker.broker_addrs.values()]
@@ -320,8 +294,7 @@ class RouteInfoManager:
     def topics_of_cluster(self, cluster: str) -> TopicList:
         """Return the topics that any broker of a cluster has; none for an unknown cluster."""
         with self._lock:
-            names = self._clusters.get(cluster, set())
-            return TopicList(topic_list=[topic for topic, queues in self._queues.items() if names & queues.keys()])
+            return TopicList(topic_list=self._topics.names_at(self._clusters.get(cluster, set())))
 
     def unit_topics(self) -> TopicList:
         """Return the topics that live in a unit."""
@@ -336,15 +309,8 @@ class RouteInfoManager:
         return self._topics_by_flag(lambda flag: flag & (TOPIC_UNIT | TOPIC_UNIT_SUB) == TOPIC_UNIT_SUB)
 
     def _topics_by_flag(self, wanted: Callable[[int], bool]) -> TopicList:
-        """Judge each topic by its first broker, as all brokers of a topic carry the same flags."""
         with self._lock:
-            return TopicList(
-                topic_list=[
-                    topic
-                    for topic, queues in self._queues.items()
-                    if wanted(next(iter(queues.values())).topic_sys_flag)
-                ]
-            )
+            return TopicList(topic_list=self._topics.names_by_flag(wanted))
 
 
 def _copy_of(broker: BrokerData) -> BrokerData:
