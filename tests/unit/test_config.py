@@ -1,4 +1,5 @@
 import os
+import tempfile
 from pathlib import Path
 
 from hypothesis import given
@@ -230,8 +231,9 @@ class ConstructorTests(SynchronousTestCase):
 
 class LoadTestCase(SynchronousTestCase):
     def file(self, text, name="broker.conf"):
-        path = os.path.join(self.mktemp(), name)
-        os.makedirs(os.path.dirname(path))
+        directory = tempfile.TemporaryDirectory()
+        self.addCleanup(directory.cleanup)
+        path = os.path.join(directory.name, name)
         with open(path, "wb") as file:
             file.write(text if isinstance(text, bytes) else text.encode())
         return path

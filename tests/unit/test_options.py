@@ -2,6 +2,7 @@ import io
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 from twisted.application.service import IServiceMaker
@@ -36,7 +37,9 @@ class OptionsTests(SynchronousTestCase):
         return self.assertRaises(SystemExit, self.parse, *arguments, tap=tap).code
 
     def conf(self, text):
-        path = self.mktemp()
+        directory = tempfile.TemporaryDirectory()
+        self.addCleanup(directory.cleanup)
+        path = os.path.join(directory.name, "daemon.conf")
         with open(path, "w", encoding="utf-8") as file:
             file.write(text)
         return path
