@@ -1,7 +1,8 @@
 """The consumer groups of this broker: whether they may consume, and how they retry.
 
-Answers to Apache's SubscriptionGroupManager and keeps its file, ``config/subscriptionGroup.json``. Promises that a change
-is on the disk before the call that made it returns.
+Answers to Apache's SubscriptionGroupManager and keeps its file, ``config/subscriptionGroup.json``. Promises that what
+an administrator changes is on the disk before the call returns; a group that is made on use exists, too, when the disk
+takes nothing.
 """
 
 import threading
@@ -70,11 +71,14 @@ class SubscriptionGroupManager:
             config = SubscriptionGroupConfig(group_name=group)
             self._put(config)
         self._log.info("consumer group {group} was created on first use", group=group)
-        self.persist()
+        try:
+            self.persist()
+        except OSError as error:
+            self._log.error("{path} cannot be written: {error}", path=self._file.path, error=error)
         return config
 
     def update(self, config: SubscriptionGroupConfig) -> None:
-        """Create the group, or replace its configuration."""
+        """Create the group, or replace its configuration. Raises OSError when it cannot be written."""
         with self._guard:
             old = self._table.get(config.group_name)
             self._put(config)
@@ -87,7 +91,7 @@ class SubscriptionGroupManager:
         self.persist()
 
     def delete(self, group: str) -> bool:
-        """Remove a group; returns whether it was there."""
+        """Remove a group; returns whether it was there. Raises OSError when the table cannot be written."""
         with self._guard:
             if self._table.pop(group, None) is None:
                 return False

@@ -150,7 +150,9 @@ class TopicConfigManager:
                 topic_filter_type=template.topic_filter_type,
             )
             self._put(config)
-        self._tell(f"topic {topic} was created with {queues} queues after {default_topic} for {client_address}")
+        self._created_on_use(
+            f"topic {topic} was created with {queues} queues after {default_topic} for {client_address}"
+        )
         return config
 
     def _template(self, default_topic: str) -> TopicConfig | None:
@@ -185,24 +187,29 @@ class TopicConfigManager:
                 topic_sys_flag=topic_sys_flag,
             )
             self._put(config)
-        self._tell(f"topic {topic} was created with {queue_nums} queues")
+        self._created_on_use(f"topic {topic} was created with {queue_nums} queues")
         return config
 
     # ---------------------------------------------------------------- administration
 
     def update(self, config: TopicConfig) -> None:
-        """Create the topic, or replace its configuration."""
+        """Create the topic, or replace its configuration. Raises OSError when it cannot be written."""
         with self._guard:
             old = self._table.get(config.topic_name)
             self._put(config)
+        self.persist()
         self._tell(f"topic {config.topic_name} was {'created' if old is None else 'changed'}: {config}")
 
     def delete(self, topic: str) -> bool:
-        """Remove the topic from the table; returns whether it was there. Its messages are the store's matter."""
+        """Remove the topic from the table; returns whether it was there. Its messages are the store's matter.
+
+        Raises OSError when the table cannot be written.
+        """
         with self._guard:
             if self._table.pop(topic, None) is None:
                 return False
             self._count_change()
+        self.persist()
         self._tell(f"topic {topic} was deleted")
         return True
 
@@ -233,10 +240,16 @@ class TopicConfigManager:
         self._table[config.topic_name] = config
         self._count_change()
 
+    def _created_on_use(self, change: str) -> None:
+        try:
+            self.persist()
+        except OSError as error:
+            self._log.error("{path} cannot be written: {error}", path=self._file.path, error=error)
+        self._tell(change)
+
     def _tell(self, change: str) -> None:
-        """Store, log and spread a change; called without the lock."""
+        """Log and spread a change; called without the lock."""
         self._log.info("{change}", change=change)
-        self.persist()
         for listener in self._listeners:
             listener(change)
 

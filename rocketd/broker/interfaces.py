@@ -1,0 +1,32 @@
+"""What processors may use of a broker.
+
+Answers to the getters of Apache's BrokerController. Third-party processors get the same object.
+"""
+
+from zope.interface import Attribute, Interface
+
+
+class IBroker(Interface):
+    """A running broker. Its attributes do not change once processors are made; their methods say which threads may call."""
+
+    settings = Attribute("BrokerSettings.")
+    topics = Attribute("TopicConfigManager.")
+    groups = Attribute("SubscriptionGroupManager.")
+    offsets = Attribute("ConsumerOffsetManager.")
+    consumers = Attribute("ConsumerManager.")
+    producers = Attribute("ProducerManager.")
+    locks = Attribute("RebalanceLockManager.")
+    store = Attribute("MessageStore.")
+    file_system = Attribute("IFileSystem for configuration files.")
+    dispatcher = Attribute("Dispatcher: pools by name; that of ``send`` is the storage thread.")
+    address = Attribute("What clients are told to connect to, ``host:port``.")
+    store_host = Attribute("Address and port in stored records and message ids: 8 or 20 bytes.")
+
+    def now_ms() -> int:
+        """Unix milliseconds."""
+
+    def delay_offsets() -> object:
+        """Copy how far each delay level has been delivered, a DelayOffsetSerializeWrapper."""
+
+    def register_with_name_servers(reason: str) -> None:
+        """Register with every name server now; the reason is for the log. May be called from any thread."""

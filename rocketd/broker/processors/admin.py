@@ -1,0 +1,187 @@
+"""Changing topics, groups and settings: 17, 215, 21 / 200, 207, 201 / 25, 26.
+
+Answers to the changing half of Apache's AdminBrokerProcessor, remarks included: a created topic is answered with code 0
+and the remark ``not set any response code``, because Apache's is.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from twisted.logger import Logger
+from zope.interface import implementer
+
+from rocketd.common import properties_file
+from rocketd.common.configuration import KeyResult
+from rocketd.remoting.bodies import DataVersion, SubscriptionGroupConfig, TopicConfig, TopicFilterType
+from rocketd.remoting.codes import RequestCode, ResponseCode
+from rocketd.remoting.command import RemotingCommand
+from rocketd.remoting.errors import RequestError
+from rocketd.remoting.headers import (
+    CreateTopicRequestHeader,
+    DeleteSubscriptionGroupRequestHeader,
+    TopicRequestHeader,
+    read_header,
+)
+from rocketd.remoting.interfaces import IRequestProcessor
+
+CODES = (
+    RequestCode.UPDATE_AND_CREATE_TOPIC,
+    RequestCode.DELETE_TOPIC_IN_BROKER,
+    RequestCode.GET_ALL_TOPIC_CONFIG,
+    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
+    RequestCode.DELETE_SUBSCRIPTIONGROUP,
+    RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
+    RequestCode.UPDATE_BROKER_CONFIG,
+    RequestCode.GET_BROKER_CONFIG,
+)
+
+NOT_SET_REMARK = "not set any response code"
+STORAGE_POOL = "send"
+
+
+@implementer(IRequestProcessor)
+class AdminBrokerProcessor:
+    """Changes the broker's tables. ``process`` belongs to one thread, that of the admin pool."""
+
+    _log = Logger()
+
+    def __init__(self, broker: Any) -> None:
+        """``broker`` is an IBroker."""
+        self._broker = broker
+        self._config_version = DataVersion(timestamp=broker.now_ms())
+        self._methods: dict[int, Callable[[RemotingCommand, Any], RemotingCommand | None]] = {
+            RequestCode.UPDATE_AND_CREATE_TOPIC: self._update_topic,
+            RequestCode.DELETE_TOPIC_IN_BROKER: self._delete_topic,
+            RequestCode.GET_ALL_TOPIC_CONFIG: self._all_topics,
+            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: self._update_group,
+            RequestCode.DELETE_SUBSCRIPTIONGROUP: self._delete_group,
+            RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: self._all_groups,
+            RequestCode.UPDATE_BROKER_CONFIG: self._update_config,
+            RequestCode.GET_BROKER_CONFIG: self._config,
+        }
+
+    def process(self, request: RemotingCommand, context: Any) -> RemotingCommand | None:
+        """Handle one request; see IRequestProcessor."""
+        return self._methods[request.code](request, context)
+
+    # ---------------------------------------------------------------- topics
+
+    def _update_topic(self, request: RemotingCommand, context: Any) -> RemotingCommand:
+        self._refuse_on_slave()
+        header = read_header(CreateTopicRequestHeader, request)
+        try:
+            filter_type = TopicFilterType[header.topic_filter_type]
+        except KeyError:
+            raise RequestError(
+                ResponseCode.SYSTEM_ERROR, f"topicFilterType = [{header.topic_filter_type}] value invalid"
+            ) from None
+        self._broker.topics.check_may_change(header.topic)
+        self._log_call("sets topic", header.topic, context)
+        self._broker.topics.update(
+            TopicConfig(
+                topic_name=header.topic,
+                read_queue_nums=header.read_queue_nums,
+                write_queue_nums=header.write_queue_nums,
+                perm=header.perm,
+                topic_filter_type=filter_type,
+                topic_sys_flag=header.topic_sys_flag or 0,
+            )
+        )
+        return RemotingCommand.response(ResponseCode.SUCCESS, NOT_SET_REMARK)
+
+    def _delete_topic(self, request: RemotingCommand, context: Any) -> None:
+        self._refuse_on_slave()
+        topic = read_header(TopicRequestHeader, request).topic
+        self._broker.topics.check_may_change(topic)
+        self._log_call("deletes topic", topic, context)
+        self._broker.topics.delete(topic)
+
+        def delete() -> None:
+            try:
+                self._broker.store.delete_topic(topic)
+            except Exception as error:
+                self._log.failure("the queues of topic {topic} could not be deleted", topic=topic)
+                context.answer(RemotingCommand.response(ResponseCode.SYSTEM_ERROR, str(error)))
+            else:
+                context.answer(RemotingCommand.response())
+
+        self._broker.dispatcher.pool(STORAGE_POOL).call(delete)
+
+    def _all_topics(self, request: RemotingCommand, context: Any) -> RemotingCommand:
+        return RemotingCommand.response(ext_fields={}, body=self._broker.topics.snapshot().encode())
+
+    # ---------------------------------------------------------------- groups
+
+    def _update_group(self, request: RemotingCommand, context: Any) -> RemotingCommand:
+        self._refuse_on_slave()
+        config = SubscriptionGroupConfig.decode(request.body)
+        self._log_call("sets consumer group", config.group_name, context)
+        self._broker.groups.update(config)
+        return RemotingCommand.response()
+
+    def _delete_group(self, request: RemotingCommand, context: Any) -> RemotingCommand:
+        self._refuse_on_slave()
+        header = read_header(DeleteSubscriptionGroupRequestHeader, request)
+        self._log_call("deletes consumer group", header.group_name, context)
+        self._broker.groups.delete(header.group_name)
+        if header.remove_offset:
+            self._broker.offsets.remove_group(header.group_name)
+        return RemotingCommand.response()
+
+    def _all_groups(self, request: RemotingCommand, context: Any) -> RemotingCommand:
+        return RemotingCommand.response(body=self._broker.groups.snapshot().encode())
+
+    # ---------------------------------------------------------------- settings
+
+    def _update_config(self, request: RemotingCommand, context: Any) -> RemotingCommand:
+        if request.body:
+            try:
+                results = self._broker.settings.update(request.body.decode("utf-8", "replace"))
+            except ValueError:
+                raise RequestError(ResponseCode.SYSTEM_ERROR, "string2Properties error") from None
+            for result in results:
+                self._log_call("sets", str(result), context)
+            accepted = {result.key: result.text for result in results if result.accepted}
+            if accepted:
+                self._config_version = self._config_version.next_version(self._broker.now_ms())
+                self._store_config(accepted)
+            if "brokerPermission" in accepted:
+                self._broker.topics.next_version()
+                self._broker.register_with_name_servers("brokerPermission was changed")
+            self._refuse_what_was_not_taken(results)
+        return RemotingCommand.response()
+
+    def _refuse_what_was_not_taken(self, results: list[KeyResult]) -> None:
+        """Raise when a key had no effect. Apache answers success then, and its caller never knows."""
+        refused = [str(result) for result in results if not result.accepted]
+        if refused:
+            raise RequestError(ResponseCode.SYSTEM_ERROR, "; ".join(refused))
+
+    def _store_config(self, changes: dict[str, str]) -> None:
+        """Write accepted values into the configuration file, so that the next start has them; comments stay."""
+        path = self._broker.settings.config_file
+        if path is None:
+            self._log.warn("no configuration file was given: the changes are lost at the next start")
+            return
+        disk = self._broker.file_system
+        text = properties_file.edit(properties_file.decode(disk.read_file(path)), changes)
+        disk.write_file(path + ".tmp", text.encode())
+        disk.rename(path + ".tmp", path)
+
+    def _config(self, request: RemotingCommand, context: Any) -> RemotingCommand:
+        return RemotingCommand.response(
+            ext_fields={"version": self._config_version.encode().decode()},
+            body=self._broker.settings.properties_text().encode(),
+        )
+
+    # ---------------------------------------------------------------- common
+
+    def _refuse_on_slave(self) -> None:
+        if self._broker.settings.store.broker_role == "SLAVE":
+            raise RequestError(
+                ResponseCode.SYSTEM_ERROR,
+                "Can't modify topic or subscription group from slave broker, please execute it from master broker.",
+            )
+
+    def _log_call(self, what: str, name: str, context: Any) -> None:
+        self._log.info("{address} {what} {name}", address=context.connection.address, what=what, name=name)

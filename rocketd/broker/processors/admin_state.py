@@ -1,0 +1,134 @@
+"""Looking at a broker: its state 28, offsets 43, 45, queues of a topic 202, clients 203, 204, 328, groups of a topic 300,
+system topics 305.
+
+Answers to the reading half of Apache's AdminBrokerProcessor.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from zope.interface import implementer
+
+from rocketd.broker.clients import ClientChannelInfo
+from rocketd.broker.runtime_info import RuntimeInfo
+from rocketd.remoting.admin_bodies import (
+    Connection,
+    ConsumerConnection,
+    GroupList,
+    ProducerConnection,
+    ProducerInfo,
+    ProducerTableInfo,
+    TopicOffset,
+    TopicStatsTable,
+)
+from rocketd.remoting.bodies import Body, KVTable, MessageQueue, TopicList
+from rocketd.remoting.codes import LanguageCode, RequestCode, ResponseCode
+from rocketd.remoting.command import RemotingCommand
+from rocketd.remoting.errors import RequestError
+from rocketd.remoting.headers import (
+    ConsumerGroupRequestHeader,
+    ProducerGroupRequestHeader,
+    TopicRequestHeader,
+    read_header,
+)
+from rocketd.remoting.interfaces import IRequestProcessor
+
+CODES = (
+    RequestCode.GET_BROKER_RUNTIME_INFO,
+    RequestCode.GET_ALL_CONSUMER_OFFSET,
+    RequestCode.GET_ALL_DELAY_OFFSET,
+    RequestCode.GET_TOPIC_STATS_INFO,
+    RequestCode.GET_CONSUMER_CONNECTION_LIST,
+    RequestCode.GET_PRODUCER_CONNECTION_LIST,
+    RequestCode.GET_ALL_PRODUCER_INFO,
+    RequestCode.QUERY_TOPIC_CONSUME_BY_WHO,
+    RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER,
+)
+
+
+@implementer(IRequestProcessor)
+class AdminStateProcessor:
+    """Reads the broker's tables. ``process`` may run in several threads at once."""
+
+    def __init__(self, broker: Any) -> None:
+        """``broker`` is an IBroker."""
+        self._broker = broker
+        self._runtime_info = RuntimeInfo(broker)
+        self._methods: dict[int, Callable[[RemotingCommand], Body]] = {
+            RequestCode.GET_BROKER_RUNTIME_INFO: lambda _: KVTable(self._runtime_info.table()),
+            RequestCode.GET_ALL_CONSUMER_OFFSET: lambda _: broker.offsets.snapshot(),
+            RequestCode.GET_ALL_DELAY_OFFSET: lambda _: broker.delay_offsets(),
+            RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: lambda _: TopicList(sorted(broker.topics.system_topics)),
+            RequestCode.GET_TOPIC_STATS_INFO: self._topic_stats,
+            RequestCode.GET_CONSUMER_CONNECTION_LIST: self._consumer_connections,
+            RequestCode.GET_PRODUCER_CONNECTION_LIST: self._producer_connections,
+            RequestCode.GET_ALL_PRODUCER_INFO: self._all_producers,
+            RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: self._groups_of_topic,
+        }
+
+    def process(self, request: RemotingCommand, context: Any) -> RemotingCommand:
+        """Handle one request; see IRequestProcessor."""
+        return RemotingCommand.response(body=self._methods[request.code](request).encode())
+
+    def _topic_stats(self, request: RemotingCommand) -> TopicStatsTable:
+        topic = read_header(TopicRequestHeader, request).topic
+        config = self._broker.topics.select(topic)
+        if config is None:
+            raise RequestError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
+        store, broker_name = self._broker.store, self._broker.settings.broker.broker_name
+        table = {}
+        for queue_id in range(config.write_queue_nums):
+            first = max(0, store.get_min_offset(topic, queue_id))
+            end = max(0, store.get_max_offset(topic, queue_id))
+            last_update = store.get_store_time(topic, queue_id, end - 1) if end else 0
+            table[MessageQueue(topic, broker_name, queue_id)] = TopicOffset(first, end, last_update)
+        return TopicStatsTable(table)
+
+    def _consumer_connections(self, request: RemotingCommand) -> ConsumerConnection:
+        group = read_header(ConsumerGroupRequestHeader, request).consumer_group
+        info = self._broker.consumers.find(group)
+        if info is None:
+            raise RequestError(ResponseCode.CONSUMER_NOT_ONLINE, f"the consumer group[{group}] not online")
+        return ConsumerConnection(
+            connection_set=_connections(info.clients()),
+            subscription_table=dict(info.subscriptions),
+            consume_type=info.consume_type,
+            message_model=info.message_model,
+            consume_from_where=info.consume_from_where,
+        )
+
+    def _producer_connections(self, request: RemotingCommand) -> ProducerConnection:
+        group = read_header(ProducerGroupRequestHeader, request).producer_group
+        clients = self._broker.producers.clients(group)
+        if not clients:
+            raise RequestError(ResponseCode.SYSTEM_ERROR, f"the producer group[{group}] not exist")
+        return ProducerConnection(_connections(clients))
+
+    def _all_producers(self, request: RemotingCommand) -> ProducerTableInfo:
+        return ProducerTableInfo(
+            {
+                group: [
+                    ProducerInfo(
+                        client.client_id,
+                        f"/{client.connection.address}",
+                        LanguageCode(client.language),
+                        client.version,
+                        client.last_update,
+                    )
+                    for client in clients
+                ]
+                for group, clients in self._broker.producers.all_clients().items()
+            }
+        )
+
+    def _groups_of_topic(self, request: RemotingCommand) -> GroupList:
+        topic = read_header(TopicRequestHeader, request).topic
+        online = self._broker.consumers.groups_of_topic(topic)
+        return GroupList(sorted(online | self._broker.offsets.groups_of(topic)))
+
+
+def _connections(clients: list[ClientChannelInfo]) -> list[Connection]:
+    return [
+        Connection(client.client_id, client.connection.address, LanguageCode(client.language), client.version)
+        for client in clients
+    ]

@@ -1,0 +1,87 @@
+"""What a broker tells of its state: the table that mqadmin brokerStatus and dashboards show.
+
+Answers to AdminBrokerProcessor.prepareRuntimeInfo and the parts of the store that add to it, with Apache's keys and
+formats. What is not measured here is left out, not invented.
+"""
+
+import shutil
+from typing import Any
+
+from rocketd.remoting.codes import CURRENT_VERSION
+from rocketd.store.record import store_timestamp_of
+
+VERSION_DESCRIPTION = "V4_9_7"
+
+_POOLS = ("send", "pull", "query")
+
+
+class RuntimeInfo:
+    """Describes one broker, from its making on. May be used from any thread."""
+
+    def __init__(self, broker: Any) -> None:
+        """``broker`` is an IBroker."""
+        self._broker = broker
+        self._boot_ms: int = broker.now_ms()
+
+    def table(self) -> dict[str, str]:
+        """Measure now; all values are text."""
+        return self._of_broker() | self._of_store() | self._of_disk()
+
+    def _of_broker(self) -> dict[str, str]:
+        broker = self._broker
+        settings = broker.settings.broker
+        table = {
+            "brokerVersionDesc": VERSION_DESCRIPTION,
+            "brokerVersion": str(CURRENT_VERSION),
+            "bootTimestamp": str(self._boot_ms),
+            "runtime": duration_text(broker.now_ms() - self._boot_ms),
+            "startAcceptSendRequestTimeStamp": str(settings.start_accept_send_request_time_stamp),
+        }
+        for name in _POOLS:
+            table[f"{name}ThreadPoolQueueSize"] = str(broker.dispatcher.pool(name).queued_requests)
+            table[f"{name}ThreadPoolQueueCapacity"] = str(getattr(settings, f"{name}_thread_pool_queue_capacity"))
+        return table
+
+    def _of_store(self) -> dict[str, str]:
+        store = self._broker.store
+        first, end = store.min_physical_offset(), store.max_physical_offset()
+        record = store.look_message(first) if 0 <= first < end else None
+        return {
+            "commitLogMinOffset": str(first),
+            "commitLogMaxOffset": str(end),
+            "dispatchBehindBytes": str(store.dispatch_behind_bytes()),
+            "pageCacheLockTimeMills": str(int(store.append_lock_ms())),
+            "remainHowManyDataToFlush": bytes_text(end - store.flushed_offset()),
+            "earliestMessageTimeStamp": str(-1 if record is None else store_timestamp_of(record)),
+        }
+
+    def _of_disk(self) -> dict[str, str]:
+        settings = self._broker.settings.store
+        root = settings.store_path_root_dir
+        try:
+            usage = shutil.disk_usage(root)
+        except OSError:
+            return {}
+        ratio = str(round(self._broker.store.disk_watch.ratio, 2))
+        return {
+            "commitLogDirCapacity": f"Total : {bytes_text(usage.total)}, Free : {bytes_text(usage.free)}.",
+            "commitLogDiskRatio": ratio,
+            f"commitLogDiskRatio_{settings.store_path_commit_log}": ratio,
+            "consumeQueueDiskRatio": str(round((usage.total - usage.free) / usage.total, 2)),
+        }
+
+
+def bytes_text(count: int) -> str:
+    """Write a number of bytes in units of 1024, as Apache's MixAll does: ``512 B``, ``8.4 KiB``."""
+    if count < 1024:
+        return f"{count} B"
+    exponent = (count.bit_length() - 1) // 10
+    return f"{count / 1024**exponent:.1f} {'KMGTPE'[exponent - 1]}iB"
+
+
+def duration_text(milliseconds: int) -> str:
+    """Write a span of time as Apache's statistics do, with their odd blanks."""
+    minutes, seconds = divmod(milliseconds // 1000, 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    return f"[ {days} days, {hours} hours, {minutes} minutes, {seconds} seconds ]"
