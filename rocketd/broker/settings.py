@@ -243,7 +243,11 @@ class BrokerConfig:
     transaction_check_interval: Long = setting(
         60000, "How often half messages are looked through.", unit="ms", minimum=1, important=True
     )
-    acl_enable: bool = setting(False, "Whether requests must be signed and are checked for rights.", important=True)
+    acl_enable: bool = setting(
+        False,
+        "Requests cannot be checked for rights yet: true is refused at start, rather than run open to all.",
+        important=True,
+    )
     store_reply_message_enable: bool = setting(
         True, "Whether replies of request-reply are stored beside being passed on.", hot=True
     )
@@ -306,6 +310,11 @@ class BrokerSettings(DaemonSettings):
             raise ConfigError(
                 f"{given['enableDLegerCommitLog']}: enableDLegerCommitLog = true: there is no DLedger commit log here; "
                 "replicate with brokerRole=SYNC_MASTER and a SLAVE instead"
+            )
+        if broker.acl_enable:
+            raise ConfigError(
+                f"{given['aclEnable']}: aclEnable = true: requests cannot be checked for rights yet; start without it only "
+                "where every client may do everything"
             )
         if store.broker_role != "SLAVE":
             if broker.broker_id != 0:

@@ -4,12 +4,9 @@ Answers to BrokerStartup: reads the options and makes the service. Imports nothi
 """
 
 from twisted.application.service import IService
-from twisted.logger import Logger
 
 from rocketd.broker.settings import BrokerSettings
 from rocketd.common.options import DaemonOptions
-
-log = Logger()
 
 
 class Options(DaemonOptions):
@@ -24,6 +21,4 @@ def makeService(options: Options) -> IService:
     """Make the broker that the options describe; nothing is opened before it starts."""
     from rocketd.broker.service import make_broker
 
-    for warning in options.warnings:
-        log.warn("{warning}", warning=warning)
-    return make_broker(options.settings)
+    return options.make(lambda: make_broker(options.settings))

@@ -6,13 +6,17 @@ one line on standard error and exit status 1: twistd itself would print its whol
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
+from twisted.application.service import IService
+from twisted.logger import Logger
 from twisted.python import usage
 
 from rocketd.common.config import ConfigError
 from rocketd.common.configuration import DaemonSettings
+
+log = Logger()
 
 
 class DaemonOptions(usage.Options):
@@ -71,3 +75,12 @@ class DaemonOptions(usage.Options):
         if self["print-config"] or self["print-important"]:
             print(self.settings.printed(important_only=not self["print-config"]), end="")
             raise SystemExit(0)
+
+    def make(self, service: Callable[[], IService]) -> IService:
+        """Log the warnings and make the service; settings that it finds unusable end the process with one line."""
+        for warning in self.warnings:
+            log.warn("{warning}", warning=warning)
+        try:
+            return service()
+        except ConfigError as error:
+            raise SystemExit(f"{self.command}: {error}") from None

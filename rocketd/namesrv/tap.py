@@ -4,12 +4,10 @@ Answers to NamesrvStartup: reads the options and makes the service. Imports noth
 """
 
 from twisted.application.service import IService
-from twisted.logger import Logger
 
+from rocketd.common.daemon import DaemonService
 from rocketd.common.options import DaemonOptions
 from rocketd.namesrv.settings import NamesrvSettings
-
-log = Logger()
 
 
 class Options(DaemonOptions):
@@ -22,8 +20,6 @@ class Options(DaemonOptions):
 
 def makeService(options: Options) -> IService:
     """Make the name server that the options describe; nothing is opened before it starts."""
-    from rocketd.namesrv.service import make_namesrv
+    from rocketd.namesrv.service import START_ERRORS, make_namesrv
 
-    for warning in options.warnings:
-        log.warn("{warning}", warning=warning)
-    return make_namesrv(options.settings)
+    return options.make(lambda: make_namesrv(options.settings))

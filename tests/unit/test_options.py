@@ -5,7 +5,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from twisted.application.service import IServiceMaker
+from twisted.application.service import IService, IServiceMaker, Service
+from twisted.logger import formatEvent, globalLogPublisher
 from twisted.plugin import getPlugins
 from twisted.python.usage import UsageError
 from twisted.trial.unittest import SynchronousTestCase
@@ -13,6 +14,7 @@ from twisted.trial.unittest import SynchronousTestCase
 import rocketd
 from rocketd.broker import tap as broker_tap
 from rocketd.broker.settings import BrokerSettings
+from rocketd.common.config import ConfigError
 from rocketd.common.properties_file import parse
 from rocketd.namesrv import tap as namesrv_tap
 from rocketd.namesrv.settings import NamesrvSettings
@@ -105,6 +107,32 @@ class OptionsTests(SynchronousTestCase):
             self.leave("-p", "-o", "traceOn=1"), "rocketd-broker: -o: traceOn = 1: accepted is true or false"
         )
         self.assertEqual(self.out.getvalue(), "")
+
+
+class MakeTests(SynchronousTestCase):
+    def test_warnings_are_logged(self):
+        options = broker_tap.Options()
+        options.warnings = ["{braces} are no format"]
+        seen = []
+        globalLogPublisher.addObserver(seen.append)
+        self.addCleanup(globalLogPublisher.removeObserver, seen.append)
+        service = Service()
+        self.assertIs(options.make(lambda: service), service)
+        self.assertEqual([formatEvent(event) for event in seen], ["{braces} are no format"])
+
+    def test_settings_that_the_service_refuses_end_with_one_line(self):
+        def refuse():
+            raise ConfigError("tls.server.keyPath is not set")
+
+        code = self.assertRaises(SystemExit, broker_tap.Options().make, refuse).code
+        self.assertEqual(code, "rocketd-broker: tls.server.keyPath is not set")
+
+    def test_name_server(self):
+        options = namesrv_tap.Options()
+        options.parseOptions(["-o", "listenPort=0"])
+        service = namesrv_tap.makeService(options)
+        self.assertTrue(IService.providedBy(service))
+        self.assertFalse(service.running)
 
 
 class PluginTests(SynchronousTestCase):
