@@ -37,7 +37,7 @@ def decode_into(command: "RemotingCommand", header: bytes) -> None:
     """Fill a command from its header. Raises FrameError when the header is no JSON object of the known members."""
     try:
         read = _decode_strict(header)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, UnicodeDecodeError):
         _decode_leniently(command, header)
         return
     command.code = read.code

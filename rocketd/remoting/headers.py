@@ -5,7 +5,9 @@ required. ``read_header`` makes one from a command's fields, ``write_header`` tu
 headers (310, 320, 325) are the same declaration under other names.
 """
 
+import re
 from collections.abc import Mapping
+from functools import cache
 from typing import Any, TypeVar, cast
 
 import msgspec
@@ -33,10 +35,20 @@ def read_header(header_type: type[HeaderT], command: RemotingCommand) -> HeaderT
     fields = command.ext_fields or {}
     try:
         header = msgspec.convert(fields, header_type, strict=False)
+        for name in _flag_names(header_type):
+            if fields.get(name) == "1":  # true to msgspec, false to Java
+                header = _read_leniently(header_type, fields)
+                break
     except msgspec.ValidationError:
         header = _read_leniently(header_type, fields)
     header.check_fields()
     return header
+
+
+@cache
+def _flag_names(header_type: type[Header]) -> tuple[str, ...]:
+    """List the wire names of a header's booleans."""
+    return tuple(field.encode_name for field in struct_fields(header_type) if _plain_type(field.type) is bool)
 
 
 def _read_leniently(header_type: type[HeaderT], texts: Mapping[str, str]) -> HeaderT:
@@ -60,15 +72,15 @@ def _plain_type(declared: Any) -> type:
 def _parse(name: str, wanted: type, text: str) -> Any:
     if wanted is bool:
         return text.lower() == "true"
+    if wanted is int and not _is_whole_number(text):
+        raise RemotingCommandError(f"the custom field <{name}> should be a whole number, not {text!r:.100}")
     try:
         return wanted(text)
     except ValueError:
-        raise RemotingCommandError(
-            f"the custom field <{name}> should be {_TYPE_NAMES[wanted]}, not {text!r:.100}"
-        ) from None
+        raise RemotingCommandError(f"the custom field <{name}> should be a number, not {text!r:.100}") from None
 
 
-_TYPE_NAMES = {int: "a whole number", float: "a number"}
+_is_whole_number = re.compile(r"[-+]?[0-9]{1,20}").fullmatch
 
 
 def write_header(header: Header) -> dict[str, str]:

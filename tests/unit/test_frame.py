@@ -1,0 +1,114 @@
+from struct import pack
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from twisted.trial.unittest import SynchronousTestCase
+
+from rocketd.remoting.errors import FrameError
+from rocketd.remoting.frame import MAX_FRAME_LENGTH, FrameDecoder
+
+
+def frame(header=b"{}", body=b"", serialize_type=0):
+    return pack(">iI", 4 + len(header) + len(body), serialize_type << 24 | len(header)) + header + body
+
+
+class FrameDecoderTests(SynchronousTestCase):
+    def refused(self, data, pattern, max_length=MAX_FRAME_LENGTH):
+        with self.assertRaisesRegex(FrameError, pattern):
+            FrameDecoder(max_length).feed(data)
+
+    def test_a_frame(self):
+        self.assertEqual(FrameDecoder().feed(frame(b"head", b"body", 1)), [(1, b"head", b"body")])
+
+    def test_no_bytes_are_no_frame(self):
+        decoder = FrameDecoder()
+        self.assertEqual(decoder.feed(b""), [])
+        self.assertEqual(decoder.feed(frame()[:3]), [])
+        self.assertEqual(decoder.feed(b""), [])
+        self.assertEqual(decoder.feed(frame()[3:]), [(0, b"{}", b"")])
+
+    def test_an_empty_header_is_cut_too(self):
+        self.assertEqual(FrameDecoder().feed(frame(b"")), [(0, b"", b"")])
+
+    def test_many_frames_at_once_and_a_rest(self):
+        decoder = FrameDecoder()
+        data = frame(b"1") + frame(b"2", b"x" * 1000) + frame(b"3")
+        self.assertEqual([header for _, header, _ in decoder.feed(data[:-2])], [b"1", b"2"])
+        self.assertEqual(decoder.buffered, len(frame(b"3")) - 2)
+        self.assertEqual(decoder.feed(data[-2:] + frame(b"4")[:5]), [(0, b"3", b"")])
+        self.assertEqual(decoder.buffered, 5)
+        self.assertEqual(decoder.feed(frame(b"4")[5:]), [(0, b"4", b"")])
+        self.assertEqual(decoder.buffered, 0)
+
+    def test_the_rest_of_one_feed_may_end_in_the_next_frames_length(self):
+        data = frame(b"a", b"1") + frame(b"b", b"2")
+        for cut in range(len(data) + 1):
+            decoder = FrameDecoder()
+            self.assertEqual(decoder.feed(data[:cut]) + decoder.feed(data[cut:]), [(0, b"a", b"1"), (0, b"b", b"2")])
+
+    def test_the_limit_counts_the_whole_frame(self):
+        largest = frame(b"h" * 10, b"b" * 82)
+        self.assertEqual(len(largest), 100)
+        self.assertEqual(len(FrameDecoder(100).feed(largest)), 1)
+        self.refused(largest, "frame of 100 bytes is over the limit of 99", 99)
+
+    def test_a_frame_over_the_limit_is_refused_before_it_is_held(self):
+        self.refused(pack(">i", MAX_FRAME_LENGTH - 3), "over the limit")
+        decoder = FrameDecoder()
+        self.assertEqual(decoder.feed(pack(">i", MAX_FRAME_LENGTH - 4)), [])
+        self.assertEqual(decoder.buffered, 4)
+
+    def test_the_limit_holds_when_the_length_comes_in_pieces(self):
+        decoder = FrameDecoder(100)
+        self.assertEqual(decoder.feed(b"\x7f\xff"), [])
+        with self.assertRaisesRegex(FrameError, "over the limit"):
+            decoder.feed(b"\xff\xff")
+
+    def test_a_length_too_small_for_a_header(self):
+        for length in (0, 3, -1, -4, -5, -(2**31)):
+            self.refused(pack(">i", length), f"frame length {length} is too small")
+            self.refused(pack(">iI", length, 0) + b"x" * 20, f"frame length {length} is too small")
+
+    def test_a_header_longer_than_its_frame(self):
+        self.refused(pack(">iI", 4, 1), "header of 1 bytes does not fit into a frame of 4")
+        self.refused(pack(">iI", 10, 7) + b"x" * 100, "header of 7 bytes does not fit into a frame of 10")
+        self.refused(pack(">iI", 10, 0xFFFFFF), "header of 16777215 bytes does not fit")
+
+    def test_an_unknown_serialize_type(self):
+        self.refused(frame(serialize_type=2), "unknown serialize type 2")
+        self.refused(frame(serialize_type=255), "unknown serialize type 255")
+
+    def test_other_protocols_are_refused_at_once(self):
+        self.refused(b"GET / HTTP/1.1\r\n", "over the limit")
+        self.refused(b"\x16\x03\x01\x02\x00\x01\x00\x01", "over the limit")
+        self.refused(b"\xff" * 8, "too small")
+
+    def test_good_frames_before_a_bad_one_are_lost_with_it(self):
+        self.refused(frame() + pack(">iI", 0, 0), "too small")
+
+    @given(st.binary(max_size=300), st.lists(st.integers(1, 20), max_size=10))
+    @settings(max_examples=300, deadline=None)
+    def test_any_bytes_give_frames_or_a_frame_error(self, data, sizes):
+        decoder, at = FrameDecoder(200), 0
+        try:
+            for size in [*sizes, len(data)]:
+                for kind, header, body in decoder.feed(data[at : at + size]):
+                    self.assertIn(kind, (0, 1))
+                    self.assertLessEqual(len(header) + len(body) + 8, 200)
+                at += size
+                self.assertLessEqual(decoder.buffered, 200)
+        except FrameError:
+            pass
+
+    @given(
+        st.lists(st.tuples(st.integers(0, 1), st.binary(max_size=30), st.binary(max_size=30)), max_size=6), st.data()
+    )
+    @settings(max_examples=200, deadline=None)
+    def test_frames_survive_any_cut(self, frames, data):
+        stream = b"".join(frame(header, body, kind) for kind, header, body in frames)
+        decoder, seen, at = FrameDecoder(), [], 0
+        while at < len(stream):
+            size = data.draw(st.integers(1, 40))
+            seen += decoder.feed(stream[at : at + size])
+            at += size
+        self.assertEqual(seen, frames)
