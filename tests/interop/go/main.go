@@ -1,0 +1,70 @@
+// Command interop is the interop ring's Go program: send and consume with the unmodified rocketmq-client-go.
+package main
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/apache/rocketmq-client-go/v2/rlog"
+)
+
+type options struct {
+	namesrv, topic, group, tag string
+	count, timeout             int
+}
+
+var printing sync.Mutex
+
+// printLine writes one JSON object a line on standard output; any goroutine may call it.
+func printLine(v any) {
+	line, err := json.Marshal(v)
+	if err != nil {
+		panic(err)
+	}
+	printing.Lock()
+	defer printing.Unlock()
+	fmt.Println(string(line))
+}
+
+func main() {
+	rlog.SetLogLevel("warn") // on standard error
+	if len(os.Args) < 2 {
+		fail(fmt.Errorf("usage: %s send|consume --namesrv HOST:PORT --topic T --group G --count N ...", os.Args[0]))
+	}
+	var o options
+	flags := flag.NewFlagSet(os.Args[1], flag.ExitOnError)
+	flags.StringVar(&o.namesrv, "namesrv", "", "host:port of the name server")
+	flags.StringVar(&o.topic, "topic", "", "topic")
+	flags.StringVar(&o.group, "group", "", "producer or consumer group")
+	flags.StringVar(&o.tag, "tag", "*", "consume: tag expression")
+	flags.IntVar(&o.count, "count", 0, "messages")
+	flags.IntVar(&o.timeout, "timeout", 60, "consume: seconds")
+	if err := flags.Parse(os.Args[2:]); err != nil {
+		fail(err)
+	}
+	switch os.Args[1] {
+	case "send":
+		if err := send(o); err != nil {
+			fail(err)
+		}
+	case "consume":
+		enough, err := consume(o, time.Duration(o.timeout)*time.Second)
+		if err != nil {
+			fail(err)
+		}
+		if !enough {
+			os.Exit(1)
+		}
+	default:
+		fail(fmt.Errorf("unknown command %q", os.Args[1]))
+	}
+}
+
+func fail(err error) {
+	fmt.Fprintln(os.Stderr, err)
+	os.Exit(2)
+}

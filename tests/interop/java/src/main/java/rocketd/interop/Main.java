@@ -1,0 +1,33 @@
+package rocketd.interop;
+
+/**
+ * The interop ring's Java program: {@code send}, {@code consume} and {@code create-topic} with Apache's own client.
+ *
+ * <p>Beside what all programs of the ring take: {@code send} has {@code --batch K}, {@code --async}, {@code --oneway}
+ * and {@code --order} (each of four streams to one queue), {@code consume} has {@code --order} (an orderly listener)
+ * and {@code --fail-first} (each message is refused the first time it comes), {@code create-topic} has
+ * {@code --queues N}.
+ */
+public final class Main {
+    private Main() {
+    }
+
+    public static void main(String[] args) {
+        int status = 2;
+        try {
+            status = run(new Options(args));
+        } catch (Exception e) {
+            e.printStackTrace();
+        }
+        System.exit(status); // in every case: a client that failed to start leaves threads behind
+    }
+
+    private static int run(Options options) throws Exception {
+        return switch (options.command) {
+            case "send" -> new Sender(options).run();
+            case "consume" -> new Receiver(options).run();
+            case "create-topic" -> new TopicCreator(options).run();
+            default -> throw new IllegalArgumentException("unknown command " + options.command);
+        };
+    }
+}
