@@ -1,0 +1,229 @@
+"""Connections that we make: one for each address, however many ask for it at once.
+
+Answers to the channelTables of Apache's NettyRemotingClient. A connection is made when it is asked for and forgotten when
+it closes; nothing reconnects on its own. All of it belongs to the reactor thread.
+"""
+
+from typing import Any
+
+from twisted.internet.abstract import isIPAddress
+from twisted.internet.defer import CancelledError, Deferred, fail, succeed
+from twisted.internet.endpoints import HostnameEndpoint, TCP4ClientEndpoint, TCP6ClientEndpoint, wrapClientTLS
+from twisted.internet.error import ConnectError
+from twisted.internet.interfaces import IStreamClientEndpoint
+from twisted.internet.protocol import Factory
+from twisted.internet.task import LoopingCall
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from rocketd.remoting.client_connection import ClientConnection, ConnectionOwner
+from rocketd.remoting.command import RemotingCommand
+from rocketd.remoting.errors import RemotingConnectError
+from rocketd.remoting.settings import NettyClientConfig
+from rocketd.remoting.tls import ClientTLS
+
+CLOSE_SECONDS = 2.0
+"""How long closing connections may take to write what is pending."""
+
+IDLE_SCAN_SECONDS = 1.0
+
+
+class _Channel:
+    """The entry of an address: its connection, or the attempt to make one and those who wait for it."""
+
+    __slots__ = ("attempt", "connection", "waiters")
+
+    def __init__(self) -> None:
+        self.connection: ClientConnection | None = None
+        self.attempt: Deferred[ClientConnection] | None = None
+        self.waiters: list[Deferred[ClientConnection]] = []
+
+
+class ChannelTable:
+    """Makes, keeps and closes connections; ``owner`` gets what arrives on them and hears when one is lost.
+
+    With ``tls`` all are encrypted. A connection that neither sends nor receives for ``clientChannelMaxIdleTimeSeconds``
+    is closed.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        reactor: Any,
+        config: NettyClientConfig,
+        tls: ClientTLS | None,
+        max_frame_length: int,
+        owner: ConnectionOwner,
+    ) -> None:
+        self._reactor = reactor
+        self._config = config
+        self._tls = tls
+        self._max_frame_length = max_frame_length
+        self._owner = owner
+        self._open = False
+        self._channels: dict[str, _Channel] = {}
+        self._connections: set[ClientConnection] = set()
+        self._idle_scan = LoopingCall(self._close_idle)
+        self._idle_scan.clock = reactor
+        self._all_closed: Deferred[None] | None = None
+
+    # ------------------------------------------------------------ start and stop
+
+    def start(self) -> None:
+        """Make connections from now on."""
+        self._open = True
+        self._idle_scan.start(IDLE_SCAN_SECONDS, now=False)
+
+    def stop(self) -> Deferred[None]:
+        """Make no more connections, write what is pending on those there are, close them; fires when all are closed."""
+        self._open = False
+        if self._idle_scan.running:
+            self._idle_scan.stop()
+        for channel in list(self._channels.values()):
+            if channel.attempt is not None:
+                channel.attempt.cancel()
+        self._channels.clear()
+        if not self._connections:
+            return succeed(None)
+        all_closed: Deferred[None] = Deferred()
+        self._all_closed = all_closed
+        abort = self._reactor.callLater(CLOSE_SECONDS, self._abort_all)
+        for connection in list(self._connections):
+            connection.close()
+        return all_closed.addCallback(lambda _: abort.cancel() if abort.active() else None)
+
+    def _abort_all(self) -> None:
+        for connection in list(self._connections):
+            connection.abort()
+
+    # ------------------------------------------------------------ connections
+
+    def get(self, address: str) -> ClientConnection | None:
+        """Return the open connection to an address, if there is one."""
+        channel = self._channels.get(address)
+        if channel is None or channel.connection is None or channel.connection.closed:
+            return None
+        return channel.connection
+
+    def connect(self, address: str) -> Deferred[ClientConnection]:
+        """Return the open connection to an address, or make one. Fails with RemotingConnectError."""
+        if not self._open:
+            return fail(RemotingConnectError(address, "this client is stopped"))
+        connection = self.get(address)
+        if connection is not None:
+            return succeed(connection)
+        channel = self._channels.get(address)
+        if channel is not None and channel.attempt is not None:
+            return join(channel.waiters)
+        channel = self._channels[address] = _Channel()
+        waiter = join(channel.waiters)
+        seconds = self._config.connect_timeout_millis / 1000
+        channel.attempt = Deferred.fromCoroutine(self._make(address)).addTimeout(
+            seconds,
+            self._reactor,
+            lambda *_: Failure(RemotingConnectError(address, f"no connection within {seconds:g} s")),
+        )
+        channel.attempt.addBoth(self._made, address, channel)
+        return waiter
+
+    def close(self, connection: ClientConnection) -> None:
+        """Close a connection and forget it, unless its address has another one by now."""
+        self._forget(connection)
+        connection.close()
+
+    def connection_lost(self, connection: ClientConnection) -> None:
+        """Forget a connection that closed, then tell the owner."""
+        self._forget(connection)
+        self._connections.discard(connection)
+        self._owner.connection_lost(connection)
+        if self._all_closed is not None and not self._connections:
+            all_closed, self._all_closed = self._all_closed, None
+            all_closed.callback(None)
+
+    def command_received(self, connection: ClientConnection, command: RemotingCommand) -> None:
+        """Hand on what arrived."""
+        self._owner.command_received(connection, command)
+
+    async def _make(self, address: str) -> ClientConnection:
+        host, port = split_address(address)
+        secure = self._tls is not None
+        connection = ClientConnection(self._reactor, self, address, self._max_frame_length, secure)
+        endpoint = self._endpoint(host, port)
+        if self._tls is not None:
+            endpoint = wrapClientTLS(self._tls.connection_creator(host), endpoint)
+        factory = Factory.forProtocol(lambda: connection)
+        factory.noisy = False
+        await endpoint.connect(factory)
+        self._connections.add(connection)
+        return await connection.ready
+
+    def _endpoint(self, host: str, port: int) -> IStreamClientEndpoint:
+        seconds = self._config.connect_timeout_millis / 1000 + 1  # the attempt as a whole is limited by ``connect``
+        if ":" in host:
+            return TCP6ClientEndpoint(self._reactor, host, port, seconds)
+        if isIPAddress(host):
+            return TCP4ClientEndpoint(self._reactor, host, port, seconds)
+        return HostnameEndpoint(self._reactor, host, port, seconds)
+
+    def _made(self, result: ClientConnection | Failure, address: str, channel: _Channel) -> None:
+        channel.attempt = None
+        if isinstance(result, Failure):
+            if self._channels.get(address) is channel:
+                del self._channels[address]
+            error = _connect_error(address, result.value)
+            self._log.warn("{error}", error=error)
+            result = Failure(error)
+        else:
+            channel.connection = result
+        tell_all(result, channel.waiters)
+
+    def _forget(self, connection: ClientConnection) -> None:
+        channel = self._channels.get(connection.address)
+        if channel is not None and channel.connection is connection:
+            del self._channels[connection.address]
+
+    def _close_idle(self) -> None:
+        limit = self._config.client_channel_max_idle_time_seconds
+        if limit <= 0:
+            return
+        oldest = self._reactor.seconds() - limit
+        for connection in list(self._connections):
+            if connection.last_active < oldest:
+                self._log.info("{address}: closing, idle for {limit} s", address=connection.address, limit=limit)
+                self.close(connection)
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Split ``host:port`` or ``[ipv6]:port``. Raises RemotingConnectError when it is neither."""
+    host, _, port = address.rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    if not host or not (port.isascii() and port.isdigit()) or not 0 < int(port) < 65536:
+        raise RemotingConnectError(address, "an address is host:port")
+    return host, int(port)
+
+
+def join(waiters: list[Deferred[ClientConnection]]) -> Deferred[ClientConnection]:
+    """Wait with others; who is cancelled leaves, and the others wait on."""
+    waiter: Deferred[ClientConnection] = Deferred(lambda gone: waiters.remove(gone) if gone in waiters else None)
+    waiters.append(waiter)
+    return waiter
+
+
+def tell_all(result: ClientConnection | Failure, waiters: list[Deferred[ClientConnection]]) -> None:
+    """Give a result to all who wait."""
+    told = list(waiters)
+    waiters.clear()
+    for waiter in told:
+        waiter.callback(result) if isinstance(result, ClientConnection) else waiter.errback(result)
+
+
+def _connect_error(address: str, error: BaseException | None) -> RemotingConnectError:
+    if isinstance(error, RemotingConnectError):
+        return error
+    if isinstance(error, CancelledError):
+        return RemotingConnectError(address, "this client is stopped")
+    if isinstance(error, ConnectError) and error.osError is not None and hasattr(error.osError, "strerror"):
+        return RemotingConnectError(address, error.osError.strerror)
+    return RemotingConnectError(address, error)

@@ -1,0 +1,165 @@
+"""One connection that we made: frames out, answers and the peer's own requests in.
+
+Answers to Apache's NettyClientHandler and channel. All of it belongs to the reactor thread, but for ``send`` and
+``close``, which any thread may call.
+"""
+
+import socket
+from threading import get_ident
+from typing import Any, Protocol
+
+from twisted.internet import interfaces
+from twisted.internet.defer import Deferred
+from twisted.internet.protocol import Protocol as TwistedProtocol
+from twisted.internet.protocol import connectionDone
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from rocketd.remoting.command import RemotingCommand
+from rocketd.remoting.errors import FrameError, RemotingConnectError
+from rocketd.remoting.frame import FrameDecoder
+from rocketd.remoting.interfaces import IConnection
+
+
+class ConnectionOwner(Protocol):
+    """Who is told what happens on a connection."""
+
+    def command_received(self, connection: "ClientConnection", command: RemotingCommand) -> None:
+        """Handle a response or a request of the peer."""
+
+    def connection_lost(self, connection: "ClientConnection") -> None:
+        """Forget a closed connection."""
+
+
+@implementer(IConnection, interfaces.IHandshakeListener, interfaces.IPushProducer)
+class ClientConnection(TwistedProtocol):
+    """A connection to ``address``, as it was dialled: ``host:port``.
+
+    ``ready`` fires with the connection when commands may be sent: when it is made, over TLS when the server is believed.
+    It fails with RemotingConnectError when that does not happen.
+    """
+
+    _log = Logger()
+
+    def __init__(self, reactor: Any, owner: ConnectionOwner, address: str, max_frame_length: int, secure: bool) -> None:
+        self.address = address
+        self.host = b""
+        self.closed = True
+        self.last_active = reactor.seconds()
+        self.ready: Deferred[ClientConnection] = Deferred(lambda _: self.abort())
+        self._reactor = reactor
+        self._owner = owner
+        self._decoder = FrameDecoder(max_frame_length)
+        self._secure = secure
+        self._thread = 0
+        self._paused = False
+        self._closing = False
+        self._unwritten: list[Deferred[None]] = []
+
+    # ------------------------------------------------------------ the transport's calls
+
+    def connectionMade(self) -> None:
+        """Set the socket up; without TLS the connection is ready."""
+        transport: Any = self.transport
+        self._thread = get_ident()
+        peer = transport.getPeer()
+        family = socket.AF_INET6 if ":" in peer.host else socket.AF_INET
+        self.host = socket.inet_pton(family, peer.host.partition("%")[0]) + peer.port.to_bytes(4, "big")
+        transport.setTcpNoDelay(True)
+        transport.registerProducer(self, True)
+        self.closed = False
+        if not self._secure:
+            self.ready.callback(self)
+
+    def handshakeCompleted(self) -> None:  # noqa: N802
+        """The server is believed: the connection is ready."""
+        if not self.ready.called:
+            self.ready.callback(self)
+
+    def dataReceived(self, data: bytes) -> None:
+        """Cut commands and hand them on. Bytes that are no frame close the connection with one log line."""
+        self.last_active = self._reactor.seconds()
+        try:
+            for frame in self._decoder.feed(data):
+                self._owner.command_received(self, RemotingCommand.decode(frame))
+        except FrameError as error:
+            self._log.warn("{address}: closing: {error}", address=self.address, error=error)
+            self.abort()
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        """Tell everybody who waits."""
+        self.closed = True
+        self.resumeProducing()
+        if not self.ready.called:
+            self.ready.errback(RemotingConnectError(self.address, _why(reason)))
+        self._owner.connection_lost(self)
+
+    def pauseProducing(self) -> None:
+        """The transport holds much that the peer does not take."""
+        self._paused = True
+
+    def resumeProducing(self) -> None:
+        """What was sent is on its way."""
+        self._paused = False
+        unwritten, self._unwritten = self._unwritten, []
+        for written in unwritten:
+            written.callback(None)
+
+    def stopProducing(self) -> None:
+        """The transport closes: connectionLost follows."""
+
+    # ------------------------------------------------------------ any thread
+
+    def send(self, command: RemotingCommand) -> Any:
+        """Write a command; it is dropped when the connection is gone.
+
+        In the reactor thread, while the peer takes no more, returns a Deferred that fires when it does again.
+        """
+        data = command.encode()
+        if get_ident() != self._thread:
+            self._reactor.callFromThread(self._write, data)
+            return None
+        return self._write(data)
+
+    def close(self) -> None:
+        """Write what is pending, then close."""
+        if get_ident() != self._thread:
+            self._reactor.callFromThread(self._close)
+        else:
+            self._close()
+
+    # ------------------------------------------------------------ reactor thread
+
+    def abort(self) -> None:
+        """Close at once, unsent bytes or not."""
+        transport: Any = self.transport
+        if transport is not None and not self.closed:
+            transport.abortConnection()
+
+    def _write(self, data: bytes) -> Deferred[None] | None:
+        if self.closed:
+            return None
+        self.last_active = self._reactor.seconds()
+        transport: Any = self.transport
+        transport.write(data)
+        if not self._paused:
+            return None
+        written: Deferred[None] = Deferred()
+        self._unwritten.append(written)
+        return written
+
+    def _close(self) -> None:
+        if not self.closed and not self._closing:
+            self._closing = True
+            transport: Any = self.transport
+            transport.unregisterProducer()
+            transport.loseConnection()
+
+
+def _why(reason: Failure) -> str:
+    """Say in words why a connection ended before it was ready."""
+    error = reason.value
+    if isinstance(error, Exception) and error.args and isinstance(error.args[0], list):
+        return ", ".join(str(part[-1]) for part in error.args[0])  # how OpenSSL packs its errors
+    return f"{type(error).__name__}: {error}" if type(error).__module__.startswith("service_identity") else str(error)

@@ -1,0 +1,455 @@
+"""The remoting client on a fake reactor, and against a listening server on loopback."""
+
+from random import Random
+
+from twisted.internet import defer, error, reactor
+from twisted.internet.endpoints import TCP4ServerEndpoint
+from twisted.internet.protocol import Factory, Protocol
+from twisted.internet.testing import MemoryReactorClock, StringTransport
+from twisted.python.failure import Failure
+from twisted.trial.unittest import SynchronousTestCase, TestCase
+
+from rocketd.remoting.channel_table import split_address
+from rocketd.remoting.client import RemotingClient
+from rocketd.remoting.command import RemotingCommand
+from rocketd.remoting.errors import (
+    RemotingConnectError,
+    RemotingSendRequestError,
+    RemotingTimeoutError,
+    RemotingTooMuchRequestError,
+    RequestError,
+)
+from rocketd.remoting.frame import FrameDecoder
+from rocketd.remoting.settings import NettyClientConfig, TlsConfig
+from rocketd.remoting.tls import ClientTLS, wrap_server_factory
+
+ADDRESS = "10.0.0.1:10911"
+
+
+class FakeTransport(StringTransport):
+    """A transport that knows TCP's options."""
+
+    nodelay = False
+    aborted = False
+
+    def setTcpNoDelay(self, enabled):
+        self.nodelay = enabled
+
+    def abortConnection(self):
+        self.aborted = True
+
+
+class FakePeer:
+    """The other end of an attempt to connect."""
+
+    def __init__(self, attempt):
+        self.address = f"{attempt[0]}:{attempt[1]}"
+        self.factory = attempt[2]
+        self.decoder = FrameDecoder()
+
+    def accept(self):
+        self.factory.doStart()
+        self.protocol = self.factory.buildProtocol(None)
+        self.transport = FakeTransport()
+        self.protocol.makeConnection(self.transport)
+        self.connection = self.protocol._wrappedProtocol
+        return self
+
+    def refuse(self):
+        self.factory.clientConnectionFailed(None, Failure(error.ConnectionRefusedError()))
+
+    def requests(self):
+        data = self.transport.value()
+        self.transport.clear()
+        return [RemotingCommand.decode(frame) for frame in self.decoder.feed(data)]
+
+    def answer(self, request, remark=None):
+        self.protocol.dataReceived(RemotingCommand.response(0, remark).answering(request).encode())
+
+    def send(self, command):
+        self.protocol.dataReceived(command.encode())
+
+    def lose(self):
+        self.protocol.connectionLost(Failure(error.ConnectionDone()))
+
+
+class ClientTestCase(SynchronousTestCase):
+    config = {}
+
+    def setUp(self):
+        self.reactor = MemoryReactorClock()
+        self.client = RemotingClient(self.reactor, NettyClientConfig(**self.config), random=Random(1))
+        self.client.startService()
+        self.taken = 0
+
+    def peer(self):
+        """Return the other end of the next attempt to connect."""
+        peer = FakePeer(self.reactor.tcpClients[self.taken])
+        self.taken += 1
+        return peer
+
+
+class InvokeTests(ClientTestCase):
+    def test_manyCallsShareOneConnection(self):
+        calls = [self.client.invoke_sync(ADDRESS, RemotingCommand(n), 3000) for n in range(20)]
+        self.assertEqual(len(self.reactor.tcpClients), 1)
+        peer = self.peer().accept()
+        self.assertTrue(peer.transport.nodelay)
+        requests = peer.requests()
+        self.assertEqual([request.code for request in requests], list(range(20)))
+        for request in reversed(requests):
+            peer.answer(request, str(request.code))
+        self.assertEqual([self.successResultOf(call).remark for call in calls], [str(n) for n in range(20)])
+        later = self.client.invoke_sync(ADDRESS, RemotingCommand(1), 3000)
+        peer.answer(peer.requests()[0])
+        self.successResultOf(later)
+        self.assertEqual(len(self.reactor.tcpClients), 1)
+
+    def test_refusedConnectionFailsAllCallersAtOnceAndTheNextCallTriesAgain(self):
+        calls = [self.client.invoke_sync(ADDRESS, RemotingCommand(n), 3000) for n in range(3)]
+        self.peer().refuse()
+        for call in calls:
+            self.assertIn(ADDRESS, str(self.failureResultOf(call, RemotingConnectError).value))
+        again = self.client.invoke_sync(ADDRESS, RemotingCommand(1), 3000)
+        peer = self.peer().accept()
+        peer.answer(peer.requests()[0])
+        self.successResultOf(again)
+
+    def test_silentAddressFailsAfterTheConnectTimeout(self):
+        call = self.client.invoke_sync(ADDRESS, RemotingCommand(1), 30_000)
+        self.reactor.advance(2.9)
+        self.assertNoResult(call)
+        self.reactor.advance(0.2)
+        self.assertIn("no connection within 3 s", str(self.failureResultOf(call, RemotingConnectError).value))
+
+    def test_timeToConnectIsTakenFromTheTimeout(self):
+        sync = self.client.invoke_sync(ADDRESS, RemotingCommand(1), 1000)
+        asynchronous = self.client.invoke_async(ADDRESS, RemotingCommand(2), 1000, self.fail)
+        longer = self.client.invoke_sync(ADDRESS, RemotingCommand(3), 2000)
+        oneway = self.client.invoke_oneway(ADDRESS, RemotingCommand(4), 10)
+        self.reactor.advance(1.5)
+        peer = self.peer().accept()
+        self.failureResultOf(sync, RemotingTimeoutError)
+        self.failureResultOf(asynchronous, RemotingTooMuchRequestError)
+        self.successResultOf(oneway)
+        self.assertEqual([request.code for request in peer.requests()], [3, 4])
+        self.reactor.advance(0.51)
+        self.failureResultOf(longer, RemotingTimeoutError)
+
+    def test_timeoutClosesTheConnection(self):
+        call = self.client.invoke_sync(ADDRESS, RemotingCommand(1), 1000)
+        peer = self.peer().accept()
+        self.reactor.advance(1.1)
+        self.failureResultOf(call, RemotingTimeoutError)
+        self.assertTrue(peer.transport.disconnecting)
+        self.client.invoke_sync(ADDRESS, RemotingCommand(1), 1000).addErrback(lambda _: None)
+        self.assertEqual(len(self.reactor.tcpClients), 2)
+
+    def test_lostConnectionFailsItsRequestsAndTheNextCallConnectsAgain(self):
+        completions = []
+        call = self.client.invoke_sync(ADDRESS, RemotingCommand(1), 3000)
+        self.client.invoke_async(ADDRESS, RemotingCommand(2), 3000, completions.append)
+        lost = []
+        self.client.listeners.append(self)
+        self.connection_lost = lost.append
+        peer = self.peer().accept()
+        peer.lose()
+        self.failureResultOf(call, RemotingSendRequestError)
+        self.assertIsInstance(completions[0].error, RemotingSendRequestError)
+        self.assertEqual(lost, [peer.connection])
+        self.client.invoke_sync(ADDRESS, RemotingCommand(1), 3000).addErrback(lambda _: None)
+        self.assertEqual(len(self.reactor.tcpClients), 2)
+
+    def test_closingAnOldConnectionKeepsTheNewOne(self):
+        self.client.invoke_sync(ADDRESS, RemotingCommand(1), 3000).addErrback(lambda _: None)
+        old = self.peer().accept()
+        self.client.channels.close(old.connection)
+        call = self.client.invoke_sync(ADDRESS, RemotingCommand(1), 3000)
+        new = self.peer().accept()
+        self.client.channels.close(old.connection)
+        old.lose()
+        self.assertIs(self.client.channels.get(ADDRESS), new.connection)
+        new.answer(new.requests()[0])
+        self.successResultOf(call)
+
+    def test_garbageClosesTheConnection(self):
+        call = self.client.invoke_sync(ADDRESS, RemotingCommand(1), 3000)
+        peer = self.peer().accept()
+        peer.protocol.dataReceived(b"HTTP/1.1 400 Bad Request\r\n")
+        self.assertTrue(peer.transport.aborted)
+        peer.lose()
+        self.failureResultOf(call, RemotingSendRequestError)
+
+    def test_onewayWaitsWhileThePeerTakesNothing(self):
+        client = self.client
+        client.invoke.oneway_permits._available = 1
+        client.invoke_oneway(ADDRESS, RemotingCommand(1), 100)
+        peer = self.peer().accept()
+        peer.connection.pauseProducing()
+        self.successResultOf(client.invoke_oneway(ADDRESS, RemotingCommand(2), 100))
+        waits = client.invoke_oneway(ADDRESS, RemotingCommand(3), 100)
+        self.assertEqual([request.code for request in peer.requests()], [1, 2])
+        self.assertNoResult(waits)
+        peer.connection.resumeProducing()
+        self.successResultOf(waits)
+        self.assertEqual([request.code for request in peer.requests()], [3])
+
+    def test_idleConnectionIsClosed(self):
+        call = self.client.invoke_sync(ADDRESS, RemotingCommand(1), 3000)
+        peer = self.peer().accept()
+        self.reactor.advance(1)
+        peer.answer(peer.requests()[0])
+        self.successResultOf(call)
+        self.reactor.pump([1] * 119)
+        self.assertFalse(peer.transport.disconnecting)
+        self.reactor.pump([1] * 3)
+        self.assertTrue(peer.transport.disconnecting)
+
+    def test_wrongAddressFails(self):
+        for address in ("nothing", "host:", ":1", "host:99999", "host:1x"):
+            call = self.client.invoke_sync(address, RemotingCommand(1), 3000)
+            self.assertIn("host:port", str(self.failureResultOf(call, RemotingConnectError).value))
+        self.assertEqual(split_address("[::1]:9876"), ("::1", 9876))
+
+
+class KeepOpenTests(ClientTestCase):
+    config = {"client_close_socket_if_timeout": False}
+
+    def test_timeoutLeavesTheConnectionOpen(self):
+        call = self.client.invoke_sync(ADDRESS, RemotingCommand(1), 1000)
+        peer = self.peer().accept()
+        self.reactor.advance(1.1)
+        self.failureResultOf(call, RemotingTimeoutError)
+        self.assertFalse(peer.transport.disconnecting)
+
+
+class StopTests(ClientTestCase):
+    def test_stopFailsWhatIsOutstandingAndWaitsForTheConnections(self):
+        call = self.client.invoke_sync(ADDRESS, RemotingCommand(1), 3000)
+        peer = self.peer().accept()
+        connecting = self.client.invoke_sync("10.0.0.2:1", RemotingCommand(1), 3000)
+        stopped = self.client.stopService()
+        self.failureResultOf(call, RemotingSendRequestError)
+        self.failureResultOf(connecting, RemotingConnectError)
+        self.assertTrue(peer.transport.disconnecting)
+        self.assertNoResult(stopped)
+        peer.lose()
+        self.successResultOf(stopped)
+        self.assertEqual(self.reactor.getDelayedCalls(), [])
+        self.failureResultOf(self.client.invoke_sync(ADDRESS, RemotingCommand(1), 3000), RemotingConnectError)
+
+    def test_stopAbortsAConnectionThatDoesNotClose(self):
+        self.client.invoke_sync(ADDRESS, RemotingCommand(1), 3000).addErrback(lambda _: None)
+        peer = self.peer().accept()
+        stopped = self.client.stopService()
+        self.reactor.advance(2.1)
+        self.assertTrue(peer.transport.aborted)
+        peer.lose()
+        self.successResultOf(stopped)
+
+
+class NameServerTests(ClientTestCase):
+    def setUp(self):
+        super().setUp()
+        self.client.update_name_server_addresses(["10.0.1.1:9876", "10.0.1.2:9876", "10.0.1.3:9876"])
+
+    def ask(self):
+        return self.client.invoke_sync(None, RemotingCommand(105), 3000)
+
+    def test_chosenNameServerIsKept(self):
+        calls = [self.ask() for _ in range(5)]
+        peer = self.peer().accept()
+        self.assertEqual(self.client.name_servers.chosen, peer.address)
+        for request in peer.requests():
+            peer.answer(request)
+        for call in calls:
+            self.successResultOf(call)
+        self.ask().addErrback(lambda _: None)
+        self.assertEqual(len(self.reactor.tcpClients), 1)
+
+    def test_nextNameServerTakesOver(self):
+        call = self.ask()
+        first = self.peer().accept()
+        first.lose()
+        self.failureResultOf(call, RemotingSendRequestError)
+        call = self.ask()
+        dead = self.peer()
+        dead.refuse()
+        alive = self.peer().accept()
+        self.assertEqual(len({first.address, dead.address, alive.address}), 3)
+        alive.answer(alive.requests()[0])
+        self.successResultOf(call)
+
+    def test_allNameServersDown(self):
+        calls = [self.ask(), self.ask()]
+        for _ in range(3):
+            self.peer().refuse()
+        for call in calls:
+            text = str(self.failureResultOf(call, RemotingConnectError).value)
+            for number in (1, 2, 3):
+                self.assertIn(f"10.0.1.{number}:9876", text)
+        self.ask().addErrback(lambda _: None)
+        self.assertEqual(len(self.reactor.tcpClients), 4)
+
+    def test_noNameServerIsSet(self):
+        client = RemotingClient(self.reactor)
+        client.startService()
+        call = client.invoke_sync(None, RemotingCommand(105), 3000)
+        self.assertIn("no name server address is set", str(self.failureResultOf(call, RemotingConnectError).value))
+
+
+class PeersRequestTests(ClientTestCase):
+    def setUp(self):
+        super().setUp()
+        self.client.invoke_oneway(ADDRESS, RemotingCommand(34), 3000)
+        self.end = self.peer().accept()
+        self.end.requests()
+
+    def respond(self, request):
+        self.end.send(request)
+        return self.end.requests()
+
+    def test_processorAnswers(self):
+        seen = []
+
+        def process(connection, request):
+            seen.append(connection.address)
+            return RemotingCommand.response(0, "done")
+
+        self.client.register_processor(307, process)
+        (response,) = self.respond(RemotingCommand(307, opaque=77))
+        self.assertEqual((response.opaque, response.remark, response.is_response), (77, "done", True))
+        self.assertEqual(seen, [ADDRESS])
+
+    def test_processorAnswersLater(self):
+        later = defer.Deferred()
+        self.client.register_processor(307, lambda connection, request: later)
+        self.assertEqual(self.respond(RemotingCommand(307)), [])
+        later.callback(RemotingCommand.response(0))
+        self.assertEqual(len(self.end.requests()), 1)
+
+    def test_onewayGetsNoAnswer(self):
+        self.client.register_processor(40, lambda connection, request: RemotingCommand.response(0))
+        self.assertEqual(self.respond(RemotingCommand(40, flag=2)), [])
+
+    def test_unknownCodeIsRefused(self):
+        self.assertEqual(self.respond(RemotingCommand(999))[0].code, 3)
+
+    def test_refusalAndFailureAreAnswered(self):
+        def refuse(connection, request):
+            raise RequestError(16, "not yours")
+
+        self.client.register_processor(1, refuse)
+        self.client.register_processor(2, lambda connection, request: 1 / 0)
+        (refused,) = self.respond(RemotingCommand(1))
+        self.assertEqual((refused.code, refused.remark), (16, "not yours"))
+        (failed,) = self.respond(RemotingCommand(2))
+        self.assertEqual(failed.code, 1)
+        self.assertIn("ZeroDivisionError", failed.remark)
+        self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
+
+
+class EchoServer(Protocol):
+    """Answers each request with its own body; code 99 closes the connection instead."""
+
+    def connectionMade(self):
+        self.decoder = FrameDecoder()
+        self.factory.accepted.append(self)
+
+    def dataReceived(self, data):
+        for frame in self.decoder.feed(data):
+            request = RemotingCommand.decode(frame)
+            if request.code == 99:
+                self.transport.abortConnection()
+            else:
+                self.transport.write(RemotingCommand.response(0, body=request.body).answering(request).encode())
+
+
+class LoopbackTests(TestCase):
+    @defer.inlineCallbacks
+    def listen(self, tls=None):
+        factory = self.factory = Factory.forProtocol(EchoServer)
+        factory.accepted = []
+        wrapped = wrap_server_factory(tls or TlsConfig())(factory)
+        port = yield TCP4ServerEndpoint(reactor, 0, interface="127.0.0.1").listen(wrapped)
+        self.addCleanup(port.stopListening)
+        return f"127.0.0.1:{port.getHost().port}"
+
+    def make_client(self, **arguments):
+        client = RemotingClient(reactor, **arguments)
+        client.startService()
+        self.addCleanup(client.stopService)
+        return client
+
+    @defer.inlineCallbacks
+    def test_answersOverOneConnection(self):
+        address = yield self.listen()
+        client = self.make_client()
+        bodies = [bytes([n]) * 50_000 for n in range(100)]
+        calls = [client.invoke_sync(address, RemotingCommand(1, body=body), 5000) for body in bodies]
+        answers = yield defer.gatherResults(calls)
+        self.assertEqual([answer.body for answer in answers], bodies)
+        self.assertEqual(len(self.factory.accepted), 1)
+
+    @defer.inlineCallbacks
+    def test_closedByThePeerThenReconnected(self):
+        address = yield self.listen()
+        client = self.make_client()
+        yield self.assertFailure(client.invoke_sync(address, RemotingCommand(99), 5000), RemotingSendRequestError)
+        yield client.invoke_sync(address, RemotingCommand(1), 5000)
+        self.assertEqual(len(self.factory.accepted), 2)
+
+    @defer.inlineCallbacks
+    def test_nobodyListens(self):
+        port = yield TCP4ServerEndpoint(reactor, 0, interface="127.0.0.1").listen(Factory())
+        address = f"127.0.0.1:{port.getHost().port}"
+        yield port.stopListening()
+        failed = yield self.assertFailure(
+            self.make_client().invoke_sync(address, RemotingCommand(1), 5000), RemotingConnectError
+        )
+        self.assertIn("refused", str(failed))
+
+    @defer.inlineCallbacks
+    def test_hostNameIsResolved(self):
+        address = yield self.listen()
+        client = self.make_client()
+        answer = yield client.invoke_sync(
+            address.replace("127.0.0.1", "localhost"), RemotingCommand(1, body=b"x"), 5000
+        )
+        self.assertEqual(answer.body, b"x")
+
+    @defer.inlineCallbacks
+    def test_tls(self):
+        address = yield self.listen(TlsConfig(server_mode="enforcing"))
+        client = self.make_client(tls=ClientTLS(TlsConfig()))
+        answer = yield client.invoke_sync(address, RemotingCommand(1, body=b"x" * 100_000), 5000)
+        self.assertEqual(answer.body, b"x" * 100_000)
+
+    @defer.inlineCallbacks
+    def test_serverThatIsNotBelieved(self):
+        address = yield self.listen()
+        strict = ClientTLS(TlsConfig(test_mode_enable=False, client_auth_server=True))
+        client = self.make_client(tls=strict)
+        failed = yield self.assertFailure(client.invoke_sync(address, RemotingCommand(1), 5000), RemotingConnectError)
+        self.assertIn("certificate verify failed", str(failed))
+
+    @defer.inlineCallbacks
+    def test_tlsToAPlainServer(self):
+        address = yield self.listen(TlsConfig(server_mode="disabled"))
+        client = self.make_client(tls=ClientTLS(TlsConfig()))
+        yield self.assertFailure(client.invoke_sync(address, RemotingCommand(1), 5000), RemotingConnectError)
+
+    @defer.inlineCallbacks
+    def test_fromAThread(self):
+        address = yield self.listen()
+        client = self.make_client()
+        request = RemotingCommand(1, body=b"x")
+        result = defer.Deferred()
+
+        def in_thread():
+            call = client.invoke.from_thread(client.invoke_sync, address, request, 5000)
+            reactor.callFromThread(call.chainDeferred, result)
+
+        reactor.callInThread(in_thread)
+        answer = yield result
+        self.assertEqual(answer.body, b"x")
