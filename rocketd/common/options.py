@@ -79,7 +79,7 @@ class DaemonOptions(usage.Options):
     def make(self, service: Callable[[], IService]) -> IService:
         """Log the warnings and make the service; settings that it finds unusable end the process with one line."""
         for warning in self.warnings:
-            log.warn("{warning}", warning=warning)
+            log.warn("{text}", text=warning)
         try:
             return service()
         except ConfigError as error:
