@@ -6,6 +6,7 @@ Third parties implement these: see docs/howto/processor-plugin.md. Nothing here 
 from collections.abc import Sequence
 from typing import Any
 
+from twisted.plugin import IPlugin
 from zope.interface import Attribute, Interface
 
 from rocketd.remoting.command import RemotingCommand
@@ -54,7 +55,7 @@ class IJobProcessor(IRequestProcessor):
         """Handle all frames of all jobs (``dispatch.Job``) and answer them; may not raise."""
 
 
-class IProcessorPlugin(Interface):
+class IProcessorPlugin(IPlugin):
     """A descriptor found by ``twisted.plugin``: cheap to import, it names what it handles and makes it when asked."""
 
     name = Attribute("Unique name, for logs.")

@@ -122,9 +122,7 @@ class RemotingServer(Service):
     async def _stop(self) -> None:
         if self._idle_scan.running:
             self._idle_scan.stop()
-        for listening in self._listening:
-            await defer.maybeDeferred(listening.stopListening)
-        self._listening.clear()
+        await self.stop_listening()
         await threads.deferToThreadPool(self._reactor, self._reactor.getThreadPool(), self.dispatcher.stop)
         if self.connections:
             self._drained = defer.Deferred()
@@ -134,6 +132,12 @@ class RemotingServer(Service):
             await self._drained
             if abort.active():
                 abort.cancel()
+
+    def stop_listening(self) -> defer.Deferred[Any]:
+        """Close the ports; fires when they are closed."""
+        closing = [defer.maybeDeferred(listening.stopListening) for listening in self._listening]
+        self._listening.clear()
+        return defer.DeferredList(closing)
 
     def _abort_all(self) -> None:
         for connection in list(self.connections):

@@ -1,0 +1,124 @@
+"""What a send must satisfy before its message is built, and what becomes of exhausted retries.
+
+Answers to Apache's AbstractSendMessageProcessor.msgCheck and SendMessageProcessor.handleRetryAndDLQ. Used in the storage
+thread.
+"""
+
+from random import randrange
+from typing import Any, NamedTuple
+
+from rocketd.broker import problems
+from rocketd.common import names
+from rocketd.common.permission import is_writable
+from rocketd.common.properties import decode_properties
+from rocketd.common.sysflag import MULTI_TAGS, TRANSACTION_PREPARED, topic_sys_flag
+from rocketd.remoting.bodies import TopicConfig
+from rocketd.remoting.codes import ResponseCode
+from rocketd.remoting.errors import RequestError
+from rocketd.remoting.headers import SendMessageRequestHeader
+
+V3_4_9 = 121
+"""First version whose senders may say how often a message is retried."""
+DLQ_QUEUES = 1
+READ_WRITE = 6
+
+
+class Destination(NamedTuple):
+    """Where a message is stored, and its flag word there."""
+
+    topic: str
+    queue_id: int
+    sys_flag: int
+
+
+class MessageCheck:
+    """Finds the topic of a send, creating it where that is allowed, and refuses what may not be stored."""
+
+    def __init__(self, broker: Any) -> None:
+        self._broker = broker
+        self._settings = broker.settings.broker
+
+    def topic_for_send(self, header: SendMessageRequestHeader, address: str, now_ms: int) -> TopicConfig:
+        """Return the configuration of the topic that a send names. Raises RequestError."""
+        settings = self._settings
+        if now_ms < settings.start_accept_send_request_time_stamp:
+            raise problems.NOT_YET_ACCEPTING.error(until=settings.start_accept_send_request_time_stamp)
+        topic = header.topic
+        config: TopicConfig | None = self._broker.topics.select(topic)
+        if config is None or topic in names.NOT_ALLOWED_SEND_TOPICS:
+            config = self._create(header, address)
+        if not is_writable(settings.broker_permission) and self._broker.topics.is_order_topic(topic):
+            raise problems.BROKER_FORBIDDEN.error(
+                broker=self._broker.advertised_host, action="sending message", perm=settings.broker_permission
+            )
+        if header.queue_id >= config.write_queue_nums and header.queue_id >= config.read_queue_nums:
+            raise problems.QUEUE_ID_ILLEGAL.error(
+                queue_id=header.queue_id,
+                topic=config.topic_name,
+                write=config.write_queue_nums,
+                read=config.read_queue_nums,
+                producer=address,
+            )
+        return config
+
+    def _create(self, header: SendMessageRequestHeader, address: str) -> TopicConfig:
+        topic = header.topic
+        remark = names.topic_fault(topic)
+        if remark is not None:
+            raise RequestError(ResponseCode.SYSTEM_ERROR, remark)
+        if topic in names.NOT_ALLOWED_SEND_TOPICS:
+            raise problems.SYSTEM_TOPIC_FORBIDDEN.error(topic=topic)
+        is_retry = topic.startswith(names.RETRY_PREFIX)
+        sys_flag = topic_sys_flag(not is_retry, is_retry) if header.unit_mode else 0
+        topics = self._broker.topics
+        config: TopicConfig | None = topics.create_topic_in_send_message(
+            topic, header.default_topic, address, header.default_topic_queue_nums, sys_flag
+        )
+        if config is None and is_retry:
+            config = topics.create_topic_in_send_message_back(topic, 1, READ_WRITE, sys_flag)
+        if config is None:
+            raise problems.TOPIC_NOT_EXIST.error(
+                topic=topic, template=header.default_topic, enabled=str(self._settings.auto_create_topic_enable).lower()
+            )
+        return config
+
+    def refuse_transaction(self, header: SendMessageRequestHeader) -> None:
+        """Refuse a half message: storing it as an ordinary one would show it to consumers before its commit."""
+        if decode_properties(header.properties).get("TRAN_MSG", "").lower() == "true":
+            raise problems.TRANSACTION_FORBIDDEN.error(broker=self._broker.advertised_host)
+
+    def check_batch(self, header: SendMessageRequestHeader) -> None:
+        """Refuse batches that are delayed or transactional, as their messages could not be told apart later."""
+        table = decode_properties(header.properties)
+        if table.get("DELAY", "0") not in ("", "0") or header.sys_flag & TRANSACTION_PREPARED:
+            raise problems.BATCH_MALFORMED.error(found="a batch cannot be delayed or transactional")
+
+    def destination(self, header: SendMessageRequestHeader, version: int, address: str, now_ms: int) -> Destination:
+        """Say where a single send is stored. Raises RequestError."""
+        config = self.topic_for_send(header, address, now_ms)
+        queue_id = choose_queue(header, config)
+        topic = header.topic
+        if topic.startswith(names.RETRY_PREFIX) and self._is_exhausted(header, version):
+            topic = names.dlq_topic(topic.removeprefix(names.RETRY_PREFIX))
+            if self._broker.topics.create_topic_in_send_message_back(topic, DLQ_QUEUES, READ_WRITE, 0) is None:
+                raise RequestError(ResponseCode.SYSTEM_ERROR, f"topic[{topic}] not exist")
+            queue_id = 0
+        sys_flag = header.sys_flag
+        if config.topic_filter_type == "MULTI_TAG":
+            sys_flag |= MULTI_TAGS
+        return Destination(topic, queue_id, sys_flag)
+
+    def _is_exhausted(self, header: SendMessageRequestHeader, version: int) -> bool:
+        group = header.topic.removeprefix(names.RETRY_PREFIX)
+        config = self._broker.groups.find(group)
+        if config is None:
+            raise problems.GROUP_NOT_EXIST.error(group=group)
+        limit: int = config.retry_max_times
+        if version >= V3_4_9 and header.max_reconsume_times is not None:
+            limit = header.max_reconsume_times
+        return (header.reconsume_times or 0) >= limit
+
+
+def choose_queue(header: SendMessageRequestHeader, config: TopicConfig) -> int:
+    """Return the queue that a send names, or any of the topic's where it leaves the choice to the broker."""
+    return header.queue_id if header.queue_id >= 0 else randrange(config.write_queue_nums or 1)

@@ -1,0 +1,44 @@
+"""The record that tells operators that a consumer asked for an offset which is not there.
+
+Answers to PullMessageProcessor.generateOffsetMovedEvent and OffsetMovedEvent. A pure function.
+"""
+
+from typing import Any
+
+from rocketd.common import properties as names
+from rocketd.common.java_hash import java_string_hash
+from rocketd.common.names import OFFSET_MOVED_EVENT
+from rocketd.common.properties import encode_properties
+from rocketd.remoting import fastjson
+from rocketd.remoting.headers import PullMessageRequestHeader
+from rocketd.store.message import MessageInner
+
+
+def offset_moved_event(broker: Any, header: PullMessageRequestHeader, new_offset: int) -> MessageInner:
+    """Build the message; its tag and key are the consumer group."""
+    group = header.consumer_group
+    event = {
+        "consumerGroup": group,
+        "messageQueue": {
+            "brokerName": broker.settings.broker.broker_name,
+            "queueId": header.queue_id,
+            "topic": header.topic,
+        },
+        "offsetNew": new_offset,
+        "offsetRequest": header.queue_offset,
+    }
+    table = {names.WAIT: "true", names.TAGS: group, names.KEYS: group}
+    return MessageInner(
+        OFFSET_MOVED_EVENT,
+        0,
+        0,
+        0,
+        broker.now_ms(),
+        broker.store_host,
+        0,
+        0,
+        fastjson.dumps(event),
+        encode_properties(table).encode(),
+        java_string_hash(group),
+        (group,),
+    )

@@ -1,0 +1,227 @@
+"""The broker's refusals, each declared once: see ``rocketd.remoting.problems`` for the form."""
+
+from rocketd.remoting.codes import ResponseCode
+from rocketd.remoting.problems import Problem
+
+FAQ = "See http://rocketmq.apache.org/docs/faq/ for further details."
+
+SEND_QUEUE_TOO_OLD = Problem(
+    id="send-queue-too-old",
+    code=ResponseCode.SYSTEM_BUSY,
+    remark=(
+        "[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, period in queue: {period}ms, "
+        "size of queue: {queued}"
+    ),
+    cause="the request waited longer than {limit} ms; the slowest step of the last seconds was {cause}",
+    advice="retry after 100 ms or on another broker; a slow disk, too few brokers or a stalled machine do this",
+    setting="waitTimeMillsInSendQueue",
+)
+
+NOT_YET_ACCEPTING = Problem(
+    id="not-yet-accepting",
+    code=ResponseCode.SYSTEM_ERROR,
+    remark="broker unable to service, until {until}",
+    cause="the broker is configured to refuse sends before that time (Unix milliseconds)",
+    advice="send to another broker until then",
+    setting="startAcceptSendRequestTimeStamp",
+)
+
+BROKER_FORBIDDEN = Problem(
+    id="broker-forbidden",
+    code=ResponseCode.NO_PERMISSION,
+    remark="the broker[{broker}] {action} is forbidden",
+    cause="the permission of the whole broker is {perm}",
+    advice="use another broker, or give this one the permission again (4 read, 2 write, 6 both)",
+    setting="brokerPermission",
+)
+
+TOPIC_FORBIDDEN = Problem(
+    id="topic-forbidden",
+    code=ResponseCode.NO_PERMISSION,
+    remark="the topic[{topic}] {action} is forbidden",
+    cause="the topic's permission on this broker is {perm}",
+    advice="change the topic's permission with updateTopic",
+)
+
+SYSTEM_TOPIC_FORBIDDEN = Problem(
+    id="system-topic-forbidden",
+    code=ResponseCode.NO_PERMISSION,
+    remark="Sending message to topic[{topic}] is forbidden.",
+    cause="only the broker itself writes to this topic",
+    advice="send to a topic of your own",
+)
+
+TOPIC_NOT_EXIST = Problem(
+    id="topic-not-exist",
+    code=ResponseCode.TOPIC_NOT_EXIST,
+    remark="topic[{topic}] not exist, apply first please!\n" + FAQ,
+    cause="the topic was not created, and the template {template} allows no creation (autoCreateTopicEnable={enabled})",
+    advice="create the topic with updateTopic, or allow automatic creation",
+    setting="autoCreateTopicEnable",
+)
+
+QUEUE_ID_ILLEGAL = Problem(
+    id="queue-id-illegal",
+    code=ResponseCode.SYSTEM_ERROR,
+    remark="request queueId[{queue_id}] is illegal, topic {topic} Producer: {producer}",
+    cause="the topic has {write} queues to write and {read} to read, numbered from 0",
+    advice="refresh the route, or send with a queue id below that",
+)
+
+PULL_QUEUE_ID_ILLEGAL = Problem(
+    id="pull-queue-id-illegal",
+    code=ResponseCode.SYSTEM_ERROR,
+    remark="queueId[{queue_id}] is illegal, topic:[{topic}] topicConfig.readQueueNums:[{read}] consumer:[{consumer}]",
+    cause="the topic has {read} queues to read, numbered from 0",
+    advice="refresh the route, or pull with a queue id below that",
+)
+
+TRANSACTION_FORBIDDEN = Problem(
+    id="transaction-forbidden",
+    code=ResponseCode.NO_PERMISSION,
+    remark="the broker[{broker}] sending transaction message is forbidden",
+    cause="this broker does not keep half messages",
+    advice="send transactional messages to a broker that does",
+    setting="rejectTransactionMessage",
+)
+
+BATCH_MALFORMED = Problem(
+    id="batch-malformed",
+    code=ResponseCode.MESSAGE_ILLEGAL,
+    remark="the batch is illegal",
+    cause="{found}",
+    advice="send whole messages of one topic, neither delayed nor transactional",
+)
+
+MESSAGE_ILLEGAL = Problem(
+    id="message-illegal",
+    code=ResponseCode.MESSAGE_ILLEGAL,
+    remark=(
+        "the message is illegal, maybe msg body or properties length not matched. msg body length limit {limit}B, "
+        "msg properties length limit 32KB."
+    ),
+    cause="{found}",
+    advice="make it smaller, or raise the limit on broker and clients alike",
+    setting="maxMessageSize",
+)
+
+SERVICE_NOT_AVAILABLE = Problem(
+    id="service-not-available",
+    code=ResponseCode.SERVICE_NOT_AVAILABLE,
+    remark=(
+        "service not available now. It may be caused by one of the following reasons: the broker's disk is full "
+        "[{disk}], messages are put to the slave, message store has been shut down, etc."
+    ),
+    cause="{found}",
+    advice="free space on the disk or send to another broker",
+    setting="diskMaxUsedSpaceRatio",
+)
+
+CREATE_FILE_FAILED = Problem(
+    id="create-file-failed",
+    code=ResponseCode.SYSTEM_ERROR,
+    remark="create mapped file failed, server is busy or broken.",
+    cause="{found}",
+    advice="look at the disk of the store: space, quota, permissions",
+    setting="storePathCommitLog",
+)
+
+PAGE_CACHE_BUSY = Problem(
+    id="page-cache-busy",
+    code=ResponseCode.SYSTEM_ERROR,
+    remark="[PC_SYNCHRONIZED]broker busy, start flow control for a while",
+    cause="{found}",
+    advice="retry after 100 ms or on another broker",
+    setting="osPageCacheBusyTimeOutMills",
+)
+
+STORE_FAILED = Problem(
+    id="store-failed",
+    code=ResponseCode.SYSTEM_ERROR,
+    remark="{status}",
+    cause="{found}",
+    advice="look at the broker's log",
+)
+
+GROUP_NOT_EXIST = Problem(
+    id="group-not-exist",
+    code=ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+    remark="subscription group not exist, {group} \n" + FAQ,
+    cause="the group was not created and automatic creation of groups is off",
+    advice="create the group with updateSubGroup, or allow automatic creation",
+    setting="autoCreateSubscriptionGroup",
+)
+
+PULL_GROUP_NOT_EXIST = Problem(
+    id="pull-group-not-exist",
+    code=ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+    remark="subscription group [{group}] does not exist, \n" + FAQ,
+    cause="the group was not created and automatic creation of groups is off",
+    advice="create the group with updateSubGroup, or allow automatic creation",
+    setting="autoCreateSubscriptionGroup",
+)
+
+GROUP_FORBIDDEN = Problem(
+    id="group-forbidden",
+    code=ResponseCode.NO_PERMISSION,
+    remark="subscription group no permission, {group}",
+    cause="consumeEnable of the group is false",
+    advice="enable it with updateSubGroup",
+)
+
+BROADCAST_FORBIDDEN = Problem(
+    id="broadcast-forbidden",
+    code=ResponseCode.NO_PERMISSION,
+    remark="the consumer group[{group}] can not consume by broadcast way",
+    cause="consumeBroadcastEnable of the group is false",
+    advice="consume in clustering mode, or allow it with updateSubGroup",
+)
+
+PULL_TOPIC_NOT_EXIST = Problem(
+    id="pull-topic-not-exist",
+    code=ResponseCode.TOPIC_NOT_EXIST,
+    remark="topic[{topic}] not exist, apply first please! \n" + FAQ,
+    cause="no message was sent to the topic here and it was not created",
+    advice="create the topic with updateTopic",
+)
+
+GROUP_NOT_ONLINE = Problem(
+    id="group-not-online",
+    code=ResponseCode.SUBSCRIPTION_NOT_EXIST,
+    remark="the consumer's group info not exist\n" + FAQ,
+    cause="no heartbeat of a member of {group} has come since this broker started",
+    advice="nothing: clients send one within 30 s and repeat the pull",
+)
+
+SUBSCRIPTION_NOT_EXIST = Problem(
+    id="subscription-not-exist",
+    code=ResponseCode.SUBSCRIPTION_NOT_EXIST,
+    remark="the consumer's subscription not exist\n" + FAQ,
+    cause="the last heartbeat of group {group} did not name topic {topic}",
+    advice="let all members of a group subscribe to the same topics",
+)
+
+SUBSCRIPTION_NOT_LATEST = Problem(
+    id="subscription-not-latest",
+    code=ResponseCode.SUBSCRIPTION_NOT_LATEST,
+    remark="the consumer's subscription not latest",
+    cause="the broker knows version {known}, the request has {asked}",
+    advice="nothing: the client's next heartbeat brings the new one",
+)
+
+SUBSCRIPTION_PARSE_FAILED = Problem(
+    id="subscription-parse-failed",
+    code=ResponseCode.SUBSCRIPTION_PARSE_FAILED,
+    remark="parse the consumer's subscription failed",
+    cause="{found}",
+    advice="subscribe with * or tags joined by ||",
+)
+
+FILTER_NOT_SUPPORTED = Problem(
+    id="filter-not-supported",
+    code=ResponseCode.SYSTEM_ERROR,
+    remark="The broker does not support consumer to filter message by {kind}",
+    cause="filters other than tags are not served by this broker",
+    advice="filter by tag",
+    setting="enablePropertyFilter",
+)

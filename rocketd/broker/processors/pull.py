@@ -1,0 +1,234 @@
+"""Pulls: PULL_MESSAGE (11), and LITE_PULL_MESSAGE (361) of 5.x clients, which is the same.
+
+Answers to Apache's PullMessageProcessor. Runs in the pull pool's one thread. The records go from the mapped log to the
+socket without a copy; what the fast decoder does not take goes through the ordinary one.
+"""
+
+from collections.abc import Sequence
+from struct import Struct
+from typing import Any
+
+import msgspec
+from twisted.logger import Logger
+from zope.interface import implementer
+
+from rocketd.broker.long_polling import HeldPull, LongPolling
+from rocketd.broker.offset_moved import offset_moved_event
+from rocketd.broker.pull_check import PullCheck
+from rocketd.common.sysflag import PULL_COMMIT_OFFSET, PULL_SUSPEND
+from rocketd.remoting.codes import CURRENT_VERSION, RequestCode, ResponseCode, SerializeType
+from rocketd.remoting.command import ONEWAY_FLAG, RESPONSE_FLAG, RemotingCommand
+from rocketd.remoting.connection import Connection
+from rocketd.remoting.dispatch import Dispatcher
+from rocketd.remoting.errors import FrameError, RequestError
+from rocketd.remoting.frame import Frame
+from rocketd.remoting.headers import (
+    PullMessageRequestHeader,
+    PullMessageResponseHeader,
+    read_header,
+    write_header,
+)
+from rocketd.remoting.interfaces import IJobProcessor
+from rocketd.remoting.pools import Job
+from rocketd.store.message import GetResult, GetStatus, MessageFilter
+
+CODES = (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
+MASTER_ID = 0
+
+_CODE_OF = {
+    GetStatus.FOUND: ResponseCode.SUCCESS,
+    GetStatus.MESSAGE_WAS_REMOVING: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    GetStatus.NO_MATCHED_MESSAGE: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    GetStatus.OFFSET_FOUND_NULL: ResponseCode.PULL_NOT_FOUND,
+    GetStatus.OFFSET_OVERFLOW_ONE: ResponseCode.PULL_NOT_FOUND,
+    GetStatus.OFFSET_OVERFLOW_BADLY: ResponseCode.PULL_OFFSET_MOVED,
+    GetStatus.OFFSET_TOO_SMALL: ResponseCode.PULL_OFFSET_MOVED,
+}
+"""Where the queue is missing or empty, the code depends on the offset asked for."""
+
+_FOUND = (
+    b'{"code":0,"extFields":{"suggestWhichBrokerId":"%d","nextBeginOffset":"%d","minOffset":"%d","maxOffset":"%d"},'
+    b'"flag":1,"language":"PYTHON","opaque":%d,"remark":"FOUND","serializeTypeCurrentRPC":"JSON","version":'
+    + str(CURRENT_VERSION).encode()
+    + b"}"
+)
+_PREFIX = Struct(">II")
+
+
+class _Command(msgspec.Struct, rename={"fields": "extFields"}, gc=False):
+    code: int
+    opaque: int
+    flag: int
+    fields: PullMessageRequestHeader
+
+
+_decode_json = msgspec.json.Decoder(_Command, strict=False).decode
+
+
+class PullRequest:
+    """What of a pull is needed for its answer."""
+
+    __slots__ = ("connection", "opaque", "serialize_type")
+
+    def __init__(self, connection: Connection, opaque: int, serialize_type: int) -> None:
+        self.connection = connection
+        self.opaque = opaque
+        self.serialize_type = serialize_type
+
+
+@implementer(IJobProcessor)
+class PullMessageProcessor:
+    """Reads for consumers. Everything but the constructor belongs to the pull pool's thread."""
+
+    _log = Logger()
+
+    def __init__(self, broker: Any) -> None:
+        self._broker = broker
+        self._settings = broker.settings.broker
+        self._dispatcher: Dispatcher = broker.dispatcher
+        self._check = PullCheck(broker)
+        self._is_slave = broker.settings.store.broker_role == "SLAVE"
+        self.long_polling = LongPolling(
+            broker.now_ms, broker.store.get_max_offset, self._run_again, broker.dispatcher.pool("pull").call
+        )
+        broker.store.add_arrival_listener(self.long_polling.arrived)
+        broker.held_pull_checks.append(self.long_polling.check)
+
+    def process(self, request: RemotingCommand, context: Any) -> RemotingCommand:
+        """Never called: the dispatcher gives whole jobs to this processor."""
+        raise RequestError(ResponseCode.SYSTEM_ERROR, "pulls are handled as jobs")
+
+    def process_jobs(self, jobs: Sequence[Job]) -> None:
+        """Answer or hold every pull of the jobs."""
+        for job in jobs:
+            for frame in job.frames:
+                try:
+                    self._process_frame(job.connection, frame)
+                except FrameError as error:
+                    self._log.warn("{address}: closing: {error}", address=job.connection.address, error=error)
+                    job.connection.close()
+                    break
+
+    def _process_frame(self, connection: Connection, frame: Frame) -> None:
+        serialize_type, header_bytes, _ = frame
+        if serialize_type == SerializeType.JSON and not self._dispatcher.hooks:
+            try:
+                command = _decode_json(header_bytes)
+                if not command.flag & (RESPONSE_FLAG | ONEWAY_FLAG):
+                    request = PullRequest(connection, command.opaque, serialize_type)
+                    self._pull(request, command.fields, may_hold=True)
+                    return
+            except msgspec.MsgspecError:
+                pass
+        self._process_ordinarily(connection, RemotingCommand.decode(frame))
+
+    def _process_ordinarily(self, connection: Connection, command: RemotingCommand) -> None:
+        if command.is_response:
+            self._dispatcher.call_from_thread(self._dispatcher.take_response, connection, command)
+            return
+        try:
+            for hook in self._dispatcher.hooks:
+                hook.before_request(connection.address, command)
+            header = read_header(PullMessageRequestHeader, command)
+        except Exception as error:
+            connection.send(self._dispatcher.error_response(connection, command, error).answering(command))
+            return
+        self._pull(PullRequest(connection, command.opaque, command.serialize_type), header, may_hold=True)
+
+    # ------------------------------------------------------------ one pull
+
+    def _run_again(self, pull: HeldPull) -> None:
+        if not pull.request.connection.closed:
+            self._pull(pull.request, pull.header, may_hold=False)
+
+    def _pull(self, request: PullRequest, header: PullMessageRequestHeader, *, may_hold: bool) -> None:
+        try:
+            self._pull_checked(request, header, may_hold)
+        except RequestError as error:
+            self._send(request, RemotingCommand.response(error.code, error.remark))
+        except Exception as error:
+            command = RemotingCommand(RequestCode.PULL_MESSAGE, write_header(header), opaque=request.opaque)
+            self._send(request, self._dispatcher.error_response(request.connection, command, error))
+
+    def _pull_checked(self, request: PullRequest, header: PullMessageRequestHeader, may_hold: bool) -> None:
+        group, message_filter = self._check.check(header, request.connection.address)
+        result: GetResult = self._broker.store.get_messages(
+            header.topic, header.queue_id, header.queue_offset, header.max_msg_nums, message_filter
+        )
+        if may_hold and header.sys_flag & PULL_COMMIT_OFFSET and not self._is_slave:
+            self._broker.offsets.commit(
+                request.connection.address, header.consumer_group, header.topic, header.queue_id, header.commit_offset
+            )
+        suggested = MASTER_ID
+        if self._settings.slave_read_enable:
+            suggested = group.which_broker_when_consume_slowly if result.suggest_pulling_from_slave else group.broker_id
+        if result.status is GetStatus.FOUND:
+            self._send_found(request, result, suggested)
+            return
+        code = _CODE_OF.get(result.status)
+        if code is None:
+            code = ResponseCode.PULL_OFFSET_MOVED if header.queue_offset else ResponseCode.PULL_NOT_FOUND
+        if code == ResponseCode.PULL_NOT_FOUND and may_hold and header.sys_flag & PULL_SUSPEND:
+            self._hold(request, header, message_filter)
+            return
+        if code == ResponseCode.PULL_OFFSET_MOVED:
+            code, suggested = self._offset_moved(request, header, result, group, suggested)
+        fields = write_header(
+            PullMessageResponseHeader(suggested, result.next_begin_offset, result.min_offset, result.max_offset)
+        )
+        self._send(request, RemotingCommand.response(code, result.status.value, fields))
+
+    def _hold(self, request: PullRequest, header: PullMessageRequestHeader, message_filter: MessageFilter) -> None:
+        settings = self._settings
+        wait_ms = header.suspend_timeout_millis if settings.long_polling_enable else settings.short_polling_time_mills
+        self.long_polling.hold(HeldPull(request, header, message_filter, self._broker.now_ms() + wait_ms))
+
+    def _offset_moved(
+        self, request: PullRequest, header: PullMessageRequestHeader, result: GetResult, group: Any, suggested: int
+    ) -> tuple[ResponseCode, int]:
+        """Record that a consumer is sent to another offset; a slave leaves that to the master."""
+        if self._is_slave and not self._broker.settings.store.offset_check_in_slave:
+            return ResponseCode.PULL_RETRY_IMMEDIATELY, group.broker_id
+        self._log.warn(
+            "{address}: group {group} is moved from offset {asked} to {given} of {topic} queue {queue} ({status})",
+            address=request.connection.address,
+            group=header.consumer_group,
+            asked=header.queue_offset,
+            given=result.next_begin_offset,
+            topic=header.topic,
+            queue=header.queue_id,
+            status=result.status.value,
+        )
+        event = offset_moved_event(self._broker, header, result.next_begin_offset)
+        self._dispatcher.pool("send").call(lambda: self._broker.store.put_messages([event]))
+        return ResponseCode.PULL_OFFSET_MOVED, suggested
+
+    # ------------------------------------------------------------ answers
+
+    def _send_found(self, request: PullRequest, result: GetResult, suggested: int) -> None:
+        if request.serialize_type == SerializeType.JSON:
+            header = _FOUND % (
+                suggested,
+                result.next_begin_offset,
+                result.min_offset,
+                result.max_offset,
+                request.opaque,
+            )
+            head = _PREFIX.pack(4 + len(header) + result.size, len(header)) + header
+        else:
+            response = RemotingCommand.response(
+                ResponseCode.SUCCESS,
+                GetStatus.FOUND.value,
+                write_header(
+                    PullMessageResponseHeader(suggested, result.next_begin_offset, result.min_offset, result.max_offset)
+                ),
+            )
+            response.opaque = request.opaque
+            response.serialize_type = request.serialize_type
+            head = response.encode_header(result.size)
+        request.connection.write((head, *result.buffers))
+
+    def _send(self, request: PullRequest, response: RemotingCommand) -> None:
+        response.opaque = request.opaque
+        response.serialize_type = request.serialize_type
+        request.connection.send(response)

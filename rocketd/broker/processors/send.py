@@ -1,0 +1,236 @@
+"""Sends: SEND_MESSAGE (10), SEND_MESSAGE_V2 (310), SEND_BATCH_MESSAGE (320).
+
+Answers to Apache's SendMessageProcessor. Runs in the send pool's one thread, which is the storage thread: it takes the
+whole queue at once, decodes, checks and builds, appends everything with one write, and answers. A request that the fast
+decoder does not take (odd numbers, a binary header) goes through the ordinary one; the rest of the way is the same.
+"""
+
+from collections.abc import Sequence
+from time import monotonic
+from typing import Any
+
+import msgspec
+from zope.interface import implementer
+
+from rocketd.broker import problems
+from rocketd.broker.incoming import BatchFormatError, MessageBuilder
+from rocketd.broker.message_check import MessageCheck, choose_queue
+from rocketd.broker.send_answers import Request, SendAnswers
+from rocketd.common import properties as names
+from rocketd.remoting.codes import RequestCode, ResponseCode, SerializeType
+from rocketd.remoting.command import ONEWAY_FLAG, RESPONSE_FLAG, RemotingCommand
+from rocketd.remoting.connection import Connection
+from rocketd.remoting.dispatch import Dispatcher
+from rocketd.remoting.errors import FrameError, RequestError
+from rocketd.remoting.frame import Frame
+from rocketd.remoting.headers import SendMessageRequestHeader, SendMessageRequestHeaderV2, read_header
+from rocketd.remoting.interfaces import IJobProcessor
+from rocketd.remoting.pools import Job
+from rocketd.store.message import MessageInner, PutResult, PutStatus
+
+CODES = (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
+
+
+class _Command(msgspec.Struct, rename={"fields": "extFields"}, gc=False):
+    code: int
+    opaque: int
+    flag: int
+    fields: SendMessageRequestHeader
+    version: int = 0
+
+
+class _CommandV2(msgspec.Struct, rename={"fields": "extFields"}, gc=False):
+    code: int
+    opaque: int
+    flag: int
+    fields: SendMessageRequestHeaderV2  # type: ignore[valid-type]
+    version: int = 0
+
+
+_decode_long_names = msgspec.json.Decoder(_Command, strict=False).decode
+_decode_short_names: Any = msgspec.json.Decoder(_CommandV2, strict=False).decode
+
+
+@implementer(IJobProcessor)
+class SendMessageProcessor:
+    """Stores what producers send. Everything but the constructor belongs to the storage thread."""
+
+    def __init__(self, broker: Any) -> None:
+        settings = broker.settings
+        self._broker = broker
+        self._settings = settings
+        self._dispatcher: Dispatcher = broker.dispatcher
+        self._check = MessageCheck(broker)
+        self._builder: MessageBuilder = broker.message_builder
+        self._answers = SendAnswers(broker)
+        self._sync_flush = settings.store.flush_disk_type == "SYNC_FLUSH"
+
+    def process(self, request: RemotingCommand, context: Any) -> RemotingCommand:
+        """Never called: the dispatcher gives whole jobs to this processor."""
+        raise RequestError(ResponseCode.SYSTEM_ERROR, "sends are handled as jobs")
+
+    def process_jobs(self, jobs: Sequence[Job]) -> None:
+        """Store all messages of all jobs, with one write for those that are no batches, and answer them."""
+        now_ms = self._broker.now_ms()
+        clock_ms = int(monotonic() * 1000)
+        answers: list[tuple[Connection, bytes]] = []
+        waiting: list[tuple[Request, MessageInner]] = []
+        self._answers.refresh()
+        for job in jobs:
+            connection = job.connection
+            age_ms = clock_ms - job.received_ms
+            for frame in job.frames:
+                try:
+                    request = self._decode(connection, frame)
+                except FrameError as error:
+                    self._dispatcher.log.warn("{address}: closing: {error}", address=connection.address, error=error)
+                    connection.close()
+                    break
+                if request is None:
+                    continue
+                try:
+                    if age_ms > self._settings.broker.wait_time_mills_in_send_queue and not request.is_oneway:
+                        raise self._too_old(age_ms)
+                    if request.header.batch:
+                        self._store_singles(waiting, answers)
+                        self._store_batch(request, frame[2], now_ms, answers)
+                    else:
+                        waiting.append((request, self._build_single(request, frame[2], now_ms)))
+                except RequestError as error:
+                    self._answers.refused(request, error, answers)
+        self._store_singles(waiting, answers)
+        self._deliver(answers, alone=len(jobs) == 1)
+
+    # ------------------------------------------------------------ decode
+
+    def _decode(self, connection: Connection, frame: Frame) -> Request | None:
+        """Decode a send; None when it has been answered already, or was the response to a request of ours."""
+        serialize_type, header, _ = frame
+        if serialize_type == SerializeType.JSON and not self._dispatcher.hooks:
+            try:
+                command = _decode_short_names(header) if header[8:9] == b"3" else _decode_long_names(header)
+                if not command.flag & RESPONSE_FLAG:
+                    return Request(
+                        connection,
+                        command.opaque,
+                        command.flag & ONEWAY_FLAG != 0,
+                        serialize_type,
+                        command.version,
+                        command.fields,
+                    )
+            except msgspec.MsgspecError:
+                pass
+        return self._decode_ordinarily(connection, RemotingCommand.decode(frame))
+
+    def _decode_ordinarily(self, connection: Connection, command: RemotingCommand) -> Request | None:
+        if command.is_response:
+            self._dispatcher.call_from_thread(self._dispatcher.take_response, connection, command)
+            return None
+        try:
+            for hook in self._dispatcher.hooks:
+                hook.before_request(connection.address, command)
+            is_long = command.code == RequestCode.SEND_MESSAGE
+            header = read_header(SendMessageRequestHeader if is_long else SendMessageRequestHeaderV2, command)
+        except Exception as error:
+            if not command.is_oneway:
+                connection.send(self._dispatcher.error_response(connection, command, error).answering(command))
+            return None
+        return Request(connection, command.opaque, command.is_oneway, command.serialize_type, command.version, header)
+
+    # ------------------------------------------------------------ build
+
+    def _too_old(self, age_ms: int) -> RequestError:
+        pool = self._dispatcher.pool("send")
+        return problems.SEND_QUEUE_TOO_OLD.error(
+            period=age_ms,
+            queued=pool.queued_requests,
+            cause=self._broker.slowest_recent_step(),
+            limit=self._settings.broker.wait_time_mills_in_send_queue,
+        )
+
+    def _build_single(self, request: Request, body: bytes, now_ms: int) -> MessageInner:
+        """Check a send and build its message. Raises RequestError."""
+        header = request.header
+        connection = request.connection
+        destination = self._check.destination(header, request.version, connection.address, now_ms)
+        request.queue_id = destination.queue_id
+        if header.properties and names.TRAN_MSG in header.properties:
+            self._check.refuse_transaction(header)
+        return self._builder.single(header, destination, connection.host, body, now_ms)
+
+    def _store_batch(self, request: Request, body: bytes, now_ms: int, answers: list[tuple[Connection, bytes]]) -> None:
+        """Check a batch, store all of it, and answer it. Raises RequestError."""
+        header = request.header
+        topic = self._check.topic_for_send(header, request.connection.address, now_ms)
+        request.queue_id = choose_queue(header, topic)
+        self._check.check_batch(header)
+        try:
+            messages = self._builder.batch(header, request.queue_id, request.connection.host, body)
+        except BatchFormatError as error:
+            raise problems.BATCH_MALFORMED.error(found=error) from error
+        if not messages:
+            raise problems.BATCH_MALFORMED.error(found="the batch is empty")
+        self._answer([(request, self._broker.store.put_batch(messages), messages[0].wait)], answers)
+
+    # ------------------------------------------------------------ store and answer
+
+    def _store_singles(
+        self, waiting: list[tuple[Request, MessageInner]], answers: list[tuple[Connection, bytes]]
+    ) -> None:
+        """Append the messages gathered so far with one write and answer their requests."""
+        if not waiting:
+            return
+        results = self._broker.store.put_messages([message for _, message in waiting])
+        self._answer(
+            [(request, (result,), message.wait) for (request, message), result in zip(waiting, results, strict=True)],
+            answers,
+        )
+        waiting.clear()
+
+    def _answer(
+        self,
+        stored: list[tuple[Request, Sequence[PutResult], bool]],
+        answers: list[tuple[Connection, bytes]],
+    ) -> None:
+        if not self._sync_flush:
+            for request, results, _ in stored:
+                self._answers.stored(request, results, answers)
+            return
+        unflushed = []
+        for entry in stored:
+            request, results, wait = entry
+            if wait and results[-1].status is PutStatus.PUT_OK:
+                unflushed.append(entry)
+            else:
+                self._answers.stored(request, results, answers)
+        if unflushed:
+            last = unflushed[-1][1][-1]
+
+            def flushed(status: PutStatus) -> None:
+                """Answer the group; called from the flush thread."""
+                late: list[tuple[Connection, bytes]] = []
+                for request, results, _ in unflushed:
+                    self._answers.stored(request, results, late, status)
+                self._deliver(late, alone=len(late) == 1)
+
+            self._broker.store.when_flushed(last.physical_offset + last.size, flushed)
+
+    def _deliver(self, answers: list[tuple[Connection, bytes]], *, alone: bool) -> None:
+        """Write the answers: here when they are one connection's, else all of them by one call of the reactor."""
+        if alone:
+            write_answers(answers)
+        elif answers:
+            self._dispatcher.call_from_thread(write_answers, answers)
+
+
+def write_answers(answers: list[tuple[Connection, bytes]]) -> None:
+    """Write answers, those of one connection together. Any thread."""
+    if len(answers) == 1:
+        connection, data = answers[0]
+        connection.write((data,))
+        return
+    grouped: dict[Connection, list[bytes]] = {}
+    for connection, data in answers:
+        grouped.setdefault(connection, []).append(data)
+    for connection, parts in grouped.items():
+        connection.write((b"".join(parts),))

@@ -1,0 +1,104 @@
+"""Failed consumption: CONSUMER_SEND_MSG_BACK (36).
+
+Answers to Apache's asyncConsumerSendMsgBack. The record is stored once more, in the group's retry topic after a delay, or
+in its dead letters. Runs in the send pool's thread, as it appends.
+"""
+
+from random import randrange
+from typing import Any
+
+from zope.interface import implementer
+
+from rocketd.broker import problems
+from rocketd.broker.incoming import index_keys
+from rocketd.common import properties as names
+from rocketd.common.names import dlq_topic, retry_topic
+from rocketd.common.permission import is_writable
+from rocketd.common.properties import encode_properties
+from rocketd.common.sysflag import topic_sys_flag
+from rocketd.remoting.codes import ResponseCode
+from rocketd.remoting.command import RemotingCommand
+from rocketd.remoting.errors import RequestError
+from rocketd.remoting.headers import ConsumerSendMsgBackRequestHeader, read_header
+from rocketd.remoting.interfaces import IRequestProcessor
+from rocketd.store.message import MessageInner, PutStatus
+from rocketd.store.record import MessageExt, decode_message
+
+READ_WRITE = 6
+V3_4_9 = 121
+
+
+@implementer(IRequestProcessor)
+class SendBackProcessor:
+    """Stores what a consumer could not handle, to be tried again."""
+
+    def __init__(self, broker: Any) -> None:
+        self._broker = broker
+
+    def process(self, request: RemotingCommand, context: Any) -> RemotingCommand:
+        """Handle one CONSUMER_SEND_MSG_BACK."""
+        broker = self._broker
+        header = read_header(ConsumerSendMsgBackRequestHeader, request)
+        group = broker.groups.find(header.group)
+        if group is None:
+            raise problems.GROUP_NOT_EXIST.error(group=header.group)
+        settings = broker.settings.broker
+        if not is_writable(settings.broker_permission):
+            raise problems.BROKER_FORBIDDEN.error(
+                broker=broker.advertised_host, action="sending message", perm=settings.broker_permission
+            )
+        if group.retry_queue_nums <= 0:
+            return RemotingCommand.response()
+        topic = retry_topic(header.group)
+        sys_flag = topic_sys_flag(unit=False, unit_sub=True) if header.unit_mode else 0
+        self._writable_topic(topic, group.retry_queue_nums, sys_flag)
+        record = broker.store.look_message(header.offset)
+        if record is None:
+            raise RequestError(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {header.offset}")
+        stored = decode_message(record)
+        limit = group.retry_max_times
+        if request.version >= V3_4_9 and header.max_reconsume_times is not None:
+            limit = header.max_reconsume_times
+        queue_id = randrange(group.retry_queue_nums)
+        level = header.delay_level or 3 + stored.reconsume_times
+        if stored.reconsume_times >= limit or level < 0:
+            topic, queue_id, level = dlq_topic(header.group), 0, 0
+            self._writable_topic(topic, 1, 0)
+        result = broker.store.put_messages([self._build(stored, topic, queue_id, level)])[0]
+        if result.status is not PutStatus.PUT_OK:
+            raise RequestError(ResponseCode.SYSTEM_ERROR, result.status.value)
+        return RemotingCommand.response()
+
+    def _writable_topic(self, topic: str, queues: int, sys_flag: int) -> None:
+        config = self._broker.topics.create_topic_in_send_message_back(topic, queues, READ_WRITE, sys_flag)
+        if config is None:
+            raise RequestError(ResponseCode.SYSTEM_ERROR, f"topic[{topic}] not exist")
+        if not is_writable(config.perm):
+            raise problems.TOPIC_FORBIDDEN.error(topic=topic, action="sending message", perm=config.perm)
+
+    def _build(self, stored: MessageExt, topic: str, queue_id: int, level: int) -> MessageInner:
+        broker = self._broker
+        table = stored.properties_map()
+        table.setdefault(names.RETRY_TOPIC, stored.topic)
+        table[names.WAIT] = "false"
+        table[names.DELAY] = str(level)
+        if not table.get(names.ORIGIN_MESSAGE_ID, "").strip():
+            table[names.ORIGIN_MESSAGE_ID] = f"{stored.store_host.hex()}{stored.physical_offset:016x}".upper()
+        message = MessageInner(
+            topic,
+            queue_id,
+            stored.flag,
+            stored.sys_flag,
+            stored.born_timestamp,
+            stored.born_host,
+            stored.reconsume_times + 1,
+            0,
+            bytes(stored.body),
+            b"",
+            broker.message_builder.tags_code(table.get(names.TAGS)),
+            index_keys(table.get(names.UNIQ_KEY), table.get(names.KEYS)),
+            wait=False,
+        )
+        broker.message_builder.delay(message, table, broker.now_ms())
+        message.properties = encode_properties(table).encode()
+        return message

@@ -1,0 +1,102 @@
+"""What a pull must satisfy before the store is read, and which messages it wants.
+
+Answers to the checks of Apache's PullMessageProcessor and to ExpressionMessageFilter for tags. Used in the pull pool's
+thread.
+"""
+
+from typing import Any
+
+from rocketd.broker import problems
+from rocketd.broker.subscriptions import ANY_TAG, TAG, SubscriptionError, build_subscription
+from rocketd.common.permission import is_readable
+from rocketd.common.sysflag import PULL_SUBSCRIPTION
+from rocketd.remoting.bodies import SubscriptionData, SubscriptionGroupConfig
+from rocketd.remoting.headers import PullMessageRequestHeader
+from rocketd.store.message import MessageFilter, PropertiesFilter
+
+_CACHE_LIMIT = 10_000
+
+
+class TagFilter:
+    """Takes messages by the hash of their tag; None takes all. The client compares the tags themselves."""
+
+    __slots__ = ("matches", "tags_codes")
+
+    def __init__(self, tags_codes: frozenset[int] | None) -> None:
+        self.tags_codes = tags_codes
+        self.matches: PropertiesFilter | None = None
+
+
+ALL = TagFilter(None)
+
+
+class PullCheck:
+    """Refuses pulls that may not be served, and makes the filters of those that may."""
+
+    def __init__(self, broker: Any) -> None:
+        self._broker = broker
+        self._settings = broker.settings.broker
+        self._filters: dict[int, tuple[SubscriptionData, MessageFilter]] = {}
+
+    def check(self, header: PullMessageRequestHeader, address: str) -> tuple[SubscriptionGroupConfig, MessageFilter]:
+        """Return the group's configuration and the filter. Raises RequestError."""
+        broker, settings = self._broker, self._settings
+        if not is_readable(settings.broker_permission):
+            raise problems.BROKER_FORBIDDEN.error(
+                broker=broker.advertised_host, action="pulling message", perm=settings.broker_permission
+            )
+        group: SubscriptionGroupConfig | None = broker.groups.find(header.consumer_group)
+        if group is None:
+            raise problems.PULL_GROUP_NOT_EXIST.error(group=header.consumer_group)
+        if not group.consume_enable:
+            raise problems.GROUP_FORBIDDEN.error(group=header.consumer_group)
+        topic = broker.topics.select(header.topic)
+        if topic is None:
+            raise problems.PULL_TOPIC_NOT_EXIST.error(topic=header.topic)
+        if not is_readable(topic.perm):
+            raise problems.TOPIC_FORBIDDEN.error(topic=header.topic, action="pulling message", perm=topic.perm)
+        if not 0 <= header.queue_id < topic.read_queue_nums:
+            raise problems.PULL_QUEUE_ID_ILLEGAL.error(
+                queue_id=header.queue_id, topic=header.topic, read=topic.read_queue_nums, consumer=address
+            )
+        if header.sys_flag & PULL_SUBSCRIPTION:
+            subscription = self._subscription_of_request(header)
+        else:
+            subscription = self._subscription_of_group(header, group)
+        return group, self._filter(subscription)
+
+    def _subscription_of_request(self, header: PullMessageRequestHeader) -> SubscriptionData:
+        try:
+            return build_subscription(header.topic, header.subscription, header.expression_type)
+        except SubscriptionError as error:
+            raise problems.SUBSCRIPTION_PARSE_FAILED.error(found=error) from error
+
+    def _subscription_of_group(
+        self, header: PullMessageRequestHeader, group: SubscriptionGroupConfig
+    ) -> SubscriptionData:
+        online = self._broker.consumers.find(header.consumer_group)
+        if online is None:
+            raise problems.GROUP_NOT_ONLINE.error(group=header.consumer_group)
+        if not group.consume_broadcast_enable and online.message_model == "BROADCASTING":
+            raise problems.BROADCAST_FORBIDDEN.error(group=header.consumer_group)
+        subscription: SubscriptionData | None = online.find_subscription(header.topic)
+        if subscription is None:
+            raise problems.SUBSCRIPTION_NOT_EXIST.error(group=header.consumer_group, topic=header.topic)
+        if subscription.sub_version < header.sub_version:
+            raise problems.SUBSCRIPTION_NOT_LATEST.error(known=subscription.sub_version, asked=header.sub_version)
+        return subscription
+
+    def _filter(self, subscription: SubscriptionData) -> MessageFilter:
+        """Make the filter of a subscription, once for each subscription object."""
+        if (subscription.expression_type or TAG) != TAG:
+            raise problems.FILTER_NOT_SUPPORTED.error(kind=subscription.expression_type)
+        if subscription.sub_string == ANY_TAG:
+            return ALL
+        cached = self._filters.get(id(subscription))
+        if cached is not None and cached[0] is subscription:
+            return cached[1]
+        if len(self._filters) >= _CACHE_LIMIT:
+            self._filters.clear()
+        made = TagFilter(frozenset(subscription.code_set or ()))
+        self._filters[id(subscription)] = (subscription, made)
+        return made

@@ -1,0 +1,138 @@
+"""Delivers delayed messages when their time has come.
+
+Answers to Apache's ScheduleMessageService, with its file ``config/delayOffset.json``. A delayed message waits in
+SCHEDULE_TOPIC_XXXX, one queue for each level, where the tags code of an entry is the time it is due. Delivery is at least
+once: after a crash it goes on from the offsets last written.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from twisted.logger import Logger
+
+from rocketd.broker.incoming import index_keys
+from rocketd.broker.json_file import JsonFile
+from rocketd.common import properties as names
+from rocketd.common.java_hash import java_string_hash
+from rocketd.common.names import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
+from rocketd.common.properties import encode_properties
+from rocketd.remoting.bodies import DelayOffsetSerializeWrapper
+from rocketd.store.message import MessageInner, PutStatus
+from rocketd.store.record import MessageExt, decode_message
+
+LEVEL_LIMIT = 256
+"""Messages of one level delivered at a time, so that sends get their turn."""
+
+
+class ScheduleMessageService:
+    """Moves due messages to their topics.
+
+    ``deliver_due`` belongs to the storage thread, ``load`` to the start; ``persist`` and ``progress`` may be called from
+    any thread.
+    """
+
+    _log = Logger()
+
+    def __init__(self, broker: Any, file: JsonFile[DelayOffsetSerializeWrapper]) -> None:
+        self._broker = broker
+        self._levels = broker.delay_levels
+        self._file = file
+        self._offsets: dict[int, int] = {}
+        self._changes = 0
+        self._stuck: set[int] = set()
+
+    def load(self) -> None:
+        """Read the file and correct offsets that lie outside the queues. The store must be open."""
+        stored = self._file.load()
+        if stored is not None:
+            self._offsets = dict(stored.offset_table)
+        store = self._broker.store
+        for level, offset in self._offsets.items():
+            lowest = store.get_min_offset(SCHEDULE_TOPIC, level - 1)
+            highest = store.get_max_offset(SCHEDULE_TOPIC, level - 1)
+            corrected = min(max(offset, lowest), highest)
+            if corrected != offset:
+                self._log.warn(
+                    "delay level {level}: offset {offset} is outside the queue, going on at {corrected}",
+                    level=level,
+                    offset=offset,
+                    corrected=corrected,
+                )
+                self._offsets[level] = corrected
+
+    def persist(self) -> None:
+        """Write the offsets. Raises OSError."""
+        self._file.save(lambda: (self._changes, DelayOffsetSerializeWrapper(offset_table=dict(self._offsets))))
+
+    def snapshot(self) -> DelayOffsetSerializeWrapper:
+        """Copy the offsets by level, as the answer to code 45 carries them."""
+        return DelayOffsetSerializeWrapper(offset_table=dict(self._offsets))
+
+    def deliver_due(self) -> None:
+        """Store every due message in its own topic, up to a limit for each level."""
+        now_ms = self._broker.now_ms()
+        for level, delay_ms in enumerate(self._levels.delays_ms, 1):
+            offset = self._offsets.get(level, 0)
+            if self._broker.store.get_max_offset(SCHEDULE_TOPIC, level - 1) > offset:
+                self._deliver_level(level, offset, now_ms, delay_ms)
+
+    def _deliver_level(self, level: int, offset: int, now_ms: int, delay_ms: int) -> None:
+        due = list(self._due(level, offset, now_ms, delay_ms))
+        if not due:
+            return
+        messages = [message for _, message in due if message is not None]
+        results = iter(self._broker.store.put_messages(messages) if messages else ())
+        for next_offset, message in due:
+            if message is not None:
+                result = next(results)
+                if result.status is not PutStatus.PUT_OK:
+                    self._complain(level, result.cause)
+                    return
+            self._offsets[level] = next_offset
+            self._changes += 1
+        self._stuck.discard(level)
+
+    def _complain(self, level: int, cause: str) -> None:
+        if level not in self._stuck:  # it is tried again ten times a second: once is enough
+            self._stuck.add(level)
+            self._log.error("delay level {level}: cannot deliver, trying again: {cause}", level=level, cause=cause)
+
+    def _due(self, level: int, offset: int, now_ms: int, delay_ms: int) -> Iterator[tuple[int, MessageInner | None]]:
+        """Yield the messages that are due with the offset behind each; None for one that cannot be delivered."""
+        entries = self._broker.store.queue_entries(SCHEDULE_TOPIC, level - 1, offset, LEVEL_LIMIT)
+        for number, (physical_offset, _, due_ms) in enumerate(entries, offset + 1):
+            # A time further off than the level's whole delay comes from a clock that was set back.
+            if now_ms < due_ms <= now_ms + delay_ms:
+                return
+            record = self._broker.store.look_message(physical_offset)
+            yield number, None if record is None else self._restore(decode_message(record))
+
+    def _restore(self, stored: MessageExt) -> MessageInner | None:
+        table = stored.properties_map()
+        topic = table.get(names.REAL_TOPIC)
+        if not topic or topic == TRANS_HALF_TOPIC:
+            self._log.error("the delayed message at {offset} has no topic to go to", offset=stored.physical_offset)
+            return None
+        table[names.WAIT] = "false"
+        tags = table.get(names.TAGS)
+        properties = encode_properties({k: v for k, v in table.items() if k != names.WAIT})
+        return MessageInner(
+            topic,
+            int(table.get(names.REAL_QID, 0)),
+            stored.flag,
+            stored.sys_flag,
+            stored.born_timestamp,
+            stored.born_host,
+            stored.reconsume_times,
+            0,
+            bytes(stored.body),
+            properties.encode(),
+            java_string_hash(tags) if tags else 0,
+            index_keys(table.get(names.UNIQ_KEY), table.get(names.KEYS)),
+            wait=False,
+        )
+
+    def progress(self) -> Iterator[tuple[int, int, int]]:
+        """Yield level, delivered offset and queue end of each level in use."""
+        for level, offset in sorted(self._offsets.items()):
+            yield level, offset, self._broker.store.get_max_offset(SCHEDULE_TOPIC, level - 1)

@@ -1,0 +1,132 @@
+"""The answers to sends: where a message is, or why it was not stored.
+
+Answers to the response half of Apache's SendMessageProcessor. The success of a JSON request, which is nearly every
+answer of a busy broker, is written from a template.
+"""
+
+from collections.abc import Sequence
+from struct import Struct
+from typing import Any
+
+from rocketd.broker import problems
+from rocketd.remoting.codes import ResponseCode, SerializeType
+from rocketd.remoting.command import RESPONSE_FLAG, RemotingCommand
+from rocketd.remoting.connection import Connection
+from rocketd.remoting.errors import RequestError
+from rocketd.remoting.headers import SendMessageRequestHeader
+from rocketd.store.message import PutResult, PutStatus
+
+_PREFIX = Struct(">II")
+
+_STORED = {
+    PutStatus.PUT_OK: ResponseCode.SUCCESS,
+    PutStatus.FLUSH_DISK_TIMEOUT: ResponseCode.FLUSH_DISK_TIMEOUT,
+    PutStatus.FLUSH_SLAVE_TIMEOUT: ResponseCode.FLUSH_SLAVE_TIMEOUT,
+    PutStatus.SLAVE_NOT_AVAILABLE: ResponseCode.SLAVE_NOT_AVAILABLE,
+}
+
+
+class Request:
+    """What of a send is needed for its answer. ``queue_id`` is set when a queue was chosen."""
+
+    __slots__ = ("connection", "header", "is_oneway", "opaque", "queue_id", "serialize_type", "version")
+
+    def __init__(
+        self,
+        connection: Connection,
+        opaque: int,
+        is_oneway: bool,
+        serialize_type: int,
+        version: int,
+        header: SendMessageRequestHeader,
+    ) -> None:
+        self.connection = connection
+        self.opaque = opaque
+        self.is_oneway = is_oneway
+        self.serialize_type = serialize_type
+        self.version = version
+        self.header = header
+        self.queue_id = 0
+
+
+class SendAnswers:
+    """Encodes answers to sends. ``refresh`` belongs to the storage thread, the rest also to the flush thread."""
+
+    def __init__(self, broker: Any) -> None:
+        self._broker = broker
+        self._store_host = broker.store_host.hex().upper()
+        self._fields: tuple[str, bool] | None = None
+        self._template = b""
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Take over region and trace switch, which may be changed while running."""
+        settings = self._broker.settings.broker
+        fields = (settings.region_id, settings.trace_on)
+        if fields != self._fields:
+            self._fields = fields
+            marks = {"msgId": self._store_host + "\0", "queueId": "\1", "queueOffset": "\2", **self._plain_fields()}
+            text = RemotingCommand(ResponseCode.SUCCESS, marks, flag=RESPONSE_FLAG, opaque=0).encode()[8:]
+            text = text.replace(b"%", b"%%").replace(b'"opaque":0', b'"opaque":%d')
+            for mark, code in ((b"\\u0000", b"%016X"), (b"\\u0001", b"%d"), (b"\\u0002", b"%d")):
+                text = text.replace(mark, code)
+            self._template = text
+
+    def _plain_fields(self) -> dict[str, str]:
+        settings = self._broker.settings.broker
+        return {"MSG_REGION": settings.region_id, "TRACE_ON": str(settings.trace_on).lower()}
+
+    def stored(
+        self,
+        request: Request,
+        results: Sequence[PutResult],
+        answers: list[tuple[Connection, bytes]],
+        flush_status: PutStatus = PutStatus.PUT_OK,
+    ) -> None:
+        """Answer a request whose messages ended so; ``flush_status`` is how the flush that they waited for ended."""
+        if request.is_oneway:
+            return
+        first = results[0]
+        status = first.status if first.status is not PutStatus.PUT_OK else flush_status
+        if status is PutStatus.PUT_OK and request.serialize_type == SerializeType.JSON and len(results) == 1:
+            header = self._template % (
+                first.physical_offset,
+                request.queue_id,
+                first.queue_offset,
+                request.opaque,
+            )
+            size = len(header)
+            answers.append((request.connection, _PREFIX.pack(4 + size, size) + header))
+            return
+        code = _STORED.get(status)
+        if code is None:
+            self.refused(request, self._store_error(first), answers)
+            return
+        fields = self._plain_fields()
+        fields["msgId"] = ",".join([f"{self._store_host}{result.physical_offset:016X}" for result in results])
+        fields["queueId"] = str(request.queue_id)
+        fields["queueOffset"] = str(first.queue_offset)
+        self._append(request, RemotingCommand.response(code, None, fields), answers)
+
+    def refused(self, request: Request, error: RequestError, answers: list[tuple[Connection, bytes]]) -> None:
+        """Answer a request that is not carried out."""
+        if not request.is_oneway:
+            self._append(request, RemotingCommand.response(error.code, error.remark, self._plain_fields()), answers)
+
+    def _append(self, request: Request, response: RemotingCommand, answers: list[tuple[Connection, bytes]]) -> None:
+        response.opaque = request.opaque
+        response.serialize_type = request.serialize_type
+        answers.append((request.connection, response.encode()))
+
+    def _store_error(self, result: PutResult) -> RequestError:
+        status = result.status
+        if status in (PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED):
+            limit = self._broker.settings.store.max_message_size
+            return problems.MESSAGE_ILLEGAL.error(limit=limit, found=result.cause)
+        if status is PutStatus.SERVICE_NOT_AVAILABLE:
+            return problems.SERVICE_NOT_AVAILABLE.error(disk=self._broker.disk_usage_text(), found=result.cause)
+        if status is PutStatus.CREATE_MAPEDFILE_FAILED:
+            return problems.CREATE_FILE_FAILED.error(found=result.cause)
+        if status is PutStatus.OS_PAGECACHE_BUSY:
+            return problems.PAGE_CACHE_BUSY.error(found=result.cause)
+        return problems.STORE_FAILED.error(status=status.value, found=result.cause)

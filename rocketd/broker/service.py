@@ -1,0 +1,337 @@
+"""The broker as a service: tables, store, processors, a listening server and the registration, put together.
+
+Answers to Apache's BrokerController. The constructor opens nothing; ``startService`` opens everything, in the order in
+which parts need each other, and ``stopService`` closes it in the opposite order, so that nothing acknowledged is lost.
+"""
+
+import os
+from collections.abc import Callable
+from functools import partial
+from time import time
+from typing import Any
+
+from twisted.application.service import Service
+from twisted.internet import defer, threads
+from twisted.internet.task import LoopingCall
+from twisted.logger import Logger
+from zope.interface import implementer
+
+from rocketd.broker.address import AdvertisedAddress, choose_address, host_bytes
+from rocketd.broker.broker_to_client import BrokerToClient
+from rocketd.broker.consumers import ConsumerManager
+from rocketd.broker.delay_levels import DelayLevels
+from rocketd.broker.groups import SubscriptionGroupManager
+from rocketd.broker.incoming import MessageBuilder
+from rocketd.broker.interfaces import IBroker
+from rocketd.broker.json_file import JsonFile, JsonFileError
+from rocketd.broker.offsets import ConsumerOffsetManager
+from rocketd.broker.producers import ProducerManager
+from rocketd.broker.rebalance_lock import RebalanceLockManager
+from rocketd.broker.registration import Registration
+from rocketd.broker.schedule import ScheduleMessageService
+from rocketd.broker.settings import BrokerSettings
+from rocketd.broker.topics import TopicConfigManager
+from rocketd.common.config import ConfigError
+from rocketd.remoting.bodies import (
+    ConsumerOffsetSerializeWrapper,
+    DelayOffsetSerializeWrapper,
+    SubscriptionGroupWrapper,
+    TopicConfigSerializeWrapper,
+)
+from rocketd.remoting.certificates import TLSConfigError
+from rocketd.remoting.client import RemotingClient
+from rocketd.remoting.dispatch import Dispatcher
+from rocketd.remoting.invoke import InvokeLayer
+from rocketd.remoting.plugins import load_processors
+from rocketd.remoting.server import ListenError, RemotingServer
+from rocketd.remoting.tls import ClientTLS, wrap_server_factory
+from rocketd.store.errors import StoreError
+from rocketd.store.filesystem import IFileSystem, RealFileSystem
+from rocketd.store.message_store import MessageStore
+
+START_ERRORS = (ConfigError, TLSConfigError, ListenError, StoreError, JsonFileError, OSError)
+"""What may keep a broker from starting, each with a text for the operator."""
+
+VIP_PORT_DISTANCE = 2
+"""Older clients reach the broker on the port two below as well."""
+CLIENT_SCAN_SECONDS = 10.0
+HELD_PULLS_SECONDS = 1.0
+DELIVERY_SECONDS = 0.1
+
+
+@implementer(IBroker)
+class Broker(Service):
+    """One broker. Methods belong to the reactor thread unless they say otherwise.
+
+    ``now_ms`` tells Unix milliseconds.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        reactor: Any,
+        file_system: IFileSystem,
+        now_ms: Callable[[], int],
+        advertised: AdvertisedAddress | None = None,
+    ) -> None:
+        self.settings = settings
+        self.now_ms = now_ms
+        self._reactor = reactor
+        self._advertised = advertised or choose_address(settings.broker.broker_ip1)
+        self._slave_side = choose_address(settings.broker.broker_ip2, "brokerIP2")
+        self.delay_levels = DelayLevels(settings.store.message_delay_level)
+        self.message_builder = MessageBuilder(settings.broker.broker_cluster_name, self.delay_levels.delays_ms)
+        config_dir = os.path.join(settings.store.store_path_root_dir, "config")
+
+        def json_file(name: str, content_type: Any) -> Any:
+            return JsonFile(os.path.join(config_dir, name), content_type, file_system)
+
+        self.topics = TopicConfigManager(settings.broker, json_file("topics.json", TopicConfigSerializeWrapper), now_ms)
+        self.groups = SubscriptionGroupManager(
+            settings.broker, json_file("subscriptionGroup.json", SubscriptionGroupWrapper), now_ms
+        )
+        self.offsets = ConsumerOffsetManager(json_file("consumerOffset.json", ConsumerOffsetSerializeWrapper))
+        self.consumers = ConsumerManager(now_ms)
+        self.producers = ProducerManager(now_ms)
+        self.locks = RebalanceLockManager(now_ms, settings.broker.rebalance_lock_max_live_time)
+        self.schedule = ScheduleMessageService(self, json_file("delayOffset.json", DelayOffsetSerializeWrapper))
+        self.dispatcher = Dispatcher(reactor.callFromThread)
+        self._make_pools()
+        server, remoting = settings.server, settings.remoting
+        self.invoke = InvokeLayer(reactor, server.server_oneway_semaphore_value, server.server_async_semaphore_value)
+        self.dispatcher.responses = self.invoke
+        self.to_clients = BrokerToClient(settings.broker, self.invoke)
+        self.consumers.on_ids_changed(self.to_clients.notify_consumer_ids_changed)
+        self.server = RemotingServer(
+            reactor,
+            self.dispatcher,
+            port=server.listen_port,
+            backlog=server.server_socket_backlog,
+            idle_seconds=server.server_channel_max_idle_time_seconds or float("inf"),
+            max_frame_length=remoting.frame_max_length,
+            wrap=wrap_server_factory(settings.tls),
+        )
+        self.server.listeners.append(self)
+        self.client = RemotingClient(
+            reactor,
+            settings.client,
+            tls=ClientTLS(settings.tls) if settings.client.use_tls else None,
+            max_frame_length=remoting.frame_max_length,
+        )
+        self.registration = Registration(self, self.client, reactor)
+        self.topics.on_change(self.registration.changed)
+        self.file_system = file_system
+        self._loops: list[LoopingCall] = []
+        self._delivering = False
+        self.held_pull_checks: list[Callable[[], None]] = []
+        self.started_ms = 0
+        self.store: MessageStore
+        self.store_host = b""
+
+    def _make_pools(self) -> None:
+        broker = self.settings.broker
+        for name, capacity in (
+            ("send", broker.send_thread_pool_queue_capacity),
+            ("pull", broker.pull_thread_pool_queue_capacity),
+            ("query", broker.query_thread_pool_queue_capacity),
+            ("client", broker.client_manager_thread_pool_queue_capacity),
+            ("consumer", broker.consumer_manager_thread_pool_queue_capacity),
+            ("heartbeat", broker.heartbeat_thread_pool_queue_capacity),
+        ):
+            self.dispatcher.add_pool(name, max_requests=capacity)
+        self.dispatcher.add_pool("admin")
+
+    # ------------------------------------------------------------ who and where
+
+    @property
+    def port(self) -> int:
+        """The port clients connect to; before the start the one that is to be opened, 0 for any."""
+        return self.server.port
+
+    @property
+    def advertised_host(self) -> str:
+        """The host that clients are told. Any thread."""
+        return self._advertised.host
+
+    @property
+    def address(self) -> str:
+        """Host and port that clients are told. Any thread."""
+        return _join(self._advertised.host, self.port)
+
+    @property
+    def ha_address(self) -> str:
+        """Host and port that slaves are told. Any thread."""
+        return _join(self._slave_side.host, self.settings.store.ha_listen_port or self.port + 1)
+
+    # ------------------------------------------------------------ start
+
+    def startService(self) -> None:
+        """Listen, open the store, begin to serve and to register.
+
+        Blocks while the store recovers. Raises ListenError, StoreError, JsonFileError or OSError; nothing stays open
+        then.
+        """
+        self.server.listen()
+        try:
+            if self.port > VIP_PORT_DISTANCE and self.settings.server.listen_port:
+                self.server.listen(self.port - VIP_PORT_DISTANCE)
+            self._open_store()
+        except BaseException:
+            self.server.stop_listening()
+            raise
+        super().startService()
+        processors = load_processors(self.dispatcher, "broker", self)
+        self.client.startService()
+        addresses = self.settings.broker.namesrv_addr
+        self.client.update_name_server_addresses(addresses.split(";") if addresses else ())
+        self.invoke.start()
+        self.server.startService()
+        self.started_ms = self.now_ms()
+        self._start_loops()
+        self.registration.start()
+        self._log.info("broker {line}", line=self._advertised.describe(self.port))
+        if self._advertised.warning:
+            self._log.warn("{warning}; set brokerIP1", warning=self._advertised.warning)
+        self._log.info(
+            "broker {name} of cluster {cluster} serves on port {port}, store {store}, name servers {namesrv}; "
+            "processors: {processors}",
+            name=self.settings.broker.broker_name,
+            cluster=self.settings.broker.broker_cluster_name,
+            port=self.port,
+            store=self.settings.store.store_path_root_dir,
+            namesrv=self.settings.broker.namesrv_addr or "none",
+            processors=", ".join(processors),
+        )
+
+    def _open_store(self) -> None:
+        self.store_host = host_bytes(self._advertised.host, self.port)
+        self.store = MessageStore(
+            self.settings.store,
+            self.store_host,
+            fs=self.file_system,
+            clock=lambda: self.now_ms() / 1000,
+            delay_time_of=self.delay_levels.deliver_ms,
+        )
+        self.store.start()
+        try:
+            for table in (self.topics, self.groups, self.offsets, self.schedule):
+                table.load()
+        except BaseException:
+            self.store.stop()
+            raise
+
+    def _start_loops(self) -> None:
+        flush_seconds = self.settings.broker.flush_consumer_offset_interval / 1000
+        delay_seconds = self.settings.store.flush_delay_offset_interval / 1000
+        pull = self.dispatcher.pool("pull")
+        for seconds, function in (
+            (CLIENT_SCAN_SECONDS, partial(self._in_pool, "client", self._scan_clients)),
+            (HELD_PULLS_SECONDS, lambda: pull.call(self._check_held_pulls)),
+            (DELIVERY_SECONDS, self._deliver),
+            (flush_seconds, partial(self._in_pool, "admin", self.offsets.persist)),
+            (delay_seconds, partial(self._in_pool, "admin", self.schedule.persist)),
+        ):
+            loop = LoopingCall(function)
+            loop.clock = self._reactor
+            loop.start(seconds, now=False)
+            self._loops.append(loop)
+
+    def _in_pool(self, pool: str, function: Callable[[], None]) -> None:
+        def guarded() -> None:
+            try:
+                function()
+            except Exception:
+                self._log.failure("a periodic task of the broker failed")
+
+        self.dispatcher.pool(pool).call(guarded)
+
+    def _scan_clients(self) -> None:
+        self.consumers.scan_not_active()
+        self.producers.scan_not_active()
+
+    def _check_held_pulls(self) -> None:
+        for check in self.held_pull_checks:
+            check()
+
+    def _deliver(self) -> None:
+        """Deliver due messages in the storage thread, unless the last delivery is still under way."""
+        if not self._delivering:
+            self._delivering = True
+            self.dispatcher.pool("send").call(self._deliver_in_storage_thread)
+
+    def _deliver_in_storage_thread(self) -> None:
+        try:
+            self.schedule.deliver_due()
+        except Exception:
+            self._log.failure("delayed messages could not be delivered; trying again")
+        finally:
+            self._delivering = False
+
+    # ------------------------------------------------------------ stop
+
+    def stopService(self) -> "defer.Deferred[None]":
+        """Unregister, answer what is queued, flush and close everything."""
+        super().stopService()
+        return defer.Deferred.fromCoroutine(self._stop())
+
+    async def _stop(self) -> None:
+        for loop in self._loops:
+            loop.stop()
+        self._loops.clear()
+        await self.registration.stop()
+        self.invoke.stop()
+        await self.server.stopService()
+        await self.client.stopService()
+        await threads.deferToThreadPool(self._reactor, self._reactor.getThreadPool(), self._close_store)
+        self._log.info("broker {name} stopped", name=self.settings.broker.broker_name)
+
+    def _close_store(self) -> None:
+        for table in (self.offsets, self.schedule, self.topics, self.groups):
+            table.persist()
+        self.store.stop()
+
+    # ------------------------------------------------------------ for others
+
+    def connection_lost(self, connection: Any) -> None:
+        """Forget the clients of a closed connection."""
+        self.invoke.connection_lost(connection)
+        self._in_pool("client", partial(self._forget_connection, connection))
+
+    def _forget_connection(self, connection: Any) -> None:
+        self.consumers.connection_closed(connection)
+        self.producers.connection_closed(connection)
+
+    def register_with_name_servers(self, reason: str) -> None:
+        """Tell the name servers of a change. Any thread."""
+        self.registration.changed(reason)
+
+    def slowest_recent_step(self) -> str:
+        """Name what sends waited for lately, with its measured time. Any thread."""
+        append_ms, flush_ms = self.store.last_append_ms, self.store.last_flush_ms
+        step, took_ms = ("fdatasync of the log", flush_ms) if flush_ms > append_ms else ("append to the log", append_ms)
+        return f"{step}, {took_ms:.0f} ms"
+
+    def delay_offsets(self) -> DelayOffsetSerializeWrapper:
+        """Copy how far each delay level has been delivered. Any thread."""
+        return self.schedule.snapshot()
+
+    def disk_usage_text(self) -> str:
+        """Say how full the disks of log, queues and index are, as Apache's remark does. Any thread."""
+        ratio = self.store.disk_watch.ratio
+        return f"CL: {ratio:5.2f} CQ: {ratio:5.2f} INDEX: {ratio:5.2f}"
+
+
+def _join(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def make_broker(settings: BrokerSettings, reactor: Any = None) -> Broker:
+    """Make a broker of its settings, on the reactor of this process unless one is given.
+
+    Raises ConfigError or TLSConfigError when the settings cannot be used.
+    """
+    if reactor is None:
+        from twisted.internet import reactor
+    return Broker(settings, reactor, RealFileSystem(), lambda: int(time() * 1000))

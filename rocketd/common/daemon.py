@@ -1,0 +1,65 @@
+"""What every rocketd process does around its service: tune the interpreter, fail in one line, and exit 0 on a signal.
+
+Answers to the start-up and shutdown-hook half of Apache's NamesrvStartup and BrokerStartup.
+"""
+
+import gc
+import resource
+import signal
+import sys
+from typing import Any
+
+from twisted.application.service import IService, MultiService
+from twisted.python.reflect import qual
+
+SWITCH_INTERVAL_SECONDS = 0.0005
+"""How long a thread may keep the interpreter from the others: shorter than Python's 5 ms, for the answers' latency."""
+
+
+class DaemonService(MultiService):
+    """Runs one service as a process of its own: the root of what twistd starts.
+
+    ``expected`` are the errors of a start whose text is fit to be shown; they end the process with status 1.
+    """
+
+    def __init__(self, command: str, service: IService, expected: tuple[type[Exception], ...]) -> None:
+        super().__init__()
+        self._command = command
+        self._expected = expected
+        service.setServiceParent(self)
+
+    def startService(self) -> None:
+        """Start; an expected error becomes one line on standard error and exit status 1."""
+        tune_interpreter()
+        try:
+            super().startService()
+        except self._expected as error:
+            text = " ".join(str(error).split()) or qual(type(error))
+            raise SystemExit(f"{self._command}: {text}") from None
+        from twisted.internet import reactor
+
+        exit_cleanly_on_signals(reactor)
+
+
+def tune_interpreter() -> None:
+    """Set what a server of many threads, objects and connections needs."""
+    sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
+    # What was made until now stays for good: collections need not look at it.
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(100_000, 20, 100)
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def exit_cleanly_on_signals(reactor: Any) -> None:
+    """Let SIGTERM and SIGINT stop the reactor and the process exit 0: twistd's own handlers die of the signal."""
+
+    def stop(*_: object) -> None:
+        reactor.callFromThread(reactor.stop)
+
+    def install() -> None:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, stop)
+
+    reactor.callWhenRunning(install)

@@ -1,0 +1,46 @@
+"""The broker's own request processors, found by ``twisted.plugin`` as those of third parties are.
+
+Which codes a processor handles is said here and in its module's constants; a unit test compares the two.
+"""
+
+from typing import Any
+
+from twisted.python.reflect import namedAny
+from zope.interface import implementer
+
+from rocketd.remoting.interfaces import IProcessorPlugin, IRequestProcessor
+
+
+@implementer(IProcessorPlugin)
+class BuiltInProcessor:
+    """Describes one processor class; its module is imported when the broker starts."""
+
+    daemon = "broker"
+
+    def __init__(self, name: str, pool: str, codes: tuple[int, ...], path: str) -> None:
+        self.name = f"rocketd.broker.{name}"
+        self.pool = pool
+        self.codes = codes
+        self._path = f"rocketd.broker.processors.{path}"
+
+    def create(self, daemon: Any) -> IRequestProcessor:
+        """Make the processor."""
+        processor: IRequestProcessor = namedAny(self._path)(daemon)
+        return processor
+
+
+send = BuiltInProcessor("send", "send", (10, 310, 320), "send.SendMessageProcessor")
+send_back = BuiltInProcessor("send-back", "send", (36,), "send_back.SendBackProcessor")
+pull = BuiltInProcessor("pull", "pull", (11, 361), "pull.PullMessageProcessor")
+heartbeat = BuiltInProcessor("heartbeat", "heartbeat", (34,), "client_manage.ClientManageProcessor")
+client = BuiltInProcessor("client", "client", (35, 46), "client_manage.ClientManageProcessor")
+consumer = BuiltInProcessor("consumer", "consumer", (38, 15, 14), "consumer_manage.ConsumerManageProcessor")
+query = BuiltInProcessor("query", "query", (12, 33), "query.QueryMessageProcessor")
+offset = BuiltInProcessor("offset", "query", (29, 30, 31, 32), "query.QueueOffsetProcessor")
+lock = BuiltInProcessor("lock", "admin", (41, 42), "queue_lock.QueueLockProcessor")
+admin = BuiltInProcessor(
+    "admin", "admin", (17, 215, 21, 200, 207, 201, 25, 26), "admin.AdminBrokerProcessor"
+)
+state = BuiltInProcessor(
+    "state", "admin", (28, 43, 45, 202, 203, 204, 328, 300, 305), "admin_state.AdminStateProcessor"
+)
