@@ -41,11 +41,12 @@ class _Coding:
         return fastjson.decode(data, cls)
 
 
-class Body(_Coding, msgspec.Struct, rename="camel"):
+# Unknown members are forbidden to the fast reader only: what it refuses is read by the one that knows names in any case.
+class Body(_Coding, msgspec.Struct, rename="camel", forbid_unknown_fields=True):
     """Base of the bodies that may be changed."""
 
 
-class FrozenBody(_Coding, msgspec.Struct, rename="camel", frozen=True):
+class FrozenBody(_Coding, msgspec.Struct, rename="camel", forbid_unknown_fields=True, frozen=True):
     """Base of the bodies that may not, and so can be keys and defaults."""
 
 

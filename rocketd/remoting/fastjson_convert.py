@@ -43,6 +43,8 @@ def _compile(info: kinds.Type) -> Converter:
             return _sequence(tuple, _compile(info.item_type))
         case kinds.UnionType() if info.includes_none and len(info.types) == 2:
             return _compile(next(one for one in info.types if not isinstance(one, kinds.NoneType)))
+    if type(info) not in _SCALARS:
+        raise TypeError(f"{info} cannot be read leniently")
     return _SCALARS[type(info)]
 
 

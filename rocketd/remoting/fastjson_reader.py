@@ -33,9 +33,8 @@ class FastJSONError(RemotingCommandError):
         self.path = ""
 
     def __str__(self) -> str:
-        if self.position is not None:
-            return f"{self.reason} at character {self.position}"
-        return f"{self.path.lstrip('.')}: {self.reason}" if self.path else self.reason
+        path = self.path.lstrip(".") + ": " if self.path else ""
+        return path + self.reason + (f" at character {self.position}" if self.position is not None else "")
 
 
 _MARK, _PLAIN, _ESCAPED, _SINGLE, _NUMBER, _WORD = range(1, 7)
@@ -52,6 +51,9 @@ _next_token = re.compile(
     r"|([A-Za-z]++))",
     re.DOTALL,
 ).match
+# Offset tables are many of these: one match for the whole map is six times as fast as a token at a time.
+_pair = "-?[0-9]{1,19}:-?[0-9]{1,19}"
+_integers_to_integers = re.compile(rf"({_pair}(?:,{_pair})*+)[ \t\r\n]*+\}}").match
 _space_to_end = re.compile(r"[ \t\r\n\f\0]*+").fullmatch
 _escape = re.compile(r"\\(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})|(.))", re.DOTALL)
 _SHORT_ESCAPES: Final = {
@@ -148,6 +150,11 @@ class _Reader:
         return items
 
     def _object(self) -> dict[Any, Any]:
+        match = _integers_to_integers(self._text, self._at)
+        if match:
+            self._at = match.end()
+            pairs = [pair.partition(":") for pair in match[1].split(",")]
+            return {int(name): int(value) for name, _, value in pairs}
         members: dict[Any, Any] = {}
         while (token := self._token()) != (_MARK, "}"):
             name = self._name(token)

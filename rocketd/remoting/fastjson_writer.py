@@ -183,6 +183,10 @@ class _Writer:
         self._depth += 1
         comma = ""
         for key, member in entries:
+            if type(key) is int and type(member) is int:  # offset tables have many of these
+                put(f"{comma}{key}:{member}")
+                comma = ","
+                continue
             put(comma)
             self._write(dict(key) if isinstance(key, tuple) else key)
             put(":")

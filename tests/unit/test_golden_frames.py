@@ -10,6 +10,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from rocketd.remoting import admin_bodies, bodies, fastjson, headers
 from rocketd.remoting.codes import LanguageCode, RequestCode, SerializeType
 from rocketd.remoting.command import RemotingCommand
+from rocketd.remoting.fastjson_convert import converter_for
 from rocketd.remoting.frame import FrameDecoder
 
 FRAMES = Path(__file__).parent.parent / "golden" / "frames"
@@ -224,6 +225,7 @@ class GoldenFrameTests(SynchronousTestCase):
             types = RESPONSE_BODIES if record["kind"] == "response" else REQUEST_BODIES
             data = command_of(record).body
             body = types[record["code"]].decode(data)
+            self.assertEqual(converter_for(types[record["code"]])(fastjson.loads(data)), body, record["where"])
             self.assertEqual(types[record["code"]].decode(body.encode()), body, record["where"])
             self.assertEqual(types[record["code"]].decode(body.encode(standard=True)), body, record["where"])
             json.loads(body.encode(standard=True))
