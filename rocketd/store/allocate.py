@@ -74,7 +74,10 @@ class AllocateMappedFileService:
             self._thread = None
         for request in self._requests.values():
             if request.file is not None:
-                request.file.destroy()
+                try:
+                    request.file.destroy()
+                except OSError as error:
+                    _log.warn("cannot remove {path}: {error}", path=request.file.path, error=error)
         self._requests.clear()
 
     def _ask(self, offset: int) -> _Request:

@@ -1,0 +1,167 @@
+"""For tests of the store and of what is built on it: a disk that misbehaves on demand, and small stores.
+
+No counterpart in Apache. `FaultyFileSystem` keeps its files in a real directory and can fail a call, tear a write,
+block, and afterwards pretend that the power went off: everything that was not synced is then gone.
+"""
+
+import os
+import threading
+from collections import Counter
+from pathlib import Path
+
+from rocketd.store.filesystem import DiskUsage, RealFileSystem
+from rocketd.store.message import MessageInner
+from rocketd.store.settings import MessageStoreConfig
+
+BORN_HOST = bytes((1, 2, 3, 4)) + (1000).to_bytes(4, "big")
+STORE_HOST = bytes((5, 6, 7, 8)) + (10911).to_bytes(4, "big")
+
+
+class FaultyFileSystem(RealFileSystem):
+    """A disk whose next calls can be told to go wrong. `calls` counts the calls by name."""
+
+    def __init__(self) -> None:
+        self.calls: Counter[str] = Counter()
+        self.usage: DiskUsage | None = None
+        self._faults: dict[str, list[tuple[int, OSError]]] = {}
+        self._tears: list[tuple[int, int]] = []
+        self._gates: dict[str, threading.Event] = {}
+        self._crashed = False
+        self._paths: dict[int, str] = {}
+        self._synced: dict[str, bytes] = {}
+        self._names_not_synced: set[str] = set()
+
+    def fail(self, name: str, error: OSError, nth: int = 1, times: int = 1) -> None:
+        """Have the nth call of a method from now on, and those behind it, `times` in all, raise an error."""
+        first = self.calls[name] + nth
+        self._faults.setdefault(name, []).extend((number, error) for number in range(first, first + times))
+
+    def tear_write(self, keep: int, nth: int = 1) -> None:
+        """Have the nth write from now on leave only its first bytes on the disk, and the machine crash."""
+        self._tears.append((self.calls["pwrite"] + nth, keep))
+
+    def block(self, name: str) -> threading.Event:
+        """Have calls of a method wait until the returned event is set."""
+        gate = self._gates[name] = threading.Event()
+        return gate
+
+    def crash(self) -> None:
+        """From now on every call fails."""
+        self._crashed = True
+
+    def lose_unsynced(self) -> None:
+        """Take back what was not synced: bytes become what the last sync saw, files whose name was not synced go.
+
+        To be called when nothing uses the files any more.
+        """
+        for path in set(self._paths.values()):
+            if not os.path.exists(path):
+                continue
+            if path in self._names_not_synced:
+                os.unlink(path)
+                continue
+            size = os.path.getsize(path)
+            Path(path).write_bytes(self._synced.get(path, b"").ljust(size, b"\0"))
+
+    def _enter(self, name: str) -> None:
+        gate = self._gates.get(name)
+        if gate is not None:
+            gate.wait()
+        self.calls[name] += 1
+        if self._crashed:
+            raise OSError("the machine has crashed")
+        for number, error in self._faults.get(name, ()):
+            if number == self.calls[name]:
+                raise error
+
+    def open(self, path: str, size: int | None = None) -> int:
+        """As the real one."""
+        self._enter("open")
+        new = not os.path.exists(path)
+        fd = super().open(path, size)
+        self._paths[fd] = path
+        if new:
+            self._names_not_synced.add(path)
+        elif path not in self._synced and path not in self._names_not_synced:
+            # It was there before: what it held then is on the disk.
+            self._synced[path] = Path(path).read_bytes()
+        return fd
+
+    def pwrite(self, fd: int, data: bytes, offset: int) -> int:
+        """As the real one, or torn."""
+        self._enter("pwrite")
+        for number, keep in self._tears:
+            if number == self.calls["pwrite"]:
+                super().pwrite(fd, data[:keep], offset)
+                self._synced[self._paths[fd]] = Path(self._paths[fd]).read_bytes()
+                self._names_not_synced.discard(self._paths[fd])
+                self.crash()
+                raise OSError("the machine crashed in the middle of a write")
+        return super().pwrite(fd, data, offset)
+
+    def fdatasync(self, fd: int) -> None:
+        """As the real one."""
+        self._enter("fdatasync")
+        super().fdatasync(fd)
+        self._synced[self._paths[fd]] = Path(self._paths[fd]).read_bytes()
+
+    def sync_dir(self, path: str) -> None:
+        """As the real one."""
+        self._enter("sync_dir")
+        super().sync_dir(path)
+        self._names_not_synced -= {name for name in self._names_not_synced if os.path.dirname(name) == path}
+
+    def allocate(self, fd: int, offset: int, size: int) -> None:
+        """As the real one."""
+        self._enter("allocate")
+        super().allocate(fd, offset, size)
+
+    def remove(self, path: str) -> None:
+        """As the real one."""
+        self._enter("remove")
+        super().remove(path)
+
+    def disk_usage(self, path: str) -> DiskUsage:
+        """What `usage` says, by default a disk that is half full."""
+        self._enter("disk_usage")
+        return self.usage or DiskUsage(50, 50)
+
+
+def small_config(directory: str, **changes: object) -> MessageStoreConfig:
+    """Settings of a store with small files: log 4 KiB, queues 10 entries, index 100 slots and 400 entries."""
+    settings: dict[str, object] = {
+        "store_path_root_dir": directory,
+        "mapped_file_size_commit_log": 4096,
+        "mapped_file_size_consume_queue": 200,
+        "max_hash_slot_num": 100,
+        "max_index_num": 400,
+        # Whatever the disk of the machine is like.
+        "disk_space_warning_level_ratio": 1.0,
+    }
+    return MessageStoreConfig(**(settings | changes))  # type: ignore[arg-type]
+
+
+def make_message(
+    body: bytes = b"body",
+    topic: str = "TopicTest",
+    queue_id: int = 0,
+    key: str = "",
+    tags_code: int = 0,
+    **changes: object,
+) -> MessageInner:
+    """A message; with a key, it has that as its UNIQ_KEY."""
+    fields: dict[str, object] = {
+        "topic": topic,
+        "queue_id": queue_id,
+        "flag": 0,
+        "sys_flag": 0,
+        "born_timestamp": 1_700_000_000_000,
+        "born_host": BORN_HOST,
+        "reconsume_times": 0,
+        "prepared_transaction_offset": 0,
+        "body": body,
+        "properties": b"UNIQ_KEY\x01" + key.encode() if key else b"",
+        "tags_code": tags_code,
+        "index_keys": (key,) if key else (),
+    }
+    return MessageInner(**(fields | changes))  # type: ignore[arg-type]
