@@ -16,6 +16,7 @@ class IBroker(Interface):
     consumers = Attribute("ConsumerManager.")
     producers = Attribute("ProducerManager.")
     locks = Attribute("RebalanceLockManager.")
+    schedule = Attribute("ScheduleMessageService: the delivery of delayed messages.")
     store = Attribute("MessageStore.")
     file_system = Attribute("IFileSystem for configuration files.")
     dispatcher = Attribute("Dispatcher: pools by name; that of ``send`` is the storage thread.")

@@ -74,11 +74,9 @@ class ConsumerOffsetManager:
 
     def groups_of(self, topic: str) -> set[str]:
         """Name the groups that have committed an offset of the topic."""
-        return {group for name, group in self._pairs() if name == topic}
-
-    def topics_of(self, group: str) -> set[str]:
-        """Name the topics that a group has committed offsets of."""
-        return {topic for topic, name in self._pairs() if name == group}
+        with self._guard:
+            keys = [key.partition(SEPARATOR) for key in self._table]
+        return {group for name, _, group in keys if name == topic and group}
 
     def remove_group(self, group: str) -> None:
         """Forget all offsets of a group."""
@@ -89,8 +87,3 @@ class ConsumerOffsetManager:
                 self._changes += 1
         for key in gone:
             self._log.warn("offsets of {key} were removed", key=key)
-
-    def _pairs(self) -> list[tuple[str, str]]:
-        with self._guard:
-            keys = list(self._table)
-        return [(topic, group) for topic, at, group in (key.partition(SEPARATOR) for key in keys) if at]

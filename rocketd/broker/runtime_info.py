@@ -25,7 +25,11 @@ class RuntimeInfo:
 
     def table(self) -> dict[str, str]:
         """Measure now; all values are text."""
-        return self._of_broker() | self._of_store() | self._of_disk()
+        delays = {
+            f"scheduleMessageOffset_{level}": f"{delivered},{end}"
+            for level, delivered, end in self._broker.schedule.progress()
+        }
+        return self._of_broker() | self._of_store() | self._of_disk() | delays
 
     def _of_broker(self) -> dict[str, str]:
         broker = self._broker

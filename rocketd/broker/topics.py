@@ -228,7 +228,7 @@ class TopicConfigManager:
             self._count_change()
         for config in changed:
             self._log.info("topic {topic}: order is now {order}", topic=config.topic_name, order=not config.order)
-        self.persist()
+        self._persist_or_log()
 
     # ---------------------------------------------------------------- changes
 
@@ -241,11 +241,14 @@ class TopicConfigManager:
         self._count_change()
 
     def _created_on_use(self, change: str) -> None:
+        self._persist_or_log()
+        self._tell(change)
+
+    def _persist_or_log(self) -> None:
         try:
             self.persist()
         except OSError as error:
             self._log.error("{path} cannot be written: {error}", path=self._file.path, error=error)
-        self._tell(change)
 
     def _tell(self, change: str) -> None:
         """Log and spread a change; called without the lock."""
