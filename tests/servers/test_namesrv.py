@@ -1,0 +1,331 @@
+"""A name server on a real port: recorded requests of unmodified brokers, clients and tools get Apache's answers."""
+
+import json
+from contextlib import asynccontextmanager
+from pathlib import Path
+from time import monotonic
+
+import pytest
+import pytest_twisted
+from twisted.internet import reactor
+from twisted.internet.defer import Deferred
+from twisted.internet.endpoints import TCP4ClientEndpoint, connectProtocol
+from twisted.internet.protocol import Protocol
+from twisted.internet.task import Clock, deferLater
+
+from rocketd.common import properties_file
+from rocketd.namesrv.route_info import BROKER_EXPIRY_MS
+from rocketd.namesrv.service import FIRST_SCAN_SECONDS, SCAN_SECONDS, NameServer, make_namesrv
+from rocketd.namesrv.settings import NamesrvSettings
+from rocketd.remoting import fastjson
+from rocketd.remoting.bodies import (
+    DataVersion,
+    RegisterBrokerBody,
+    TopicConfig,
+    TopicConfigSerializeWrapper,
+    TopicRouteData,
+)
+from rocketd.remoting.codes import LanguageCode, RequestCode, ResponseCode
+from rocketd.remoting.command import RemotingCommand
+from rocketd.remoting.frame import FrameDecoder
+from rocketd.remoting.server import ListenError
+from rocketd.store.filesystem import RealFileSystem
+
+FRAMES = Path(__file__).parent.parent / "golden" / "frames"
+
+
+class Client(Protocol):
+    """Sends frames and hands out the answers in the order they come."""
+
+    def __init__(self):
+        self.closed = Deferred()
+        self._decoder = FrameDecoder()
+        self._answers = []
+        self._waiting = []
+
+    def dataReceived(self, data):
+        for frame in self._decoder.feed(data):
+            if self._waiting:
+                self._waiting.pop(0).callback(frame)
+            else:
+                self._answers.append(frame)
+
+    def connectionLost(self, reason=None):
+        self.closed.callback(None)
+
+    async def answer(self):
+        if self._answers:
+            return RemotingCommand.decode(self._answers.pop(0))
+        waiting = Deferred()
+        waiting.addTimeout(10, reactor)
+        self._waiting.append(waiting)
+        return RemotingCommand.decode(await waiting)
+
+    async def ask(self, request):
+        self.transport.write(request if isinstance(request, bytes) else request.encode())
+        return await self.answer()
+
+
+def settings_in(directory, **options):
+    overrides = {
+        "listenPort": "0",
+        "kvConfigPath": f"{directory}/kvConfig.json",
+        "configStorePath": f"{directory}/namesrv.properties",
+        "tls.server.mode": "disabled",
+        **options,
+    }
+    settings, warnings = NamesrvSettings.load(overrides=overrides.items())
+    assert warnings == []
+    return settings
+
+
+@asynccontextmanager
+async def running(name_server):
+    name_server.startService()
+    try:
+        yield name_server
+    finally:
+        await name_server.stopService()
+
+
+async def connect(name_server):
+    return await connectProtocol(TCP4ClientEndpoint(reactor, "127.0.0.1", name_server.port), Client())
+
+
+def register_command(name="a", address="10.0.0.1:10911", broker_id=0, topics=(), counter=1):
+    body = RegisterBrokerBody(
+        TopicConfigSerializeWrapper({topic.topic_name: topic for topic in topics}, DataVersion(1, counter))
+    ).encode()
+    fields = {"brokerName": name, "brokerAddr": address, "clusterName": "c", "haServerAddr": "10.0.0.1:10912"}
+    return RemotingCommand(RequestCode.REGISTER_BROKER, {**fields, "brokerId": str(broker_id)}, body)
+
+
+def route_query(topic):
+    return RemotingCommand(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic})
+
+
+async def eventually(condition):
+    """Wait until a coroutine gives something true, asking every 10 ms for 10 s."""
+    for _ in range(1000):
+        if await condition():
+            return
+        await deferLater(reactor, 0.01)
+    pytest.fail("did not happen within 10 s")
+
+
+# ---------------------------------------------------------------- recorded traffic
+
+
+def decoded(record):
+    (frame,) = FrameDecoder().feed(bytes.fromhex(record["hex"]))
+    return RemotingCommand.decode(frame)
+
+
+def recorded_pairs(path):
+    """Yield (request as bytes, decoded request, Apache's decoded answer or None) of a file, as they were sent."""
+    records = [json.loads(line) for line in path.read_text().splitlines()]
+    answers = {
+        (record["connection"], record["opaque"]): decoded(record) for record in records if record["sender"] == "namesrv"
+    }
+    for record in records:
+        if record["receiver"] == "namesrv":
+            yield (
+                bytes.fromhex(record["hex"]),
+                decoded(record),
+                answers.get((record["connection"], record["opaque"])) if record["kind"] == "request" else None,
+            )
+
+
+def files_with_namesrv_traffic():
+    return [path for path in sorted(FRAMES.glob("*.jsonl")) if '"receiver": "namesrv"' in path.read_text()]
+
+
+def shape(value):
+    """Reduce JSON to its member names and types; a list to the shapes that occur in it."""
+    if isinstance(value, dict):
+        return {key: shape(member) for key, member in value.items()}
+    if isinstance(value, list):
+        return {json.dumps(shape(item), default=repr, sort_keys=True) for item in value}
+    return type(value).__name__
+
+
+def leading_to(answer, topic, counter):
+    """Make the requests after which a name server would answer a route query like this: examples come in no order."""
+    if answer.code != ResponseCode.SUCCESS:
+        yield RemotingCommand(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": topic})
+        return
+    route = TopicRouteData.decode(answer.body)
+    for broker in route.broker_datas:
+        configs = [
+            TopicConfig(topic, q.read_queue_nums, q.write_queue_nums, q.perm, topic_sys_flag=q.topic_sys_flag)
+            for q in route.queue_datas
+            if q.broker_name == broker.broker_name
+        ]
+        for broker_id, address in broker.broker_addrs.items():
+            command = register_command(broker.broker_name, address, broker_id, configs, counter)
+            command.ext_fields["clusterName"] = broker.cluster
+            yield command
+
+
+def assert_same_answer(ours, apaches, request):
+    assert ours.code == apaches.code, request
+    assert ours.remark == apaches.remark, request
+    assert ours.serialize_type == apaches.serialize_type, request
+    assert (ours.opaque, ours.flag, ours.version) == (apaches.opaque, apaches.flag, apaches.version), request
+    assert ours.language == LanguageCode.PYTHON
+    assert set(ours.ext_fields or {}) == set(apaches.ext_fields or {}), request
+    if request.code == RequestCode.GET_NAMESRV_CONFIG:
+        keys, apaches_keys = (
+            {entry.key for entry in properties_file.parse(answer.body.decode())} for answer in (ours, apaches)
+        )
+        assert apaches_keys - keys <= {"rocketmqHome"}
+    elif request.code == RequestCode.GET_ROUTEINFO_BY_TOPIC:
+        assert ours.body == apaches.body, request
+    elif apaches.body is None:
+        assert ours.body is None, request
+    else:
+        assert shape(fastjson.loads(ours.body)) == shape(fastjson.loads(apaches.body)), request
+
+
+@pytest.mark.parametrize("path", files_with_namesrv_traffic(), ids=lambda path: path.stem)
+@pytest_twisted.ensureDeferred
+async def test_recorded_requests_get_apaches_answers(path, tmp_path):
+    compared = 0
+    async with running(make_namesrv(settings_in(tmp_path), reactor)) as name_server:
+        tools, broker = await connect(name_server), await connect(name_server)
+        # The broker whose traffic was recorded; its own registration is not in every file.
+        registrations = [raw for raw, request, _ in recorded_pairs(FRAMES / "java4.jsonl") if request.code == 103]
+        assert (await broker.ask(registrations[0])).code == ResponseCode.SUCCESS
+        for raw, request, apaches in recorded_pairs(path):
+            if apaches is None:
+                tools.transport.write(raw)
+                if not request.is_oneway:
+                    assert (await tools.answer()).code == ResponseCode.SUCCESS
+                continue
+            if request.code == RequestCode.GET_ROUTEINFO_BY_TOPIC:
+                for command in leading_to(apaches, request.ext_fields["topic"], counter=1000 + compared):
+                    assert (await broker.ask(command)).code == ResponseCode.SUCCESS
+            assert_same_answer(await tools.ask(raw), apaches, request)
+            compared += 1
+    assert compared
+
+
+# ---------------------------------------------------------------- a broker's life
+
+
+@pytest_twisted.ensureDeferred
+async def test_a_closed_connection_ends_a_brokers_routes(tmp_path):
+    async with running(make_namesrv(settings_in(tmp_path), reactor)) as name_server:
+        broker, other, client = [await connect(name_server) for _ in range(3)]
+        await broker.ask(register_command(topics=[TopicConfig("T")]))
+        await other.ask(register_command("b", "10.0.0.3:10911", topics=[TopicConfig("T")]))
+        route = TopicRouteData.decode((await client.ask(route_query("T"))).body)
+        assert {data.broker_name for data in route.broker_datas} == {"a", "b"}
+
+        broker.transport.abortConnection()
+
+        async def one_is_left():
+            route = TopicRouteData.decode((await client.ask(route_query("T"))).body)
+            return [data.broker_name for data in route.broker_datas] == ["b"]
+
+        await eventually(one_is_left)
+
+
+@pytest_twisted.ensureDeferred
+async def test_a_registration_right_before_the_close_does_not_outlive_it(tmp_path):
+    async with running(make_namesrv(settings_in(tmp_path), reactor)) as name_server:
+        client = await connect(name_server)
+        for counter in range(20):
+            broker = await connect(name_server)
+            broker.transport.write(register_command(topics=[TopicConfig("T")], counter=counter).encode())
+            broker.transport.loseConnection()
+            await broker.closed
+
+        async def is_gone():
+            return (await client.ask(route_query("T"))).code == ResponseCode.TOPIC_NOT_EXIST
+
+        await eventually(is_gone)
+
+
+class HybridReactor:
+    """The real reactor's network with a clock of the test's own."""
+
+    def __init__(self):
+        self.clock = Clock()
+        self.callLater = self.clock.callLater
+        self.seconds = self.clock.seconds
+
+    def __getattr__(self, name):
+        return getattr(reactor, name)
+
+
+@pytest_twisted.ensureDeferred
+async def test_a_silent_broker_is_scanned_away_and_disconnected(tmp_path):
+    hybrid = HybridReactor()
+    now = [0.0]
+    name_server = NameServer(settings_in(tmp_path), hybrid, RealFileSystem(), lambda: now[0])
+    async with running(name_server):
+        broker, client = await connect(name_server), await connect(name_server)
+        await broker.ask(register_command(topics=[TopicConfig("T")]))
+        # The registration bears the machine's time, so the scan is told a time relative to that.
+        now[0] = monotonic() + BROKER_EXPIRY_MS / 1000 - 60
+        hybrid.clock.advance(FIRST_SCAN_SECONDS)
+        # Through the same queue as the scan, thus after it.
+        assert (await client.ask(route_query("T"))).code == ResponseCode.SUCCESS
+        now[0] += 61
+        hybrid.clock.advance(SCAN_SECONDS - 0.01)
+        assert (await client.ask(route_query("T"))).code == ResponseCode.SUCCESS
+        hybrid.clock.advance(0.01)
+        assert (await client.ask(route_query("T"))).code == ResponseCode.TOPIC_NOT_EXIST
+        await broker.closed
+
+
+# ---------------------------------------------------------------- the service
+
+
+@pytest_twisted.ensureDeferred
+async def test_unknown_code_is_answered(tmp_path):
+    async with running(make_namesrv(settings_in(tmp_path), reactor)) as name_server:
+        client = await connect(name_server)
+        answer = await client.ask(RemotingCommand(351))
+        assert answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+        assert "351" in answer.remark
+
+
+@pytest_twisted.ensureDeferred
+async def test_a_restart_keeps_kv_and_settings(tmp_path):
+    stored = tmp_path / "namesrv.properties"
+    stored.write_text("# mine\nproductEnvName=test\n")
+    async with running(make_namesrv(settings_in(tmp_path), reactor)) as name_server:
+        client = await connect(name_server)
+        key = {"namespace": "ORDER_TOPIC_CONFIG", "key": "T"}
+        await client.ask(RemotingCommand(RequestCode.PUT_KV_CONFIG, {**key, "value": "a:4"}))
+        update = RemotingCommand(RequestCode.UPDATE_NAMESRV_CONFIG, body=b"orderMessageEnable=true\n")
+        assert (await client.ask(update)).code == ResponseCode.SUCCESS
+    assert stored.read_text() == "# mine\nproductEnvName=test\norderMessageEnable=true\n"
+
+    async with running(make_namesrv(settings_in(tmp_path, orderMessageEnable="true"), reactor)) as name_server:
+        client = await connect(name_server)
+        assert (await client.ask(RemotingCommand(RequestCode.GET_KV_CONFIG, key))).ext_fields == {"value": "a:4"}
+        registered = await client.ask(register_command(topics=[TopicConfig("T")]))
+        assert registered.body == b'{"table":{"T":"a:4"}}'
+        assert TopicRouteData.decode((await client.ask(route_query("T"))).body).order_topic_conf == "a:4"
+
+
+@pytest_twisted.ensureDeferred
+async def test_stopping_closes_port_and_connections(tmp_path):
+    async with running(make_namesrv(settings_in(tmp_path), reactor)) as name_server:
+        client = await connect(name_server)
+        assert (await client.ask(route_query("T"))).code == ResponseCode.TOPIC_NOT_EXIST
+        port = name_server.port
+    await client.closed
+    async with running(make_namesrv(settings_in(tmp_path, listenPort=str(port)), reactor)) as name_server:
+        assert name_server.port == port
+
+
+@pytest_twisted.ensureDeferred
+async def test_a_port_in_use_is_one_clear_error(tmp_path):
+    async with running(make_namesrv(settings_in(tmp_path), reactor)) as name_server:
+        second = make_namesrv(settings_in(tmp_path, listenPort=str(name_server.port)), reactor)
+        with pytest.raises(ListenError, match=f"port {name_server.port}: it is in use"):
+            second.startService()
