@@ -22,7 +22,7 @@ from pathlib import Path
 
 from benchmarks.peers import wire
 from benchmarks.peers.ports import free_broker_port, free_port
-from benchmarks.peers.process import ServerProcess
+from benchmarks.peers.process import ServerError, ServerProcess
 
 VERSION = "4.9.7"
 START_LIMIT = 120.0  # seconds; a JVM on a busy machine takes its time
@@ -92,6 +92,7 @@ def _start(name: str, main: str, directory: Path, config: Mapping[str, str], jvm
 
 def start_namesrv(directory: Path, port: int, jvm: Sequence[str] = NAMESRV_HEAP) -> ServerProcess:
     """Start a name server whose files are all below ``directory``; returns once its port accepts."""
+    _require_free(port)
     config = {
         "listenPort": str(port),
         "kvConfigPath": f"{directory}/kvConfig.json",
@@ -113,6 +114,7 @@ def start_broker(
 
     Returns once its port accepts and the name server ``namesrv`` (``host:port``) lists it.
     """
+    _require_free(port)
     config = {
         "brokerClusterName": "DefaultCluster",
         "brokerName": "broker-a",
@@ -131,6 +133,12 @@ def start_broker(
     _await(server, f"{address} accepts", lambda: wire.accepts(address))
     _await(server, f"{address} is in the route", lambda: wire.has_broker(namesrv, address))
     return server
+
+
+def _require_free(port: int) -> None:
+    # Otherwise whatever listens there would pass for the server that could not start.
+    if wire.accepts(f"127.0.0.1:{port}"):
+        raise ServerError(f"port {port} is in use")
 
 
 def _await(server: ServerProcess, what: str, condition: Callable[[], bool]) -> None:

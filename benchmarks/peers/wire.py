@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import socket
 import struct
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -103,6 +104,15 @@ def has_route(namesrv: str, topic: str, broker: str) -> bool:
     except OSError:
         return False
     return answer.code == SUCCESS and f'"{broker}"'.encode() in answer.body
+
+
+def await_route(namesrv: str, topic: str, broker: str, limit: float = 30.0) -> None:
+    """Return once the topic's route leads to that broker; WireError when it does not within ``limit`` seconds."""
+    deadline = time.monotonic() + limit
+    while not has_route(namesrv, topic, broker):
+        if time.monotonic() > deadline:
+            raise WireError(f"{namesrv} has no route of {topic} to {broker} after {limit:g} s")
+        time.sleep(0.02)
 
 
 def accepts(address: str) -> bool:

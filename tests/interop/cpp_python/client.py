@@ -18,7 +18,7 @@ def print_line(fields):
 
 def message(topic, index):
     built = Message(topic)
-    built.set_body(f"message {index} – žluťoučký kůň, 消息, 🚀")
+    built.set_body(f"message {index}: žluťoučký kůň, 消息, 🚀")
     built.set_tags("TagB" if index % 2 else "TagA")
     built.set_keys(f"key-{index}")
     built.set_property("index", str(index))

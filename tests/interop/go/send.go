@@ -46,7 +46,7 @@ func send(o options) error {
 }
 
 func message(topic string, index int) *primitive.Message {
-	m := primitive.NewMessage(topic, []byte(fmt.Sprintf("message %d – žluťoučký kůň, 消息, 🚀", index)))
+	m := primitive.NewMessage(topic, []byte(fmt.Sprintf("message %d: žluťoučký kůň, 消息, 🚀", index)))
 	m.WithTag([]string{"TagA", "TagB"}[index%2])
 	m.WithKeys([]string{"key-" + strconv.Itoa(index)})
 	m.WithProperty("index", strconv.Itoa(index))

@@ -17,7 +17,7 @@ const httpclient = {
 const print = object => process.stdout.write(JSON.stringify(object) + '\n');
 
 function message(topic, index) {
-  const body = `message ${index} – žluťoučký kůň, 消息, 🚀`;
+  const body = `message ${index}: žluťoučký kůň, 消息, 🚀`;
   const built = new Message(topic, index % 2 ? 'TagB' : 'TagA', body);
   built.keys = [ `key-${index}` ];
   built.properties.index = String(index);

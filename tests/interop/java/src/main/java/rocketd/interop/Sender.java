@@ -112,7 +112,7 @@ final class Sender {
     }
 
     private Message message(int index) {
-        String body = "message " + index + " – žluťoučký kůň, 消息, 🚀";
+        String body = "message " + index + ": žluťoučký kůň, 消息, 🚀";
         String tag = index % 2 == 0 ? "TagA" : "TagB";
         Message message =
             new Message(options.text("topic"), tag, "key-" + index, body.getBytes(StandardCharsets.UTF_8));

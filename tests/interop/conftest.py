@@ -1,0 +1,99 @@
+"""Fixtures of the interop ring: the servers, started once, and the client programs that drive them.
+
+``ROCKETD_INTEROP_SERVERS=apache`` puts Apache's own servers in the place of rocketd's: what the programs and the tests
+themselves are proved against.
+"""
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+# These tests have helpers beside them and in benchmarks/: neither is installed with rocketd.
+for directory in (str(HERE.parents[1]), str(HERE)):
+    if directory not in sys.path:
+        sys.path.insert(0, directory)
+
+from toolchain import PROGRAMS, Run, run_client  # noqa: E402
+
+from benchmarks.peers import wire  # noqa: E402
+from benchmarks.peers.apache import ApacheCluster, PeerUnavailableError  # noqa: E402
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Where the servers under test are."""
+
+    namesrv: str
+    broker: str
+
+
+def lacking(reason: str) -> None:
+    """Skip for want of a toolchain; where CI says that everything must be there, fail."""
+    if os.environ.get("CI") == "true":
+        pytest.fail(reason, pytrace=False)
+    pytest.skip(reason)
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    directory = tmp_path_factory.mktemp("servers")
+    if os.environ.get("ROCKETD_INTEROP_SERVERS") == "apache":
+        servers = ApacheCluster(directory)
+        try:
+            servers.start()
+        except PeerUnavailableError as e:
+            lacking(str(e))
+    else:
+        from servers import RocketdCluster
+
+        servers = RocketdCluster(directory)
+        servers.start()
+    yield Cluster(servers.namesrv_address, servers.broker_address)
+    servers.stop()
+
+
+@dataclass(frozen=True)
+class Clients:
+    """Runs the programs against the cluster, each in a home directory of its own run."""
+
+    cluster: Cluster
+    homes: Callable[[str], Path]
+
+    def require(self, *names: str) -> None:
+        """Skip (or fail) unless these programs can be built here."""
+        for name in names:
+            reason = PROGRAMS[name].missing()
+            if reason is not None:
+                lacking(reason)
+
+    def run(self, name: str, command: str, topic: str, *arguments: object, jvm: tuple[str, ...] = ()) -> Run:
+        """Run one program once; see toolchain.run_client."""
+        self.require(name)
+        namesrv = self.cluster.namesrv
+        home = self.homes(f"{name}-{command}")
+        return run_client(name, command, "--namesrv", namesrv, "--topic", topic, *arguments, home=home, jvm=jvm)
+
+    def create_topic(self, topic: str, queues: int = 4) -> None:
+        """Create a topic at the broker; the name server has its route when this returns."""
+        wire.create_topic(self.cluster.broker, topic, queues)
+        wire.await_route(self.cluster.namesrv, topic, self.cluster.broker)
+
+
+@pytest.fixture(scope="session")
+def clients(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Clients:
+    return Clients(cluster, tmp_path_factory.mktemp)
+
+
+_names = count(1)
+
+
+@pytest.fixture
+def fresh() -> Callable[[str], str]:
+    """Topic and group names that nothing has used: ``fresh("T")`` is T-1, T-2, ..."""
+    return lambda prefix: f"{prefix}-{os.getpid()}-{next(_names)}"
