@@ -39,6 +39,8 @@ def as_text(value: object) -> str:
     """Write a bare value where text is wanted: ``true``, ``1.0``, ``null``; text as it is, objects as their JSON."""
     if isinstance(value, str):
         return str(value)
+    if type(value) is int:
+        return str(value)
     return "".join(_Writer(standard=False).pieces(value))
 
 

@@ -28,6 +28,7 @@ class _Header(msgspec.Struct, rename="camel"):
 
 
 _decode_strict = msgspec.json.Decoder(_Header).decode
+_decode_untyped = msgspec.json.Decoder().decode
 _encode_text = msgspec.json.Encoder().encode
 LANGUAGES = {language.name: int(language) for language in LanguageCode}
 _NAMES = {number: name for name, number in LANGUAGES.items()}
@@ -51,9 +52,12 @@ def decode_into(command: "RemotingCommand", header: bytes) -> None:
 
 def _decode_leniently(command: "RemotingCommand", header: bytes) -> None:
     try:
-        members = fastjson.loads(header)
-    except fastjson.FastJSONError as error:
-        raise FrameError(f"header is not JSON: {error}") from error
+        members = _decode_untyped(header)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        try:
+            members = fastjson.loads(header)
+        except fastjson.FastJSONError as error:
+            raise FrameError(f"header is not JSON: {error}") from error
     if not isinstance(members, dict):
         raise FrameError("header is not a JSON object")
     command.code = _number(members, "code")
