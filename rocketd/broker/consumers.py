@@ -42,10 +42,6 @@ class ConsumerGroupInfo:
         """Return what the group wants of a topic."""
         return self.subscriptions.get(topic)
 
-    def find_channel(self, client_id: str) -> ClientChannelInfo | None:
-        """Return the client of this id."""
-        return next((info for info in self.clients() if info.client_id == client_id), None)
-
 
 class ConsumerManager:
     """All groups that have consumers online. Methods may be called from any thread.
@@ -71,16 +67,6 @@ class ConsumerManager:
     def find(self, group: str) -> ConsumerGroupInfo | None:
         """Return a group, None when nobody of it is online."""
         return self._groups.get(group)
-
-    def find_subscription(self, group: str, topic: str) -> SubscriptionData | None:
-        """Return what a group wants of a topic."""
-        info = self._groups.get(group)
-        return None if info is None else info.subscriptions.get(topic)
-
-    def find_channel(self, group: str, client_id: str) -> ClientChannelInfo | None:
-        """Return the client of this id in a group."""
-        info = self._groups.get(group)
-        return None if info is None else info.find_channel(client_id)
 
     def groups_of_topic(self, topic: str) -> set[str]:
         """Name the groups that subscribe to a topic."""

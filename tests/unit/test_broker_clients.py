@@ -94,15 +94,15 @@ class ConsumerManagerTests(ClientsTestCase):
         self.assertTrue(self.register(self.a, consumer(topics=("T", "U"))))
         self.assertEqual(self.consumers.groups_of_topic("U"), {"G"})
         self.assertTrue(self.register(self.a, consumer(topics=("U",))))
-        self.assertIsNone(self.consumers.find_subscription("G", "T"))
+        self.assertIsNone(self.consumers.find("G").find_subscription("T"))
         self.assertEqual(len(self.take_events()), 3)
 
     def test_only_a_newer_subscription_replaces_one(self):
         self.register(self.a, consumer(version=5, expression="A"))
         self.assertFalse(self.register(self.a, consumer(version=4, expression="B")))
-        self.assertEqual(self.consumers.find_subscription("G", "T").sub_string, "A")
+        self.assertEqual(self.consumers.find("G").find_subscription("T").sub_string, "A")
         self.assertFalse(self.register(self.a, consumer(version=6, expression="C")))
-        self.assertEqual(self.consumers.find_subscription("G", "T").sub_string, "C")
+        self.assertEqual(self.consumers.find("G").find_subscription("T").sub_string, "C")
 
     def test_what_a_group_is_comes_from_the_last_heartbeat(self):
         self.register(self.a)
@@ -168,8 +168,6 @@ class ConsumerManagerTests(ClientsTestCase):
         self.take_events()
         self.assertFalse(self.register(self.a, client_id="two"))
         self.assertEqual(self.consumers.find("G").client_ids(), ["two"])
-        self.assertIsNone(self.consumers.find_channel("G", "one"))
-        self.assertIs(self.consumers.find_channel("G", "two").connection, self.a)
         self.flushLoggedErrors()
 
 

@@ -1,0 +1,618 @@
+"""The processors on real tables and a real store; the answers are compared with those that Apache's broker gave."""
+
+import json
+import os
+from pathlib import Path
+from types import SimpleNamespace
+
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+from zope.interface import implementer
+from zope.interface.verify import verifyObject
+
+from rocketd.broker.consumers import ConsumerManager
+from rocketd.broker.groups import SubscriptionGroupManager
+from rocketd.broker.interfaces import IBroker
+from rocketd.broker.json_file import JsonFile
+from rocketd.broker.offsets import ConsumerOffsetManager
+from rocketd.broker.processors import admin, admin_state, client_manage, consumer_manage, query, queue_lock
+from rocketd.broker.producers import ProducerManager
+from rocketd.broker.rebalance_lock import RebalanceLockManager
+from rocketd.broker.runtime_info import bytes_text, duration_text
+from rocketd.broker.settings import BrokerSettings
+from rocketd.broker.topics import TopicConfigManager
+from rocketd.remoting import fastjson
+from rocketd.remoting.bodies import (
+    ConsumerOffsetSerializeWrapper,
+    DelayOffsetSerializeWrapper,
+    SubscriptionGroupWrapper,
+    TopicConfig,
+    TopicConfigSerializeWrapper,
+)
+from rocketd.remoting.codes import LanguageCode
+from rocketd.remoting.command import RemotingCommand
+from rocketd.remoting.errors import RemotingCommandError, RequestError
+from rocketd.remoting.frame import FrameDecoder
+from rocketd.remoting.interfaces import IConnection, IRequestContext, IRequestProcessor
+from rocketd.store.filesystem import RealFileSystem
+from rocketd.store.message import MessageInner
+from rocketd.store.message_store import MessageStore
+
+FRAMES = Path(__file__).resolve().parent.parent / "golden" / "frames"
+HOST = b"\x7f\x00\x00\x01\x00\x00\x2a\x9f"
+BORN = b"\x7f\x00\x00\x01\x00\x00\x10\x01"
+PROCESSORS = {
+    **dict.fromkeys(client_manage.HEARTBEAT_CODES + client_manage.CLIENT_CODES, client_manage.ClientManageProcessor),
+    **dict.fromkeys(consumer_manage.CODES, consumer_manage.ConsumerManageProcessor),
+    **dict.fromkeys(query.MESSAGE_CODES, query.QueryMessageProcessor),
+    **dict.fromkeys(query.OFFSET_CODES, query.QueueOffsetProcessor),
+    **dict.fromkeys(queue_lock.CODES, queue_lock.QueueLockProcessor),
+    **dict.fromkeys(admin.CODES, admin.AdminBrokerProcessor),
+    **dict.fromkeys(admin_state.CODES, admin_state.AdminStateProcessor),
+}
+
+
+@implementer(IConnection)
+class MemoryConnection:
+    def __init__(self, address="127.0.0.1:50556"):
+        self.address = address
+        self.host = BORN
+        self.closed = False
+
+    def send(self, command):
+        """Nothing is sent without being asked in these tests."""
+
+    def close(self):
+        self.closed = True
+
+
+@implementer(IRequestContext)
+class Context:
+    received_ms = 0
+
+    def __init__(self, connection):
+        self.connection = connection
+        self.answered = None
+
+    def answer(self, response):
+        self.answered = response
+
+
+class InlinePools:
+    """Pools whose work is done by the caller."""
+
+    queued_requests = 3
+
+    def pool(self, name):
+        return self
+
+    def call(self, function):
+        function()
+
+
+@implementer(IBroker)
+class Tables:
+    """A broker's tables and store, without a service around them."""
+
+    def __init__(self, directory):
+        self.clock = Clock()
+        self.clock.advance(1_795_000_000)
+        self.settings, _ = BrokerSettings.load(
+            None,
+            [
+                ("storePathRootDir", directory),
+                ("brokerName", "broker-a"),
+                ("mappedFileSizeCommitLog", str(1 << 20)),
+                ("mappedFileSizeConsumeQueue", "6000"),
+                ("maxHashSlotNum", "100"),
+                ("maxIndexNum", "400"),
+            ],
+        )
+        self.file_system = RealFileSystem()
+        self.topics = TopicConfigManager(
+            self.settings.broker, self.json_file("topics.json", TopicConfigSerializeWrapper), self.now_ms
+        )
+        self.groups = SubscriptionGroupManager(
+            self.settings.broker, self.json_file("subscriptionGroup.json", SubscriptionGroupWrapper), self.now_ms
+        )
+        self.offsets = ConsumerOffsetManager(self.json_file("consumerOffset.json", ConsumerOffsetSerializeWrapper))
+        self.consumers = ConsumerManager(self.now_ms)
+        self.producers = ProducerManager(self.now_ms)
+        self.locks = RebalanceLockManager(self.now_ms)
+        self.schedule = SimpleNamespace(progress=lambda: iter([(1, 2, 3)]))
+        self.dispatcher = InlinePools()
+        self.address = "127.0.0.1:10911"
+        self.store_host = HOST
+        self.store = MessageStore(self.settings.store, HOST, clock=self.clock.seconds)
+        self.registrations = []
+        self.topics.on_change(self.register_with_name_servers)
+
+    def json_file(self, name, content_type):
+        return JsonFile(
+            os.path.join(self.settings.store.store_path_root_dir, "config", name), content_type, self.file_system
+        )
+
+    def now_ms(self):
+        return int(self.clock.seconds() * 1000)
+
+    def delay_offsets(self):
+        return DelayOffsetSerializeWrapper({1: 1})
+
+    def register_with_name_servers(self, reason):
+        self.registrations.append(reason)
+
+    def put(self, topic, *bodies, queue_id=0, key="k"):
+        properties = f"KEYS\x01{key}".encode()
+        results = []
+        for body in bodies:
+            message = MessageInner(
+                topic, queue_id, 0, 0, self.now_ms(), BORN, 0, 0, body, properties, 0, index_keys=(key,)
+            )
+            results += self.store.put_messages([message])
+            self.clock.advance(1)
+        while self.store.dispatch_behind_bytes():
+            pass
+        return results
+
+
+def shape(value):
+    """Names and kinds of all members of a JSON value; the entries of maps with free keys count as one."""
+    if isinstance(value, dict):
+        if "table" in value or not all(isinstance(key, str) for key in value):
+            return "map"
+        return {key: shape(member) for key, member in value.items()}
+    if isinstance(value, list):
+        return [shape(member) for member in value[:1]]
+    return type(value).__name__
+
+
+def golden_answers(code, file="mqadmin4.jsonl"):
+    for line in (FRAMES / file).read_text().splitlines():
+        record = json.loads(line)
+        if record["code"] == code and record["kind"] == "response" and record["sender"] == "broker":
+            (frame,) = FrameDecoder().feed(bytes.fromhex(record["hex"]))
+            yield RemotingCommand.decode(frame)
+
+
+class ProcessorsTestCase(SynchronousTestCase):
+    def setUp(self):
+        self.broker = Tables(os.path.abspath(self.mktemp()))
+        self.broker.store.start()
+        self.addCleanup(self.broker.store.stop)
+        self.made = {processor: processor(self.broker) for processor in PROCESSORS.values()}
+        self.connection = MemoryConnection()
+
+    def ask(self, code, fields=None, body=None, connection=None, language=LanguageCode.JAVA):
+        request = RemotingCommand(code, fields, body, language=language)
+        context = Context(connection or self.connection)
+        response = self.made[PROCESSORS[code]].process(request, context)
+        return context.answered if response is None else response
+
+    def refused(self, code, fields=None, body=None):
+        error = self.assertRaises(RequestError, self.ask, code, fields, body)
+        return error.code, error.remark
+
+    def heartbeat(self, client_id="one", groups=("G",), producers=("P",), connection=None, **more):
+        data = {
+            "clientID": client_id,
+            "producerDataSet": [{"groupName": name} for name in producers],
+            "consumerDataSet": [
+                {
+                    "groupName": name,
+                    "consumeType": "CONSUME_PASSIVELY",
+                    "messageModel": "CLUSTERING",
+                    "consumeFromWhere": "CONSUME_FROM_LAST_OFFSET",
+                    "subscriptionDataSet": [{"topic": "T", "subString": "*", "subVersion": 1}],
+                    **more,
+                }
+                for name in groups
+            ],
+        }
+        return self.ask(34, body=json.dumps(data).encode(), connection=connection)
+
+    def assert_like(self, response, golden):
+        """Same code, remark, header fields and members of the body."""
+        self.assertEqual((response.code, response.remark), (golden.code, golden.remark))
+        # A header without fields is read back as none at all from binary headers, so both count as none.
+        self.assertEqual(sorted(response.ext_fields or {}), sorted(golden.ext_fields or {}))
+        self.assertEqual(response.ext_fields is None, golden.ext_fields is None)
+        if golden.body is None:
+            self.assertIsNone(response.body)
+        else:
+            self.assertEqual(shape(fastjson.loads(response.body)), shape(fastjson.loads(golden.body)))
+
+    def assert_like_apache(self, response, code, file="mqadmin4.jsonl"):
+        """Like one of Apache's recorded answers with the same response code."""
+        (golden, *_) = [answer for answer in golden_answers(code, file) if answer.code == response.code]
+        self.assert_like(response, golden)
+
+
+class InterfaceTests(ProcessorsTestCase):
+    def test_everything_is_what_it_says(self):
+        verifyObject(IBroker, self.broker)
+        for processor in self.made.values():
+            verifyObject(IRequestProcessor, processor)
+
+
+class ClientManageTests(ProcessorsTestCase):
+    def test_a_heartbeat_makes_group_retry_topic_and_members(self):
+        self.assert_like_apache(self.heartbeat(), 34, "java4.jsonl")
+        self.assertIn("G", self.broker.groups.snapshot().subscription_group_table)
+        self.assertEqual(self.broker.topics.select("%RETRY%G"), TopicConfig("%RETRY%G", 1, 1, 6))
+        self.assertEqual(self.broker.consumers.find("G").client_ids(), ["one"])
+        self.assertEqual(len(self.broker.registrations), 1)
+        self.heartbeat()
+        self.assertEqual(len(self.broker.registrations), 1)
+
+    def test_units_mark_the_retry_topic(self):
+        self.heartbeat(unitMode=True)
+        self.assertEqual(self.broker.topics.select("%RETRY%G").topic_sys_flag, 2)
+
+    def test_a_group_that_may_not_be_made_still_counts_its_members(self):
+        self.broker.settings.broker.auto_create_subscription_group = False
+        self.heartbeat()
+        self.assertIsNone(self.broker.topics.select("%RETRY%G"))
+        self.assertEqual(self.broker.consumers.find("G").client_ids(), ["one"])
+
+    def test_every_recorded_heartbeat_is_taken(self):
+        count = 0
+        for path in sorted(FRAMES.glob("*.jsonl")):
+            for line in path.read_text().splitlines():
+                record = json.loads(line)
+                if record.get("code") == 34 and record.get("kind") == "request":
+                    (frame,) = FrameDecoder().feed(bytes.fromhex(record["hex"]))
+                    request = RemotingCommand.decode(frame)
+                    processor = self.made[client_manage.ClientManageProcessor]
+                    self.assertEqual(processor.process(request, Context(MemoryConnection(f"h:{count}"))).code, 0)
+                    count += 1
+        self.assertGreater(count, 10)
+
+    def test_garbage(self):
+        self.assertRaises(RemotingCommandError, self.ask, 34, None, b"{")
+        self.assertRaises(RemotingCommandError, self.ask, 34)
+
+    def test_unregister(self):
+        self.heartbeat()
+        response = self.ask(35, {"clientID": "one", "producerGroup": "P", "consumerGroup": "G"})
+        self.assert_like_apache(response, 35, "java4.jsonl")
+        self.assertIsNone(self.broker.consumers.find("G"))
+        self.assertEqual(self.broker.producers.clients("P"), [])
+        self.assertEqual(self.ask(35, {"clientID": "one"}).code, 0)
+
+    def test_check_client_config(self):
+        def check(kind):
+            data = {"clientId": "c", "group": "G", "subscriptionData": {"topic": "T", "expressionType": kind}}
+            return json.dumps(data).encode()
+
+        self.assertEqual(self.ask(46, body=check("TAG")).code, 0)
+        self.assertEqual(self.ask(46).code, 0)
+        self.assertEqual(
+            self.refused(46, body=check("SQL92")),
+            (1, "The broker does not support consumer to filter message by SQL92"),
+        )
+
+
+class ConsumerManageTests(ProcessorsTestCase):
+    def test_list(self):
+        response = self.ask(38, {"consumerGroup": "G"})
+        self.assertEqual(response.remark, "no consumer for this group, G")
+        self.assert_like(response, self._without_group_name(38, response.remark))
+        self.heartbeat("one")
+        self.heartbeat("two", connection=MemoryConnection("h:2"))
+        response = self.ask(38, {"consumerGroup": "G"})
+        self.assertEqual(response.body, b'{"consumerIdList":["one","two"]}')
+        self.assert_like_apache(response, 38, "java4.jsonl")
+
+    def _without_group_name(self, code, remark):
+        (golden, *_) = [answer for answer in golden_answers(code, "java4.jsonl") if answer.code == 1]
+        self.assertTrue(golden.remark.startswith("no consumer for this group, "))
+        golden.remark = remark
+        return golden
+
+    def commit(self, offset):
+        fields = {"consumerGroup": "G", "topic": "T", "queueId": "0", "commitOffset": str(offset), "bname": "b"}
+        return self.ask(15, fields)
+
+    def query(self, queue_id=0):
+        return self.ask(14, {"consumerGroup": "G", "topic": "T", "queueId": str(queue_id)})
+
+    def test_commit_and_query(self):
+        self.assert_like_apache(self.commit(7), 15, "go.jsonl")
+        response = self.query()
+        self.assertEqual(response.ext_fields, {"offset": "7"})
+        self.assert_like_apache(response, 14, "go.jsonl")
+
+    def test_a_young_queue_starts_at_its_first_message(self):
+        self.assertEqual(self.query().ext_fields, {"offset": "0"})
+        self.broker.put("T", b"a", b"b")
+        self.assertEqual(self.query().ext_fields, {"offset": "0"})
+
+    def test_an_old_queue_has_no_offset_for_a_new_group(self):
+        self.broker.put("T", b"a")
+        self.patch(self.broker.store, "is_on_disk", lambda topic, queue_id, offset: True)
+        response = self.query()
+        self.assertEqual(
+            (response.code, response.remark, response.ext_fields),
+            (22, "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first", {}),
+        )
+
+    def test_missing_fields(self):
+        self.assertRaises(RemotingCommandError, self.ask, 15, {"consumerGroup": "G"})
+        self.assertRaises(RemotingCommandError, self.ask, 38)
+
+
+class QueryTests(ProcessorsTestCase):
+    def query(self, key, topic="T", unique=None, max_num=32):
+        fields = {
+            "topic": topic, "key": key, "maxNum": str(max_num), "beginTimestamp": "0", "endTimestamp": str(1 << 60)
+        }  # fmt: skip
+        return self.ask(12, fields if unique is None else fields | {"_UNIQUE_KEY_QUERY": unique})
+
+    def test_by_key(self):
+        (first, second) = self.broker.put("T", b"a", b"b", key="k1")
+        self.broker.put("T", b"c", key="k2")
+        response = self.query("k1", unique="false")
+        self.assertEqual((response.code, len(response.body)), (0, first.size + second.size))
+        self.assertEqual(sorted(response.ext_fields), ["indexLastUpdatePhyoffset", "indexLastUpdateTimestamp"])
+        self.assertEqual(response.body[: first.size], bytes(self.broker.store.look_message(first.physical_offset)))
+
+    def test_not_found_tells_how_far_the_index_is(self):
+        self.assert_like_apache(self.query("nobody"), 12, "go.jsonl")
+
+    def test_a_unique_key_is_looked_for_among_all(self):
+        self.broker.put("T", b"a", b"b", key="k1")
+        one = self.query("k1", max_num=1)
+        both = self.query("k1", unique="true", max_num=1)
+        self.assertLess(len(one.body), len(both.body))
+
+    def test_only_what_fits_into_a_frame(self):
+        (first, _) = self.broker.put("T", b"a" * 1000, b"b" * 1000)
+        self.patch(query, "MAX_BODY", first.size + 10)
+        self.assertEqual(len(self.query("k").body), first.size)
+
+    def test_by_place(self):
+        (result,) = self.broker.put("T", b"body")
+        response = self.ask(33, {"offset": str(result.physical_offset)})
+        self.assertEqual(len(response.body), result.size)
+        self.assertIsNone(response.ext_fields)
+        for offset in (result.size * 5, -1, 3):
+            self.assertEqual(
+                self.refused(33, {"offset": str(offset)}), (1, f"can not find message by the offset, {offset}")
+            )
+
+    def test_ends_of_queues(self):
+        start = self.broker.now_ms()
+        self.broker.put("T", b"a", b"b", b"c")
+        queue = {"topic": "T", "queueId": "0", "bname": "broker-a"}
+        for code, file, fields, expected in (
+            (30, "go.jsonl", queue, {"offset": "3"}),
+            (31, "go.jsonl", queue, {"offset": "0"}),
+            (32, "java4.jsonl", queue, {"timestamp": str(start)}),
+            (29, "java4.jsonl", queue | {"timestamp": str(start + 1000)}, {"offset": "1"}),
+        ):
+            response = self.ask(code, fields)
+            self.assertEqual(response.ext_fields, expected, code)
+            self.assert_like_apache(response, code, file)
+        unknown = {"topic": "Nowhere", "queueId": "9"}
+        self.assertEqual(self.ask(30, unknown).ext_fields, {"offset": "0"})
+        self.assertEqual(self.ask(32, unknown).ext_fields, {"timestamp": "-1"})
+
+
+class QueueLockTests(ProcessorsTestCase):
+    def body(self, client):
+        return json.dumps(
+            {"consumerGroup": "G", "clientId": client, "mqSet": [{"topic": "T", "brokerName": "b", "queueId": 0}]}
+        ).encode()
+
+    def test_lock_and_unlock(self):
+        response = self.ask(41, body=self.body("one"))
+        self.assertEqual(response.body, b'{"lockOKMQSet":[{"brokerName":"b","queueId":0,"topic":"T"}]}')
+        self.assert_like_apache(response, 41, "go.jsonl")
+        self.assertEqual(self.ask(41, body=self.body("two")).body, b'{"lockOKMQSet":[]}')
+        self.assert_like_apache(self.ask(42, body=self.body("one")), 42, "go.jsonl")
+        self.assertIn(b"queueId", self.ask(41, body=self.body("two")).body)
+
+
+class AdminTests(ProcessorsTestCase):
+    def create(self, topic="T", **changed):
+        fields = {
+            "topic": topic, "defaultTopic": "TBW102", "readQueueNums": "4", "writeQueueNums": "5", "perm": "6",
+            "topicFilterType": "MULTI_TAG", "topicSysFlag": "1", "order": "true",
+        }  # fmt: skip
+        return fields | changed
+
+    def test_create_topic(self):
+        response = self.ask(17, self.create())
+        self.assert_like_apache(response, 17, "acl4.jsonl")
+        self.assertEqual(self.broker.topics.select("T"), TopicConfig("T", 4, 5, 6, "MULTI_TAG", 1, order=False))
+        self.assertEqual(len(self.broker.registrations), 1)
+
+    def test_what_cannot_be_created(self):
+        self.assertEqual(
+            self.refused(17, self.create("TBW102")), (1, "The topic[TBW102] is conflict with system topic.")
+        )
+        self.assertEqual(self.refused(17, self.create(" "))[1], "The specified topic is blank.")
+        self.assertEqual(
+            self.refused(17, self.create(topicFilterType="NONE")), (1, "topicFilterType = [NONE] value invalid")
+        )
+        self.assertEqual(self.broker.registrations, [])
+
+    def test_a_slave_changes_nothing(self):
+        self.broker.settings.store.broker_role = "SLAVE"
+        for code in (17, 215, 200, 207):
+            self.assertEqual(
+                self.refused(code),
+                (
+                    1,
+                    "Can't modify topic or subscription group from slave broker, please execute it from master broker.",
+                ),
+            )
+
+    def test_delete_topic_with_its_messages(self):
+        self.ask(17, self.create())
+        self.broker.put("T", b"a")
+        self.assert_like_apache(self.ask(215, {"topic": "T"}), 215)
+        self.assertIsNone(self.broker.topics.select("T"))
+        self.broker.put("U", b"b")
+        self.assertEqual(self.broker.store.get_max_offset("T", 0), 0)
+        self.assertEqual(self.refused(215, {"topic": "SELF_TEST_TOPIC"})[0], 1)
+
+    def test_a_topic_whose_queues_cannot_be_deleted(self):
+        def fail(topic):
+            raise OSError(5, "Input/output error")
+
+        self.patch(self.broker.store, "delete_topic", fail)
+        response = self.ask(215, {"topic": "T"})
+        self.assertEqual((response.code, response.remark), (1, "[Errno 5] Input/output error"))
+        self.assertEqual(len(self.flushLoggedErrors(OSError)), 1)
+
+    def test_all_topics_and_all_groups(self):
+        self.heartbeat()
+        for code in (21, 201):
+            response = self.ask(code)
+            (golden, *_) = golden_answers(code, "broker-to-broker-and-namesrv.jsonl")
+            self.assertEqual(response.ext_fields, golden.ext_fields)
+            ours, theirs = fastjson.loads(response.body), fastjson.loads(golden.body)
+            self.assertEqual(sorted(ours), sorted(theirs))
+            self.assertEqual(sorted(ours["dataVersion"]), sorted(theirs["dataVersion"]))
+            (table,) = set(ours) - {"dataVersion"}
+            entry = "SELF_TEST_TOPIC" if code == 21 else "TOOLS_CONSUMER"
+            self.assertEqual(ours[table][entry], theirs[table][entry])
+
+    def test_groups(self):
+        body = b'{"groupName":"G","retryMaxTimes":5,"consumeBroadcastEnable":false}'
+        self.assert_like_apache(self.ask(200, body=body), 200)
+        self.assertEqual(self.broker.groups.find("G").retry_max_times, 5)
+        self.broker.offsets.commit("h:1", "G", "T", 0, 5)
+        self.ask(207, {"groupName": "G"})
+        self.assertEqual(self.broker.offsets.query("G", "T", 0), 5)
+        self.assert_like_apache(self.ask(207, {"groupName": "G", "removeOffset": "true"}), 207)
+        self.assertEqual(self.broker.offsets.query("G", "T", 0), -1)
+        self.assertRaises(RemotingCommandError, self.ask, 200)
+
+
+class BrokerConfigTests(ProcessorsTestCase):
+    def version(self):
+        return json.loads(self.ask(26).ext_fields["version"])
+
+    def test_get(self):
+        response = self.ask(26)
+        lines = dict(line.split("=", 1) for line in response.body.decode().splitlines())
+        self.assertEqual((lines["brokerName"], lines["autoCreateTopicEnable"]), ("broker-a", "true"))
+        (golden, *_) = golden_answers(26)
+        self.assertEqual(sorted(response.ext_fields), sorted(golden.ext_fields))
+        self.assertEqual(self.version(), {"counter": 0, "timestamp": 1_795_000_000_000})
+
+    def test_update(self):
+        self.broker.clock.advance(1)
+        self.assert_like_apache(self.ask(25, body=b"autoCreateTopicEnable=false\nbrokerPermission=4\n"), 25)
+        self.assertFalse(self.broker.settings.broker.auto_create_topic_enable)
+        self.assertEqual(self.version(), {"counter": 1, "timestamp": 1_795_000_001_000})
+        self.assertEqual(self.broker.registrations, ["brokerPermission was changed"])
+        self.assertEqual(self.broker.topics.data_version.counter, 1)
+
+    def test_an_accepted_value_is_written_to_the_file(self):
+        path = os.path.join(self.broker.settings.store.store_path_root_dir, "broker.conf")
+        Path(path).write_text("# mine\nlongPollingEnable = true\nbrokerName=broker-a\n")
+        self.broker.settings.config_file = path
+        self.ask(25, body=b"longPollingEnable=false\n")
+        self.assertEqual(Path(path).read_text(), "# mine\nlongPollingEnable=false\nbrokerName=broker-a\n")
+
+    def test_what_had_no_effect_is_an_error_and_the_rest_is_applied(self):
+        code, remark = self.refused(25, body=b"longPollingEnable=maybe\nnoSuchKey=1\nautoCreateTopicEnable=false")
+        self.assertEqual(code, 1)
+        self.assertIn("longPollingEnable: bad value", remark)
+        self.assertIn("noSuchKey: unknown key", remark)
+        self.assertFalse(self.broker.settings.broker.auto_create_topic_enable)
+        self.assertTrue(self.broker.settings.broker.long_polling_enable)
+
+    def test_what_is_no_properties_text(self):
+        self.assertEqual(self.refused(25, body=b"a=\\u12"), (1, "string2Properties error"))
+        self.assertEqual(self.ask(25).code, 0)
+
+
+class AdminStateTests(ProcessorsTestCase):
+    def test_topic_stats(self):
+        self.broker.topics.update(TopicConfig("T", 2, 2))
+        self.broker.put("T", b"a", b"b")
+        response = self.ask(202, {"topic": "T"})
+        self.assert_like_apache(response, 202)
+        table = {dict(queue)["queueId"]: entry for queue, entry in fastjson.loads(response.body)["offsetTable"].items()}
+        last = 1_795_000_001_000
+        self.assertEqual(table[0], {"lastUpdateTimestamp": last, "maxOffset": 2, "minOffset": 0})
+        self.assertEqual(table[1], {"lastUpdateTimestamp": 0, "maxOffset": 0, "minOffset": 0})
+        self.assertEqual(self.refused(202, {"topic": "X"}), (17, "topic[X] not exist"))
+
+    def test_consumer_connections(self):
+        self.assertEqual(self.refused(203, {"consumerGroup": "G"}), (206, "the consumer group[G] not online"))
+        self.heartbeat()
+        response = self.ask(203, {"consumerGroup": "G"})
+        (golden, *_) = [answer for answer in golden_answers(203) if answer.code == 0]
+        ours, theirs = fastjson.loads(response.body), fastjson.loads(golden.body)
+        self.assertEqual(sorted(ours), sorted(theirs))
+        self.assertEqual(
+            ours["connectionSet"],
+            [{"clientAddr": "127.0.0.1:50556", "clientId": "one", "language": "JAVA", "version": 407}],
+        )
+        self.assertEqual(
+            sorted(ours["subscriptionTable"]["T"]), sorted(next(iter(theirs["subscriptionTable"].values())))
+        )
+
+    def test_producer_connections(self):
+        self.assertEqual(self.refused(204, {"producerGroup": "P"}), (1, "the producer group[P] not exist"))
+        self.heartbeat()
+        self.assert_like_apache(self.ask(204, {"producerGroup": "P"}), 204)
+        response = self.ask(328)
+        (golden, *_) = golden_answers(328)
+        ours, theirs = fastjson.loads(response.body), fastjson.loads(golden.body)
+        self.assertEqual(shape(ours["data"]["P"]), shape(theirs["data"]["CLIENT_INNER_PRODUCER"]))
+        self.assertEqual(ours["data"]["P"][0]["remoteIP"], "/127.0.0.1:50556")
+
+    def test_groups_of_a_topic(self):
+        self.heartbeat()
+        self.broker.offsets.commit("h:1", "Gone", "T", 0, 5)
+        response = self.ask(300, {"topic": "T"})
+        self.assertEqual(response.body, b'{"groupList":["G","Gone"]}')
+        self.assert_like_apache(response, 300)
+
+    def test_system_topics(self):
+        response = self.ask(305)
+        (golden, *_) = golden_answers(305)
+        self.assertEqual(
+            sorted(fastjson.loads(response.body)["topicList"]), sorted(fastjson.loads(golden.body)["topicList"])
+        )
+
+    def test_offsets_for_slaves(self):
+        self.broker.offsets.commit("h:1", "G", "T", 0, 5)
+        self.assertEqual(self.ask(43).body, b'{"offsetTable":{"T@G":{0:5}}}')
+        self.assertEqual(self.ask(45).body, b'{"offsetTable":{1:1}}')
+        self.assertIsNone(self.ask(43).ext_fields)
+
+    def test_runtime_info(self):
+        self.broker.put("T", b"a")
+        self.broker.clock.advance(90061)
+        table = fastjson.loads(self.ask(28).body)["table"]
+        (golden, *_) = golden_answers(28)
+        unknown = set(table) - set(fastjson.loads(golden.body)["table"])
+        self.assertEqual({name for name in unknown if not name.startswith("commitLogDiskRatio_")}, set())
+        self.assertTrue(all(isinstance(value, str) for value in table.values()))
+        self.assertEqual(table["brokerVersionDesc"], "V4_9_7")
+        self.assertEqual(table["runtime"], "[ 1 days, 1 hours, 1 minutes, 2 seconds ]")
+        self.assertEqual(table["earliestMessageTimeStamp"], "1795000000000")
+        self.assertEqual(table["sendThreadPoolQueueSize"], "3")
+        self.assertEqual(table["scheduleMessageOffset_1"], "2,3")
+        self.assertEqual(table["dispatchBehindBytes"], "0")
+
+    def test_runtime_info_of_an_empty_store(self):
+        self.assertEqual(fastjson.loads(self.ask(28).body)["table"]["earliestMessageTimeStamp"], "-1")
+
+
+class TextTests(SynchronousTestCase):
+    def test_bytes(self):
+        for count, text in (
+            (0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (8602, "8.4 KiB"), (270582939648, "252.0 GiB"),
+        ):  # fmt: skip
+            self.assertEqual(bytes_text(count), text)
+
+    def test_duration(self):
+        self.assertEqual(duration_text(86_999), "[ 0 days, 0 hours, 1 minutes, 26 seconds ]")
