@@ -42,6 +42,9 @@ class BrokerIdentity:
     broker_id: int
     address: str
 
+    def __str__(self) -> str:
+        return f"{self.name} id {self.broker_id} of cluster {self.cluster} at {self.address}"
+
 
 @dataclass(frozen=True, slots=True)
 class MasterAddresses:
@@ -97,7 +100,7 @@ class RouteInfoManager:
             if broker.broker_id == MASTER_ID and (is_new or self._is_changed(broker.address, data_version)):
                 self._put_topics(broker.name, topics.values())
             if broker.address not in self._alive:
-                self._log.info("broker {broker} is new, HA address {ha}", broker=broker, ha=ha_server_address)
+                self._log.info("broker {broker} is new, HA address {ha}", broker=str(broker), ha=ha_server_address)
             self._alive[broker.address] = _Alive(now_ms, data_version, connection, ha_server_address)
             self._put_filter_servers(broker.address, filter_servers)
             return self._master_of(broker)
@@ -164,7 +167,7 @@ class RouteInfoManager:
     def unregister(self, broker: BrokerIdentity) -> None:
         """Forget a broker that stops. An address that meanwhile took its id is left alone."""
         with self._lock:
-            self._log.info("broker {broker} unregisters", broker=broker)
+            self._log.info("broker {broker} unregisters", broker=str(broker))
             self._forget(broker.address)
 
     def on_connection_closed(self, connection: Any) -> None:
