@@ -29,7 +29,7 @@ from rocketd.remoting.bodies import (
     TopicConfig,
     TopicConfigSerializeWrapper,
 )
-from rocketd.remoting.codes import LanguageCode
+from rocketd.remoting.codes import LanguageCode, SerializeType
 from rocketd.remoting.command import RemotingCommand
 from rocketd.remoting.errors import RemotingCommandError, RequestError
 from rocketd.remoting.frame import FrameDecoder
@@ -605,6 +605,52 @@ class AdminStateTests(ProcessorsTestCase):
 
     def test_runtime_info_of_an_empty_store(self):
         self.assertEqual(fastjson.loads(self.ask(28).body)["table"]["earliestMessageTimeStamp"], "-1")
+
+
+class ReplayTests(ProcessorsTestCase):
+    """Every recorded request of our codes is answered with the header fields and remark of Apache's answer."""
+
+    WITHOUT_THE_RECORDED_STATE = {12: 22, 33: 1, 38: 1, 46: 1}
+    """How requests about messages, groups and SQL filters end that this broker does not have."""
+
+    def recorded(self):
+        """Yield file, connection, request and answer; requests without an answer have None."""
+        for path in sorted(FRAMES.glob("*.jsonl")):
+            if path.name in ("ha-port.jsonl", "acl4.jsonl"):
+                continue
+            waiting = {}
+            for line in path.read_text().splitlines():
+                record = json.loads(line)
+                (frame,) = FrameDecoder().feed(bytes.fromhex(record["hex"]))
+                command = RemotingCommand.decode(frame)
+                key = (record["connection"], command.opaque)
+                if not command.is_response and record["receiver"] == "broker" and command.code in PROCESSORS:
+                    waiting[key] = command
+                elif command.is_response and record["sender"] == "broker" and key in waiting:
+                    yield path.name, record["connection"], waiting.pop(key), command
+
+    def test_all(self):
+        connections = {}
+        count = 0
+        for file, number, request, golden in self.recorded():
+            connection = connections.setdefault((file, number), MemoryConnection(f"h:{len(connections)}"))
+            context = Context(connection)
+            try:
+                answer = self.made[PROCESSORS[request.code]].process(request, context) or context.answered
+            except RequestError as error:
+                answer = RemotingCommand.response(error.code, error.remark)
+            where = f"{file}: {request} answered {answer}, by Apache {golden}"
+            if answer.code != golden.code:
+                self.assertEqual(answer.code, self.WITHOUT_THE_RECORDED_STATE.get(request.code), where)
+                continue
+            count += 1
+            self.assertEqual(sorted(answer.ext_fields or {}), sorted(golden.ext_fields or {}), where)
+            self.assertEqual(answer.body is None, golden.body is None, where)
+            if request.code != 38:  # its remark names the group
+                self.assertEqual(answer.remark, golden.remark, where)
+            if golden.serialize_type == SerializeType.JSON:  # a binary header cannot tell none from no fields
+                self.assertEqual(answer.ext_fields is None, golden.ext_fields is None, where)
+        self.assertGreater(count, 150)
 
 
 class TextTests(SynchronousTestCase):
