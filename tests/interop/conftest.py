@@ -50,7 +50,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         except PeerUnavailableError as e:
             lacking(str(e))
     else:
-        from servers import RocketdCluster
+        from twistd_servers import RocketdCluster
 
         servers = RocketdCluster(directory)
         servers.start()
