@@ -33,11 +33,16 @@ class Cluster:
     broker: str
 
 
-def lacking(reason: str) -> None:
+def end_test_lacking(reason: str) -> None:
     """Skip for want of a toolchain; where CI says that everything must be there, fail."""
     if os.environ.get("CI") == "true":
         pytest.fail(reason, pytrace=False)
     pytest.skip(reason)
+
+
+@pytest.fixture(scope="session")
+def lacking() -> Callable[[str], None]:
+    return end_test_lacking
 
 
 @pytest.fixture(scope="session")
@@ -48,7 +53,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         try:
             servers.start()
         except PeerUnavailableError as e:
-            lacking(str(e))
+            end_test_lacking(str(e))
     else:
         from twistd_servers import RocketdCluster
 
@@ -70,7 +75,7 @@ class Clients:
         for name in names:
             reason = PROGRAMS[name].missing()
             if reason is not None:
-                lacking(reason)
+                end_test_lacking(reason)
 
     def run(self, name: str, command: str, topic: str, *arguments: object, jvm: tuple[str, ...] = ()) -> Run:
         """Run one program once; see toolchain.run_client."""
