@@ -61,18 +61,24 @@ class RuntimeInfo:
 
     def _of_disk(self) -> dict[str, str]:
         settings = self._broker.settings.store
-        root = settings.store_path_root_dir
+        root, log = settings.store_path_root_dir, settings.store_path_commit_log
         try:
             usage = shutil.disk_usage(root)
+            log_usage = shutil.disk_usage(log)
         except OSError:
             return {}
-        ratio = str(round(self._broker.store.disk_watch.ratio, 2))
         return {
             "commitLogDirCapacity": f"Total : {bytes_text(usage.total)}, Free : {bytes_text(usage.free)}.",
-            "commitLogDiskRatio": ratio,
-            f"commitLogDiskRatio_{settings.store_path_commit_log}": ratio,
-            "consumeQueueDiskRatio": str(round((usage.total - usage.free) / usage.total, 2)),
+            "commitLogDiskRatio": ratio_text(log_usage.used, log_usage.free),
+            f"commitLogDiskRatio_{log}": ratio_text(log_usage.used, log_usage.free),
+            "consumeQueueDiskRatio": ratio_text(usage.used, usage.free),
         }
+
+
+def ratio_text(used: int, available: int) -> str:
+    """Write the used part of a disk as Apache's UtilAll does: in whole percents, rounded up, ``0.27``."""
+    percents = -(-used * 100 // (used + available))
+    return str(percents / 100)
 
 
 def bytes_text(count: int) -> str:

@@ -18,7 +18,7 @@ from rocketd.broker.offsets import ConsumerOffsetManager
 from rocketd.broker.processors import admin, admin_state, client_manage, consumer_manage, query, queue_lock
 from rocketd.broker.producers import ProducerManager
 from rocketd.broker.rebalance_lock import RebalanceLockManager
-from rocketd.broker.runtime_info import bytes_text, duration_text
+from rocketd.broker.runtime_info import bytes_text, duration_text, ratio_text
 from rocketd.broker.settings import BrokerSettings
 from rocketd.broker.topics import TopicConfigManager
 from rocketd.remoting import fastjson
@@ -602,6 +602,7 @@ class AdminStateTests(ProcessorsTestCase):
         self.assertEqual(table["sendThreadPoolQueueSize"], "3")
         self.assertEqual(table["scheduleMessageOffset_1"], "2,3")
         self.assertEqual(table["dispatchBehindBytes"], "0")
+        self.assertRegex(table["commitLogDiskRatio"], r"^[01]\.\d{1,2}$")
 
     def test_runtime_info_of_an_empty_store(self):
         self.assertEqual(fastjson.loads(self.ask(28).body)["table"]["earliestMessageTimeStamp"], "-1")
@@ -659,6 +660,10 @@ class TextTests(SynchronousTestCase):
             (0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (8602, "8.4 KiB"), (270582939648, "252.0 GiB"),
         ):  # fmt: skip
             self.assertEqual(bytes_text(count), text)
+
+    def test_ratio(self):
+        for used, available, text in ((27, 73, "0.27"), (270001, 729999, "0.28"), (0, 5, "0.0"), (5, 0, "1.0")):
+            self.assertEqual(ratio_text(used, available), text)
 
     def test_duration(self):
         self.assertEqual(duration_text(86_999), "[ 0 days, 0 hours, 1 minutes, 26 seconds ]")
