@@ -142,11 +142,15 @@ class MessageStore(MessageReader):
             self.index.close()
         self.commit_log.allocate.stop()
         flushed = self.commit_log.queue.flushed_where >= self.commit_log.max_offset and not self.queues.dirty
-        if self.flags.writable and flushed and self._reput.behind() == 0:
-            self._fs.remove(abort_path(self.root))
-        else:
-            _log.error("the store in {root} was not stopped cleanly: {why}", root=self.root, why=self.flags.describe())
-        self._release()
+        try:
+            if self.flags.writable and flushed and self._reput.behind() == 0:
+                self._fs.remove(abort_path(self.root))
+            else:
+                _log.error("{root} was not stopped cleanly: {why}", root=self.root, why=self._trouble(flushed))
+        except OSError as error:
+            _log.error("{root} was not stopped cleanly: {why}", root=self.root, why=error)
+        finally:
+            self._release()
 
     def put_messages(self, messages: Sequence[MessageInner]) -> list[PutResult]:
         """Append each message for itself; the results stand in the order of the messages.
@@ -197,6 +201,11 @@ class MessageStore(MessageReader):
     def flushed_offset(self) -> int:
         """Offset up to which the log is on the disk."""
         return self.commit_log.queue.flushed_where
+
+    @property
+    def last_flush_ms(self) -> float:
+        """How long the last flush of the log took."""
+        return self._flush.last_flush_ms
 
     def dispatch_behind_bytes(self) -> int:
         """Bytes of the log that are not visible to readers yet."""
@@ -269,6 +278,12 @@ class MessageStore(MessageReader):
             on_index_file_error=self._on_index_file_error,
             file_system=self._fs,
         )
+
+    def _trouble(self, flushed: bool) -> str:
+        """What keeps a stop from being clean, in words."""
+        if not self.flags.writable:
+            return self.flags.describe()
+        return f"{self._reput.behind()} bytes are not dispatched" if flushed else "not everything could be flushed"
 
     def _on_index_file_error(self) -> None:
         self.flags.set(WRITE_INDEX_FILE_ERROR, True)

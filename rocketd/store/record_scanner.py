@@ -142,7 +142,10 @@ def _what_is_at(view: memoryview, position: int, limit: int) -> ScanEnd:
 
 
 def _parse(view: memoryview, position: int, limit: int, file_from_offset: int, check_crc: bool) -> _Parts | None:
-    """The record at a position; None when it is not whole, not at its place or not what was written."""
+    """The record at a position; None when it is not whole, not at its place or not what was written.
+
+    No checksum covers the properties. But a last record whose properties end in zeros was torn there.
+    """
     head = _HEAD_V4
     if position + head.size > limit:
         return None
@@ -165,6 +168,7 @@ def _parse(view: memoryview, position: int, limit: int, file_from_offset: int, c
         properties_at > end
         or (view[properties_at - 2] << 8 | view[properties_at - 1]) != end - properties_at
         or (check_crc and body_crc(view[body_at : topic_at - 1]) != fields[2])
+        or (check_crc and view[end - 1] == 0 and properties_at < end and not any(view[end : min(end + 8, limit)]))
     ):
         return None
     return _Parts(fields, topic_at, properties_at, end, size)

@@ -101,9 +101,7 @@ class AppendTests(AppendTestCase):
             appender = GroupAppender(log, STORE_HOST, FILE_SIZE, lambda: NOW)
             appender.append([make_message(b"")])
             body = bytes(FILE_SIZE - 2 * overhead - spare)
-            self.assertEqual(
-                appender.append([make_message(body)])[0][0].physical_offset, overhead if not offset else offset
-            )
+            self.assertEqual(appender.append([make_message(body)])[0][0].physical_offset, offset or overhead)
             log.queue.close()
 
     def test_illegal_messages_are_refused_one_by_one(self):

@@ -1,0 +1,336 @@
+"""The store as a whole: start, stop, lock, dispatch, refusals."""
+
+import os
+import queue
+import subprocess
+import sys
+import threading
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from rocketd.store.checkpoint import StoreCheckpoint
+from rocketd.store.errors import StoreFileSizeError, StoreLockedError, StoreStateError
+from rocketd.store.filesystem import DiskUsage
+from rocketd.store.message import GetStatus, PutStatus
+from rocketd.store.message_store import MessageStore
+from rocketd.store.record import decode_message, decode_messages
+from rocketd.store.testing import STORE_HOST, FaultyFileSystem, make_message, small_config
+
+WAIT = 10
+
+HOLD_LOCK = """
+import sys
+from rocketd.store.filesystem import RealFileSystem
+RealFileSystem().lock(sys.argv[1], b"lock")
+print("locked", flush=True)
+sys.stdin.read()
+"""
+
+
+class StoreTestCase(SynchronousTestCase):
+    def setUp(self):
+        self.root = os.path.abspath(self.mktemp())
+        self.fs = FaultyFileSystem()
+        self.store = None
+        self.addCleanup(lambda: self.store and self.store.stop())
+
+    def start(self, **changes):
+        self.store = MessageStore(small_config(self.root, **changes), STORE_HOST, fs=self.fs)
+        self.arrived = queue.SimpleQueue()
+        self.store.add_arrival_listener(self.arrived.put)
+        self.store.start()
+        return self.store
+
+    def put(self, *messages):
+        results = self.store.put_messages(messages)
+        self.settle()
+        return results
+
+    def settle(self):
+        """Wait until all that was handed to dispatch has gone through."""
+        done = threading.Event()
+        self.store._reput.call(done.set)
+        self.assertTrue(done.wait(WAIT))
+
+    def bodies(self, topic="TopicTest", queue_id=0):
+        found = []
+        offset = self.store.get_min_offset(topic, queue_id)
+        while (result := self.store.get_messages(topic, queue_id, offset, 32, None)).status is GetStatus.FOUND:
+            for view in result.buffers:
+                found += [message.body for message in decode_messages(view)]
+            offset = result.next_begin_offset
+        return found
+
+
+class LifecycleTests(StoreTestCase):
+    def test_clean_stop_and_start(self):
+        self.start()
+        self.put(*[make_message(b"%d" % n, key=f"k{n}") for n in range(40)])
+        self.assertIn("abort", os.listdir(self.root))
+        self.store.stop()
+        self.assertNotIn("abort", os.listdir(self.root))
+        self.start()
+        self.assertEqual(self.bodies(), [b"%d" % n for n in range(40)])
+        self.assertEqual(self.put(make_message(b"next"))[0].queue_offset, 40)
+        found = self.store.query_messages("TopicTest", "k7", 32, 0, 2**62)
+        self.assertEqual([decode_message(view).body for view in found.buffers], [b"7"])
+
+    def test_directory_is_apaches(self):
+        self.start()
+        self.put(make_message(key="k"))
+        self.store.stop()
+        self.assertEqual(sorted(os.listdir(self.root)), ["checkpoint", "commitlog", "consumequeue", "index", "lock"])
+        self.assertEqual(os.listdir(os.path.join(self.root, "commitlog")), ["0" * 20])
+        self.assertEqual(os.listdir(os.path.join(self.root, "consumequeue", "TopicTest", "0")), ["0" * 20])
+        with open(os.path.join(self.root, "lock"), "rb") as file:
+            self.assertEqual(file.read(), b"lock")
+        checkpoint = StoreCheckpoint(os.path.join(self.root, "checkpoint"))
+        self.assertGreater(checkpoint.physic_msg_timestamp, 0)
+        self.assertEqual(checkpoint.logics_msg_timestamp, checkpoint.physic_msg_timestamp)
+
+    def test_empty_store_starts_and_stops(self):
+        for _ in range(2):
+            self.start()
+            self.assertEqual((self.store.max_physical_offset(), self.store.min_physical_offset()), (0, -1))
+            self.store.stop()
+        self.assertNotIn("abort", os.listdir(self.root))
+
+    def test_second_store_of_this_process_is_refused(self):
+        self.start()
+        with self.assertRaises(StoreLockedError) as caught:
+            MessageStore(small_config(self.root), STORE_HOST).start()
+        self.assertIn(self.root, str(caught.exception))
+        self.assertNotIn("\n", str(caught.exception))
+        # And the refused one has not taken the lock from the first.
+        self.assertEqual(self.locked_elsewhere(), "StoreLockedError")
+
+    def test_lock_of_another_process(self):
+        os.makedirs(self.root)
+        holder = subprocess.Popen(
+            [sys.executable, "-c", HOLD_LOCK, os.path.join(self.root, "lock")],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=self.environment(),
+        )
+        self.addCleanup(holder.wait)
+        self.addCleanup(holder.stdout.close)
+        self.addCleanup(holder.stdin.close)
+        self.assertEqual(holder.stdout.readline(), b"locked\n")
+        with self.assertRaises(StoreLockedError):
+            self.start()
+        self.store = None
+
+    def locked_elsewhere(self):
+        finished = subprocess.run(
+            [sys.executable, "-c", HOLD_LOCK, os.path.join(self.root, "lock")],
+            input=b"",
+            capture_output=True,
+            env=self.environment(),
+            check=False,
+        )
+        return finished.stderr.decode().strip().splitlines()[-1].split(":")[0].rpartition(".")[2]
+
+    @staticmethod
+    def environment():
+        return os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+
+    def test_failed_start_leaves_the_store_as_it_was(self):
+        self.start()
+        self.put(make_message())
+        self.store.stop()
+        with self.assertRaises(StoreFileSizeError):
+            self.start(mapped_file_size_commit_log=8192)
+        self.assertNotIn("abort", os.listdir(self.root))
+        self.start()
+        self.assertEqual(self.bodies(), [b"body"])
+
+    def test_started_twice(self):
+        self.start()
+        with self.assertRaises(StoreStateError):
+            self.store.start()
+
+    def test_stop_keeps_abort_when_the_disk_fails(self):
+        self.start()
+        self.put(make_message())
+        self.fs.crash()
+        self.store.stop()
+        self.assertIn("abort", os.listdir(self.root))
+
+    def test_unused_file_that_was_made_ahead_goes(self):
+        self.start()
+        self.put(*[make_message(bytes(1500))] * 3)
+        self.store.stop()
+        self.assertEqual(len(os.listdir(os.path.join(self.root, "commitlog"))), 2)
+
+
+class DispatchTests(StoreTestCase):
+    def test_arrivals(self):
+        self.start()
+        self.put(
+            make_message(tags_code=5, properties=b"A\x01b"),
+            make_message(topic="U", queue_id=2),
+            make_message(sys_flag=4),
+        )
+        (arrivals,) = [self.arrived.get(timeout=WAIT)]
+        self.assertEqual([arrival[:4] for arrival in arrivals], [("TopicTest", 0, 1, 5), ("U", 2, 1, 0)])
+        self.assertEqual(arrivals[0][5], b"A\x01b")
+
+    def test_visible_when_the_listener_is_told(self):
+        self.start()
+        seen = queue.SimpleQueue()
+        self.store.add_arrival_listener(
+            lambda arrivals: seen.put(self.store.get_messages("TopicTest", 0, 0, 32, None).status)
+        )
+        self.put(make_message())
+        self.assertIs(seen.get(timeout=WAIT), GetStatus.FOUND)
+
+    def test_listener_that_fails_harms_nobody(self):
+        self.start()
+        seen = queue.SimpleQueue()
+
+        def fail(arrivals):
+            raise ValueError
+
+        self.store.add_arrival_listener(fail)
+        self.store.add_arrival_listener(seen.put)
+        self.put(make_message())
+        self.put(make_message())
+        self.assertEqual(len([seen.get(timeout=WAIT) for _ in range(2)]), 2)
+        self.assertEqual(self.bodies(), [b"body"] * 2)
+        self.assertEqual(len(self.flushLoggedErrors(ValueError)), 2)
+
+    def test_groups_that_find_no_room_are_read_from_the_log(self):
+        self.patch(sys.modules["rocketd.store.dispatch"], "MAX_WAITING_GROUPS", 3)
+        self.start()
+        held, release = threading.Event(), threading.Event()
+
+        def hold():
+            held.set()
+            release.wait(WAIT)
+
+        self.store._reput.call(hold)
+        self.assertTrue(held.wait(WAIT))
+        for number in range(30):
+            self.store.put_messages([make_message(b"%d" % number * 300, key=f"k{number}", queue_id=number % 2)])
+        release.set()
+        self.settle()
+        self.settle()
+        self.assertEqual(self.store.dispatch_behind_bytes(), 0)
+        for queue_id in (0, 1):
+            self.assertEqual(self.bodies(queue_id=queue_id), [b"%d" % n * 300 for n in range(queue_id, 30, 2)])
+        self.assertEqual(len(self.store.query_messages("TopicTest", "k29", 32, 0, 2**62).buffers), 1)
+
+    def test_queue_that_cannot_be_written_is_tried_again(self):
+        self.patch(sys.modules["rocketd.store.dispatch"], "RETRY_SECONDS", 0.001)
+        self.start()
+        self.fs.fail("allocate", OSError(28, "No space left on device"), times=3)
+        self.put(make_message())
+        self.assertEqual(self.bodies(), [b"body"])
+        self.assertTrue(self.store.flags.writable)
+
+    def test_queue_that_stays_unwritable_ends_the_taking_of_messages(self):
+        self.patch(sys.modules["rocketd.store.dispatch"], "RETRY_SECONDS", 0.001)
+        self.start(message_index_enable=False)
+        self.fs.fail("allocate", OSError(28, "No space left on device"), times=1000)
+        self.put(make_message())
+        result = self.put(make_message())[0]
+        self.assertIs(result.status, PutStatus.SERVICE_NOT_AVAILABLE)
+        self.assertIn("a consume queue could not be written", result.cause)
+        self.store.stop()
+        # What was accepted is made visible by the next start.
+        self.fs = FaultyFileSystem()
+        self.start()
+        self.assertEqual(self.bodies(), [b"body"])
+
+    def test_deleted_topic_begins_again(self):
+        self.start()
+        self.put(make_message(b"old"), make_message(b"other", topic="U"))
+        self.store.delete_topic("TopicTest")
+        self.settle()
+        self.assertEqual(self.store.queue_keys(), [("U", 0)])
+        self.assertEqual(self.put(make_message(b"new"))[0].queue_offset, 0)
+        self.assertEqual(self.bodies(), [b"new"])
+        self.assertEqual(self.bodies("U"), [b"other"])
+
+
+class RefusalTests(StoreTestCase):
+    def refused(self, *messages):
+        results = self.store.put_messages(messages or [make_message()])
+        self.assertIs(results[0].status, PutStatus.SERVICE_NOT_AVAILABLE)
+        return results[0].cause
+
+    def test_before_start_and_after_stop(self):
+        self.store = MessageStore(small_config(self.root), STORE_HOST)
+        self.assertIn("closed", self.refused())
+        self.start()
+        self.assertIs(self.put(make_message())[0].status, PutStatus.PUT_OK)
+        self.store.stop()
+        self.assertIn("closed", self.refused(make_message(), make_message()))
+
+    def test_slave(self):
+        self.start(broker_role="SLAVE")
+        self.assertIn("slave", self.refused())
+
+    def test_full_disk_is_named_with_its_figures(self):
+        self.fs.usage = DiskUsage(91, 9)
+        self.start(disk_space_warning_level_ratio=0.9)
+        cause = self.refused()
+        self.assertIn("the disk is full", cause)
+        self.assertIn("91.0% used, limit 90%", cause)
+        self.fs.usage = DiskUsage(89, 11)
+        self.store.disk_watch.check()
+        self.assertIs(self.put(make_message())[0].status, PutStatus.PUT_OK)
+
+    def test_nothing_to_put(self):
+        self.start()
+        self.assertEqual((self.store.put_messages([]), self.store.put_batch([])), ([], []))
+
+    def test_append_that_hangs_is_seen_from_outside(self):
+        self.start(os_page_cache_busy_time_out_mills=1)
+        self.put(make_message())
+        self.assertFalse(self.store.is_os_page_cache_busy())
+        gate = self.fs.block("pwrite")
+        self.store.commit_log.queue.last._pwrite = self.fs.pwrite
+        writer = threading.Thread(target=self.store.put_messages, args=([make_message()],))
+        writer.start()
+        busy = threading.Event()
+        for _ in range(1000):
+            if self.store.is_os_page_cache_busy():
+                busy.set()
+                break
+            busy.wait(0.005)
+        gate.set()
+        writer.join()
+        self.assertTrue(busy.is_set())
+        self.assertEqual(self.store.append_lock_ms(), 0)
+        self.assertGreater(self.store.last_append_ms, 1)
+
+
+class SyncFlushTests(StoreTestCase):
+    def test_answer_means_that_it_is_on_the_disk(self):
+        self.start(flush_disk_type="SYNC_FLUSH")
+        answers = queue.SimpleQueue()
+        result = self.store.put_messages([make_message(b"kept")])[0]
+        self.store.when_flushed(result.physical_offset + result.size, answers.put)
+        self.assertIs(answers.get(timeout=WAIT), PutStatus.PUT_OK)
+        self.assertGreaterEqual(self.store.flushed_offset(), result.size)
+        # The power goes off.
+        self.fs.crash()
+        self.store.stop()
+        self.fs.lose_unsynced()
+        self.fs = FaultyFileSystem()
+        self.start()
+        self.assertEqual(self.bodies(), [b"kept"])
+
+    def test_messages_that_do_not_wait_are_flushed_soon(self):
+        self.start(flush_disk_type="SYNC_FLUSH", flush_interval_commit_log=3_600_000)
+        flushed = threading.Event()
+        real = self.fs.fdatasync
+
+        def fdatasync(fd):
+            real(fd)
+            flushed.set()
+
+        self.fs.fdatasync = fdatasync
+        self.put(make_message(wait=False))
+        self.assertTrue(flushed.wait(WAIT))
