@@ -212,8 +212,12 @@ class NamesrvProcessor:
         results = self._settings.update(text)
         for result in results:
             self._log.info("{address} sets {result}", address=context.connection.address, result=str(result))
-        self._name_server.store_settings({result.key: result.text for result in results if result.accepted})
         refused = [str(result) for result in results if not result.accepted]
+        try:
+            self._name_server.store_settings({result.key: result.text for result in results if result.accepted})
+        except OSError as error:
+            self._log.error("settings cannot be stored: {error}", error=error)
+            refused.append(f"what was applied is lost at the next start, it cannot be stored: {error}")
         if refused:
             raise RequestError(ResponseCode.SYSTEM_ERROR, "; ".join(refused))
         return RemotingCommand.response()

@@ -2,6 +2,7 @@
 
 import json
 from contextlib import asynccontextmanager
+from itertools import product
 from pathlib import Path
 from time import monotonic
 
@@ -25,11 +26,12 @@ from rocketd.remoting.bodies import (
     TopicConfigSerializeWrapper,
     TopicRouteData,
 )
-from rocketd.remoting.codes import LanguageCode, RequestCode, ResponseCode
+from rocketd.remoting.codes import LanguageCode, RequestCode, ResponseCode, SerializeType
 from rocketd.remoting.command import RemotingCommand
 from rocketd.remoting.frame import FrameDecoder
 from rocketd.remoting.server import ListenError
 from rocketd.store.filesystem import RealFileSystem
+from twisted.plugins import rocketd_namesrv_processors
 
 FRAMES = Path(__file__).parent.parent / "golden" / "frames"
 
@@ -290,6 +292,53 @@ async def test_unknown_code_is_answered(tmp_path):
         answer = await client.ask(RemotingCommand(351))
         assert answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
         assert "351" in answer.remark
+
+
+BAD_FIELDS = (
+    {},
+    dict.fromkeys(
+        ("brokerName", "brokerAddr", "clusterName", "haServerAddr", "topic", "cluster", "namespace", "key"), ""
+    ),
+    {
+        "brokerName": "a",
+        "brokerAddr": "x",
+        "clusterName": "c",
+        "haServerAddr": "x",
+        "brokerId": "9" * 30,
+        "topic": "%s",
+    },
+    {
+        "brokerName": "a",
+        "brokerAddr": "x",
+        "clusterName": "c",
+        "haServerAddr": "x",
+        "brokerId": "0",
+        "compressed": "true",
+    },
+    {"brokerName": "a", "brokerAddr": "x", "clusterName": "c", "haServerAddr": "x", "brokerId": "one"},
+)
+BAD_BODIES = (
+    None,
+    b"\0\xff not JSON",
+    b"[]",
+    b'{"topicConfigSerializeWrapper":null,"filterServerList":null}',
+    b'{"topicConfigSerializeWrapper":{"topicConfigTable":{"T":null,"U":{"topicName":null}}}}',
+)
+
+
+@pytest.mark.parametrize("plugin_name", ["namesrv_plugin", "route_plugin"])
+@pytest_twisted.ensureDeferred
+async def test_bad_requests_are_answered_and_harm_nobody(plugin_name, tmp_path):
+    plugin = getattr(rocketd_namesrv_processors, plugin_name)
+    async with running(make_namesrv(settings_in(tmp_path), reactor)) as name_server:
+        broker, client = await connect(name_server), await connect(name_server)
+        await broker.ask(register_command("good", "10.0.0.7:10911", topics=[TopicConfig("Good")]))
+        for code, fields, body in product(plugin.codes, BAD_FIELDS, BAD_BODIES):
+            for serialize_type in SerializeType:
+                request = RemotingCommand(code, fields, body, serialize_type=serialize_type)
+                assert (await client.ask(request)).opaque == request.opaque
+        assert (await client.ask(route_query("Good"))).code == ResponseCode.SUCCESS
+        assert not broker.closed.called
 
 
 @pytest_twisted.ensureDeferred

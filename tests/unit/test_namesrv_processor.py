@@ -241,6 +241,16 @@ class ConfigTest(ProcessorTest):
         self.assertTrue(self.name_server.settings.namesrv.order_message_enable)
         self.assertEqual(self.name_server.stored, [{"orderMessageEnable": "true"}])
 
+    def test_settings_that_cannot_be_stored_are_applied_and_it_is_said(self):
+        def store_settings(changes):
+            raise OSError(28, "No space left on device", "/namesrv.properties")
+
+        self.name_server.store_settings = store_settings
+        error = self.assertRaises(RequestError, self.update, "orderMessageEnable=true\n")
+        self.assertEqual(error.code, ResponseCode.SYSTEM_ERROR)
+        self.assertIn("No space left on device: '/namesrv.properties'", error.remark)
+        self.assertTrue(self.name_server.settings.namesrv.order_message_enable)
+
     def test_no_properties(self):
         error = self.assertRaises(RequestError, self.update, "key=\\u12")
         self.assertTrue(error.remark.startswith("string2Properties error"), error.remark)
