@@ -6,14 +6,10 @@ Answers to the start-up and shutdown-hook half of Apache's NamesrvStartup and Br
 import gc
 import resource
 import signal
-import sys
 from typing import Any
 
 from twisted.application.service import IService, MultiService
 from twisted.python.reflect import qual
-
-SWITCH_INTERVAL_SECONDS = 0.0005
-"""How long a thread may keep the interpreter from the others: shorter than Python's 5 ms, for the answers' latency."""
 
 
 class DaemonService(MultiService):
@@ -43,7 +39,6 @@ class DaemonService(MultiService):
 
 def tune_interpreter() -> None:
     """Set what a server of many threads, objects and connections needs."""
-    sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
     # What was made until now stays for good: collections need not look at it.
     gc.collect()
     gc.freeze()
