@@ -25,6 +25,8 @@ from rocketd.remoting.errors import RemotingCommandError, RequestError
 from rocketd.store.filesystem import RealFileSystem
 
 V1 = DataVersion(1000, 1)
+# Made absolute at once: trial changes the directory before it runs the tests.
+APACHES_CONFIG = Path(__file__).resolve().parent.parent / "golden" / "config" / "namesrv-4.9.7.properties"
 
 
 class FakeConnection:
@@ -218,8 +220,7 @@ class ConfigTest(ProcessorTest):
         return self.ask(RequestCode.UPDATE_NAMESRV_CONFIG, body=text.encode())
 
     def test_get_has_apaches_keys(self):
-        golden = Path(__file__).parent.parent / "golden" / "config" / "namesrv-4.9.7.properties"
-        keys = {entry.key for entry in properties_file.parse(golden.read_text())} - {"rocketmqHome"}
+        keys = {entry.key for entry in properties_file.parse(APACHES_CONFIG.read_text())} - {"rocketmqHome"}
         answer = self.ask(RequestCode.GET_NAMESRV_CONFIG)
         self.assertLessEqual(keys, {entry.key for entry in properties_file.parse(answer.body.decode())})
 
