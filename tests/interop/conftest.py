@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
-# These tests have helpers beside them and in benchmarks/: neither is installed with rocketd.
+# These tests use modules beside them and in benchmarks/: neither is installed with rocketd.
 for directory in (str(HERE.parents[1]), str(HERE)):
     if directory not in sys.path:
         sys.path.insert(0, directory)
