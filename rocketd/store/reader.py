@@ -194,6 +194,12 @@ class MessageReader:
         queue = self._queues.find(topic, queue_id)
         return -1 if queue is None else self._time_of(queue, offset)
 
+    def queue_entries(self, topic: str, queue_id: int, offset: int, limit: int) -> list[tuple[int, int, int]]:
+        """Entries of a queue from a queue offset on, at most so many, of one file: physical offset, size, tags code."""
+        queue = self._queues.find(topic, queue_id)
+        entries = None if queue is None else queue.read(offset)
+        return [] if entries is None else list(islice(entries, limit))
+
     def look_message(self, physical_offset: int) -> memoryview | None:
         """The record that begins at an offset of the log; None where none does."""
         return self._log.record_at(physical_offset)

@@ -167,6 +167,16 @@ class GetTests(ReaderTestCase):
         self.check(self.get(message_filter=Filter(None, lambda _: False)), GetStatus.NO_MATCHED_MESSAGE, 6, 0, 6)
 
 
+class EntryTests(ReaderTestCase):
+    def test_entries_of_a_queue(self):
+        results = self.put(*[make_message(tags_code=n) for n in range(5)])
+        expected = [(r.physical_offset, r.size, n) for n, r in enumerate(results)]
+        self.assertEqual(self.store.queue_entries("TopicTest", 0, 1, 3), expected[1:4])
+        self.assertEqual(self.store.queue_entries("TopicTest", 0, 3, 9), expected[3:])
+        self.assertEqual(self.store.queue_entries("TopicTest", 0, 5, 9), [])
+        self.assertEqual(self.store.queue_entries("TopicTest", 9, 0, 9), [])
+
+
 class TimeTests(ReaderTestCase):
     def fill(self, count):
         for number in range(count):
