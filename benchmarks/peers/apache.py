@@ -41,6 +41,7 @@ _OPENED = (
 NAMESRV_HEAP = ("-Xms256m", "-Xmx512m")
 BROKER_HEAP = ("-Xms2g", "-Xmx2g", "-XX:MaxDirectMemorySize=2g")
 
+_LOOPBACK = "127.0.0.1"
 _LOGBACK = '<configuration><root level="WARN"/></configuration>\n'
 
 
@@ -103,7 +104,7 @@ def start_namesrv(directory: Path, port: int, jvm: Sequence[str] = NAMESRV_HEAP)
     return server
 
 
-def start_broker(
+def spawn_broker(
     directory: Path,
     port: int,
     namesrv: str,
@@ -112,14 +113,14 @@ def start_broker(
 ) -> ServerProcess:
     """Start a master broker on 127.0.0.1, its store in ``directory``/store, ``properties`` over the ones given here.
 
-    Returns once its port accepts and the name server ``namesrv`` (``host:port``) lists it.
+    Returns at once: it is for those who measure how long it takes until it serves.
     """
     _require_free(port)
     config = {
         "brokerClusterName": "DefaultCluster",
         "brokerName": "broker-a",
         "brokerId": "0",
-        "brokerIP1": "127.0.0.1",
+        "brokerIP1": _LOOPBACK,
         "namesrvAddr": namesrv,
         "listenPort": str(port),
         "haListenPort": str(port + 1),
@@ -128,8 +129,22 @@ def start_broker(
         "mappedFileSizeCommitLog": "268435456",
         **(properties or {}),
     }
-    server = _start("broker", "org.apache.rocketmq.broker.BrokerStartup", directory, config, jvm)
-    address = f"{config['brokerIP1']}:{port}"
+    return _start("broker", "org.apache.rocketmq.broker.BrokerStartup", directory, config, jvm)
+
+
+def start_broker(
+    directory: Path,
+    port: int,
+    namesrv: str,
+    properties: Mapping[str, str] | None = None,
+    jvm: Sequence[str] = BROKER_HEAP,
+) -> ServerProcess:
+    """Start a broker as ``spawn_broker`` does, and return once it serves.
+
+    That is: its port accepts and the name server ``namesrv`` (``host:port``) lists it.
+    """
+    server = spawn_broker(directory, port, namesrv, properties, jvm)
+    address = f"{(properties or {}).get('brokerIP1', _LOOPBACK)}:{port}"
     _await(server, f"{address} accepts", lambda: wire.accepts(address))
     _await(server, f"{address} is in the route", lambda: wire.has_broker(namesrv, address))
     return server

@@ -1,0 +1,151 @@
+"""``python -m benchmarks``: rocketd and Apache RocketMQ 4.9.7 under the same load, in turn; prints the table of ratios.
+
+Exit code: 0 when everything was measured (whether or not the goals are reached), 1 when something failed, 2 for wrong
+arguments, 130 after Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import os
+import platform
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks import generator, outcome, report, rows, run
+from benchmarks.measure import Settings
+from benchmarks.peers.apache import PeerUnavailableError, fetch_jars
+from benchmarks.peers.process import ServerError
+
+_RESULTS = Path(__file__).with_name("results")
+
+
+def _parser() -> argparse.ArgumentParser:
+    default = Settings()
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks",
+        description="Drive rocketd's and Apache's servers in turn with the same load and print how they compare.",
+    )
+    parser.add_argument("--rounds", type=_positive, default=3, help="measurements of each row and side (default 3)")
+    parser.add_argument("--rows", action="append", default=[], metavar="PATTERN", help="rows to run; repeatable")
+    parser.add_argument("--seconds", type=float, default=default.seconds, help="length of a load (default %(default)s)")
+    parser.add_argument(
+        "--warm", type=float, default=default.warm_up, help="seconds of warm-up of each side (default %(default)s)"
+    )
+    parser.add_argument(
+        "--messages",
+        type=_positive,
+        default=default.recovery_messages,
+        help="messages in the store that is recovered after kill -9 (default %(default)s)",
+    )
+    parser.add_argument("--sides", choices=[*run.SIDES, "both"], default="both", help="measure only one of them")
+    parser.add_argument(
+        "-o", "--option", action="append", default=[], metavar="KEY=VALUE", help="setting of both brokers"
+    )
+    parser.add_argument("--against", type=Path, metavar="FILE", help="JSON of an older run to compare with")
+    parser.add_argument("--dir", type=Path, help="keep stores and logs in this new directory (default: temporary)")
+    parser.add_argument("--list", action="store_true", help="print the rows and exit")
+    return parser
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError("must be 1 or more")
+    return value
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run what the command line asks for and return the exit code."""
+    parser = _parser()
+    given = parser.parse_args(arguments)
+    chosen = rows.matching(given.rows)
+    if not chosen:
+        parser.error("no row matches; --list shows them")
+    if any("=" not in option for option in given.option):
+        parser.error("-o wants KEY=VALUE")
+    if given.list:
+        for row in chosen:
+            print(f"{row.name}\n    {row.kind.value}: {' '.join(row.arguments)}")
+            print("    " + ", ".join(f"{goal.figure.title} {goal}" for goal in row.goals))
+        return 0
+    old = json.loads(given.against.read_text()) if given.against else None
+    # SIGTERM ends the run as Ctrl-C does: through the code that ends the servers.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    directory = given.dir.resolve() if given.dir else Path(tempfile.mkdtemp(prefix="rocketd-benchmarks-"))
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        return _measure(given, chosen, directory, old)
+    except KeyboardInterrupt:
+        return 130
+    except (ServerError, PeerUnavailableError, generator.MeasurementError) as e:
+        print(f"benchmarks: {e}", file=sys.stderr)
+        return 1
+    finally:
+        if given.dir is None:
+            shutil.rmtree(directory, ignore_errors=True)
+
+
+def _measure(given: argparse.Namespace, chosen: Sequence[rows.Row], directory: Path, old: dict[str, Any] | None) -> int:
+    names = run.SIDES if given.sides == "both" else (given.sides,)
+    options = dict(option.split("=", 1) for option in given.option)
+    settings = Settings(seconds=given.seconds, warm_up=given.warm, recovery_messages=given.messages)
+    load = generator.build(directory)
+    if outcome.APACHE in names:
+        fetch_jars()  # not within what is timed
+    begin = datetime.datetime.now(datetime.UTC)
+    machine = _machine()
+    with run.started(names, directory, options) as sides:
+        measured = run.run(chosen, sides, load, settings, given.rounds, lambda line: print(line, flush=True))
+    form = {
+        "format": outcome.FORMAT,
+        "when": begin.isoformat(timespec="seconds"),
+        "machine": machine,
+        "settings": {**vars(settings), "rounds": given.rounds, "options": options},
+        **measured.as_json(),
+    }
+    _RESULTS.mkdir(exist_ok=True)
+    file = _RESULTS / f"{begin:%Y%m%dT%H%M%SZ}.json"
+    file.write_text(json.dumps(form, indent=1, ensure_ascii=False) + "\n")
+    print(f"\n{json.dumps(machine, ensure_ascii=False)}\n\n{report.tables(measured)}")
+    if old is not None:
+        print(f"\n{report.comparison(measured, old)}")
+    for title, lines in (("Remarks", measured.remarks), ("FAILED", measured.failures)):
+        if lines:
+            print(f"\n{title}:\n" + "\n".join(f"- {line}" for line in lines))
+    print(f"\nwritten: {file}")
+    return 1 if measured.failures else 0
+
+
+def _machine() -> dict[str, Any]:
+    """What the figures depend on beside the servers."""
+    checkout = Path(__file__).resolve().parents[1]
+    return {
+        "cpus": os.cpu_count(),
+        "kernel": platform.release(),
+        "python": platform.python_version(),
+        "java": _said("java", "-version"),
+        "commit": _said("git", "-C", str(checkout), "describe", "--always", "--dirty"),
+        "load_average": [round(value, 2) for value in os.getloadavg()],
+    }
+
+
+def _said(*command: str) -> str | None:
+    """The first line that a program prints, or None when it is not there or fails."""
+    if shutil.which(command[0]) is None:
+        return None
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=30, check=False)
+    lines = done.stdout.splitlines()
+    return lines[0] if done.returncode == 0 and lines else None
+
+
+if __name__ == "__main__":
+    sys.exit(main())

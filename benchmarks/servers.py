@@ -1,0 +1,172 @@
+"""The two sides of a comparison, each a name server, a broker, and a second broker for starts and recoveries.
+
+rocketd's are its ``twistd`` commands from this checkout under the running interpreter, Apache's come from
+``benchmarks.peers.apache``. Both get the settings in ``SETTINGS``; everything else is each side's default.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Protocol
+
+from benchmarks.peers import apache, wire
+from benchmarks.peers.ports import free_broker_port, free_port
+from benchmarks.peers.process import ServerError, ServerProcess
+
+# The commit log's default of 1 GB a file is only slower to create; topics are created by the generator.
+SETTINGS = {
+    "brokerClusterName": "DefaultCluster",
+    "brokerId": "0",
+    "brokerIP1": "127.0.0.1",
+    "autoCreateTopicEnable": "true",
+    "mappedFileSizeCommitLog": "268435456",
+}
+START_LIMIT = 120.0  # seconds until a server must serve
+_STOP_LIMIT = 30.0
+_CHECKOUT = Path(__file__).resolve().parents[1]
+_TWISTD = ("-c", "from twisted.scripts.twistd import run; run()")
+
+
+class Launcher(Protocol):
+    """How one side starts its two processes; neither call waits for them to serve."""
+
+    name: str
+
+    def namesrv(self, directory: Path, port: int) -> ServerProcess:
+        """A name server whose files are all below ``directory``."""
+
+    def broker(self, directory: Path, port: int, settings: Mapping[str, str]) -> ServerProcess:
+        """A broker with its store in ``directory``/store."""
+
+
+class RocketdLauncher:
+    """rocketd from this checkout; compiled Python files go below ``scratch``, so that they leave no trace in it."""
+
+    name = "rocketd"
+
+    def __init__(self, scratch: Path) -> None:
+        """Take a directory that outlives the servers."""
+        self._scratch = scratch
+
+    def namesrv(self, directory: Path, port: int) -> ServerProcess:
+        """``twistd rocketd-namesrv``."""
+        config = {
+            "listenPort": str(port),
+            "kvConfigPath": f"{directory}/kvConfig.json",
+            "configStorePath": f"{directory}/namesrv.properties",
+        }
+        return self._spawn("namesrv", directory, config)
+
+    def broker(self, directory: Path, port: int, settings: Mapping[str, str]) -> ServerProcess:
+        """``twistd rocketd-broker``."""
+        config = {
+            "listenPort": str(port),
+            "haListenPort": str(port + 1),
+            "storePathRootDir": f"{directory}/store",
+            **settings,
+        }
+        return self._spawn("broker", directory, config)
+
+    def _spawn(self, name: str, directory: Path, config: Mapping[str, str]) -> ServerProcess:
+        file = directory / f"{name}.conf"
+        file.write_text("".join(f"{key}={value}\n" for key, value in config.items()))
+        environment = {
+            "PYTHONPATH": os.pathsep.join(filter(None, (str(_CHECKOUT), os.environ.get("PYTHONPATH")))),
+            "PYTHONPYCACHEPREFIX": str(self._scratch / "pycache"),
+            "PYTHONDONTWRITEBYTECODE": "",  # a start that compiles everything again is none that a user sees
+        }
+        command = [sys.executable, *_TWISTD, "-n", "--pidfile=", f"rocketd-{name}", "-c", str(file)]
+        return ServerProcess(f"rocketd-{name}", command, directory / f"{name}.log", directory, environment)
+
+
+class ApacheLauncher:
+    """Apache RocketMQ 4.9.7 on the JVM in PATH."""
+
+    name = "Apache"
+
+    def namesrv(self, directory: Path, port: int) -> ServerProcess:
+        """Its name server (this one is waited for)."""
+        return apache.start_namesrv(directory, port)
+
+    def broker(self, directory: Path, port: int, settings: Mapping[str, str]) -> ServerProcess:
+        """Its broker with a heap of 2 GB."""
+        return apache.spawn_broker(directory, port, settings["namesrvAddr"], settings)
+
+
+class Side:
+    """One side's servers. ``namesrv`` and ``broker`` serve after ``start``; ``spare`` is started and killed as measured."""
+
+    def __init__(self, launcher: Launcher, directory: Path, settings: Mapping[str, str]) -> None:
+        """Choose ports; ``settings`` are broker settings over ``SETTINGS``."""
+        self.name = launcher.name
+        self._launcher = launcher
+        self._directory = directory
+        self._settings = {**SETTINGS, **settings}
+        self._namesrv_port = free_port()
+        self._ports = {"broker-a": free_broker_port()}
+        self._running: dict[str, ServerProcess] = {}
+        self.namesrv_address = f"127.0.0.1:{self._namesrv_port}"
+        self.broker_address = self.address("broker-a")
+
+    def start(self) -> None:
+        """Start name server and broker and return once the broker is in the route."""
+        directory = self._fresh("namesrv")
+        namesrv = self._running["namesrv"] = self._launcher.namesrv(directory, self._namesrv_port)
+        namesrv.wait_for("its port accepts", lambda: wire.accepts(self.namesrv_address), START_LIMIT)
+        self.await_route(self.spawn("broker-a"), self.broker_address)
+
+    def address(self, broker: str) -> str:
+        """``host:port`` of a broker of this side, whether it runs or not."""
+        if broker not in self._ports:
+            self._ports[broker] = free_broker_port()
+        return f"127.0.0.1:{self._ports[broker]}"
+
+    def spawn(self, broker: str) -> ServerProcess:
+        """Start the broker of that name, on the store that it left if there is one; returns at once."""
+        self.address(broker)
+        settings = {**self._settings, "brokerName": broker, "namesrvAddr": self.namesrv_address}
+        process = self._launcher.broker(self._fresh(broker), self._ports[broker], settings)
+        self._running[broker] = process
+        return process
+
+    def await_route(self, process: ServerProcess, address: str) -> None:
+        """Return once the name server lists the broker at ``address``; ServerError when that does not come."""
+        listed = f"{address} is in the route"
+        process.wait_for(listed, lambda: wire.has_broker(self.namesrv_address, address), START_LIMIT)
+
+    def pid(self, server: str) -> int:
+        """The process id of ``namesrv`` or of a broker by its name; ServerError when it has ended."""
+        process = self._running[server]
+        if process.exit_code is not None:
+            raise ServerError(f"{process.name} ended with {process.exit_code}\n{process.log}:\n{process.tail()}")
+        return process.pid
+
+    def kill(self, server: str) -> None:
+        """SIGKILL to one of them, and wait for its end."""
+        self._running.pop(server).kill()
+
+    def stop(self) -> None:
+        """SIGTERM to all that run, brokers first; ServerError when one does not end by itself."""
+        while self._running:
+            self._running.popitem()[1].stop(_STOP_LIMIT)
+
+    def kill_all(self) -> None:
+        """SIGKILL to all that run: the way out when something went wrong."""
+        while self._running:
+            self._running.popitem()[1].kill()
+
+    def tracebacks(self) -> dict[str, int]:
+        """How many Python tracebacks each of its logs has, for those that have any."""
+        counts = {
+            str(log.relative_to(self._directory)): log.read_text(errors="replace").count("Traceback (most recent call")
+            for log in sorted(self._directory.glob("*/*.log"))
+        }
+        return {log: count for log, count in counts.items() if count}
+
+    def _fresh(self, name: str) -> Path:
+        directory = self._directory / name
+        directory.mkdir(parents=True, exist_ok=True)
+        return directory
