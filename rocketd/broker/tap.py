@@ -19,6 +19,6 @@ class Options(DaemonOptions):
 
 def makeService(options: Options) -> IService:
     """Make the broker that the options describe; nothing is opened before it starts."""
-    from rocketd.broker.service import make_broker
+    from rocketd.broker.service import START_ERRORS, make_broker
 
-    return options.make(lambda: make_broker(options.settings))
+    return options.make(lambda: make_broker(options.settings), START_ERRORS)

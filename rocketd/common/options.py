@@ -15,6 +15,7 @@ from twisted.python import usage
 
 from rocketd.common.config import ConfigError
 from rocketd.common.configuration import DaemonSettings
+from rocketd.common.daemon import DaemonService
 
 log = Logger()
 
@@ -76,11 +77,16 @@ class DaemonOptions(usage.Options):
             print(self.settings.printed(important_only=not self["print-config"]), end="")
             raise SystemExit(0)
 
-    def make(self, service: Callable[[], IService]) -> IService:
-        """Log the warnings and make the service; settings that it finds unusable end the process with one line."""
+    def make(self, service: Callable[[], IService], expected: tuple[type[Exception], ...]) -> IService:
+        """Log the warnings and make the service, as the root of a process.
+
+        ``expected`` are the errors that its making and its start may raise for the operator: each ends the process with
+        one line.
+        """
         for warning in self.warnings:
             log.warn("{text}", text=warning)
         try:
-            return service()
-        except ConfigError as error:
+            made = service()
+        except expected as error:
             raise SystemExit(f"{self.command}: {error}") from None
+        return DaemonService(self.command, made, expected)

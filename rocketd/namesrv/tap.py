@@ -5,7 +5,6 @@ Answers to NamesrvStartup: reads the options and makes the service. Imports noth
 
 from twisted.application.service import IService
 
-from rocketd.common.daemon import DaemonService
 from rocketd.common.options import DaemonOptions
 from rocketd.namesrv.settings import NamesrvSettings
 
@@ -22,4 +21,4 @@ def makeService(options: Options) -> IService:
     """Make the name server that the options describe; nothing is opened before it starts."""
     from rocketd.namesrv.service import START_ERRORS, make_namesrv
 
-    return options.make(lambda: make_namesrv(options.settings))
+    return options.make(lambda: make_namesrv(options.settings), START_ERRORS)

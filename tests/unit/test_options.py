@@ -117,14 +117,15 @@ class MakeTests(SynchronousTestCase):
         globalLogPublisher.addObserver(seen.append)
         self.addCleanup(globalLogPublisher.removeObserver, seen.append)
         service = Service()
-        self.assertIs(options.make(lambda: service), service)
+        root = options.make(lambda: service, ())
+        self.assertEqual(list(root), [service])
         self.assertEqual([formatEvent(event) for event in seen], ["{braces} are no format"])
 
     def test_settings_that_the_service_refuses_end_with_one_line(self):
         def refuse():
             raise ConfigError("tls.server.keyPath is not set")
 
-        code = self.assertRaises(SystemExit, broker_tap.Options().make, refuse).code
+        code = self.assertRaises(SystemExit, broker_tap.Options().make, refuse, (ConfigError,)).code
         self.assertEqual(code, "rocketd-broker: tls.server.keyPath is not set")
 
     def test_name_server(self):
