@@ -72,7 +72,10 @@ class Connection(Protocol):
             self.transport.setTcpNoDelay(True)
             plain = getattr(self.transport, "socket", None)
             if plain is not None:
-                self._direct = plain.dup()
+                try:
+                    self._direct = plain.dup()
+                except OSError:
+                    pass  # no descriptor left: the reactor writes everything
 
     def dataReceived(self, data: bytes) -> None:
         """Cut frames and hand them on. Bytes that are no frame close the connection with one log line."""
@@ -123,12 +126,17 @@ class Connection(Protocol):
                 buffers = self._send_now(self._direct, buffers)
                 if not buffers:
                     return
+            before = self._outbound_bytes
             self._outbound.extend(buffers)
             self._outbound_bytes += sum(map(len, buffers))
-            if self._flushing:
+            if not self._flushing:
+                self._flushing = True
+                then = self._start_flushing
+            elif before <= OUTBOUND_LIMIT < self._outbound_bytes:
+                then = self._pause_if_behind
+            else:
                 return
-            self._flushing = True
-        self._reactor.callFromThread(self._start_flushing)
+        self._reactor.callFromThread(then)
 
     def _send_now(self, direct: socket.socket, buffers: Sequence[bytes | memoryview]) -> Sequence[bytes | memoryview]:
         """Send what the socket takes, and return the rest."""
@@ -160,14 +168,18 @@ class Connection(Protocol):
             self.transport.loseConnection()
 
     def _start_flushing(self) -> None:
-        if self.closed:
-            return
+        if not self.closed:
+            self._pause_if_behind()
+            self.transport.registerProducer(self, False)
+
+    def _pause_if_behind(self) -> None:
+        # What is unsent shrinks in this thread only, and reading resumes when nothing is left.
         if self._outbound_bytes > OUTBOUND_LIMIT:
             self.pause_reading(self)
-        self.transport.registerProducer(self, False)
 
     def resumeProducing(self) -> None:
-        """Called by the transport whenever it has written all that it had."""
+        """Called by the transport whenever it has written all that it had: the peer reads."""
+        self.last_active = self._reactor.seconds()
         with self._lock:
             chunk: list[bytes | memoryview] = []
             size = 0

@@ -58,8 +58,8 @@ class RequestContext:
 class Dispatcher:
     """The table of processors and the way of a request through it.
 
-    ``register`` and ``set_default`` are used before the server starts; ``dispatch`` in the reactor thread; ``finish``
-    and the handlers in the pools' threads.
+    ``register`` is used before the server starts; ``dispatch`` in the reactor thread; ``finish`` and the handlers in the
+    pools' threads.
     """
 
     log = Logger()
@@ -69,6 +69,7 @@ class Dispatcher:
         self.call_from_thread = call_from_thread
         self.responses: ResponseTaker | None = None
         self._pools: dict[str, Pool] = {}
+        self._started = False
         self._lanes: dict[int, tuple[Pool, JobHandler]] = {}
         self._lanes_by_prefix: dict[bytes, tuple[Pool, JobHandler]] = {}
         self._commands = CommandHandler(self)
@@ -76,7 +77,7 @@ class Dispatcher:
     # ------------------------------------------------------------ set-up
 
     def add_pool(self, name: str, *, threads: int = 1, max_requests: int = 10_000, max_bytes: int = 64 << 20) -> Pool:
-        """Make a named pool."""
+        """Make a named pool; it runs at once if the others do."""
         pool = Pool(
             name,
             call_from_thread=self.call_from_thread,
@@ -85,6 +86,8 @@ class Dispatcher:
             max_bytes=max_bytes,
         )
         self._pools[name] = pool
+        if self._started:
+            pool.start()
         return pool
 
     def pool(self, name: str) -> Pool:
@@ -96,9 +99,16 @@ class Dispatcher:
         """All pools by name."""
         return self._pools
 
+    def handles(self, code: int) -> bool:
+        """Whether a processor is registered for a code."""
+        return code in self._lanes
+
     def register(self, code: int, processor: Any, pool_name: str) -> None:
-        """Let a processor handle a code in a pool. Raises ValueError when the code is taken."""
-        if code in self._lanes:
+        """Let a processor handle a code in a pool.
+
+        Raises ValueError when the code is taken, TypeError when the processor provides no IRequestProcessor.
+        """
+        if self.handles(code):
             raise ValueError(f"request code {code} has a processor already")
         if hasattr(processor, "process_jobs"):
             handler: JobHandler = processor
@@ -109,11 +119,13 @@ class Dispatcher:
 
     def start(self) -> None:
         """Start all pools."""
+        self._started = True
         for pool in self._pools.values():
             pool.start()
 
     def stop(self) -> None:
         """Finish what is queued and stop all pools. Blocks: not in the reactor thread."""
+        self._started = False
         for pool in self._pools.values():
             pool.stop()
 
@@ -162,9 +174,13 @@ class Dispatcher:
                 self._submit_unknown(connection, frame, received_ms)
             return
         pool, handler = lane
-        if not pool.submit(Job(handler, connection, frames, received_ms)):
-            for frame in frames:
-                self._refuse(connection, RemotingCommand.decode(frame), pool)
+        if pool.submit(Job(handler, connection, frames, received_ms)):
+            return
+        if len(frames) == 1:
+            self._refuse(connection, RemotingCommand.decode(frames[0]), pool)
+            return
+        for frame in frames:  # those that fit are taken
+            self._submit(lane, connection, [frame], received_ms)
 
     def _submit_unknown(self, connection: Connection, frame: Frame, received_ms: int) -> None:
         """Handle a frame whose code could not be peeked: a response, an odd header, or a code nobody handles."""
@@ -176,10 +192,15 @@ class Dispatcher:
         if lane is not None:
             self._submit(lane, connection, [frame], received_ms)
             return
-        error = problems.CODE_NOT_SUPPORTED.error(code=command.code)
-        self.log.error("{address}{remark}", address=connection.address, remark=error.remark)
+        response = self.not_supported(connection, command)
         if not command.is_oneway:
-            connection.send(RemotingCommand.response(error.code, error.remark).answering(command))
+            connection.send(response)
+
+    def not_supported(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """Log and refuse a request whose code nobody handles. Any thread."""
+        error = problems.CODE_NOT_SUPPORTED.error(code=request.code)
+        self.log.error("{address}:{remark}", address=connection.address, remark=error.remark)
+        return RemotingCommand.response(error.code, error.remark).answering(request)
 
     def _refuse(self, connection: Connection, request: RemotingCommand, pool: Pool) -> None:
         if request.is_response:
@@ -220,14 +241,19 @@ class Dispatcher:
             return RemotingCommand.response(error.code, error.remark)
         if isinstance(error, RemotingCommandError):
             self.log.warn("{address}: {request}: {error}", address=connection.address, request=request, error=error)
-            return RemotingCommand.response(ResponseCode.SYSTEM_ERROR, str(error))
+            return RemotingCommand.response(ResponseCode.SYSTEM_ERROR, _encodable(error))
         self.log.failure(
             "{address}: {request} failed",
             failure=Failure(error),
             address=connection.address,
             request=request,
         )
-        return RemotingCommand.response(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
+        return RemotingCommand.response(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {_encodable(error)}")
+
+
+def _encodable(error: BaseException) -> str:
+    """Return an error's text without what UTF-8 cannot carry: names of files may hold lone surrogates."""
+    return str(error).encode("utf-8", "replace").decode()
 
 
 class CommandHandler:
@@ -250,6 +276,9 @@ class CommandHandler:
                     )
                     job.connection.close()
                     break
+                except Exception:  # an answer that cannot be encoded must not cost the other requests theirs
+                    self._dispatcher.log.failure("{address}: no answer", address=job.connection.address)
+                    continue
                 if answer is not None:
                     answers.append(answer)
             if answers:
@@ -265,7 +294,11 @@ class CommandHandler:
         if request.is_response:
             self._dispatcher.call_from_thread(self._dispatcher.take_response, connection, request)
             return None
-        return self._process_command(connection, request, received_ms, self.processors[request.code])
+        processor = self.processors.get(request.code)
+        if processor is None:  # the header names two codes, and the other one was peeked
+            response = self._dispatcher.not_supported(connection, request)
+            return None if request.is_oneway else response.encode()
+        return self._process_command(connection, request, received_ms, processor)
 
     def _process_command(
         self, connection: Connection, request: RemotingCommand, received_ms: int, processor: Any
@@ -293,3 +326,11 @@ class CommandHandler:
 
         response.addErrback(failed)
         response.addCallback(context.answer)
+        response.addErrback(
+            lambda failure: self._dispatcher.log.failure(
+                "{address}: {request}: no answer",
+                failure=failure,
+                address=context.connection.address,
+                request=context.request,
+            )
+        )

@@ -89,12 +89,12 @@ class Pool:
         self.max_bytes = max_bytes
         self._call_from_thread = call_from_thread
         self._queue: SimpleQueue[Any] = SimpleQueue()
-        self._threads = [Thread(target=self._run, name=f"{name}-{n}", daemon=True) for n in range(threads)]
+        self._thread_count = threads
+        self._threads: list[Thread] = []
         self._lock = Lock()
         self._requests_in = self._requests_out = 0
         self._bytes_in = self._bytes_out = 0
         self._paused: set[Pausable] = set()
-        self._started = False
 
     @property
     def queued_requests(self) -> int:
@@ -107,19 +107,21 @@ class Pool:
         return self._bytes_in - self._bytes_out
 
     def start(self) -> None:
-        """Start the threads, once."""
-        self._started = True
-        for thread in self._threads:
-            thread.start()
+        """Start the threads, unless they run."""
+        if not self._threads:
+            self._threads = [
+                Thread(target=self._run, name=f"{self.name}-{n}", daemon=True) for n in range(self._thread_count)
+            ]
+            for thread in self._threads:
+                thread.start()
 
     def stop(self) -> None:
         """Let the threads finish what is queued, and wait for them. Not from a pool's own thread."""
-        if self._started:
-            for _ in self._threads:
-                self._queue.put(None)
-            for thread in self._threads:
-                thread.join()
-            self._started = False
+        threads, self._threads = self._threads, []
+        for _ in threads:
+            self._queue.put(None)
+        for thread in threads:
+            thread.join()
 
     def submit(self, job: Job) -> bool:
         """Queue a job. False when the pool is full: the caller answers. Reactor thread only."""
@@ -180,7 +182,7 @@ class Pool:
             group = jobs[at:end]
             try:
                 handler.process_jobs(group)
-            except Exception:
+            except BaseException:  # nor may a handler that calls sys.exit end the thread
                 self._log.failure("{pool}: a handler of requests failed", pool=self.name)
             at = end
         with self._lock:

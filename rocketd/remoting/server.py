@@ -107,7 +107,12 @@ class RemotingServer(Service):
         return host.port
 
     def startService(self) -> None:
-        """Listen (unless ``listen`` was called already) and begin to serve."""
+        """Listen (unless ``listen`` was called already) and begin to serve; nothing happens if it does already.
+
+        Raises ListenError.
+        """
+        if self._idle_scan.running:
+            return
         super().startService()
         if not self._listening:
             self.listen()
@@ -115,7 +120,12 @@ class RemotingServer(Service):
         self._idle_scan.start(_IDLE_SCAN_SECONDS, now=False)
 
     def stopService(self) -> defer.Deferred[None]:
-        """Stop listening, let the pools answer what they hold, then close all connections."""
+        """Stop listening, let the pools answer what they hold, then close all connections.
+
+        While it stops, and when it has stopped, a further call has nothing to do and returns at once.
+        """
+        if not self.running:
+            return defer.succeed(None)
         super().stopService()
         return defer.Deferred.fromCoroutine(self._stop())
 
