@@ -26,6 +26,7 @@ from rocketd.store.message import (
     PutStatus,
 )
 from rocketd.store.record import (
+    CRC_MASK,
     HEAD_STRUCTS,
     HOST_V4,
     HOST_V6,
@@ -33,7 +34,7 @@ from rocketd.store.record import (
     MAX_TOPIC_LENGTH,
     PROPERTIES_LENGTH_SIZE,
     RECORD_OVERHEAD_LIMIT,
-    body_crc,
+    crc32,
 )
 
 _BLANK = struct.Struct(">ii")
@@ -107,7 +108,7 @@ class GroupAppender:
         topic_queues = self.topic_queues
         kinds = self._kinds
         store_host = self._store_host
-        crc32 = body_crc
+        crc = crc32
         put_ok = PutStatus.PUT_OK
         for message in messages:
             topic = message.topic
@@ -165,7 +166,7 @@ class GroupAppender:
                 head.pack(
                     size,
                     MESSAGE_MAGIC,
-                    crc32(body),
+                    crc(body) & CRC_MASK,
                     queue_id,
                     message.flag,
                     queue_offset,

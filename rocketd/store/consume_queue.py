@@ -84,12 +84,20 @@ class ConsumeQueue:
         first = requests[0]
         last = requests[-1]
         begin = first.queue_offset * CONSUME_QUEUE_UNIT
+        files = self.files.files
+        file = files[-1] if files else None
         if (
-            begin == self.files.max_offset
+            file is not None
+            and begin == file.file_from_offset + file.wrote_position
             and first.physical_offset >= self.max_physic_offset
             and last.queue_offset - first.queue_offset == len(requests) - 1
         ):
-            self._append(begin, b"".join([ENTRY.pack(r.physical_offset, r.size, r.tags_code) for r in requests]))
+            pack = ENTRY.pack
+            data = b"".join([pack(r.physical_offset, r.size, r.tags_code) for r in requests])
+            if file.wrote_position + len(data) <= file.file_size:
+                file.append(data)
+            else:
+                self._append(begin, data)
             self.max_physic_offset = last.physical_offset + last.size
             return
         for request in requests:

@@ -63,8 +63,8 @@ class Dispatcher:
                 else:
                     group.append(request)
         queues = self._queues
-        for (topic, queue_id), group in groups.items():
-            queue = queues.find(topic, queue_id) or queues.find_or_create(topic, queue_id)
+        for key, group in groups.items():
+            queue = queues.queues.get(key) or queues.find_or_create(*key)
             self._put(queue, group)
             queues.dirty.add(queue)
         if self.index is not None:

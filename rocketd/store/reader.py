@@ -83,8 +83,9 @@ class MessageReader:
         next_file = -1
         physical = log_end
         file: LogFile | None = None
-        file_from = file_end = 0
-        # Adjacent records are collected as one run of bytes.
+        view = memoryview(b"")
+        file_from = file_size = 0
+        # Adjacent records are collected as one run of bytes, positions in the view of their file.
         run_begin = run_end = -1
         for physical, size, tags_code in islice(entries, max(MIN_FILTERED_ENTRIES, max_messages)):
             if physical < next_file:
@@ -99,34 +100,40 @@ class MessageReader:
             if tags_codes is not None and tags_code not in tags_codes:
                 seen += 1
                 continue
-            if not file_from <= physical < file_end:
+            position = physical - file_from
+            if not 0 <= position < file_size:
+                if run_end > 0:
+                    buffers.append(view[run_begin:run_end])
+                    run_end = -1
                 file = log.queue.find(physical)
                 if file is not None:
+                    view = file.view
                     file_from = file.file_from_offset
-                    file_end = file_from + file.file_size
-            if file is None or not file.available or physical + size > file_from + file.wrote_position:
+                    file_size = file.file_size
+                    position = physical - file_from
+            end = position + size
+            if file is None or end > file.wrote_position or not file.available:
                 if not count:
                     status = GetStatus.MESSAGE_WAS_REMOVING
                 next_file = log.roll(physical)
                 seen += 1
                 continue
-            if matches is not None:
-                position = physical - file_from
-                if not matches(properties_of(file.view[position : position + size])):
-                    if not count:
-                        status = GetStatus.NO_MATCHED_MESSAGE
-                    seen += 1
-                    continue
-            if physical != run_end or physical == file_from:
-                if run_end >= 0:
-                    buffers.append(self._view(run_begin, run_end))
-                run_begin = physical
-            run_end = physical + size
+            if matches is not None and not matches(properties_of(view[position:end])):
+                if not count:
+                    status = GetStatus.NO_MATCHED_MESSAGE
+                seen += 1
+                continue
+            if position != run_end:
+                if run_end > 0:
+                    buffers.append(view[run_begin:run_end])
+                run_begin = position
+            run_end = end
             total += size
             count += 1
             seen += 1
-        if run_end >= 0:
-            buffers.append(self._view(run_begin, run_end))
+        if count:
+            if run_end > 0:
+                buffers.append(view[run_begin:run_end])
             status = GetStatus.FOUND
         return GetResult(status, offset + seen, min_offset, max_offset, buffers, total, count, physical < memory_begin)
 
@@ -237,12 +244,6 @@ class MessageReader:
 
     def _memory(self) -> int:
         return self._physical_memory * self._config.access_message_in_memory_max_ratio // 100
-
-    def _view(self, begin: int, end: int) -> memoryview:
-        file = self._log.queue.find(begin)
-        assert file is not None
-        position = begin - file.file_from_offset
-        return file.view[position : position + end - begin]
 
     def _corrected(self, offset: int, proper: int) -> int:
         """Where to go on from a wrong offset: a slave, whose queues may be behind, leaves that to the master."""

@@ -18,11 +18,14 @@ from rocketd.store.layout import MESSAGE_MAGIC
 from rocketd.store.message import SYS_FLAG_BORN_HOST_V6, SYS_FLAG_STORE_HOST_V6, MessageInner
 from rocketd.store.properties import parse_properties
 
-_crc: Callable[[bytes | memoryview], int]
+crc32: Callable[[bytes | memoryview], int]
 try:
-    from isal.isal_zlib import crc32 as _crc
+    from isal.isal_zlib import crc32
 except ImportError:
-    from zlib import crc32 as _crc
+    from zlib import crc32
+
+CRC_MASK = 0x7FFFFFFF
+"""The stored CRC of a body lacks the highest bit."""
 
 HOST_V4 = 8
 HOST_V6 = 20
@@ -80,7 +83,7 @@ class MessageExt(msgspec.Struct):
 
 def body_crc(body: bytes | memoryview) -> int:
     """CRC of a stored body: CRC-32 without its highest bit."""
-    return _crc(body) & 0x7FFFFFFF
+    return crc32(body) & CRC_MASK
 
 
 def host_sizes(sys_flag: int) -> tuple[int, int]:
