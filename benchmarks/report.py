@@ -41,6 +41,11 @@ def number(value: float | None) -> str:
     return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
 
 
+def times(value: float | None) -> str:
+    """A ratio: ``-`` or ``2.50``."""
+    return _NOTHING if value is None else f"{value:.2f}"
+
+
 def verdict(reached: bool | None) -> str:
     """``yes``, ``NO``, or a dash where there is no goal or nothing to hold against it."""
     return {True: "yes", False: "NO", None: _NOTHING}[reached]
@@ -78,7 +83,7 @@ def comparison(results: Results, old: dict[str, Any]) -> str:
             ratios = (then["ratio"], ratio(figure, now, apache))
             # The older run takes Apache's place: how many times better than it was.
             change = ratio(figure, now, was)
-            lines.append([row.name, _title(figure), *map(number, (was, now, change, *ratios))])
+            lines.append([row.name, _title(figure), number(was), number(now), *map(times, (change, *ratios))])
     return table(["against the older run", "figure", "then", "now", "better x", "ratio then", "ratio now"], lines)
 
 
@@ -97,7 +102,7 @@ def _load_line(results: Results, row: Row) -> list[str]:
     line = [row.name]
     for side in (0, 1):
         line += [number(measured.get(figure, nothing)[side]) for figure in _LOAD_COLUMNS]
-    line += [number(ratio(figure, *measured.get(figure, nothing))) for figure in _LOAD_COLUMNS]
+    line += [times(ratio(figure, *measured.get(figure, nothing))) for figure in _LOAD_COLUMNS]
     wanted = [goal for goal in goals.values() if goal.ratio is not None]
     line.append(", ".join(f"{goal.figure.title.removeprefix('server ')} {goal}" for goal in wanted) or _NOTHING)
     line.append(", ".join(verdict(goal.reached(*measured[goal.figure])) for goal in wanted) or _NOTHING)
@@ -107,7 +112,7 @@ def _load_line(results: Results, row: Row) -> list[str]:
 def _figure_line(results: Results, row: Row, goal: Goal) -> list[str]:
     figure = goal.figure
     medians = results.medians(row, figure)
-    shown = [*map(number, (*medians, ratio(figure, *medians))), str(goal), verdict(goal.reached(*medians))]
+    shown = [*map(number, medians), times(ratio(figure, *medians)), str(goal), verdict(goal.reached(*medians))]
     return [f"{row.name}: {figure.title}", figure.unit, *shown]
 
 
