@@ -100,8 +100,9 @@ class ConsumeQueue:
                 self._append(begin, data)
             self.max_physic_offset = last.physical_offset + last.size
             return
-        for request in requests:
-            self._put_one(request)
+        if last.physical_offset + last.size > self.max_physic_offset:
+            for request in requests:
+                self._put_one(request)
 
     def _put_one(self, request: DispatchRequest) -> None:
         end = request.physical_offset + request.size

@@ -4,8 +4,9 @@ Answers to the property half of Apache's `MessageDecoder` and to `MessageExtBrok
 functions.
 """
 
+import re
+
 from rocketd.common.java_hash import java_string_hash
-from rocketd.store.layout import SCHEDULE_TOPIC
 
 NAME_VALUE_SEPARATOR = b"\x01"
 PROPERTY_SEPARATOR = b"\x02"
@@ -14,6 +15,9 @@ TAGS = b"TAGS"
 KEYS = b"KEYS"
 UNIQ_KEY = b"UNIQ_KEY"
 DELAY = b"DELAY"
+
+# As property_value finds them, but all in one pass: not empty, and of equal names the last.
+_DISPATCHED = re.compile(rb"(?:\A|\x02)(TAGS|KEYS|UNIQ_KEY)\x01([^\x02]+)")
 
 
 def property_value(properties: bytes, name: bytes) -> bytes | None:
@@ -46,29 +50,26 @@ def parse_properties(properties: bytes) -> dict[str, str]:
     return table
 
 
-def tags_code_of(properties: bytes) -> int:
-    """Tags code of a message with these properties: the hash of TAGS, 0 without."""
-    tag = property_value(properties, TAGS)
-    return 0 if tag is None else java_string_hash(tag.decode("utf-8", "replace"))
+def dispatch_properties(properties: bytes) -> tuple[int, tuple[str, ...]]:
+    """What dispatch needs: the tags code, and what the message is to be found by (UNIQ_KEY first, then each word of
+    KEYS).
 
-
-def delay_level_of(topic: str, properties: bytes) -> int:
-    """Delay level of a message that waits in SCHEDULE_TOPIC_XXXX, 0 for any other message."""
-    if topic != SCHEDULE_TOPIC:
-        return 0
-    level = property_value(properties, DELAY)
-    if level is None or not level.isdigit():
-        return 0
-    return int(level)
-
-
-def index_keys_of(properties: bytes) -> tuple[str, ...]:
-    """What a message is to be found by: UNIQ_KEY first, then each word of KEYS."""
-    unique = property_value(properties, UNIQ_KEY)
-    keys = property_value(properties, KEYS)
+    The tags code is the hash of TAGS, 0 without.
+    """
+    found = dict(_DISPATCHED.findall(properties))
+    tag = found.get(TAGS)
+    unique = found.get(UNIQ_KEY)
+    keys = found.get(KEYS)
+    tags_code = 0 if tag is None else java_string_hash(tag.decode("utf-8", "replace"))
     if keys is None:
-        return () if unique is None else (unique.decode("utf-8", "replace"),)
+        return tags_code, () if unique is None else (unique.decode("utf-8", "replace"),)
     words = [word for word in keys.decode("utf-8", "replace").split(" ") if word]
     if unique is not None:
         words.insert(0, unique.decode("utf-8", "replace"))
-    return tuple(words)
+    return tags_code, tuple(words)
+
+
+def delay_level_of(properties: bytes) -> int:
+    """Delay level, 0 without one."""
+    level = property_value(properties, DELAY)
+    return int(level) if level is not None and level.isdigit() else 0

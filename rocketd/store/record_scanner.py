@@ -9,7 +9,7 @@ import struct
 from collections.abc import Callable
 from typing import NamedTuple
 
-from rocketd.store.layout import BLANK_MAGIC, MESSAGE_MAGIC
+from rocketd.store.layout import BLANK_MAGIC, MESSAGE_MAGIC, SCHEDULE_TOPIC
 from rocketd.store.message import (
     SYS_FLAG_BORN_HOST_V6,
     SYS_FLAG_STORE_HOST_V6,
@@ -17,7 +17,7 @@ from rocketd.store.message import (
     SYS_FLAG_TRANSACTION_ROLLBACK,
     DispatchRequest,
 )
-from rocketd.store.properties import delay_level_of, index_keys_of, tags_code_of
+from rocketd.store.properties import delay_level_of, dispatch_properties
 from rocketd.store.record import body_crc, host_sizes
 
 DelayTimeOf = Callable[[int, int], int]
@@ -27,6 +27,9 @@ _BEGIN = struct.Struct(">ii")
 # As record.HEAD_STRUCTS, but the hosts, which dispatch does not need, are skipped.
 _HEADS = {(born, store): struct.Struct(f">iiiiiqqiq{born}xq{store}xiqi") for born in (8, 20) for store in (8, 20)}
 _HEAD_V4 = _HEADS[8, 8]
+_Parts = tuple[tuple[int, ...], int, int, int]
+"""A record that was found whole: its fixed fields, and the positions of its topic, its properties and its end."""
+
 _V6_FLAGS = SYS_FLAG_BORN_HOST_V6 | SYS_FLAG_STORE_HOST_V6
 
 
@@ -69,76 +72,56 @@ class RecordScanner:
         """
         requests: list[DispatchRequest] = []
         while len(requests) < max_records:
-            end = _what_is_at(view, position, limit)
-            if end is not ScanEnd.MORE:
-                return Scan(requests, position, end)
             parts = _parse(view, position, limit, file_from_offset, check_crc)
             if parts is None:
-                return Scan(requests, position, ScanEnd.BROKEN)
-            requests.append(self._request(view, parts))
-            position = parts.end
+                return Scan(requests, position, _why_no_record(view, position, limit))
+            requests.append(self._request(view, position, parts))
+            position = parts[3]
         return Scan(requests, position, ScanEnd.MORE)
 
     def skip(self, view: memoryview, position: int, limit: int, file_from_offset: int, check_crc: bool) -> Scan:
         """Walk as `scan` does, to the end and without making requests."""
-        while True:
-            end = _what_is_at(view, position, limit)
-            if end is not ScanEnd.MORE:
-                return Scan([], position, end)
-            parts = _parse(view, position, limit, file_from_offset, check_crc)
-            if parts is None:
-                return Scan([], position, ScanEnd.BROKEN)
-            position = parts.end
+        while (parts := _parse(view, position, limit, file_from_offset, check_crc)) is not None:
+            position = parts[3]
+        return Scan([], position, _why_no_record(view, position, limit))
 
-    def _request(self, view: memoryview, parts: "_Parts") -> DispatchRequest:
-        name = bytes(view[parts.topic_at : parts.properties_at - 2])
+    def _request(self, view: memoryview, position: int, parts: _Parts) -> DispatchRequest:
+        fields, topic_at, properties_at, end = parts
+        name = bytes(view[topic_at : properties_at - 2])
         topic = self._topics.get(name)
         if topic is None:
             topic = self._topics[name] = name.decode("utf-8", "replace")
-        properties = bytes(view[parts.properties_at : parts.end])
-        _, _, _, queue_id, _, queue_offset, physical_offset, sys_flag, _, stored, _, prepared, _ = parts.fields
-        rollback = sys_flag & SYS_FLAG_TRANSACTION_MASK == SYS_FLAG_TRANSACTION_ROLLBACK
+        properties = bytes(view[properties_at:end])
+        _, _, _, queue_id, _, queue_offset, physical_offset, sys_flag, _, stored, _, prepared, _ = fields
+        tags_code, index_keys = dispatch_properties(properties)
+        if topic == SCHEDULE_TOPIC and self._delay_time_of is not None:
+            level = delay_level_of(properties)
+            if level > 0:
+                tags_code = self._delay_time_of(level, stored)
+        if sys_flag & SYS_FLAG_TRANSACTION_MASK == SYS_FLAG_TRANSACTION_ROLLBACK:
+            index_keys = ()
         return DispatchRequest(
             topic,
             queue_id,
             physical_offset,
-            parts.size,
-            self._tags_code(topic, properties, stored),
+            end - position,
+            tags_code,
             stored,
             queue_offset,
-            () if rollback else index_keys_of(properties),
+            index_keys,
             sys_flag,
             prepared,
             properties,
         )
 
-    def _tags_code(self, topic: str, properties: bytes, store_timestamp: int) -> int:
-        level = delay_level_of(topic, properties)
-        if level > 0 and self._delay_time_of is not None:
-            return self._delay_time_of(level, store_timestamp)
-        return tags_code_of(properties)
 
-
-class _Parts(NamedTuple):
-    """A record that was found whole: its fixed fields and where in the bytes its parts are."""
-
-    fields: tuple[int, ...]
-    topic_at: int
-    properties_at: int
-    end: int
-    size: int
-
-
-def _what_is_at(view: memoryview, position: int, limit: int) -> ScanEnd:
-    """Why a walk ends at this position; MORE when something claims to be a record there."""
+def _why_no_record(view: memoryview, position: int, limit: int) -> ScanEnd:
+    """Why a walk ends at a position where no record was found."""
     if position == limit:
         return ScanEnd.LIMIT
-    if position + _BEGIN.size > limit:
-        return ScanEnd.BROKEN
-    magic = _BEGIN.unpack_from(view, position)[1]
-    if magic == MESSAGE_MAGIC:
-        return ScanEnd.MORE
-    return ScanEnd.END_OF_FILE if magic == BLANK_MAGIC else ScanEnd.BROKEN
+    if position + _BEGIN.size <= limit and _BEGIN.unpack_from(view, position)[1] == BLANK_MAGIC:
+        return ScanEnd.END_OF_FILE
+    return ScanEnd.BROKEN
 
 
 def _parse(view: memoryview, position: int, limit: int, file_from_offset: int, check_crc: bool) -> _Parts | None:
@@ -150,8 +133,9 @@ def _parse(view: memoryview, position: int, limit: int, file_from_offset: int, c
     if position + head.size > limit:
         return None
     fields = head.unpack_from(view, position)
-    size = fields[0]
-    end = position + size
+    if fields[1] != MESSAGE_MAGIC:
+        return None
+    end = position + fields[0]
     if fields[7] & _V6_FLAGS:
         head = _HEADS[host_sizes(fields[7])]
         if position + head.size > limit:
@@ -171,4 +155,4 @@ def _parse(view: memoryview, position: int, limit: int, file_from_offset: int, c
         or (check_crc and view[end - 1] == 0 and properties_at < end and not any(view[end : min(end + 8, limit)]))
     ):
         return None
-    return _Parts(fields, topic_at, properties_at, end, size)
+    return fields, topic_at, properties_at, end

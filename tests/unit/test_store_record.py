@@ -6,9 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
+from rocketd.common.java_hash import java_string_hash
 from rocketd.store.errors import RecordError
 from rocketd.store.message import MessageInner
-from rocketd.store.properties import index_keys_of, parse_properties, property_value, tags_code_of
+from rocketd.store.properties import dispatch_properties, parse_properties, property_value
 from rocketd.store.record import (
     decode_message,
     decode_messages,
@@ -127,14 +128,25 @@ class PropertiesTests(SynchronousTestCase):
             value = property_value(text, name.encode())
             self.assertEqual(None if value is None else value.decode(), expected)
 
+    @settings(max_examples=200, deadline=None)
+    @given(
+        st.lists(st.sampled_from([b"KEYS", b"XKEYS", b"TAGS", b"UNIQ_KEY", b"\x01", b"\x02", b"x", b" "]), max_size=15)
+    )
+    def test_what_dispatch_needs_is_that_of_the_map(self, pieces):
+        text = b"".join(pieces)
+        table = parse_properties(text)
+        keys = [word for word in table.get("KEYS", "").split(" ") if word]
+        unique = [table["UNIQ_KEY"]] if "UNIQ_KEY" in table else []
+        tags_code = java_string_hash(table.get("TAGS", ""))
+        self.assertEqual(dispatch_properties(text), (tags_code, tuple(unique + keys)))
+
     def test_tags_code_is_javas_hash(self):
-        self.assertEqual(tags_code_of(b"TAGS\x01TagA"), 2598919)
-        self.assertEqual(tags_code_of(b"KEYS\x01k"), 0)
+        self.assertEqual(dispatch_properties(b"TAGS\x01TagA"), (2598919, ()))
+        self.assertEqual(dispatch_properties(b"KEYS\x01k"), (0, ("k",)))
 
     def test_index_keys(self):
-        self.assertEqual(index_keys_of(b"KEYS\x01k1  k2\x02UNIQ_KEY\x01u"), ("u", "k1", "k2"))
-        self.assertEqual(index_keys_of(b"KEYS\x01k1"), ("k1",))
-        self.assertEqual(index_keys_of(b"A\x01b"), ())
+        self.assertEqual(dispatch_properties(b"KEYS\x01k1  k2\x02UNIQ_KEY\x01u")[1], ("u", "k1", "k2"))
+        self.assertEqual(dispatch_properties(b"A\x01b")[1], ())
 
 
 class ScannerTests(SynchronousTestCase):
