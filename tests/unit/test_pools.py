@@ -1,0 +1,284 @@
+"""Pools: bounds, pausing and resuming of connections, order, failing handlers, start and stop."""
+
+from threading import Event, current_thread
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from rocketd.remoting.pools import DRAIN_LIMIT, Job, Pool
+
+WAIT_SECONDS = 10
+
+
+class FakeConnection:
+    """Knows who paused it."""
+
+    def __init__(self):
+        self.pauses = set()
+
+    def pause_reading(self, reason):
+        self.pauses.add(reason)
+
+    def resume_reading(self, reason):
+        self.pauses.discard(reason)
+
+
+class Recorder:
+    """Handles jobs by noting them; ``gate`` holds it up, ``entered`` tells that it has begun."""
+
+    def __init__(self, gate=None):
+        self.groups = []
+        self.threads = set()
+        self.entered = Event()
+        self.gate = gate
+        self.error = None
+
+    @property
+    def bodies(self):
+        return [frame[2] for group in self.groups for job in group for frame in job.frames]
+
+    def process_jobs(self, jobs):
+        self.entered.set()
+        if self.gate is not None:
+            self.gate.wait(WAIT_SECONDS)
+        self.groups.append(list(jobs))
+        self.threads.add(current_thread().name)
+        if self.error is not None:
+            raise self.error
+
+
+def frames(count=1, size=0, body=b""):
+    return [(0, b"h" * size, body) for _ in range(count)]
+
+
+class PoolTestCase(SynchronousTestCase):
+    def make_pool(self, **limits):
+        self.reactor_calls = []
+        pool = Pool("send", call_from_thread=self.call_from_thread, **limits)
+        self.addCleanup(pool.stop)
+        return pool
+
+    def call_from_thread(self, function, *arguments):
+        self.reactor_calls.append((function, arguments))
+
+    def run_reactor_calls(self):
+        while self.reactor_calls:
+            function, arguments = self.reactor_calls.pop(0)
+            function(*arguments)
+
+    def submit(self, pool, handler, job_frames, connection=None):
+        return pool.submit(Job(handler, connection or FakeConnection(), job_frames, 0))
+
+
+class BoundTests(PoolTestCase):
+    """Without threads, so that nothing leaves the queue."""
+
+    def test_requests(self):
+        pool = self.make_pool(max_requests=10)
+        self.assertTrue(self.submit(pool, Recorder(), frames(7)))
+        self.assertFalse(self.submit(pool, Recorder(), frames(4)))
+        self.assertTrue(self.submit(pool, Recorder(), frames(3)))
+        self.assertFalse(self.submit(pool, Recorder(), frames(1)))
+        self.assertEqual(pool.queued_requests, 10)
+
+    def test_bytes(self):
+        pool = self.make_pool(max_bytes=1000)
+        self.assertTrue(self.submit(pool, Recorder(), frames(2, size=300)))
+        self.assertFalse(self.submit(pool, Recorder(), frames(1, size=401)))
+        self.assertTrue(self.submit(pool, Recorder(), frames(1, size=400)))
+        self.assertEqual(pool.queued_bytes, 1000)
+
+    def test_header_and_body_count(self):
+        pool = self.make_pool()
+        self.submit(pool, Recorder(), [(0, b"12345", b"678"), (1, b"9", b"")])
+        self.assertEqual((pool.queued_requests, pool.queued_bytes), (2, 9))
+
+    def test_one_request_larger_than_the_limit_is_taken_when_alone(self):
+        pool = self.make_pool(max_bytes=100)
+        self.assertTrue(self.submit(pool, Recorder(), frames(1, size=101)))
+        self.assertFalse(self.submit(pool, Recorder(), frames(1)))
+
+    def test_a_refused_job_leaves_no_trace(self):
+        pool = self.make_pool(max_requests=1)
+        connection = FakeConnection()
+        self.assertFalse(self.submit(pool, Recorder(), frames(2, size=5), connection))
+        self.assertEqual((pool.queued_requests, pool.queued_bytes, connection.pauses), (0, 0, set()))
+
+
+class PauseTests(PoolTestCase):
+    def test_pauses_above_half_of_the_requests(self):
+        pool = self.make_pool(max_requests=8)
+        first, second = FakeConnection(), FakeConnection()
+        self.submit(pool, Recorder(), frames(4), first)
+        self.assertEqual(first.pauses, set())
+        self.submit(pool, Recorder(), frames(1), second)
+        self.assertEqual((first.pauses, second.pauses), (set(), {pool}))
+
+    def test_pauses_above_half_of_the_bytes(self):
+        pool = self.make_pool(max_bytes=100)
+        connection = FakeConnection()
+        self.submit(pool, Recorder(), frames(1, size=50), connection)
+        self.assertEqual(connection.pauses, set())
+        self.submit(pool, Recorder(), frames(1, size=1), connection)
+        self.assertEqual(connection.pauses, {pool})
+
+    def check_resuming(self, limits, first, then):
+        """Queue ``first``, above half of the limits, and ``then``; only when both are done reading goes on."""
+        pool = self.make_pool(**limits)
+        gates = [Event(), Event()]
+        handlers = [Recorder(gate) for gate in gates]
+        connection = FakeConnection()
+        pool.start()
+        self.submit(pool, handlers[0], first)
+        self.assertTrue(handlers[0].entered.wait(WAIT_SECONDS))
+        self.submit(pool, handlers[1], then, connection)
+        self.assertEqual(connection.pauses, {pool})
+        gates[0].set()
+        self.assertTrue(handlers[1].entered.wait(WAIT_SECONDS))
+        self.run_reactor_calls()
+        self.assertEqual(connection.pauses, {pool}, "more than a quarter is still there")
+        gates[1].set()
+        pool.stop()
+        self.run_reactor_calls()
+        self.assertEqual(connection.pauses, set())
+        self.assertEqual((pool.queued_requests, pool.queued_bytes), (0, 0))
+
+    def test_resumes_at_a_quarter_of_the_requests(self):
+        self.check_resuming({"max_requests": 8}, frames(2), frames(3))
+
+    def test_resumes_at_a_quarter_of_the_bytes(self):
+        self.check_resuming({"max_bytes": 80}, frames(1, size=20), frames(1, size=21))
+
+    def test_a_quarter_is_low_enough(self):
+        pool = self.make_pool(max_requests=8)
+        gate = Event()
+        slow, quick = Recorder(gate), Recorder()
+        connection = FakeConnection()
+        pool.start()
+        self.submit(pool, quick, frames(5), connection)
+        pool.call(gate.wait)
+        self.submit(pool, slow, frames(2))
+        gate.set()
+        pool.stop()
+        self.run_reactor_calls()
+        self.assertEqual(connection.pauses, set())
+
+    def test_a_pool_that_empties_while_it_pauses_resumes(self):
+        pool = self.make_pool(max_requests=2)
+        connection = FakeConnection()
+        handler = Recorder()
+
+        def pause(reason):
+            """Let the pool's thread finish everything between the pause and the look at what is left."""
+            FakeConnection.pause_reading(connection, reason)
+            pool.start()
+            pool.stop()
+
+        connection.pause_reading = pause
+        self.submit(pool, handler, frames(2), connection)
+        self.run_reactor_calls()
+        self.assertEqual(len(handler.bodies), 2)
+        self.assertEqual(connection.pauses, set())
+
+
+class RunTests(PoolTestCase):
+    def test_order_is_kept_and_jobs_of_one_handler_come_together(self):
+        pool = self.make_pool()
+        one, other = Recorder(), Recorder()
+        order = []
+        for number, handler in enumerate((one, one, other, one)):
+            self.submit(pool, handler, frames(1, body=b"%d" % number))
+        pool.call(lambda: order.append(list(one.bodies)))
+        self.submit(pool, one, frames(1, body=b"4"))
+        pool.start()
+        pool.stop()
+        self.assertEqual(one.bodies, [b"0", b"1", b"3", b"4"])
+        self.assertEqual([len(group) for group in one.groups], [2, 1, 1])
+        self.assertEqual(other.bodies, [b"2"])
+        self.assertEqual(order, [[b"0", b"1", b"3"]])
+
+    def test_no_more_jobs_at_a_time_than_the_limit(self):
+        pool = self.make_pool()
+        handler = Recorder()
+        for _ in range(DRAIN_LIMIT + 1):
+            self.submit(pool, handler, frames(1))
+        pool.start()
+        pool.stop()
+        self.assertEqual([len(group) for group in handler.groups], [DRAIN_LIMIT, 1])
+
+    def test_a_failing_handler_is_logged_once_and_costs_nobody_else(self):
+        for error in (RuntimeError("broken"), SystemExit(3)):
+            with self.subTest(error=error):
+                pool = self.make_pool()
+                bad, good = Recorder(), Recorder()
+                bad.error = error
+                self.submit(pool, bad, frames(2, size=5))
+                self.submit(pool, good, frames(1))
+                pool.start()
+                pool.call(lambda good=good: good.process_jobs([]))
+                pool.stop()
+                self.assertEqual(len(good.groups), 2)
+                self.assertEqual((pool.queued_requests, pool.queued_bytes), (0, 0))
+                self.assertEqual(len(self.flushLoggedErrors(type(error))), 1)
+
+    def test_a_failing_call_is_logged_and_the_next_runs(self):
+        pool = self.make_pool()
+        done = []
+        pool.call(lambda: 1 // 0)
+        pool.call(lambda: done.append(1))
+        pool.start()
+        pool.stop()
+        self.assertEqual(done, [1])
+        self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
+
+    def test_several_threads_work_at_the_same_time(self):
+        pool = self.make_pool(threads=2)
+        gate = Event()
+        handlers = [Recorder(gate), Recorder(gate)]
+        pool.start()
+        for handler in handlers:
+            self.submit(pool, handler, frames(1))
+            self.assertTrue(handler.entered.wait(WAIT_SECONDS))
+        gate.set()
+        pool.stop()
+        self.assertEqual(len(handlers[0].threads | handlers[1].threads), 2)
+
+
+class StartAndStopTests(PoolTestCase):
+    def test_stop_waits_for_what_is_queued(self):
+        pool = self.make_pool(threads=3)
+        handler = Recorder()
+        for _ in range(500):
+            self.submit(pool, handler, frames(3))
+        pool.start()
+        pool.stop()
+        self.assertEqual(len(handler.bodies), 1500)
+        self.assertEqual(pool.queued_requests, 0)
+
+    def test_start_twice_makes_no_more_threads(self):
+        pool = self.make_pool()
+        gate = Event()
+        handler = Recorder(gate)
+        pool.start()
+        pool.start()
+        self.submit(pool, handler, frames(1))
+        self.assertTrue(handler.entered.wait(WAIT_SECONDS))
+        self.submit(pool, handler, frames(1))
+        gate.set()
+        pool.stop()
+        self.assertEqual(handler.threads, {"send-0"})
+
+    def test_stop_twice_and_stop_before_start(self):
+        pool = self.make_pool()
+        pool.stop()
+        pool.start()
+        pool.stop()
+        pool.stop()
+
+    def test_a_stopped_pool_can_be_started_again(self):
+        pool = self.make_pool()
+        handler = Recorder()
+        for _ in range(2):
+            pool.start()
+            self.submit(pool, handler, frames(1))
+            pool.stop()
+        self.assertEqual(len(handler.bodies), 2)
