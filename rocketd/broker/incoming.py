@@ -6,7 +6,7 @@ MessageDecoder.decodeMessages. Pure functions and one small class; used in the s
 
 from struct import Struct
 
-from rocketd.broker.message_check import Destination
+from rocketd.broker.message_check import Destination, check_numbers
 from rocketd.common import properties as names
 from rocketd.common.java_hash import java_string_hash
 from rocketd.common.names import SCHEDULE_TOPIC
@@ -39,7 +39,11 @@ class MessageBuilder:
         body: bytes,
         now_ms: int,
     ) -> MessageInner:
-        """Build the message of a single send: WAIT is not stored, CLUSTER is added, a delayed one goes to its level."""
+        """Build the message of a single send: WAIT is not stored, CLUSTER is added, a delayed one goes to its level.
+
+        Raises RequestError when a record has no room for one of its numbers.
+        """
+        check_numbers(header)
         table = decode_properties(header.properties)
         wait = table.pop(names.WAIT, None)
         table[names.CLUSTER] = self._cluster_name
@@ -47,7 +51,7 @@ class MessageBuilder:
             destination.topic,
             destination.queue_id,
             header.flag,
-            destination.sys_flag,
+            header.sys_flag | destination.flags,
             header.born_timestamp,
             born_host,
             header.reconsume_times or 0,
@@ -79,9 +83,13 @@ class MessageBuilder:
         message.tags_code = now_ms + self._delays_ms[level - 1]
 
     def batch(
-        self, header: SendMessageRequestHeader, queue_id: int, born_host: bytes, body: bytes
+        self, header: SendMessageRequestHeader, destination: Destination, born_host: bytes, body: bytes
     ) -> list[MessageInner]:
-        """Unroll a batch body. Raises BatchFormatError when it is cut off or lies about its lengths."""
+        """Unroll a batch body.
+
+        Raises BatchFormatError when it is cut off or lies about its lengths, RequestError as ``single`` does.
+        """
+        check_numbers(header)
         table = decode_properties(header.properties)
         wait = table.get(names.WAIT)
         waits = wait is None or wait.lower() == "true"
@@ -104,10 +112,10 @@ class MessageBuilder:
             separator = b"\x02" if own and own[-1] != 2 else b""
             messages.append(
                 MessageInner(
-                    header.topic,
-                    queue_id,
+                    destination.topic,
+                    destination.queue_id,
                     flag,
-                    header.sys_flag,
+                    header.sys_flag | destination.flags,
                     header.born_timestamp,
                     born_host,
                     header.reconsume_times or 0,

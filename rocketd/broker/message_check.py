@@ -4,12 +4,13 @@ Answers to Apache's AbstractSendMessageProcessor.msgCheck and SendMessageProcess
 thread.
 """
 
+from datetime import datetime
 from random import randrange
 from typing import Any, NamedTuple
 
 from rocketd.broker import problems
 from rocketd.common import names
-from rocketd.common.permission import is_writable
+from rocketd.common.permission import describe, is_writable
 from rocketd.common.properties import decode_properties
 from rocketd.common.sysflag import MULTI_TAGS, TRANSACTION_PREPARED, topic_sys_flag
 from rocketd.remoting.bodies import TopicConfig
@@ -23,12 +24,17 @@ DLQ_QUEUES = 1
 READ_WRITE = 6
 
 
+_CACHE_LIMIT = 10_000
+_INT_MAX = 2**31 - 1
+_LONG_MAX = 2**63 - 1
+
+
 class Destination(NamedTuple):
-    """Where a message is stored, and its flag word there."""
+    """Where a message is stored, and what its topic adds to its flag word."""
 
     topic: str
     queue_id: int
-    sys_flag: int
+    flags: int
 
 
 class MessageCheck:
@@ -37,12 +43,14 @@ class MessageCheck:
     def __init__(self, broker: Any) -> None:
         self._broker = broker
         self._settings = broker.settings.broker
+        self._select = broker.topics.select
+        self._plain: dict[str, tuple[TopicConfig, list[Destination]]] = {}
 
     def topic_for_send(self, header: SendMessageRequestHeader, address: str, now_ms: int) -> TopicConfig:
         """Return the configuration of the topic that a send names. Raises RequestError."""
         settings = self._settings
         if now_ms < settings.start_accept_send_request_time_stamp:
-            raise problems.NOT_YET_ACCEPTING.error(until=settings.start_accept_send_request_time_stamp)
+            raise problems.NOT_YET_ACCEPTING.error(until=_time_text(settings.start_accept_send_request_time_stamp))
         topic = header.topic
         config: TopicConfig | None = self._broker.topics.select(topic)
         if config is None or topic in names.NOT_ALLOWED_SEND_TOPICS:
@@ -54,7 +62,7 @@ class MessageCheck:
         if header.queue_id >= config.write_queue_nums and header.queue_id >= config.read_queue_nums:
             raise problems.QUEUE_ID_ILLEGAL.error(
                 queue_id=header.queue_id,
-                topic=config.topic_name,
+                topic=_topic_text(config),
                 write=config.write_queue_nums,
                 read=config.read_queue_nums,
                 producer=address,
@@ -91,22 +99,45 @@ class MessageCheck:
         """Refuse batches that are delayed or transactional, as their messages could not be told apart later."""
         table = decode_properties(header.properties)
         if table.get("DELAY", "0") not in ("", "0") or header.sys_flag & TRANSACTION_PREPARED:
-            raise problems.BATCH_MALFORMED.error(found="a batch cannot be delayed or transactional")
+            raise self.illegal_batch("a batch cannot be delayed or transactional")
+
+    def illegal_batch(self, found: object) -> RequestError:
+        """Make the refusal of a batch in which this was found."""
+        limit = self._broker.settings.store.max_message_size
+        return problems.BATCH_MALFORMED.error(limit=limit, found=found)
 
     def destination(self, header: SendMessageRequestHeader, version: int, address: str, now_ms: int) -> Destination:
         """Say where a single send is stored. Raises RequestError."""
+        settings = self._settings
+        known = self._plain.get(header.topic)
+        if (
+            known is not None
+            and known[0] is self._select(header.topic)
+            and 0 <= header.queue_id < len(known[1])
+            and now_ms >= settings.start_accept_send_request_time_stamp
+            and is_writable(settings.broker_permission)
+        ):
+            return known[1][header.queue_id]
         config = self.topic_for_send(header, address, now_ms)
         queue_id = choose_queue(header, config)
         topic = header.topic
-        if topic.startswith(names.RETRY_PREFIX) and self._is_exhausted(header, version):
+        flags = added_flags(config)
+        if not topic.startswith(names.RETRY_PREFIX):
+            self._remember(config, flags)
+        elif self._is_exhausted(header, version):
             topic = names.dlq_topic(topic.removeprefix(names.RETRY_PREFIX))
             if self._broker.topics.create_topic_in_send_message_back(topic, DLQ_QUEUES, READ_WRITE, 0) is None:
                 raise RequestError(ResponseCode.SYSTEM_ERROR, f"topic[{topic}] not exist")
             queue_id = 0
-        sys_flag = header.sys_flag
-        if config.topic_filter_type == "MULTI_TAG":
-            sys_flag |= MULTI_TAGS
-        return Destination(topic, queue_id, sys_flag)
+        return Destination(topic, queue_id, flags)
+
+    def _remember(self, config: TopicConfig, flags: int) -> None:
+        """Keep the destinations of a topic's queues, for as long as its configuration is this one."""
+        if len(self._plain) >= _CACHE_LIMIT:
+            self._plain.clear()
+        topic = config.topic_name
+        count = max(config.read_queue_nums, config.write_queue_nums)
+        self._plain[topic] = (config, [Destination(topic, queue_id, flags) for queue_id in range(count)])
 
     def _is_exhausted(self, header: SendMessageRequestHeader, version: int) -> bool:
         group = header.topic.removeprefix(names.RETRY_PREFIX)
@@ -117,6 +148,44 @@ class MessageCheck:
         if version >= V3_4_9 and header.max_reconsume_times is not None:
             limit = header.max_reconsume_times
         return (header.reconsume_times or 0) >= limit
+
+
+def added_flags(config: TopicConfig) -> int:
+    """Return what a topic adds to the flag word of its messages."""
+    return MULTI_TAGS if config.topic_filter_type == "MULTI_TAG" else 0
+
+
+def check_numbers(header: SendMessageRequestHeader) -> None:
+    """Refuse numbers that a record has no room for. Raises RequestError."""
+    # One expression for the usual case, in which none is too great and none is negative.
+    if (
+        0 <= header.flag | header.sys_flag | (header.reconsume_times or 0) <= _INT_MAX
+        and 0 <= header.born_timestamp <= _LONG_MAX
+    ):
+        return
+    for name, value, limit in (
+        ("flag", header.flag, _INT_MAX),
+        ("sysFlag", header.sys_flag, _INT_MAX),
+        ("reconsumeTimes", header.reconsume_times or 0, _INT_MAX),
+        ("bornTimestamp", header.born_timestamp, _LONG_MAX),
+    ):
+        if not -limit - 1 <= value <= limit:
+            raise RequestError(ResponseCode.SYSTEM_ERROR, f"{name} {value} is out of range")
+
+
+def _time_text(at_ms: int) -> str:
+    at = datetime.fromtimestamp(at_ms // 1000)
+    return f"{at:%Y-%m-%d %H:%M:%S},{at_ms % 1000:03}"
+
+
+def _topic_text(config: TopicConfig) -> str:
+    """Describe a topic as Apache's remarks do."""
+    return (
+        f"TopicConfig [topicName={config.topic_name}, readQueueNums={config.read_queue_nums}, "
+        f"writeQueueNums={config.write_queue_nums}, perm={describe(config.perm)}, "
+        f"topicFilterType={config.topic_filter_type}, topicSysFlag={config.topic_sys_flag}, "
+        f"order={str(config.order).lower()}]"
+    )
 
 
 def choose_queue(header: SendMessageRequestHeader, config: TopicConfig) -> int:

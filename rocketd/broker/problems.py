@@ -21,7 +21,7 @@ NOT_YET_ACCEPTING = Problem(
     id="not-yet-accepting",
     code=ResponseCode.SYSTEM_ERROR,
     remark="broker unable to service, until {until}",
-    cause="the broker is configured to refuse sends before that time (Unix milliseconds)",
+    cause="the broker is configured to refuse sends before that time",
     advice="send to another broker until then",
     setting="startAcceptSendRequestTimeStamp",
 )
@@ -63,7 +63,7 @@ TOPIC_NOT_EXIST = Problem(
 QUEUE_ID_ILLEGAL = Problem(
     id="queue-id-illegal",
     code=ResponseCode.SYSTEM_ERROR,
-    remark="request queueId[{queue_id}] is illegal, topic {topic} Producer: {producer}",
+    remark="request queueId[{queue_id}] is illegal, {topic} Producer: {producer}",
     cause="the topic has {write} queues to write and {read} to read, numbered from 0",
     advice="refresh the route, or send with a queue id below that",
 )
@@ -88,7 +88,10 @@ TRANSACTION_FORBIDDEN = Problem(
 BATCH_MALFORMED = Problem(
     id="batch-malformed",
     code=ResponseCode.MESSAGE_ILLEGAL,
-    remark="the batch is illegal",
+    remark=(
+        "the message is illegal, maybe msg body or properties length not matched. msg body length limit {limit}B, "
+        "msg properties length limit 32KB."
+    ),
     cause="{found}",
     advice="send whole messages of one topic, neither delayed nor transactional",
 )

@@ -38,6 +38,8 @@ from rocketd.store.record import (
 )
 
 _BLANK = struct.Struct(">ii")
+_NOT_HOSTS = ~(SYS_FLAG_BORN_HOST_V6 | SYS_FLAG_STORE_HOST_V6)
+"""What the sender says about the hosts is not to be believed: the lengths of the hosts decide."""
 
 _log = Logger()
 
@@ -150,7 +152,7 @@ class GroupAppender:
                 file_from = file.file_from_offset
                 position = file.wrote_position
                 parts = []
-            sys_flag |= host_flags
+            sys_flag = sys_flag & _NOT_HOSTS | host_flags
             if sys_flag & SYS_FLAG_TRANSACTION_PREPARED:
                 # Prepared or rollback: not for consumers, so without a place in the queue.
                 queue_offset = 0

@@ -118,7 +118,7 @@ class PullMessageProcessor:
                     request = PullRequest(connection, command.opaque, serialize_type)
                     self._pull(request, command.fields, may_hold=True)
                     return
-            except msgspec.MsgspecError:
+            except (msgspec.MsgspecError, UnicodeDecodeError):
                 pass
         self._process_ordinarily(connection, RemotingCommand.decode(frame))
 

@@ -14,7 +14,7 @@ from zope.interface import implementer
 
 from rocketd.broker import problems
 from rocketd.broker.incoming import BatchFormatError, MessageBuilder
-from rocketd.broker.message_check import MessageCheck, choose_queue
+from rocketd.broker.message_check import Destination, MessageCheck, added_flags, choose_queue
 from rocketd.broker.send_answers import Request, SendAnswers
 from rocketd.common import properties as names
 from rocketd.remoting.codes import RequestCode, ResponseCode, SerializeType
@@ -96,8 +96,8 @@ class SendMessageProcessor:
                         self._store_batch(request, frame[2], now_ms, answers)
                     else:
                         waiting.append((request, self._build_single(request, frame[2], now_ms)))
-                except RequestError as error:
-                    self._answers.refused(request, error, answers)
+                except Exception as error:
+                    self._refuse(request, error, answers)
         self._store_singles(waiting, answers)
         self._deliver(answers, alone=len(jobs) == 1)
 
@@ -118,7 +118,7 @@ class SendMessageProcessor:
                         command.version,
                         command.fields,
                     )
-            except msgspec.MsgspecError:
+            except (msgspec.MsgspecError, UnicodeDecodeError):
                 pass
         return self._decode_ordinarily(connection, RemotingCommand.decode(frame))
 
@@ -136,6 +136,15 @@ class SendMessageProcessor:
                 connection.send(self._dispatcher.error_response(connection, command, error).answering(command))
             return None
         return Request(connection, command.opaque, command.is_oneway, command.serialize_type, command.version, header)
+
+    def _refuse(self, request: Request, error: Exception, answers: list[tuple[Connection, bytes]]) -> None:
+        """Answer a request that failed; what is no refusal is logged, and costs the other requests nothing."""
+        if not isinstance(error, RequestError):
+            self._dispatcher.log.failure(
+                "{address}: a send to {topic} failed", address=request.connection.address, topic=request.header.topic
+            )
+            error = RequestError(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
+        self._answers.refused(request, error, answers)
 
     # ------------------------------------------------------------ build
 
@@ -164,12 +173,13 @@ class SendMessageProcessor:
         topic = self._check.topic_for_send(header, request.connection.address, now_ms)
         request.queue_id = choose_queue(header, topic)
         self._check.check_batch(header)
+        destination = Destination(header.topic, request.queue_id, added_flags(topic))
         try:
-            messages = self._builder.batch(header, request.queue_id, request.connection.host, body)
+            messages = self._builder.batch(header, destination, request.connection.host, body)
         except BatchFormatError as error:
-            raise problems.BATCH_MALFORMED.error(found=error) from error
+            raise self._check.illegal_batch(error) from error
         if not messages:
-            raise problems.BATCH_MALFORMED.error(found="the batch is empty")
+            raise self._check.illegal_batch("the batch is empty")
         self._answer([(request, self._broker.store.put_batch(messages), messages[0].wait)], answers)
 
     # ------------------------------------------------------------ store and answer
@@ -180,11 +190,19 @@ class SendMessageProcessor:
         """Append the messages gathered so far with one write and answer their requests."""
         if not waiting:
             return
-        results = self._broker.store.put_messages([message for _, message in waiting])
-        self._answer(
-            [(request, (result,), message.wait) for (request, message), result in zip(waiting, results, strict=True)],
-            answers,
-        )
+        try:
+            results = self._broker.store.put_messages([message for _, message in waiting])
+        except Exception as error:
+            for request, _ in waiting:
+                self._refuse(request, error, answers)
+        else:
+            self._answer(
+                [
+                    (request, (result,), message.wait)
+                    for (request, message), result in zip(waiting, results, strict=True)
+                ],
+                answers,
+            )
         waiting.clear()
 
     def _answer(
