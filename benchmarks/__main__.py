@@ -1,7 +1,7 @@
 """``python -m benchmarks``: rocketd and Apache RocketMQ 4.9.7 under the same load, in turn; prints the table of ratios.
 
 Exit code: 0 when everything was measured (whether or not the goals are reached), 1 when something failed, 2 for wrong
-arguments, 130 after Ctrl-C.
+arguments, 128 + its number after a signal (130 after Ctrl-C).
 """
 
 from __future__ import annotations
@@ -78,8 +78,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print("    " + ", ".join(f"{goal.figure.title} {goal}" for goal in row.goals))
         return 0
     old = json.loads(given.against.read_text()) if given.against else None
-    # SIGTERM ends the run as Ctrl-C does: through the code that ends the servers.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    if given.dir is not None and given.dir.exists():
+        parser.error(f"{given.dir} exists; the stores must be new")
+    # These end the run as Ctrl-C does: through the code that ends the servers.
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda number, _: sys.exit(128 + number))
     directory = given.dir.resolve() if given.dir else Path(tempfile.mkdtemp(prefix="rocketd-benchmarks-"))
     try:
         directory.mkdir(parents=True, exist_ok=True)

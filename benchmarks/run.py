@@ -36,8 +36,6 @@ def started(names: Sequence[str], directory: Path, options: Mapping[str, str]) -
         for side in sides:
             side.start()
         yield sides
-        for side in sides:
-            side.stop()
     finally:
         for side in sides:
             side.kill_all()
@@ -59,7 +57,7 @@ def run(
     rounds: int,
     tell: Callable[[str], None],
 ) -> Results:
-    """Measure all of it; what fails is noted in the results and the rest goes on. ``tell`` gets a line of progress."""
+    """Measure all of it and stop the sides; what fails is noted and the rest goes on. ``tell`` gets lines of progress."""
     results = Results(rows)
     stations = {side.name: Station(side, generator, settings) for side in sides}
     kinds = {row.kind for row in rows}
@@ -82,5 +80,9 @@ def run(
         shown = "  ".join(f"{goal.figure.key} {measurement.figures[goal.figure.key]:,.3g}" for goal in row.goals)
         tell(f"round {number}  {row.name:22} {name:8} {shown}")
     for side in sides:
+        try:
+            side.stop()
+        except ServerError as e:
+            results.fail(f"stopping {side.name}", e)
         results.failures += [f"{side.name}: {count} tracebacks in {log}" for log, count in side.tracebacks().items()]
     return results
