@@ -1,9 +1,11 @@
 """Tells the name servers about this broker.
 
 Answers to BrokerOuterAPI's registration and BrokerController.registerBrokerAll. Every name server is told at start, every
-30 s, on each change of the topics, and at the stop. All of it belongs to the reactor thread but for ``changed``.
+30 s, on each change of the topics, and at the stop; a new ``namesrvAddr`` counts from the next of these on. All of it
+belongs to the reactor thread but for ``changed``.
 """
 
+from functools import partial
 from typing import Any
 
 from twisted.internet import defer
@@ -48,6 +50,7 @@ class Registration:
         self._first: Any = None
         self._unreachable: set[str] = set()
         self._pending = False
+        self._stopped = False
 
     def start(self) -> "defer.Deferred[None]":
         """Register for the first time; fires when every name server has answered or failed."""
@@ -60,6 +63,7 @@ class Registration:
 
     def stop(self) -> "defer.Deferred[None]":
         """Register no more, and unregister; fires when every name server has answered or failed."""
+        self._stopped = True
         if self._first is not None and self._first.active():
             self._first.cancel()
         if self._loop.running:
@@ -77,18 +81,30 @@ class Registration:
 
     def _register_pending(self) -> None:
         self._pending = False
-        self.register(force=True)
+        if not self._stopped:
+            self.register(force=True)
 
     def register(self, force: bool | None = None) -> "defer.Deferred[None]":
         """Tell every name server; where registration is not forced, only those whose knowledge is old."""
         forced = self._broker.settings.broker.force_register if force is None else force
-        body, fields = self._request()
+        self._take_addresses()
+        try:
+            body, fields = self._request()
+        except Exception:  # raised out of here, it would end the loop, and the broker would fade from the routes
+            self._log.failure("the registration of this broker cannot be written")
+            return defer.succeed(None)
 
         async def tell(address: str) -> None:
-            if forced or await self._is_outdated(address):
+            if (forced or await self._is_outdated(address)) and not self._stopped:
                 await self._register(address, fields, body)
 
         return self._for_all(tell)
+
+    def _take_addresses(self) -> None:
+        """Have the client use what ``namesrvAddr`` says now; a list without an address changes nothing."""
+        addresses = (self._broker.settings.broker.namesrv_addr or "").split(";")
+        self._client.update_name_server_addresses([address.strip() for address in addresses if address.strip()])
+        self._unreachable.intersection_update(self._client.name_servers.addresses)
 
     def _for_all(self, tell: Any) -> "defer.Deferred[None]":
         addresses = list(self._client.name_servers.addresses)
@@ -105,6 +121,8 @@ class Registration:
                 self._log.warn(
                     "name server {address} was not told of this broker: {error}", address=address, error=error
                 )
+        except Exception:
+            self._log.failure("name server {address}: its answer to this broker is no such answer", address=address)
         else:
             if address in self._unreachable:
                 self._unreachable.discard(address)
@@ -145,7 +163,8 @@ class Registration:
         if response.code != ResponseCode.SUCCESS:
             raise RemotingError(f"it answered {response.code}: {response.remark}")
         table = KVTable.decode(response.body).table if response.body else {}
-        self._broker.topics.update_order_topics(table)
+        # Writes a file where something changed.
+        self._broker.dispatcher.pool("admin").call(partial(self._broker.topics.update_order_topics, table))
 
     async def _is_outdated(self, address: str) -> bool:
         request = RemotingCommand(

@@ -17,6 +17,7 @@ from rocketd.common.java_hash import java_string_hash
 from rocketd.common.names import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
 from rocketd.common.properties import encode_properties
 from rocketd.remoting.bodies import DelayOffsetSerializeWrapper
+from rocketd.store.errors import StoreError
 from rocketd.store.message import MessageInner, PutStatus
 from rocketd.store.record import MessageExt, decode_message
 
@@ -71,10 +72,16 @@ class ScheduleMessageService:
     def deliver_due(self) -> None:
         """Store every due message in its own topic, up to a limit for each level."""
         now_ms = self._broker.now_ms()
+        store = self._broker.store
         for level, delay_ms in enumerate(self._levels.delays_ms, 1):
             offset = self._offsets.get(level, 0)
-            if self._broker.store.get_max_offset(SCHEDULE_TOPIC, level - 1) > offset:
-                self._deliver_level(level, offset, now_ms, delay_ms)
+            if store.get_max_offset(SCHEDULE_TOPIC, level - 1) > offset:
+                try:
+                    # What was removed as too old cannot be delivered any more.
+                    first = max(offset, store.get_min_offset(SCHEDULE_TOPIC, level - 1))
+                    self._deliver_level(level, first, now_ms, delay_ms)
+                except Exception as error:
+                    self._complain(level, f"{type(error).__name__}: {error}")
 
     def _deliver_level(self, level: int, offset: int, now_ms: int, delay_ms: int) -> None:
         due = list(self._due(level, offset, now_ms, delay_ms))
@@ -105,7 +112,14 @@ class ScheduleMessageService:
             if now_ms < due_ms <= now_ms + delay_ms:
                 return
             record = self._broker.store.look_message(physical_offset)
-            yield number, None if record is None else self._restore(decode_message(record))
+            yield number, None if record is None else self._read(record, physical_offset)
+
+    def _read(self, record: memoryview, physical_offset: int) -> MessageInner | None:
+        try:
+            return self._restore(decode_message(record))
+        except (StoreError, ValueError) as error:
+            self._log.error("the delayed message at {offset} is damaged: {error}", offset=physical_offset, error=error)
+            return None
 
     def _restore(self, stored: MessageExt) -> MessageInner | None:
         table = stored.properties_map()

@@ -184,8 +184,6 @@ class Broker(Service):
         super().startService()
         processors = load_processors(self.dispatcher, "broker", self)
         self.client.startService()
-        addresses = self.settings.broker.namesrv_addr
-        self.client.update_name_server_addresses(addresses.split(";") if addresses else ())
         self.invoke.start()
         self.server.startService()
         self.started_ms = self.now_ms()
@@ -214,6 +212,8 @@ class Broker(Service):
             clock=lambda: self.now_ms() / 1000,
             delay_time_of=self.delay_levels.deliver_ms,
         )
+        self.store.holds_dispatch = True
+        self.dispatcher.pool("send").after_jobs = self.store.release_dispatch
         self.store.start()
         try:
             for table in (self.topics, self.groups, self.offsets, self.schedule):
@@ -289,7 +289,10 @@ class Broker(Service):
 
     def _close_store(self) -> None:
         for table in (self.offsets, self.schedule, self.topics, self.groups):
-            table.persist()
+            try:
+                table.persist()
+            except OSError as error:  # the messages are still to be made safe
+                self._log.error("a table of the broker cannot be written: {error}", error=error)
         self.store.stop()
 
     # ------------------------------------------------------------ for others

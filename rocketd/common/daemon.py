@@ -9,6 +9,7 @@ import signal
 from typing import Any
 
 from twisted.application.service import IService, MultiService
+from twisted.internet.error import ReactorNotRunning
 from twisted.python.reflect import qual
 
 
@@ -50,11 +51,17 @@ def tune_interpreter() -> None:
 def exit_cleanly_on_signals(reactor: Any) -> None:
     """Let SIGTERM and SIGINT stop the reactor and the process exit 0: twistd's own handlers die of the signal."""
 
-    def stop(*_: object) -> None:
-        reactor.callFromThread(reactor.stop)
+    def stop() -> None:
+        try:
+            reactor.stop()
+        except ReactorNotRunning:
+            pass  # it is stopping since an earlier signal
+
+    def handle(*_: object) -> None:
+        reactor.callFromThread(stop)
 
     def install() -> None:
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, stop)
+            signal.signal(number, handle)
 
     reactor.callWhenRunning(install)
