@@ -1,0 +1,498 @@
+"""Dispatch: codes to pools in every header form, refusals, late answers, hooks, responses."""
+
+from twisted.internet.defer import Deferred
+from twisted.logger import LogLevel, globalLogPublisher
+from twisted.trial.unittest import SynchronousTestCase
+from zope.interface import implementer
+
+from rocketd.remoting.codes import ResponseCode, SerializeType
+from rocketd.remoting.command import ONEWAY_FLAG, RESPONSE_FLAG, RemotingCommand
+from rocketd.remoting.dispatch import Dispatcher
+from rocketd.remoting.errors import FrameError, RemotingCommandError, RequestError
+from rocketd.remoting.frame import FrameDecoder
+from rocketd.remoting.interfaces import IRequestProcessor
+
+CODE = 105
+JSON, BINARY = SerializeType.JSON, SerializeType.ROCKETMQ
+
+
+class FakeConnection:
+    """Collects what is written to it."""
+
+    address = "10.0.0.1:5000"
+    closed = False
+
+    def __init__(self):
+        self.writes = []
+        self.paused = False
+        self.close_asked = False
+
+    def write(self, buffers):
+        self.writes.append(b"".join(buffers))
+
+    def send(self, command):
+        self.write((command.encode(),))
+
+    def close(self):
+        self.close_asked = True
+
+    def pause_reading(self, reason):
+        self.paused = True
+
+    def resume_reading(self, reason):
+        self.paused = False
+
+    @property
+    def answers(self):
+        return [RemotingCommand.decode(frame) for frame in FrameDecoder().feed(b"".join(self.writes))]
+
+
+@implementer(IRequestProcessor)
+class Processor:
+    """Answers with what ``answer`` makes of the request."""
+
+    def __init__(self, answer=lambda request: RemotingCommand.response(body=request.body)):
+        self.answer = answer
+        self.requests = []
+        self.contexts = []
+
+    def process(self, request, context):
+        self.requests.append(request)
+        self.contexts.append(context)
+        return self.answer(request)
+
+
+class JobProcessor:
+    """Takes whole jobs."""
+
+    def __init__(self):
+        self.jobs = []
+
+    def process_jobs(self, jobs):
+        self.jobs += jobs
+
+
+class Invoke:
+    """Takes responses."""
+
+    def __init__(self):
+        self.responses = []
+
+    def process_response(self, connection, response):
+        self.responses.append((connection, response.code, response.opaque))
+
+
+class Hook:
+    """Notes what it sees."""
+
+    def __init__(self, refuse=None):
+        self.seen = []
+        self.refuse = refuse
+
+    def before_request(self, address, request):
+        self.seen.append(("before", address, request.code))
+        if self.refuse is not None:
+            raise self.refuse
+
+    def after_response(self, address, request, response):
+        self.seen.append(("after", request.code, response.code))
+        response.ext_fields = {"hooked": "yes"}
+
+
+def raising(error):
+    def answer(request):
+        raise error
+
+    return answer
+
+
+def frame_of(command):
+    (frame,) = FrameDecoder().feed(command.encode())
+    return frame
+
+
+def frame(header, body=b""):
+    return (int(JSON), header, body)
+
+
+class DispatchTestCase(SynchronousTestCase):
+    def setUp(self):
+        self.connection = FakeConnection()
+        self.reactor_calls = []
+        self.events = []
+        globalLogPublisher.addObserver(self.events.append)
+        self.addCleanup(globalLogPublisher.removeObserver, self.events.append)
+        self.make()
+
+    def make(self, *hooks):
+        self.dispatcher = Dispatcher(lambda function, *args: self.reactor_calls.append((function, args)), hooks)
+        self.addCleanup(self.dispatcher.stop)
+
+    def warnings(self):
+        return [event for event in self.events if event.get("log_level", LogLevel.info) >= LogLevel.warn]
+
+    def handle(self, *frames):
+        """Dispatch frames, let the pools do them, then the reactor what they ask for; return the answers."""
+        self.dispatcher.dispatch(self.connection, list(frames))
+        self.run_pools()
+        return self.connection.answers
+
+    def run_pools(self):
+        self.dispatcher.start()
+        self.dispatcher.stop()
+        while self.reactor_calls:
+            function, arguments = self.reactor_calls.pop(0)
+            function(*arguments)
+
+    def ask(self, command):
+        """Return the one answer to one command."""
+        (answer,) = self.handle(frame_of(command))
+        return answer
+
+
+class LaneTests(DispatchTestCase):
+    def test_each_form_of_header_finds_its_processor(self):
+        processor = Processor()
+        self.dispatcher.register(CODE, processor, "p")
+        headers = {
+            "plain": b'{"code":105,"flag":0,"language":"JAVA","opaque":7,"version":399}',
+            "spaces": b'{ "code" : 105 , "flag" : 0, "language": "JAVA", "opaque": 7, "version": 399 }',
+            "other order": b'{"language":"JAVA","opaque":7,"version":399,"flag":0,"code":105}',
+            "quoted code": b'{"code":"105","flag":0,"language":"CPP","opaque":7,"version":399}',
+            "language as number": b'{"code":105,"flag":0,"language":0,"opaque":7,"version":399}',
+            "code last in a short one": b'{"opaque":7,"code":105}',
+        }
+        for name, header in headers.items():
+            with self.subTest(name):
+                self.connection.writes.clear()
+                (answer,) = self.handle(frame(header, name.encode()))
+                self.assertEqual((answer.code, answer.opaque, answer.body), (0, 7, name.encode()))
+                self.assertEqual(answer.serialize_type, JSON)
+        self.assertEqual(self.warnings(), [])
+
+    def test_the_answer_has_the_codec_of_the_request(self):
+        self.dispatcher.register(CODE, Processor(), "p")
+        for serialize_type in (JSON, BINARY):
+            with self.subTest(serialize_type):
+                self.connection.writes.clear()
+                answer = self.ask(RemotingCommand(CODE, body=b"x", opaque=3, serialize_type=serialize_type))
+                self.assertEqual((answer.serialize_type, answer.opaque, answer.body), (serialize_type, 3, b"x"))
+                self.assertTrue(answer.is_response)
+
+    def test_codes_of_any_number_of_digits(self):
+        codes = (1, 10, 105, 310, 9001, 32767)
+        for code in codes:
+            self.dispatcher.register(code, Processor(lambda r: RemotingCommand.response(remark=str(r.code))), "p")
+        for code in codes:
+            for serialize_type in (JSON, BINARY):
+                for fields in (None, {"topic": "t"}):
+                    self.connection.writes.clear()
+                    answer = self.ask(RemotingCommand(code, fields, serialize_type=serialize_type))
+                    self.assertEqual(answer.remark, str(code))
+
+    def test_frames_of_one_read_become_one_job_for_each_handler(self):
+        jobs = {code: JobProcessor() for code in (10, 11)}
+        for code, processor in jobs.items():
+            self.dispatcher.register(code, processor, f"pool {code}")
+        commands = [RemotingCommand(code, opaque=n) for n, code in enumerate((10, 11, 10, 10, 11))]
+        self.handle(*map(frame_of, commands))
+        for code, processor in jobs.items():
+            (job,) = processor.jobs
+            seen = [RemotingCommand.decode(frame).opaque for frame in job.frames]
+            self.assertEqual(seen, [command.opaque for command in commands if command.code == code])
+
+    def test_answers_of_one_job_are_one_write(self):
+        self.dispatcher.register(CODE, Processor(), "p")
+        self.handle(*[frame_of(RemotingCommand(CODE)) for _ in range(5)])
+        self.assertEqual((len(self.connection.writes), len(self.connection.answers)), (1, 5))
+
+    def test_a_taken_code_is_refused(self):
+        self.dispatcher.register(CODE, Processor(), "p")
+        self.assertRaises(ValueError, self.dispatcher.register, CODE, Processor(), "p")
+        self.assertTrue(self.dispatcher.handles(CODE))
+        self.assertFalse(self.dispatcher.handles(CODE + 1))
+
+    def test_what_is_no_processor_is_refused(self):
+        self.assertRaises(TypeError, self.dispatcher.register, CODE, object(), "p")
+        self.assertFalse(self.dispatcher.handles(CODE))
+
+    def test_a_pool_made_while_running_runs(self):
+        self.dispatcher.start()
+        done = []
+        self.dispatcher.pool("late").call(lambda: done.append(1))
+        self.dispatcher.stop()
+        self.assertEqual(done, [1])
+
+
+class UnknownCodeTests(DispatchTestCase):
+    def test_remark(self):
+        for serialize_type in (JSON, BINARY):
+            with self.subTest(serialize_type):
+                self.connection.writes.clear()
+                self.events.clear()
+                answer = self.ask(RemotingCommand(9999, opaque=4, serialize_type=serialize_type))
+                self.assertEqual(answer.code, ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
+                self.assertTrue(answer.remark.startswith(" request type 9999 not supported"), answer.remark)
+                self.assertEqual((answer.opaque, answer.serialize_type), (4, serialize_type))
+                self.assertEqual(len(self.warnings()), 1)
+
+    def test_oneway_is_not_answered(self):
+        self.assertEqual(self.handle(frame_of(RemotingCommand(9999, flag=ONEWAY_FLAG))), [])
+        self.assertEqual(len(self.warnings()), 1)
+
+    def test_a_header_with_two_codes_costs_nobody_else(self):
+        processor = Processor()
+        self.dispatcher.register(CODE, processor, "p")
+        twice = frame(b'{"code":105,"code":9999,"flag":0,"language":"JAVA","opaque":1,"version":0}')
+        answers = self.handle(twice, frame_of(RemotingCommand(CODE, opaque=2)))
+        self.assertEqual(
+            [(answer.opaque, answer.code) for answer in answers],
+            [(1, ResponseCode.REQUEST_CODE_NOT_SUPPORTED), (2, ResponseCode.SUCCESS)],
+        )
+
+    def test_a_header_that_is_none_closes(self):
+        self.dispatcher.register(CODE, Processor(), "p")
+        for header in (b"not json", b"[]", b'{"code":"x"}', b"", b'{"x":' + b"[" * 100_000):
+            with self.subTest(header[:20]):
+                self.assertRaises(FrameError, self.dispatcher.dispatch, self.connection, [frame(header)])
+
+    def test_a_header_that_is_found_bad_in_the_pool_closes_with_one_line(self):
+        self.dispatcher.register(CODE, Processor(), "p")
+        good, bad = frame_of(RemotingCommand(CODE, opaque=1)), frame(b'{"code":105,"flag":')
+        other = FakeConnection()
+        self.dispatcher.dispatch(self.connection, [good, bad, good])
+        self.dispatcher.dispatch(other, [good])
+        self.run_pools()
+        self.assertEqual(len(self.connection.answers), 1)
+        self.assertTrue(self.connection.close_asked)
+        self.assertEqual(len(self.warnings()), 1)
+        self.assertEqual((len(other.answers), other.close_asked), (1, False))
+
+
+class FullPoolTests(DispatchTestCase):
+    def fill(self, **limits):
+        self.processor = Processor()
+        self.dispatcher.add_pool("send", **limits)
+        self.dispatcher.register(CODE, self.processor, "send")
+
+    def test_busy_with_cause_and_measured_values(self):
+        for serialize_type in (JSON, BINARY):
+            with self.subTest(serialize_type):
+                self.make()
+                self.fill(max_requests=2)
+                self.connection.writes.clear()
+                request = RemotingCommand(CODE, opaque=9, serialize_type=serialize_type)
+                size = len(request.encode()) - 8
+                self.dispatcher.dispatch(self.connection, [frame_of(request), frame_of(request)])
+                self.dispatcher.dispatch(self.connection, [frame_of(request)])
+                (answer,) = self.connection.answers
+                self.assertEqual((answer.code, answer.opaque), (ResponseCode.SYSTEM_BUSY, 9))
+                self.assertEqual(answer.serialize_type, serialize_type)
+                self.assertTrue(
+                    answer.remark.startswith("[OVERLOAD]system busy, start flow control for a while; cause: ")
+                )
+                self.assertIn(f"the send pool holds 2 of at most 2 requests and {2 * size} of", answer.remark)
+                self.assertIn("[pool-full]", answer.remark)
+
+    def test_oneway_is_dropped(self):
+        self.fill(max_requests=1)
+        oneway = frame_of(RemotingCommand(CODE, flag=ONEWAY_FLAG))
+        self.assertEqual(self.handle(oneway, oneway, oneway), [])
+        self.assertEqual(len(self.processor.requests), 1)
+
+    def test_of_one_read_those_that_fit_are_taken(self):
+        self.fill(max_requests=3)
+        answers = self.handle(*[frame_of(RemotingCommand(CODE, opaque=n)) for n in range(5)])
+        self.assertEqual({answer.opaque for answer in answers if answer.code == ResponseCode.SYSTEM_BUSY}, {3, 4})
+        self.assertEqual([request.opaque for request in self.processor.requests], [0, 1, 2])
+
+    def test_bytes(self):
+        self.fill(max_bytes=1000)
+        frames = [frame_of(RemotingCommand(CODE, opaque=n, body=bytes(300))) for n in range(4)]
+        self.dispatcher.dispatch(self.connection, frames[:2])
+        answers = self.handle(*frames[2:])
+        self.assertEqual({answer.opaque for answer in answers if answer.code == ResponseCode.SYSTEM_BUSY}, {2, 3})
+
+    def test_a_response_is_never_refused(self):
+        self.fill(max_requests=1)
+        self.dispatcher.responses = Invoke()
+        self.dispatcher.dispatch(self.connection, [frame_of(RemotingCommand(CODE))])
+        self.dispatcher.dispatch(self.connection, [frame_of(RemotingCommand(CODE, flag=RESPONSE_FLAG, opaque=8))])
+        self.assertEqual(self.dispatcher.responses.responses, [(self.connection, CODE, 8)])
+
+    def test_there_is_room_again(self):
+        self.fill(max_requests=1)
+        for _ in range(3):
+            self.ask(RemotingCommand(CODE))
+            self.connection.writes.clear()
+        self.assertEqual(len(self.processor.requests), 3)
+
+
+class ErrorTests(DispatchTestCase):
+    def answer_of(self, error, flag=0):
+        self.dispatcher.register(CODE, Processor(raising(error)), "p")
+        return self.handle(frame_of(RemotingCommand(CODE, opaque=6, flag=flag)))
+
+    def test_refusal_is_not_logged(self):
+        (answer,) = self.answer_of(RequestError(ResponseCode.NO_PERMISSION, "no"))
+        self.assertEqual((answer.code, answer.remark, answer.opaque), (ResponseCode.NO_PERMISSION, "no", 6))
+        self.assertEqual(self.warnings(), [])
+
+    def test_bad_header_field_is_one_line(self):
+        (answer,) = self.answer_of(RemotingCommandError("the custom field <topic> is null"))
+        self.assertEqual(answer.code, ResponseCode.SYSTEM_ERROR)
+        self.assertEqual(answer.remark, "the custom field <topic> is null")
+        self.assertEqual(len(self.warnings()), 1)
+        self.assertNotIn("log_failure", self.warnings()[0])
+
+    def test_failure_is_logged_once(self):
+        (answer,) = self.answer_of(ZeroDivisionError("by zero"))
+        self.assertEqual((answer.code, answer.remark), (ResponseCode.SYSTEM_ERROR, "ZeroDivisionError: by zero"))
+        self.assertEqual(len(self.warnings()), 1)
+        self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
+
+    def test_failure_of_a_oneway_is_logged_and_not_answered(self):
+        self.assertEqual(self.answer_of(ZeroDivisionError(), ONEWAY_FLAG), [])
+        self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
+
+    def test_a_text_that_cannot_be_encoded_is_answered_with_what_can(self):
+        (answer,) = self.answer_of(FileNotFoundError("no file 'a\udcff'"))
+        self.assertEqual(answer.remark, "FileNotFoundError: no file 'a?'")
+        self.flushLoggedErrors(FileNotFoundError)
+
+    def test_an_answer_that_cannot_be_encoded_costs_nobody_else(self):
+        def answer(request):
+            if request.opaque == 1:
+                raise RequestError(1, "\udcff")
+            return RemotingCommand.response()
+
+        self.dispatcher.register(CODE, Processor(answer), "p")
+        answers = self.handle(*[frame_of(RemotingCommand(CODE, opaque=n)) for n in (1, 2)])
+        self.assertEqual([answer.opaque for answer in answers], [2])
+        self.assertEqual(len(self.flushLoggedErrors(UnicodeEncodeError)), 1)
+
+    def test_the_pool_goes_on(self):
+        outcomes = iter([ZeroDivisionError(), None])
+
+        def answer(request):
+            error = next(outcomes)
+            if error is not None:
+                raise error
+            return RemotingCommand.response()
+
+        self.dispatcher.register(CODE, Processor(answer), "p")
+        answers = self.handle(frame_of(RemotingCommand(CODE)), frame_of(RemotingCommand(CODE)))
+        self.assertEqual([answer.code for answer in answers], [ResponseCode.SYSTEM_ERROR, ResponseCode.SUCCESS])
+        self.flushLoggedErrors(ZeroDivisionError)
+
+
+class LateAnswerTests(DispatchTestCase):
+    def register(self, answer=lambda request: None, *hooks):
+        self.make(*hooks)
+        self.processor = Processor(answer)
+        self.dispatcher.register(CODE, self.processor, "p")
+
+    def test_context_answer(self):
+        for serialize_type in (JSON, BINARY):
+            with self.subTest(serialize_type):
+                self.register()
+                self.connection.writes.clear()
+                request = RemotingCommand(CODE, opaque=5, serialize_type=serialize_type)
+                self.assertEqual(self.handle(frame_of(request)), [])
+                self.processor.contexts[0].answer(RemotingCommand.response(remark="late"))
+                (answer,) = self.connection.answers
+                self.assertEqual((answer.remark, answer.opaque, answer.serialize_type), ("late", 5, serialize_type))
+
+    def test_context_answer_to_a_oneway_is_dropped(self):
+        self.register()
+        self.handle(frame_of(RemotingCommand(CODE, flag=ONEWAY_FLAG)))
+        self.processor.contexts[0].answer(RemotingCommand.response())
+        self.assertEqual(self.connection.answers, [])
+
+    def test_deferred(self):
+        result = Deferred()
+        self.register(lambda request: result)
+        self.assertEqual(self.handle(frame_of(RemotingCommand(CODE, opaque=5))), [])
+        result.callback(RemotingCommand.response(remark="late"))
+        (answer,) = self.connection.answers
+        self.assertEqual((answer.remark, answer.opaque), ("late", 5))
+
+    def test_deferred_failures(self):
+        for error, code in (
+            (RequestError(ResponseCode.NO_PERMISSION, "no"), ResponseCode.NO_PERMISSION),
+            (ZeroDivisionError("x"), ResponseCode.SYSTEM_ERROR),
+        ):
+            with self.subTest(error):
+                result = Deferred()
+                self.register(lambda request, result=result: result)
+                self.connection.writes.clear()
+                self.handle(frame_of(RemotingCommand(CODE)))
+                result.errback(error)
+                (answer,) = self.connection.answers
+                self.assertEqual(answer.code, code)
+        self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
+
+    def test_deferred_whose_answer_cannot_be_sent_is_logged(self):
+        result = Deferred()
+        self.register(lambda request: result)
+        self.handle(frame_of(RemotingCommand(CODE)))
+        result.callback(RemotingCommand.response(remark="\udcff"))
+        self.assertEqual(len(self.flushLoggedErrors(UnicodeEncodeError)), 1)
+
+    def test_hooks_see_a_late_answer(self):
+        hook = Hook()
+        self.register(lambda request: None, hook)
+        self.handle(frame_of(RemotingCommand(CODE)))
+        self.assertEqual([seen[0] for seen in hook.seen], ["before"])
+        self.processor.contexts[0].answer(RemotingCommand.response())
+        self.assertEqual([seen[0] for seen in hook.seen], ["before", "after"])
+
+
+class HookTests(DispatchTestCase):
+    def test_before_and_after(self):
+        hooks = Hook(), Hook()
+        self.make(*hooks)
+        self.dispatcher.register(CODE, Processor(), "p")
+        answer = self.ask(RemotingCommand(CODE))
+        for hook in hooks:
+            self.assertEqual(hook.seen, [("before", self.connection.address, CODE), ("after", CODE, 0)])
+        self.assertEqual(answer.ext_fields, {"hooked": "yes"})
+
+    def test_a_refusing_hook_answers_instead_of_the_processor(self):
+        hook = Hook(RequestError(ResponseCode.NO_PERMISSION, "signature"))
+        self.make(hook)
+        processor = Processor()
+        self.dispatcher.register(CODE, processor, "p")
+        answer = self.ask(RemotingCommand(CODE))
+        self.assertEqual((answer.code, answer.remark), (ResponseCode.NO_PERMISSION, "signature"))
+        self.assertEqual(processor.requests, [])
+
+    def test_a_failing_hook_is_answered_and_logged(self):
+        self.make(Hook(ValueError("bad key")))
+        self.dispatcher.register(CODE, Processor(), "p")
+        answer = self.ask(RemotingCommand(CODE))
+        self.assertEqual((answer.code, answer.remark), (ResponseCode.SYSTEM_ERROR, "ValueError: bad key"))
+        self.assertEqual(len(self.flushLoggedErrors(ValueError)), 1)
+
+
+class ResponseTests(DispatchTestCase):
+    def test_responses_reach_the_invoke_layer_whatever_their_code(self):
+        self.dispatcher.register(11, Processor(), "p")
+        for code in (0, 11, 22, 9999):
+            for serialize_type in (JSON, BINARY):
+                for one_read in (True, False):
+                    with self.subTest(code=code, serialize_type=serialize_type, one_read=one_read):
+                        self.dispatcher.responses = Invoke()
+                        self.connection.writes.clear()
+                        response = RemotingCommand(
+                            code, flag=RESPONSE_FLAG, opaque=77, serialize_type=serialize_type, remark="r"
+                        )
+                        frames = [frame_of(response)]
+                        if one_read:
+                            frames.append(frame_of(RemotingCommand(11)))
+                        self.assertEqual(len(self.handle(*frames)), int(one_read))
+                        self.assertEqual(self.dispatcher.responses.responses, [(self.connection, code, 77)])
+
+    def test_without_an_invoke_layer_a_response_is_one_line(self):
+        self.assertEqual(self.handle(frame_of(RemotingCommand(0, flag=RESPONSE_FLAG))), [])
+        self.assertEqual(len(self.warnings()), 1)
