@@ -34,10 +34,12 @@ from rocketd.store.record import (
     MAX_TOPIC_LENGTH,
     PROPERTIES_LENGTH_SIZE,
     RECORD_OVERHEAD_LIMIT,
+    TOPIC_LENGTH_SIZE,
     crc32,
 )
 
 _BLANK = struct.Struct(">ii")
+_LENGTHS_SIZE = TOPIC_LENGTH_SIZE + PROPERTIES_LENGTH_SIZE
 _NOT_HOSTS = ~(SYS_FLAG_BORN_HOST_V6 | SYS_FLAG_STORE_HOST_V6)
 """What the sender says about the hosts is not to be believed: the lengths of the hosts decide."""
 
@@ -212,12 +214,20 @@ class GroupAppender:
     def append_batch(self, messages: Sequence[MessageInner]) -> tuple[list[PutResult], AppendedGroup | None]:
         """Append all messages or none, in one file, with consecutive queue offsets where they are of one queue."""
         total = 0
+        topic = ""
+        topic_size = 0
         for message in messages:
-            size = self._size_of(message)
+            if message.topic != topic:
+                topic = message.topic
+                topic_size = len(topic.encode("utf-8"))
+            body_size = len(message.body)
+            properties_size = len(message.properties)
+            size = (
+                self._kinds[len(message.born_host)][0].size + body_size + properties_size + topic_size + _LENGTHS_SIZE
+            )
             total += size
-            verdict = self.judge(message, size)
-            if verdict.status is not PutStatus.PUT_OK:
-                return [verdict] * len(messages), None
+            if self._suspicious(body_size, properties_size, topic_size, size):
+                return [self.judge(message, size)] * len(messages), None
         if total + END_OF_FILE_BLANK > self._commit_log.file_size:
             cause = f"the batch has {total} bytes, more than one file of {self._commit_log.file_size} bytes takes"
             return [PutResult(PutStatus.MESSAGE_ILLEGAL, cause=cause)] * len(messages), None
@@ -249,10 +259,13 @@ class GroupAppender:
             return _illegal(f"the record has {size} bytes, more than a file of mappedFileSizeCommitLog={limit} takes")
         return PutResult(PutStatus.PUT_OK)
 
-    def _size_of(self, message: MessageInner) -> int:
-        head = self._kinds[len(message.born_host)][0]
-        topic_size = len(message.topic.encode("utf-8")) + 1
-        return head.size + len(message.body) + topic_size + PROPERTIES_LENGTH_SIZE + len(message.properties)
+    def _suspicious(self, body_size: int, properties_size: int, topic_size: int, size: int) -> bool:
+        return (
+            body_size > self.max_message_size
+            or properties_size > MAX_PROPERTIES_LENGTH
+            or topic_size > MAX_TOPIC_LENGTH
+            or size > self.max_message_size + RECORD_OVERHEAD_LIMIT
+        )
 
     def _timestamp(self) -> int:
         """Now in ms, never before an earlier append: searches by time rely on it."""

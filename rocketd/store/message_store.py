@@ -92,6 +92,8 @@ class MessageStore(MessageReader):
         self._open = False
         self._append_began = 0.0
         self.last_append_ms = 0.0
+        self.holds_dispatch = False
+        """Whether puts become visible only at `release_dispatch`, which the storage thread then has to call."""
 
     def start(self) -> None:
         """Lock, load, recover and open the store.
@@ -112,6 +114,7 @@ class MessageStore(MessageReader):
                 raise StoreError(f"the index in {index_dir(self.root)} cannot be opened")
             # From here on files are changed: a crash in the middle must be followed by a thorough recovery.
             self._fs.write_file(abort_path(self.root), b"")
+            self._fs.sync_dir(self.root)
             self._recover(abnormal)
             self.disk_watch.check()
         except BaseException:
@@ -165,10 +168,17 @@ class MessageStore(MessageReader):
         """
         return self._put(messages, self._appender.append_batch)
 
+    def release_dispatch(self, idle: bool) -> None:
+        """Make what was put visible, after `put_messages` with `holds_dispatch`; the storage thread's answers come first.
+
+        ``idle`` says that this thread has nothing else to do.
+        """
+        self._reput.release(idle)
+
     def when_flushed(self, end_offset: int, callback: FlushCallback) -> None:
         """Call back when the log is on the disk up to an offset: PUT_OK, or FLUSH_DISK_TIMEOUT after syncFlushTimeout.
 
-        The callback comes from a thread of the store, and must not block it.
+        The time limit holds under SYNC_FLUSH. The callback comes from a thread of the store, and must not block it.
         """
         self._flush.when_flushed(end_offset, callback)
 
@@ -247,7 +257,10 @@ class MessageStore(MessageReader):
             self._append_began = 0.0
         self.last_append_ms = (self._clock() - begin) * 1000
         if group is not None:
-            self._reput.submit(group)
+            if self.holds_dispatch:
+                self._reput.hold(group)
+            else:
+                self._reput.submit(group)
             if self._sync and not all(message.wait for message in messages):
                 # Those who wait ask for the flush themselves.
                 self._flush.wake()

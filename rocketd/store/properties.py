@@ -11,13 +11,10 @@ from rocketd.common.java_hash import java_string_hash
 NAME_VALUE_SEPARATOR = b"\x01"
 PROPERTY_SEPARATOR = b"\x02"
 
-TAGS = b"TAGS"
-KEYS = b"KEYS"
-UNIQ_KEY = b"UNIQ_KEY"
 DELAY = b"DELAY"
 
 # As property_value finds them, but all in one pass: not empty, and of equal names the last.
-_DISPATCHED = re.compile(rb"(?:\A|\x02)(TAGS|KEYS|UNIQ_KEY)\x01([^\x02]+)")
+_DISPATCHED = re.compile(r"(?:\A|\x02)(TAGS|KEYS|UNIQ_KEY)\x01([^\x02]+)")
 
 
 def property_value(properties: bytes, name: bytes) -> bytes | None:
@@ -56,16 +53,16 @@ def dispatch_properties(properties: bytes) -> tuple[int, tuple[str, ...]]:
 
     The tags code is the hash of TAGS, 0 without.
     """
-    found = dict(_DISPATCHED.findall(properties))
-    tag = found.get(TAGS)
-    unique = found.get(UNIQ_KEY)
-    keys = found.get(KEYS)
-    tags_code = 0 if tag is None else java_string_hash(tag.decode("utf-8", "replace"))
+    found = dict(_DISPATCHED.findall(properties.decode("utf-8", "replace")))
+    tag = found.get("TAGS")
+    unique = found.get("UNIQ_KEY")
+    keys = found.get("KEYS")
+    tags_code = 0 if tag is None else java_string_hash(tag)
     if keys is None:
-        return tags_code, () if unique is None else (unique.decode("utf-8", "replace"),)
-    words = [word for word in keys.decode("utf-8", "replace").split(" ") if word]
+        return tags_code, () if unique is None else (unique,)
+    words = [word for word in keys.split(" ") if word]
     if unique is not None:
-        words.insert(0, unique.decode("utf-8", "replace"))
+        words.insert(0, unique)
     return tags_code, tuple(words)
 
 
