@@ -4,6 +4,7 @@ Answers to the channelTables of Apache's NettyRemotingClient. A connection is ma
 it closes; nothing reconnects on its own. All of it belongs to the reactor thread.
 """
 
+import os
 from typing import Any
 
 from twisted.internet.abstract import isIPAddress
@@ -224,6 +225,6 @@ def _connect_error(address: str, error: BaseException | None) -> RemotingConnect
         return error
     if isinstance(error, CancelledError):
         return RemotingConnectError(address, "this client is stopped")
-    if isinstance(error, ConnectError) and error.osError is not None and hasattr(error.osError, "strerror"):
-        return RemotingConnectError(address, error.osError.strerror)
+    if isinstance(error, ConnectError) and isinstance(error.osError, int):
+        return RemotingConnectError(address, os.strerror(error.osError))
     return RemotingConnectError(address, error)

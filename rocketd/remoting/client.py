@@ -198,7 +198,7 @@ class RemotingClient(Service):
                 return await self.channels.connect(self.name_servers.choose_next())
             except RemotingConnectError as error:
                 reasons.append(str(error))
-        raise RemotingConnectError(";".join(self.name_servers.addresses), "; ".join(reasons))
+        raise RemotingConnectError("any name server", "; ".join(reasons))
 
     def _chosen(self, result: ClientConnection | Failure) -> None:
         self._choosing = False

@@ -1,0 +1,97 @@
+"""``rocketd consume``: print the messages of a topic as they come.
+
+Answers to mqadmin consumeMessage, but as a member of a group.
+"""
+
+from typing import Any, ClassVar
+
+from twisted.internet.defer import Deferred
+from twisted.logger import LogLevel
+from twisted.python import usage
+
+from rocketd.client.errors import ClientError
+from rocketd.client.message import ReceivedMessage
+from rocketd.client.mq_client import MQClient
+from rocketd.client.push_consumer import PushConsumer
+from rocketd.remoting.bodies import ConsumeFromWhere
+from rocketd.remoting.errors import RemotingError
+from rocketd.tools.console import CommandError, run, show_log
+from rocketd.tools.options import CommandOptions, name_server_list, positive
+
+_FROM = {
+    "earliest": ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
+    "latest": ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET,
+}
+
+
+def _from_where(text: str) -> ConsumeFromWhere:
+    if text not in _FROM:
+        raise ValueError(f"accepted is {' or '.join(_FROM)}")
+    return _FROM[text]
+
+
+class ConsumeOptions(CommandOptions):
+    """Options of ``rocketd consume``."""
+
+    synopsis = "Usage: rocketd consume [options] TOPIC"
+    longdesc = "Print tag, keys and body of each message, separated by tabs, until Ctrl-C."
+
+    optParameters: ClassVar[list[list[Any]]] = [
+        ["namesrv", "n", "127.0.0.1:9876", "Name servers, HOST:PORT separated by semicolons.", name_server_list],
+        ["group", "g", "rocketd-consume", "Consumer group; what it has consumed does not come again."],
+        ["tag", None, "*", "Tags to consume, such as 'TagA || TagB'."],
+        ["from", None, "earliest", "Where a group that is new begins: earliest or latest.", _from_where],
+        ["count", None, None, "Stop after so many messages.", positive],
+        ["timeout", None, None, "Stop after so many seconds; with --count, too few messages are a failure.", float],
+    ]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.topic = ""
+
+    def parseArgs(self, topic: str | None = None) -> None:
+        """Take the topic."""
+        if topic is None:
+            raise usage.UsageError("TOPIC is missing")
+        self.topic = topic
+
+    def run(self) -> int:
+        """Print until done; return the exit status."""
+        show_log(LogLevel.critical)
+        return run("rocketd consume", self._consume, (CommandError, ClientError, RemotingError))
+
+    async def _consume(self, reactor: Any) -> int:
+        client = MQClient(reactor, self["namesrv"])
+        count: int | None = self["count"]
+        seen = 0
+        done: Deferred[None] = Deferred()
+        stopping: list[Deferred[None]] = []
+
+        def finish() -> None:
+            if not stopping:
+                stopping.append(consumer.stop())
+                done.callback(None)
+
+        def show(message: ReceivedMessage) -> None:
+            nonlocal seen
+            seen += 1
+            body = message.body.decode("utf-8", "backslashreplace")
+            print(message.tags or "", " ".join(message.keys), body, sep="\t", flush=True)
+            if seen == count:
+                finish()
+
+        consumer = PushConsumer(client, self["group"], show, self["from"])
+        consumer.subscribe(self.topic, self["tag"])
+        client.startService()
+        timer = None if self["timeout"] is None else reactor.callLater(self["timeout"], finish)
+        try:
+            await consumer.start()
+            await done
+        finally:
+            if timer is not None and timer.active():
+                timer.cancel()
+            await (stopping[0] if stopping else consumer.stop())
+            await client.stopService()
+        if count is not None and seen < count:
+            raise CommandError(f"{seen} of {count} messages came within {self['timeout']:g} s")
+        return 0

@@ -1,0 +1,108 @@
+"""``rocketd produce``: send messages from the arguments or the lines of standard input.
+
+Answers to mqadmin sendMessage.
+"""
+
+import sys
+from collections.abc import AsyncIterator
+from itertools import cycle, islice
+from threading import Thread
+from typing import IO, Any, ClassVar
+
+from twisted.internet.defer import Deferred, DeferredQueue
+from twisted.logger import LogLevel
+from twisted.python import usage
+
+from rocketd.client.errors import ClientError
+from rocketd.client.message import Message
+from rocketd.client.mq_client import MQClient
+from rocketd.client.producer import Producer
+from rocketd.remoting.errors import RemotingError
+from rocketd.tools.console import CommandError, run, show_log
+from rocketd.tools.options import CommandOptions, name_server_list, positive
+
+GROUP = "rocketd-produce"
+
+
+class ProduceOptions(CommandOptions):
+    """Options of ``rocketd produce``."""
+
+    synopsis = "Usage: rocketd produce [options] TOPIC [MESSAGE...]"
+    longdesc = "Send each MESSAGE, or each line of standard input, and print where it is."
+
+    optParameters: ClassVar[list[list[Any]]] = [
+        ["namesrv", "n", "127.0.0.1:9876", "Name servers, HOST:PORT separated by semicolons.", name_server_list],
+        ["tag", None, None, "Tag of the messages."],
+        ["key", None, None, "Keys of the messages, separated by blanks."],
+        ["count", None, None, "Number of messages; the given ones are repeated until it is reached.", positive],
+    ]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.topic = ""
+        self.messages: list[str] = []
+
+    def parseArgs(self, topic: str | None = None, *messages: str) -> None:
+        """Take the topic and the messages."""
+        if topic is None:
+            raise usage.UsageError("TOPIC is missing")
+        self.topic = topic
+        self.messages = list(messages)
+
+    def run(self) -> int:
+        """Send all; return the exit status."""
+        show_log(LogLevel.critical)
+        return run("rocketd produce", self._produce, (CommandError, ClientError, RemotingError))
+
+    async def _produce(self, reactor: Any) -> int:
+        client = MQClient(reactor, self["namesrv"])
+        producer = Producer(client, GROUP)
+        client.startService()
+        producer.start()
+        try:
+            async for body in self._bodies(reactor):
+                message = Message(self.topic, body, self["tag"], (self["key"] or "").split())
+                result = await producer.send(message)
+                queue = result.queue
+                print(
+                    f"{result.msg_id} {queue.broker_name} queue {queue.queue_id} offset {result.queue_offset}",
+                    flush=True,
+                )
+        finally:
+            await producer.stop()
+            await client.stopService()
+        return 0
+
+    async def _bodies(self, reactor: Any) -> AsyncIterator[bytes]:
+        count = self["count"]
+        if self.messages:
+            for text in islice(cycle(self.messages), len(self.messages) if count is None else count):
+                yield text.encode()
+            return
+        lines = LineReader(reactor, sys.stdin.buffer)
+        while count is None or count > 0:
+            line = await lines.next_line()
+            if line is None:
+                return
+            if line:
+                yield line
+                count = count and count - 1
+
+
+class LineReader:
+    """Reads lines in a thread of its own, one when it is asked for: a file, a pipe and a terminal are all the same."""
+
+    def __init__(self, reactor: Any, file: IO[bytes]) -> None:
+        self._reactor = reactor
+        self._file = file
+        self._lines: DeferredQueue[bytes | None] = DeferredQueue()
+
+    def next_line(self) -> Deferred[bytes | None]:
+        """Return the next line without its end, or None after the last."""
+        # A daemon thread: waiting for a terminal's next line does not keep the process from ending.
+        Thread(target=self._read, daemon=True).start()
+        return self._lines.get()
+
+    def _read(self) -> None:
+        line = self._file.readline()
+        self._reactor.callFromThread(self._lines.put, line.rstrip(b"\r\n") if line else None)

@@ -1,0 +1,147 @@
+"""``rocketd up``: a name server and a broker in one foreground process, for development.
+
+Answers to nothing of Apache's, where two scripts and a configuration are needed.
+"""
+
+import os
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from twisted.application.service import IService
+from twisted.internet.defer import Deferred, maybeDeferred
+from twisted.internet.task import deferLater
+from twisted.logger import LogLevel
+from twisted.python import usage
+from twisted.python.logfile import LogFile
+
+from rocketd.broker.service import START_ERRORS, Broker, make_broker
+from rocketd.broker.settings import BrokerSettings
+from rocketd.common.daemon import tune_interpreter
+from rocketd.namesrv.service import NameServer, make_namesrv
+from rocketd.namesrv.settings import NamesrvSettings
+from rocketd.remoting.bodies import ClusterInfo
+from rocketd.remoting.client import RemotingClient
+from rocketd.remoting.codes import RequestCode
+from rocketd.remoting.command import RemotingCommand
+from rocketd.remoting.errors import RemotingError
+from rocketd.tools.console import CommandError, run, show_log
+from rocketd.tools.options import CommandOptions
+
+READY_SECONDS = 30.0
+_POLL_SECONDS = 0.05
+_TIMEOUT_MS = 3000
+_LOG_BYTES = 10 << 20
+_LOG_FILES = 5
+
+
+class UpOptions(CommandOptions):
+    """Options of ``rocketd up``."""
+
+    synopsis = "Usage: rocketd up [options]"
+    longdesc = "Run a name server and a broker in the foreground until Ctrl-C."
+
+    optParameters: ClassVar[list[list[Any]]] = [
+        ["data", None, "./rocketd-data", "Directory of all files: store, configuration, log."],
+        ["namesrv-port", None, 9876, "Port of the name server; 0 takes a free one.", int],
+        ["broker-port", None, 10911, "Port of the broker; 0 takes a free one.", int],
+    ]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.overrides: list[tuple[str, str]] = []
+
+    def opt_option(self, assignment: str) -> None:
+        """Set KEY=VALUE of the broker or the name server; may be repeated."""
+        key, separator, value = assignment.partition("=")
+        if not separator or not key.strip():
+            raise usage.UsageError(f"-o {assignment}: accepted is KEY=VALUE")
+        if key.strip() == "listenPort":
+            raise usage.UsageError(f"-o {assignment}: use --namesrv-port or --broker-port")
+        self.overrides.append((key.strip(), value))
+
+    opt_o = opt_option
+
+    def run(self) -> int:
+        """Run until a signal comes; return the exit status."""
+        data = os.path.abspath(self["data"])
+        try:
+            os.makedirs(data, exist_ok=True)
+            log = LogFile("rocketd.log", data, rotateLength=_LOG_BYTES, maxRotatedFiles=_LOG_FILES)
+        except OSError as error:
+            raise usage.UsageError(f"--data {data}: {error.strerror}") from None
+        show_log(LogLevel.warn, file=log)
+        tune_interpreter()
+        return run(
+            "rocketd up",
+            lambda reactor: up(reactor, data, self["namesrv-port"], self["broker-port"], self.overrides),
+            (CommandError, *START_ERRORS),
+        )
+
+
+async def up(
+    reactor: Any, data: str, namesrv_port: int, broker_port: int, overrides: Sequence[tuple[str, str]] = ()
+) -> int:
+    """Start both, say where they are, and serve until cancelled; then stop the broker before the name server."""
+    started: list[IService] = []
+    try:
+        namesrv = make_namesrv(_namesrv_settings(data, namesrv_port, overrides), reactor)
+        started.append(namesrv)
+        namesrv.startService()
+        broker = make_broker(_broker_settings(data, broker_port, namesrv, overrides), reactor)
+        broker.startService()
+        started.append(broker)
+        await _registered(reactor, namesrv, broker)
+        address = f"127.0.0.1:{namesrv.port}"
+        again = "" if namesrv.port == 9876 else f" --namesrv {address}"
+        print(f"name server  {address}")
+        print(f"broker       {broker.address}  ({broker.settings.broker.broker_name}, files in {data})")
+        print(f"try          rocketd consume{again} MyTopic   and   rocketd produce{again} MyTopic hello")
+        print("stop         Ctrl-C", flush=True)
+        await Deferred()
+    finally:
+        for service in reversed(started):
+            await maybeDeferred(service.stopService)
+    return 0
+
+
+async def _registered(reactor: Any, namesrv: NameServer, broker: Broker) -> None:
+    """Wait until the name server knows the broker."""
+    client = RemotingClient(reactor)
+    client.startService()
+    try:
+        for _ in range(int(READY_SECONDS / _POLL_SECONDS)):
+            request = RemotingCommand(RequestCode.GET_BROKER_CLUSTER_INFO)
+            try:
+                response = await client.invoke_sync(f"127.0.0.1:{namesrv.port}", request, _TIMEOUT_MS)
+            except RemotingError as error:
+                raise CommandError(f"the name server just started does not answer: {error}") from error
+            if broker.settings.broker.broker_name in ClusterInfo.decode(response.body).broker_addr_table:
+                return
+            await deferLater(reactor, _POLL_SECONDS, lambda: None)
+        raise CommandError(f"the broker did not register within {READY_SECONDS:g} s; see the log in the data directory")
+    finally:
+        await client.stopService()
+
+
+def _namesrv_settings(data: str, port: int, overrides: Sequence[tuple[str, str]]) -> NamesrvSettings:
+    known = NamesrvSettings.by_name()
+    options = [
+        ("kvConfigPath", os.path.join(data, "namesrv", "kvConfig.json")),
+        ("configStorePath", os.path.join(data, "namesrv", "namesrv.properties")),
+        ("listenPort", str(port)),
+        *((key, value) for key, value in overrides if key in known),
+    ]
+    return NamesrvSettings.load(None, options, os.environ)[0]
+
+
+def _broker_settings(data: str, port: int, namesrv: NameServer, overrides: Sequence[tuple[str, str]]) -> BrokerSettings:
+    elsewhere = NamesrvSettings.by_name().keys() - BrokerSettings.by_name().keys()
+    options = [
+        ("storePathRootDir", os.path.join(data, "store")),
+        ("listenPort", str(port)),
+        *((key, value) for key, value in overrides if key not in elsewhere),
+    ]
+    settings, warnings = BrokerSettings.load(None, options, os.environ, namesrv_addr=f"127.0.0.1:{namesrv.port}")
+    for warning in warnings:
+        print(f"rocketd up: {warning}")
+    return settings
