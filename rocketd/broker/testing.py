@@ -1,0 +1,183 @@
+"""For tests of the broker's processors: a broker without threads and sockets of its own, and a connection that remembers.
+
+No counterpart in Apache. The tables and the store are the real ones; time is a Clock.
+"""
+
+import os
+from collections.abc import Callable, Sequence
+from time import monotonic
+from typing import Any
+
+from twisted.internet.task import Clock
+from zope.interface import implementer
+
+from rocketd.broker.consumers import ConsumerManager
+from rocketd.broker.delay_levels import DelayLevels
+from rocketd.broker.groups import SubscriptionGroupManager
+from rocketd.broker.incoming import MessageBuilder
+from rocketd.broker.json_file import JsonFile
+from rocketd.broker.offsets import ConsumerOffsetManager
+from rocketd.broker.schedule import ScheduleMessageService
+from rocketd.broker.settings import BrokerSettings
+from rocketd.broker.topics import TopicConfigManager
+from rocketd.remoting.bodies import (
+    ConsumerOffsetSerializeWrapper,
+    DelayOffsetSerializeWrapper,
+    SubscriptionGroupWrapper,
+    TopicConfigSerializeWrapper,
+)
+from rocketd.remoting.command import RemotingCommand
+from rocketd.remoting.dispatch import Dispatcher
+from rocketd.remoting.frame import FrameDecoder
+from rocketd.remoting.interfaces import IConnection
+from rocketd.remoting.pools import Job
+from rocketd.store.filesystem import RealFileSystem
+from rocketd.store.message_store import MessageStore
+
+STORE_HOST = b"\x7f\x00\x00\x01\x00\x00\x2a\x9f"
+BORN_HOST = b"\x7f\x00\x00\x01\x00\x00\x10\x01"
+
+
+@implementer(IConnection)
+class RecordingConnection:
+    """Keeps what is written to it. ``host`` has 8 or 20 bytes."""
+
+    def __init__(self, address: str = "127.0.0.1:4097", host: bytes = BORN_HOST) -> None:
+        self.address = address
+        self.host = host
+        self.closed = False
+        self.written: list[bytes] = []
+
+    def send(self, command: RemotingCommand) -> None:
+        """As the real one."""
+        self.write((command.encode(),))
+
+    def write(self, buffers: Sequence[bytes | memoryview]) -> None:
+        """As the real one."""
+        self.written.append(b"".join(buffers))
+
+    def close(self) -> None:
+        """As the real one."""
+        self.closed = True
+
+    def answers(self) -> list[RemotingCommand]:
+        """Take the commands written since the last call."""
+        data, self.written = b"".join(self.written), []
+        return [RemotingCommand.decode(frame) for frame in FrameDecoder().feed(data)]
+
+    def answer(self) -> RemotingCommand:
+        """Take the only command written since the last call."""
+        (answer,) = self.answers()
+        return answer
+
+
+class InlineDispatcher(Dispatcher):
+    """A dispatcher whose pools and reactor are the caller. ``delay`` makes pools keep their calls until ``run``."""
+
+    queued_requests = 7
+
+    def __init__(self) -> None:
+        super().__init__(lambda function, *arguments: function(*arguments))
+        self.delay = False
+        self.calls: list[tuple[str, Callable[[], None]]] = []
+        self._name = ""
+
+    def pool(self, name: str) -> Any:
+        """Name the pool of the next ``call``."""
+        self._name = name
+        return self
+
+    def call(self, function: Callable[[], None]) -> None:
+        """Run a function, or keep it."""
+        self.calls.append((self._name, function))
+        if not self.delay:
+            self.run()
+
+    def run(self) -> list[str]:
+        """Run what was kept; returns the names of the pools that would have."""
+        calls, self.calls = self.calls, []
+        for _, function in calls:
+            function()
+        return [name for name, _ in calls]
+
+
+class SmallBroker:
+    """A broker's tables and store in a directory. ``start`` opens the store, ``stop`` writes and closes everything."""
+
+    def __init__(self, directory: str, clock: Clock | None = None, **options: str) -> None:
+        self.clock = clock or Clock()
+        if clock is None:
+            self.clock.advance(1_795_000_000)
+        given = {
+            "storePathRootDir": directory,
+            "brokerName": "broker-a",
+            "brokerIP1": "127.0.0.1",
+            "mappedFileSizeCommitLog": str(1 << 20),
+            "mappedFileSizeConsumeQueue": "6000",
+            "maxHashSlotNum": "100",
+            "maxIndexNum": "400",
+            "diskMaxUsedSpaceRatio": "99",
+            **options,
+        }
+        self.settings, _ = BrokerSettings.load(None, list(given.items()))
+        self.settings.store.disk_space_warning_level_ratio = 1.0  # whatever the disk of the machine is like
+        self.file_system = RealFileSystem()
+        broker = self.settings.broker
+        self.topics = TopicConfigManager(broker, self.json_file("topics", TopicConfigSerializeWrapper), self.now_ms)
+        self.groups = SubscriptionGroupManager(
+            broker, self.json_file("subscriptionGroup", SubscriptionGroupWrapper), self.now_ms
+        )
+        self.offsets = ConsumerOffsetManager(self.json_file("consumerOffset", ConsumerOffsetSerializeWrapper))
+        self.consumers = ConsumerManager(self.now_ms)
+        self.delay_levels = DelayLevels(self.settings.store.message_delay_level)
+        self.message_builder = MessageBuilder(broker.broker_cluster_name, self.delay_levels.delays_ms)
+        self.schedule = ScheduleMessageService(self, self.json_file("delayOffset", DelayOffsetSerializeWrapper))
+        self.dispatcher = InlineDispatcher()
+        self.held_pull_checks: list[Callable[[], None]] = []
+        self.advertised_host = "127.0.0.1"
+        self.address = "127.0.0.1:10911"
+        self.ha_address = "127.0.0.1:10912"
+        self.store_host = STORE_HOST
+        self.store = MessageStore(
+            self.settings.store, STORE_HOST, clock=self.clock.seconds, delay_time_of=self.delay_levels.deliver_ms
+        )
+
+    def json_file(self, name: str, content_type: Any) -> Any:
+        """Make the holder of a file in ``config/``."""
+        path = os.path.join(self.settings.store.store_path_root_dir, "config", name + ".json")
+        return JsonFile(path, content_type, self.file_system)
+
+    def start(self) -> None:
+        """Open the store and read the tables."""
+        self.store.start()
+        for table in (self.topics, self.groups, self.offsets, self.schedule):
+            table.load()
+
+    def stop(self) -> None:
+        """Write the tables and close the store."""
+        for table in (self.topics, self.groups, self.offsets, self.schedule):
+            table.persist()
+        self.store.stop()
+
+    def now_ms(self) -> int:
+        """What the clock says."""
+        return int(self.clock.seconds() * 1000)
+
+    def settle(self) -> None:
+        """Return when everything that was stored can be read."""
+        while self.store.dispatch_behind_bytes():
+            pass
+
+    def slowest_recent_step(self) -> str:
+        """As the real one, with a fixed value."""
+        return "append to the log, 12 ms"
+
+    def disk_usage_text(self) -> str:
+        """As the real one, with a fixed value."""
+        return "CL:  0.50 CQ:  0.50 INDEX:  0.50"
+
+
+def job_of(handler: Any, connection: RecordingConnection, *commands: RemotingCommand | bytes, age_ms: int = 0) -> Job:
+    """Make the job of commands, or of frames as they are on the wire, that were read ``age_ms`` ago."""
+    data = b"".join([command if isinstance(command, bytes) else command.encode() for command in commands])
+    return Job(handler, connection, FrameDecoder().feed(data), int(monotonic() * 1000) - age_ms)
