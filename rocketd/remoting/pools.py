@@ -95,6 +95,8 @@ class Pool:
         self._requests_in = self._requests_out = 0
         self._bytes_in = self._bytes_out = 0
         self._paused: set[Pausable] = set()
+        self.after_jobs: Callable[[bool], None] | None = None
+        """Called in the pool's thread after each round of jobs; the argument is whether its queue is empty. May not raise."""
 
     @property
     def queued_requests(self) -> int:
@@ -169,6 +171,8 @@ class Pool:
             except Empty:
                 pass
             self._handle(jobs)
+            if self.after_jobs is not None:
+                self.after_jobs(queue.empty())
             if last:
                 return
 

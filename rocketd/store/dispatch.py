@@ -97,8 +97,10 @@ class Dispatcher:
 class ReputMessageService:
     """The dispatching thread.
 
-    `submit` belongs to the storage thread, `catch_up` and `start` to the one that starts the store, `call` and
-    `behind` may be used by any. `reput_from_offset` is how far the log has been dispatched.
+    `submit`, `hold` and `release` belong to the storage thread, `catch_up` and `start` to the one that starts the
+    store, `call` and `behind` may be used by any. `reput_from_offset` is how far the log has been dispatched. Whoever
+    dispatches has the turn: the storage thread takes it when it has nothing else to do, since waking this thread for a
+    lone message costs more than its dispatch.
     """
 
     def __init__(self, commit_log: CommitLog, dispatcher: Dispatcher, scanner: RecordScanner) -> None:
@@ -108,6 +110,8 @@ class ReputMessageService:
         self._listeners: tuple[ArrivalListener, ...] = ()
         self._queue: SimpleQueue[AppendedGroup | Callable[[], None] | None] = SimpleQueue()
         self._dropped = False
+        self._held: list[AppendedGroup] = []
+        self._turn = threading.Lock()
         self._thread: threading.Thread | None = None
         self.reput_from_offset = 0
 
@@ -126,6 +130,28 @@ class ReputMessageService:
             self._queue.put(group)
         else:
             self._dropped = True
+
+    def hold(self, group: AppendedGroup) -> None:
+        """Take a group over, to be dispatched at the next `release`."""
+        self._held.append(group)
+
+    def release(self, idle: bool) -> None:
+        """Dispatch what is held: here when the caller is idle and the dispatching thread too, else there."""
+        held = self._held
+        if not held:
+            return
+        if idle and not self._queue.qsize() and self._turn.acquire(blocking=False):
+            try:
+                for group in held:
+                    self._handle(group)
+            except Exception:
+                _log.failure("dispatch failed at offset {offset}", offset=self.reput_from_offset)
+            finally:
+                self._turn.release()
+        else:
+            for group in held:
+                self.submit(group)
+        held.clear()
 
     def call(self, function: Callable[[], None]) -> None:
         """Have a function called in the dispatching thread, behind all that was handed over before."""
@@ -152,6 +178,7 @@ class ReputMessageService:
         queue = self._queue
         while True:
             item = queue.get()
+            self._turn.acquire()
             try:
                 if isinstance(item, AppendedGroup):
                     requests = item.requests
@@ -174,6 +201,8 @@ class ReputMessageService:
                     self._dispatch_log(self._commit_log.max_offset)
             except Exception:
                 _log.failure("dispatch failed at offset {offset}", offset=self.reput_from_offset)
+            finally:
+                self._turn.release()
             if item is None:
                 return
 

@@ -169,7 +169,8 @@ class MessageStore(MessageReader):
         return self._put(messages, self._appender.append_batch)
 
     def release_dispatch(self, idle: bool) -> None:
-        """Make what was put visible, after `put_messages` with `holds_dispatch`; the storage thread's answers come first.
+        """Make what was put visible, after `put_messages` with `holds_dispatch`; the storage thread's answers come
+        first.
 
         ``idle`` says that this thread has nothing else to do.
         """
