@@ -253,6 +253,37 @@ class DispatchTests(StoreTestCase):
         self.assertEqual(self.bodies("U"), [b"other"])
 
 
+class ConcurrencyTests(StoreTestCase):
+    def test_readers_beside_the_writer_see_every_message_once_and_in_order(self):
+        self.start(mapped_file_size_commit_log=65536, mapped_file_size_consume_queue=2000)
+        total = 4000
+        troubles = []
+
+        def read(queue_id):
+            number, offset = queue_id, 0
+            try:
+                while number < total:
+                    result = self.store.get_messages("TopicTest", queue_id, offset, 32, None)
+                    for view in result.buffers:
+                        for message in decode_messages(view):
+                            if message.body != b"%d" % number:
+                                raise AssertionError(f"{message.body} instead of {number}")
+                            number += 2
+                    offset = result.next_begin_offset
+            except Exception as error:
+                troubles.append(error)
+
+        readers = [threading.Thread(target=read, args=(queue_id,)) for queue_id in (0, 1)]
+        for reader in readers:
+            reader.start()
+        for begin in range(0, total, 50):
+            self.store.put_messages([make_message(b"%d" % n, queue_id=n % 2) for n in range(begin, begin + 50)])
+        for reader in readers:
+            reader.join(60)
+        self.assertEqual(troubles, [])
+        self.assertFalse(any(reader.is_alive() for reader in readers))
+
+
 class RefusalTests(StoreTestCase):
     def refused(self, *messages):
         results = self.store.put_messages(messages or [make_message()])
@@ -310,7 +341,7 @@ class SyncFlushTests(StoreTestCase):
     def test_answer_means_that_it_is_on_the_disk(self):
         self.start(flush_disk_type="SYNC_FLUSH")
         answers = queue.SimpleQueue()
-        result = self.store.put_messages([make_message(b"kept")])[0]
+        result = self.put(make_message(b"kept"))[0]
         self.store.when_flushed(result.physical_offset + result.size, answers.put)
         self.assertIs(answers.get(timeout=WAIT), PutStatus.PUT_OK)
         self.assertGreaterEqual(self.store.flushed_offset(), result.size)
