@@ -51,7 +51,8 @@ class Consumer(Protocol):
 class MQClient(Service):
     """One client of a cluster. All methods belong to the reactor thread.
 
-    ``name_servers`` are addresses ``host:port``. Starting it connects to nothing: the first request does.
+    ``name_servers`` are addresses ``host:port``; ``config`` and ``tls`` are of the RemotingClient it makes for itself
+    unless it is given one. ``address`` is this machine's, for the client id and the unique keys. Starting it connects to nothing: the first request does.
     """
 
     log = Logger()
@@ -64,6 +65,7 @@ class MQClient(Service):
         instance_name: str | None = None,
         config: NettyClientConfig | None = None,
         tls: ClientTLS | None = None,
+        remoting: RemotingClient | None = None,
         address: str | None = None,
         now_ms: Callable[[], float] = lambda: time() * 1000,
     ) -> None:
@@ -73,7 +75,7 @@ class MQClient(Service):
         self.now_ms = now_ms
         self.client_id = client_id(address, instance_name or f"{os.getpid()}#{salt.hex()}")
         self.unique_keys = UniqueKeys(address, os.getpid(), salt, now_ms)
-        self.remoting = RemotingClient(reactor, config, tls=tls)
+        self.remoting = remoting or RemotingClient(reactor, config, tls=tls)
         self.remoting.update_name_server_addresses(name_servers)
         self.remoting.register_processor(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, self._consumer_ids_changed)
         self.routes = Routes(self.remoting)

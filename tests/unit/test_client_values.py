@@ -1,0 +1,162 @@
+"""The client's values: unique keys, messages, shares of queues, tag expressions, queues of routes."""
+
+import zlib
+from datetime import datetime
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from rocketd.client.errors import IllegalMessageError
+from rocketd.client.identity import UniqueKeys
+from rocketd.client.message import COMPRESS_FROM, Message, ReceivedMessage
+from rocketd.client.rebalance import allocate_averagely
+from rocketd.client.routes import readable_queues, writable_queues
+from rocketd.client.subscription import subscription_of, wants
+from rocketd.remoting.bodies import BrokerData, MessageQueue, QueueData, TopicRouteData
+from rocketd.store.message import MessageInner
+from rocketd.store.record import decode_message, encode_record
+
+
+def queues(count, broker="a"):
+    return [MessageQueue("T", broker, queue_id) for queue_id in range(count)]
+
+
+class UniqueKeysTests(SynchronousTestCase):
+    def setUp(self):
+        self.now = datetime(2026, 1, 2, 0, 0, 1).timestamp() * 1000
+        self.keys = UniqueKeys("10.1.2.3", 0x1234, b"\xaa\xbb\xcc\xdd", lambda: self.now)
+
+    def test_layout(self):
+        day = 24 * 3600 * 1000
+        self.assertEqual(self.keys.next_key(), f"0A0102031234AABBCCDD{day + 1000:08X}0000")
+        self.assertEqual(self.keys.next_key()[-4:], "0001")
+
+    def test_addressOfVersion6(self):
+        keys = UniqueKeys("fd00::1", 1, bytes(4), lambda: self.now)
+        self.assertEqual(len(keys.next_key()), 56)
+
+    def test_newMonthBeginsAtZero(self):
+        self.keys.next_key()
+        self.now = datetime(2026, 2, 1, 0, 0, 0, 5000).timestamp() * 1000
+        self.assertEqual(self.keys.next_key()[20:28], "00000005")
+        self.now = datetime(2026, 12, 31, 23, 59, 59).timestamp() * 1000
+        self.keys.next_key()
+        self.now = datetime(2027, 1, 1).timestamp() * 1000
+        self.assertEqual(self.keys.next_key()[20:28], "00000000")
+
+    def test_smallStepBackIsClamped(self):
+        self.now = datetime(2026, 2, 1).timestamp() * 1000
+        self.keys.next_key()
+        self.now -= 5000
+        self.assertEqual(self.keys.next_key()[20:28], "00000000")
+
+    def test_counterWraps(self):
+        seen = {self.keys.next_key()[-4:] for _ in range(0x10000)}
+        self.assertEqual(len(seen), 0x10000)
+        self.assertEqual(self.keys.next_key()[-4:], "0000")
+
+
+class MessageTests(SynchronousTestCase):
+    def test_whatNoBrokerTakesIsRefused(self):
+        for message, cause in (
+            (Message("T", b""), "empty"),
+            (Message(" ", b"x"), "blank"),
+            (Message("T!", b"x"), "illegal"),
+            (Message("T", bytes((4 << 20) + 1)), "4194304"),
+            (Message("T", b"x", properties={"UNIQ_KEY": "1"}), "UNIQ_KEY"),
+        ):
+            self.assertIn(cause, str(self.assertRaises(IllegalMessageError, message.check)))
+        Message("T", bytes(4 << 20)).check()
+
+    def test_properties(self):
+        message = Message("T", b"x", "A", ["k1", "k2"], {"color": "red"})
+        self.assertEqual(
+            message.wire_properties("ID"),
+            {"color": "red", "TAGS": "A", "KEYS": "k1 k2", "UNIQ_KEY": "ID", "WAIT": "true"},
+        )
+
+    def test_longBodiesAreCompressed(self):
+        self.assertEqual(Message("T", b"x" * (COMPRESS_FROM - 1)).wire_body()[1], 0)
+        body, sys_flag = Message("T", b"x" * COMPRESS_FROM).wire_body()
+        self.assertEqual((zlib.decompress(body), sys_flag), (b"x" * COMPRESS_FROM, 0x301))
+
+
+class ReceivedMessageTests(SynchronousTestCase):
+    def record(self, body=b"hello", sys_flag=0, properties="TAGS\x01A\x02KEYS\x01k1 k2\x02UNIQ_KEY\x01ID\x02"):
+        host = bytes([10, 0, 0, 1]) + (1234).to_bytes(4, "big")
+        inner = MessageInner("T", 1, 2, sys_flag, 3, host, 4, 0, body, properties.encode(), 0)
+        return decode_message(encode_record(inner, host, 5, 6, 7))
+
+    def test_ofARecord(self):
+        queue = MessageQueue("T", "a", 1)
+        got = ReceivedMessage.of_record(self.record(), queue)
+        self.assertEqual(
+            (got.topic, got.body, got.tags, got.keys, got.msg_id), ("T", b"hello", "A", ["k1", "k2"], "ID")
+        )
+        self.assertEqual(got.offset_msg_id, "0A000001000004D20000000000000006")
+        self.assertEqual((got.queue, got.queue_offset, got.reconsume_times), (queue, 5, 4))
+        self.assertEqual(got.born_host, "10.0.0.1:1234")
+
+    def test_retriedMessageHasItsOwnTopic(self):
+        got = ReceivedMessage.of_record(self.record(properties="RETRY_TOPIC\x01Mine"), MessageQueue("%RETRY%g", "a", 0))
+        self.assertEqual(got.topic, "Mine")
+        self.assertEqual(got.msg_id, got.offset_msg_id)
+
+    def test_compressedBodies(self):
+        packed = zlib.compress(b"hello")
+        for sys_flag in (0x1, 0x301):
+            got = ReceivedMessage.of_record(self.record(packed, sys_flag), MessageQueue("T", "a", 0))
+            self.assertEqual(got.body, b"hello")
+        for body, sys_flag in ((packed, 0x201), (b"junk", 0x1)):
+            record = self.record(body, sys_flag)
+            self.assertRaises(IllegalMessageError, ReceivedMessage.of_record, record, MessageQueue("T", "a", 0))
+
+
+class AllocateTests(SynchronousTestCase):
+    def test_everyQueueHasOneOwnerAndSharesDifferByOne(self):
+        for count in range(10):
+            for members in range(1, 6):
+                clients = [f"c{n}" for n in range(members)]
+                shares = [allocate_averagely(client, queues(count), reversed(clients)) for client in clients]
+                self.assertEqual([queue for share in shares for queue in share], queues(count))
+                sizes = [len(share) for share in shares]
+                self.assertLessEqual(max(sizes) - min(sizes), 1)
+                self.assertEqual(sizes, sorted(sizes, reverse=True))
+
+    def test_strangerGetsNothing(self):
+        self.assertEqual(allocate_averagely("x", queues(4), ["a", "b"]), [])
+
+
+class SubscriptionTests(SynchronousTestCase):
+    def test_all(self):
+        for expression in (None, "", " ", "*"):
+            subscription = subscription_of("T", expression, 9)
+            self.assertEqual((subscription.sub_string, subscription.tags_set), ("*", set()))
+            self.assertTrue(wants(subscription, None))
+
+    def test_tags(self):
+        subscription = subscription_of("T", "TagA || TagB|| ", 9)
+        self.assertEqual(subscription.tags_set, {"TagA", "TagB"})
+        self.assertEqual(subscription.code_set, {2598919, 2598920})
+        self.assertEqual(subscription.sub_version, 9)
+        self.assertEqual([wants(subscription, tag) for tag in ("TagA", "TagC", None)], [True, False, False])
+
+
+class RouteQueuesTests(SynchronousTestCase):
+    def route(self, **arguments):
+        return TopicRouteData(
+            [QueueData("b", 2, 3, 6), QueueData("a", 1, 1, 2), QueueData("c", 4, 4, 4), QueueData("slave", 1, 1, 6)],
+            [BrokerData("x", name, {0: "h:1"}) for name in "abc"] + [BrokerData("x", "slave", {1: "h:2"})],
+            **arguments,
+        )
+
+    def test_writableQueuesNeedPermissionAndAMaster(self):
+        found = [(queue.broker_name, queue.queue_id) for queue in writable_queues("T", self.route())]
+        self.assertEqual(found, [("a", 0), ("b", 0), ("b", 1), ("b", 2)])
+
+    def test_readableQueuesNeedPermission(self):
+        found = [queue.broker_name for queue in readable_queues("T", self.route())]
+        self.assertEqual(found, ["b", "b", "c", "c", "c", "c", "slave"])
+
+    def test_orderedTopic(self):
+        found = writable_queues("T", self.route(order_topic_conf="b:2;c:1"))
+        self.assertEqual([(queue.broker_name, queue.queue_id) for queue in found], [("b", 0), ("b", 1), ("c", 0)])
