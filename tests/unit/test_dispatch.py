@@ -1,7 +1,7 @@
 """Dispatch: codes to pools in every header form, refusals, late answers, hooks, responses."""
 
 from twisted.internet.defer import Deferred
-from twisted.logger import LogLevel, globalLogPublisher
+from twisted.logger import Logger, LogLevel, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
@@ -356,9 +356,9 @@ class ErrorTests(DispatchTestCase):
         self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
 
     def test_a_text_that_cannot_be_encoded_is_answered_with_what_can(self):
+        self.dispatcher.log = Logger(observer=lambda event: None)  # trial writes the log to a file, which fails too
         (answer,) = self.answer_of(FileNotFoundError("no file 'a\udcff'"))
         self.assertEqual(answer.remark, "FileNotFoundError: no file 'a?'")
-        self.flushLoggedErrors(FileNotFoundError)
 
     def test_an_answer_that_cannot_be_encoded_costs_nobody_else(self):
         def answer(request):

@@ -201,7 +201,9 @@ class StopTests(ServerTestCase):
         self.assertTrue(await deferToThread(self.processor.entered.wait, WAIT_SECONDS))
         stopping = self.server.stopService()
         with self.assertRaises(ConnectionRefusedError):
-            await deferToThread(socket.create_connection, ("127.0.0.1", self.server.port))
+            for _ in range(1000):  # the port closes with the reactor's next turn
+                (await deferToThread(socket.create_connection, ("127.0.0.1", self.server.port))).close()
+        self.assertFalse(stopping.called)
         self.processor.gate.set()
         await stopping
 
