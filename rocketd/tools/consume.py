@@ -16,7 +16,7 @@ from rocketd.client.push_consumer import PushConsumer
 from rocketd.remoting.bodies import ConsumeFromWhere
 from rocketd.remoting.errors import RemotingError
 from rocketd.tools.console import CommandError, run, show_log
-from rocketd.tools.options import CommandOptions, name_server_list, positive
+from rocketd.tools.options import CommandOptions, name_server_list, positive, seconds
 
 _FROM = {
     "earliest": ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
@@ -26,7 +26,7 @@ _FROM = {
 
 def _from_where(text: str) -> ConsumeFromWhere:
     if text not in _FROM:
-        raise ValueError(f"accepted is {' or '.join(_FROM)}")
+        raise usage.UsageError(f"--from {text}: accepted is {' or '.join(_FROM)}")
     return _FROM[text]
 
 
@@ -42,7 +42,7 @@ class ConsumeOptions(CommandOptions):
         ["tag", None, "*", "Tags to consume, such as 'TagA || TagB'."],
         ["from", None, "earliest", "Where a group that is new begins: earliest or latest.", _from_where],
         ["count", None, None, "Stop after so many messages.", positive],
-        ["timeout", None, None, "Stop after so many seconds; with --count, too few messages are a failure.", float],
+        ["timeout", None, None, "Stop after so many seconds; with --count, too few messages are a failure.", seconds],
     ]
 
     def __init__(self) -> None:

@@ -12,7 +12,16 @@ from rocketd.common.checks import ADDRESSES, is_address_list
 
 
 class CommandOptions(usage.Options):
-    """Options that may also stand behind the arguments, as users of other tools expect. ``--`` ends them."""
+    """Options that may also stand behind the arguments, as users of other tools expect. ``--`` ends them.
+
+    A default is written as on the command line, and read the same way.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        for name, _, default, _, *read in getattr(self, "optParameters", ()):
+            if read and default is not None:
+                self[name] = read[0](default)
 
     def parseOptions(self, options: Sequence[str] | None = None) -> None:  # noqa: N802
         """Parse the arguments in any order. Raises UsageError."""
@@ -31,14 +40,32 @@ class CommandOptions(usage.Options):
 
 
 def name_server_list(text: str) -> list[str]:
-    """Read addresses separated by semicolons. Raises ValueError when one is no ``host:port``."""
+    """Read addresses separated by semicolons. Raises UsageError when one is no ``host:port``."""
     if not is_address_list(text):
-        raise ValueError(f"accepted is {ADDRESSES}")
+        raise usage.UsageError(f"{text!r} is no list of name servers: accepted is {ADDRESSES}")
     return [part.strip() for part in text.rstrip("; ").split(";")]
 
 
 def positive(text: str) -> int:
-    """Read a number from 1 on. Raises ValueError for anything else."""
-    if not text.isascii() or not text.isdigit() or int(text) < 1:
-        raise ValueError("accepted is a number from 1 on")
+    """Read a number from 1 on. Raises UsageError for anything else."""
+    if not (text.isascii() and text.isdigit() and int(text) > 0):
+        raise usage.UsageError(f"{text!r}: accepted is a number from 1 on")
     return int(text)
+
+
+def port(text: str) -> int:
+    """Read a port, or 0. Raises UsageError for anything else."""
+    if not (text.isascii() and text.isdigit() and int(text) < 65536):
+        raise usage.UsageError(f"{text!r} is no port: accepted is a number from 0 to 65535")
+    return int(text)
+
+
+def seconds(text: str) -> float:
+    """Read a time. Raises UsageError for anything but a positive number."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise usage.UsageError(f"{text!r}: accepted is a number of seconds above 0")
+    return value

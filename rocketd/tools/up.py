@@ -25,7 +25,7 @@ from rocketd.remoting.codes import RequestCode
 from rocketd.remoting.command import RemotingCommand
 from rocketd.remoting.errors import RemotingError
 from rocketd.tools.console import CommandError, run, show_log
-from rocketd.tools.options import CommandOptions
+from rocketd.tools.options import CommandOptions, port
 
 READY_SECONDS = 30.0
 _POLL_SECONDS = 0.05
@@ -42,8 +42,8 @@ class UpOptions(CommandOptions):
 
     optParameters: ClassVar[list[list[Any]]] = [
         ["data", None, "./rocketd-data", "Directory of all files: store, configuration, log."],
-        ["namesrv-port", None, 9876, "Port of the name server; 0 takes a free one.", int],
-        ["broker-port", None, 10911, "Port of the broker; 0 takes a free one.", int],
+        ["namesrv-port", None, "9876", "Port of the name server; 0 takes a free one.", port],
+        ["broker-port", None, "10911", "Port of the broker; 0 takes a free one.", port],
     ]
 
     def __init__(self) -> None:

@@ -1,0 +1,207 @@
+"""The command line: options, and the commands as processes against a cluster of their own."""
+
+import os
+import signal
+import subprocess
+import sys
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
+
+from twisted.python import usage
+from twisted.trial.unittest import SynchronousTestCase
+
+import rocketd
+from rocketd.remoting.bodies import ConsumeFromWhere
+from rocketd.tools.cli import main
+from rocketd.tools.consume import ConsumeOptions
+from rocketd.tools.produce import ProduceOptions
+from rocketd.tools.up import UpOptions
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(rocketd.__file__)))
+COMMAND = [sys.executable, "-c", "from rocketd.tools.cli import main; raise SystemExit(main())"]
+DEADLINE = 60
+
+
+def parsed(options, *arguments):
+    options.parseOptions(arguments)
+    return options
+
+
+class OptionsTests(SynchronousTestCase):
+    def test_defaults(self):
+        options = parsed(ConsumeOptions(), "T")
+        self.assertEqual((options.topic, options["namesrv"]), ("T", ["127.0.0.1:9876"]))
+        self.assertIs(options["from"], ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET)
+        self.assertIsNone(options["count"])
+        up = parsed(UpOptions())
+        self.assertEqual((up["namesrv-port"], up["broker-port"]), (9876, 10911))
+
+    def test_optionsMayStandAnywhere(self):
+        options = parsed(ProduceOptions(), "T", "one", "--tag", "A", "-n", "h:1;g:2", "two", "--count=3")
+        self.assertEqual((options.topic, options.messages), ("T", ["one", "two"]))
+        self.assertEqual((options["tag"], options["namesrv"], options["count"]), ("A", ["h:1", "g:2"], 3))
+
+    def test_messagesThatLookLikeOptions(self):
+        self.assertEqual(parsed(ProduceOptions(), "T", "--", "--tag", "-x").messages, ["--tag", "-x"])
+
+    def test_settings(self):
+        options = parsed(UpOptions(), "-o", "brokerName=b", "--option", "flushDiskType=SYNC_FLUSH")
+        self.assertEqual(options.overrides, [("brokerName", "b"), ("flushDiskType", "SYNC_FLUSH")])
+
+    def test_wrongOptionsAreRefused(self):
+        for options, *arguments in (
+            (ProduceOptions(),),
+            (ConsumeOptions(),),
+            (ConsumeOptions(), "T", "U"),
+            (ConsumeOptions(), "T", "--count", "0"),
+            (ConsumeOptions(), "T", "--count", "x"),
+            (ConsumeOptions(), "T", "--timeout", "-1"),
+            (ConsumeOptions(), "T", "--timeout", "nan"),
+            (ConsumeOptions(), "T", "--from", "here"),
+            (ConsumeOptions(), "T", "--namesrv", "nowhere"),
+            (ConsumeOptions(), "T", "--nonsense"),
+            (UpOptions(), "--broker-port", "65536"),
+            (UpOptions(), "--namesrv-port", "x"),
+            (UpOptions(), "-o", "brokerName"),
+            (UpOptions(), "-o", "listenPort=1"),
+            (UpOptions(), "stray"),
+        ):
+            self.assertRaises(usage.UsageError, options.parseOptions, arguments)
+
+
+class MainTests(SynchronousTestCase):
+    def run_main(self, *arguments):
+        out, err = StringIO(), StringIO()
+        with redirect_stdout(out), redirect_stderr(err):
+            try:
+                status = main(arguments)
+            except SystemExit as left:
+                status = left.code
+        return status, out.getvalue(), err.getvalue()
+
+    def test_version(self):
+        self.assertEqual(self.run_main("--version"), (0, f"rocketd {rocketd.__version__}\n", ""))
+
+    def test_help(self):
+        status, out, _ = self.run_main("--help")
+        self.assertEqual(status, 0)
+        for command in ("up", "produce", "consume"):
+            self.assertIn(command, out)
+        status, out, _ = self.run_main("consume", "--help")
+        self.assertEqual(status, 0)
+        self.assertIn("--timeout", out)
+
+    def test_wrongUseIsOneLine(self):
+        for arguments in ((), ("nonsense",), ("produce",), ("consume", "T", "--count", "0")):
+            status, out, err = self.run_main(*arguments)
+            self.assertEqual((status, out, err.count("\n")), (2, "", 1))
+            self.assertTrue(err.startswith("rocketd"), err)
+
+
+class CommandTestCase(SynchronousTestCase):
+    """Runs commands as processes. ``up`` gets free ports and a directory of its own."""
+
+    def setUp(self):
+        self.data = os.path.abspath(self.mktemp())
+        self.env = {**os.environ, "PYTHONPATH": ROOT}
+
+    def up(self):
+        process = subprocess.Popen(
+            [
+                *COMMAND,
+                "up",
+                "--data",
+                self.data,
+                "--namesrv-port",
+                "0",
+                "--broker-port",
+                "0",
+                "-o",
+                "brokerIP1=127.0.0.1",
+            ],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=self.env,
+        )
+        self.addCleanup(self.end, process)
+        self.namesrv = process.stdout.readline().split()[-1]
+        self.assertIn("broker", process.stdout.readline())
+        while not process.stdout.readline().startswith("stop"):
+            pass
+        return process
+
+    def end(self, process):
+        process.kill()
+        process.communicate()
+
+    def stop(self, process, number):
+        process.send_signal(number)
+        out, err = process.communicate(timeout=DEADLINE)
+        complaints = [line for line in err.splitlines() if "loopback address" not in line]
+        self.assertEqual((process.returncode, out, complaints), (0, "", []))
+
+    def call(self, *arguments, stdin="", namesrv=None):
+        """Run a command; return its status and the lines of its two outputs."""
+        if arguments[0] != "up":
+            arguments = (*arguments, "--namesrv", namesrv or self.namesrv)
+        done = subprocess.run(
+            [*COMMAND, *arguments],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            env=self.env,
+            timeout=DEADLINE,
+            check=False,
+        )
+        return done.returncode, done.stdout.splitlines(), done.stderr.splitlines()
+
+    def assert_fails(self, cause, *arguments, **more):
+        status, _, err = self.call(*arguments, **more)
+        self.assertEqual((status, len(err)), (1, 1), err)
+        self.assertTrue(err[0].startswith(f"rocketd {arguments[0]}: "), err)
+        self.assertIn(cause, err[0])
+
+
+class ClusterTests(CommandTestCase):
+    def test_messagesComeBackAndOutliveARestart(self):
+        process = self.up()
+        status, sent, err = self.call("produce", "T", "hello", "wörld", "--tag", "A", "--key", "k1 k2")
+        self.assertEqual((status, len(sent), err), (0, 2, []))
+        msg_id, broker, _, queue, _, offset = sent[0].split()
+        self.assertEqual((len(msg_id), queue.isdigit(), offset), (32, True, "0"))
+        self.assertTrue(broker)
+        self.assertEqual(self.call("produce", "T", stdin="first\n\nsecond\nthird", namesrv=self.namesrv)[0], 0)
+        status, got, err = self.call("consume", "T", "--count", "5", "--timeout", "30")
+        self.assertEqual((status, err), (0, []))
+        self.assertEqual(sorted(got), ["\t\tfirst", "\t\tsecond", "\t\tthird", "A\tk1 k2\thello", "A\tk1 k2\twörld"])
+        self.stop(process, signal.SIGTERM)
+        self.assertFalse(os.path.exists(os.path.join(self.data, "store", "abort")))
+
+        process = self.up()
+        self.assertEqual(self.call("produce", "T", "new", "--tag", "B", "--count", "2")[0], 0)
+        status, got, err = self.call("consume", "T", "--count", "2", "--timeout", "30")
+        self.assertEqual((status, got, err), (0, ["B\t\tnew", "B\t\tnew"], []))
+        status, got, err = self.call(
+            "consume", "T", "--group", "g2", "--tag", "A || C", "--count", "2", "--timeout", "30"
+        )
+        self.assertEqual((status, len(got), err), (0, 2, []))
+        self.stop(process, signal.SIGINT)
+
+    def test_whatCannotBeDoneIsOneLine(self):
+        self.up()
+        self.assert_fails("no route for topic Nope", "consume", "Nope")
+        self.assert_fails("illegal characters", "produce", "bad!", "x")
+        self.assertEqual(self.call("produce", "T", "x")[0], 0)
+        self.assert_fails("1 of 2 messages came within 2 s", "consume", "T", "--count", "2", "--timeout", "2")
+        self.assert_fails(
+            "in use by another process", "up", "--data", self.data, "--namesrv-port", "0", "--broker-port", "0"
+        )
+        port = self.namesrv.rpartition(":")[2]
+        self.assert_fails("in use by another process", "up", "--data", self.data + "-2", "--namesrv-port", port)
+
+
+class NoClusterTests(CommandTestCase):
+    def test_noNameServer(self):
+        for command in (("produce", "T", "x"), ("consume", "T")):
+            self.assert_fails("connect to 127.0.0.1:1 failed: Connection refused", *command, namesrv="127.0.0.1:1")
