@@ -138,8 +138,14 @@ class RealFileSystem(IFileSystem):
         """See IFileSystem."""
         access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
         if sys.version_info >= (3, 13):
-            return mmap.mmap(fd, size, access=access, trackfd=False)
-        return mmap.mmap(fd, size, access=access)
+            mapping = mmap.mmap(fd, size, access=access, trackfd=False)
+        else:
+            mapping = mmap.mmap(fd, size, access=access)
+        if writable:
+            # Such files are stored into bit by bit: reading ahead would bring in, and zero, much more than is ever
+            # used.
+            mapping.madvise(mmap.MADV_RANDOM)
+        return mapping
 
     def allocate(self, fd: int, offset: int, size: int) -> None:
         """See IFileSystem."""
