@@ -95,7 +95,6 @@ class GroupAppender:
         """
         results: list[PutResult] = []
         requests: list[DispatchRequest] = []
-        start_offset = self._commit_log.max_offset
         try:
             file = self._commit_log.next_file()
         except CreateMappedFileError as error:
@@ -103,6 +102,8 @@ class GroupAppender:
         timestamp = self._timestamp()
         file_from = file.file_from_offset
         position = file.wrote_position
+        # Also the end of the file before, where that one was full.
+        start_offset = file_from + position
         limit = file.file_size - END_OF_FILE_BLANK
         parts: list[bytes] = []
         segment = 0

@@ -50,10 +50,10 @@ class CommitLog:
         """The file that can be appended to, made now where there is none or the last is full. Raises
         CreateMappedFileError.
         """
-        last = self.queue.last
-        if last is not None and not last.full:
-            return last
-        offset = 0 if last is None else last.file_from_offset + self.file_size
+        files = self.queue.files
+        if files and files[-1].wrote_position < self.file_size:
+            return files[-1]
+        offset = files[-1].file_from_offset + self.file_size if files else 0
         file = self.allocate.take(offset, offset + self.file_size)
         self.queue.add(file)
         return file
