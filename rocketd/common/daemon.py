@@ -6,10 +6,12 @@ Answers to the start-up and shutdown-hook half of Apache's NamesrvStartup and Br
 import gc
 import resource
 import signal
+import sys
 from typing import Any
 
 from twisted.application.service import IService, MultiService
 from twisted.internet.error import ReactorNotRunning
+from twisted.logger import Logger
 from twisted.python.reflect import qual
 
 
@@ -19,6 +21,8 @@ class DaemonService(MultiService):
     ``expected`` are the errors of a start whose text is fit to be shown; they end the process with status 1.
     """
 
+    _log = Logger()
+
     def __init__(self, command: str, service: IService, expected: tuple[type[Exception], ...]) -> None:
         super().__init__()
         self._command = command
@@ -26,16 +30,19 @@ class DaemonService(MultiService):
         service.setServiceParent(self)
 
     def startService(self) -> None:
-        """Start; an expected error becomes one line on standard error and exit status 1."""
+        """Start; an expected error becomes one line on standard error and in the log, and exit status 1."""
         tune_interpreter()
+        from twisted.internet import reactor
+
+        exit_cleanly_on_signals(reactor)
         try:
             super().startService()
         except self._expected as error:
             text = " ".join(str(error).split()) or qual(type(error))
-            raise SystemExit(f"{self._command}: {text}") from None
-        from twisted.internet import reactor
-
-        exit_cleanly_on_signals(reactor)
+            self._log.critical("{command} ends: {text}", command=self._command, text=text)
+            # twistd has put its log in the place of sys.stderr, and a daemon has no other; who started this has.
+            print(f"{self._command}: {text}", file=sys.__stderr__, flush=True)
+            raise SystemExit(1) from None
 
 
 def tune_interpreter() -> None:
@@ -49,7 +56,10 @@ def tune_interpreter() -> None:
 
 
 def exit_cleanly_on_signals(reactor: Any) -> None:
-    """Let SIGTERM and SIGINT stop the reactor and the process exit 0: twistd's own handlers die of the signal."""
+    """Let SIGTERM and SIGINT stop the reactor and the process exit 0: twistd's own handlers die of the signal.
+
+    A signal that comes before the reactor runs stops it as soon as it does.
+    """
 
     def stop() -> None:
         try:
@@ -64,4 +74,5 @@ def exit_cleanly_on_signals(reactor: Any) -> None:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, handle)
 
-    reactor.callWhenRunning(install)
+    install()
+    reactor.callWhenRunning(install)  # once more: the reactor sets its own when it begins to run
