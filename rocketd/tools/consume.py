@@ -11,12 +11,11 @@ from twisted.python import usage
 
 from rocketd.client.errors import ClientError
 from rocketd.client.message import ReceivedMessage
-from rocketd.client.mq_client import MQClient
 from rocketd.client.push_consumer import PushConsumer
 from rocketd.remoting.bodies import ConsumeFromWhere
 from rocketd.remoting.errors import RemotingError
 from rocketd.tools.console import CommandError, run, show_log
-from rocketd.tools.options import CommandOptions, name_server_list, positive, seconds
+from rocketd.tools.options import ClientOptions, positive, seconds
 
 _FROM = {
     "earliest": ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
@@ -30,14 +29,13 @@ def _from_where(text: str) -> ConsumeFromWhere:
     return _FROM[text]
 
 
-class ConsumeOptions(CommandOptions):
+class ConsumeOptions(ClientOptions):
     """Options of ``rocketd consume``."""
 
     synopsis = "Usage: rocketd consume [options] TOPIC"
     longdesc = "Print tag, keys and body of each message, separated by tabs, until Ctrl-C."
 
     optParameters: ClassVar[list[list[Any]]] = [
-        ["namesrv", "n", "127.0.0.1:9876", "Name servers, HOST:PORT separated by semicolons.", name_server_list],
         ["group", "g", "rocketd-consume", "Consumer group; what it has consumed does not come again."],
         ["tag", None, "*", "Tags to consume, such as 'TagA || TagB'."],
         ["from", None, "earliest", "Where a group that is new begins: earliest or latest.", _from_where],
@@ -61,7 +59,7 @@ class ConsumeOptions(CommandOptions):
         return run("rocketd consume", self._consume, (CommandError, ClientError, RemotingError))
 
     async def _consume(self, reactor: Any) -> int:
-        client = MQClient(reactor, self["namesrv"])
+        client = self.make_client(reactor)
         count: int | None = self["count"]
         seen = 0
         done: Deferred[None] = Deferred()

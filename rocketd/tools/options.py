@@ -5,10 +5,15 @@ Answers to MQAdminStartup's and the commands' option handling.
 
 import getopt
 from collections.abc import Sequence
+from typing import Any, ClassVar
 
 from twisted.python import usage
+from twisted.python.reflect import accumulateClassList
 
+from rocketd.client.mq_client import MQClient
 from rocketd.common.checks import ADDRESSES, is_address_list
+from rocketd.remoting.settings import TlsConfig
+from rocketd.remoting.tls import ClientTLS
 
 
 class CommandOptions(usage.Options):
@@ -19,7 +24,9 @@ class CommandOptions(usage.Options):
 
     def __init__(self) -> None:
         super().__init__()
-        for name, _, default, _, *read in getattr(self, "optParameters", ()):
+        parameters: list[list[Any]] = []
+        accumulateClassList(type(self), "optParameters", parameters)
+        for name, _, default, _, *read in parameters:
             if read and default is not None:
                 self[name] = read[0](default)
 
@@ -69,3 +76,18 @@ def seconds(text: str) -> float:
     if not 0 < value < float("inf"):
         raise usage.UsageError(f"{text!r}: accepted is a number of seconds above 0")
     return value
+
+
+class ClientOptions(CommandOptions):
+    """Options of the commands that connect to a cluster."""
+
+    optParameters: ClassVar[list[list[Any]]] = [
+        ["namesrv", "n", "127.0.0.1:9876", "Name servers, HOST:PORT separated by semicolons.", name_server_list],
+    ]
+    optFlags: ClassVar[list[list[Any]]] = [  # noqa: N815 - the name is Twisted's
+        ["tls", None, "Encrypt the connections; every server is believed."],
+    ]
+
+    def make_client(self, reactor: Any) -> MQClient:
+        """Make the client that the options describe."""
+        return MQClient(reactor, self["namesrv"], tls=ClientTLS(TlsConfig()) if self["tls"] else None)

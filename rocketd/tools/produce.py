@@ -15,23 +15,21 @@ from twisted.python import usage
 
 from rocketd.client.errors import ClientError
 from rocketd.client.message import Message
-from rocketd.client.mq_client import MQClient
 from rocketd.client.producer import Producer
 from rocketd.remoting.errors import RemotingError
 from rocketd.tools.console import CommandError, run, show_log
-from rocketd.tools.options import CommandOptions, name_server_list, positive
+from rocketd.tools.options import ClientOptions, positive
 
 GROUP = "rocketd-produce"
 
 
-class ProduceOptions(CommandOptions):
+class ProduceOptions(ClientOptions):
     """Options of ``rocketd produce``."""
 
     synopsis = "Usage: rocketd produce [options] TOPIC [MESSAGE...]"
     longdesc = "Send each MESSAGE, or each line of standard input, and print where it is."
 
     optParameters: ClassVar[list[list[Any]]] = [
-        ["namesrv", "n", "127.0.0.1:9876", "Name servers, HOST:PORT separated by semicolons.", name_server_list],
         ["tag", None, None, "Tag of the messages."],
         ["key", None, None, "Keys of the messages, separated by blanks."],
         ["count", None, None, "Number of messages; the given ones are repeated until it is reached.", positive],
@@ -55,7 +53,7 @@ class ProduceOptions(CommandOptions):
         return run("rocketd produce", self._produce, (CommandError, ClientError, RemotingError))
 
     async def _produce(self, reactor: Any) -> int:
-        client = MQClient(reactor, self["namesrv"])
+        client = self.make_client(reactor)
         producer = Producer(client, GROUP)
         client.startService()
         producer.start()

@@ -24,6 +24,7 @@ from rocketd.remoting.client import RemotingClient
 from rocketd.remoting.codes import RequestCode
 from rocketd.remoting.command import RemotingCommand
 from rocketd.remoting.errors import RemotingError
+from rocketd.remoting.tls import ENFORCING, ClientTLS
 from rocketd.tools.console import CommandError, run, show_log
 from rocketd.tools.options import CommandOptions, port
 
@@ -93,9 +94,10 @@ async def up(
         await _registered(reactor, namesrv, broker)
         address = f"127.0.0.1:{namesrv.port}"
         again = "" if namesrv.port == 9876 else f" --namesrv {address}"
+        again += " --tls" if namesrv.settings.tls.server_mode == ENFORCING else ""
         print(f"name server  {address}")
         print(f"broker       {broker.address}  ({broker.settings.broker.broker_name}, files in {data})")
-        print(f"try          rocketd consume{again} MyTopic   and   rocketd produce{again} MyTopic hello")
+        print(f"try          rocketd produce{again} MyTopic hello   and   rocketd consume{again} MyTopic")
         print("stop         Ctrl-C", flush=True)
         await Deferred()
     finally:
@@ -106,7 +108,8 @@ async def up(
 
 async def _registered(reactor: Any, namesrv: NameServer, broker: Broker) -> None:
     """Wait until the name server knows the broker."""
-    client = RemotingClient(reactor)
+    settings = broker.settings
+    client = RemotingClient(reactor, tls=ClientTLS(settings.tls) if settings.client.use_tls else None)
     client.startService()
     try:
         for _ in range(int(READY_SECONDS / _POLL_SECONDS)):
@@ -115,7 +118,7 @@ async def _registered(reactor: Any, namesrv: NameServer, broker: Broker) -> None
                 response = await client.invoke_sync(f"127.0.0.1:{namesrv.port}", request, _TIMEOUT_MS)
             except RemotingError as error:
                 raise CommandError(f"the name server just started does not answer: {error}") from error
-            if broker.settings.broker.broker_name in ClusterInfo.decode(response.body).broker_addr_table:
+            if settings.broker.broker_name in ClusterInfo.decode(response.body).broker_addr_table:
                 return
             await deferLater(reactor, _POLL_SECONDS, lambda: None)
         raise CommandError(f"the broker did not register within {READY_SECONDS:g} s; see the log in the data directory")
