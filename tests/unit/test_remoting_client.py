@@ -8,10 +8,12 @@ from twisted.internet.protocol import Factory, Protocol
 from twisted.internet.testing import MemoryReactorClock, StringTransport
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase, TestCase
+from zope.interface import implementer
 
 from rocketd.remoting.channel_table import split_address
 from rocketd.remoting.client import RemotingClient
 from rocketd.remoting.command import RemotingCommand
+from rocketd.remoting.dispatch import Dispatcher
 from rocketd.remoting.errors import (
     RemotingConnectError,
     RemotingSendRequestError,
@@ -20,6 +22,9 @@ from rocketd.remoting.errors import (
     RequestError,
 )
 from rocketd.remoting.frame import FrameDecoder
+from rocketd.remoting.interfaces import IRequestProcessor
+from rocketd.remoting.invoke import InvokeLayer
+from rocketd.remoting.server import RemotingServer
 from rocketd.remoting.settings import NettyClientConfig, TlsConfig
 from rocketd.remoting.tls import ClientTLS, wrap_server_factory
 
@@ -453,3 +458,65 @@ class LoopbackTests(TestCase):
         reactor.callInThread(in_thread)
         answer = yield result
         self.assertEqual(answer.body, b"x")
+
+
+@implementer(IRequestProcessor)
+class Remember:
+    """Keeps the connection of each request, and answers."""
+
+    def __init__(self):
+        self.connections = []
+
+    def process(self, request, context):
+        self.connections.append(context.connection)
+        return RemotingCommand.response(0)
+
+
+class ServerCallsClientTests(TestCase):
+    """A RemotingServer and a RemotingClient on loopback: requests of the server over the client's connection."""
+
+    tls = False
+
+    @defer.inlineCallbacks
+    def setUp(self):
+        dispatcher = Dispatcher(reactor.callFromThread)
+        self.processor = Remember()
+        dispatcher.register(34, self.processor, "heartbeat")
+        self.invoke = dispatcher.responses = InvokeLayer(reactor, 2, 2)
+        self.server = RemotingServer(
+            reactor, dispatcher, port=0, interface="127.0.0.1", wrap=wrap_server_factory(TlsConfig())
+        )
+        self.server.listeners.append(self.invoke)
+        self.server.startService()
+        self.addCleanup(self.server.stopService)
+        self.client = RemotingClient(reactor, tls=ClientTLS(TlsConfig()) if self.tls else None)
+        self.client.startService()
+        self.addCleanup(self.client.stopService)
+        yield self.client.invoke_sync(f"127.0.0.1:{self.server.port}", RemotingCommand(34), 5000)
+        (self.connection,) = self.processor.connections
+
+    @defer.inlineCallbacks
+    def test_sync(self):
+        self.client.register_processor(307, lambda connection, request: RemotingCommand.response(0, body=request.body))
+        bodies = [bytes([n]) * 100_000 for n in range(20)]
+        calls = [self.invoke.invoke_sync(self.connection, RemotingCommand(307, body=body), 5000) for body in bodies]
+        answers = yield defer.gatherResults(calls)
+        self.assertEqual([answer.body for answer in answers], bodies)
+
+    @defer.inlineCallbacks
+    def test_onewayFromAThread(self):
+        told = defer.Deferred()
+        self.client.register_processor(40, lambda connection, request: told.callback(request.is_oneway))
+        reactor.callInThread(self.invoke.oneway_from_thread, self.connection, RemotingCommand(40), 10)
+        self.assertTrue((yield told))
+
+    @defer.inlineCallbacks
+    def test_clientThatGoesFailsTheRequestAtOnce(self):
+        self.client.register_processor(307, lambda connection, request: connection.abort())
+        call = self.invoke.invoke_sync(self.connection, RemotingCommand(307), 60_000)
+        yield self.assertFailure(call, RemotingSendRequestError)
+        self.assertEqual(len(self.invoke.pending), 0)
+
+
+class ServerCallsClientOverTLSTests(ServerCallsClientTests):
+    tls = True
