@@ -6,6 +6,7 @@ and not an accident.
 """
 
 import contextlib
+import errno
 import fcntl
 import mmap
 import os
@@ -149,11 +150,27 @@ class RealFileSystem(IFileSystem):
 
     def allocate(self, fd: int, offset: int, size: int) -> None:
         """See IFileSystem."""
-        os.posix_fallocate(fd, offset, size)
+        try:
+            os.posix_fallocate(fd, offset, size)
+        except OSError as error:
+            # A file system that cannot reserve space must do without.
+            if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):
+                raise
 
     def clear_from(self, fd: int, offset: int) -> None:
         """See IFileSystem."""
         size = os.fstat(fd).st_size
+        page_end = min(-(-offset // mmap.PAGESIZE) * mmap.PAGESIZE, size)
+        try:
+            os.lseek(fd, page_end, os.SEEK_DATA)
+        except OSError as error:
+            if error.errno != errno.ENXIO:
+                raise
+            # Nothing but a hole from there on, which is the usual case, and much cheaper than to cut the file.
+            rest = os.pread(fd, page_end - offset, offset)
+            if rest.strip(b"\0"):
+                os.pwrite(fd, bytes(len(rest)), offset)
+            return
         os.ftruncate(fd, offset)
         os.ftruncate(fd, size)
 

@@ -128,6 +128,23 @@ class RunningFlagsTests(SynchronousTestCase):
         self.assertEqual((flags.writable, flags.queue_writable), (False, False))
 
 
+class ClearTests(SynchronousTestCase):
+    def test_everything_behind_a_position_is_zero_wherever_it_was(self):
+        fs = RealFileSystem()
+        size = 64 * 4096
+        for offset in (0, 5, 4095, 4096, 4100, size - 1, size):
+            for dirty in ((), (5,), (4097,), (4200, 40 * 4096), (size - 1,)):
+                fd = fs.open(self.mktemp(), size)
+                view = fs.map(fd, size, True)
+                for position in (0, *dirty):
+                    view[position] = 1
+                fs.clear_from(fd, offset)
+                expected = {position for position in (0, *dirty) if position < offset}
+                self.assertEqual({n for n, byte in enumerate(view) if byte != b"\0"}, expected, (offset, dirty))
+                self.assertEqual(os.fstat(fd).st_size, size)
+                fs.close(fd)
+
+
 class DiskUsageTests(SynchronousTestCase):
     def test_ratio(self):
         self.assertEqual(DiskUsage(3, 1).ratio, 0.75)
