@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeVar
 
 from twisted.internet.defer import Deferred, fail, maybeDeferred
 from twisted.internet.task import LoopingCall
-from twisted.logger import Logger
+from twisted.logger import Logger, LogLevel
 
 from rocketd.remoting.command import ONEWAY_FLAG, RemotingCommand
 from rocketd.remoting.errors import (
@@ -120,9 +120,7 @@ class InvokeLayer:
         try:
             left = timeout_ms - self.run_before_hooks(connection, request)
             if left < 0:
-                raise RemotingTimeoutError(
-                    f"hooks took all of the {timeout_ms:g} ms for the request to {connection.address}"
-                )
+                raise RemotingTimeoutError(_hooks_too_slow(connection, timeout_ms))
             return self._send_sync(connection, request, left)
         except Exception as error:
             return fail(error)
@@ -187,7 +185,8 @@ class InvokeLayer:
         """Complete the request that this answers; an answer to none is logged and dropped."""
         entry = self.pending.answer(response.opaque, connection)
         if isinstance(entry, Unmatched):
-            self.log.warn(
+            self.log.emit(
+                LogLevel.info if entry is Unmatched.LATE else LogLevel.warn,
                 "{address}: dropped a response, {why}: {response}",
                 address=connection.address,
                 why=entry.value,

@@ -101,6 +101,7 @@ class InvokeSyncTests(InvokeTestCase):
         self.assertEqual(len(self.layer.pending), 0)
         self.layer.process_response(self.connection, answer_to(request))
         self.assertEqual([event["why"] for event in self.events if "why" in event], ["its request was given up"])
+        self.assertEqual(self.warnings(), [])
 
     def test_answerNobodyWaitsForIsLoggedAndDropped(self):
         self.layer.process_response(self.connection, RemotingCommand.response(0))
