@@ -51,8 +51,9 @@ class Consumer(Protocol):
 class MQClient(Service):
     """One client of a cluster. All methods belong to the reactor thread.
 
-    ``name_servers`` are addresses ``host:port``; ``config`` and ``tls`` are of the RemotingClient it makes for itself
-    unless it is given one. ``address`` is this machine's, for the client id and the unique keys. Starting it connects to nothing: the first request does.
+    ``name_servers`` are addresses ``host:port``. ``config`` and ``tls`` are for the RemotingClient it makes for itself
+    unless it is given one. ``address`` is this machine's, for the client id and the unique keys. Starting the client
+    connects to nothing: the first request does.
     """
 
     log = Logger()
