@@ -14,6 +14,7 @@ from rocketd.common.properties import decode_properties, encode_properties
 from rocketd.common.sysflag import TRANSACTION_PREPARED
 from rocketd.remoting.headers import SendMessageRequestHeader
 from rocketd.store.message import MessageInner
+from rocketd.store.properties import dispatch_properties
 
 _BATCH_HEAD = Struct(">iiiii")
 _TAG_CACHE_LIMIT = 10_000
@@ -108,7 +109,7 @@ class MessageBuilder:
             if own_end > end or own_end - at != total:
                 raise BatchFormatError(f"message {len(messages)} of the batch says {total} bytes at byte {at}")
             own = body[properties_at:own_end]
-            own_table = decode_properties(own.decode("utf-8", "replace"))
+            tags_code, keys = dispatch_properties(own)
             separator = b"\x02" if own and own[-1] != 2 else b""
             messages.append(
                 MessageInner(
@@ -122,8 +123,8 @@ class MessageBuilder:
                     0,
                     body[at + _BATCH_HEAD.size : properties_at - 2],
                     own + separator + common,
-                    self.tags_code(own_table.get(names.TAGS)),
-                    index_keys(own_table.get(names.UNIQ_KEY), own_table.get(names.KEYS)),
+                    tags_code,
+                    keys,
                     waits,
                 )
             )

@@ -96,7 +96,7 @@ class Pool:
         self._bytes_in = self._bytes_out = 0
         self._paused: set[Pausable] = set()
         self.after_jobs: Callable[[bool], None] | None = None
-        """Called in the pool's thread after each round of jobs; the argument is whether its queue is empty. May not raise."""
+        """Called in the pool's thread after each round of jobs, with whether its queue is empty; may not raise."""
 
     @property
     def queued_requests(self) -> int:

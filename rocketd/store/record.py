@@ -13,10 +13,10 @@ from collections.abc import Callable
 
 import msgspec
 
+from rocketd.common.properties import decode_properties
 from rocketd.store.errors import RecordError
 from rocketd.store.layout import MESSAGE_MAGIC
 from rocketd.store.message import SYS_FLAG_BORN_HOST_V6, SYS_FLAG_STORE_HOST_V6, MessageInner
-from rocketd.store.properties import parse_properties
 
 crc32: Callable[[bytes | memoryview], int]
 try:
@@ -78,7 +78,7 @@ class MessageExt(msgspec.Struct):
 
     def properties_map(self) -> dict[str, str]:
         """The properties by name."""
-        return parse_properties(self.properties)
+        return decode_properties(self.properties.decode("utf-8", "replace"))
 
 
 def body_crc(body: bytes | memoryview) -> int:

@@ -7,9 +7,10 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from rocketd.common.java_hash import java_string_hash
+from rocketd.common.properties import decode_properties, find_property
 from rocketd.store.errors import RecordError
 from rocketd.store.message import MessageInner
-from rocketd.store.properties import dispatch_properties, parse_properties, property_value
+from rocketd.store.properties import dispatch_properties
 from rocketd.store.record import (
     decode_message,
     decode_messages,
@@ -109,23 +110,23 @@ class RecordTests(SynchronousTestCase):
 class PropertiesTests(SynchronousTestCase):
     def test_last_separator_may_be_missing(self):
         for text in (b"A\x011\x02TAGS\x01x", b"A\x011\x02TAGS\x01x\x02"):
-            self.assertEqual(parse_properties(text), {"A": "1", "TAGS": "x"})
-            self.assertEqual(property_value(text, b"TAGS"), b"x")
+            self.assertEqual(decode_properties(text.decode("utf-8", "replace")), {"A": "1", "TAGS": "x"})
+            self.assertEqual(find_property(text, b"TAGS"), b"x")
 
     def test_name_must_match_whole(self):
-        self.assertIsNone(property_value(b"XTAGS\x01x\x02TAGSX\x01y", b"TAGS"))
+        self.assertIsNone(find_property(b"XTAGS\x01x\x02TAGSX\x01y", b"TAGS"))
 
     def test_last_non_empty_of_equal_names_wins(self):
-        self.assertEqual(property_value(b"A\x011\x02A\x012\x02A\x01", b"A"), b"2")
-        self.assertEqual(parse_properties(b"A\x011\x02A\x012\x02A\x01"), {"A": "2"})
+        self.assertEqual(find_property(b"A\x011\x02A\x012\x02A\x01", b"A"), b"2")
+        self.assertEqual(decode_properties("A\x011\x02A\x012\x02A\x01"), {"A": "2"})
 
     @settings(max_examples=200, deadline=None)
     @given(st.lists(st.sampled_from([b"A", b"AA", b"TAGS", b"\x01", b"\x02", b"x"]), max_size=15))
     def test_one_value_is_that_of_the_map(self, pieces):
         text = b"".join(pieces)
         for name in ("A", "AA", "TAGS"):
-            expected = parse_properties(text).get(name)
-            value = property_value(text, name.encode())
+            expected = decode_properties(text.decode("utf-8", "replace")).get(name)
+            value = find_property(text, name.encode())
             self.assertEqual(None if value is None else value.decode(), expected)
 
     @settings(max_examples=200, deadline=None)
@@ -134,7 +135,7 @@ class PropertiesTests(SynchronousTestCase):
     )
     def test_what_dispatch_needs_is_that_of_the_map(self, pieces):
         text = b"".join(pieces)
-        table = parse_properties(text)
+        table = decode_properties(text.decode("utf-8", "replace"))
         keys = [word for word in table.get("KEYS", "").split(" ") if word]
         unique = [table["UNIQ_KEY"]] if "UNIQ_KEY" in table else []
         tags_code = java_string_hash(table.get("TAGS", ""))
