@@ -1,0 +1,75 @@
+"""A client of one connection in the reactor: sends frames, hands out each answer to the one who asked."""
+
+from contextlib import asynccontextmanager
+
+from twisted.internet import reactor
+from twisted.internet.defer import Deferred
+from twisted.internet.endpoints import TCP4ClientEndpoint, connectProtocol
+from twisted.internet.protocol import Protocol
+from twisted.internet.task import deferLater
+
+from rocketd.remoting.command import RemotingCommand
+from rocketd.remoting.frame import FrameDecoder
+
+ANSWER_LIMIT = 20  # seconds
+
+
+class WireClient(Protocol):
+    """``requests`` are the commands that the server sent of its own; ``closed`` fires with the connection's end."""
+
+    def __init__(self):
+        self.closed = Deferred()
+        self.requests = []
+        self.strays = []
+        self._decoder = FrameDecoder()
+        self._waiting = {}
+
+    def dataReceived(self, data):
+        for frame in self._decoder.feed(data):
+            command = RemotingCommand.decode(frame)
+            if not command.is_response:
+                self.requests.append(command)
+            elif command.opaque in self._waiting:
+                self._waiting.pop(command.opaque).callback(command)
+            else:
+                self.strays.append(command)
+
+    def connectionLost(self, reason=None):
+        self.closed.callback(None)
+        for waiting in self._waiting.values():
+            waiting.cancel()
+
+    def send(self, command):
+        self.transport.write(command if isinstance(command, bytes) else command.encode())
+
+    def ask(self, command, limit=ANSWER_LIMIT):
+        """Send a request; the Deferred fires with its answer."""
+        waiting = self._waiting[command.opaque] = Deferred()
+        waiting.addTimeout(limit, reactor)
+        self.send(command)
+        return waiting
+
+
+async def connect(port):
+    return await connectProtocol(TCP4ClientEndpoint(reactor, "127.0.0.1", port), WireClient())
+
+
+@asynccontextmanager
+async def running(service):
+    service.startService()
+    try:
+        yield service
+    finally:
+        await service.stopService()
+
+
+async def eventually(condition, limit=10.0):
+    """Wait until a function or coroutine function gives something true, asking every 10 ms."""
+    for _ in range(int(limit * 100)):
+        value = condition()
+        if hasattr(value, "__await__"):
+            value = await value
+        if value:
+            return
+        await deferLater(reactor, 0.01)
+    raise AssertionError(f"did not happen within {limit} s")
