@@ -18,8 +18,12 @@ RESPONSE_FLAG: Final = 1
 ONEWAY_FLAG: Final = 2
 
 _PREFIX = Struct(">II")
-next_opaque = count().__next__
-"""The process-wide request counter; safe from any thread."""
+_count_requests = count().__next__
+
+
+def next_opaque() -> int:
+    """Number a request, process-wide; safe from any thread. It begins anew after 2**31 requests, as it travels in 31 bits."""
+    return _count_requests() & 0x7FFFFFFF
 
 
 class RemotingCommand:
