@@ -126,6 +126,8 @@ class PullMessageProcessor:
         if command.is_response:
             self._dispatcher.call_from_thread(self._dispatcher.take_response, connection, command)
             return
+        if command.is_oneway:
+            return  # a pull whose answer nobody wants
         try:
             for hook in self._dispatcher.hooks:
                 hook.before_request(connection.address, command)

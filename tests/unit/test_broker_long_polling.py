@@ -1,0 +1,122 @@
+"""The table of waiting pulls by itself: who is woken, who goes on waiting, and the races."""
+
+from types import SimpleNamespace
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from rocketd.broker.long_polling import HeldPull, LongPolling
+from rocketd.remoting.headers import PullMessageRequestHeader
+
+
+class LongPollingTests(SynchronousTestCase):
+    def setUp(self):
+        self.now = 0
+        self.ends = {}
+        self.again = []
+        self.calls = []
+        self.table = LongPolling(
+            lambda: self.now,
+            lambda topic, queue_id: self.ends.get((topic, queue_id), 0),
+            self.again.append,
+            self.calls.append,
+        )
+
+    def pull(self, offset=0, topic="T", queue_id=0, tags=None, matches=None, deadline=100):
+        header = PullMessageRequestHeader("G", topic, queue_id, offset, 32, 2, 0, 0, 0)
+        request = SimpleNamespace(connection=SimpleNamespace(closed=False))
+        return HeldPull(request, header, SimpleNamespace(tags_codes=tags, matches=matches), deadline)
+
+    def hold(self, **more):
+        pull = self.pull(**more)
+        self.table.hold(pull)
+        return pull
+
+    def arrive(self, end=1, topic="T", queue_id=0, tags_code=0, properties=b""):
+        self.ends[topic, queue_id] = end
+        self.table.arrived([(topic, queue_id, end, tags_code, 0, properties)])
+        calls, self.calls[:] = list(self.calls), []
+        for call in calls:
+            call()
+
+    def test_nobody_waits(self):
+        self.table.arrived([("T", 0, 1, 0, 0, b"")])
+        self.assertEqual(self.calls, [])
+
+    def test_only_the_queues_waiters_are_woken_in_the_order_they_came(self):
+        first, other, second = self.hold(), self.hold(queue_id=1), self.hold()
+        self.arrive()
+        self.assertEqual(self.again, [first, second])
+        self.assertEqual(self.table.count, 1)
+        self.arrive(queue_id=1)
+        self.assertEqual(self.again[2:], [other])
+        self.assertEqual(self.table.count, 0)
+
+    def test_other_queues_cost_no_call(self):
+        self.hold()
+        self.table.arrived([("U", 0, 1, 0, 0, b""), ("T", 1, 1, 0, 0, b"")])
+        self.assertEqual(self.calls, [])
+
+    def test_waiters_for_later_messages_go_on(self):
+        later = self.hold(offset=5)
+        self.arrive(end=5)
+        self.assertEqual(self.again, [])
+        self.arrive(end=6)
+        self.assertEqual(self.again, [later])
+
+    def test_tags(self):
+        mine = self.hold(tags=frozenset({7}))
+        self.arrive(tags_code=8)
+        self.assertEqual(self.again, [])
+        self.arrive(end=2, tags_code=7)
+        self.assertEqual(self.again, [mine])
+
+    def test_properties(self):
+        mine = self.hold(matches=lambda properties: properties == b"good")
+        self.arrive(properties=b"bad")
+        self.assertEqual(self.again, [])
+        self.arrive(end=2, properties=b"good")
+        self.assertEqual(self.again, [mine])
+
+    def test_what_came_before_the_hold_counts(self):
+        self.ends["T", 0] = 1
+        pull = self.hold()
+        self.assertEqual((self.again, self.table.count), ([pull], 0))
+
+    def test_an_arrival_in_the_middle_of_the_hold_runs_it_once(self):
+        pull = self.pull()
+
+        def max_offset(topic, queue_id):
+            # The message becomes visible and is told right now, in another thread.
+            self.table.arrived([("T", 0, 1, 0, 0, b"")])
+            return 1
+
+        self.table._max_offset = max_offset
+        self.table.hold(pull)
+        self.assertEqual(len(self.calls), 1)
+        self.calls[0]()
+        self.assertEqual((self.again, self.table.count), ([pull], 0))
+
+    def test_deadlines(self):
+        soon, late = self.hold(deadline=10), self.hold(deadline=11)
+        self.now = 9
+        self.table.check()
+        self.assertEqual(self.again, [])
+        self.now = 10
+        self.table.check()
+        self.assertEqual(self.again, [soon])
+        self.now = 11
+        self.table.check()
+        self.assertEqual(self.again, [soon, late])
+
+    def test_a_pull_that_is_held_again_while_it_is_run_stays(self):
+        pulls = []
+
+        def again(pull):
+            pulls.append(pull)
+            self.table.hold(pull._replace(deadline_ms=1000))
+
+        self.table._run_again = again
+        self.hold(deadline=10)
+        self.now = 10
+        self.table.check()
+        self.assertEqual((len(pulls), self.table.count), (1, 1))
