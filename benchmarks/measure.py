@@ -150,7 +150,8 @@ class Station:
 
 def of_result(result: dict[str, Any]) -> Measurement:
     """The figures and remarks that are in one line of the load generator."""
-    lost = int(result.get("extra", {}).get("not_stored", 0))
+    extra = result.get("extra", {})
+    lost = int(extra.get("not_stored", 0))
     figures = {
         CPU.key: result.get("server_us_per_op", 0.0),
         RATE.key: result["ops_per_s"],
@@ -161,9 +162,8 @@ def of_result(result: dict[str, Any]) -> Measurement:
     remarks = []
     if lost:
         remarks.append(f"lost {lost} of {result['requests']} one-way messages")
-    remarks += [
-        f"{count} of {result['requests']} requests answered with code {code}"
-        for code, count in sorted(result.get("codes", {}).items())
-        if code != _SUCCESS
-    ]
+    # In e2e the codes are those of the pulls, and the sends have their own.
+    for what, codes in (("requests", result.get("codes", {})), ("sends", extra.get("send_codes", {}))):
+        refused = {code: count for code, count in sorted(codes.items()) if code != _SUCCESS}
+        remarks += [f"{count} {what} answered with code {code}" for code, count in refused.items()]
     return Measurement(figures, tuple(remarks))

@@ -74,7 +74,11 @@ class MeasurementTests(unittest.SynchronousTestCase):
         self.assertEqual(measured.figures["lost"], 5.0)
         lost, refused = measured.remarks
         self.assertEqual(lost, "lost 5 of 100 one-way messages")
-        self.assertEqual(refused, "2 of 100 requests answered with code 2")
+        self.assertEqual(refused, "2 requests answered with code 2")
+
+    def test_refused_sends_of_e2e_are_remarked(self) -> None:
+        measured = of_result({**self.RESULT, "codes": {"0": 100}, "extra": {"send_codes": {"0": 90, "2": 10}}})
+        self.assertEqual(measured.remarks, ("10 sends answered with code 2",))
 
     def test_cpu_of_a_program_with_brackets_in_its_name(self) -> None:
         stat = "7 (a) b (c)) S 1 7 7 0 -1 4194560 100 0 0 0 250 75 3 4 20 0 1 0 100 1 2"
