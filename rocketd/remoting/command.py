@@ -22,7 +22,7 @@ _count_requests = count().__next__
 
 
 def next_opaque() -> int:
-    """Number a request, process-wide; safe from any thread. It begins anew after 2**31 requests, as it travels in 31 bits."""
+    """Number a request, process-wide, from any thread; after 2**31 it begins anew, as it travels in 31 bits."""
     return _count_requests() & 0x7FFFFFFF
 
 
