@@ -172,7 +172,10 @@ class Pool:
                 pass
             self._handle(jobs)
             if self.after_jobs is not None:
-                self.after_jobs(queue.empty())
+                try:
+                    self.after_jobs(queue.empty())
+                except Exception:
+                    self._log.failure("{pool}: what follows a round of requests failed", pool=self.name)
             if last:
                 return
 

@@ -230,6 +230,23 @@ class RunTests(PoolTestCase):
         self.assertEqual(done, [1])
         self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
 
+    def test_what_follows_a_round_comes_after_its_jobs_and_may_fail(self):
+        pool = self.make_pool()
+        handler = Recorder()
+        rounds = []
+
+        def after(is_empty):
+            rounds.append((len(handler.bodies), is_empty))
+            raise RuntimeError("broken")
+
+        pool.after_jobs = after
+        for _ in range(DRAIN_LIMIT + 1):
+            self.submit(pool, handler, frames(1))
+        pool.start()
+        pool.stop()
+        self.assertEqual(rounds, [(DRAIN_LIMIT, False), (DRAIN_LIMIT + 1, True)])
+        self.assertEqual(len(self.flushLoggedErrors(RuntimeError)), 2)
+
     def test_several_threads_work_at_the_same_time(self):
         pool = self.make_pool(threads=2)
         gate = Event()

@@ -5,7 +5,7 @@ from threading import Event
 
 from twisted.internet import reactor
 from twisted.internet.defer import Deferred
-from twisted.internet.endpoints import TCP4ClientEndpoint, connectProtocol
+from twisted.internet.endpoints import TCP4ClientEndpoint, connectProtocol, wrapClientTLS
 from twisted.internet.protocol import Protocol
 from twisted.internet.task import Clock, deferLater
 from twisted.internet.testing import MemoryReactorClock, StringTransport
@@ -19,6 +19,8 @@ from rocketd.remoting.dispatch import Dispatcher
 from rocketd.remoting.frame import FrameDecoder
 from rocketd.remoting.interfaces import IRequestProcessor
 from rocketd.remoting.server import ListenError, RemotingServer
+from rocketd.remoting.settings import TlsConfig
+from rocketd.remoting.tls import ClientTLS, wrap_server_factory
 
 CODE = 105
 WAIT_SECONDS = 10
@@ -98,10 +100,12 @@ class ServerTestCase(TestCase):
         self.addCleanup(self.server.stopService)
         self.addCleanup(self.processor.gate.set)
 
-    async def connect(self, port=None):
+    async def connect(self, port=None, tls=None):
         endpoint = TCP4ClientEndpoint(reactor, "127.0.0.1", port or self.server.port)
+        if tls is not None:
+            endpoint = wrapClientTLS(tls.connection_creator("127.0.0.1"), endpoint)
         client = await connectProtocol(endpoint, Client())
-        self.addCleanup(lambda: client.transport.abortConnection())
+        self.addCleanup(lambda: client.closed.called or client.transport.abortConnection())
         return client
 
 
@@ -230,6 +234,53 @@ class StopTests(ServerTestCase):
 
     async def test_stop_without_start(self):
         await RemotingServer(reactor, Dispatcher(reactor.callFromThread), port=0).stopService()
+
+
+class TLSTests(ServerTestCase):
+    """The same over TLS, where the reactor does all the writing."""
+
+    async def start_tls(self):
+        self.start(wrap=wrap_server_factory(TlsConfig()))
+        return await self.connect(tls=ClientTLS(TlsConfig()))
+
+    async def test_plain_and_tls_side_by_side(self):
+        secret = await self.start_tls()
+        plain = await self.connect()
+        for client in (secret, plain):
+            client.send(*[RemotingCommand(CODE, {"size": "100000"}, opaque=n) for n in range(30)])
+        for client in (secret, plain):
+            await client.got(30)
+            self.assertEqual([answer.opaque for answer in client.answers], list(range(30)))
+
+    async def test_a_slow_reader_gets_everything(self):
+        client = await self.start_tls()
+        client.send(RemotingCommand(CODE, opaque=0))
+        await client.got(1)
+        client.transport.pauseProducing()
+        (connection,) = self.server.connections
+        for opaque in range(1, 24):
+            client.send(RemotingCommand(CODE, {"size": str(1 << 20)}, opaque=opaque))
+        while not connection._pauses:
+            await deferLater(reactor, 0.001)
+        client.transport.resumeProducing()
+        await client.got(24)
+        self.assertEqual([answer.opaque for answer in client.answers], list(range(24)))
+        while connection._pauses:
+            await deferLater(reactor, 0.001)
+
+    async def test_what_is_queued_is_answered_before_the_close(self):
+        client = await self.start_tls()
+        client.send(RemotingCommand(CODE, opaque=0))
+        await client.got(1)
+        self.processor.gate.clear()
+        client.send(*[RemotingCommand(CODE, {"size": "200000"}, opaque=n) for n in range(1, 20)])
+        while self.dispatcher.pool("p").queued_requests < 19:
+            await deferLater(reactor, 0.001)
+        stopping = self.server.stopService()
+        self.processor.gate.set()
+        await stopping
+        await client.closed
+        self.assertEqual([answer.opaque for answer in client.answers], list(range(20)))
 
 
 class IdleTests(SynchronousTestCase):
