@@ -15,7 +15,6 @@ from rocketd.broker.json_file import JsonFile
 from rocketd.common import properties as names
 from rocketd.common.java_hash import java_string_hash
 from rocketd.common.names import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
-from rocketd.common.properties import encode_properties
 from rocketd.remoting.bodies import DelayOffsetSerializeWrapper
 from rocketd.store.errors import StoreError
 from rocketd.store.message import MessageInner, PutStatus
@@ -54,8 +53,8 @@ class ScheduleMessageService:
             corrected = min(max(offset, lowest), highest)
             if corrected != offset:
                 self._log.warn(
-                    "delay level {level}: offset {offset} is outside the queue, going on at {corrected}",
-                    level=level,
+                    "delay level {number}: offset {offset} is outside the queue, going on at {corrected}",
+                    number=level,
                     offset=offset,
                     corrected=corrected,
                 )
@@ -102,7 +101,7 @@ class ScheduleMessageService:
     def _complain(self, level: int, cause: str) -> None:
         if level not in self._stuck:  # it is tried again ten times a second: once is enough
             self._stuck.add(level)
-            self._log.error("delay level {level}: cannot deliver, trying again: {cause}", level=level, cause=cause)
+            self._log.error("delay level {number}: cannot deliver, trying again: {cause}", number=level, cause=cause)
 
     def _due(self, level: int, offset: int, now_ms: int, delay_ms: int) -> Iterator[tuple[int, MessageInner | None]]:
         """Yield the messages that are due with the offset behind each; None for one that cannot be delivered."""
@@ -127,9 +126,7 @@ class ScheduleMessageService:
         if not topic or topic == TRANS_HALF_TOPIC:
             self._log.error("the delayed message at {offset} has no topic to go to", offset=stored.physical_offset)
             return None
-        table[names.WAIT] = "false"
         tags = table.get(names.TAGS)
-        properties = encode_properties({k: v for k, v in table.items() if k != names.WAIT})
         return MessageInner(
             topic,
             int(table.get(names.REAL_QID, 0)),
@@ -140,7 +137,7 @@ class ScheduleMessageService:
             stored.reconsume_times,
             0,
             bytes(stored.body),
-            properties.encode(),
+            stored.properties,
             java_string_hash(tags) if tags else 0,
             index_keys(table.get(names.UNIQ_KEY), table.get(names.KEYS)),
             wait=False,

@@ -1,0 +1,217 @@
+"""Delayed messages: delivered when due, as they were sent, across restarts and odd clocks and offsets."""
+
+import json
+import os
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from rocketd.broker.delay_levels import DelayLevels
+from rocketd.broker.message_check import Destination
+from rocketd.broker.testing import BORN_HOST, SmallBroker
+from rocketd.common.config import ConfigError
+from rocketd.common.java_hash import java_string_hash
+from rocketd.common.properties import encode_properties
+from rocketd.remoting.headers import SendMessageRequestHeader
+from rocketd.store.message import MessageInner, PutResult, PutStatus
+from rocketd.store.record import decode_message
+
+
+class DelayLevelsTests(SynchronousTestCase):
+    def test_units(self):
+        levels = DelayLevels("1s 5m  2h 1d")
+        self.assertEqual(levels.delays_ms, [1_000, 300_000, 7_200_000, 86_400_000])
+        self.assertEqual(levels.highest, 4)
+        self.assertEqual([levels.deliver_ms(level, 10) for level in (1, 4, 0, 5)], [1_010, 86_400_010, 1_010, 1_010])
+
+    def test_mistakes_are_named(self):
+        for text, said in (("1s 5x", "'5x'"), ("s", "'s'"), ("-1s", "'-1s'"), (" ", "is empty")):
+            self.assertIn(said, str(self.assertRaises(ConfigError, DelayLevels, text)))
+
+
+class ScheduleTestCase(SynchronousTestCase):
+    def setUp(self):
+        self.directory = os.path.abspath(self.mktemp())
+        self.broker = None
+        self.start()
+        self.addCleanup(lambda: self.broker.stop())
+
+    def start(self, clock=None):
+        self.broker = SmallBroker(self.directory, clock)
+        self.broker.start()
+
+    def put(self, body=b"late", level=1, queue_id=2, **properties):
+        table = {"DELAY": str(level), "TAGS": "A", "UNIQ_KEY": "u", "KEYS": "k", "WAIT": "true", **properties}
+        header = SendMessageRequestHeader("P", "T", "TBW102", 4, queue_id, 1, 17, 3, encode_properties(table), 2)
+        message = self.broker.message_builder.single(
+            header, Destination("T", queue_id, 0), BORN_HOST, body, self.broker.now_ms()
+        )
+        self.store(message)
+
+    def store(self, message):
+        self.assertEqual([r.status for r in self.broker.store.put_messages([message])], [PutStatus.PUT_OK])
+        self.broker.settle()
+
+    def tick(self, seconds=0.0):
+        self.broker.clock.advance(seconds)
+        self.broker.schedule.deliver_due()
+        self.broker.settle()
+
+    def delivered(self, queue_id=2):
+        store = self.broker.store
+        return [decode_message(store.look_message(entry[0])) for entry in store.queue_entries("T", queue_id, 0, 1000)]
+
+    def bodies(self):
+        return [message.body for message in self.delivered()]
+
+
+class DeliveryTests(ScheduleTestCase):
+    def test_not_before_its_time_and_once(self):
+        self.put()
+        self.tick(0.999)
+        self.assertEqual(self.bodies(), [])
+        self.tick(0.001)
+        self.assertEqual(self.bodies(), [b"late"])
+        self.tick(10)
+        self.assertEqual(self.bodies(), [b"late"])
+
+    def test_as_it_was_sent(self):
+        self.put(mine="x")
+        self.tick(1)
+        (message,) = self.delivered()
+        self.assertEqual(
+            message.properties_map(),
+            {"DELAY": "1", "TAGS": "A", "UNIQ_KEY": "u", "KEYS": "k", "CLUSTER": "DefaultCluster", "REAL_TOPIC": "T",
+             "REAL_QID": "2", "mine": "x", "WAIT": "true"},
+        )  # fmt: skip
+        self.assertEqual(
+            (message.flag, message.sys_flag, message.born_timestamp, message.reconsume_times, message.born_host),
+            (3, 1, 17, 2, BORN_HOST),
+        )
+        (entry,) = self.broker.store.queue_entries("T", 2, 0, 9)
+        self.assertEqual(entry[2], java_string_hash("A"))
+        for key in ("u", "k"):
+            self.assertEqual(len(self.broker.store.query_messages("T", key, 9, 0, 1 << 60).buffers), 1)
+
+    def test_levels_do_not_wait_for_each_other(self):
+        self.put(b"5 s", 2)
+        self.put(b"1 s", 1)
+        self.tick(1)
+        self.assertEqual(self.bodies(), [b"1 s"])
+        self.tick(4)
+        self.assertEqual(self.bodies(), [b"1 s", b"5 s"])
+
+    def test_many_take_several_rounds(self):
+        for number in range(300):
+            self.put(b"%d" % number)
+        self.tick(1)
+        self.assertEqual(len(self.bodies()), 256)
+        self.tick()
+        self.assertEqual(self.bodies(), [b"%d" % number for number in range(300)])
+
+    def test_progress(self):
+        self.put()
+        self.put()
+        self.tick(1)
+        self.put()
+        self.assertEqual(list(self.broker.schedule.progress()), [(1, 2, 3)])
+        self.assertEqual(self.broker.schedule.snapshot().offset_table, {1: 2})
+
+
+class RestartTests(ScheduleTestCase):
+    def test_goes_on_where_it_was(self):
+        self.put(b"a")
+        self.tick(1)
+        self.put(b"b", 2)
+        clock = self.broker.clock
+        self.broker.stop()
+        with open(os.path.join(self.directory, "config", "delayOffset.json")) as file:
+            self.assertEqual(file.read(), '{\n\t"offsetTable":{1:1\n\t}\n}')
+        self.start(clock)
+        self.tick(4.999)
+        self.assertEqual(self.bodies(), [b"a"])
+        self.tick(0.001)
+        self.assertEqual(self.bodies(), [b"a", b"b"])
+
+    def test_an_offset_outside_the_queue_is_corrected(self):
+        self.put(b"a")
+        self.tick(1)
+        clock = self.broker.clock
+        self.broker.stop()
+        path = os.path.join(self.directory, "config", "delayOffset.json")
+        for offset, corrected in ((99, 1), (-3, 0)):
+            with open(path, "w") as file:
+                json.dump({"offsetTable": {"1": offset}}, file)
+            self.start(clock)
+            self.assertEqual(self.broker.schedule.snapshot().offset_table, {1: corrected})
+            self.broker.stop()
+        self.start(clock)
+        self.put(b"b")
+        self.tick(1)
+        self.assertEqual(self.bodies()[-1], b"b")
+
+
+class TroubleTests(ScheduleTestCase):
+    def test_a_clock_set_back_does_not_hold_messages_for_years(self):
+        self.put()
+        self.broker.clock.rightNow -= 1_000_000
+        self.tick()
+        self.assertEqual(self.bodies(), [b"late"])
+
+    def test_what_cannot_be_stored_is_tried_again_and_told_once(self):
+        self.put()
+        good = self.broker.store.put_messages
+        self.broker.store.put_messages = lambda messages: [PutResult(PutStatus.SERVICE_NOT_AVAILABLE, cause="full")]
+        told = []
+        self.broker.schedule._log = Told(told)
+        self.tick(1)
+        self.tick(1)
+        self.assertEqual(told, ["full"])
+        self.broker.store.put_messages = good
+        self.tick(1)
+        self.assertEqual(self.bodies(), [b"late"])
+
+    def test_an_error_in_one_level_does_not_stop_the_others(self):
+        self.put(b"1 s", 1)
+        self.put(b"5 s", 2)
+        entries = self.broker.store.queue_entries
+
+        def failing(topic, queue_id, offset, limit):
+            if queue_id == 0:
+                raise OSError("unreadable")
+            return entries(topic, queue_id, offset, limit)
+
+        self.broker.store.queue_entries = failing
+        told = []
+        self.broker.schedule._log = Told(told)
+        self.tick(5)
+        self.tick()
+        self.broker.store.queue_entries = entries
+        self.assertEqual((self.bodies(), told), ([b"5 s"], ["OSError: unreadable"]))
+
+    def raw(self, properties, body=b"raw"):
+        self.store(
+            MessageInner("SCHEDULE_TOPIC_XXXX", 0, 0, 0, 0, BORN_HOST, 0, 0, body, properties, self.broker.now_ms())
+        )
+
+    def test_what_cannot_be_delivered_is_passed_over(self):
+        self.raw(b"DELAY\x011")
+        self.raw(b"DELAY\x011\x02REAL_TOPIC\x01T\x02REAL_QID\x01two")
+        self.raw(b"DELAY\x011\x02REAL_TOPIC\x01RMQ_SYS_TRANS_HALF_TOPIC\x02REAL_QID\x012")
+        self.put(b"good")
+        self.tick(1)
+        self.assertEqual(self.bodies(), [b"good"])
+
+    def test_what_was_removed_is_passed_over(self):
+        self.put(b"a")
+        self.put(b"b")
+        self.broker.store.get_min_offset = lambda topic, queue_id: 1 if queue_id == 0 else 0
+        self.tick(1)
+        self.assertEqual(self.bodies(), [b"b"])
+
+
+class Told:
+    def __init__(self, causes):
+        self._causes = causes
+
+    def error(self, text, **values):
+        self._causes.append(values["cause"])
