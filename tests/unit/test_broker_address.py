@@ -1,0 +1,88 @@
+"""Which address is registered, why, and what is said about it."""
+
+import socket
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from rocketd.broker import address
+from rocketd.broker.address import choose_address, host_bytes, local_addresses
+
+
+class ChoiceTests(SynchronousTestCase):
+    def choose(self, *addresses):
+        return choose_address(None, addresses=lambda: addresses)
+
+    def test_what_is_configured_wins_and_stays_a_name(self):
+        for host in ("broker.example.com", "10.0.0.1", "2001:db8::7", "localhost"):
+            chosen = choose_address(host, addresses=lambda: ["10.9.9.9"])
+            self.assertEqual((chosen.host, chosen.reason, chosen.warning), (host, "brokerIP1 says so", None))
+        self.assertEqual(choose_address("10.0.0.1", "brokerIP2").reason, "brokerIP2 says so")
+
+    def test_doubts(self):
+        for host, word in (
+            ("127.0.0.1", "loopback"), ("::1", "loopback"), ("169.254.3.4", "link-local"), ("fe80::1%eth0", "link-local"),
+            ("172.17.0.2", "container bridge"), ("172.18.255.1", "container bridge"),
+        ):  # fmt: skip
+            self.assertIn(word, choose_address(host).warning)
+            self.assertIn(host, choose_address(host).warning)
+        for host in ("172.19.0.1", "10.0.0.1", "192.168.1.1", "2001:db8::1"):
+            self.assertIsNone(choose_address(host).warning)
+
+    def test_the_likeliest_to_be_reached(self):
+        self.assertEqual(self.choose("127.0.0.1", "172.17.0.1", "10.0.0.1").host, "10.0.0.1")
+        self.assertEqual(self.choose("2001:db8::1", "10.0.0.1").host, "10.0.0.1")
+        self.assertEqual(self.choose("10.0.0.2", "10.0.0.1").host, "10.0.0.2")
+        self.assertEqual(self.choose("fe80::1%eth0", "2001:db8::1").host, "2001:db8::1")
+
+    def test_the_line_in_the_log(self):
+        self.assertEqual(
+            self.choose("127.0.0.1", "10.0.0.1").describe(10911),
+            "registered as 10.0.0.1:10911 (the likeliest to be reached of this machine's addresses; not 127.0.0.1); "
+            "set brokerIP1 to register another address",
+        )
+        self.assertEqual(self.choose("10.0.0.1").reason, "the only address of this machine")
+
+    def test_a_machine_without_network(self):
+        chosen = self.choose()
+        self.assertEqual(chosen.host, "127.0.0.1")
+        self.assertIn("loopback", chosen.warning)
+
+
+class SystemTests(SynchronousTestCase):
+    def test_the_system_names_addresses_without_repeating_one(self):
+        found = local_addresses()
+        self.assertEqual(len(found), len(set(found)))
+        for each in found:
+            host_bytes(each, 1)
+
+    def test_a_system_that_refuses(self):
+        def refusing(*_, **__):
+            raise OSError("no network")
+
+        self.patch(address.socket, "socket", refusing)
+        self.patch(address.socket, "getaddrinfo", refusing)
+        self.assertEqual(local_addresses(), [])
+        self.assertEqual(choose_address(None).host, "127.0.0.1")
+
+
+class HostBytesTests(SynchronousTestCase):
+    def test_addresses(self):
+        self.assertEqual(host_bytes("10.0.0.1", 10911), b"\x0a\x00\x00\x01\x00\x00\x2a\x9f")
+        self.assertEqual(host_bytes("::1", 1), bytes(15) + b"\x01\0\0\0\x01")
+        self.assertEqual(host_bytes("fe80::1%eth0", 1)[:2], b"\xfe\x80")
+
+    def test_names_are_resolved_ipv4_first(self):
+        answers = [
+            (socket.AF_INET6, socket.SOCK_STREAM, 6, "", ("2001:db8::1", 1, 0, 0)),
+            (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("10.0.0.9", 1)),
+        ]
+        self.patch(address.socket, "getaddrinfo", lambda *_, **__: answers)
+        self.assertEqual(host_bytes("broker", 1), b"\x0a\x00\x00\x09\0\0\0\x01")
+
+    def test_a_name_that_nobody_knows_gets_an_address_of_this_machine(self):
+        def unknown(*_, **__):
+            raise socket.gaierror("unknown")
+
+        self.patch(address.socket, "getaddrinfo", unknown)
+        self.assertEqual(host_bytes("broker", 1, lambda: ["10.0.0.8"]), b"\x0a\x00\x00\x08\0\0\0\x01")
+        self.assertEqual(host_bytes("broker", 1, list), b"\x7f\x00\x00\x01\0\0\0\x01")

@@ -1,0 +1,116 @@
+"""From requests to messages, without a store: properties, tags, keys, batches."""
+
+from random import Random
+from struct import pack
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from rocketd.broker.incoming import BatchFormatError, MessageBuilder, delay_level, index_keys
+from rocketd.broker.message_check import Destination
+from rocketd.common.java_hash import java_string_hash
+from rocketd.remoting.headers import SendMessageRequestHeader
+
+HOST = b"\x7f\0\0\1\0\0\0\1"
+THERE = Destination("T", 1, 2)
+
+
+def header(properties=None, **more):
+    fields = {
+        "producer_group": "P", "topic": "T", "default_topic": "TBW102", "default_topic_queue_nums": 4, "queue_id": 1,
+        "sys_flag": 1, "born_timestamp": 17, "flag": 5, "properties": properties, **more,
+    }  # fmt: skip
+    return SendMessageRequestHeader(**fields)
+
+
+def entry(body, properties=b"", flag=0):
+    size = 4 * 5 + len(body) + 2 + len(properties)
+    return pack(">iiiii", size, 0, 0, flag, len(body)) + body + pack(">h", len(properties)) + properties
+
+
+class BuilderTests(SynchronousTestCase):
+    def setUp(self):
+        self.builder = MessageBuilder("C", [1_000, 5_000])
+
+    def single(self, properties=None, body=b"x", **more):
+        return self.builder.single(header(properties, **more), THERE, HOST, body, 100)
+
+    def batch(self, body, properties=None):
+        return self.builder.batch(header(properties), THERE, HOST, body)
+
+    def test_single(self):
+        message = self.single("TAGS\x01A\x02KEYS\x01k1 k2\x02UNIQ_KEY\x01u\x02", reconsume_times=3)
+        self.assertEqual(
+            (message.topic, message.queue_id, message.flag, message.sys_flag, message.born_timestamp, message.wait),
+            ("T", 1, 5, 3, 17, True),
+        )
+        self.assertEqual(message.properties, b"TAGS\x01A\x02KEYS\x01k1 k2\x02UNIQ_KEY\x01u\x02CLUSTER\x01C")
+        self.assertEqual((message.tags_code, message.reconsume_times), (java_string_hash("A"), 3))
+        self.assertEqual(message.index_keys, ("u", "k1", "k2"))
+
+    def test_without_properties(self):
+        message = self.single()
+        self.assertEqual((message.properties, message.tags_code, message.index_keys), (b"CLUSTER\x01C", 0, ()))
+
+    def test_wait(self):
+        for text, waits in (("true", True), ("TRUE", True), ("false", False), ("x", False)):
+            message = self.single(f"WAIT\x01{text}")
+            self.assertEqual((message.wait, message.properties), (waits, b"CLUSTER\x01C"))
+
+    def test_the_senders_cluster_does_not_count(self):
+        self.assertEqual(self.single("CLUSTER\x01other").properties, b"CLUSTER\x01C")
+
+    def test_delay(self):
+        message = self.single("DELAY\x012\x02TAGS\x01A")
+        self.assertEqual((message.topic, message.queue_id, message.tags_code), ("SCHEDULE_TOPIC_XXXX", 1, 5_100))
+        self.assertEqual(
+            message.properties, b"DELAY\x012\x02TAGS\x01A\x02CLUSTER\x01C\x02REAL_TOPIC\x01T\x02REAL_QID\x011"
+        )
+        self.assertEqual(self.single("DELAY\x017").properties.split(b"\x02")[0], b"DELAY\x012")
+        self.assertEqual(self.single("DELAY\x011", sys_flag=4).topic, "T")
+        self.assertEqual([delay_level({"DELAY": text}) for text in ("3", "-1", "x", "")], [3, -1, 0, 0])
+        self.assertEqual(delay_level({}), 0)
+
+    def test_many_tags_are_not_remembered_for_ever(self):
+        for number in range(10_001):
+            self.assertEqual(self.builder.tags_code(f"tag{number}"), java_string_hash(f"tag{number}"))
+        self.assertLess(len(self.builder._tags_codes), 10)
+        self.assertEqual((self.builder.tags_code(""), self.builder.tags_code(None)), (0, 0))
+
+    def test_index_keys(self):
+        self.assertEqual(index_keys(None, None), ())
+        self.assertEqual(index_keys("u", None), ("u",))
+        self.assertEqual(index_keys("", " a  b "), ("a", "b"))
+
+    def test_batch(self):
+        messages = self.batch(
+            entry("ä".encode(), b"TAGS\x01A", 7) + entry(b"", b"KEYS\x01k\x02") + entry(b"z"), "WAIT\x01false\x02"
+        )
+        self.assertEqual([m.body for m in messages], ["ä".encode(), b"", b"z"])
+        self.assertEqual([m.flag for m in messages], [7, 0, 0])
+        self.assertEqual({(m.topic, m.queue_id, m.sys_flag, m.wait) for m in messages}, {("T", 1, 3, False)})
+        self.assertEqual(
+            [m.properties for m in messages],
+            [b"TAGS\x01A\x02WAIT\x01false\x02CLUSTER\x01C", b"KEYS\x01k\x02WAIT\x01false\x02CLUSTER\x01C",
+             b"WAIT\x01false\x02CLUSTER\x01C"],
+        )  # fmt: skip
+        self.assertEqual([m.tags_code for m in messages], [java_string_hash("A"), 0, 0])
+
+    def test_every_cut_of_a_batch_is_noticed(self):
+        whole = entry(b"first", b"TAGS\x01A") + entry(b"second")
+        first = len(entry(b"first", b"TAGS\x01A"))
+        for end in range(1, len(whole)):
+            if end != first:
+                self.assertRaises(BatchFormatError, self.batch, whole[:end])
+
+    def test_noise_is_refused_or_read_never_worse(self):
+        random = Random(7)
+        whole = entry(b"first", b"TAGS\x01A") + entry(b"second")
+        for _ in range(2_000):
+            data = bytearray(whole)
+            for _ in range(random.randrange(1, 4)):
+                data[random.randrange(len(data))] = random.randrange(256)
+            try:
+                messages = self.batch(bytes(data))
+            except BatchFormatError:
+                continue
+            self.assertLessEqual(sum(len(message.body) for message in messages), len(whole))
