@@ -360,6 +360,33 @@ class CloseTests(ConnectionTestCase):
         self.reactor.turn()
         self.assertIsNone(transport.producer)
 
+    def test_the_descriptor_is_closed_only_when_nobody_writes_to_it(self):
+        connection, _ = self.on_socket()
+        entered, gate, order = Event(), Event(), []
+
+        class Slow:
+            def send(self, data):
+                entered.set()
+                gate.wait(WAIT_SECONDS)
+                order.append("sent")
+                return len(data)
+
+            def close(self):
+                order.append("closed")
+
+        connection._direct.close()
+        connection._direct = Slow()
+        writer = Thread(target=connection.write, args=((b"x",),))
+        closer = Thread(target=connection.connectionLost)
+        writer.start()
+        self.assertTrue(entered.wait(WAIT_SECONDS))
+        closer.start()
+        closer.join(0.05)
+        gate.set()
+        for thread in (writer, closer):
+            thread.join(WAIT_SECONDS)
+        self.assertEqual(order, ["sent", "closed"])
+
     def test_close_during_writes_never_writes_to_a_reused_descriptor(self):
         """Threads write without a pause while connections close and others take over their descriptor numbers."""
         for _ in range(30):
