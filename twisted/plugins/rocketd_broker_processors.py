@@ -38,9 +38,7 @@ consumer = BuiltInProcessor("consumer", "consumer", (38, 15, 14), "consumer_mana
 query = BuiltInProcessor("query", "query", (12, 33), "query.QueryMessageProcessor")
 offset = BuiltInProcessor("offset", "query", (29, 30, 31, 32), "query.QueueOffsetProcessor")
 lock = BuiltInProcessor("lock", "admin", (41, 42), "queue_lock.QueueLockProcessor")
-admin = BuiltInProcessor(
-    "admin", "admin", (17, 215, 21, 200, 207, 201, 25, 26), "admin.AdminBrokerProcessor"
-)
+admin = BuiltInProcessor("admin", "admin", (17, 215, 21, 200, 207, 201, 25, 26), "admin.AdminBrokerProcessor")
 state = BuiltInProcessor(
     "state", "admin", (28, 43, 45, 202, 203, 204, 328, 300, 305), "admin_state.AdminStateProcessor"
 )
