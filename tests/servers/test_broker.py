@@ -1,0 +1,363 @@
+"""A broker and its name server on real sockets: what clients see of them, and what bad peers cannot do to the others."""
+
+import json
+import os
+from contextlib import asynccontextmanager
+from struct import pack
+
+import pytest
+import pytest_twisted
+from twisted.internet import reactor
+from twisted.internet.defer import DeferredList
+from twisted.logger import LogLevel, formatEvent, globalLogPublisher
+from wire_client import connect, eventually, running
+
+from rocketd.broker.service import make_broker
+from rocketd.broker.settings import BrokerSettings
+from rocketd.namesrv.service import make_namesrv
+from rocketd.namesrv.settings import NamesrvSettings
+from rocketd.remoting.bodies import TopicRouteData
+from rocketd.remoting.codes import RequestCode, ResponseCode, SerializeType
+from rocketd.remoting.command import ONEWAY_FLAG, RemotingCommand
+from rocketd.store.record import decode_messages
+
+
+def make_name_server(directory):
+    options = {
+        "listenPort": "0",
+        "kvConfigPath": f"{directory}/kvConfig.json",
+        "configStorePath": f"{directory}/namesrv.properties",
+        "tls.server.mode": "disabled",
+    }
+    settings, _ = NamesrvSettings.load(overrides=options.items())
+    return make_namesrv(settings, reactor)
+
+
+def make_a_broker(directory, **options):
+    given = {
+        "listenPort": "0",
+        "brokerName": "broker-a",
+        "brokerIP1": "127.0.0.1",
+        "storePathRootDir": f"{directory}/store",
+        "mappedFileSizeCommitLog": str(64 << 20),
+        "diskMaxUsedSpaceRatio": "99",
+        "tls.server.mode": "disabled",
+        **options,
+    }
+    settings, _ = BrokerSettings.load(None, list(given.items()))
+    return make_broker(settings, reactor)
+
+
+@asynccontextmanager
+async def both(directory, **options):
+    async with running(make_name_server(directory)) as name_server:
+        address = f"127.0.0.1:{name_server.port}"
+        async with running(make_a_broker(directory, namesrvAddr=address, **options)) as broker:
+            yield name_server, broker
+
+
+def send(topic="T", queue_id=0, body=b"hello", tag="", **more):
+    fields = {
+        "a": "P", "b": topic, "c": "TBW102", "d": "4", "e": str(queue_id), "f": "0", "g": "1700000000000", "h": "0",
+        "i": f"TAGS\x01{tag}" if tag else "", "m": "false",
+    }  # fmt: skip
+    return RemotingCommand(RequestCode.SEND_MESSAGE_V2, fields, body, **more)
+
+
+def pull(topic="T", queue_id=0, offset=0, sys_flag=2 | 4, wait_ms=15_000, expression="*"):
+    fields = {
+        "consumerGroup": "G", "topic": topic, "queueId": str(queue_id), "queueOffset": str(offset), "maxMsgNums": "32",
+        "sysFlag": str(sys_flag), "commitOffset": "0", "suspendTimeoutMillis": str(wait_ms), "subVersion": "0",
+        "subscription": expression,
+    }  # fmt: skip
+    return RemotingCommand(RequestCode.PULL_MESSAGE, fields)
+
+
+def heartbeat(client_id, group="G"):
+    consumer = {
+        "groupName": group, "consumeType": "CONSUME_PASSIVELY", "messageModel": "CLUSTERING",
+        "consumeFromWhere": "CONSUME_FROM_LAST_OFFSET",
+        "subscriptionDataSet": [{"topic": "T", "subString": "*", "subVersion": 1}],
+    }  # fmt: skip
+    body = {"clientID": client_id, "producerDataSet": [{"groupName": "P"}], "consumerDataSet": [consumer]}
+    return RemotingCommand(RequestCode.HEART_BEAT, body=json.dumps(body).encode())
+
+
+async def route(name_server, topic):
+    client = await connect(name_server.port)
+    answer = await client.ask(RemotingCommand(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic}))
+    client.transport.loseConnection()
+    return TopicRouteData.decode(answer.body) if answer.code == ResponseCode.SUCCESS else None
+
+
+@asynccontextmanager
+async def log_lines():
+    """Collect what is logged at level warn and above."""
+    lines = []
+
+    def observe(event):
+        if event["log_level"] >= LogLevel.warn:
+            lines.append(formatEvent(event))
+
+    globalLogPublisher.addObserver(observe)
+    try:
+        yield lines
+    finally:
+        globalLogPublisher.removeObserver(observe)
+
+
+# ---------------------------------------------------------------- with the name server
+
+
+@pytest_twisted.ensureDeferred
+async def test_a_topic_made_by_its_first_message_is_in_the_route_at_once(tmp_path):
+    async with both(tmp_path) as (name_server, broker):
+        await eventually(lambda: route(name_server, "TBW102"))
+        client = await connect(broker.port)
+        assert (await client.ask(send())).code == ResponseCode.SUCCESS
+
+        async def is_known():
+            found = await route(name_server, "T")
+            return found and found.queue_datas[0].write_queue_nums == 4
+
+        await eventually(is_known, limit=3)
+        found = await route(name_server, "T")
+        assert found.broker_datas[0].broker_addrs == {0: f"127.0.0.1:{broker.port}"}
+        await broker.stopService()
+        assert await route(name_server, "T") is None
+        async with running(make_a_broker(tmp_path, namesrvAddr=f"127.0.0.1:{name_server.port}")):
+            await eventually(is_known)
+
+
+@pytest_twisted.ensureDeferred
+async def test_a_changed_name_server_address_takes_effect(tmp_path):
+    config = tmp_path / "broker.conf"
+    async with both(tmp_path) as (first, broker), running(make_name_server(tmp_path / "second")) as second:
+        await eventually(lambda: route(first, "TBW102"))
+        client = await connect(broker.port)
+        change = f"namesrvAddr=127.0.0.1:{first.port};127.0.0.1:{second.port}\n".encode()
+        answer = await client.ask(RemotingCommand(RequestCode.UPDATE_BROKER_CONFIG, body=change))
+        assert answer.code == ResponseCode.SUCCESS, (answer, config)
+        await broker.registration.register()
+        assert await route(second, "TBW102")
+
+
+@pytest_twisted.ensureDeferred
+async def test_a_name_server_that_comes_late_is_told(tmp_path):
+    async with running(make_name_server(tmp_path)) as name_server:
+        port = name_server.port
+    async with running(make_a_broker(tmp_path, namesrvAddr=f"127.0.0.1:{port}")) as broker:
+        await broker.registration.register()
+        late = make_name_server(tmp_path)
+        late.server.port = port
+        async with running(late):
+            await broker.registration.register()
+            await eventually(lambda: route(late, "TBW102"))
+
+
+# ---------------------------------------------------------------- messages
+
+
+@pytest_twisted.ensureDeferred
+async def test_a_waiting_pull_is_woken_by_its_message(tmp_path):
+    async with running(make_a_broker(tmp_path)) as broker:
+        producer, consumer = await connect(broker.port), await connect(broker.port)
+        await producer.ask(send(tag="First"))
+        await eventually(lambda: broker.store.get_max_offset("T", 0) == 1)
+        held = consumer.ask(pull(offset=1, expression="Mine"))
+        await consumer.ask(pull())  # its answer tells that the pull before it is held
+        await producer.ask(send(tag="Other"))
+        await eventually(lambda: broker.store.get_max_offset("T", 0) == 2)
+        await consumer.ask(pull())
+        assert not held.called
+        await producer.ask(send(tag="Mine", body=b"mine"))
+        answer = await held
+        assert [message.body for message in decode_messages(answer.body)] == [b"mine"]
+        assert answer.ext_fields["nextBeginOffset"] == "3"
+        assert consumer.strays == []
+
+
+@pytest_twisted.ensureDeferred
+async def test_a_waiting_pull_ends_with_its_time(tmp_path):
+    async with running(make_a_broker(tmp_path)) as broker:
+        client = await connect(broker.port)
+        await client.ask(send())
+        before = reactor.seconds()
+        answer = await client.ask(pull(offset=1, wait_ms=500))
+        assert (answer.code, answer.remark) == (ResponseCode.PULL_NOT_FOUND, "OFFSET_OVERFLOW_ONE")
+        assert 0.4 < reactor.seconds() - before < 3
+
+
+@pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
+@pytest_twisted.ensureDeferred
+async def test_many_messages_from_many_connections_come_back(flush, tmp_path):
+    async with running(make_a_broker(tmp_path, flushDiskType=flush)) as broker:
+        clients = [await connect(broker.port) for _ in range(5)]
+        waiting = [
+            client.ask(
+                send(queue_id=number % 4, body=b"%d %d" % (who, number), serialize_type=list(SerializeType)[number % 2])
+            )
+            for number in range(200)
+            for who, client in enumerate(clients)
+        ]
+        answers = [answer for _, answer in await DeferredList(waiting)]
+        assert {answer.code for answer in answers} == {0}
+        oneway = send(body=b"9 0", flag=ONEWAY_FLAG)
+        clients[0].send(oneway)
+        await eventually(lambda: broker.store.get_max_offset("T", 0) == 251)
+        for queue_id in range(4):
+            offset, seen = 0, {}
+            while offset < broker.store.get_max_offset("T", queue_id):
+                answer = await clients[0].ask(pull(queue_id=queue_id, offset=offset))
+                for message in decode_messages(answer.body):
+                    who, number = map(int, message.body.split())
+                    assert number > seen.get(who, -1)
+                    seen[who] = number
+                    assert message.queue_offset == offset
+                    offset += 1
+            assert offset == 250 + (queue_id == 0)
+
+
+@pytest_twisted.ensureDeferred
+async def test_delayed_messages_come_after_their_delay(tmp_path):
+    async with running(make_a_broker(tmp_path, messageDelayLevel="1s 2s")) as broker:
+        client = await connect(broker.port)
+        await client.ask(send())
+        delayed = send(body=b"late")
+        delayed.ext_fields["i"] = "DELAY\x011"
+        begun = reactor.seconds()
+        await client.ask(delayed)
+        answer = await client.ask(pull(offset=1))
+        assert [message.body for message in decode_messages(answer.body)] == [b"late"]
+        assert 0.9 < reactor.seconds() - begun < 3
+
+
+# ---------------------------------------------------------------- members of groups
+
+
+@pytest_twisted.ensureDeferred
+async def test_members_hear_of_each_other_and_of_a_death(tmp_path):
+    async with running(make_a_broker(tmp_path)) as broker:
+        first, second = await connect(broker.port), await connect(broker.port)
+        await first.ask(heartbeat("one"))
+        first.requests.clear()
+        await second.ask(heartbeat("two"))
+        await eventually(lambda: first.requests)
+        (notice,) = first.requests
+        assert (notice.code, notice.is_oneway) == (RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, True)
+        assert notice.ext_fields == {"consumerGroup": "G"}
+        answer = await first.ask(RemotingCommand(RequestCode.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": "G"}))
+        assert answer.body == b'{"consumerIdList":["one","two"]}'
+        first.requests.clear()
+        second.transport.abortConnection()
+        await eventually(lambda: first.requests)
+        answer = await first.ask(RemotingCommand(RequestCode.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": "G"}))
+        assert answer.body == b'{"consumerIdList":["one"]}'
+
+
+# ---------------------------------------------------------------- bad peers
+
+
+def framed(header, body=b"", kind=0):
+    return pack(">II", 4 + len(header) + len(body), kind << 24 | len(header)) + header + body
+
+
+CLOSES = {
+    "garbage": b"GET / HTTP/1.1\r\nHost: broker\r\n\r\n",
+    "an oversized frame": pack(">I", 16_777_217),
+    "a negative length": pack(">i", -5),
+    "a header longer than its frame": pack(">II", 8, 1000) + b"\0\0\0\0",
+    "an unknown form of header": framed(b"{}", kind=9),
+    "no JSON": framed(b'{"code":310,'),
+    "JSON that is no object": framed(b"[310]"),
+    "no JSON behind a good prefix": framed(b'{"code":310,"flag":0,"extFields":{"a":'),
+    "no JSON in a pull": framed(b'{"code":11,"flag":0,'),
+    "deep JSON": framed(b'{"code":310,"extFields":' + b"[" * 100_000),
+    "a cut binary header": framed(b"\x01\x36\x0a", kind=1),
+}
+ANSWERED = {
+    "no fields": RemotingCommand(310),
+    "a missing field": RemotingCommand(310, {name: value for name, value in send().ext_fields.items() if name != "b"}),
+    "a wrong type": RemotingCommand(310, {**send().ext_fields, "e": "one"}),
+    "a number without end": RemotingCommand(310, {**send().ext_fields, "h": "9" * 400}),
+    "no fields in a pull": RemotingCommand(11),
+    "a heartbeat without body": RemotingCommand(34),
+    "a heartbeat that is no JSON": RemotingCommand(34, body=b"\xff{"),
+    "an unknown code": RemotingCommand(9999),
+    "a binary header without fields": RemotingCommand(310, serialize_type=SerializeType.ROCKETMQ),
+}
+
+
+@pytest.mark.parametrize("name", CLOSES)
+@pytest_twisted.ensureDeferred
+async def test_bytes_that_are_no_frame_close_their_connection_only(name, tmp_path):
+    async with running(make_a_broker(tmp_path)) as broker:
+        good, bad = await connect(broker.port), await connect(broker.port)
+        await good.ask(send())
+        async with log_lines() as lines:
+            bad.send(CLOSES[name])
+            await bad.closed
+            assert (await good.ask(send())).code == ResponseCode.SUCCESS
+        assert len(lines) == 1, lines
+        assert len(lines[0]) < 500
+
+
+@pytest.mark.parametrize("name", ANSWERED)
+@pytest_twisted.ensureDeferred
+async def test_bad_requests_are_answered(name, tmp_path):
+    async with running(make_a_broker(tmp_path)) as broker:
+        client = await connect(broker.port)
+        request = ANSWERED[name]
+        async with log_lines() as lines:
+            answer = await client.ask(request)
+            assert (answer.code, answer.serialize_type) != (0, None)
+            assert answer.code in (ResponseCode.SYSTEM_ERROR, ResponseCode.REQUEST_CODE_NOT_SUPPORTED), answer
+            assert answer.remark
+            assert answer.serialize_type == request.serialize_type
+            assert (await client.ask(send())).code == ResponseCode.SUCCESS
+        assert len(lines) <= 1, lines
+
+
+@pytest_twisted.ensureDeferred
+async def test_half_a_frame_keeps_nobody_waiting(tmp_path):
+    async with running(make_a_broker(tmp_path)) as broker:
+        half, good = await connect(broker.port), await connect(broker.port)
+        frame = send(body=b"x" * 1000).encode()
+        half.send(frame[:-1])
+        assert (await good.ask(send())).code == ResponseCode.SUCCESS
+        half.transport.abortConnection()
+        assert (await good.ask(send())).code == ResponseCode.SUCCESS
+        assert broker.store.get_max_offset("T", 0) <= 2
+
+
+@pytest_twisted.ensureDeferred
+async def test_a_full_queue_says_what_is_full(tmp_path):
+    async with running(make_a_broker(tmp_path, sendThreadPoolQueueCapacity="10")) as broker:
+        client = await connect(broker.port)
+        await client.ask(send())
+        waiting = DeferredList([client.ask(send()) for _ in range(200)])
+        answers = [answer for _, answer in await waiting]
+        busy = [answer for answer in answers if answer.code == ResponseCode.SYSTEM_BUSY]
+        assert busy
+        for answer in busy:
+            assert answer.remark.startswith("[OVERLOAD]system busy, start flow control for a while")
+            assert "of at most 10 requests" in answer.remark
+        stored = 201 - len(busy)
+        await eventually(lambda: broker.store.get_max_offset("T", 0) == stored)
+
+
+@pytest_twisted.ensureDeferred
+async def test_stopping_answers_what_came_and_closes(tmp_path):
+    async with running(make_a_broker(tmp_path)) as broker:
+        client, waiting = await connect(broker.port), await connect(broker.port)
+        await client.ask(send())
+        held = waiting.ask(pull(offset=1))
+        held.addErrback(lambda failure: None)
+        answers = [client.ask(send()) for _ in range(50)]
+        await eventually(lambda: broker.store.get_max_offset("T", 0) > 1)
+        await broker.stopService()
+        for each in answers:
+            assert (await each).code == ResponseCode.SUCCESS
+        await client.closed
+        await waiting.closed
+    assert not os.path.exists(tmp_path / "store" / "abort")
