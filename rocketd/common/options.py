@@ -56,7 +56,7 @@ class DaemonOptions(usage.Options):
 
     opt_o = opt_option
 
-    def parseOptions(self, options: Sequence[str] | None = None) -> None:  # noqa: N802
+    def parseOptions(self, options: Sequence[str] | None = None) -> None:
         """Parse the arguments; on an error print it as one line and leave with status 1."""
         try:
             super().parseOptions(options)

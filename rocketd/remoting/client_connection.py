@@ -72,7 +72,7 @@ class ClientConnection(TwistedProtocol):
         if not self._secure:
             self.ready.callback(self)
 
-    def handshakeCompleted(self) -> None:  # noqa: N802
+    def handshakeCompleted(self) -> None:
         """The server is believed: the connection is ready."""
         if not self.ready.called:
             self.ready.callback(self)

@@ -93,11 +93,11 @@ class DetectingFactory(Factory):
         protocol = self._factory.buildProtocol(addr)
         return None if protocol is None else _FirstByte(self, protocol)
 
-    def doStart(self) -> None:  # noqa: N802
+    def doStart(self) -> None:
         """Start the wrapped factory."""
         self._factory.doStart()
 
-    def doStop(self) -> None:  # noqa: N802
+    def doStop(self) -> None:
         """Stop the wrapped factory."""
         self._factory.doStop()
 
@@ -197,7 +197,7 @@ class _AnyServer:
     def __init__(self, options: ssl.CertificateOptions) -> None:
         self._options = options
 
-    def clientConnectionForTLS(self, tlsProtocol: Any) -> SSL.Connection:  # noqa: N802, N803
+    def clientConnectionForTLS(self, tlsProtocol: Any) -> SSL.Connection:  # noqa: N803
         """Make a connection that verifies nothing."""
         return SSL.Connection(self._options.getContext(), None)
 

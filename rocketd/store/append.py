@@ -11,6 +11,7 @@ from typing import NamedTuple
 from twisted.logger import Logger
 
 from rocketd.store.commit_log import CommitLog
+from rocketd.store.crc import crc32
 from rocketd.store.errors import CreateMappedFileError
 from rocketd.store.layout import BLANK_MAGIC, END_OF_FILE_BLANK, MESSAGE_MAGIC
 from rocketd.store.mapped_file import LogFile
@@ -35,7 +36,6 @@ from rocketd.store.record import (
     PROPERTIES_LENGTH_SIZE,
     RECORD_OVERHEAD_LIMIT,
     TOPIC_LENGTH_SIZE,
-    crc32,
 )
 
 _BLANK = struct.Struct(">ii")

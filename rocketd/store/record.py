@@ -9,20 +9,14 @@ TOPICLEN 1, TOPIC, PROPLEN 2, PROPERTIES; all big-endian.
 """
 
 import struct
-from collections.abc import Callable
 
 import msgspec
 
 from rocketd.common.properties import decode_properties
+from rocketd.store.crc import crc32
 from rocketd.store.errors import RecordError
 from rocketd.store.layout import MESSAGE_MAGIC
 from rocketd.store.message import SYS_FLAG_BORN_HOST_V6, SYS_FLAG_STORE_HOST_V6, MessageInner
-
-crc32: Callable[[bytes | memoryview], int]
-try:
-    from isal.isal_zlib import crc32
-except ImportError:
-    from zlib import crc32
 
 CRC_MASK = 0x7FFFFFFF
 """The stored CRC of a body lacks the highest bit."""

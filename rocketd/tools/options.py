@@ -30,7 +30,7 @@ class CommandOptions(usage.Options):
             if read and default is not None:
                 self[name] = read[0](default)
 
-    def parseOptions(self, options: Sequence[str] | None = None) -> None:  # noqa: N802
+    def parseOptions(self, options: Sequence[str] | None = None) -> None:
         """Parse the arguments in any order. Raises UsageError."""
         try:
             given, arguments = getopt.gnu_getopt(list(options or ()), self.shortOpt, self.longOpt)

@@ -36,19 +36,19 @@ class OptionsTests(SynchronousTestCase):
         up = parsed(UpOptions())
         self.assertEqual((up["namesrv-port"], up["broker-port"]), (9876, 10911))
 
-    def test_optionsMayStandAnywhere(self):
+    def test_options_may_stand_anywhere(self):
         options = parsed(ProduceOptions(), "T", "one", "--tag", "A", "-n", "h:1;g:2", "two", "--count=3")
         self.assertEqual((options.topic, options.messages), ("T", ["one", "two"]))
         self.assertEqual((options["tag"], options["namesrv"], options["count"]), ("A", ["h:1", "g:2"], 3))
 
-    def test_messagesThatLookLikeOptions(self):
+    def test_messages_that_look_like_options(self):
         self.assertEqual(parsed(ProduceOptions(), "T", "--", "--tag", "-x").messages, ["--tag", "-x"])
 
     def test_settings(self):
         options = parsed(UpOptions(), "-o", "brokerName=b", "--option", "flushDiskType=SYNC_FLUSH")
         self.assertEqual(options.overrides, [("brokerName", "b"), ("flushDiskType", "SYNC_FLUSH")])
 
-    def test_wrongOptionsAreRefused(self):
+    def test_wrong_options_are_refused(self):
         for options, *arguments in (
             (ProduceOptions(),),
             (ConsumeOptions(),),
@@ -91,7 +91,7 @@ class MainTests(SynchronousTestCase):
         self.assertEqual(status, 0)
         self.assertIn("--timeout", out)
 
-    def test_wrongUseIsOneLine(self):
+    def test_wrong_use_is_one_line(self):
         for arguments in ((), ("nonsense",), ("produce",), ("consume", "T", "--count", "0")):
             status, out, err = self.run_main(*arguments)
             self.assertEqual((status, out, err.count("\n")), (2, "", 1))
@@ -169,7 +169,7 @@ class CommandTestCase(SynchronousTestCase):
 
 
 class ClusterTests(CommandTestCase):
-    def test_messagesComeBackAndOutliveARestart(self):
+    def test_messages_come_back_and_outlive_a_restart(self):
         process = self.up()
         status, sent, err = self.call("produce", "T", "hello", "wörld", "--tag", "A", "--key", "k1 k2")
         self.assertEqual((status, len(sent), err), (0, 2, []))
@@ -193,7 +193,7 @@ class ClusterTests(CommandTestCase):
         self.assertEqual((status, len(got), err), (0, 2, []))
         self.stop(process, signal.SIGINT)
 
-    def test_whatCannotBeDoneIsOneLine(self):
+    def test_what_cannot_be_done_is_one_line(self):
         self.up()
         self.assert_fails("no route for topic Nope", "consume", "Nope")
         self.assert_fails("illegal characters", "produce", "bad!", "x")
@@ -207,7 +207,7 @@ class ClusterTests(CommandTestCase):
 
 
 class TLSClusterTests(CommandTestCase):
-    def test_messagesGoEncrypted(self):
+    def test_messages_go_encrypted(self):
         process = self.up("-o", "tls.server.mode=enforcing")
         self.assertEqual(self.call("produce", "--tls", "T", "x" * 10_000)[0], 0)
         status, got, err = self.call("consume", "--tls", "T", "--count", "1", "--timeout", "30")
@@ -217,6 +217,6 @@ class TLSClusterTests(CommandTestCase):
 
 
 class NoClusterTests(CommandTestCase):
-    def test_noNameServer(self):
+    def test_no_name_server(self):
         for command in (("produce", "T", "x"), ("consume", "T")):
             self.assert_fails("connect to 127.0.0.1:1 failed: Connection refused", *command, namesrv="127.0.0.1:1")

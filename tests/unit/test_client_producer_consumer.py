@@ -156,7 +156,7 @@ class ProducerTests(ClientTestCase):
     def send(self, topic="T", **arguments):
         return self.producer.send(Message(topic, b"hello", "A"), **arguments)
 
-    def test_sendsToTheQueuesInTurn(self):
+    def test_sends_to_the_queues_in_turn(self):
         results = [self.successResultOf(self.send()) for _ in range(4)]
         self.assertEqual(sorted(result.queue.broker_name for result in results), ["a", "a", "b", "b"])
         self.assertEqual(self.cluster.codes().count(105), 1)
@@ -165,18 +165,18 @@ class ProducerTests(ClientTestCase):
         self.assertIn(f"UNIQ_KEY\x01{results[0].msg_id}", fields["i"])
         self.assertEqual(results[0].offset_msg_id, "OFFSETID")
 
-    def test_newTopicUsesTheDefaultRoute(self):
+    def test_new_topic_uses_the_default_route(self):
         self.cluster.topics.add(AUTO_CREATE_TOPIC)
         queues = {self.successResultOf(self.send("New")).queue for _ in range(8)}
         self.assertEqual({queue.topic for queue in queues}, {"New"})
         self.assertEqual({queue.queue_id for queue in queues}, {0, 1, 2, 3})
 
-    def test_noRouteNamesTheCause(self):
+    def test_no_route_names_the_cause(self):
         text = str(self.failureResultOf(self.send("New"), NoRouteError).value)
         self.assertIn("New", text)
         self.assertIn("ns:9876", text)
 
-    def test_anotherBrokerTakesOver(self):
+    def test_another_broker_takes_over(self):
         self.cluster.down.add("a:10911")
         for _ in range(4):
             self.assertEqual(self.successResultOf(self.send()).queue.broker_name, "b")
@@ -184,23 +184,23 @@ class ProducerTests(ClientTestCase):
         self.cluster.refusals[310, "b:10911"] = 14
         self.assertEqual(self.successResultOf(self.send()).queue.broker_name, "a")
 
-    def test_givesUpAfterThreeTries(self):
+    def test_gives_up_after_three_tries(self):
         self.cluster.down |= {"a:10911", "b:10911"}
         self.failureResultOf(self.send(), RemotingConnectError)
         self.assertEqual(self.cluster.codes().count(310), 3)
 
-    def test_otherRefusalsAreFinal(self):
+    def test_other_refusals_are_final(self):
         self.cluster.refusals = {(310, "a:10911"): 13, (310, "b:10911"): 13}
         error = self.failureResultOf(self.send(), BrokerError).value
         self.assertEqual((error.code, error.remark), (13, "because"))
         self.assertEqual(self.cluster.codes().count(310), 1)
 
-    def test_messageKeepsItsUniqueKeyWhenRetried(self):
+    def test_message_keeps_its_unique_key_when_retried(self):
         self.cluster.refusals = {(310, "a:10911"): 1, (310, "b:10911"): 1}
         self.failureResultOf(self.send(), BrokerError)
         self.assertEqual(len({fields["i"] for _, fields in self.cluster.of(310)}), 1)
 
-    def test_heartbeatsAndUnregistration(self):
+    def test_heartbeats_and_unregistration(self):
         self.successResultOf(self.send())
         self.clock.advance(30)
         self.assertEqual(sorted(address for address, _ in self.cluster.of(34)), ["a:10911", "b:10911"])
@@ -229,7 +229,7 @@ class ConsumerTestCase(ClientTestCase):
 
 
 class ConsumerTests(ConsumerTestCase):
-    def test_heartbeatComesBeforeTheFirstPull(self):
+    def test_heartbeat_comes_before_the_first_pull(self):
         self.start()
         codes = self.cluster.codes()
         self.assertLess(codes.index(34), codes.index(11))
@@ -238,7 +238,7 @@ class ConsumerTests(ConsumerTestCase):
         self.assertEqual((consumer.group_name, topics), ("cg", {"T", "%RETRY%cg"}))
         self.assertEqual(self.pulls(), {"a:10911": 0, "b:10911": 0})
 
-    def test_messagesAreConsumedAndOffsetsStored(self):
+    def test_messages_are_consumed_and_offsets_stored(self):
         self.start()
         self.cluster.deliver("a:10911", [(b"one", ""), (b"two", "")], 0)
         self.assertEqual(self.got, [("a", b"one"), ("a", b"two")])
@@ -248,25 +248,25 @@ class ConsumerTests(ConsumerTestCase):
         self.clock.advance(5)
         self.assertEqual(self.cluster.codes().count(15), 1)
 
-    def test_beginsWhereTheGroupHasGotTo(self):
+    def test_begins_where_the_group_has_got_to(self):
         self.cluster.offsets["a:10911", "T"] = 40
         self.start()
         self.assertEqual(self.pulls(), {"a:10911": 40, "b:10911": 0})
 
-    def test_otherTagsWithTheSameHashAreSkipped(self):
+    def test_other_tags_with_the_same_hash_are_skipped(self):
         self.start("Aa")
         self.cluster.deliver("a:10911", [(b"no", "TAGS\x01BB"), (b"yes", "TAGS\x01Aa")], 0)
         self.assertEqual(self.got, [("a", b"yes")])
         self.assertEqual(self.pulls()["a:10911"], 2)
 
-    def test_failedMessageIsSentBack(self):
+    def test_failed_message_is_sent_back(self):
         self.start(consumer=self.make(lambda message: 1 / 0))
         self.cluster.deliver("a:10911", [(b"one", "")], 0)
         ((address, fields),) = self.cluster.of(36)
         self.assertEqual((address, fields["offset"], fields["group"]), ("a:10911", "100", "cg"))
         self.assertEqual(self.pulls()["a:10911"], 1)
 
-    def test_messageThatCannotBeSentBackIsConsumedAgainHere(self):
+    def test_message_that_cannot_be_sent_back_is_consumed_again_here(self):
         fails = [True]
 
         def listener(message):
@@ -282,7 +282,7 @@ class ConsumerTests(ConsumerTestCase):
         self.assertEqual(self.got, [b"one"])
         self.assertEqual(self.pulls()["a:10911"], 1)
 
-    def test_slowListenerHoldsItsQueueOnly(self):
+    def test_slow_listener_holds_its_queue_only(self):
         slow = Deferred()
         seen = []
 
@@ -297,7 +297,7 @@ class ConsumerTests(ConsumerTestCase):
         slow.callback(None)
         self.assertEqual(seen, [b"one", b"three", b"two"])
 
-    def test_shareFollowsTheGroup(self):
+    def test_share_follows_the_group(self):
         self.start()
         self.cluster.others = ("zzz",)
         self.cluster.notified(None, RemotingCommand(40, {"consumerGroup": "cg"}))
@@ -306,7 +306,7 @@ class ConsumerTests(ConsumerTestCase):
         self.clock.advance(20)
         self.assertEqual(sorted(queue.broker_name for queue in self.consumer.queues), ["a", "b"])
 
-    def test_refusedPullIsTriedAgainLater(self):
+    def test_refused_pull_is_tried_again_later(self):
         self.cluster.refusals[11, "a:10911"] = 24
         self.start()
         self.assertEqual(self.pulls(), {"b:10911": 0})
@@ -314,7 +314,7 @@ class ConsumerTests(ConsumerTestCase):
         self.clock.advance(3)
         self.assertEqual(self.pulls(), {"a:10911": 0, "b:10911": 0})
 
-    def test_stopStoresOffsetsAndLeaves(self):
+    def test_stop_stores_offsets_and_leaves(self):
         self.start()
         self.cluster.deliver("a:10911", [(b"one", "")], 0)
         self.successResultOf(self.consumer.stop())
@@ -322,7 +322,7 @@ class ConsumerTests(ConsumerTestCase):
         self.assertEqual({fields["consumerGroup"] for _, fields in self.cluster.of(35)}, {"cg"})
         self.assertEqual(self.consumer.queues, {})
 
-    def test_stopFromTheListenerEndsWithThatMessage(self):
+    def test_stop_from_the_listener_ends_with_that_message(self):
         def listener(message):
             self.got.append(message.body)
             self.stopped = consumer.stop()
@@ -334,7 +334,7 @@ class ConsumerTests(ConsumerTestCase):
         self.assertEqual(self.got, [b"one"])
         self.assertEqual(self.cluster.offsets, {("a:10911", "T"): 1})
 
-    def test_stopWaitsForTheListener(self):
+    def test_stop_waits_for_the_listener(self):
         slow = Deferred()
         self.start(consumer=(consumer := self.make(lambda message: slow)))
         self.cluster.deliver("a:10911", [(b"one", "")], 0)
@@ -344,7 +344,7 @@ class ConsumerTests(ConsumerTestCase):
         self.successResultOf(stopped)
         self.assertEqual(self.cluster.offsets, {("a:10911", "T"): 1})
 
-    def test_unknownTopicFailsTheStart(self):
+    def test_unknown_topic_fails_the_start(self):
         self.consumer.subscribe("Nope")
         self.failureResultOf(self.consumer.start(), NoRouteError)
 
@@ -352,6 +352,6 @@ class ConsumerTests(ConsumerTestCase):
 class LatestTests(ConsumerTestCase):
     from_where = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
 
-    def test_newGroupBeginsAtTheEnd(self):
+    def test_new_group_begins_at_the_end(self):
         self.start()
         self.assertEqual(self.pulls(), {"a:10911": 7, "b:10911": 7})

@@ -30,11 +30,11 @@ class UniqueKeysTests(SynchronousTestCase):
         self.assertEqual(self.keys.next_key(), f"0A0102031234AABBCCDD{day + 1000:08X}0000")
         self.assertEqual(self.keys.next_key()[-4:], "0001")
 
-    def test_addressOfVersion6(self):
+    def test_address_of_version6(self):
         keys = UniqueKeys("fd00::1", 1, bytes(4), lambda: self.now)
         self.assertEqual(len(keys.next_key()), 56)
 
-    def test_newMonthBeginsAtZero(self):
+    def test_new_month_begins_at_zero(self):
         self.keys.next_key()
         self.now = datetime(2026, 2, 1, 0, 0, 0, 5000).timestamp() * 1000
         self.assertEqual(self.keys.next_key()[20:28], "00000005")
@@ -43,20 +43,20 @@ class UniqueKeysTests(SynchronousTestCase):
         self.now = datetime(2027, 1, 1).timestamp() * 1000
         self.assertEqual(self.keys.next_key()[20:28], "00000000")
 
-    def test_smallStepBackIsClamped(self):
+    def test_small_step_back_is_clamped(self):
         self.now = datetime(2026, 2, 1).timestamp() * 1000
         self.keys.next_key()
         self.now -= 5000
         self.assertEqual(self.keys.next_key()[20:28], "00000000")
 
-    def test_counterWraps(self):
+    def test_counter_wraps(self):
         seen = {self.keys.next_key()[-4:] for _ in range(0x10000)}
         self.assertEqual(len(seen), 0x10000)
         self.assertEqual(self.keys.next_key()[-4:], "0000")
 
 
 class MessageTests(SynchronousTestCase):
-    def test_whatNoBrokerTakesIsRefused(self):
+    def test_what_no_broker_takes_is_refused(self):
         for message, cause in (
             (Message("T", b""), "empty"),
             (Message(" ", b"x"), "blank"),
@@ -74,7 +74,7 @@ class MessageTests(SynchronousTestCase):
             {"color": "red", "TAGS": "A", "KEYS": "k1 k2", "UNIQ_KEY": "ID", "WAIT": "true"},
         )
 
-    def test_longBodiesAreCompressed(self):
+    def test_long_bodies_are_compressed(self):
         self.assertEqual(Message("T", b"x" * (COMPRESS_FROM - 1)).wire_body()[1], 0)
         body, sys_flag = Message("T", b"x" * COMPRESS_FROM).wire_body()
         self.assertEqual((zlib.decompress(body), sys_flag), (b"x" * COMPRESS_FROM, 0x301))
@@ -86,7 +86,7 @@ class ReceivedMessageTests(SynchronousTestCase):
         inner = MessageInner("T", 1, 2, sys_flag, 3, host, 4, 0, body, properties.encode(), 0)
         return decode_message(encode_record(inner, host, 5, 6, 7))
 
-    def test_ofARecord(self):
+    def test_of_a_record(self):
         queue = MessageQueue("T", "a", 1)
         got = ReceivedMessage.of_record(self.record(), queue)
         self.assertEqual(
@@ -96,12 +96,12 @@ class ReceivedMessageTests(SynchronousTestCase):
         self.assertEqual((got.queue, got.queue_offset, got.reconsume_times), (queue, 5, 4))
         self.assertEqual(got.born_host, "10.0.0.1:1234")
 
-    def test_retriedMessageHasItsOwnTopic(self):
+    def test_retried_message_has_its_own_topic(self):
         got = ReceivedMessage.of_record(self.record(properties="RETRY_TOPIC\x01Mine"), MessageQueue("%RETRY%g", "a", 0))
         self.assertEqual(got.topic, "Mine")
         self.assertEqual(got.msg_id, got.offset_msg_id)
 
-    def test_compressedBodies(self):
+    def test_compressed_bodies(self):
         packed = zlib.compress(b"hello")
         for sys_flag in (0x1, 0x301):
             got = ReceivedMessage.of_record(self.record(packed, sys_flag), MessageQueue("T", "a", 0))
@@ -112,7 +112,7 @@ class ReceivedMessageTests(SynchronousTestCase):
 
 
 class AllocateTests(SynchronousTestCase):
-    def test_everyQueueHasOneOwnerAndSharesDifferByOne(self):
+    def test_every_queue_has_one_owner_and_shares_differ_by_one(self):
         for count in range(10):
             for members in range(1, 6):
                 clients = [f"c{n}" for n in range(members)]
@@ -122,7 +122,7 @@ class AllocateTests(SynchronousTestCase):
                 self.assertLessEqual(max(sizes) - min(sizes), 1)
                 self.assertEqual(sizes, sorted(sizes, reverse=True))
 
-    def test_strangerGetsNothing(self):
+    def test_stranger_gets_nothing(self):
         self.assertEqual(allocate_averagely("x", queues(4), ["a", "b"]), [])
 
 
@@ -149,14 +149,14 @@ class RouteQueuesTests(SynchronousTestCase):
             **arguments,
         )
 
-    def test_writableQueuesNeedPermissionAndAMaster(self):
+    def test_writable_queues_need_permission_and_a_master(self):
         found = [(queue.broker_name, queue.queue_id) for queue in writable_queues("T", self.route())]
         self.assertEqual(found, [("a", 0), ("b", 0), ("b", 1), ("b", 2)])
 
-    def test_readableQueuesNeedPermission(self):
+    def test_readable_queues_need_permission(self):
         found = [queue.broker_name for queue in readable_queues("T", self.route())]
         self.assertEqual(found, ["b", "b", "c", "c", "c", "c", "slave"])
 
-    def test_orderedTopic(self):
+    def test_ordered_topic(self):
         found = writable_queues("T", self.route(order_topic_conf="b:2;c:1"))
         self.assertEqual([(queue.broker_name, queue.queue_id) for queue in found], [("b", 0), ("b", 1), ("c", 0)])

@@ -80,7 +80,7 @@ class InvokeTestCase(SynchronousTestCase):
 
 
 class InvokeSyncTests(InvokeTestCase):
-    def test_answersOutOfOrderReachTheirCallers(self):
+    def test_answers_out_of_order_reach_their_callers(self):
         first, second = RemotingCommand(1), RemotingCommand(2)
         calls = [self.layer.invoke_sync(self.connection, request, 3000) for request in (first, second)]
         self.layer.process_response(self.connection, answer_to(second, "two"))
@@ -89,7 +89,7 @@ class InvokeSyncTests(InvokeTestCase):
         self.assertEqual(len(self.layer.pending), 0)
         self.assertEqual(self.reactor.getDelayedCalls(), [])
 
-    def test_silentPeerTimesOutAndItsLateAnswerIsDropped(self):
+    def test_silent_peer_times_out_and_its_late_answer_is_dropped(self):
         request = RemotingCommand(1)
         call = self.layer.invoke_sync(self.connection, request, 300)
         self.reactor.advance(0.299)
@@ -103,11 +103,11 @@ class InvokeSyncTests(InvokeTestCase):
         self.assertEqual([event["why"] for event in self.events if "why" in event], ["its request was given up"])
         self.assertEqual(self.warnings(), [])
 
-    def test_answerNobodyWaitsForIsLoggedAndDropped(self):
+    def test_answer_nobody_waits_for_is_logged_and_dropped(self):
         self.layer.process_response(self.connection, RemotingCommand.response(0))
         self.assertEqual(len(self.warnings()), 1)
 
-    def test_closedConnectionFailsAtOnce(self):
+    def test_closed_connection_fails_at_once(self):
         self.connection.closed = True
         self.failureResultOf(
             self.layer.invoke_sync(self.connection, RemotingCommand(1), 3000), RemotingSendRequestError
@@ -115,14 +115,14 @@ class InvokeSyncTests(InvokeTestCase):
         self.assertEqual(len(self.layer.pending), 0)
         self.assertEqual(self.reactor.getDelayedCalls(), [])
 
-    def test_raisingConnectionFailsAtOnceWithItsCause(self):
+    def test_raising_connection_fails_at_once_with_its_cause(self):
         self.connection.broken = OSError("no route")
         call = self.layer.invoke_sync(self.connection, RemotingCommand(1), 3000)
         self.assertIn("no route", str(self.failureResultOf(call, RemotingSendRequestError).value))
         self.assertEqual(len(self.layer.pending), 0)
         self.assertEqual(self.reactor.getDelayedCalls(), [])
 
-    def test_lostConnectionFailsAllOfItsRequestsAtOnce(self):
+    def test_lost_connection_fails_all_of_its_requests_at_once(self):
         other = FakeConnection()
         mine = self.layer.invoke_sync(self.connection, RemotingCommand(1), 3000)
         theirs = self.layer.invoke_sync(other, RemotingCommand(1), 3000)
@@ -132,21 +132,21 @@ class InvokeSyncTests(InvokeTestCase):
         self.layer.stop()
         self.failureResultOf(theirs, RemotingSendRequestError)
 
-    def test_cancelledCallLeavesNothingBehind(self):
+    def test_cancelled_call_leaves_nothing_behind(self):
         call = self.layer.invoke_sync(self.connection, RemotingCommand(1), 3000)
         call.cancel()
         self.failureResultOf(call)
         self.assertEqual(len(self.layer.pending), 0)
         self.assertEqual(self.reactor.getDelayedCalls(), [])
 
-    def test_syncRequestsNeedNoPermit(self):
+    def test_sync_requests_need_no_permit(self):
         for _ in range(5):
             self.layer.invoke_sync(self.connection, RemotingCommand(1), 3000).addErrback(lambda _: None)
         self.assertEqual(len(self.connection.sent), 5)
 
 
 class HookTests(InvokeTestCase):
-    def test_hooksRunInOrderBeforeAndAfter(self):
+    def test_hooks_run_in_order_before_and_after(self):
         trace = []
         first, second = Hook(trace, "first"), Hook(trace, "second")
         layer = self.make_layer(hooks=(first, second))
@@ -165,20 +165,20 @@ class HookTests(InvokeTestCase):
             ],
         )
 
-    def test_slowHookEndsInATimeoutWithNothingSent(self):
+    def test_slow_hook_ends_in_a_timeout_with_nothing_sent(self):
         layer = self.make_layer(hooks=[Hook([], "slow", lambda: self.reactor.advance(0.2))])
         self.failureResultOf(layer.invoke_sync(self.connection, RemotingCommand(1), 100), RemotingTimeoutError)
         failed = layer.invoke_async(self.connection, RemotingCommand(1), 100, self.fail)
         self.failureResultOf(failed, RemotingTooMuchRequestError)
         self.assertEqual(self.connection.sent, [])
 
-    def test_timeOfHooksIsTakenFromTheTimeout(self):
+    def test_time_of_hooks_is_taken_from_the_timeout(self):
         layer = self.make_layer(hooks=[Hook([], "slow", lambda: self.reactor.advance(0.2))])
         call = layer.invoke_sync(self.connection, RemotingCommand(1), 300)
         self.reactor.advance(0.11)
         self.failureResultOf(call, RemotingTimeoutError)
 
-    def test_refusalOfAHookReachesTheCaller(self):
+    def test_refusal_of_a_hook_reaches_the_caller(self):
         def refuse():
             raise PermissionError("no")
 
@@ -202,7 +202,7 @@ class InvokeAsyncTests(InvokeTestCase):
     def assert_permit_is_back(self, layer=None):
         self.assertEqual((layer or self.layer).async_permits.available, 1)
 
-    def test_callbackGetsTheAnswerAndThePermitReturns(self):
+    def test_callback_gets_the_answer_and_the_permit_returns(self):
         request, sent = self.call()
         self.successResultOf(sent)
         self.assertEqual(self.layer.async_permits.available, 0)
@@ -211,13 +211,13 @@ class InvokeAsyncTests(InvokeTestCase):
         self.assertIs(self.completions[0].request, request)
         self.assert_permit_is_back()
 
-    def test_noPermitAndNoTimeIsTooMuch(self):
+    def test_no_permit_and_no_time_is_too_much(self):
         self.call()
         _, refused = self.call(timeout_ms=0)
         self.failureResultOf(refused, RemotingTooMuchRequestError)
         self.assertEqual(len(self.connection.sent), 1)
 
-    def test_noPermitInTimeIsATimeoutThatTellsTheCounts(self):
+    def test_no_permit_in_time_is_a_timeout_that_tells_the_counts(self):
         self.call()
         _, refused = self.call(timeout_ms=100)
         self.reactor.advance(0.101)
@@ -226,7 +226,7 @@ class InvokeAsyncTests(InvokeTestCase):
         self.assertIn("0 waiting", text)
         self.assertIn("0 permits free", text)
 
-    def test_waitingForThePermitIsTakenFromTheTimeout(self):
+    def test_waiting_for_the_permit_is_taken_from_the_timeout(self):
         first, _ = self.call()
         _, sent = self.call(timeout_ms=1000)
         self.reactor.advance(0.6)
@@ -239,7 +239,7 @@ class InvokeAsyncTests(InvokeTestCase):
         self.layer.scan()
         self.assertIsInstance(self.completions[1].error, RemotingTimeoutError)
 
-    def test_permitThatComesTooLateIsGivenBack(self):
+    def test_permit_that_comes_too_late_is_given_back(self):
         permit = self.layer.async_permits.try_acquire()
         _, sent = self.call(timeout_ms=100)
         self.reactor.rightNow += 0.2  # the permit comes in the same turn, before the timer
@@ -248,7 +248,7 @@ class InvokeAsyncTests(InvokeTestCase):
         self.assertEqual(self.connection.sent, [])
         self.assert_permit_is_back()
 
-    def test_silentPeerCallsBackByTimeoutAndTwoSeconds(self):
+    def test_silent_peer_calls_back_by_timeout_and_two_seconds(self):
         self.layer.start()
         self.addCleanup(self.layer.stop)
         self.call(timeout_ms=3000)
@@ -258,7 +258,7 @@ class InvokeAsyncTests(InvokeTestCase):
         self.assertIsInstance(self.completions[0].error, RemotingTimeoutError)
         self.assert_permit_is_back()
 
-    def test_answerAfterTheScanDoesNotCallBackAgain(self):
+    def test_answer_after_the_scan_does_not_call_back_again(self):
         request, _ = self.call(timeout_ms=10)
         self.reactor.advance(2)
         self.layer.scan()
@@ -266,14 +266,14 @@ class InvokeAsyncTests(InvokeTestCase):
         self.layer.connection_lost(self.connection)
         self.assertEqual(len(self.completions), 1)
 
-    def test_closedConnectionCallsBack(self):
+    def test_closed_connection_calls_back(self):
         self.connection.closed = True
         _, sent = self.call()
         self.successResultOf(sent)
         self.assertIsInstance(self.completions[0].error, RemotingSendRequestError)
         self.assert_permit_is_back()
 
-    def test_raisingConnectionRaisesAndDoesNotCallBack(self):
+    def test_raising_connection_raises_and_does_not_call_back(self):
         self.connection.broken = OSError("no route")
         _, sent = self.call()
         self.failureResultOf(sent, RemotingSendRequestError)
@@ -283,13 +283,13 @@ class InvokeAsyncTests(InvokeTestCase):
         self.assertEqual(len(self.layer.pending), 0)
         self.assert_permit_is_back()
 
-    def test_lostConnectionCallsBackAtOnce(self):
+    def test_lost_connection_calls_back_at_once(self):
         self.call()
         self.layer.connection_lost(self.connection)
         self.assertIsInstance(self.completions[0].error, RemotingSendRequestError)
         self.assert_permit_is_back()
 
-    def test_opaqueInUseIsRefusedAndThePermitReturns(self):
+    def test_opaque_in_use_is_refused_and_the_permit_returns(self):
         layer = self.make_layer(asynchronous=2)
         request, _ = self.call(layer)
         _, again = self.call(layer, request=request)
@@ -298,14 +298,14 @@ class InvokeAsyncTests(InvokeTestCase):
         layer.process_response(self.connection, answer_to(request))
         self.assertEqual(len(self.completions), 1)
 
-    def test_raisingCallbackIsLoggedAndThePermitReturns(self):
+    def test_raising_callback_is_logged_and_the_permit_returns(self):
         request = RemotingCommand(1)
         self.layer.invoke_async(self.connection, request, 3000, lambda _: 1 / 0)
         self.layer.process_response(self.connection, answer_to(request))
         self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
         self.assert_permit_is_back()
 
-    def test_callbackRunsInTheExecutor(self):
+    def test_callback_runs_in_the_executor(self):
         waiting = []
         layer = self.make_layer(callback_executor=waiting.append)
         request, _ = self.call(layer)
@@ -317,7 +317,7 @@ class InvokeAsyncTests(InvokeTestCase):
         self.reactor.run_thread_calls()
         self.assert_permit_is_back(layer)
 
-    def test_callbackRunsHereWhenTheExecutorRefuses(self):
+    def test_callback_runs_here_when_the_executor_refuses(self):
         def refuse(function):
             raise RuntimeError("full")
 
@@ -330,7 +330,7 @@ class InvokeAsyncTests(InvokeTestCase):
 
 
 class InvokeOnewayTests(InvokeTestCase):
-    def test_onewayIsMarkedAndNotEntered(self):
+    def test_oneway_is_marked_and_not_entered(self):
         request = RemotingCommand(1)
         self.successResultOf(self.layer.invoke_oneway(self.connection, request, 100))
         self.assertTrue(request.is_oneway)
@@ -338,7 +338,7 @@ class InvokeOnewayTests(InvokeTestCase):
         self.assertEqual(len(self.layer.pending), 0)
         self.assertEqual(self.layer.oneway_permits.available, 1)
 
-    def test_permitIsKeptUntilTheBytesAreOut(self):
+    def test_permit_is_kept_until_the_bytes_are_out(self):
         self.connection.written = Deferred()
         self.layer.invoke_oneway(self.connection, RemotingCommand(1), 100)
         refused = self.layer.invoke_oneway(self.connection, RemotingCommand(1), 0)
@@ -352,19 +352,19 @@ class InvokeOnewayTests(InvokeTestCase):
         self.successResultOf(waits)
         self.assertEqual(len(self.connection.sent), 2)
 
-    def test_failedWriteGivesThePermitBack(self):
+    def test_failed_write_gives_the_permit_back(self):
         self.connection.written = Deferred()
         self.layer.invoke_oneway(self.connection, RemotingCommand(1), 100)
         self.connection.written.errback(OSError())
         self.assertEqual(self.layer.oneway_permits.available, 1)
 
-    def test_closedConnectionIsOnlyLogged(self):
+    def test_closed_connection_is_only_logged(self):
         self.connection.closed = True
         self.successResultOf(self.layer.invoke_oneway(self.connection, RemotingCommand(1), 100))
         self.assertEqual(len(self.warnings()), 1)
         self.assertEqual(self.layer.oneway_permits.available, 1)
 
-    def test_raisingConnectionFailsAndGivesThePermitBack(self):
+    def test_raising_connection_fails_and_gives_the_permit_back(self):
         self.connection.broken = OSError("no route")
         failed = self.layer.invoke_oneway(self.connection, RemotingCommand(1), 100)
         self.failureResultOf(failed, RemotingSendRequestError)
@@ -372,19 +372,19 @@ class InvokeOnewayTests(InvokeTestCase):
 
 
 class FromThreadTests(InvokeTestCase):
-    def test_onewayFromAThreadIsSentInTheReactorThread(self):
+    def test_oneway_from_a_thread_is_sent_in_the_reactor_thread(self):
         self.layer.oneway_from_thread(self.connection, RemotingCommand(40), 10)
         self.assertEqual(self.connection.sent, [])
         self.reactor.run_thread_calls()
         self.assertEqual(len(self.connection.sent), 1)
 
-    def test_onewayFromAThreadThatFailsIsLogged(self):
+    def test_oneway_from_a_thread_that_fails_is_logged(self):
         self.connection.broken = OSError("no route")
         self.layer.oneway_from_thread(self.connection, RemotingCommand(40), 10)
         self.reactor.run_thread_calls()
         self.assertEqual(len(self.warnings()), 1)
 
-    def test_answerToARequestFromAThread(self):
+    def test_answer_to_a_request_from_a_thread(self):
         request = RemotingCommand(307)
         call = self.layer.from_thread(self.layer.invoke_sync, self.connection, request, 10_000)
         self.reactor.run_thread_calls()

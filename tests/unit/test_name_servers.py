@@ -10,7 +10,7 @@ ADDRESSES = ["a:9876", "b:9876", "c:9876"]
 
 
 class NameServersTests(SynchronousTestCase):
-    def test_startIsRandomAndRotationReachesAll(self):
+    def test_start_is_random_and_rotation_reaches_all(self):
         firsts = set()
         for seed in range(30):
             servers = NameServers(Random(seed))
@@ -21,7 +21,7 @@ class NameServersTests(SynchronousTestCase):
             firsts.add(chosen[0])
         self.assertEqual(sorted(firsts), ADDRESSES)
 
-    def test_sameAddressesChangeNothing(self):
+    def test_same_addresses_change_nothing(self):
         servers = NameServers(Random(1))
         self.assertTrue(servers.update(ADDRESSES))
         before = servers.addresses
@@ -29,7 +29,7 @@ class NameServersTests(SynchronousTestCase):
         self.assertFalse(servers.update([]))
         self.assertEqual(servers.addresses, before)
 
-    def test_chosenOneStaysWhileListed(self):
+    def test_chosen_one_stays_while_listed(self):
         servers = NameServers(Random(1))
         servers.update(ADDRESSES)
         chosen = servers.choose_next()

@@ -11,14 +11,14 @@ class FairSemaphoreTests(SynchronousTestCase):
         self.clock = Clock()
         self.semaphore = FairSemaphore(self.clock, 1)
 
-    def test_doubleReleaseKeepsTheCount(self):
+    def test_double_release_keeps_the_count(self):
         permit = self.semaphore.try_acquire()
         self.assertEqual(self.semaphore.available, 0)
         permit.release()
         permit.release()
         self.assertEqual(self.semaphore.available, 1)
 
-    def test_waitersAreServedInTheOrderOfAsking(self):
+    def test_waiters_are_served_in_the_order_of_asking(self):
         permit = self.semaphore.try_acquire()
         served = []
         for name in "abc":
@@ -29,11 +29,11 @@ class FairSemaphoreTests(SynchronousTestCase):
         self.assertEqual(self.semaphore.available, 1)
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
-    def test_noPermitWithoutTimeToWait(self):
+    def test_no_permit_without_time_to_wait(self):
         self.semaphore.try_acquire()
         self.assertIsNone(self.successResultOf(self.semaphore.acquire(0)))
 
-    def test_nooneOvertakesAWaiter(self):
+    def test_noone_overtakes_a_waiter(self):
         permit = self.semaphore.try_acquire()
         first = self.semaphore.acquire(1000)
         self.assertIsNone(self.semaphore.try_acquire())
@@ -43,7 +43,7 @@ class FairSemaphoreTests(SynchronousTestCase):
         second.release()
         self.assertEqual(self.semaphore.available, 1)
 
-    def test_waitingEndsAtTheTimeout(self):
+    def test_waiting_ends_at_the_timeout(self):
         self.semaphore.try_acquire()
         waiting = self.semaphore.acquire(250)
         self.clock.advance(0.249)
@@ -52,7 +52,7 @@ class FairSemaphoreTests(SynchronousTestCase):
         self.assertIsNone(self.successResultOf(waiting))
         self.assertEqual(self.semaphore.waiting, 0)
 
-    def test_cancelledWaiterTakesNoPermit(self):
+    def test_cancelled_waiter_takes_no_permit(self):
         permit = self.semaphore.try_acquire()
         waiting = self.semaphore.acquire(250)
         waiting.cancel()

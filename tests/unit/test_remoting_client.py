@@ -95,7 +95,7 @@ class ClientTestCase(SynchronousTestCase):
 
 
 class InvokeTests(ClientTestCase):
-    def test_manyCallsShareOneConnection(self):
+    def test_many_calls_share_one_connection(self):
         calls = [self.client.invoke_sync(ADDRESS, RemotingCommand(n), 3000) for n in range(20)]
         self.assertEqual(len(self.reactor.tcpClients), 1)
         peer = self.peer().accept()
@@ -110,7 +110,7 @@ class InvokeTests(ClientTestCase):
         self.successResultOf(later)
         self.assertEqual(len(self.reactor.tcpClients), 1)
 
-    def test_refusedConnectionFailsAllCallersAtOnceAndTheNextCallTriesAgain(self):
+    def test_refused_connection_fails_all_callers_at_once_and_the_next_call_tries_again(self):
         calls = [self.client.invoke_sync(ADDRESS, RemotingCommand(n), 3000) for n in range(3)]
         self.peer().refuse()
         for call in calls:
@@ -120,14 +120,14 @@ class InvokeTests(ClientTestCase):
         peer.answer(peer.requests()[0])
         self.successResultOf(again)
 
-    def test_silentAddressFailsAfterTheConnectTimeout(self):
+    def test_silent_address_fails_after_the_connect_timeout(self):
         call = self.client.invoke_sync(ADDRESS, RemotingCommand(1), 30_000)
         self.reactor.advance(2.9)
         self.assertNoResult(call)
         self.reactor.advance(0.2)
         self.assertIn("no connection within 3 s", str(self.failureResultOf(call, RemotingConnectError).value))
 
-    def test_timeToConnectIsTakenFromTheTimeout(self):
+    def test_time_to_connect_is_taken_from_the_timeout(self):
         sync = self.client.invoke_sync(ADDRESS, RemotingCommand(1), 1000)
         asynchronous = self.client.invoke_async(ADDRESS, RemotingCommand(2), 1000, self.fail)
         longer = self.client.invoke_sync(ADDRESS, RemotingCommand(3), 2000)
@@ -141,7 +141,7 @@ class InvokeTests(ClientTestCase):
         self.reactor.advance(0.51)
         self.failureResultOf(longer, RemotingTimeoutError)
 
-    def test_timeoutClosesTheConnection(self):
+    def test_timeout_closes_the_connection(self):
         call = self.client.invoke_sync(ADDRESS, RemotingCommand(1), 1000)
         peer = self.peer().accept()
         self.reactor.advance(1.1)
@@ -150,7 +150,7 @@ class InvokeTests(ClientTestCase):
         self.client.invoke_sync(ADDRESS, RemotingCommand(1), 1000).addErrback(lambda _: None)
         self.assertEqual(len(self.reactor.tcpClients), 2)
 
-    def test_lostConnectionFailsItsRequestsAndTheNextCallConnectsAgain(self):
+    def test_lost_connection_fails_its_requests_and_the_next_call_connects_again(self):
         completions = []
         call = self.client.invoke_sync(ADDRESS, RemotingCommand(1), 3000)
         self.client.invoke_async(ADDRESS, RemotingCommand(2), 3000, completions.append)
@@ -165,7 +165,7 @@ class InvokeTests(ClientTestCase):
         self.client.invoke_sync(ADDRESS, RemotingCommand(1), 3000).addErrback(lambda _: None)
         self.assertEqual(len(self.reactor.tcpClients), 2)
 
-    def test_closingAnOldConnectionKeepsTheNewOne(self):
+    def test_closing_an_old_connection_keeps_the_new_one(self):
         self.client.invoke_sync(ADDRESS, RemotingCommand(1), 3000).addErrback(lambda _: None)
         old = self.peer().accept()
         self.client.channels.close(old.connection)
@@ -177,7 +177,7 @@ class InvokeTests(ClientTestCase):
         new.answer(new.requests()[0])
         self.successResultOf(call)
 
-    def test_garbageClosesTheConnection(self):
+    def test_garbage_closes_the_connection(self):
         call = self.client.invoke_sync(ADDRESS, RemotingCommand(1), 3000)
         peer = self.peer().accept()
         peer.protocol.dataReceived(b"HTTP/1.1 400 Bad Request\r\n")
@@ -185,7 +185,7 @@ class InvokeTests(ClientTestCase):
         peer.lose()
         self.failureResultOf(call, RemotingSendRequestError)
 
-    def test_onewayWaitsWhileThePeerTakesNothing(self):
+    def test_oneway_waits_while_the_peer_takes_nothing(self):
         client = self.client
         client.invoke.oneway_permits._available = 1
         client.invoke_oneway(ADDRESS, RemotingCommand(1), 100)
@@ -199,7 +199,7 @@ class InvokeTests(ClientTestCase):
         self.successResultOf(waits)
         self.assertEqual([request.code for request in peer.requests()], [3])
 
-    def test_idleConnectionIsClosed(self):
+    def test_idle_connection_is_closed(self):
         call = self.client.invoke_sync(ADDRESS, RemotingCommand(1), 3000)
         peer = self.peer().accept()
         self.reactor.advance(1)
@@ -210,7 +210,7 @@ class InvokeTests(ClientTestCase):
         self.reactor.pump([1] * 3)
         self.assertTrue(peer.transport.disconnecting)
 
-    def test_wrongAddressFails(self):
+    def test_wrong_address_fails(self):
         for address in ("nothing", "host:", ":1", "host:99999", "host:1x"):
             call = self.client.invoke_sync(address, RemotingCommand(1), 3000)
             self.assertIn("host:port", str(self.failureResultOf(call, RemotingConnectError).value))
@@ -220,7 +220,7 @@ class InvokeTests(ClientTestCase):
 class KeepOpenTests(ClientTestCase):
     config = {"client_close_socket_if_timeout": False}
 
-    def test_timeoutLeavesTheConnectionOpen(self):
+    def test_timeout_leaves_the_connection_open(self):
         call = self.client.invoke_sync(ADDRESS, RemotingCommand(1), 1000)
         peer = self.peer().accept()
         self.reactor.advance(1.1)
@@ -229,7 +229,7 @@ class KeepOpenTests(ClientTestCase):
 
 
 class StopTests(ClientTestCase):
-    def test_stopFailsWhatIsOutstandingAndWaitsForTheConnections(self):
+    def test_stop_fails_what_is_outstanding_and_waits_for_the_connections(self):
         call = self.client.invoke_sync(ADDRESS, RemotingCommand(1), 3000)
         peer = self.peer().accept()
         connecting = self.client.invoke_sync("10.0.0.2:1", RemotingCommand(1), 3000)
@@ -243,7 +243,7 @@ class StopTests(ClientTestCase):
         self.assertEqual(self.reactor.getDelayedCalls(), [])
         self.failureResultOf(self.client.invoke_sync(ADDRESS, RemotingCommand(1), 3000), RemotingConnectError)
 
-    def test_stopAbortsAConnectionThatDoesNotClose(self):
+    def test_stop_aborts_a_connection_that_does_not_close(self):
         self.client.invoke_sync(ADDRESS, RemotingCommand(1), 3000).addErrback(lambda _: None)
         peer = self.peer().accept()
         stopped = self.client.stopService()
@@ -261,7 +261,7 @@ class NameServerTests(ClientTestCase):
     def ask(self):
         return self.client.invoke_sync(None, RemotingCommand(105), 3000)
 
-    def test_chosenNameServerIsKept(self):
+    def test_chosen_name_server_is_kept(self):
         calls = [self.ask() for _ in range(5)]
         peer = self.peer().accept()
         self.assertEqual(self.client.name_servers.chosen, peer.address)
@@ -272,7 +272,7 @@ class NameServerTests(ClientTestCase):
         self.ask().addErrback(lambda _: None)
         self.assertEqual(len(self.reactor.tcpClients), 1)
 
-    def test_nextNameServerTakesOver(self):
+    def test_next_name_server_takes_over(self):
         call = self.ask()
         first = self.peer().accept()
         first.lose()
@@ -285,7 +285,7 @@ class NameServerTests(ClientTestCase):
         alive.answer(alive.requests()[0])
         self.successResultOf(call)
 
-    def test_allNameServersDown(self):
+    def test_all_name_servers_down(self):
         calls = [self.ask(), self.ask()]
         for _ in range(3):
             self.peer().refuse()
@@ -296,7 +296,7 @@ class NameServerTests(ClientTestCase):
         self.ask().addErrback(lambda _: None)
         self.assertEqual(len(self.reactor.tcpClients), 4)
 
-    def test_noNameServerIsSet(self):
+    def test_no_name_server_is_set(self):
         client = RemotingClient(self.reactor)
         client.startService()
         call = client.invoke_sync(None, RemotingCommand(105), 3000)
@@ -314,7 +314,7 @@ class PeersRequestTests(ClientTestCase):
         self.end.send(request)
         return self.end.requests()
 
-    def test_processorAnswers(self):
+    def test_processor_answers(self):
         seen = []
 
         def process(connection, request):
@@ -326,21 +326,21 @@ class PeersRequestTests(ClientTestCase):
         self.assertEqual((response.opaque, response.remark, response.is_response), (77, "done", True))
         self.assertEqual(seen, [ADDRESS])
 
-    def test_processorAnswersLater(self):
+    def test_processor_answers_later(self):
         later = defer.Deferred()
         self.client.register_processor(307, lambda connection, request: later)
         self.assertEqual(self.respond(RemotingCommand(307)), [])
         later.callback(RemotingCommand.response(0))
         self.assertEqual(len(self.end.requests()), 1)
 
-    def test_onewayGetsNoAnswer(self):
+    def test_oneway_gets_no_answer(self):
         self.client.register_processor(40, lambda connection, request: RemotingCommand.response(0))
         self.assertEqual(self.respond(RemotingCommand(40, flag=2)), [])
 
-    def test_unknownCodeIsRefused(self):
+    def test_unknown_code_is_refused(self):
         self.assertEqual(self.respond(RemotingCommand(999))[0].code, 3)
 
-    def test_refusalAndFailureAreAnswered(self):
+    def test_refusal_and_failure_are_answered(self):
         def refuse(connection, request):
             raise RequestError(16, "not yours")
 
@@ -387,7 +387,7 @@ class LoopbackTests(TestCase):
         return client
 
     @defer.inlineCallbacks
-    def test_answersOverOneConnection(self):
+    def test_answers_over_one_connection(self):
         address = yield self.listen()
         client = self.make_client()
         bodies = [bytes([n]) * 50_000 for n in range(100)]
@@ -397,7 +397,7 @@ class LoopbackTests(TestCase):
         self.assertEqual(len(self.factory.accepted), 1)
 
     @defer.inlineCallbacks
-    def test_closedByThePeerThenReconnected(self):
+    def test_closed_by_the_peer_then_reconnected(self):
         address = yield self.listen()
         client = self.make_client()
         yield self.assertFailure(client.invoke_sync(address, RemotingCommand(99), 5000), RemotingSendRequestError)
@@ -405,7 +405,7 @@ class LoopbackTests(TestCase):
         self.assertEqual(len(self.factory.accepted), 2)
 
     @defer.inlineCallbacks
-    def test_nobodyListens(self):
+    def test_nobody_listens(self):
         port = yield TCP4ServerEndpoint(reactor, 0, interface="127.0.0.1").listen(Factory())
         address = f"127.0.0.1:{port.getHost().port}"
         yield port.stopListening()
@@ -415,7 +415,7 @@ class LoopbackTests(TestCase):
         self.assertIn("refused", str(failed))
 
     @defer.inlineCallbacks
-    def test_hostNameIsResolved(self):
+    def test_host_name_is_resolved(self):
         address = yield self.listen()
         client = self.make_client()
         answer = yield client.invoke_sync(
@@ -431,7 +431,7 @@ class LoopbackTests(TestCase):
         self.assertEqual(answer.body, b"x" * 100_000)
 
     @defer.inlineCallbacks
-    def test_serverThatIsNotBelieved(self):
+    def test_server_that_is_not_believed(self):
         address = yield self.listen()
         strict = ClientTLS(TlsConfig(test_mode_enable=False, client_auth_server=True))
         client = self.make_client(tls=strict)
@@ -439,13 +439,13 @@ class LoopbackTests(TestCase):
         self.assertIn("certificate verify failed", str(failed))
 
     @defer.inlineCallbacks
-    def test_tlsToAPlainServer(self):
+    def test_tls_to_a_plain_server(self):
         address = yield self.listen(TlsConfig(server_mode="disabled"))
         client = self.make_client(tls=ClientTLS(TlsConfig()))
         yield self.assertFailure(client.invoke_sync(address, RemotingCommand(1), 5000), RemotingConnectError)
 
     @defer.inlineCallbacks
-    def test_fromAThread(self):
+    def test_from_a_thread(self):
         address = yield self.listen()
         client = self.make_client()
         request = RemotingCommand(1, body=b"x")
@@ -504,14 +504,14 @@ class ServerCallsClientTests(TestCase):
         self.assertEqual([answer.body for answer in answers], bodies)
 
     @defer.inlineCallbacks
-    def test_onewayFromAThread(self):
+    def test_oneway_from_a_thread(self):
         told = defer.Deferred()
         self.client.register_processor(40, lambda connection, request: told.callback(request.is_oneway))
         reactor.callInThread(self.invoke.oneway_from_thread, self.connection, RemotingCommand(40), 10)
         self.assertTrue((yield told))
 
     @defer.inlineCallbacks
-    def test_clientThatGoesFailsTheRequestAtOnce(self):
+    def test_client_that_goes_fails_the_request_at_once(self):
         self.client.register_processor(307, lambda connection, request: connection.abort())
         call = self.invoke.invoke_sync(self.connection, RemotingCommand(307), 60_000)
         yield self.assertFailure(call, RemotingSendRequestError)

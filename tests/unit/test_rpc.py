@@ -10,7 +10,7 @@ class RequestTableTests(SynchronousTestCase):
         self.table = RequestTable()
         self.peer = object()
 
-    def test_answersInAnyOrderFindTheirRequests(self):
+    def test_answers_in_any_order_find_their_requests(self):
         for opaque in (1, 2, 3):
             self.table.add(opaque, self.peer, 1000, 0, f"waiter {opaque}")
         self.assertEqual(
@@ -18,21 +18,21 @@ class RequestTableTests(SynchronousTestCase):
         )
         self.assertEqual(len(self.table), 0)
 
-    def test_secondAnswerIsUnknown(self):
+    def test_second_answer_is_unknown(self):
         self.table.add(1, self.peer, 1000, 0, None)
         self.table.answer(1, self.peer)
         self.assertIs(self.table.answer(1, self.peer), Unmatched.UNKNOWN)
 
-    def test_answerOverAnotherConnectionIsNotTaken(self):
+    def test_answer_over_another_connection_is_not_taken(self):
         entry = self.table.add(1, self.peer, 1000, 0, None)
         self.assertIs(self.table.answer(1, object()), Unmatched.UNKNOWN)
         self.assertIs(self.table.answer(1, self.peer), entry)
 
-    def test_opaqueInUseIsRefused(self):
+    def test_opaque_in_use_is_refused(self):
         self.table.add(1, self.peer, 1000, 0, None)
         self.assertRaises(ValueError, self.table.add, 1, object(), 1000, 0, None)
 
-    def test_answerToAGivenUpRequestIsLateOnce(self):
+    def test_answer_to_a_given_up_request_is_late_once(self):
         entry = self.table.add(1, self.peer, 1000, 0, None)
         self.assertTrue(self.table.give_up(entry))
         self.assertFalse(self.table.give_up(entry))
@@ -40,20 +40,20 @@ class RequestTableTests(SynchronousTestCase):
         self.assertIs(self.table.answer(1, self.peer), Unmatched.LATE)
         self.assertIs(self.table.answer(1, self.peer), Unmatched.UNKNOWN)
 
-    def test_opaqueCanBeUsedAgainAfterGivingUp(self):
+    def test_opaque_can_be_used_again_after_giving_up(self):
         self.table.give_up(self.table.add(1, self.peer, 1000, 0, None))
         again = self.table.add(1, self.peer, 1000, 0, None)
         self.assertIs(self.table.answer(1, self.peer), again)
         self.assertIs(self.table.answer(1, self.peer), Unmatched.UNKNOWN)
 
-    def test_removingAStaleEntryLeavesItsSuccessor(self):
+    def test_removing_a_stale_entry_leaves_its_successor(self):
         stale = self.table.add(1, self.peer, 1000, 0, None)
         self.table.remove(stale)
         fresh = self.table.add(1, self.peer, 1000, 0, None)
         self.assertFalse(self.table.remove(stale))
         self.assertIs(self.table.answer(1, self.peer), fresh)
 
-    def test_scanTakesOnlyWhatIsOverTimeoutAndGrace(self):
+    def test_scan_takes_only_what_is_over_timeout_and_grace(self):
         short = self.table.add(1, self.peer, 500, 100, None)
         self.table.add(2, self.peer, 501, 100, None)
         self.assertEqual(self.table.expire(599 + EXPIRY_GRACE_MS), [])
@@ -61,7 +61,7 @@ class RequestTableTests(SynchronousTestCase):
         self.assertEqual(len(self.table), 1)
         self.assertIs(self.table.answer(1, self.peer), Unmatched.LATE)
 
-    def test_forgetTakesAllOfOneConnectionOnly(self):
+    def test_forget_takes_all_of_one_connection_only(self):
         other = object()
         mine = [self.table.add(n, self.peer, 1000, 0, None) for n in (1, 2)]
         theirs = self.table.add(3, other, 1000, 0, None)
@@ -70,13 +70,13 @@ class RequestTableTests(SynchronousTestCase):
         self.assertIs(self.table.answer(4, self.peer), Unmatched.UNKNOWN)
         self.assertIs(self.table.answer(3, other), theirs)
 
-    def test_memoryOfGivenUpRequestsIsBounded(self):
+    def test_memory_of_given_up_requests_is_bounded(self):
         for opaque in range(LATE_MEMORY + 1):
             self.table.give_up(self.table.add(opaque, self.peer, 1000, 0, None))
         self.assertIs(self.table.answer(0, self.peer), Unmatched.UNKNOWN)
         self.assertIs(self.table.answer(1, self.peer), Unmatched.LATE)
 
-    def test_clearEmptiesTheTable(self):
+    def test_clear_empties_the_table(self):
         entry = self.table.add(1, self.peer, 1000, 0, None)
         self.assertEqual(self.table.clear(), [entry])
         self.assertEqual(len(self.table), 0)

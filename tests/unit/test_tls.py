@@ -100,7 +100,7 @@ class OnePortTestCase(TestCase):
 
 class OnePortTests(OnePortTestCase):
     @defer.inlineCallbacks
-    def test_plainAndTLSOnOnePort(self):
+    def test_plain_and_tls_on_one_port(self):
         self.listen(TlsConfig())
         for _ in range(2):
             self.assertEqual((yield self.call()), b"Phello")
@@ -108,32 +108,32 @@ class OnePortTests(OnePortTestCase):
         self.assertEqual((self.echo.made, self.echo.lost), (4, 4))
 
     @defer.inlineCallbacks
-    def test_largeTrafficOverTLS(self):
+    def test_large_traffic_over_tls(self):
         self.listen(TlsConfig())
         text = os.urandom(1 << 20)
         self.assertEqual((yield self.call(text, tls=ClientTLS(TlsConfig()))), b"S" + text)
 
     @defer.inlineCallbacks
-    def test_disabledClosesTLSAndServesPlain(self):
+    def test_disabled_closes_tls_and_serves_plain(self):
         self.listen(TlsConfig(server_mode="disabled"))
         self.assertEqual((yield self.call(tls=ClientTLS(TlsConfig()))), b"")
         self.assertEqual((yield self.call()), b"Phello")
         self.assertEqual((self.echo.made, self.echo.lost), (1, 2))
 
     @defer.inlineCallbacks
-    def test_enforcingClosesPlainAndServesTLS(self):
+    def test_enforcing_closes_plain_and_serves_tls(self):
         self.listen(TlsConfig(server_mode="enforcing"))
         self.assertEqual((yield self.call()), b"")
         self.assertEqual((yield self.call(tls=ClientTLS(TlsConfig()))), b"Shello")
 
     @defer.inlineCallbacks
-    def test_permissiveWithoutCertificateServesPlainOnly(self):
+    def test_permissive_without_certificate_serves_plain_only(self):
         self.listen(TlsConfig(test_mode_enable=False))
         self.assertEqual((yield self.call(tls=ClientTLS(TlsConfig()))), b"")
         self.assertEqual((yield self.call()), b"Phello")
 
     @defer.inlineCallbacks
-    def test_silentConnectionCanBeClosedThroughItsProtocol(self):
+    def test_silent_connection_can_be_closed_through_its_protocol(self):
         self.listen(TlsConfig())
         caller = Caller(b"")
         yield TCP4ClientEndpoint(reactor, "127.0.0.1", self.port).connect(Factory.forProtocol(lambda: caller))
@@ -147,7 +147,7 @@ class OnePortTests(OnePortTestCase):
         self.assertEqual((self.echo.made, self.echo.lost), (0, 1))
 
     @defer.inlineCallbacks
-    def test_garbageThatLooksLikeTLSClosesOnlyItsConnection(self):
+    def test_garbage_that_looks_like_tls_closes_only_its_connection(self):
         self.listen(TlsConfig())
         self.assertNotIn(b"garbage", (yield self.call(b"\x16garbage garbage garbage")))
         self.assertEqual((yield self.call()), b"Phello")
@@ -182,34 +182,34 @@ class VerificationTests(OnePortTestCase):
         return ClientTLS(TlsConfig(test_mode_enable=False, **arguments))
 
     @defer.inlineCallbacks
-    def test_addressInTheCertificateIsBelieved(self):
+    def test_address_in_the_certificate_is_believed(self):
         self.listen(self.server("127.0.0.1"))
         self.assertEqual((yield self.call(tls=self.client())), b"Shello")
 
     @defer.inlineCallbacks
-    def test_hostNameInTheCertificateIsBelieved(self):
+    def test_host_name_in_the_certificate_is_believed(self):
         self.listen(self.server("broker.example"))
         self.assertEqual((yield self.call(tls=self.client(), host="broker.example")), b"Shello")
 
     @defer.inlineCallbacks
-    def test_anotherNameIsNotBelieved(self):
+    def test_another_name_is_not_believed(self):
         self.listen(self.server("broker.example"))
         self.assertEqual((yield self.call(tls=self.client(), host="other.example")), b"")
         self.assertEqual((yield self.call(tls=self.client())), b"")
 
     @defer.inlineCallbacks
-    def test_anotherAuthorityIsNotBelieved(self):
+    def test_another_authority_is_not_believed(self):
         self.listen(self.server("127.0.0.1"))
         other = self.write("other.pem", trustme.CA().cert_pem.bytes())
         self.assertEqual((yield self.call(tls=self.client(client_trust_cert_path=other))), b"")
 
     @defer.inlineCallbacks
-    def test_withoutAuthServerEveryServerIsBelieved(self):
+    def test_without_auth_server_every_server_is_believed(self):
         self.listen(TlsConfig())
         self.assertEqual((yield self.call(tls=self.client(client_auth_server=False))), b"Shello")
 
     @defer.inlineCallbacks
-    def test_requiredClientCertificate(self):
+    def test_required_client_certificate(self):
         self.listen(
             self.server(
                 "127.0.0.1",
@@ -230,7 +230,7 @@ class VerificationTests(OnePortTestCase):
         self.assertNotIn(b"hello", (yield self.call(tls=self.client())))
 
     @defer.inlineCallbacks
-    def test_requiredButUncheckedClientCertificate(self):
+    def test_required_but_unchecked_client_certificate(self):
         self.listen(self.server("127.0.0.1", server_need_client_auth="require"))
         stranger = trustme.CA().issue_cert("client.example")
         key = self.write("stranger.key", stranger.private_key_pem.bytes())
@@ -262,18 +262,18 @@ class ConfigurationErrorTests(SynchronousTestCase):
         error = self.assertRaises(TLSConfigError, server_context, TlsConfig(test_mode_enable=False, **arguments))
         self.assertIn(text, str(error))
 
-    def test_allKeyFormsAreRead(self):
+    def test_all_key_forms_are_read(self):
         for form in (PrivateFormat.TraditionalOpenSSL, PrivateFormat.PKCS8):
             for password in (None, b"secret"):
                 path = self.write_key(form, password)
                 identity = read_identity("tls.server", path, self.certificate, "secret")
                 self.assertEqual(identity.key.bits(), self.key.key_size)
 
-    def test_missingPassword(self):
+    def test_missing_password(self):
         path = self.write_key(PrivateFormat.PKCS8, b"secret")
         self.assert_refused("set tls.server.keyPassword", server_key_path=path, server_cert_path=self.certificate)
 
-    def test_wrongPassword(self):
+    def test_wrong_password(self):
         path = self.write_key(PrivateFormat.PKCS8, b"secret")
         self.assert_refused(
             "cannot be read with tls.server.keyPassword",
@@ -282,26 +282,26 @@ class ConfigurationErrorTests(SynchronousTestCase):
             server_key_password="guess",
         )
 
-    def test_missingFile(self):
+    def test_missing_file(self):
         self.assert_refused("cannot read nowhere.pem", server_key_path="k", server_cert_path="nowhere.pem")
 
-    def test_notPEM(self):
+    def test_not_pem(self):
         junk = self.write("junk.pem", b"junk")
         self.assert_refused("holds no PEM certificate", server_key_path=junk, server_cert_path=junk)
         self.assert_refused("is no PEM private key", server_key_path=junk, server_cert_path=self.certificate)
 
-    def test_keyOfAnotherCertificate(self):
+    def test_key_of_another_certificate(self):
         other = trustme.CA().issue_cert("127.0.0.1")
         path = self.write("other.key", other.private_key_pem.bytes())
         self.assert_refused("do not belong together", server_key_path=path, server_cert_path=self.certificate)
 
-    def test_enforcingNeedsACertificate(self):
+    def test_enforcing_needs_a_certificate(self):
         self.assert_refused("tls.server.keyPath is not set", server_mode="enforcing")
 
-    def test_certificateWithoutKey(self):
+    def test_certificate_without_key(self):
         self.assert_refused("tls.server.keyPath is not set", server_cert_path=self.certificate)
 
-    def test_clientWithoutTrustedFile(self):
+    def test_client_without_trusted_file(self):
         settings = TlsConfig(test_mode_enable=False, client_auth_server=True, client_trust_cert_path="nowhere.pem")
         error = self.assertRaises(TLSConfigError, ClientTLS, settings)
         self.assertIn("tls.client.trustCertPath", str(error))
