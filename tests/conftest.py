@@ -7,7 +7,7 @@ RINGS = ("unit", "servers", "interop")
 
 
 def pytest_collection_modifyitems(items):
-    here = Path(__file__).parent
+    here = Path(__file__).resolve().parent
 
     def ring(item):
         name = item.path.relative_to(here).parts[0] if item.path.is_relative_to(here) else ""

@@ -191,7 +191,7 @@ class Broker(Service):
         self.registration.start()
         self._log.info("broker {line}", line=self._advertised.describe(self.port))
         if self._advertised.warning:
-            self._log.warn("{warning}; set brokerIP1", warning=self._advertised.warning)
+            self._log.warn("{doubt}; set brokerIP1", doubt=self._advertised.warning)
         self._log.info(
             "broker {name} of cluster {cluster} serves on port {port}, store {store}, name servers {namesrv}; "
             "processors: {processors}",

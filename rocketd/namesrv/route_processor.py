@@ -14,7 +14,7 @@ from rocketd.namesrv.route_answers import RouteAnswers
 from rocketd.remoting.codes import V4_9_4, LanguageCode, ResponseCode, SerializeType
 from rocketd.remoting.command import RemotingCommand
 from rocketd.remoting.dispatch import CommandHandler, Dispatcher
-from rocketd.remoting.errors import FrameError, RequestError
+from rocketd.remoting.errors import JSON_ERRORS, FrameError, RequestError
 from rocketd.remoting.frame import Frame
 from rocketd.remoting.headers import GetRouteInfoRequestHeader, read_header
 from rocketd.remoting.interfaces import IJobProcessor
@@ -71,7 +71,7 @@ class RouteProcessor:
         if serialize_type == SerializeType.JSON and not self._dispatcher.hooks:
             try:
                 request = _decode(header)
-            except msgspec.MsgspecError:
+            except JSON_ERRORS:
                 return self._answer_ordinarily(job, frame)
             if not request.flag:
                 fields = request.ext_fields

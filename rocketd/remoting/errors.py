@@ -3,6 +3,11 @@
 Answers to Apache's ``RemotingException`` family (org.apache.rocketmq.remoting.exception).
 """
 
+import msgspec
+
+JSON_ERRORS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""What msgspec's JSON decoders raise for a text that they do not take."""
+
 
 class RemotingError(Exception):
     """Base of all that can go wrong between two peers."""

@@ -9,6 +9,7 @@ from typing import Any, TypeVar, cast
 
 import msgspec
 
+from rocketd.remoting.errors import JSON_ERRORS
 from rocketd.remoting.fastjson_convert import converter_for
 from rocketd.remoting.fastjson_reader import MAX_LENGTH, FastJSONError, loads
 from rocketd.remoting.fastjson_writer import as_text, dumps, dumps_pretty
@@ -34,7 +35,7 @@ def decode(data: bytes, type_: type[T]) -> T:
     if len(data) <= MAX_LENGTH:
         try:
             return cast(T, _strict_decoder(wanted).decode(data))
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        except JSON_ERRORS:
             pass
     value = converter_for(wanted)(loads(data))
     if value is None:

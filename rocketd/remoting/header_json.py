@@ -11,7 +11,7 @@ import msgspec
 
 from rocketd.remoting import fastjson
 from rocketd.remoting.codes import LanguageCode
-from rocketd.remoting.errors import FrameError
+from rocketd.remoting.errors import JSON_ERRORS, FrameError
 
 if TYPE_CHECKING:
     from rocketd.remoting.command import RemotingCommand
@@ -38,7 +38,7 @@ def decode_into(command: "RemotingCommand", header: bytes) -> None:
     """Fill a command from its header. Raises FrameError when the header is no JSON object of the known members."""
     try:
         read = _decode_strict(header)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except JSON_ERRORS:
         _decode_leniently(command, header)
         return
     command.code = read.code
@@ -53,7 +53,7 @@ def decode_into(command: "RemotingCommand", header: bytes) -> None:
 def _decode_leniently(command: "RemotingCommand", header: bytes) -> None:
     try:
         members = _decode_untyped(header)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+    except JSON_ERRORS:
         try:
             members = fastjson.loads(header)
         except fastjson.FastJSONError as error:

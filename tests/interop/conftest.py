@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).resolve().parent
 # These tests use modules beside them and in benchmarks/: neither is installed with rocketd.
 for directory in (str(HERE.parents[1]), str(HERE)):
     if directory not in sys.path:

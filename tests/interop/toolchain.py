@@ -18,7 +18,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).resolve().parent
 BUILD_LIMIT = 300.0  # seconds, with cold registries' caches
 RUN_LIMIT = 120.0
 

@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).resolve().parent
 for directory in (str(HERE.parents[1]), str(HERE)):
     if directory not in sys.path:
         sys.path.insert(0, directory)

@@ -326,19 +326,13 @@ async def check(server, make_request, data, expected, lines):
         await bad.wait_closed()
 
 
-def cases(names, lost):
-    """Make test parameters of names; those in ``lost`` are known to end a whole group of requests without answers."""
-    known = pytest.mark.xfail(reason="the fast header decoders let other errors than msgspec's out", strict=False)
-    return [pytest.param(name, marks=known) if name in lost else name for name in names]
-
-
-@pytest.mark.parametrize("name", cases(CLOSING, {f"deeply nested behind code {code}" for code in (10, 310, 11)}))
+@pytest.mark.parametrize("name", CLOSING)
 @pytest_twisted.ensureDeferred
 async def test_closing_input_to_the_broker(servers, name):
     await check(servers[1], send_request, CLOSING[name], "close", LOGGED)
 
 
-@pytest.mark.parametrize("name", cases(CLOSING, {"deeply nested behind code 105"}))
+@pytest.mark.parametrize("name", CLOSING)
 @pytest_twisted.ensureDeferred
 async def test_closing_input_to_the_name_server(servers, name):
     await check(servers[0], route_request, CLOSING[name], "close", LOGGED)
@@ -350,7 +344,7 @@ async def test_bad_requests_to_the_broker(servers, name):
     await check(servers[1], send_request, *BROKER[name])
 
 
-@pytest.mark.parametrize("name", cases(NAMESRV, {"route that is not UTF-8"}))
+@pytest.mark.parametrize("name", NAMESRV)
 @pytest_twisted.ensureDeferred
 async def test_bad_requests_to_the_name_server(servers, name):
     await check(servers[0], route_request, *NAMESRV[name])

@@ -22,7 +22,7 @@ from rocketd.remoting.command import RemotingCommand
 from rocketd.remoting.frame import FrameDecoder
 from rocketd.store.record import decode_messages
 
-FRAMES = Path(__file__).parent.parent / "golden" / "frames"
+FRAMES = Path(__file__).resolve().parent.parent / "golden" / "frames"
 FILES = ("java4", "java4bin", "go", "node", "python")
 ZERO_COPY = (RequestCode.PULL_MESSAGE, RequestCode.QUERY_MESSAGE, RequestCode.VIEW_MESSAGE_BY_ID)
 NOT_SERVED = (

@@ -33,7 +33,7 @@ from rocketd.remoting.server import ListenError
 from rocketd.store.filesystem import RealFileSystem
 from twisted.plugins import rocketd_namesrv_processors
 
-FRAMES = Path(__file__).parent.parent / "golden" / "frames"
+FRAMES = Path(__file__).resolve().parent.parent / "golden" / "frames"
 
 
 class Client(Protocol):

@@ -15,7 +15,7 @@ from rocketd.remoting.codes import RequestCode, ResponseCode, SerializeType
 from rocketd.remoting.command import RemotingCommand
 from rocketd.remoting.frame import FrameDecoder
 
-PAGE = Path(__file__).parents[2] / "docs" / "howto" / "processor-plugin.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "howto" / "processor-plugin.md"
 CODE = 9001
 WAIT_SECONDS = 30
 

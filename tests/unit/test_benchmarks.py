@@ -8,7 +8,7 @@ from pathlib import Path
 from twisted.trial import unittest
 
 # The benchmarks are not installed with rocketd.
-_ROOT = str(Path(__file__).parents[2])
+_ROOT = str(Path(__file__).resolve().parents[2])
 if _ROOT not in sys.path:
     sys.path.insert(0, _ROOT)
 

@@ -16,7 +16,7 @@ from rocketd.namesrv.settings import NamesrvSettings
 from rocketd.remoting.settings import NettyServerConfig, RemotingConfig, TlsConfig
 from rocketd.store.settings import MessageStoreConfig
 
-GOLDEN = Path(__file__).parent.parent / "golden" / "config"
+GOLDEN = Path(__file__).resolve().parent.parent / "golden" / "config"
 
 
 def pairs(text):

@@ -13,7 +13,7 @@ from rocketd.remoting.command import RemotingCommand
 from rocketd.remoting.fastjson_convert import converter_for
 from rocketd.remoting.frame import FrameDecoder
 
-FRAMES = Path(__file__).parent.parent / "golden" / "frames"
+FRAMES = Path(__file__).resolve().parent.parent / "golden" / "frames"
 
 
 def records():

@@ -20,7 +20,7 @@ from rocketd.namesrv import tap as namesrv_tap
 from rocketd.namesrv.settings import NamesrvSettings
 from rocketd.tools.gen_settings_docs import page
 
-ROOT = Path(__file__).parent.parent.parent
+ROOT = Path(__file__).resolve().parent.parent.parent
 
 
 class OptionsTests(SynchronousTestCase):

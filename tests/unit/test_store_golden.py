@@ -17,7 +17,7 @@ from rocketd.store.record import decode_message, encode_record
 from rocketd.store.settings import MessageStoreConfig
 from rocketd.store.testing import STORE_HOST, make_message
 
-GOLDEN = Path(__file__).parent.parent / "golden" / "stores"
+GOLDEN = Path(__file__).resolve().parent.parent / "golden" / "stores"
 HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 

@@ -20,7 +20,7 @@ from rocketd.remoting.codes import CURRENT_VERSION, RequestCode, ResponseCode, S
 from rocketd.remoting.command import ONEWAY_FLAG, RESPONSE_FLAG, RemotingCommand
 from rocketd.remoting.connection import Connection
 from rocketd.remoting.dispatch import Dispatcher
-from rocketd.remoting.errors import FrameError, RequestError
+from rocketd.remoting.errors import JSON_ERRORS, FrameError, RequestError
 from rocketd.remoting.frame import Frame
 from rocketd.remoting.headers import (
     PullMessageRequestHeader,
@@ -114,12 +114,13 @@ class PullMessageProcessor:
         if serialize_type == SerializeType.JSON and not self._dispatcher.hooks:
             try:
                 command = _decode_json(header_bytes)
+            except JSON_ERRORS:
+                pass
+            else:
                 if not command.flag & (RESPONSE_FLAG | ONEWAY_FLAG):
                     request = PullRequest(connection, command.opaque, serialize_type)
                     self._pull(request, command.fields, may_hold=True)
                     return
-            except (msgspec.MsgspecError, UnicodeDecodeError):
-                pass
         self._process_ordinarily(connection, RemotingCommand.decode(frame))
 
     def _process_ordinarily(self, connection: Connection, command: RemotingCommand) -> None:

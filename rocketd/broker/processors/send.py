@@ -21,7 +21,7 @@ from rocketd.remoting.codes import RequestCode, ResponseCode, SerializeType
 from rocketd.remoting.command import ONEWAY_FLAG, RESPONSE_FLAG, RemotingCommand
 from rocketd.remoting.connection import Connection
 from rocketd.remoting.dispatch import Dispatcher
-from rocketd.remoting.errors import FrameError, RequestError
+from rocketd.remoting.errors import JSON_ERRORS, FrameError, RequestError
 from rocketd.remoting.frame import Frame
 from rocketd.remoting.headers import SendMessageRequestHeader, SendMessageRequestHeaderV2, read_header
 from rocketd.remoting.interfaces import IJobProcessor
@@ -118,7 +118,7 @@ class SendMessageProcessor:
                         command.version,
                         command.fields,
                     )
-            except (msgspec.MsgspecError, UnicodeDecodeError):
+            except JSON_ERRORS:
                 pass
         return self._decode_ordinarily(connection, RemotingCommand.decode(frame))
 
