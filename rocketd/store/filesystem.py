@@ -63,6 +63,9 @@ class IFileSystem(Protocol):
     def file_size(self, path: str) -> int:
         """Length of a file."""
 
+    def modified(self, path: str) -> int:
+        """When the bytes of a file were last changed, in ms since 1970."""
+
     def exists(self, path: str) -> bool:
         """Whether there is a file or directory of this name."""
 
@@ -177,6 +180,10 @@ class RealFileSystem(IFileSystem):
     def file_size(self, path: str) -> int:
         """See IFileSystem."""
         return os.stat(path).st_size
+
+    def modified(self, path: str) -> int:
+        """See IFileSystem."""
+        return os.stat(path).st_mtime_ns // 1_000_000
 
     def exists(self, path: str) -> bool:
         """See IFileSystem."""

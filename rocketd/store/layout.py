@@ -55,6 +55,11 @@ def queue_dir(root: str, topic: str, queue_id: int) -> str:
     return os.path.join(root, "consumequeue", topic, str(queue_id))
 
 
+def consume_queue_ext_dir(root: str) -> str:
+    """Directory of the extensions of all consume queues, laid out as that of the queues."""
+    return os.path.join(root, "consumequeue_ext")
+
+
 def index_dir(root: str) -> str:
     """Directory of the index files."""
     return os.path.join(root, "index")

@@ -1,78 +1,39 @@
-"""What has to be done every second or so: flush consume queues, write the checkpoint, watch the disk.
+"""What has to be done every second or so, in one thread: flush consume queues and write the checkpoint, and more.
 
-Answers to Apache's `FlushConsumeQueueService` and the disk check of its `CleanCommitLogService`.
+Answers to Apache's `FlushConsumeQueueService` and to the scheduled tasks of its `DefaultMessageStore`.
 """
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from twisted.logger import Logger
 
 from rocketd.store.checkpoint import StoreCheckpoint
 from rocketd.store.consume_queue_table import ConsumeQueueTable
 from rocketd.store.dispatch import Dispatcher
-from rocketd.store.filesystem import IFileSystem
-from rocketd.store.running_flags import DISK_FULL, RunningFlags
 from rocketd.store.settings import MessageStoreConfig
 
-DISK_CHECK_SECONDS = 10.0
+RETRY_SECONDS = 10.0
+"""When a task that failed is done again."""
 
 _log = Logger()
 
 
-class DiskWatch:
-    """Measures how full the disk of the log is, and refuses writes when it is too full. Belongs to one thread at a
-    time.
-    """
+class PeriodicTask(Protocol):
+    """Something to be done again and again, in steps that are short enough for the other tasks to wait for."""
 
-    def __init__(self, fs: IFileSystem, path: str, limit: float, flags: RunningFlags) -> None:
-        """`limit` is the used part, 0.0 to 1.0, above which nothing is stored."""
-        self._fs = fs
-        self._path = path
-        self.limit = limit
-        self._flags = flags
-        self.ratio = 0.0
-
-    def check(self) -> None:
-        """Measure now."""
-        try:
-            self.ratio = self._fs.disk_usage(self._path).ratio
-        except OSError as error:
-            _log.error("cannot measure the disk of {path}: {error}", path=self._path, error=error)
-            return
-        full = self.ratio > self.limit
-        if self._flags.set(DISK_FULL, full):
-            if full:
-                _log.error(
-                    "the disk of {path} is {ratio:.1%} full, above the limit of {limit:.0%}: messages are refused",
-                    path=self._path,
-                    ratio=self.ratio,
-                    limit=self.limit,
-                )
-            else:
-                _log.info(
-                    "the disk of {path} is {ratio:.1%} full: messages are taken", path=self._path, ratio=self.ratio
-                )
+    def run_once(self, now: float) -> float:
+        """Do what is due at `now`, seconds of a clock that never goes back; returns when to call again."""
 
 
-class FlushConsumeQueueService:
-    """The maintenance thread. `flush_all` belongs to it, or to the thread that has stopped it."""
+class MaintenanceService:
+    """The maintenance thread. `start` and `stop` belong to the thread that owns the store."""
 
-    def __init__(
-        self,
-        config: MessageStoreConfig,
-        queues: ConsumeQueueTable,
-        dispatcher: Dispatcher,
-        checkpoint: StoreCheckpoint,
-        disk_watch: DiskWatch,
-        monotonic: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._config = config
-        self._queues = queues
-        self._dispatcher = dispatcher
-        self._checkpoint = checkpoint
-        self._disk_watch = disk_watch
+    def __init__(self, tasks: Sequence[PeriodicTask], monotonic: Callable[[], float] = time.monotonic) -> None:
+        """Each task is called for the first time when the thread starts."""
+        self._due = dict.fromkeys(tasks, 0.0)
         self._monotonic = monotonic
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
@@ -83,11 +44,64 @@ class FlushConsumeQueueService:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread."""
+        """End the thread, behind the step that is under way."""
         self._stopping.set()
         if self._thread is not None:
             self._thread.join()
             self._thread = None
+
+    def run_due(self, now: float) -> float:
+        """Do one step of each task that is due; returns when the next one is. A task that fails is a line in the
+        log.
+        """
+        for task, due in self._due.items():
+            if due <= now:
+                try:
+                    self._due[task] = task.run_once(now)
+                except Exception:
+                    _log.failure("maintenance failed")
+                    self._due[task] = now + RETRY_SECONDS
+        return min(self._due.values())
+
+    def _run(self) -> None:
+        now = self._monotonic()
+        self._due = dict.fromkeys(self._due, now)
+        while not self._stopping.is_set():
+            due = self.run_due(now)
+            now = self._monotonic()
+            self._stopping.wait(max(0.0, due - now))
+            now = self._monotonic()
+
+
+class FlushConsumeQueueService:
+    """The task that puts consume queues on the disk. All of it belongs to the maintenance thread, or to the one that
+    has stopped it.
+    """
+
+    def __init__(
+        self,
+        config: MessageStoreConfig,
+        queues: ConsumeQueueTable,
+        dispatcher: Dispatcher,
+        checkpoint: StoreCheckpoint,
+    ) -> None:
+        self._config = config
+        self._queues = queues
+        self._dispatcher = dispatcher
+        self._checkpoint = checkpoint
+        self._next_thorough: float | None = None
+
+    def run_once(self, now: float) -> float:
+        """Flush the queues with enough new pages, from time to time all of them."""
+        thorough_interval = self._config.flush_consume_queue_thorough_interval / 1000
+        if self._next_thorough is None:
+            self._next_thorough = now + thorough_interval
+        if now >= self._next_thorough:
+            self._next_thorough = now + thorough_interval
+            self.flush_all()
+        else:
+            self._flush(self._config.flush_consume_queue_least_pages)
+        return now + self._config.flush_interval_consume_queue / 1000
 
     def flush_all(self) -> None:
         """Put all consume queues on the disk, then say so in the checkpoint."""
@@ -117,21 +131,3 @@ class FlushConsumeQueueService:
                 _log.error("cannot flush {directory}: {error}", directory=queue.files.directory, error=error)
             self._queues.dirty.add(queue)
         return good
-
-    def _run(self) -> None:
-        now = self._monotonic()
-        next_thorough = now + self._config.flush_consume_queue_thorough_interval / 1000
-        next_disk_check = now + DISK_CHECK_SECONDS
-        while not self._stopping.wait(self._config.flush_interval_consume_queue / 1000):
-            try:
-                now = self._monotonic()
-                if now >= next_disk_check:
-                    next_disk_check = now + DISK_CHECK_SECONDS
-                    self._disk_watch.check()
-                if now >= next_thorough:
-                    next_thorough = now + self._config.flush_consume_queue_thorough_interval / 1000
-                    self.flush_all()
-                else:
-                    self._flush(self._config.flush_consume_queue_least_pages)
-            except Exception:
-                _log.failure("maintenance failed")

@@ -3,11 +3,14 @@
 Answers to Apache's `MappedFile`. Readers get views of the mapping; a view keeps the mapping alive, so no file is
 ever unmapped under a reader, whatever happens to its name. Positions are bytes from the start of the file.
 
-Threads: one thread appends, any thread reads what lies before `wrote_position`, one thread flushes.
+Threads: one thread appends, any thread reads what lies before `wrote_position`, one thread flushes. A file that is
+full and flushed may be destroyed by a third.
 """
 
 import os
+import weakref
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 
 from rocketd.store.filesystem import IFileSystem
 
@@ -15,6 +18,9 @@ PAGE_SIZE = 4096
 
 RESERVE_STEP = 4 * PAGE_SIZE
 """Disk space reserved at a time for a file that is written through its mapping."""
+
+WARM_STEP = 256 * PAGE_SIZE
+"""Bytes that are warmed at a time: about a millisecond, and as much between two looks at whether to go on."""
 
 
 class MappedFile(ABC):
@@ -44,6 +50,21 @@ class MappedFile(ABC):
         """Whether nothing more can be appended."""
         return self.wrote_position == self.file_size
 
+    def mapping(self) -> Callable[[], object | None]:
+        """Weak reference to the mapping: gives None once the last view of it is gone, and with a removed file its
+        room on the disk.
+        """
+        return weakref.ref(self.view.obj)
+
+    @abstractmethod
+    def append(self, data: bytes) -> None:
+        """Store at `wrote_position` and move it; raises OSError, without having moved it, when the disk has no room."""
+
+    def end_file(self, filler: bytes) -> None:
+        """Append the filler and declare the file full."""
+        self.append(filler)
+        self.wrote_position = self.file_size
+
     def set_positions(self, position: int) -> None:
         """Recovery found that what counts ends here, and that it is on the disk."""
         self.wrote_position = position
@@ -72,10 +93,14 @@ class MappedFile(ABC):
             self._fs.close(fd)
 
     def destroy(self) -> None:
-        """Remove the file; views of it stay readable."""
+        """Remove the file; views of it stay readable. Raises OSError when it cannot be removed, and it stays usable."""
+        self._fs.remove(self.path)
+        self.retire()
+
+    def retire(self) -> None:
+        """Give out no more views, and the descriptor back: the name is gone."""
         self.available = False
         self.close()
-        self._fs.remove(self.path)
 
     @abstractmethod
     def _sync(self) -> None:
@@ -121,10 +146,22 @@ class LogFile(MappedFile):
             done += taken
         self.wrote_position = position + size
 
-    def end_file(self, filler: bytes) -> None:
-        """Write the filler and declare the file full."""
-        self.append(filler)
-        self.wrote_position = self.file_size
+    def warm(self, hurry: Callable[[], bool], flush_bytes: int) -> None:
+        """Reserve the room of an empty file on the disk, and bring its pages into memory, as zeros.
+
+        Ends early, with the room reserved, as soon as `hurry` says so. What was written is put on the disk each
+        `flush_bytes`, 0 for never. Raises OSError when the disk has no room.
+        """
+        self._fs.allocate(self._fd, 0, self.file_size)
+        zeros = bytes(WARM_STEP)
+        position = flushed = 0
+        while position < self.file_size and not hurry():
+            position += self._pwrite(self._fd, zeros[: self.file_size - position], position)
+            if flush_bytes and position - flushed >= flush_bytes:
+                self._sync()
+                flushed = position
+        if flush_bytes and position > flushed:
+            self._sync()
 
     def _sync(self) -> None:
         self._fs.fdatasync(self._fd)

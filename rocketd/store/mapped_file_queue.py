@@ -1,7 +1,9 @@
 """The ordered files of one directory, seen as one run of bytes.
 
 Answers to Apache's `MappedFileQueue`. The list of files is replaced, never changed, so that any thread may walk the
-one it has.
+one it has. Two locks keep those who replace it apart: one around each replacement, held for no longer; the other around
+the removal of names, so that a name is only ever removed while its file is in the list. An append never waits for the
+disk because of a deletion.
 """
 
 import os
@@ -25,8 +27,8 @@ _log = Logger()
 class MappedFileQueue(Generic[FileT]):
     """Files of one size in one directory.
 
-    `load`, `create`, `truncate` and `destroy` belong to the thread that appends; `flush` may be called by any
-    thread but blocks it; all else may be called by any thread. Offsets are bytes in the whole run.
+    `load`, `add`, `truncate` and `destroy` belong to the thread that appends; `flush` and `delete_first` may be
+    called by any thread but block it; all else may be called by any thread. Offsets are bytes in the whole run.
     """
 
     def __init__(
@@ -40,6 +42,8 @@ class MappedFileQueue(Generic[FileT]):
         self.flushed_where = 0
         self.store_timestamp = 0
         self._flushing = threading.Lock()
+        self._replacing = threading.Lock()
+        self._removing = threading.Lock()
 
     def load(self) -> None:
         """Map all files of the directory; raises StoreFileSizeError when one has another size than the settings say."""
@@ -74,7 +78,27 @@ class MappedFileQueue(Generic[FileT]):
 
     def add(self, file: FileT) -> None:
         """Take a file in as the last one."""
-        self.files = [*self.files, file]
+        with self._replacing:
+            self.files = [*self.files, file]
+
+    def delete_first(self, file: FileT) -> bool:
+        """Remove a file that nobody needs any more, if it is the first but not the last, and wholly on the disk.
+
+        Returns whether that was so. When it returns, the name is gone from the disk for good: whatever happens then,
+        no later file is missing while this one is there. Raises OSError; a file whose name could not be removed stays
+        as it is.
+        """
+        with self._removing:
+            files = self.files
+            # A flush that is under way uses the descriptor of a file that is not flushed.
+            if len(files) < 2 or files[0] is not file or file.flushed_position < file.wrote_position:
+                return False
+            self._fs.remove(file.path)
+            with self._replacing:
+                self.files = self.files[1:]
+            file.retire()
+            self._fs.sync_dir(self.directory)
+            return True
 
     @property
     def last(self) -> FileT | None:
@@ -116,20 +140,26 @@ class MappedFileQueue(Generic[FileT]):
         `clear` makes the rest of that file zero. What a crash left behind must be cleared: it could otherwise
         become valid again when later records happen to end where it begins.
         """
-        kept = []
-        for file in self.files:
-            if file.file_from_offset + self.file_size <= offset:
-                kept.append(file)
-            elif file.file_from_offset <= offset:
-                position = offset - file.file_from_offset
-                if clear:
-                    file.clear_from(position)
-                file.set_positions(position)
-                kept.append(file)
-            else:
+        with self._removing:
+            kept = []
+            gone = []
+            for file in self.files:
+                if file.file_from_offset + self.file_size <= offset:
+                    kept.append(file)
+                elif file.file_from_offset <= offset:
+                    position = offset - file.file_from_offset
+                    if clear:
+                        file.clear_from(position)
+                    file.set_positions(position)
+                    kept.append(file)
+                else:
+                    gone.append(file)
+            # From the end, so that a crash on the way leaves no gap.
+            for file in reversed(gone):
                 file.destroy()
-        self.files = kept
-        self.flushed_where = min(self.flushed_where, offset)
+            with self._replacing:
+                self.files = kept
+            self.flushed_where = min(self.flushed_where, offset)
 
     def flush(self, least_pages: int) -> bool:
         """Put what was appended before the call on the disk, unless it is fewer pages than asked for (0: in any case).
@@ -156,11 +186,13 @@ class MappedFileQueue(Generic[FileT]):
 
     def destroy(self) -> None:
         """Remove all files and the directory."""
-        files, self.files = self.files, []
-        for file in files:
-            file.destroy()
-        self.flushed_where = 0
-        self._fs.rmdir(self.directory)
+        with self._removing:
+            with self._replacing:
+                files, self.files = self.files, []
+            for file in files:
+                file.destroy()
+            self.flushed_where = 0
+            self._fs.rmdir(self.directory)
 
     def close(self) -> None:
         """Give all descriptors back."""

@@ -15,13 +15,14 @@ from rocketd.store.append import AppendedGroup, GroupAppender, TopicQueue
 from rocketd.store.checkpoint import StoreCheckpoint
 from rocketd.store.commit_log import CommitLog
 from rocketd.store.consume_queue_table import ConsumeQueueTable
+from rocketd.store.disk_watch import DiskWatch
 from rocketd.store.dispatch import ArrivalListener, Dispatcher, ReputMessageService
 from rocketd.store.errors import StoreError, StoreStateError
 from rocketd.store.filesystem import IFileSystem, RealFileSystem
 from rocketd.store.flush import FlushCallback, FlushCommitLogService
 from rocketd.store.index_service import IndexService
 from rocketd.store.layout import LOCK_CONTENT, abort_path, checkpoint_path, consume_queue_dir, index_dir, lock_path
-from rocketd.store.maintenance import DiskWatch, FlushConsumeQueueService
+from rocketd.store.maintenance import FlushConsumeQueueService, MaintenanceService
 from rocketd.store.message import MessageInner, PutResult, PutStatus
 from rocketd.store.reader import MessageReader
 from rocketd.store.record_scanner import DelayTimeOf, RecordScanner
@@ -83,11 +84,9 @@ class MessageStore(MessageReader):
             timeout_ms=config.sync_flush_timeout,
             monotonic=monotonic,
         )
-        limit = config.disk_space_warning_level_ratio
-        self.disk_watch = DiskWatch(self._fs, config.store_path_commit_log, limit, self.flags)
-        self._maintenance = FlushConsumeQueueService(
-            config, self.queues, self._dispatcher, self.checkpoint, self.disk_watch, monotonic
-        )
+        self.disk_watch = DiskWatch(config, self._fs, config.store_path_commit_log, consume_queue_dir(root), self.flags)
+        self._flush_queues = FlushConsumeQueueService(config, self.queues, self._dispatcher, self.checkpoint)
+        self._maintenance = MaintenanceService((self._flush_queues, self.disk_watch), monotonic)
         self._lock: int | None = None
         self._open = False
         self._append_began = 0.0
@@ -139,7 +138,7 @@ class MessageStore(MessageReader):
         self._stopping.set()
         self._flush.stop()
         self._maintenance.stop()
-        self._maintenance.flush_all()
+        self._flush_queues.flush_all()
         if self.index is not None:
             self.index.flush()
             self.index.close()
@@ -238,8 +237,7 @@ class MessageStore(MessageReader):
         if self.config.broker_role == "SLAVE":
             return PutResult(PutStatus.SERVICE_NOT_AVAILABLE, cause="this broker is a slave, which takes no messages")
         if not self.flags.writable:
-            ratio, limit = self.disk_watch.ratio, self.disk_watch.limit
-            cause = f"{self.flags.describe()} (disk of {self.root}: {ratio:.1%} used, limit {limit:.0%})"
+            cause = f"{self.flags.describe()} ({self.disk_watch.describe()})"
             return PutResult(PutStatus.SERVICE_NOT_AVAILABLE, cause=cause)
         return None
 

@@ -1,4 +1,4 @@
-"""The maintenance thread: what it flushes when, and how often it looks at the disk."""
+"""The maintenance thread and what it does: flushing of queues, the watch of the disks, tasks that fail."""
 
 import os
 import queue
@@ -6,77 +6,61 @@ import threading
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from rocketd.store import disk_watch
 from rocketd.store.checkpoint import StoreCheckpoint
 from rocketd.store.consume_queue_table import ConsumeQueueTable
+from rocketd.store.disk_watch import CHECK_SECONDS, DiskState, DiskWatch
 from rocketd.store.dispatch import Dispatcher
 from rocketd.store.filesystem import DiskUsage
-from rocketd.store.maintenance import DiskWatch, FlushConsumeQueueService
+from rocketd.store.maintenance import RETRY_SECONDS, FlushConsumeQueueService, MaintenanceService
 from rocketd.store.message import DispatchRequest
 from rocketd.store.running_flags import RunningFlags
 from rocketd.store.testing import FaultyFileSystem, small_config
 
+WAIT = 10
 
-class MaintenanceTests(SynchronousTestCase):
+
+class FlushTests(SynchronousTestCase):
     def setUp(self):
         root = os.path.abspath(self.mktemp())
-        config = small_config(root, flush_interval_consume_queue=1)
+        config = small_config(root, flush_interval_consume_queue=500)
         self.fs = FaultyFileSystem()
-        self.flags = RunningFlags()
         self.queues = ConsumeQueueTable(self.fs, os.path.join(root, "consumequeue"), 20_000)
         self.queues.load()
         self.checkpoint = StoreCheckpoint(os.path.join(root, "checkpoint"), self.fs)
-        self.dispatcher = Dispatcher(self.queues, None, self.flags, threading.Event())
-        self.watch = DiskWatch(self.fs, root, 0.9, self.flags)
-        # The thread asks for the time once a round: one item is one round, and the answer says what time it is.
-        self.times = queue.SimpleQueue()
-        self.asked = threading.Semaphore(0)
-        self.service = FlushConsumeQueueService(
-            config, self.queues, self.dispatcher, self.checkpoint, self.watch, self.monotonic
-        )
-
-    def monotonic(self):
-        self.asked.release()
-        return self.times.get()
-
-    def rounds(self, *times):
-        """Run rounds at these times in seconds, after a start at 0."""
-        for moment in (0.0, *times):
-            self.times.put(moment)
-        self.service.start()
-        for _ in range(len(times) + 2):
-            # The last question stays without an answer until the stop: all rounds are over by then.
-            self.assertTrue(self.asked.acquire(timeout=10))
-        self.service._stopping.set()
-        self.times.put(0.0)
-        self.service.stop()
+        self.dispatcher = Dispatcher(self.queues, None, RunningFlags(), threading.Event())
+        self.service = FlushConsumeQueueService(config, self.queues, self.dispatcher, self.checkpoint)
+        self.service.run_once(0.0)
 
     def dispatch(self, count=1, begin=0):
         self.dispatcher.dispatch(
             [DispatchRequest("T", 0, n * 100, 100, 0, 777, n, (), 0, 0, b"") for n in range(begin, begin + count)]
         )
 
-    def test_disk_is_looked_at_every_ten_seconds(self):
-        self.fs.usage = DiskUsage(95, 5)
-        self.rounds(1.0, 9.0, 10.5, 12.0, 20.6)
-        self.assertEqual(self.fs.calls["disk_usage"], 2)
-        self.assertFalse(self.flags.writable)
-        self.assertEqual(self.watch.ratio, 0.95)
+    def test_interval(self):
+        self.assertEqual(self.service.run_once(3.0), 3.5)
 
     def test_few_entries_wait_for_the_thorough_flush(self):
         self.dispatch()
-        self.rounds(1.0, 30.0, 59.0)
+        for now in (1.0, 30.0, 59.9):
+            self.service.run_once(now)
         self.assertEqual(self.fs.calls["fdatasync"], 0)
         self.assertEqual(len(self.queues.dirty), 1)
 
     def test_thorough_flush_writes_the_checkpoint(self):
         self.dispatch()
-        self.rounds(1.0, 60.5)
+        self.service.run_once(60.0)
         self.assertEqual(self.queues.dirty, set())
         self.assertEqual(StoreCheckpoint(self.checkpoint.path).logics_msg_timestamp, 777)
+        self.dispatch(begin=1)
+        self.service.run_once(119.0)
+        self.assertEqual(len(self.queues.dirty), 1)
+        self.service.run_once(120.0)
+        self.assertEqual(self.queues.dirty, set())
 
     def test_many_entries_do_not_wait(self):
         self.dispatch(500)
-        self.rounds(1.0)
+        self.service.run_once(1.0)
         self.assertEqual((self.fs.calls["fdatasync"], self.queues.dirty), (1, set()))
 
     def test_failed_flush_keeps_the_checkpoint_back(self):
@@ -95,7 +79,128 @@ class MaintenanceTests(SynchronousTestCase):
         self.service.flush_all()
         self.assertEqual(self.checkpoint.logics_msg_timestamp, 777)
 
-    def test_disk_that_cannot_be_measured_changes_nothing(self):
-        self.fs.fail("disk_usage", OSError("no such file"))
+
+class Task:
+    """Notes when it was done; `fails` times it then raises."""
+
+    def __init__(self, interval, fails=0):
+        self.interval = interval
+        self.fails = fails
+        self.times = []
+
+    def run_once(self, now):
+        self.times.append(now)
+        if len(self.times) <= self.fails:
+            raise ValueError("no luck")
+        return now + self.interval
+
+
+class MaintenanceTests(SynchronousTestCase):
+    def test_each_task_is_done_when_it_is_due(self):
+        often, seldom = Task(1.0), Task(2.5)
+        service = MaintenanceService((often, seldom))
+        now = 0.0
+        while now < 5.5:
+            now = service.run_due(now)
+        self.assertEqual(often.times, [0.0, 1.0, 2.0, 3.0, 4.0, 5.0])
+        self.assertEqual(seldom.times, [0.0, 2.5, 5.0])
+
+    def test_task_that_fails_is_done_again_and_keeps_none_from_work(self):
+        broken, good = Task(1.0, fails=1), Task(1.0)
+        service = MaintenanceService((broken, good))
+        now = 0.0
+        while now <= RETRY_SECONDS:
+            now = service.run_due(now)
+        self.assertEqual(len(self.flushLoggedErrors(ValueError)), 1)
+        self.assertEqual(broken.times, [0.0, RETRY_SECONDS])
+        self.assertEqual(len(good.times), RETRY_SECONDS + 1)
+
+    def test_thread_waits_until_something_is_due_or_the_stop(self):
+        done = queue.SimpleQueue()
+
+        class Reporting:
+            def run_once(self, now):
+                done.put(now)
+                return now if now == 100.0 else now + 3600
+
+        # Two steps by a clock that jumps half a second; the third would be an hour off.
+        times = iter([100.0, 100.0, 100.5, 100.5])
+        service = MaintenanceService((Reporting(),), lambda: next(times, 100.5))
+        service.start()
+        self.addCleanup(service.stop)
+        self.assertEqual([done.get(timeout=WAIT), done.get(timeout=WAIT)], [100.0, 100.5])
+        service.stop()
+        self.assertTrue(done.empty())
+
+
+class DiskWatchTests(SynchronousTestCase):
+    def setUp(self):
+        self.fs = FaultyFileSystem()
+        self.usages = {}
+        self.fs.disk_usage = self.usage
+        self.flags = RunningFlags()
+        self.config = small_config("/s", disk_space_warning_level_ratio=0.9, disk_space_clean_forcibly_ratio=0.85)
+        self.watch = DiskWatch(self.config, self.fs, "/s/commitlog", "/s/consumequeue", self.flags)
+        self.lines = []
+        for level in ("info", "warn", "error"):
+            report = lambda text, level=level, **fields: self.lines.append((level, text.format(**fields)))  # noqa: E731
+            self.patch(disk_watch._log, level, report)
+
+    def usage(self, path):
+        percent = self.usages[path]
+        if percent is None:
+            raise OSError("no such file")
+        return DiskUsage(percent, 100 - percent)
+
+    def check(self, log, queues=10):
+        self.usages = {"/s/commitlog": log, "/s/consumequeue": queues}
         self.watch.check()
+
+    def test_watermarks(self):
+        for percent, state, short, critical, writable in (
+            (75, DiskState.GOOD, False, False, True),
+            (76, DiskState.SHORT, True, False, True),
+            (85, DiskState.SHORT, True, False, True),
+            (86, DiskState.CRITICAL, True, True, True),
+            (90, DiskState.CRITICAL, True, True, True),
+            (91, DiskState.FULL, True, True, False),
+            (90, DiskState.CRITICAL, True, True, True),
+            (20, DiskState.GOOD, False, False, True),
+        ):
+            for disks in ((percent, 10), (10, percent), (percent, percent)):
+                self.check(*disks)
+                found = (self.watch.state, self.watch.short, self.watch.critical, self.flags.writable)
+                self.assertEqual(found, (state, short, critical, writable), disks)
+
+    def test_each_change_is_one_line(self):
+        for percent in (50, 60, 80, 81, 95, 96, 95, 50, 50):
+            self.check(percent)
+        self.assertEqual([level for level, _ in self.lines], ["warn", "error", "info"])
+        self.assertIn("disk of /s/commitlog: 95.0% used, limit 90%: messages are refused", self.lines[1][1])
+
+    def test_fuller_disk_is_named(self):
+        self.check(20, 95)
+        self.assertEqual((self.watch.ratio, self.watch.queue_ratio), (0.2, 0.95))
+        self.assertEqual(self.watch.describe(), "disk of /s/consumequeue: 95.0% used, limit 90%")
+
+    def test_disk_that_cannot_be_measured_changes_nothing(self):
+        self.check(95)
+        self.check(None)
+        self.check(None)
+        self.assertFalse(self.flags.writable)
+        self.assertEqual(len(self.lines), 2)
+        self.check(50)
         self.assertTrue(self.flags.writable)
+        self.check(None)
+        self.assertEqual([level for level, _ in self.lines], ["error", "error", "info", "error"])
+
+    def test_share_outside_of_10_to_95_counts_as_the_nearer_of_them(self):
+        for percent, used, short in ((0, 10, False), (0, 11, True), (99, 95, False), (99, 96, True)):
+            # Without a restart.
+            self.config.disk_max_used_space_ratio = percent
+            self.check(used)
+            self.assertEqual(self.watch.short, short, (percent, used))
+
+    def test_period(self):
+        self.check(50)
+        self.assertEqual(self.watch.run_once(7.0), 7.0 + CHECK_SECONDS)
