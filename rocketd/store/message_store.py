@@ -13,6 +13,7 @@ from twisted.logger import Logger
 
 from rocketd.store.append import AppendedGroup, GroupAppender, TopicQueue
 from rocketd.store.checkpoint import StoreCheckpoint
+from rocketd.store.clean import StoreCleaner
 from rocketd.store.commit_log import CommitLog
 from rocketd.store.consume_queue_table import ConsumeQueueTable
 from rocketd.store.disk_watch import DiskWatch
@@ -77,6 +78,7 @@ class MessageStore(MessageReader):
         self._flush = FlushCommitLogService(
             self.commit_log.queue,
             self.checkpoint,
+            self.flags,
             sync=self._sync,
             interval_ms=config.flush_interval_commit_log,
             least_pages=config.flush_commit_log_least_pages,
@@ -86,7 +88,17 @@ class MessageStore(MessageReader):
         )
         self.disk_watch = DiskWatch(config, self._fs, config.store_path_commit_log, consume_queue_dir(root), self.flags)
         self._flush_queues = FlushConsumeQueueService(config, self.queues, self._dispatcher, self.checkpoint)
-        self._maintenance = MaintenanceService((self._flush_queues, self.disk_watch), monotonic)
+        self._cleaner = StoreCleaner(
+            config,
+            self.commit_log,
+            self.queues,
+            self.index,
+            self.disk_watch,
+            clock,
+            self._fs,
+            lambda: self._reput.reput_from_offset,
+        )
+        self._maintenance = MaintenanceService((self._flush_queues, self.disk_watch, self._cleaner), monotonic)
         self._lock: int | None = None
         self._open = False
         self._append_began = 0.0
@@ -189,6 +201,10 @@ class MessageStore(MessageReader):
         for key in [key for key in self._appender.topic_queues if key[0] == topic]:
             del self._appender.topic_queues[key]
         self._reput.call(lambda: self.queues.remove_topic(topic))
+
+    def execute_delete_files_manually(self) -> None:
+        """Have expired files deleted soon, whatever hour it is."""
+        self._cleaner.execute_delete_files_manually()
 
     def add_arrival_listener(self, listener: ArrivalListener) -> None:
         """Have a function called with the messages that became visible, from the dispatching thread, once for each

@@ -137,6 +137,7 @@ def small_config(directory: str, **changes: object) -> MessageStoreConfig:
         "max_index_num": 400,
         # Whatever the disk of the machine is like.
         "disk_space_warning_level_ratio": 1.0,
+        "disk_space_clean_forcibly_ratio": 1.0,
     }
     return MessageStoreConfig(**(settings | changes))  # type: ignore[arg-type]
 
