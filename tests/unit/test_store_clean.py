@@ -1,0 +1,539 @@
+"""Deletion of expired files: when, which, in what order, and what readers, appends and crashes meanwhile see."""
+
+import os
+import threading
+import time
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from rocketd.store import clean
+from rocketd.store.clean import FIRST_ROUND_SECONDS, HOUR_MS, MANUAL_ROUNDS, MAX_FILES_A_ROUND, StoreCleaner
+from rocketd.store.filesystem import DiskUsage
+from rocketd.store.layout import offset_to_file_name
+from rocketd.store.message import GetStatus, PutStatus
+from rocketd.store.message_store import MessageStore
+from rocketd.store.record import decode_messages
+from rocketd.store.testing import STORE_HOST, FaultyFileSystem, make_message, small_config
+
+WAIT = 10
+FOUR = time.mktime((2026, 11, 21, 4, 30, 0, 0, 0, -1))
+"""Half past four, local time."""
+
+NOON = time.mktime((2026, 11, 21, 12, 0, 0, 0, 0, -1))
+BODY = bytes(900)
+"""Four records of it fill a log file of 4096 bytes."""
+
+
+class CleanTestCase(SynchronousTestCase):
+    def setUp(self):
+        self.root = os.path.abspath(self.mktemp())
+        self.fs = FaultyFileSystem()
+        self.now = 0.0
+        self.clock = NOON
+        self.lines = []
+        for level in ("info", "warn", "error"):
+            self.patch(clean._log, level, self.reporter(level))
+        self.start()
+        self.addCleanup(lambda: self.store.stop())
+
+    def reporter(self, level):
+        def report(text, **fields):
+            self.lines.append((level, text.format(**fields)))
+
+        return report
+
+    def start(self, **changes):
+        # The store's own thread keeps its hands off: its first round would come after a minute.
+        settings = {"delete_consume_queue_files_interval": 0, "delete_commit_log_files_interval": 0, **changes}
+        self.config = small_config(self.root, **settings)
+        self.store = MessageStore(self.config, STORE_HOST, fs=self.fs, clock=lambda: self.clock)
+        self.store.start()
+        self.cleaner = self.make_cleaner()
+
+    def make_cleaner(self, dispatched_to=None):
+        store = self.store
+        cleaner = StoreCleaner(
+            self.config,
+            store.commit_log,
+            store.queues,
+            store.index,
+            store.disk_watch,
+            lambda: self.clock,
+            self.fs,
+            dispatched_to or store.max_physical_offset,
+        )
+        cleaner.run_once(self.now)
+        self.now += FIRST_ROUND_SECONDS
+        return cleaner
+
+    def fill(self, files, queues=1, body=BODY):
+        """Put messages until the log has so many files, all but the last of them full, flushed and dispatched."""
+        number = 0
+        while len(self.store.commit_log.queue.files) < files:
+            message = make_message(body, queue_id=number % queues, key=f"k{number}")
+            self.assertIs(self.store.put_messages([message])[0].status, PutStatus.PUT_OK)
+            number += 1
+        done = threading.Event()
+        self.store._reput.call(done.set)
+        self.assertTrue(done.wait(WAIT))
+        self.store.commit_log.queue.flush(0)
+        self.store._flush_queues.flush_all()
+        for name in self.names("commitlog"):
+            self.age(name, 0)
+
+    def age(self, name, hours):
+        """Let a log file have been written so long ago."""
+        stamp = self.clock - hours * 3600
+        os.utime(os.path.join(self.root, "commitlog", name), (stamp, stamp))
+
+    def age_all(self, hours=72):
+        for name in self.names("commitlog"):
+            self.age(name, hours)
+
+    def names(self, *parts):
+        return sorted(os.listdir(os.path.join(self.root, *parts)))
+
+    def log_files(self):
+        """Numbers of the log's files that are there, but for the one made ahead."""
+        made_ahead = self.store.commit_log.queue.last.file_from_offset
+        return [int(name) // 4096 for name in self.names("commitlog") if int(name) <= made_ahead]
+
+    def round(self):
+        """One whole round; returns the times of its steps."""
+        times = [self.now]
+        due = self.cleaner.run_once(self.now)
+        while self.cleaner._round is not None:
+            times.append(due)
+            due = self.cleaner.run_once(due)
+        self.now = due
+        return times
+
+    def bodies(self, queue_id=0):
+        """Number of messages that can be read from the first on."""
+        found = 0
+        offset = self.store.get_min_offset("TopicTest", queue_id)
+        while offset < self.store.get_max_offset("TopicTest", queue_id):
+            result = self.store.get_messages("TopicTest", queue_id, offset, 32, None)
+            # The other answer is that of a queue all of whose messages have expired.
+            self.assertIn(result.status, (GetStatus.FOUND, GetStatus.MESSAGE_WAS_REMOVING))
+            found += sum(len(decode_messages(view)) for view in result.buffers)
+            offset = result.next_begin_offset
+        return found
+
+
+class WhenTests(CleanTestCase):
+    def test_nothing_in_the_first_minute(self):
+        self.fill(3)
+        self.age_all()
+        self.clock = FOUR
+        cleaner = self.make_cleaner()
+        begin = self.now - FIRST_ROUND_SECONDS
+        for seconds in (1, 30, 59):
+            self.assertEqual(cleaner.run_once(begin + seconds), begin + FIRST_ROUND_SECONDS)
+        self.assertEqual(self.log_files(), [0, 1, 2])
+
+    def test_expired_files_go_in_the_hour_of_delete_when(self):
+        self.fill(4)
+        self.age_all()
+        self.round()
+        self.assertEqual(self.log_files(), [0, 1, 2, 3])
+        self.config.delete_when = "04; 12;"
+        self.round()
+        self.assertEqual(self.log_files(), [3])
+        self.assertIn("deleteWhen=04; 12;", self.lines[0][1])
+
+    def test_files_that_have_not_expired_stay_and_so_do_those_behind_them(self):
+        self.fill(5)
+        self.age_all()
+        self.age(offset_to_file_name(8192), 71.9)
+        self.config.delete_when = "12"
+        self.round()
+        self.assertEqual(self.log_files(), [2, 3, 4])
+        self.config.file_reserved_time = 71
+        self.round()
+        self.assertEqual(self.log_files(), [4])
+
+    def test_age_is_that_of_the_last_change_to_the_millisecond(self):
+        self.fill(2)
+        self.config.delete_when = "12"
+        path = os.path.join(self.root, "commitlog", "0" * 20)
+        stamp = (int(self.clock) * 1000 - 72 * HOUR_MS + 1) * 1_000_000
+        os.utime(path, ns=(stamp, stamp))
+        self.round()
+        self.assertEqual(self.log_files(), [0, 1])
+        os.utime(path, ns=(stamp - 1_000_000, stamp - 1_000_000))
+        self.round()
+        self.assertEqual(self.log_files(), [1])
+
+    def test_short_space_deletes_expired_files_at_any_hour(self):
+        self.fill(4)
+        self.age("0" * 20, 72)
+        self.fs.usage = DiskUsage(76, 24)
+        self.round()
+        self.assertEqual(self.log_files(), [1, 2, 3])
+
+    def test_manual_deletion_lasts_twenty_rounds(self):
+        self.fill(4)
+        self.store.execute_delete_files_manually()
+        self.cleaner.execute_delete_files_manually()
+        self.round()
+        self.assertEqual(self.log_files(), [0, 1, 2, 3])
+        for _ in range(MANUAL_ROUNDS - 2):
+            self.round()
+        self.age("0" * 20, 72)
+        self.round()
+        self.assertEqual(self.log_files(), [1, 2, 3])
+        self.age_all()
+        self.round()
+        self.assertEqual(self.log_files(), [1, 2, 3])
+
+    def test_ten_files_a_round_with_pauses(self):
+        self.config.delete_commit_log_files_interval = 100
+        self.config.clean_resource_interval = 5000
+        self.fill(13)
+        self.age_all()
+        self.store.execute_delete_files_manually()
+        self.cleaner.execute_delete_files_manually()
+        begin = self.now
+        times = self.round()
+        self.assertEqual(self.log_files(), [10, 11, 12])
+        for number in range(MAX_FILES_A_ROUND):
+            self.assertAlmostEqual(times[number], begin + number * 0.1)
+        self.assertEqual(self.now, begin + 5)
+        self.round()
+        self.assertEqual(self.log_files(), [12])
+
+
+class SpaceTests(CleanTestCase):
+    def setUp(self):
+        super().setUp()
+        self.config.disk_space_clean_forcibly_ratio = 0.85
+        self.config.disk_space_warning_level_ratio = 0.90
+
+    def test_short_space_deletes_what_has_not_expired_but_never_the_last(self):
+        self.fill(4)
+        self.fs.usage = DiskUsage(86, 14)
+        self.round()
+        self.assertEqual(self.log_files(), [3])
+        self.assertIn("it has not expired", self.lines[0][1])
+        self.assertIs(self.store.put_messages([make_message()])[0].status, PutStatus.PUT_OK)
+
+    def test_no_more_goes_than_has_to(self):
+        self.fill(6)
+        free = 14
+        self.fs.disk_usage = lambda path: DiskUsage(100 - free, free)
+        remove = self.fs.remove
+
+        def removed(path):
+            nonlocal free
+            remove(path)
+            free += 1 if os.path.basename(path) == offset_to_file_name(8192) else 0
+
+        self.fs.remove = removed
+        self.round()
+        self.assertEqual(self.log_files(), [3, 4, 5])
+
+    def test_what_has_not_expired_stays_unless_that_is_allowed(self):
+        self.config.clean_file_forcibly_enable = False
+        self.fill(4)
+        self.age("0" * 20, 72)
+        self.fs.usage = DiskUsage(95, 5)
+        self.round()
+        self.assertEqual(self.log_files(), [1, 2, 3])
+        self.lines.clear()
+        self.round()
+        self.round()
+        self.assertEqual([level for level, _ in self.lines], ["error"])
+        self.assertIn("fileReservedTime=72 h", self.lines[0][1])
+
+    def test_messages_are_taken_again_when_space_is_free(self):
+        self.fill(4)
+        self.fs.usage = DiskUsage(91, 9)
+        self.store.disk_watch.check()
+        refused = self.store.put_messages([make_message()])[0]
+        self.assertIs(refused.status, PutStatus.SERVICE_NOT_AVAILABLE)
+        self.assertIn("91.0% used, limit 90%", refused.cause)
+        remove = self.fs.remove
+
+        def removed(path):
+            remove(path)
+            self.fs.usage = DiskUsage(50, 50)
+
+        self.fs.remove = removed
+        self.cleaner.run_once(self.now)
+        self.assertIs(self.store.put_messages([make_message()])[0].status, PutStatus.PUT_OK)
+
+    def test_high_share_keeps_a_nearly_full_disk_from_deleting_at_other_hours(self):
+        self.config.disk_max_used_space_ratio = 88
+        self.fill(3)
+        self.fs.usage = DiskUsage(87, 13)
+        self.round()
+        self.assertEqual(self.log_files(), [0, 1, 2])
+        self.clock = FOUR
+        self.round()
+        self.assertEqual(self.log_files(), [2])
+
+
+class WhichTests(CleanTestCase):
+    def setUp(self):
+        super().setUp()
+        self.config.delete_when = "12"
+
+    def test_what_nobody_has_seen_or_is_not_on_the_disk_stays(self):
+        self.fill(4)
+        self.age_all()
+        self.cleaner = self.make_cleaner(lambda: 2 * 4096 - 1)
+        self.round()
+        self.assertEqual(self.log_files(), [1, 2, 3])
+        self.store.commit_log.queue.files[0].flushed_position -= 1
+        self.cleaner = self.make_cleaner()
+        self.round()
+        self.assertEqual(self.log_files(), [1, 2, 3])
+
+    def test_queues_follow_the_log(self):
+        # 10 entries a queue file, 4 records a log file.
+        self.fill(12, queues=2)
+        self.store.put_messages([make_message(queue_id=7)])
+        before = [self.store.get_max_offset("TopicTest", queue_id) for queue_id in (0, 1)]
+        self.age_all()
+        self.round()
+        self.assertEqual(self.log_files(), [10, 11])
+        first = self.store.min_physical_offset()
+        for queue_id in (0, 1):
+            queue = self.store.queues.find("TopicTest", queue_id)
+            self.assertEqual(queue.max_offset, before[queue_id])
+            self.assertEqual(self.names("consumequeue", "TopicTest", str(queue_id)), [offset_to_file_name(400)])
+            self.assertGreaterEqual(queue.entry(queue.min_offset)[0], first)
+            self.assertEqual(queue.min_offset, 20)
+            self.assertEqual(self.bodies(queue_id), queue.max_offset - queue.min_offset)
+            result = self.store.get_messages("TopicTest", queue_id, 3, 32, None)
+            self.assertIs(result.status, GetStatus.OFFSET_TOO_SMALL)
+            self.assertEqual(result.next_begin_offset, 20)
+
+    def test_last_file_of_a_queue_stays(self):
+        self.fill(1)
+        self.store.put_messages([make_message(queue_id=3)])
+        self.fill(8)
+        self.age_all()
+        self.round()
+        self.assertEqual(self.names("consumequeue", "TopicTest", "3"), ["0" * 20])
+        self.assertEqual(self.store.get_max_offset("TopicTest", 3), 1)
+
+    def test_index_follows_the_log(self):
+        self.store.stop()
+        self.start(max_index_num=9)
+        self.config.delete_when = "12"
+        self.fill(8)
+        files = len(self.names("index"))
+        self.assertGreater(files, 3)
+        self.age_all()
+        self.round()
+        self.assertEqual(len(self.names("index")), 1)
+        self.assertEqual(self.store.query_messages("TopicTest", "k1", 32, 0, 2**62).buffers, [])
+
+    def test_queues_that_a_crash_left_behind_the_log_are_cleaned_after_the_start(self):
+        self.fill(12)
+        for number in range(11):
+            os.unlink(os.path.join(self.root, "commitlog", offset_to_file_name(number * 4096)))
+        self.store.stop()
+        self.start()
+        self.fill(12 - 11 + 1)
+        self.round()
+        self.assertEqual(self.names("consumequeue", "TopicTest", "0"), [offset_to_file_name(800)])
+
+    def test_pause_behind_each_queue_of_which_something_was_deleted(self):
+        self.config.delete_consume_queue_files_interval = 300
+        self.fill(12, queues=2)
+        self.age_all()
+        begin = self.now
+        times = self.round()
+        self.assertAlmostEqual(times[-1], begin + 0.6)
+
+    def test_file_removed_by_hand_is_let_go_of(self):
+        self.fill(3)
+        os.unlink(os.path.join(self.root, "commitlog", "0" * 20))
+        self.round()
+        self.assertEqual(self.store.min_physical_offset(), 4096)
+
+    def test_failure_keeps_the_file_and_all_behind_it_and_is_tried_again(self):
+        self.fill(4)
+        self.age_all()
+        self.fs.fail("remove", OSError("read-only file system"))
+        self.round()
+        self.assertEqual(self.log_files(), [0, 1, 2, 3])
+        self.assertIn("read-only file system", self.lines[0][1])
+        self.assertEqual(self.bodies(), self.store.get_max_offset("TopicTest", 0))
+        self.config.delete_when = "23"
+        self.round()
+        self.assertEqual(self.log_files(), [0, 1, 2, 3])
+        self.now += self.config.redelete_hanged_file_interval / 1000
+        self.round()
+        self.assertEqual(self.log_files(), [3])
+
+    def test_failure_in_a_queue_leaves_its_other_files(self):
+        self.fill(12)
+        self.age_all()
+        # Ten log files go first, then the first file of the queue would.
+        self.fs.fail("remove", OSError("input/output error"), nth=11)
+        self.round()
+        self.assertEqual(len(self.names("consumequeue", "TopicTest", "0")), 5)
+        self.fill(13)
+        self.age_all()
+        self.round()
+        self.assertEqual(len(self.names("consumequeue", "TopicTest", "0")), 1)
+
+
+class CrashTests(CleanTestCase):
+    """What is left by a crash at any moment of a round opens, and gives every message whose log file is there."""
+
+    def crash_at(self, call, nth):
+        self.config.delete_when = "12"
+        self.fill(8, queues=2)
+        self.age_all()
+        self.fs.fail(call, OSError("the machine has crashed"), nth=nth, times=1000)
+        failed = self.round()
+        self.assertTrue(failed)
+        files = self.log_files()
+        self.assertEqual(files, list(range(files[0], 8)))
+        first = self.store.min_physical_offset()
+        self.store.stop()
+        self.fs = FaultyFileSystem()
+        self.start()
+        self.assertEqual(self.store.min_physical_offset(), first)
+        found = self.bodies(0) + self.bodies(1)
+        self.assertEqual(found, 4 * (7 - files[0]) + 1)
+        self.store.stop()
+
+    def test_removals(self):
+        for nth in range(1, 13):
+            self.crash_at("remove", nth)
+            self.root = os.path.abspath(self.mktemp())
+            self.fs = FaultyFileSystem()
+            self.start()
+
+    def test_names_are_on_the_disk_one_by_one(self):
+        self.config.delete_when = "12"
+        self.fill(5)
+        self.age_all()
+        order = []
+        remove, sync = self.fs.remove, self.fs.sync_dir
+        self.fs.remove = lambda path: order.append(os.path.basename(path)) or remove(path)
+        self.fs.sync_dir = lambda path: order.append("sync " + os.path.basename(path)) or sync(path)
+        self.round()
+        expected = []
+        for number in range(4):
+            expected += [offset_to_file_name(number * 4096), "sync commitlog"]
+        self.assertEqual(order, [*expected, "0" * 20, "sync 0"])
+
+
+class ReaderTests(CleanTestCase):
+    def setUp(self):
+        super().setUp()
+        self.config.delete_when = "12"
+
+    def test_views_outlive_their_file_and_are_named_once(self):
+        self.fill(4)
+        view = self.store.get_messages("TopicTest", 0, 0, 1, None).buffers[0]
+        record = bytes(view)
+        self.age_all()
+        self.round()
+        self.assertEqual(self.log_files(), [3])
+        self.assertEqual(bytes(view), record)
+        self.assertEqual(len(self.cleaner._deleted), 1)
+        self.lines.clear()
+        for _ in range(3):
+            self.now += 121
+            self.round()
+        warnings = [text for level, text in self.lines if level == "warn"]
+        self.assertEqual(len(warnings), 1)
+        self.assertIn("commitlog/" + "0" * 20, warnings[0])
+        del view
+        self.now += 121
+        self.round()
+        self.assertEqual(self.cleaner._deleted, [])
+
+    def test_offsets_whose_file_is_gone_are_answered(self):
+        self.fill(4)
+        self.age_all()
+        queue = self.store.queues.find("TopicTest", 0)
+        self.cleaner.run_once(self.now)
+        # Between the deletion in the log and that in the queue.
+        self.assertEqual((self.store.min_physical_offset(), queue.min_offset), (4096, 0))
+        result = self.store.get_messages("TopicTest", 0, 0, 32, None)
+        self.assertIs(result.status, GetStatus.FOUND)
+        self.assertEqual(len(decode_messages(result.buffers[0])), 4)
+        self.assertIsNone(self.store.look_message(0))
+
+
+class RaceTests(CleanTestCase):
+    def test_appends_reads_flushes_and_deletions_do_not_disturb_each_other(self):
+        store = self.store
+        self.config.delete_when = "12"
+        self.config.file_reserved_time = 0
+        log = store.commit_log.queue
+        wanted = 400
+        stopping = threading.Event()
+        failures = []
+
+        def guarded(function):
+            def run():
+                try:
+                    function()
+                except BaseException as error:
+                    failures.append(error)
+                finally:
+                    stopping.set()
+
+            return threading.Thread(target=run, daemon=True)
+
+        def append():
+            for number in range(wanted):
+                result = store.put_messages([make_message(b"%d" % number + BODY, queue_id=number % 2)])[0]
+                if result.status is not PutStatus.PUT_OK:
+                    raise AssertionError(result)
+
+        def delete():
+            while not stopping.is_set():
+                self.cleaner.run_once(self.now)
+                self.now += 10
+
+        def flush():
+            while not stopping.is_set():
+                log.flush(0)
+
+        def read():
+            offset = 0
+            while not stopping.is_set():
+                result = store.get_messages("TopicTest", 0, offset, 32, None)
+                for view in result.buffers:
+                    for message in decode_messages(view):
+                        if message.body != b"%d" % (2 * message.queue_offset) + BODY:
+                            raise AssertionError(message)
+                offset = result.next_begin_offset
+
+        self.cleaner = self.make_cleaner(lambda: store._reput.reput_from_offset)
+        self.clock = time.time() + 3600
+        self.config.delete_when = ";".join(map(str, range(24)))
+        threads = [guarded(function) for function in (append, delete, flush, read)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        self.assertEqual(failures, [])
+        done = threading.Event()
+        store._reput.call(done.set)
+        self.assertTrue(done.wait(WAIT))
+        files = log.files
+        # No file is lost or raised from the dead: one run of bytes, as on the disk.
+        self.assertEqual(
+            [file.file_from_offset for file in files], list(range(files[0].file_from_offset, log.max_offset, 4096))
+        )
+        self.assertEqual(self.log_files(), [file.file_from_offset // 4096 for file in files])
+        self.assertGreater(files[0].file_from_offset, 0)
+        self.assertEqual(sum(store.get_max_offset("TopicTest", queue_id) for queue_id in (0, 1)), wanted)
+        store.stop()
+        self.start()
+        self.assertEqual(
+            [file.file_from_offset for file in self.store.commit_log.queue.files],
+            [file.file_from_offset for file in files],
+        )
