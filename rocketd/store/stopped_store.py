@@ -1,0 +1,284 @@
+"""The files of a store that nobody has open, for reading only.
+
+Answers to nothing in Apache's code. File sizes are taken from the files, so that no settings are needed. Nothing is
+written, and little memory is used however large the store is: log files are mapped one or two at a time, of a queue only
+some entries are held.
+"""
+
+import errno
+import mmap
+import os
+from collections import Counter, OrderedDict
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from rocketd.store.consume_queue import ENTRY
+from rocketd.store.layout import (
+    CONSUME_QUEUE_UNIT,
+    DEFAULT_COMMIT_LOG_FILE_SIZE,
+    DEFAULT_CONSUME_QUEUE_FILE_SIZE,
+    abort_path,
+    commit_log_dir,
+    consume_queue_dir,
+    index_dir,
+    is_mapped_file_name,
+)
+from rocketd.store.message import DispatchRequest
+from rocketd.store.record_scanner import RecordScanner
+
+_MAPPED_FILES = 4
+_CHUNK_ENTRIES = 200
+_CHUNK = 1 << 16
+
+Entry = tuple[int, int, int]
+"""Physical offset, record size, tags code."""
+
+
+class Segment(NamedTuple):
+    """One file of the log or of a queue: its path, the offset of its first byte, its length now."""
+
+    path: str
+    offset: int
+    size: int
+
+    @property
+    def end(self) -> int:
+        """Offset behind its last byte."""
+        return self.offset + self.size
+
+
+def segments_in(directory: str) -> list[Segment]:
+    """The mapped files of a directory by offset; none where it is missing."""
+    try:
+        names = sorted(name for name in os.listdir(directory) if is_mapped_file_name(name))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    paths = [os.path.join(directory, name) for name in names]
+    return [
+        Segment(path, int(name), os.stat(path).st_size)
+        for name, path in zip(names, paths, strict=True)
+        if os.path.isfile(path)
+    ]
+
+
+def common_size(segments: Sequence[Segment], default: int) -> int:
+    """The length that the files of a directory are meant to have: the distance of their names, else that of most."""
+    steps = Counter(after.offset - before.offset for before, after in pairwise(segments))
+    sizes = Counter(segment.size for segment in segments if segment.size)
+    for size, _ in sizes.most_common():
+        if all(step % size == 0 for step in steps):
+            return size
+    return min(steps) if steps else default
+
+
+def data_end(path: str, size: int) -> int:
+    """Position behind the last byte of a file that is not zero; reads from the end, and holes not at all."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        for begin, end in reversed(_extents(fd, size)):
+            while end > begin:
+                at = max(begin, (end - 1) // _CHUNK * _CHUNK)
+                kept = len(os.pread(fd, end - at, at).rstrip(b"\0"))
+                if kept:
+                    return at + kept
+                end = at
+        return 0
+    finally:
+        os.close(fd)
+
+
+def _extents(fd: int, size: int) -> list[tuple[int, int]]:
+    """Begin and end of the parts of a file that are no holes."""
+    found = []
+    end = 0
+    try:
+        while end < size:
+            begin = os.lseek(fd, end, os.SEEK_DATA)
+            end = os.lseek(fd, begin, os.SEEK_HOLE)
+            found.append((begin, end))
+    except OSError as error:
+        if error.errno != errno.ENXIO:
+            return [(0, size)]
+    return found
+
+
+class LogReader:
+    """Maps the files of the log for reading, the last few that were used."""
+
+    def __init__(self, directory: str) -> None:
+        self.directory = directory
+        self.segments = segments_in(directory)
+        self.file_size = common_size(self.segments, DEFAULT_COMMIT_LOG_FILE_SIZE)
+        self._mapped: OrderedDict[str, mmap.mmap] = OrderedDict()
+        self._data_ends: dict[str, int] = {}
+        self._scanner = RecordScanner()
+
+    @property
+    def min_offset(self) -> int:
+        """Offset of the first byte there is, 0 without files."""
+        return self.segments[0].offset if self.segments else 0
+
+    @property
+    def max_offset(self) -> int:
+        """Offset behind the last byte there is room for, 0 without files."""
+        return self.segments[-1].end if self.segments else 0
+
+    def bytes_of(self, segment: Segment) -> mmap.mmap | bytes:
+        """The bytes of a file; an mmap unless the file is empty."""
+        mapping = self._mapped.get(segment.path)
+        if mapping is None:
+            if not segment.size:
+                return b""
+            fd = os.open(segment.path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                mapping = mmap.mmap(fd, segment.size, access=mmap.ACCESS_READ)
+            finally:
+                os.close(fd)
+            self._mapped[segment.path] = mapping
+            if len(self._mapped) > _MAPPED_FILES:
+                self._mapped.popitem(last=False)
+        self._mapped.move_to_end(segment.path)
+        return mapping
+
+    def data_end(self, segment: Segment) -> int:
+        """Position behind the last byte of a file that is not zero."""
+        end = self._data_ends.get(segment.path)
+        if end is None:
+            end = self._data_ends[segment.path] = data_end(segment.path, segment.size)
+        return end
+
+    def find(self, offset: int) -> Segment | None:
+        """The file that holds an offset."""
+        low, high = 0, len(self.segments)
+        while low < high:
+            middle = (low + high) // 2
+            if self.segments[middle].end <= offset:
+                low = middle + 1
+            else:
+                high = middle
+        if low < len(self.segments) and self.segments[low].offset <= offset:
+            return self.segments[low]
+        return None
+
+    def record_at(self, offset: int) -> DispatchRequest | None:
+        """The record that begins at an offset, whatever its CRC; None where none does."""
+        segment = self.find(offset)
+        if segment is None:
+            return None
+        view = memoryview(self.bytes_of(segment))
+        found = self._scanner.scan(view, offset - segment.offset, segment.size, segment.offset, False, 1).requests
+        return found[0] if found else None
+
+
+class QueueReader:
+    """Reads entries of one consume queue. Keeps no file open; holds some 200 entries."""
+
+    __slots__ = ("_at", "_chunk", "begin", "directory", "end", "file_size", "queue_id", "segments", "topic")
+
+    def __init__(self, topic: str, queue_id: int, directory: str) -> None:
+        self.topic = topic
+        self.queue_id = queue_id
+        self.directory = directory
+        self.segments = segments_in(directory)
+        self.file_size = common_size(self.segments, DEFAULT_CONSUME_QUEUE_FILE_SIZE)
+        self.begin = self.segments[0].offset // CONSUME_QUEUE_UNIT if self.segments else 0
+        """Queue offset of the first entry there is room for."""
+        self.end = self.begin
+        """Queue offset behind the last entry that is not all zero, once `find_end` has been called."""
+        self._chunk = b""
+        self._at = 0
+
+    def find_end(self) -> None:
+        """Find the last entry by reading back from the end of the last file."""
+        for segment in reversed(self.segments):
+            end = data_end(segment.path, segment.size)
+            if end:
+                self.end = -(-(segment.offset + end) // CONSUME_QUEUE_UNIT)
+                return
+
+    def path_of(self, index: int) -> tuple[str, int]:
+        """File of an entry and the position in it; that of the directory where there is no such file."""
+        offset = index * CONSUME_QUEUE_UNIT
+        for segment in self.segments:
+            if segment.offset <= offset < segment.end:
+                return segment.path, offset - segment.offset
+        return self.directory, 0
+
+    def entry(self, index: int) -> Entry | None:
+        """One entry as it stands in its file; None where there is no file for it."""
+        position = (index - self._at) * CONSUME_QUEUE_UNIT
+        if not 0 <= position <= len(self._chunk) - CONSUME_QUEUE_UNIT:
+            if not self._load(index):
+                return None
+            position = 0
+        physical_offset, size, tags_code = ENTRY.unpack_from(self._chunk, position)
+        return physical_offset, size, tags_code
+
+    def _load(self, index: int) -> bool:
+        path, position = self.path_of(index)
+        if path == self.directory:
+            return False
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            self._chunk = os.pread(fd, _CHUNK_ENTRIES * CONSUME_QUEUE_UNIT, position)
+        finally:
+            os.close(fd)
+        self._at = index
+        return len(self._chunk) >= CONSUME_QUEUE_UNIT
+
+    def first_from(self, physical_offset: int, end: int) -> int:
+        """Queue offset before `end` of the first entry whose record is not before a physical offset, `end` without."""
+        low, high = self.begin, end
+        while low < high:
+            middle = (low + high) // 2
+            entry = self.entry(middle)
+            if entry is not None and entry[0] >= physical_offset:
+                high = middle
+            else:
+                low = middle + 1
+        return low
+
+
+class StoppedStore:
+    """What is in one store directory. The caller sees to it that nobody writes there."""
+
+    def __init__(self, root: str, commit_log: str | None = None) -> None:
+        """`commit_log` is the directory of the log where it does not lie in the store's. Raises OSError."""
+        self.root = root
+        self.log = LogReader(commit_log or commit_log_dir(root))
+        self.queue_root = consume_queue_dir(root)
+        self.index_root = index_dir(root)
+        self.abnormal = os.path.exists(abort_path(root))
+
+    def is_store(self) -> bool:
+        """Whether there is anything of a store in the directory."""
+        return any(os.path.isdir(path) for path in (self.log.directory, self.queue_root, self.index_root))
+
+    def queues(self) -> list[QueueReader]:
+        """Make a reader of every queue, by topic and queue id."""
+        found = [
+            QueueReader(topic, int(name), os.path.join(self.queue_root, topic, name))
+            for topic in _names(self.queue_root)
+            for name in sorted(_names(os.path.join(self.queue_root, topic)), key=lambda name: (len(name), name))
+            if name.isascii() and name.isdigit()
+        ]
+        # One setting holds for all of them: that of most files, in case one was cut.
+        sizes = Counter(segment.size for queue in found for segment in queue.segments if segment.size)
+        for queue in found:
+            if len(queue.segments) == 1 and sizes:
+                queue.file_size = sizes.most_common(1)[0][0]
+        return found
+
+    def index_paths(self) -> list[str]:
+        """The index files by age."""
+        return [
+            os.path.join(self.index_root, name) for name in _names(self.index_root) if name.isascii() and name.isdigit()
+        ]
+
+
+def _names(directory: str) -> list[str]:
+    try:
+        return sorted(os.listdir(directory))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
