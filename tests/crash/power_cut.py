@@ -1,0 +1,165 @@
+"""What a power cut leaves of the files of a killed process.
+
+Reads what `RecordingFileSystem` kept. As POSIX has it, nothing that was not synced can be relied on, and nothing is
+sure to be lost either: a file has the length of its last sync or the newest one, each page of 4 KiB that was changed
+since is the old one, the new one, or sectors of 512 bytes of both; of the changes to the names in a directory the first
+few since its last sync happened.
+"""
+
+import json
+import os
+import shutil
+import struct
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+
+from rocketd.store.layout import BLANK_MAGIC, MESSAGE_MAGIC, is_mapped_file_name
+from tests.crash.recording import PAGE
+
+SECTOR = 512
+_BEGIN = struct.Struct(">ii")
+
+
+@dataclass
+class Names:
+    """Names of one store: of files with the number of their content and the inode they had, of directories with None."""
+
+    entries: dict[str, tuple[int, int] | None] = field(default_factory=dict)
+
+    def apply(self, operation: list) -> None:
+        kind, name, *rest = operation
+        if kind in ("file", "create"):
+            self.entries[name] = (rest[0], rest[1])
+        elif kind in ("dir", "mkdir"):
+            self.entries[name] = None
+        elif kind in ("remove", "rmdir"):
+            self.entries.pop(name, None)
+        elif kind == "rename" and name in self.entries:
+            self.entries[rest[0]] = self.entries.pop(name)
+
+
+@dataclass
+class Cut:
+    """What was done to a store. ``flushed_log`` holds the bytes of the log's files that were surely on the disk."""
+
+    style: str = "before the broker began"
+    files: int = 0
+    damaged: int = 0
+    names_lost: int = 0
+    flushed_log: dict[int, bytes] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return f"{self.style}: {self.damaged} of {self.files} files lost bytes, {self.names_lost} changes of names gone"
+
+
+def cut_power(root: Path, shadow: Path, random: Random) -> Cut:
+    """Turn the files that a killed process left in ``root`` into what the disk holds when the power comes back."""
+    lines = (shadow / "journal").read_bytes().split(b"\n")[:-1] if (shadow / "journal").exists() else []
+    journal = [json.loads(line) for line in lines]
+    if ["ready"] not in journal:
+        return Cut()
+    cut = Cut(random.choice(("nothing unsynced is kept", "pages", "pages", "torn pages", "torn pages", "all is kept")))
+    live, durable, flushed_names = _names(journal, cut, random)
+    contents = shadow / "contents"
+    live_files = {entry: root / name for name, entry in live.entries.items() if entry is not None}
+    image = root.with_name(root.name + ".image")
+    image.mkdir()
+    for name, entry in sorted(durable.entries.items()):
+        if not (image / name).parent.is_dir():
+            continue  # the name of its directory is lost
+        if entry is None:
+            (image / name).mkdir(exist_ok=True)
+        else:
+            old = _read(contents / str(entry[0])) or b""
+            new = _read(live_files[entry], entry[1]) if entry in live_files else None
+            kept = old if new is None or new == old else _mixed(old, new, cut.style, random)
+            (image / name).write_bytes(kept)
+            cut.files += 1
+            cut.damaged += new is not None and kept != new
+    for name, entry in flushed_names.entries.items():
+        folder, _, base = name.rpartition(os.sep)
+        if folder == "commitlog" and entry is not None and is_mapped_file_name(base):
+            cut.flushed_log[int(base)] = _read(contents / str(entry[0])) or b""
+    shutil.rmtree(root)
+    image.rename(root)
+    return cut
+
+
+def flushed_offsets(cut: Cut) -> set[int]:
+    """Offsets of the records of the log that were whole on the disk, with all before them in their file and, between
+    the first and this one, no file missing.
+    """
+    found = set()
+    expected = min(cut.flushed_log, default=0)
+    for start, data in sorted(cut.flushed_log.items()):
+        if start != expected:
+            break
+        at = 0
+        while at + _BEGIN.size <= len(data):
+            size, magic = _BEGIN.unpack_from(data, at)
+            if magic != MESSAGE_MAGIC or size <= 0 or at + size > len(data):
+                break
+            found.add(start + at)
+            at += size
+        if at + _BEGIN.size > len(data) or _BEGIN.unpack_from(data, at)[1] != BLANK_MAGIC:
+            break
+        expected = start + len(data)
+    return found
+
+
+def _names(journal: list[list], cut: Cut, random: Random) -> tuple[Names, Names, Names]:
+    """Names as the process saw them last, as the disk has them now, and as it was sure to have them."""
+    live, durable = Names(), Names()
+    pending: dict[str, list[tuple[int, list]]] = {}
+    for number, operation in enumerate(journal):
+        kind = operation[0]
+        if kind in ("file", "dir"):
+            live.apply(operation)
+            durable.apply(operation)
+        elif kind == "names":
+            waiting = pending.get(operation[1], [])
+            for _, each in (each for each in waiting if each[0] < operation[2]):
+                durable.apply(each)
+            pending[operation[1]] = [each for each in waiting if each[0] >= operation[2]]
+        elif kind != "ready":
+            live.apply(operation)
+            pending.setdefault(os.path.dirname(operation[1]) or ".", []).append((number, operation))
+    sure = Names(dict(durable.entries))
+    for _, waiting in sorted(pending.items()):
+        happened = random.randint(0, len(waiting))
+        for _, each in waiting[:happened]:
+            durable.apply(each)
+        cut.names_lost += len(waiting) - happened
+    return live, durable, sure
+
+
+def _read(path: Path, inode: int | None = None) -> bytes | None:
+    """Content of a file; None where it is missing or, by its inode, another one."""
+    try:
+        with path.open("rb") as file:
+            if inode is not None and os.fstat(file.fileno()).st_ino != inode:
+                return None
+            return file.read()
+    except FileNotFoundError:
+        return None
+
+
+def _mixed(old: bytes, new: bytes, style: str, random: Random) -> bytes:
+    size = random.choice((len(old), len(new)))
+    if style == "all is kept":
+        return new[:size].ljust(size, b"\0")
+    old, new = old[:size].ljust(size, b"\0"), new[:size].ljust(size, b"\0")
+    if style == "nothing unsynced is kept":
+        return old
+    parts = []
+    for at in range(0, size, PAGE):
+        before, after = old[at : at + PAGE], new[at : at + PAGE]
+        if before == after or random.random() < 0.5:
+            parts.append(after)
+        elif style == "pages" or random.random() < 0.5:
+            parts.append(before)
+        else:
+            sectors = range(0, len(after), SECTOR)
+            parts += [random.choice((before, after))[sector : sector + SECTOR] for sector in sectors]
+    return b"".join(parts)

@@ -1,0 +1,173 @@
+"""A file system that writes down what a power cut could not take back any more.
+
+Apache has no counterpart. `RecordingFileSystem` works on real files; beside them, in a shadow directory, it keeps what
+was surely on the disk: the bytes of each file as of its last finished sync, and a journal of the changes to names with
+the syncs of directories. The process may be killed at any moment: what is half written there belongs to a sync that had
+not returned, of which any part may be on the disk. Bytes that were stored through a mapping count as all others.
+"""
+
+import itertools
+import json
+import os
+import threading
+
+from rocketd.store.filesystem import RealFileSystem
+
+PAGE = 4096
+
+
+class RecordingFileSystem(RealFileSystem):
+    """Any thread may call any method. Files outside ``root`` are not recorded.
+
+    What lies in ``root`` when this is made counts as being on the disk.
+    """
+
+    def __init__(self, root: str, shadow: str) -> None:
+        """``shadow`` must not exist."""
+        self._root = os.path.abspath(root)
+        self._contents = os.path.join(shadow, "contents")
+        os.makedirs(self._contents)
+        self._journal = os.open(os.path.join(shadow, "journal"), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        self._guard = threading.RLock()
+        self._lines = 0
+        self._new_id = itertools.count()
+        self._sync_number = itertools.count(1)
+        self._ids: dict[str, int] = {}
+        self._files_of_descriptors: dict[int, int] = {}
+        self._durable: dict[int, bytes] = {}
+        self._last_sync: dict[int, int] = {}
+        for directory, _, names in os.walk(self._root):
+            self._note("dir", self._name(directory))
+            for name in names:
+                path = os.path.join(directory, name)
+                with open(path, "rb") as file:
+                    self._keep(self._add("file", path), next(self._sync_number), file.read())
+        self._note("ready")
+
+    # ---------------------------------------------------------------- what is recorded
+
+    def _name(self, path: str) -> str:
+        return os.path.relpath(path, self._root)
+
+    def _is_recorded(self, path: str) -> bool:
+        return os.path.abspath(path).startswith(self._root + os.sep)
+
+    def _note(self, *line: object) -> None:
+        os.write(self._journal, json.dumps(line).encode() + b"\n")
+        self._lines += 1
+
+    def _add(self, kind: str, path: str) -> int:
+        number = self._ids[path] = next(self._new_id)
+        self._note(kind, self._name(path), number, os.stat(path).st_ino)
+        return number
+
+    def _keep(self, file: int, sync: int, data: bytes) -> None:
+        """Take over what a finished sync put on the disk, unless a later one did before."""
+        with self._guard:
+            if sync < self._last_sync.get(file, 0):
+                return
+            self._last_sync[file] = sync
+            before = self._durable.get(file)
+            self._durable[file] = data
+            fd = os.open(os.path.join(self._contents, str(file)), os.O_WRONLY | os.O_CREAT)
+            try:
+                if before is None or len(before) != len(data):
+                    os.ftruncate(fd, len(data))
+                    before = b""
+                for at in range(0, len(data), PAGE):
+                    page = data[at : at + PAGE]
+                    if page != before[at : at + PAGE]:
+                        os.pwrite(fd, page, at)
+            finally:
+                os.close(fd)
+
+    # ---------------------------------------------------------------- bytes
+
+    def open(self, path: str, size: int | None = None) -> int:
+        """As the real one."""
+        with self._guard:
+            fd = super().open(path, size)
+            if self._is_recorded(path):
+                file = self._ids.get(path)
+                self._files_of_descriptors[fd] = self._add("create", path) if file is None else file
+            return fd
+
+    def close(self, fd: int) -> None:
+        """As the real one."""
+        with self._guard:
+            self._files_of_descriptors.pop(fd, None)
+            super().close(fd)
+
+    def fdatasync(self, fd: int) -> None:
+        """As the real one; what was in the file when it began is on the disk when it returns."""
+        file = self._files_of_descriptors.get(fd)
+        sync = next(self._sync_number)
+        data = b"" if file is None else os.pread(fd, os.fstat(fd).st_size, 0)
+        super().fdatasync(fd)
+        if file is not None:
+            self._keep(file, sync, data)
+
+    def write_file(self, path: str, data: bytes) -> None:
+        """As the real one."""
+        sync = next(self._sync_number)
+        super().write_file(path, data)
+        self._written(path, sync, data)
+
+    def lock(self, path: str, content: bytes) -> int:
+        """As the real one."""
+        sync = next(self._sync_number)
+        fd = super().lock(path, content)
+        self._written(path, sync, content)
+        return fd
+
+    def _written(self, path: str, sync: int, data: bytes) -> None:
+        if self._is_recorded(path):
+            with self._guard:
+                file = self._ids.get(path)
+                self._keep(self._add("create", path) if file is None else file, sync, data)
+
+    # ---------------------------------------------------------------- names
+
+    def makedirs(self, path: str) -> None:
+        """As the real one."""
+        with self._guard:
+            missing = []
+            parent = os.path.abspath(path)
+            while self._is_recorded(parent) and not os.path.isdir(parent):
+                missing.append(parent)
+                parent = os.path.dirname(parent)
+            super().makedirs(path)
+            for directory in reversed(missing):
+                self._note("mkdir", self._name(directory))
+
+    def remove(self, path: str) -> None:
+        """As the real one."""
+        with self._guard:
+            if self._ids.pop(path, None) is not None:
+                self._note("remove", self._name(path))
+            super().remove(path)
+
+    def rmdir(self, path: str) -> None:
+        """As the real one."""
+        with self._guard:
+            there = os.path.isdir(path)
+            super().rmdir(path)
+            if there and not os.path.isdir(path) and self._is_recorded(path):
+                self._note("rmdir", self._name(path))
+
+    def rename(self, source: str, target: str) -> None:
+        """As the real one."""
+        with self._guard:
+            super().rename(source, target)
+            if source in self._ids:
+                self._ids[target] = self._ids.pop(source)
+                self._note("rename", self._name(source), self._name(target))
+
+    def sync_dir(self, path: str) -> None:
+        """As the real one; the changes of names noted before it began are on the disk when it returns."""
+        with self._guard:
+            lines = self._lines
+        super().sync_dir(path)
+        if os.path.abspath(path) == self._root or self._is_recorded(path):
+            with self._guard:
+                self._note("names", self._name(path), lines)

@@ -1,0 +1,116 @@
+"""The crash loop for a bounded time; `python -m tests.crash` runs it for as long as one likes."""
+
+import os
+from pathlib import Path
+from random import Random, SystemRandom
+
+import pytest
+
+from tests.crash.loop import FLUSHES, CrashLoop
+from tests.crash.power_cut import cut_power
+from tests.crash.recording import RecordingFileSystem
+
+SECONDS = float(os.environ.get("ROCKETD_CRASH_SECONDS", "15"))
+SEED = int(os.environ.get("ROCKETD_CRASH_SEED", "0")) or SystemRandom().randrange(1 << 32)
+
+
+@pytest.mark.timeout(SECONDS * 2 + 120)
+@pytest.mark.parametrize("flush", FLUSHES)
+@pytest.mark.parametrize("mode", ["kill"])
+def test_nothing_acknowledged_is_lost(mode, flush, tmp_path):
+    print(f"python -m tests.crash --mode {mode} --flush {flush} --seed {SEED}")
+    loop = CrashLoop(tmp_path, mode, flush, SEED)
+    loop.run(SECONDS)
+    assert loop.crashes >= 3
+    assert loop.checked > 0
+
+
+class Disk:
+    """A recorded store of files and what power cuts leave of it."""
+
+    def __init__(self, directory: Path) -> None:
+        self.root, self._shadow = directory / "store", directory / "shadow"
+        self.root.mkdir()
+        self._copy = directory / "copy"
+        self.fs = RecordingFileSystem(str(self.root), str(self._shadow))
+
+    def path(self, name: str) -> str:
+        return str(self.root / name)
+
+    def outcomes(self) -> set[tuple[tuple[str, bytes], ...]]:
+        """Files by name as each of many power cuts leaves them."""
+        found = set()
+        os.rename(self.root, self._copy)
+        for seed in range(200):
+            # Hard links, for an inode tells which file it is.
+            for directory, _, names in os.walk(self._copy):
+                target = self.root / os.path.relpath(directory, self._copy)
+                target.mkdir()
+                for name in names:
+                    os.link(os.path.join(directory, name), target / name)
+            cut_power(self.root, self._shadow, Random(seed))
+            files = [path for path in sorted(self.root.rglob("*")) if path.is_file()]
+            found.add(tuple((str(path.relative_to(self.root)), path.read_bytes()) for path in files))
+            for path in files:
+                path.unlink()
+            for path in sorted((path for path in self.root.rglob("*")), reverse=True):
+                path.rmdir()
+            self.root.rmdir()
+        return found
+
+
+def test_a_power_cut_takes_bytes_that_were_not_synced(tmp_path):
+    disk = Disk(tmp_path)
+    fd = disk.fs.open(disk.path("log"), 8192)
+    mapping = disk.fs.map(fd, 8192, True)
+    disk.fs.pwrite(fd, b"first", 0)
+    disk.fs.fdatasync(fd)
+    disk.fs.sync_dir(str(disk.root))
+    disk.fs.pwrite(fd, b"other", 0)
+    mapping[4096:4100] = b"page"
+    pages = {(content[:5], content[4096:4100]) for ((_, content),) in disk.outcomes()}
+    assert pages == {(one, two) for one in (b"first", b"other") for two in (bytes(4), b"page")}
+
+
+def test_a_power_cut_keeps_what_was_synced(tmp_path):
+    disk = Disk(tmp_path)
+    disk.fs.makedirs(disk.path("queue"))
+    fd = disk.fs.open(disk.path("queue/0"), 5000)
+    disk.fs.pwrite(fd, b"x" * 5000, 0)
+    disk.fs.fdatasync(fd)
+    disk.fs.sync_dir(disk.path("queue"))
+    disk.fs.sync_dir(str(disk.root))
+    assert disk.outcomes() == {(("queue/0", b"x" * 5000),)}
+
+
+def test_a_power_cut_takes_names_and_lengths_that_were_not_synced(tmp_path):
+    disk = Disk(tmp_path)
+    disk.fs.close(disk.fs.open(disk.path("log"), 100))
+    assert disk.outcomes() == {(), (("log", b""),), (("log", bytes(100)),)}
+
+
+def test_a_power_cut_brings_back_what_was_removed_and_renamed(tmp_path):
+    disk = Disk(tmp_path)
+    disk.fs.write_file(disk.path("table"), b"old")
+    disk.fs.sync_dir(str(disk.root))
+    disk.fs.write_file(disk.path("new"), b"new")
+    disk.fs.rename(disk.path("new"), disk.path("table"))
+    disk.fs.remove(disk.path("table"))
+    old, new = ("table", b"old"), ("new", b"new")
+    assert disk.outcomes() == {(old,), (new, old), (("table", b"new"),), ()}
+
+
+def test_what_was_there_before_is_on_the_disk(tmp_path):
+    (tmp_path / "store").mkdir()
+    (tmp_path / "store" / "old").write_bytes(b"old")
+    fs = RecordingFileSystem(str(tmp_path / "store"), str(tmp_path / "shadow"))
+    fd = fs.open(str(tmp_path / "store" / "old"))
+    fs.pwrite(fd, b"new", 0)
+    found = set()
+    for seed in range(50):
+        (tmp_path / "store" / "old").write_bytes(b"new")
+        cut_power(tmp_path / "store", tmp_path / "shadow", Random(seed))
+        found.add((tmp_path / "store" / "old").read_bytes())
+    # The first cut made another file of it: all later ones take what was synced.
+    assert found <= {b"old", b"new"}
+    assert b"old" in found
