@@ -24,6 +24,7 @@ from rocketd.store.flush import FlushCallback, FlushCommitLogService
 from rocketd.store.index_service import IndexService
 from rocketd.store.layout import LOCK_CONTENT, abort_path, checkpoint_path, consume_queue_dir, index_dir, lock_path
 from rocketd.store.maintenance import FlushConsumeQueueService, MaintenanceService
+from rocketd.store.mapped_file import PAGE_SIZE
 from rocketd.store.message import MessageInner, PutResult, PutStatus
 from rocketd.store.reader import MessageReader
 from rocketd.store.record_scanner import DelayTimeOf, RecordScanner
@@ -75,6 +76,9 @@ class MessageStore(MessageReader):
         self._reput = ReputMessageService(self.commit_log, self._dispatcher, self._scanner)
         self._appender = GroupAppender(self.commit_log, store_host, config.max_message_size, clock)
         self._sync = config.flush_disk_type == "SYNC_FLUSH"
+        if config.warm_maped_file_enable:
+            flush_bytes = config.flush_least_pages_when_warm_maped_file * PAGE_SIZE if self._sync else 0
+            self.commit_log.allocate.warm = lambda file, hurry: file.warm(hurry, flush_bytes)
         self._flush = FlushCommitLogService(
             self.commit_log.queue,
             self.checkpoint,

@@ -71,22 +71,31 @@ class MessageStoreConfig:
         1000, "How often consume queues are flushed to disk.", unit="ms", minimum=1
     )
     clean_resource_interval: int = setting(
-        10000, "How often the store looks for files to delete.", unit="ms", minimum=1
+        10000,
+        "How often the store looks for files to delete, at most ten commit log files each time; first a minute after "
+        "the start.",
+        unit="ms",
+        minimum=1,
     )
     delete_commit_log_files_interval: int = setting(
         100, "Pause between the deletions of two commit log files.", unit="ms", minimum=0
     )
     delete_consume_queue_files_interval: int = setting(
-        100, "Pause between the deletions of two consume queue files.", unit="ms", minimum=0
+        100, "Pause after a consume queue of which files were deleted.", unit="ms", minimum=0
     )
     destroy_maped_file_interval_forcibly: int = setting(
         120000,
-        "How long a deleted file waits for its readers before it is unmapped all the same.",
+        "A deleted commit log file that readers still hold after so long is named in a warning: its room on the disk is "
+        "not free until they let go. No file is ever unmapped under a reader.",
         unit="ms",
         minimum=0,
     )
     redelete_hanged_file_interval: int = setting(
-        120000, "How often the deletion of a file that was still in use is tried again.", unit="ms", minimum=0
+        120000,
+        "How often the store looks whether readers still hold deleted files, and when it tries again to delete one that "
+        "could not be deleted.",
+        unit="ms",
+        minimum=0,
     )
     delete_when: str = setting(
         "04",
@@ -98,7 +107,8 @@ class MessageStoreConfig:
     )
     disk_max_used_space_ratio: int = setting(
         75,
-        "Share of the disk from which on expired files are deleted at any hour; 10 to 95 are used as they are.",
+        "Share of the disk of commit log or consume queues above which expired files are deleted at any hour. Less than "
+        "10 counts as 10, more than 95 as 95.",
         unit="%",
         hot=True,
     )
@@ -124,7 +134,10 @@ class MessageStoreConfig:
     )
     commit_commit_log_least_pages: int = setting(4, POOL, unit="4 KiB pages")
     flush_least_pages_when_warm_maped_file: int = setting(
-        4096, "Accepted for compatibility; files are not warmed.", unit="4 KiB pages"
+        4096,
+        "With SYNC_FLUSH and warmMapedFileEnable, the zeros of a new file are put on the disk each so many pages.",
+        unit="4 KiB pages",
+        minimum=1,
     )
     flush_consume_queue_least_pages: int = setting(
         2, "A flush of a consume queue is skipped while fewer pages are unflushed.", unit="4 KiB pages", minimum=0
@@ -242,9 +255,17 @@ class MessageStoreConfig:
         10000, "How often the progress of delayed delivery is written.", unit="ms", minimum=1
     )
     clean_file_forcibly_enable: bool = setting(
-        True, "Whether a nearly full disk deletes files that have not expired.", hot=True, important=True
+        True,
+        "Whether commit log files that have not expired are deleted when the disk is fuller than "
+        "rocketmq.broker.diskSpaceCleanForciblyRatio.",
+        hot=True,
+        important=True,
     )
-    warm_maped_file_enable: bool = setting(False, "Accepted for compatibility; files are not warmed.")
+    warm_maped_file_enable: bool = setting(
+        False,
+        "Whether the next commit log file has its room on the disk reserved and is filled with zeros in memory before it "
+        "is needed. One that somebody waits for is handed out as soon as its room is reserved.",
+    )
     offset_check_in_slave: bool = setting(
         False, "Whether a slave corrects offsets that clients ask for beyond its own queues.", hot=True
     )
@@ -297,7 +318,7 @@ class MessageStoreConfig:
     )
     disk_space_warning_level_ratio: float = setting(
         0.90,
-        "Share of the disk from which on the broker refuses to store.",
+        "Share of the disk of commit log or consume queues above which the broker refuses to store.",
         name="rocketmq.broker.diskSpaceWarningLevelRatio",
         minimum=0.0,
         maximum=1.0,
@@ -305,7 +326,9 @@ class MessageStoreConfig:
     )
     disk_space_clean_forcibly_ratio: float = setting(
         0.85,
-        "Share of the disk from which on files are deleted although they have not expired.",
+        "Share of the disk above which the oldest commit log files are deleted although they have not expired, if "
+        "cleanFileForciblyEnable. As with Apache, only when diskMaxUsedSpaceRatio is exceeded too, or in an hour of "
+        "deleteWhen.",
         name="rocketmq.broker.diskSpaceCleanForciblyRatio",
         minimum=0.0,
         maximum=1.0,

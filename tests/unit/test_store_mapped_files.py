@@ -1,16 +1,21 @@
-"""The files of one directory as one run of bytes; the flags of the store."""
+"""The files of one directory as one run of bytes, their deletion and warming; the flags of the store."""
 
 import os
+import queue
+import threading
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from rocketd.store.errors import StoreFileSizeError
+from rocketd.store.commit_log import CommitLog
+from rocketd.store.errors import CreateMappedFileError, StoreFileSizeError
 from rocketd.store.filesystem import DiskUsage, RealFileSystem
-from rocketd.store.mapped_file import LogFile
+from rocketd.store.mapped_file import PAGE_SIZE, WARM_STEP, LogFile
 from rocketd.store.mapped_file_queue import MappedFileQueue
+from rocketd.store.message_store import MessageStore
 from rocketd.store.running_flags import DISK_FULL, NOT_READABLE, WRITE_LOGICS_QUEUE_ERROR, RunningFlags
-from rocketd.store.testing import FaultyFileSystem
+from rocketd.store.testing import STORE_HOST, FaultyFileSystem, small_config
 
+WAIT = 10
 SIZE = 8192
 
 
@@ -104,10 +109,219 @@ class MappedFileQueueTests(SynchronousTestCase):
         self.assertTrue(self.queue.flush(0))
         self.assertEqual(self.queue.flushed_where, SIZE + 1)
 
+    def test_truncation_removes_files_from_the_end(self):
+        for number in range(4):
+            self.add(SIZE * number, b"x" * SIZE)
+        self.fs.fail("remove", OSError("input/output error"), nth=2)
+        with self.assertRaises(OSError):
+            self.queue.truncate(5, clear=False)
+        self.assertEqual([int(name) for name in sorted(os.listdir(self.directory))], [0, SIZE, 2 * SIZE])
+
+    def filled(self, count):
+        """That many full files on the disk."""
+        files = [self.add(SIZE * number, b"x" * SIZE) for number in range(count)]
+        self.queue.flush(0)
+        return files
+
+    def test_first_file_is_deleted(self):
+        files = self.filled(3)
+        self.assertTrue(self.queue.delete_first(files[0]))
+        self.assertEqual((self.queue.files, self.queue.min_offset), (files[1:], SIZE))
+        self.assertIsNone(files[0].select(0, 1))
+        self.assertFalse(os.path.exists(files[0].path))
+        self.assertEqual((self.fs.calls["remove"], self.fs.calls["sync_dir"]), (1, 1))
+        # Its descriptor went with it.
+        with self.assertRaises(OSError):
+            os.fstat(files[0]._fd)
+
+    def test_only_the_first_and_never_the_last_is_deleted(self):
+        files = self.filled(3)
+        for file in files[1:]:
+            self.assertFalse(self.queue.delete_first(file))
+        for file in files[:2]:
+            self.assertTrue(self.queue.delete_first(file))
+            self.assertFalse(self.queue.delete_first(file))
+        self.assertFalse(self.queue.delete_first(files[2]))
+        self.assertEqual(self.queue.files, files[2:])
+
+    def test_file_that_is_being_flushed_is_not_deleted(self):
+        first = self.add(0, b"x" * SIZE)
+        self.add(SIZE, b"x")
+        gate = self.fs.block("fdatasync")
+        flush = threading.Thread(target=self.queue.flush, args=(0,))
+        flush.start()
+        self.assertFalse(self.queue.delete_first(first))
+        gate.set()
+        flush.join()
+        self.assertTrue(self.queue.delete_first(first))
+
+    def test_file_that_cannot_be_removed_stays_usable(self):
+        files = self.filled(2)
+        self.fs.fail("remove", OSError("read-only file system"))
+        with self.assertRaises(OSError):
+            self.queue.delete_first(files[0])
+        self.assertEqual(bytes(self.queue.find(0).select(0, 1)), b"x")
+        self.assertTrue(self.queue.delete_first(files[0]))
+
+    def test_append_does_not_wait_for_a_deletion_nor_get_lost_in_it(self):
+        files = self.filled(2)
+        remove = self.fs.remove
+
+        def removed(path):
+            # As the storage thread would in the middle of a long removal.
+            files.append(self.add(2 * SIZE, b"y"))
+            remove(path)
+
+        self.fs.remove = removed
+        self.assertTrue(self.queue.delete_first(files[0]))
+        self.assertEqual(self.queue.files, files[1:])
+
+    def test_deletion_spares_the_file_of_a_queue_made_anew(self):
+        files = self.filled(2)
+        self.queue.destroy()
+        os.makedirs(self.directory)
+        self.make().add(self.queue.open_file(0))
+        self.assertFalse(self.queue.delete_first(files[0]))
+        self.assertTrue(os.path.exists(files[0].path))
+
+    def test_mapping_lives_as_long_as_its_readers(self):
+        files = self.filled(2)
+        mapping = files[0].mapping()
+        view = files[0].select(5, 3)
+        self.queue.delete_first(files.pop(0))
+        self.assertEqual((bytes(view), mapping() is None), (b"xxx", False))
+        del view
+        self.assertIsNone(mapping())
+
     def test_view_of_a_removed_file_stays(self):
         view = self.add(0, b"abc").select(0, 3)
         self.queue.destroy()
         self.assertEqual((bytes(view), os.path.exists(self.directory)), (b"abc", False))
+
+
+class WarmTests(SynchronousTestCase):
+    """Files made ahead, with their room reserved and their pages in memory."""
+
+    SIZE = 4 * WARM_STEP + PAGE_SIZE
+
+    def setUp(self):
+        self.fs = FaultyFileSystem()
+        self.log = CommitLog(self.fs, self.mktemp(), self.SIZE)
+        self.log.load()
+        self.steps = queue.SimpleQueue()
+        self.go_on = threading.Semaphore(0)
+        self.addCleanup(self.log.queue.close)
+
+    def start(self, flush_bytes=0):
+        def warm(file, hurry):
+            def asked():
+                self.steps.put(file.file_from_offset)
+                self.go_on.acquire()
+                return hurry()
+
+            file.warm(asked, flush_bytes)
+
+        self.log.allocate.warm = warm
+        self.log.allocate.start()
+        self.addCleanup(self.log.allocate.stop)
+        # A cleanup that runs first.
+        self.addCleanup(self.go_on.release, 100)
+
+    def blocks(self, offset):
+        return os.stat(self.log.queue.path_of(offset)).st_blocks * 512
+
+    def test_next_file_is_warmed_step_by_step(self):
+        self.start()
+        self.go_on.release()
+        first = self.log.next_file()
+        # Somebody waited for it: its room is reserved, but not more.
+        self.assertEqual(self.steps.get(timeout=WAIT), 0)
+        self.assertGreaterEqual(self.blocks(0), self.SIZE)
+        self.assertEqual(self.fs.calls["pwrite"], 0)
+        self.go_on.release(5)
+        for _ in range(5):
+            self.assertEqual(self.steps.get(timeout=WAIT), self.SIZE)
+        first.append(b"x" * self.SIZE)
+        second = self.log.next_file()
+        self.assertEqual((self.fs.calls["pwrite"], self.fs.calls["fdatasync"]), (6, 0))
+        self.assertEqual((second.file_from_offset, second.wrote_position), (self.SIZE, 0))
+        self.assertEqual(bytes(second.view), bytes(self.SIZE))
+
+    def test_warming_ends_as_soon_as_somebody_waits(self):
+        self.start()
+        self.go_on.release(2)
+        first = self.log.next_file()
+        for offset in (0, self.SIZE, self.SIZE):
+            self.assertEqual(self.steps.get(timeout=WAIT), offset)
+        first.append(b"x" * self.SIZE)
+        # One page step is done; before the next it is found that the file is wanted.
+        got = queue.SimpleQueue()
+        thread = threading.Thread(target=lambda: got.put(self.log.next_file()))
+        thread.start()
+        while not self.log.allocate._requests[self.SIZE].wanted:
+            self.assertTrue(thread.is_alive())
+        self.go_on.release()
+        second = got.get(timeout=WAIT)
+        thread.join()
+        second.append(b"y" * 100)
+        self.assertEqual(bytes(second.view[:101]), b"y" * 100 + b"\0")
+        # One of warming, one of each append.
+        self.assertEqual(self.fs.calls["pwrite"], 3)
+
+    def test_zeros_are_flushed_where_messages_will_be(self):
+        file = self.log.queue.open_file(0)
+        self.addCleanup(file.close)
+        file.warm(lambda: False, 2 * WARM_STEP)
+        self.assertEqual((self.fs.calls["pwrite"], self.fs.calls["fdatasync"]), (5, 3))
+
+    def test_full_disk_is_an_answer_and_leaves_no_file(self):
+        self.go_on.release(100)
+        self.start()
+        self.fs.fail("allocate", OSError(28, "No space left on device"))
+        with self.assertRaises(CreateMappedFileError) as raised:
+            self.log.next_file()
+        self.assertIn("No space left on device", str(raised.exception))
+        self.assertFalse(os.path.exists(self.log.queue.path_of(0)))
+        self.assertEqual(self.log.next_file().file_from_offset, 0)
+
+    def test_stop_ends_warming_and_removes_the_file(self):
+        self.start()
+        self.go_on.release()
+        self.log.next_file()
+        for offset in (0, self.SIZE):
+            self.assertEqual(self.steps.get(timeout=WAIT), offset)
+        stop = threading.Thread(target=self.log.allocate.stop)
+        stop.start()
+        while not self.log.allocate._stopping:
+            self.assertTrue(stop.is_alive())
+        self.go_on.release()
+        stop.join()
+        self.assertEqual(self.fs.calls["pwrite"], 0)
+        self.assertFalse(os.path.exists(self.log.queue.path_of(self.SIZE)))
+
+    def test_store_warms_when_it_is_told_to(self):
+        for settings, syncs in (
+            ({}, None),
+            ({"warm_maped_file_enable": True}, 0),
+            (
+                {
+                    "warm_maped_file_enable": True,
+                    "flush_disk_type": "SYNC_FLUSH",
+                    "flush_least_pages_when_warm_maped_file": 1,
+                },
+                1,
+            ),
+        ):
+            fs = FaultyFileSystem()
+            store = MessageStore(small_config(self.mktemp(), **settings), STORE_HOST, fs=fs)
+            warm = store.commit_log.allocate.warm
+            self.assertEqual(warm is None, syncs is None)
+            if warm is not None:
+                store.commit_log.load()
+                file = store.commit_log.queue.open_file(0)
+                self.addCleanup(file.close)
+                warm(file, lambda: False)
+                self.assertEqual((fs.calls["pwrite"], fs.calls["fdatasync"]), (1, syncs))
 
 
 class RunningFlagsTests(SynchronousTestCase):
