@@ -4,7 +4,6 @@ Answers to Apache's NettyClientHandler and channel. All of it belongs to the rea
 ``close``, which any thread may call.
 """
 
-import socket
 from threading import get_ident
 from typing import Any, Protocol
 
@@ -20,6 +19,7 @@ from rocketd.remoting.command import RemotingCommand
 from rocketd.remoting.errors import FrameError, RemotingConnectError
 from rocketd.remoting.frame import FrameDecoder
 from rocketd.remoting.interfaces import IConnection
+from rocketd.remoting.peer import peer_of
 
 
 class ConnectionOwner(Protocol):
@@ -63,9 +63,7 @@ class ClientConnection(TwistedProtocol):
         """Set the socket up; without TLS the connection is ready."""
         transport: Any = self.transport
         self._thread = get_ident()
-        peer = transport.getPeer()
-        family = socket.AF_INET6 if ":" in peer.host else socket.AF_INET
-        self.host = socket.inet_pton(family, peer.host.partition("%")[0]) + peer.port.to_bytes(4, "big")
+        self.host = peer_of(transport.getPeer()).host
         transport.setTcpNoDelay(True)
         transport.registerProducer(self, True)
         self.closed = False

@@ -22,6 +22,7 @@ from rocketd.remoting.command import RemotingCommand
 from rocketd.remoting.errors import FrameError
 from rocketd.remoting.frame import Frame, FrameDecoder
 from rocketd.remoting.interfaces import IConnection
+from rocketd.remoting.peer import peer_of
 
 OUTBOUND_LIMIT = 8 << 20
 """Bytes of unsent answers above which no more requests are read from a connection."""
@@ -62,10 +63,7 @@ class Connection(Protocol):
 
     def connectionMade(self) -> None:
         """Learn the peer's address and take a descriptor for direct writes."""
-        peer = self.transport.getPeer()
-        self.address = f"[{peer.host}]:{peer.port}" if ":" in peer.host else f"{peer.host}:{peer.port}"
-        family = socket.AF_INET6 if ":" in peer.host else socket.AF_INET
-        self.host = socket.inet_pton(family, peer.host.partition("%")[0]) + peer.port.to_bytes(4, "big")
+        self.address, self.host = peer_of(self.transport.getPeer())
         if interfaces.ITCPTransport.providedBy(self.transport) and not interfaces.ISSLTransport.providedBy(
             self.transport
         ):

@@ -4,6 +4,7 @@ Answers to Apache's NettyRemotingServer. Plain and TLS share the port (see ``tls
 """
 
 import errno
+import socket
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -22,6 +23,7 @@ from rocketd.remoting.frame import MAX_FRAME_LENGTH
 
 _IDLE_SCAN_SECONDS = 5.0
 _DRAIN_SECONDS = 5.0
+_NO_IPV6 = (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL)
 
 
 class ConnectionListener(Protocol):
@@ -48,7 +50,8 @@ class _ConnectionFactory(Factory):
 class RemotingServer(Service):
     """One listening port with its connections and dispatcher. All methods belong to the reactor thread.
 
-    ``port`` 0 takes a free port; after start ``port`` is the real one. ``wrap`` may put TLS detection around the
+    ``port`` 0 takes a free port; after start ``port`` is the real one. It is that of all addresses, IPv6 and IPv4, unless
+    ``interface`` names one; a system without IPv6 has those of IPv4. ``wrap`` may put TLS detection around the
     factory of connections. A connection on which nothing was read for ``idle_seconds`` is closed.
     """
 
@@ -60,7 +63,7 @@ class RemotingServer(Service):
         dispatcher: Dispatcher,
         *,
         port: int,
-        interface: str = "",
+        interface: str | None = None,
         backlog: int = 1024,
         idle_seconds: float = 120.0,
         max_frame_length: int = MAX_FRAME_LENGTH,
@@ -94,17 +97,37 @@ class RemotingServer(Service):
             factory = self._wrap(factory)
         wanted = self.port if port is None else port
         try:
-            listening = self._reactor.listenTCP(wanted, factory, backlog=self._backlog, interface=self._interface)
+            opened = self._open(wanted, factory)
         except CannotListenError as error:
             reason = "it is in use by another process" if _is_in_use(error) else str(error.socketError)
             raise ListenError(
                 f"cannot listen on port {wanted}: {reason}; stop that process or set another listenPort"
             ) from error
-        self._listening.append(listening)
-        host: IPv4Address | IPv6Address = listening.getHost()
+        self._listening += opened
+        host: IPv4Address | IPv6Address = opened[0].getHost()
         if port is None:
             self.port = host.port
         return host.port
+
+    def _open(self, port: int, factory: Any) -> list[Any]:
+        if self._interface is not None:
+            return [self._open_on(self._interface, port, factory)]
+        try:
+            both = self._open_on("::", port, factory)
+        except CannotListenError as error:
+            if getattr(error.socketError, "errno", None) not in _NO_IPV6:
+                raise
+            return [self._open_on("", port, factory)]
+        if not _only_ipv6(both):
+            return [both]
+        try:
+            return [both, self._open_on("", both.getHost().port, factory)]
+        except CannotListenError:
+            both.stopListening()
+            raise
+
+    def _open_on(self, interface: str, port: int, factory: Any) -> Any:
+        return self._reactor.listenTCP(port, factory, backlog=self._backlog, interface=interface)
 
     def startService(self) -> None:
         """Listen (unless ``listen`` was called already) and begin to serve; nothing happens if it does already.
@@ -171,6 +194,12 @@ class RemotingServer(Service):
                     seconds=self._idle_seconds,
                 )
                 connection.abort()
+
+
+def _only_ipv6(listening: Any) -> bool:
+    """Whether the system gives a port of all addresses IPv6 only (bindv6only)."""
+    opened = getattr(listening, "socket", None)
+    return opened is not None and bool(opened.getsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY))
 
 
 def _is_in_use(error: CannotListenError) -> bool:

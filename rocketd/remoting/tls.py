@@ -17,6 +17,7 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from rocketd.remoting.certificates import Identity, TLSConfigError, read_certificates, read_identity, self_signed
+from rocketd.remoting.peer import peer_of
 from rocketd.remoting.settings import TlsConfig
 
 DISABLED = "disabled"
@@ -139,8 +140,7 @@ class _FirstByte(Protocol):
 
     def _refuse(self, why: str) -> None:
         transport: Any = self.transport
-        peer = transport.getPeer()
-        _log.warn("{host}:{port}: closing, {why}", host=peer.host, port=peer.port, why=why)
+        _log.warn("{address}: closing, {why}", address=peer_of(transport.getPeer()).address, why=why)
         transport.abortConnection()
 
 

@@ -128,6 +128,8 @@ class ReadTests(ConnectionTestCase):
         self.assertEqual(connection.host, bytes([10, 1, 2, 3, 0, 0, 0x12, 0x34]))
 
     def test_peer_with_a_six_digit_address(self):
+        connection, _ = self.on_string(peerAddress=IPv6Address("TCP", "::ffff:10.1.2.3", 258))
+        self.assertEqual((connection.address, connection.host), ("10.1.2.3:258", b"\x0a\1\2\3\0\0\1\2"))
         connection, _ = self.on_string(peerAddress=IPv6Address("TCP", "fe80::1%eth0", 1))
         self.assertEqual(connection.address, "[fe80::1%eth0]:1")
         self.assertEqual(connection.host, socket.inet_pton(socket.AF_INET6, "fe80::1") + b"\0\0\0\1")

@@ -1,11 +1,13 @@
 """The listening server on real loopback ports: serving, stopping in order, idle connections, slow readers."""
 
+import errno
 import socket
 from threading import Event
 
 from twisted.internet import reactor
 from twisted.internet.defer import Deferred
-from twisted.internet.endpoints import TCP4ClientEndpoint, connectProtocol, wrapClientTLS
+from twisted.internet.endpoints import HostnameEndpoint, TCP4ClientEndpoint, connectProtocol, wrapClientTLS
+from twisted.internet.error import CannotListenError
 from twisted.internet.protocol import Protocol
 from twisted.internet.task import Clock, deferLater
 from twisted.internet.testing import MemoryReactorClock, StringTransport
@@ -86,14 +88,54 @@ class Listener:
         self.lost.append(connection)
 
 
+class OtherReactor:
+    """The reactor, on a system that opens ports differently."""
+
+    def __getattr__(self, name):
+        return getattr(reactor, name)
+
+
+class WithoutIPv6(OtherReactor):
+    def listenTCP(self, port, factory, backlog, interface):  # noqa: N802 - the name is Twisted's
+        if ":" in interface:
+            raise CannotListenError(interface, port, OSError(errno.EAFNOSUPPORT, "Address family not supported"))
+        return reactor.listenTCP(port, factory, backlog, interface)
+
+
+class Strict(OtherReactor):
+    """As with net.ipv6.bindv6only = 1."""
+
+    def listenTCP(self, port, factory, backlog, interface):  # noqa: N802 - the name is Twisted's
+        if ":" not in interface:
+            return reactor.listenTCP(port, factory, backlog, interface)
+        opened = socket.socket(socket.AF_INET6)
+        opened.setblocking(False)
+        opened.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        opened.bind((interface, port))
+        opened.listen(backlog)
+        try:
+            return reactor.adoptStreamPort(opened.fileno(), socket.AF_INET6, factory)
+        finally:
+            opened.close()
+
+
+def has_ipv6():
+    try:
+        with socket.socket(socket.AF_INET6) as probe:
+            probe.bind(("::1", 0))
+    except OSError:
+        return False
+    return True
+
+
 class ServerTestCase(TestCase):
     timeout = 60
 
-    def start(self, **options):
+    def start(self, *, on=reactor, **options):
         self.processor = Processor()
         self.dispatcher = Dispatcher(reactor.callFromThread)
         self.dispatcher.register(CODE, self.processor, "p")
-        self.server = RemotingServer(reactor, self.dispatcher, port=0, interface="127.0.0.1", **options)
+        self.server = RemotingServer(on, self.dispatcher, **{"port": 0, "interface": "127.0.0.1", **options})
         self.listener = Listener()
         self.server.listeners.append(self.listener)
         self.server.startService()
@@ -175,6 +217,42 @@ class ServeTests(ServerTestCase):
 
         seen = await deferToThread(read_all)
         self.assertEqual(seen, [(opaque, True) for opaque in range(count)])
+
+
+class FamiliesTests(ServerTestCase):
+    async def test_both_families_reach_one_port(self):
+        self.start(interface=None)
+        for host, address in (("127.0.0.1", "127.0.0.1:{}"), ("::1", "[::1]:{}")):
+            client = await connectProtocol(HostnameEndpoint(reactor, host, self.server.port), Client())
+            client.send(RemotingCommand(CODE))
+            await client.got(1)
+            (connection,) = self.server.connections
+            mine = client.transport.getHost()
+            self.assertEqual(connection.address, address.format(mine.port))
+            family = socket.AF_INET6 if ":" in host else socket.AF_INET
+            self.assertEqual(connection.host, socket.inet_pton(family, host) + mine.port.to_bytes(4, "big"))
+            client.transport.loseConnection()
+            await client.closed
+            while self.server.connections:
+                await deferLater(reactor, 0.001)
+
+    test_both_families_reach_one_port.skip = None if has_ipv6() else "no IPv6 on this machine"
+
+    async def test_a_system_that_gives_ipv6_only_is_asked_for_ipv4_too(self):
+        self.start(interface=None, on=Strict())
+        for host in ("127.0.0.1", "::1"):
+            client = await connectProtocol(HostnameEndpoint(reactor, host, self.server.port), Client())
+            client.send(RemotingCommand(CODE))
+            await client.got(1)
+            client.transport.loseConnection()
+
+    test_a_system_that_gives_ipv6_only_is_asked_for_ipv4_too.skip = test_both_families_reach_one_port.skip
+
+    async def test_a_system_without_ipv6_serves_ipv4(self):
+        self.start(interface=None, on=WithoutIPv6())
+        client = await self.connect()
+        client.send(RemotingCommand(CODE))
+        await client.got(1)
 
 
 class StopTests(ServerTestCase):

@@ -1,0 +1,58 @@
+"""A cluster that is reached over IPv6: name server, broker and client, and both families side by side."""
+
+import socket
+
+import pytest
+import pytest_twisted
+from in_process import broker_in, namesrv_in
+from twisted.internet import reactor
+from twisted.internet.defer import Deferred
+from wire_client import eventually, running
+
+from rocketd.client.message import Message
+from rocketd.client.mq_client import MQClient
+from rocketd.client.producer import Producer
+from rocketd.client.push_consumer import PushConsumer
+from rocketd.remoting.bodies import ConsumeFromWhere
+
+
+def has_ipv6():
+    try:
+        with socket.socket(socket.AF_INET6) as probe:
+            probe.bind(("::1", 0))
+    except OSError:
+        return False
+    return True
+
+
+pytestmark = pytest.mark.skipif(not has_ipv6(), reason="no IPv6 on this machine")
+
+
+@pytest.mark.parametrize("host", ["[::1]", "127.0.0.1"])
+@pytest_twisted.ensureDeferred
+async def test_messages_over_either_family(host, tmp_path):
+    async with running(namesrv_in(tmp_path)) as namesrv:
+        address = f"{host}:{namesrv.port}"
+        options = {"brokerIP1": host.strip("[]"), "brokerIP2": host.strip("[]")}
+        async with (
+            running(broker_in(tmp_path, address, **options)) as broker,
+            running(MQClient(reactor, [address])) as client,
+        ):
+            assert broker.address == f"{host}:{broker.port}"
+            await eventually(lambda: namesrv.routes.pick_topic_route("TBW102"))
+            producer = Producer(client, "P")
+            producer.start()
+            sent = await producer.send(Message("T", b"hello"))
+            got = Deferred()
+            consumer = PushConsumer(client, "G", got.callback, ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET)
+            consumer.subscribe("T")
+            await consumer.start()
+            message = await got.addTimeout(10, reactor)
+            assert (message.body, message.msg_id) == (b"hello", sent.msg_id)
+            assert message.born_host.startswith(f"{host}:")
+            store_host = socket.inet_pton(socket.AF_INET6 if ":" in host else socket.AF_INET, host.strip("[]"))
+            assert bytes.fromhex(sent.offset_msg_id) == store_host + broker.port.to_bytes(4, "big") + bytes(8)
+            (known,) = broker.consumers.find("G").clients()
+            assert known.connection.address.startswith(f"{host}:")
+            await consumer.stop()
+            await producer.stop()
