@@ -6,7 +6,7 @@ MessageDecoder.decodeMessages. Pure functions and one small class; used in the s
 
 from struct import Struct
 
-from rocketd.broker.message_check import Destination, check_numbers
+from rocketd.broker.message_check import Destination
 from rocketd.common import properties as names
 from rocketd.common.java_hash import java_string_hash
 from rocketd.common.names import SCHEDULE_TOPIC
@@ -44,7 +44,6 @@ class MessageBuilder:
 
         Raises RequestError when a record has no room for one of its numbers.
         """
-        check_numbers(header)
         table = decode_properties(header.properties)
         wait = table.pop(names.WAIT, None)
         table[names.CLUSTER] = self._cluster_name
@@ -90,7 +89,6 @@ class MessageBuilder:
 
         Raises BatchFormatError when it is cut off or lies about its lengths, RequestError as ``single`` does.
         """
-        check_numbers(header)
         table = decode_properties(header.properties)
         wait = table.get(names.WAIT)
         waits = wait is None or wait.lower() == "true"

@@ -25,8 +25,7 @@ READ_WRITE = 6
 
 
 _CACHE_LIMIT = 10_000
-_INT_MAX = 2**31 - 1
-_LONG_MAX = 2**63 - 1
+_CACHED_QUEUES = 1024
 
 
 class Destination(NamedTuple):
@@ -52,6 +51,9 @@ class MessageCheck:
         if now_ms < settings.start_accept_send_request_time_stamp:
             raise problems.NOT_YET_ACCEPTING.error(until=_time_text(settings.start_accept_send_request_time_stamp))
         topic = header.topic
+        fault = names.topic_fault(topic)
+        if fault is not None:
+            raise RequestError(ResponseCode.SYSTEM_ERROR, fault)
         config: TopicConfig | None = self._broker.topics.select(topic)
         if config is None or topic in names.NOT_ALLOWED_SEND_TOPICS:
             config = self._create(header, address)
@@ -71,9 +73,6 @@ class MessageCheck:
 
     def _create(self, header: SendMessageRequestHeader, address: str) -> TopicConfig:
         topic = header.topic
-        remark = names.topic_fault(topic)
-        if remark is not None:
-            raise RequestError(ResponseCode.SYSTEM_ERROR, remark)
         if topic in names.NOT_ALLOWED_SEND_TOPICS:
             raise problems.SYSTEM_TOPIC_FORBIDDEN.error(topic=topic)
         is_retry = topic.startswith(names.RETRY_PREFIX)
@@ -136,7 +135,8 @@ class MessageCheck:
         if len(self._plain) >= _CACHE_LIMIT:
             self._plain.clear()
         topic = config.topic_name
-        count = max(config.read_queue_nums, config.write_queue_nums)
+        # A topic may be given two thousand million queues by mistake.
+        count = min(max(config.read_queue_nums, config.write_queue_nums), _CACHED_QUEUES)
         self._plain[topic] = (config, [Destination(topic, queue_id, flags) for queue_id in range(count)])
 
     def _is_exhausted(self, header: SendMessageRequestHeader, version: int) -> bool:
@@ -153,24 +153,6 @@ class MessageCheck:
 def added_flags(config: TopicConfig) -> int:
     """Return what a topic adds to the flag word of its messages."""
     return MULTI_TAGS if config.topic_filter_type == "MULTI_TAG" else 0
-
-
-def check_numbers(header: SendMessageRequestHeader) -> None:
-    """Refuse numbers that a record has no room for. Raises RequestError."""
-    # One expression for the usual case, in which none is too great and none is negative.
-    if (
-        0 <= header.flag | header.sys_flag | (header.reconsume_times or 0) <= _INT_MAX
-        and 0 <= header.born_timestamp <= _LONG_MAX
-    ):
-        return
-    for name, value, limit in (
-        ("flag", header.flag, _INT_MAX),
-        ("sysFlag", header.sys_flag, _INT_MAX),
-        ("reconsumeTimes", header.reconsume_times or 0, _INT_MAX),
-        ("bornTimestamp", header.born_timestamp, _LONG_MAX),
-    ):
-        if not -limit - 1 <= value <= limit:
-            raise RequestError(ResponseCode.SYSTEM_ERROR, f"{name} {value} is out of range")
 
 
 def _time_text(at_ms: int) -> str:

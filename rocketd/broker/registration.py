@@ -162,9 +162,10 @@ class Registration:
         response = await self._client.invoke_sync(address, request, timeout_ms)
         if response.code != ResponseCode.SUCCESS:
             raise RemotingError(f"it answered {response.code}: {response.remark}")
-        table = KVTable.decode(response.body).table if response.body else {}
-        # Writes a file where something changed.
-        self._broker.dispatcher.pool("admin").call(partial(self._broker.topics.update_order_topics, table))
+        if response.body:  # a name server without a table says nothing of order
+            table = KVTable.decode(response.body).table
+            # Writes a file where something changed.
+            self._broker.dispatcher.pool("admin").call(partial(self._broker.topics.update_order_topics, table))
 
     async def _is_outdated(self, address: str) -> bool:
         request = RemotingCommand(

@@ -23,6 +23,9 @@ from rocketd.store.record import MessageExt, decode_message
 LEVEL_LIMIT = 256
 """Messages of one level delivered at a time, so that sends get their turn."""
 
+_NEVER_STORED = (PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED)
+"""What another try would not change."""
+
 
 class ScheduleMessageService:
     """Moves due messages to their topics.
@@ -91,7 +94,16 @@ class ScheduleMessageService:
         for next_offset, message in due:
             if message is not None:
                 result = next(results)
-                if result.status is not PutStatus.PUT_OK:
+                if result.status in _NEVER_STORED:
+                    self._log.error(
+                        "delay level {number}: the message at {offset} to {topic} is not delivered, ever: {cause}",
+                        number=level,
+                        offset=next_offset - 1,
+                        topic=message.topic,
+                        cause=result.cause,
+                    )
+                elif result.status is not PutStatus.PUT_OK:
+                    # Nothing behind it was stored either.
                     self._complain(level, result.cause)
                     return
             self._offsets[level] = next_offset

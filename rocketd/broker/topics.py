@@ -170,11 +170,17 @@ class TopicConfigManager:
 
     def create_topic_in_send_message_back(
         self, topic: str, queue_nums: int, perm: int, topic_sys_flag: int
-    ) -> TopicConfig:
-        """Return the topic, made with these properties if it is not there: retry and dead letter topics."""
+    ) -> TopicConfig | None:
+        """Return the topic, made with these properties if it is not there: retry and dead letter topics.
+
+        None when its name, which has a group's in it that nobody has checked, cannot be that of a directory.
+        """
         config = self.select(topic)
         if config is not None:
             return config
+        if not names.is_storable(topic):
+            self._log.warn("topic {topic!r:.200} is not created: no queue can have this name", topic=topic)
+            return None
         with self._guard:
             config = self._table.get(topic)
             if config is not None:

@@ -93,6 +93,16 @@ def topic_fault(topic: str) -> str | None:
     return None
 
 
+def is_storable(topic: str) -> bool:
+    """Whether a topic can have a directory of its own name, and a place in a record."""
+    return (
+        0 < len(topic.encode("utf-8", "replace")) <= TOPIC_MAX_LENGTH
+        and topic.isprintable()
+        and "/" not in topic
+        and topic not in (".", "..")
+    )
+
+
 def retry_topic(group: str) -> str:
     """Name the topic in which a group finds again what it failed to consume."""
     return RETRY_PREFIX + group

@@ -15,6 +15,10 @@ from rocketd.remoting.bodies import KVConfig
 from rocketd.store.filesystem import IFileSystem
 
 
+class KVConfigError(Exception):
+    """The file is there, but what it holds cannot be read."""
+
+
 class KVConfigManager:
     """The table and its file. A change is on the disk when the call returns; if that fails it is logged and kept."""
 
@@ -28,20 +32,29 @@ class KVConfigManager:
         self._table: dict[str, dict[str, str]] = {}
 
     def load(self) -> bool:
-        """Read the file, or its backup when it cannot be read. False, with a log line, when there is neither."""
+        """Read the file, or its backup when it cannot be read. False, with a log line, when there is neither.
+
+        Raises KVConfigError when there is one, but none that can be read: the first change would write over it.
+        """
         with self._lock:
+            trouble: Exception | None = None
             try:
                 for path, content in candidates(self._file_system, self._path):
                     try:
                         self._table = KVConfig.decode(content).config_table
                     except fastjson.FastJSONError as error:
+                        trouble = trouble or error
                         self._log.error("{path} is no KV configuration: {error}", path=path, error=error)
                         continue
                     self.revision += 1
                     self._log.info("KV configuration read from {path}", path=path)
                     return True
             except OSError as error:
-                self._log.error("{path}: cannot be read: {error}", path=self._path, error=error)
+                trouble = trouble or error
+            if trouble is not None:
+                raise KVConfigError(
+                    f"{self._path} cannot be read, nor its backup: {trouble}; mend it, or move it away to begin empty"
+                )
             self._log.info("no KV configuration at {path}, it begins empty", path=self._path)
             return False
 

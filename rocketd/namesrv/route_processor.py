@@ -13,8 +13,8 @@ from zope.interface import implementer
 from rocketd.namesrv.route_answers import RouteAnswers
 from rocketd.remoting.codes import V4_9_4, LanguageCode, ResponseCode, SerializeType
 from rocketd.remoting.command import RemotingCommand
-from rocketd.remoting.dispatch import CommandHandler, Dispatcher
-from rocketd.remoting.errors import JSON_ERRORS, FrameError, RequestError
+from rocketd.remoting.dispatch import CommandHandler, Dispatcher, Parts
+from rocketd.remoting.errors import JSON_ERRORS, RequestError
 from rocketd.remoting.frame import Frame
 from rocketd.remoting.headers import GetRouteInfoRequestHeader, read_header
 from rocketd.remoting.interfaces import IJobProcessor
@@ -54,19 +54,17 @@ class RouteProcessor:
     def process_jobs(self, jobs: Sequence[Job]) -> None:
         """Answer all frames of the jobs, those of one job with one write."""
         for job in jobs:
-            answers: list[bytes] = []
-            try:
-                for frame in job.frames:
-                    answer = self._answer(job, frame)
-                    if answer is not None:
-                        answers.append(answer)
-            except FrameError as error:
-                self._dispatcher.log.warn("{address}: closing: {error}", address=job.connection.address, error=error)
-                job.connection.close()
+            answers: list[bytes | memoryview] = []
+            for frame in job.frames:
+                try:
+                    answers += self._answer(job, frame)
+                except Exception as error:
+                    if self._dispatcher.frame_failed(job.connection, error):
+                        break
             if answers:
                 job.connection.write(answers if len(answers) == 1 else (b"".join(answers),))
 
-    def _answer(self, job: Job, frame: Frame) -> bytes | None:
+    def _answer(self, job: Job, frame: Frame) -> Parts:
         serialize_type, header, _ = frame
         if serialize_type == SerializeType.JSON and not self._dispatcher.hooks:
             try:
@@ -78,14 +76,14 @@ class RouteProcessor:
                 standard = request.version >= V4_9_4 or fields.accept_standard_json_only.lower() == "true"
                 answer = self._answers.get(fields.topic, standard, request.language == "RUST")
                 if answer is not None:
-                    return answer.frame(request.opaque)
+                    return (answer.frame(request.opaque),)
         return self._answer_ordinarily(job, frame)
 
-    def _answer_ordinarily(self, job: Job, frame: Frame) -> bytes | None:
+    def _answer_ordinarily(self, job: Job, frame: Frame) -> Parts:
         command = RemotingCommand.decode(frame)
         if command.is_response:
             self._dispatcher.call_from_thread(self._dispatcher.take_response, job.connection, command)
-            return None
+            return ()
         return self._ordinary.process_frame(job.connection, frame, job.received_ms, self)
 
     def process(self, request: RemotingCommand, context: Any) -> RemotingCommand:

@@ -17,7 +17,7 @@ from zope.interface import implementer
 
 from rocketd.common import properties_file
 from rocketd.namesrv.interfaces import INameServer
-from rocketd.namesrv.kv_config import KVConfigManager
+from rocketd.namesrv.kv_config import KVConfigError, KVConfigManager
 from rocketd.namesrv.route_info import RouteInfoManager
 from rocketd.namesrv.settings import NamesrvSettings
 from rocketd.namesrv.text_file import replace_file
@@ -28,7 +28,7 @@ from rocketd.remoting.server import ListenError, RemotingServer
 from rocketd.remoting.tls import wrap_server_factory
 from rocketd.store.filesystem import IFileSystem, RealFileSystem
 
-START_ERRORS: Final = (TLSConfigError, ListenError, OSError)
+START_ERRORS: Final = (TLSConfigError, ListenError, KVConfigError, OSError)
 """What may keep a name server from starting, each with a text for the operator."""
 
 POOL: Final = "namesrv"

@@ -5,6 +5,7 @@ views of them are declared in ``headers``. Encoding and decoding of the two head
 ``header_binary``; this module picks by serialize type.
 """
 
+from collections.abc import Sequence
 from itertools import count
 from struct import Struct
 from typing import Final
@@ -30,10 +31,22 @@ class RemotingCommand:
     """A request or a response with its body.
 
     ``language`` is a LanguageCode (unknown ones read as OTHER); ``ext_fields`` maps names to text, None when there are
-    none; ``body`` is None when there is none. Plain data: it belongs to whoever holds it.
+    none; ``body`` is None when there is none. ``buffers`` are a body that is sent without being copied, in a response that
+    is encoded here. Plain data: it belongs to whoever holds it.
     """
 
-    __slots__ = ("body", "code", "ext_fields", "flag", "language", "opaque", "remark", "serialize_type", "version")
+    __slots__ = (
+        "body",
+        "buffers",
+        "code",
+        "ext_fields",
+        "flag",
+        "language",
+        "opaque",
+        "remark",
+        "serialize_type",
+        "version",
+    )
 
     def __init__(
         self,
@@ -56,6 +69,7 @@ class RemotingCommand:
         self.remark = remark
         self.ext_fields = ext_fields
         self.body = body
+        self.buffers: Sequence[memoryview] = ()
         self.serialize_type = serialize_type
 
     @classmethod
@@ -65,9 +79,12 @@ class RemotingCommand:
         remark: str | None = None,
         ext_fields: dict[str, str] | None = None,
         body: bytes | None = None,
+        buffers: Sequence[memoryview] = (),
     ) -> "RemotingCommand":
         """Make a response; opaque and serialize type are set by ``answering`` when it is sent."""
-        return cls(code, ext_fields, body, remark=remark, flag=RESPONSE_FLAG, opaque=0)
+        response = cls(code, ext_fields, body, remark=remark, flag=RESPONSE_FLAG, opaque=0)
+        response.buffers = buffers
+        return response
 
     def answering(self, request: "RemotingCommand") -> "RemotingCommand":
         """Address this response to a request: its opaque, and its header encoding."""
@@ -96,8 +113,14 @@ class RemotingCommand:
 
     def encode(self) -> bytes:
         """Encode the whole frame."""
+        return b"".join(self.encode_parts())
+
+    def encode_parts(self) -> tuple[bytes | memoryview, ...]:
+        """Encode the frame as header and body; the body is not copied."""
         body = self.body
-        return self.encode_header(len(body)) + body if body else self.encode_header(0)
+        if self.buffers:
+            return self.encode_header(sum(map(len, self.buffers))), *self.buffers
+        return (self.encode_header(len(body)), body) if body else (self.encode_header(0),)
 
     @classmethod
     def decode(cls, frame: Frame) -> "RemotingCommand":
@@ -106,6 +129,7 @@ class RemotingCommand:
         command = cls.__new__(cls)
         command.serialize_type = serialize_type
         command.body = body or None
+        command.buffers = ()
         try:
             if serialize_type == SerializeType.JSON:
                 header_json.decode_into(command, header)

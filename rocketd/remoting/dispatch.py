@@ -26,6 +26,14 @@ from rocketd.remoting.pools import Job, JobHandler, Pool
 _PREFIX_LENGTH = 12
 _PREFIXES_LIMIT = 1024
 
+_JOINED = 1 << 16
+"""Bytes up to which the answers to one job become one buffer."""
+_WRITTEN_TOGETHER = 1 << 18
+"""Bytes of answers that are written before the next request of the job is looked at."""
+
+Parts = Sequence[bytes | memoryview]
+"""A frame, as the buffers it is made of."""
+
 
 class ResponseTaker(Protocol):
     """The invoke layer, as the dispatcher sees it."""
@@ -50,9 +58,9 @@ class RequestContext:
 
     def answer(self, response: RemotingCommand) -> None:
         """Send the answer: hooks, then the wire, unless the request was one-way."""
-        encoded = self._dispatcher.finish(self, response)
-        if encoded is not None:
-            self.connection.write((encoded,))
+        parts = self._dispatcher.finish(self, response)
+        if parts:
+            self.connection.write(parts)
 
 
 class Dispatcher:
@@ -226,14 +234,26 @@ class Dispatcher:
 
     # ------------------------------------------------------------ pool threads
 
-    def finish(self, context: RequestContext, response: RemotingCommand | None) -> bytes | None:
-        """Run the after-hooks and encode the response; None when nothing is to be sent."""
+    def finish(self, context: RequestContext, response: RemotingCommand | None) -> Parts:
+        """Run the after-hooks and encode the response; () when nothing is to be sent."""
         request = context.request
         for hook in self.hooks:
             hook.after_response(context.connection.address, request, response)
         if response is None or request.is_oneway:
-            return None
-        return response.answering(request).encode()
+            return ()
+        return response.answering(request).encode_parts()
+
+    def frame_failed(self, connection: Connection, error: Exception) -> bool:
+        """Log what handling a frame raised; returns whether its connection closes, and with it the rest of its job.
+
+        What is no frame closes the connection; anything else must not cost other requests their answers.
+        """
+        if isinstance(error, FrameError):
+            self.log.warn("{address}: closing: {error}", address=connection.address, error=error)
+            connection.close()
+            return True
+        self.log.failure("{address}: no answer", failure=Failure(error), address=connection.address)
+        return False
 
     def error_response(self, connection: Connection, request: RemotingCommand, error: BaseException) -> RemotingCommand:
         """Turn what a processor raised into a response; anything but a refusal is logged, once."""
@@ -266,43 +286,43 @@ class CommandHandler:
     def process_jobs(self, jobs: Sequence[Job]) -> None:
         """Handle every frame of the jobs."""
         for job in jobs:
-            answers: list[bytes] = []
+            answers: list[bytes | memoryview] = []
+            size = 0
             for frame in job.frames:
                 try:
-                    answer = self._process(job.connection, frame, job.received_ms)
-                except FrameError as error:
-                    self._dispatcher.log.warn(
-                        "{address}: closing: {error}", address=job.connection.address, error=error
-                    )
-                    job.connection.close()
-                    break
-                except Exception:  # an answer that cannot be encoded must not cost the other requests theirs
-                    self._dispatcher.log.failure("{address}: no answer", address=job.connection.address)
+                    parts = self._process(job.connection, frame, job.received_ms)
+                except Exception as error:
+                    if self._dispatcher.frame_failed(job.connection, error):
+                        break
                     continue
-                if answer is not None:
-                    answers.append(answer)
+                answers += parts
+                size += sum(map(len, parts))
+                if size > _WRITTEN_TOGETHER:
+                    job.connection.write(answers)
+                    answers = []
+                    size = 0
             if answers:
-                job.connection.write((b"".join(answers),) if len(answers) > 1 else answers)
+                job.connection.write(answers if size > _JOINED or len(answers) == 1 else (b"".join(answers),))
 
-    def process_frame(self, connection: Connection, frame: Frame, received_ms: int, processor: Any) -> bytes | None:
-        """Let one processor handle one frame the ordinary way; return the encoded answer, if there is one now."""
+    def process_frame(self, connection: Connection, frame: Frame, received_ms: int, processor: Any) -> Parts:
+        """Let one processor handle one frame the ordinary way; return the encoded answer, () if there is none now."""
         request = RemotingCommand.decode(frame)
         return self._process_command(connection, request, received_ms, processor)
 
-    def _process(self, connection: Connection, frame: Frame, received_ms: int) -> bytes | None:
+    def _process(self, connection: Connection, frame: Frame, received_ms: int) -> Parts:
         request = RemotingCommand.decode(frame)
         if request.is_response:
             self._dispatcher.call_from_thread(self._dispatcher.take_response, connection, request)
-            return None
+            return ()
         processor = self.processors.get(request.code)
         if processor is None:  # the header names two codes, and the other one was peeked
             response = self._dispatcher.not_supported(connection, request)
-            return None if request.is_oneway else response.encode()
+            return () if request.is_oneway else response.encode_parts()
         return self._process_command(connection, request, received_ms, processor)
 
     def _process_command(
         self, connection: Connection, request: RemotingCommand, received_ms: int, processor: Any
-    ) -> bytes | None:
+    ) -> Parts:
         dispatcher = self._dispatcher
         context = RequestContext(dispatcher, connection, request, received_ms)
         try:
@@ -311,13 +331,13 @@ class CommandHandler:
             response = processor.process(request, context)
             if isinstance(response, Deferred):
                 dispatcher.call_from_thread(self._answer_later, response, context)
-                return None
+                return ()
             if response is None:
-                return None
+                return ()
             return dispatcher.finish(context, response)
         except Exception as error:
             response = dispatcher.error_response(connection, request, error)
-            return None if request.is_oneway else response.answering(request).encode()
+            return () if request.is_oneway else response.answering(request).encode_parts()
 
     def _answer_later(self, response: Deferred[RemotingCommand], context: RequestContext) -> None:
         def failed(failure: Failure) -> RemotingCommand:

@@ -30,6 +30,9 @@ class _Header(msgspec.Struct, rename="camel"):
 _decode_strict = msgspec.json.Decoder(_Header).decode
 _decode_untyped = msgspec.json.Decoder().decode
 _encode_text = msgspec.json.Encoder().encode
+LENIENT_LIMIT = 256 * 1024
+"""Longest header, in bytes, that is read in Java's dialect of JSON, which takes half a second a megabyte."""
+
 LANGUAGES = {language.name: int(language) for language in LanguageCode}
 _NAMES = {number: name for name, number in LANGUAGES.items()}
 
@@ -53,7 +56,9 @@ def decode_into(command: "RemotingCommand", header: bytes) -> None:
 def _decode_leniently(command: "RemotingCommand", header: bytes) -> None:
     try:
         members = _decode_untyped(header)
-    except JSON_ERRORS:
+    except JSON_ERRORS as error:
+        if len(header) > LENIENT_LIMIT:
+            raise FrameError(f"header of {len(header)} bytes is not JSON: {error}") from error
         try:
             members = fastjson.loads(header)
         except fastjson.FastJSONError as error:

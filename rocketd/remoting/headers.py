@@ -8,13 +8,18 @@ headers (310, 320, 325) are the same declaration under other names.
 import re
 from collections.abc import Mapping
 from functools import cache
-from typing import Any, TypeVar, cast
+from typing import Annotated, Any, TypeVar, cast
 
 import msgspec
 from msgspec.structs import fields as struct_fields
 
 from rocketd.remoting.command import RemotingCommand
 from rocketd.remoting.errors import RemotingCommandError
+
+Int = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
+"""A number that Java's int holds."""
+Long = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+"""A number that Java's long holds."""
 
 
 class Header(msgspec.Struct, rename="camel"):
@@ -60,13 +65,20 @@ def _read_leniently(header_type: type[HeaderT], texts: Mapping[str, str]) -> Hea
             if field.required:
                 raise RemotingCommandError(f"the custom field <{field.encode_name}> is null")
             continue
-        values[field.name] = _parse(field.encode_name, _plain_type(field.type), text)
-    return header_type(**values)
+        values[field.encode_name] = _parse(field.encode_name, _plain_type(field.type), text)
+    try:
+        return msgspec.convert(values, header_type)
+    except msgspec.ValidationError as error:
+        # Only the width of a number is left to go wrong.
+        limit, _, name = str(error).partition(" - at `$.")
+        raise RemotingCommandError(f"the custom field <{name.rstrip('`')}> is out of range: {limit.lower()}") from None
 
 
 def _plain_type(declared: Any) -> type:
-    """Strip ``| None`` from a declared field type."""
-    return cast(type, getattr(declared, "__args__", (declared,))[0])
+    """Strip ``| None`` and the range from a declared field type."""
+    while hasattr(declared, "__args__"):
+        declared = declared.__args__[0]
+    return cast(type, declared)
 
 
 def _parse(name: str, wanted: type, text: str) -> Any:
@@ -102,15 +114,15 @@ class SendMessageRequestHeader(Header):
     producer_group: str
     topic: str
     default_topic: str
-    default_topic_queue_nums: int
-    queue_id: int
-    sys_flag: int
-    born_timestamp: int
-    flag: int
+    default_topic_queue_nums: Int
+    queue_id: Int
+    sys_flag: Int
+    born_timestamp: Long
+    flag: Int
     properties: str | None = None
-    reconsume_times: int | None = None
+    reconsume_times: Int | None = None
     unit_mode: bool = False
-    max_reconsume_times: int | None = None
+    max_reconsume_times: Int | None = None
     batch: bool = False
     bname: str | None = None
 
@@ -137,8 +149,8 @@ class SendMessageResponseHeader(Header):
     """Answer to a send: where the message is."""
 
     msg_id: str
-    queue_id: int
-    queue_offset: int
+    queue_id: Int
+    queue_offset: Long
     transaction_id: str | None = None
 
 
@@ -147,13 +159,13 @@ class PullMessageRequestHeader(Header):
 
     consumer_group: str
     topic: str
-    queue_id: int
-    queue_offset: int
-    max_msg_nums: int
-    sys_flag: int
-    commit_offset: int
-    suspend_timeout_millis: int
-    sub_version: int
+    queue_id: Int
+    queue_offset: Long
+    max_msg_nums: Int
+    sys_flag: Int
+    commit_offset: Long
+    suspend_timeout_millis: Long
+    sub_version: Long
     subscription: str | None = None
     expression_type: str | None = None
     bname: str | None = None
@@ -162,10 +174,10 @@ class PullMessageRequestHeader(Header):
 class PullMessageResponseHeader(Header):
     """Answer to a pull."""
 
-    suggest_which_broker_id: int
-    next_begin_offset: int
-    min_offset: int
-    max_offset: int
+    suggest_which_broker_id: Long
+    next_begin_offset: Long
+    min_offset: Long
+    max_offset: Long
 
 
 class QueryMessageRequestHeader(Header):
@@ -173,34 +185,34 @@ class QueryMessageRequestHeader(Header):
 
     topic: str
     key: str
-    max_num: int
-    begin_timestamp: int
-    end_timestamp: int
+    max_num: Int
+    begin_timestamp: Long
+    end_timestamp: Long
 
 
 class QueryMessageResponseHeader(Header):
     """Answer to a query: how far the index reaches."""
 
-    index_last_update_timestamp: int
-    index_last_update_phyoffset: int
+    index_last_update_timestamp: Long
+    index_last_update_phyoffset: Long
 
 
 class ViewMessageRequestHeader(Header):
     """VIEW_MESSAGE_BY_ID (33): by physical offset."""
 
-    offset: int
+    offset: Long
 
 
 class ConsumerSendMsgBackRequestHeader(Header):
     """CONSUMER_SEND_MSG_BACK (36): retry the record at this physical offset later."""
 
-    offset: int
+    offset: Long
     group: str
-    delay_level: int
+    delay_level: Int
     origin_msg_id: str | None = None
     origin_topic: str | None = None
     unit_mode: bool = False
-    max_reconsume_times: int | None = None
+    max_reconsume_times: Int | None = None
     bname: str | None = None
 
 
@@ -208,9 +220,9 @@ class EndTransactionRequestHeader(Header):
     """END_TRANSACTION (37)."""
 
     producer_group: str
-    tran_state_table_offset: int
-    commit_log_offset: int
-    commit_or_rollback: int
+    tran_state_table_offset: Long
+    commit_log_offset: Long
+    commit_or_rollback: Int
     msg_id: str
     from_transaction_check: bool = False
     transaction_id: str | None = None
@@ -225,7 +237,7 @@ class QueryConsumerOffsetRequestHeader(Header):
 
     consumer_group: str
     topic: str
-    queue_id: int
+    queue_id: Int
     bname: str | None = None
 
 
@@ -234,8 +246,8 @@ class UpdateConsumerOffsetRequestHeader(Header):
 
     consumer_group: str
     topic: str
-    queue_id: int
-    commit_offset: int
+    queue_id: Int
+    commit_offset: Long
     bname: str | None = None
 
 
@@ -243,8 +255,8 @@ class SearchOffsetRequestHeader(Header):
     """SEARCH_OFFSET_BY_TIMESTAMP (29); milliseconds."""
 
     topic: str
-    queue_id: int
-    timestamp: int
+    queue_id: Int
+    timestamp: Long
     bname: str | None = None
 
 
@@ -252,20 +264,20 @@ class QueueRequestHeader(Header):
     """GET_MAX_OFFSET (30), GET_MIN_OFFSET (31), GET_EARLIEST_MSG_STORETIME (32)."""
 
     topic: str
-    queue_id: int
+    queue_id: Int
     bname: str | None = None
 
 
 class OffsetResponseHeader(Header):
     """Answer that is one queue offset (14, 29, 30, 31)."""
 
-    offset: int
+    offset: Long
 
 
 class TimestampResponseHeader(Header):
     """Answer that is one store time in milliseconds (32)."""
 
-    timestamp: int
+    timestamp: Long
 
 
 # ---------------------------------------------------------------- clients and groups
@@ -306,11 +318,11 @@ class CreateTopicRequestHeader(Header):
 
     topic: str
     default_topic: str
-    read_queue_nums: int
-    write_queue_nums: int
-    perm: int
+    read_queue_nums: Int
+    write_queue_nums: Int
+    perm: Int
     topic_filter_type: str
-    topic_sys_flag: int | None = None
+    topic_sys_flag: Int | None = None
     order: bool = False
 
 
@@ -350,7 +362,7 @@ class BrokerIdentityRequestHeader(Header):
     broker_name: str
     broker_addr: str
     cluster_name: str
-    broker_id: int
+    broker_id: Long
 
 
 class RegisterBrokerRequestHeader(BrokerIdentityRequestHeader):
@@ -358,7 +370,7 @@ class RegisterBrokerRequestHeader(BrokerIdentityRequestHeader):
 
     ha_server_addr: str
     compressed: bool = False
-    body_crc32: int = 0
+    body_crc32: Int = 0
 
 
 class RegisterBrokerResponseHeader(Header):
@@ -390,13 +402,13 @@ class BrokerNameRequestHeader(Header):
 class WipeWritePermResponseHeader(Header):
     """Answer to WIPE_WRITE_PERM_OF_BROKER (205)."""
 
-    wipe_topic_count: int
+    wipe_topic_count: Int
 
 
 class AddWritePermResponseHeader(Header):
     """Answer to ADD_WRITE_PERM_OF_BROKER (327)."""
 
-    add_topic_count: int
+    add_topic_count: Int
 
 
 class DeleteTopicInNamesrvRequestHeader(Header):

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from twisted.logger import Logger
 
+from rocketd.common.names import is_storable
 from rocketd.store.commit_log import CommitLog
 from rocketd.store.crc import crc32
 from rocketd.store.errors import CreateMappedFileError
@@ -125,6 +126,9 @@ class GroupAppender:
             key = (topic, queue_id)
             queue = topic_queues.get(key)
             if queue is None:
+                if not is_storable(topic):
+                    results.append(_illegal(f"no queue can have the topic's name, {topic!r:.200}"))
+                    continue
                 queue = TopicQueue(topic)
             encoded_topic = queue.encoded_topic
             head, host_flags = kinds[len(born_host)]
@@ -161,35 +165,40 @@ class GroupAppender:
                 queue_offset = 0
             else:
                 queue_offset = queue.next_offset
-                queue.next_offset = queue_offset + 1
-                if not queue_offset:
-                    topic_queues[key] = queue
             offset = file_from + position
             born_timestamp = message.born_timestamp
             prepared_offset = message.prepared_transaction_offset
-            parts += (
-                head.pack(
-                    size,
-                    MESSAGE_MAGIC,
-                    crc(body) & CRC_MASK,
-                    queue_id,
-                    message.flag,
-                    queue_offset,
-                    offset,
-                    sys_flag,
-                    born_timestamp,
-                    born_host,
-                    timestamp,
-                    store_host,
-                    message.reconsume_times,
-                    prepared_offset,
-                    body_size,
-                ),
-                body,
-                encoded_topic,
-                properties_size.to_bytes(2, "big"),
-                properties,
-            )
+            try:
+                parts += (
+                    head.pack(
+                        size,
+                        MESSAGE_MAGIC,
+                        crc(body) & CRC_MASK,
+                        queue_id,
+                        message.flag,
+                        queue_offset,
+                        offset,
+                        sys_flag,
+                        born_timestamp,
+                        born_host,
+                        timestamp,
+                        store_host,
+                        message.reconsume_times,
+                        prepared_offset,
+                        body_size,
+                    ),
+                    body,
+                    encoded_topic,
+                    properties_size.to_bytes(2, "big"),
+                    properties,
+                )
+            except struct.error as error:
+                results.append(_illegal(f"a number of the message has no room in a record: {error}"))
+                continue
+            if not sys_flag & SYS_FLAG_TRANSACTION_PREPARED:
+                queue.next_offset = queue_offset + 1
+                if not queue_offset:
+                    topic_queues[key] = queue
             position += size
             results.append(PutResult(put_ok, offset, queue_offset, timestamp, size))
             requests.append(

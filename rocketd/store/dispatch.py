@@ -11,6 +11,7 @@ from queue import SimpleQueue
 
 from twisted.logger import Logger
 
+from rocketd.common.names import is_storable
 from rocketd.store.append import AppendedGroup
 from rocketd.store.commit_log import CommitLog
 from rocketd.store.consume_queue import ConsumeQueue
@@ -64,7 +65,16 @@ class Dispatcher:
                     group.append(request)
         queues = self._queues
         for key, group in groups.items():
-            queue = queues.queues.get(key) or queues.find_or_create(*key)
+            queue = queues.queues.get(key)
+            if queue is None:
+                if not is_storable(key[0]):
+                    _log.error(
+                        "the messages to {topic!r} from offset {offset} on have no queue: it cannot be a directory",
+                        topic=key[0],
+                        offset=group[0].physical_offset,
+                    )
+                    continue
+                queue = queues.find_or_create(*key)
             self._put(queue, group)
             queues.dirty.add(queue)
         if self.index is not None:
@@ -89,6 +99,15 @@ class Dispatcher:
                     attempt=attempt,
                     error=error,
                 )
+            except Exception:
+                # Not the disk's fault: another try would not help, and what is behind must not wait.
+                _log.failure(
+                    "queue {topic}-{queue} lacks the messages from {offset} on",
+                    topic=queue.topic,
+                    queue=queue.queue_id,
+                    offset=requests[0].physical_offset,
+                )
+                return
             if self._stopping.wait(RETRY_SECONDS):
                 break
         self._flags.set(WRITE_LOGICS_QUEUE_ERROR, True)
@@ -97,8 +116,8 @@ class Dispatcher:
 class ReputMessageService:
     """The dispatching thread.
 
-    `submit`, `hold` and `release` belong to the storage thread, `catch_up` and `start` to the one that starts the
-    store, `call` and `behind` may be used by any. `reput_from_offset` is how far the log has been dispatched. Whoever
+    `submit`, `hold`, `release` and `call` belong to the storage thread, `catch_up` and `start` to the one that starts
+    the store, `behind` may be used by any. `reput_from_offset` is how far the log has been dispatched. Whoever
     dispatches has the turn: the storage thread takes it when it has nothing else to do, since waking this thread for a
     lone message costs more than its dispatch.
     """
@@ -154,8 +173,17 @@ class ReputMessageService:
         held.clear()
 
     def call(self, function: Callable[[], None]) -> None:
-        """Have a function called in the dispatching thread, behind all that was handed over before."""
-        self._queue.put(function)
+        """Have a function called in the dispatching thread, behind all that was appended before."""
+        end = self._commit_log.max_offset
+        for group in self._held:
+            self.submit(group)
+        self._held.clear()
+
+        def call() -> None:
+            self._dispatch_log(end)  # what found no room in the queue
+            function()
+
+        self._queue.put(call)
 
     def behind(self) -> int:
         """Bytes of the log that are not dispatched yet."""

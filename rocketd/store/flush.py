@@ -16,6 +16,7 @@ from rocketd.store.checkpoint import StoreCheckpoint
 from rocketd.store.mapped_file import LogFile
 from rocketd.store.mapped_file_queue import MappedFileQueue
 from rocketd.store.message import PutStatus
+from rocketd.store.running_flags import FLUSH_ERROR, RunningFlags
 
 FlushCallback = Callable[[PutStatus], None]
 
@@ -54,12 +55,16 @@ class FlushCommitLogService:
     `when_flushed` and `wake` may be called by any thread, callbacks come from one of the two threads. Under `sync`
     whatever is asked for is flushed at once; else every `interval_ms`, when at least `least_pages` pages of 4 KiB
     are new or `thorough_interval_ms` have passed.
+
+    A flush that fails is the last: FLUSH_ERROR in `flags` refuses what would be appended, and who waits is answered
+    FLUSH_DISK_TIMEOUT, until the store is started again.
     """
 
     def __init__(
         self,
         queue: MappedFileQueue[LogFile],
         checkpoint: StoreCheckpoint,
+        flags: RunningFlags,
         *,
         sync: bool,
         interval_ms: int,
@@ -70,6 +75,7 @@ class FlushCommitLogService:
     ) -> None:
         self._queue = queue
         self._checkpoint = checkpoint
+        self._flags = flags
         self._sync = sync
         self._interval = interval_ms / 1000
         self._least_pages = least_pages
@@ -148,10 +154,14 @@ class FlushCommitLogService:
             waiting.popleft()
 
     def _flush(self, least_pages: int) -> bool:
+        if self._flags.bits & FLUSH_ERROR:
+            return False
         begin = self._monotonic()
         try:
             done = self._queue.flush(least_pages)
         except OSError as error:
+            # The system forgets what it could not write, and would call the next flush a success.
+            self._flags.set(FLUSH_ERROR, True)
             _log.error("cannot flush {directory}: {error}", directory=self._queue.directory, error=error)
             return False
         spent = self._monotonic() - begin

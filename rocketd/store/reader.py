@@ -7,7 +7,7 @@ copied; a view stays readable as long as somebody holds it, also when its file i
 from itertools import islice
 
 from rocketd.store.commit_log import CommitLog
-from rocketd.store.consume_queue import ConsumeQueue
+from rocketd.store.consume_queue import FILLER_SIZE, ConsumeQueue
 from rocketd.store.consume_queue_table import ConsumeQueueTable
 from rocketd.store.index_service import IndexService
 from rocketd.store.layout import CONSUME_QUEUE_UNIT
@@ -88,7 +88,7 @@ class MessageReader:
         # Adjacent records are collected as one run of bytes, positions in the view of their file.
         run_begin = run_end = -1
         for physical, size, tags_code in islice(entries, max(MIN_FILTERED_ENTRIES, max_messages)):
-            if physical < next_file:
+            if physical < next_file or size == FILLER_SIZE:
                 seen += 1
                 continue
             if count:
@@ -221,7 +221,8 @@ class MessageReader:
                 break
             result.index_last_update_timestamp = found.index_last_update_timestamp
             result.index_last_update_phyoffset = found.index_last_update_physical_offset
-            records = [self._log.record_at(offset) for offset in sorted(found.offsets)]
+            # A message that was indexed again after a crash is there twice.
+            records = [self._log.record_at(offset) for offset in sorted(set(found.offsets))]
             result.buffers = [record for record in records if record is not None]
             if result.buffers or not records:
                 break

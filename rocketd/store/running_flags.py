@@ -11,6 +11,7 @@ NOT_WRITABLE = 1 << 1
 WRITE_LOGICS_QUEUE_ERROR = 1 << 2
 WRITE_INDEX_FILE_ERROR = 1 << 3
 DISK_FULL = 1 << 4
+FLUSH_ERROR = 1 << 5
 
 _NAMES = {
     NOT_READABLE: "reading is switched off",
@@ -18,6 +19,7 @@ _NAMES = {
     WRITE_LOGICS_QUEUE_ERROR: "a consume queue could not be written",
     WRITE_INDEX_FILE_ERROR: "the index could not be written",
     DISK_FULL: "the disk is full",
+    FLUSH_ERROR: "the log could not be flushed to the disk; see to the disk and start again",
 }
 
 

@@ -186,7 +186,10 @@ class ProcessorsTestCase(SynchronousTestCase):
         request = RemotingCommand(code, fields, body, language=language)
         context = Context(connection or self.connection)
         response = self.made[PROCESSORS[code]].process(request, context)
-        return context.answered if response is None else response
+        response = context.answered if response is None else response
+        if response is not None and response.buffers:
+            response.body = b"".join(response.buffers)
+        return response
 
     def refused(self, code, fields=None, body=None):
         error = self.assertRaises(RequestError, self.ask, code, fields, body)

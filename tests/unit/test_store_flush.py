@@ -11,6 +11,7 @@ from rocketd.store.checkpoint import StoreCheckpoint
 from rocketd.store.commit_log import CommitLog
 from rocketd.store.flush import FlushCommitLogService
 from rocketd.store.message import PutStatus
+from rocketd.store.running_flags import RunningFlags
 from rocketd.store.testing import STORE_HOST, FaultyFileSystem, make_message
 
 WAIT = 10
@@ -25,11 +26,13 @@ class FlushTests(SynchronousTestCase):
         self.checkpoint = StoreCheckpoint(os.path.join(root, "checkpoint"), self.fs)
         self.appender = GroupAppender(self.log, STORE_HOST, 2000, lambda: 1_700_000_000.0)
         self.answers = queue.SimpleQueue()
+        self.flags = RunningFlags()
 
     def start(self, sync=True, interval_ms=3_600_000, least_pages=4, thorough_interval_ms=3_600_000, timeout_ms=5000):
         self.service = FlushCommitLogService(
             self.log.queue,
             self.checkpoint,
+            self.flags,
             sync=sync,
             interval_ms=interval_ms,
             least_pages=least_pages,
@@ -84,11 +87,13 @@ class FlushTests(SynchronousTestCase):
 
     def test_failing_disk_is_never_answered_ok(self):
         self.start()
-        self.fs.fail("fdatasync", OSError("input/output error"), times=2)
-        self.service.when_flushed(self.put(), self.answers.put)
-        self.assertIs(self.answers.get(timeout=WAIT), PutStatus.FLUSH_DISK_TIMEOUT)
-        self.service.when_flushed(self.put(), self.answers.put)
-        self.assertIs(self.answers.get(timeout=WAIT), PutStatus.PUT_OK)
+        self.fs.fail("fdatasync", OSError("input/output error"))
+        for _ in range(2):  # the system would say of the second that all is well
+            self.service.when_flushed(self.put(), self.answers.put)
+            self.assertIs(self.answers.get(timeout=WAIT), PutStatus.FLUSH_DISK_TIMEOUT)
+        self.assertEqual(self.fs.calls["fdatasync"], 1)
+        self.assertFalse(self.flags.writable)
+        self.assertIn("could not be flushed", self.flags.describe())
 
     def test_callback_that_fails_harms_nobody(self):
         self.start()

@@ -20,7 +20,7 @@ from rocketd.remoting.codes import CURRENT_VERSION, RequestCode, ResponseCode, S
 from rocketd.remoting.command import ONEWAY_FLAG, RESPONSE_FLAG, RemotingCommand
 from rocketd.remoting.connection import Connection
 from rocketd.remoting.dispatch import Dispatcher
-from rocketd.remoting.errors import JSON_ERRORS, FrameError, RequestError
+from rocketd.remoting.errors import JSON_ERRORS, RequestError
 from rocketd.remoting.frame import Frame
 from rocketd.remoting.headers import (
     PullMessageRequestHeader,
@@ -104,10 +104,9 @@ class PullMessageProcessor:
             for frame in job.frames:
                 try:
                     self._process_frame(job.connection, frame)
-                except FrameError as error:
-                    self._log.warn("{address}: closing: {error}", address=job.connection.address, error=error)
-                    job.connection.close()
-                    break
+                except Exception as error:
+                    if self._dispatcher.frame_failed(job.connection, error):
+                        break
 
     def _process_frame(self, connection: Connection, frame: Frame) -> None:
         serialize_type, header_bytes, _ = frame

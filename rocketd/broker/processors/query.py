@@ -55,7 +55,7 @@ class QueryMessageProcessor:
         record = self._store.look_message(header.offset)
         if record is None:
             raise RequestError(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {header.offset}")
-        return RemotingCommand.response(body=bytes(record))
+        return RemotingCommand.response(buffers=(record,))
 
     def _query(self, request: RemotingCommand) -> RemotingCommand:
         header = read_header(QueryMessageRequestHeader, request)
@@ -72,7 +72,7 @@ class QueryMessageProcessor:
             return RemotingCommand.response(
                 ResponseCode.QUERY_NOT_FOUND, "can not find message, maybe time range not correct", fields
             )
-        return RemotingCommand.response(ext_fields=fields, body=b"".join(_first_that_fit(found.buffers)))
+        return RemotingCommand.response(ext_fields=fields, buffers=_first_that_fit(found.buffers))
 
 
 @implementer(IRequestProcessor)

@@ -21,7 +21,7 @@ from rocketd.remoting.codes import RequestCode, ResponseCode, SerializeType
 from rocketd.remoting.command import ONEWAY_FLAG, RESPONSE_FLAG, RemotingCommand
 from rocketd.remoting.connection import Connection
 from rocketd.remoting.dispatch import Dispatcher
-from rocketd.remoting.errors import JSON_ERRORS, FrameError, RequestError
+from rocketd.remoting.errors import JSON_ERRORS, RequestError
 from rocketd.remoting.frame import Frame
 from rocketd.remoting.headers import SendMessageRequestHeader, SendMessageRequestHeaderV2, read_header
 from rocketd.remoting.interfaces import IJobProcessor
@@ -82,10 +82,10 @@ class SendMessageProcessor:
             for frame in job.frames:
                 try:
                     request = self._decode(connection, frame)
-                except FrameError as error:
-                    self._dispatcher.log.warn("{address}: closing: {error}", address=connection.address, error=error)
-                    connection.close()
-                    break
+                except Exception as error:
+                    if self._dispatcher.frame_failed(connection, error):
+                        break
+                    continue
                 if request is None:
                     continue
                 try:

@@ -91,7 +91,7 @@ class SendBackProcessor:
             stored.sys_flag,
             stored.born_timestamp,
             stored.born_host,
-            stored.reconsume_times + 1,
+            _next_int(stored.reconsume_times),
             0,
             bytes(stored.body),
             b"",
@@ -102,3 +102,8 @@ class SendBackProcessor:
         broker.message_builder.delay(message, table, broker.now_ms())
         message.properties = encode_properties(table).encode()
         return message
+
+
+def _next_int(number: int) -> int:
+    """Add one as Java does, in 32 bits: senders may have begun anywhere."""
+    return (number + 1 + 2**31) % 2**32 - 2**31
