@@ -6,7 +6,7 @@ Answers to the start-up and shutdown-hook half of Apache's NamesrvStartup and Br
 import gc
 import resource
 import signal
-import sys
+from collections.abc import Mapping
 from typing import Any
 
 from twisted.application.service import IService, MultiService
@@ -14,17 +14,27 @@ from twisted.internet.error import ReactorNotRunning
 from twisted.logger import Logger
 from twisted.python.reflect import qual
 
+from rocketd.common.twistd_start import TwistdStart
+
 
 class DaemonService(MultiService):
     """Runs one service as a process of its own: the root of what twistd starts.
 
-    ``expected`` are the errors of a start whose text is fit to be shown; they end the process with status 1.
+    ``expected`` are the errors of a start whose text is fit to be shown; they end the process with status 1. ``twistd``
+    are the options of the twistd that runs it; made with them, it must be made before twistd forks.
     """
 
     _log = Logger()
 
-    def __init__(self, command: str, service: IService, expected: tuple[type[Exception], ...]) -> None:
+    def __init__(
+        self,
+        command: str,
+        service: IService,
+        expected: tuple[type[Exception], ...],
+        twistd: Mapping[str, Any] | None = None,
+    ) -> None:
         super().__init__()
+        self._start = TwistdStart(twistd)
         self._command = command
         self._expected = expected
         service.setServiceParent(self)
@@ -40,9 +50,8 @@ class DaemonService(MultiService):
         except self._expected as error:
             text = " ".join(str(error).split()) or qual(type(error))
             self._log.critical("{command} ends: {text}", command=self._command, text=text)
-            # twistd has put its log in the place of sys.stderr, and a daemon has no other; who started this has.
-            print(f"{self._command}: {text}", file=sys.__stderr__, flush=True)
-            raise SystemExit(1) from None
+            raise self._start.failed(f"{self._command}: {text}") from None
+        self._start.succeeded()
 
 
 def tune_interpreter() -> None:

@@ -89,4 +89,4 @@ class DaemonOptions(usage.Options):
             made = service()
         except expected as error:
             raise SystemExit(f"{self.command}: {error}") from None
-        return DaemonService(self.command, made, expected)
+        return DaemonService(self.command, made, expected, getattr(self, "parent", None))
