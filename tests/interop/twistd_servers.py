@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import rocketd
@@ -15,55 +15,95 @@ _SIGNS_OF_TROUBLE = ("Traceback (most recent call last)", "Unhandled Error")
 _SOURCES = Path(rocketd.__file__).parents[1]
 
 
+def start_namesrv(directory: Path, port: int) -> ServerProcess:
+    """Start a name server on 127.0.0.1 whose files are all below ``directory``; returns once its port accepts."""
+    config = {
+        "listenPort": str(port),
+        "kvConfigPath": f"{directory}/kvConfig.json",
+        "configStorePath": f"{directory}/namesrv.properties",
+    }
+    server = _spawn("namesrv", directory, config)
+    _await(server, f"port {port} accepts", lambda: wire.accepts(f"127.0.0.1:{port}"))
+    return server
+
+
+def start_broker(
+    directory: Path, port: int, namesrv: str, properties: Mapping[str, str] | None = None
+) -> ServerProcess:
+    """Start a broker, its store in ``directory``/store; returns once its port accepts and ``namesrv`` lists it."""
+    config = {
+        "brokerName": "broker-a",
+        "brokerClusterName": "DefaultCluster",
+        "brokerId": "0",
+        "namesrvAddr": namesrv,
+        "listenPort": str(port),
+        "brokerIP1": "127.0.0.1",
+        "storePathRootDir": f"{directory}/store",
+        "autoCreateTopicEnable": "true",
+        "mappedFileSizeCommitLog": "67108864",
+        **(properties or {}),
+    }
+    server = _spawn("broker", directory, config)
+    _await(server, f"port {port} accepts", lambda: wire.accepts(f"127.0.0.1:{port}"))
+    host = config["brokerIP1"]
+    address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    _await(server, f"{address} is in the route", lambda: wire.has_broker(namesrv, address))
+    return server
+
+
+def check_log(process: ServerProcess) -> None:
+    """AssertionError when a server logged a traceback."""
+    log = process.log.read_text(errors="replace")
+    for sign in _SIGNS_OF_TROUBLE:
+        assert sign not in log, f"{process.log}:\n{log[max(0, log.index(sign) - 500) :][:4000]}"
+
+
+def _spawn(name: str, directory: Path, config: Mapping[str, str]) -> ServerProcess:
+    cwd = directory / name
+    cwd.mkdir(parents=True, exist_ok=True)
+    file = cwd / f"{name}.conf"
+    file.write_text("".join(f"{key}={value}\n" for key, value in config.items()))
+    twistd = Path(sys.executable).with_name("twistd")
+    path = os.pathsep.join(filter(None, (str(_SOURCES), os.environ.get("PYTHONPATH"))))
+    return ServerProcess(
+        f"rocketd-{name}",
+        # Without a pid file, which one that is killed would leave.
+        [sys.executable, str(twistd), "-n", "--pidfile", "", f"rocketd-{name}", "-c", str(file)],
+        cwd / f"{name}.log",
+        cwd,
+        {"PYTHONPATH": path, "HOME": str(cwd)},
+    )
+
+
+def _await(server: ServerProcess, what: str, condition: Callable[[], bool]) -> None:
+    try:
+        server.wait_for(what, condition, START_LIMIT)
+    except BaseException:
+        server.kill()
+        raise
+
+
 class RocketdCluster:
     """A name server and one broker in ``directory``; ``namesrv_address`` and ``broker_address`` are ``host:port``."""
 
     def __init__(self, directory: Path, properties: Mapping[str, str] | None = None) -> None:
-        """Choose free ports and write the two configuration files; ``properties`` are more for the broker."""
+        """Choose free ports; ``properties`` are more for the broker."""
         self.directory = directory
         namesrv_port, broker_port = free_port(), free_broker_port()
         self.namesrv_address = f"127.0.0.1:{namesrv_port}"
         self.broker_address = f"127.0.0.1:{broker_port}"
-        self._configure(
-            "namesrv",
-            {
-                "listenPort": str(namesrv_port),
-                "kvConfigPath": f"{directory}/kvConfig.json",
-                "configStorePath": f"{directory}/namesrv.properties",
-            },
-        )
-        self._configure(
-            "broker",
-            {
-                "brokerName": "broker-a",
-                "brokerClusterName": "DefaultCluster",
-                "brokerId": "0",
-                "namesrvAddr": self.namesrv_address,
-                "listenPort": str(broker_port),
-                "brokerIP1": "127.0.0.1",
-                "storePathRootDir": f"{directory}/store",
-                "autoCreateTopicEnable": "true",
-                "mappedFileSizeCommitLog": "67108864",
-                **(properties or {}),
-            },
-        )
+        self._ports = namesrv_port, broker_port
+        self._properties = dict(properties or {})
         self.processes: list[ServerProcess] = []
 
     def start(self) -> None:
         """Start both; returns once the broker is in the route. Nothing is left running when that fails."""
+        namesrv_port, broker_port = self._ports
+        self.processes.append(start_namesrv(self.directory, namesrv_port))
         try:
-            namesrv = self._spawn("namesrv")
-            address = self.namesrv_address
-            namesrv.wait_for(f"{address} accepts", lambda: wire.accepts(address), START_LIMIT)
-            broker = self._spawn("broker")
-            address = self.broker_address
-            broker.wait_for(f"{address} accepts", lambda: wire.accepts(address), START_LIMIT)
-            broker.wait_for(
-                f"{address} is in the route", lambda: wire.has_broker(self.namesrv_address, address), START_LIMIT
-            )
+            self.processes.append(start_broker(self.directory, broker_port, self.namesrv_address, self._properties))
         except BaseException:
-            for process in self.processes:
-                process.kill()
+            self.processes[0].kill()
             raise
 
     def stop(self) -> None:
@@ -71,25 +111,4 @@ class RocketdCluster:
         exits = {process.name: process.stop() for process in reversed(self.processes)}
         assert exits == dict.fromkeys(exits, 0), exits
         for process in self.processes:
-            log = process.log.read_text(errors="replace")
-            for sign in _SIGNS_OF_TROUBLE:
-                assert sign not in log, f"{process.log}:\n{log[log.index(sign) - 500 :][:4000]}"
-
-    def _configure(self, name: str, config: Mapping[str, str]) -> None:
-        (self.directory / name).mkdir(parents=True)
-        text = "".join(f"{key}={value}\n" for key, value in config.items())
-        (self.directory / name / f"{name}.conf").write_text(text)
-
-    def _spawn(self, name: str) -> ServerProcess:
-        cwd = self.directory / name
-        twistd = Path(sys.executable).with_name("twistd")
-        path = os.pathsep.join(filter(None, (str(_SOURCES), os.environ.get("PYTHONPATH"))))
-        process = ServerProcess(
-            f"rocketd-{name}",
-            [sys.executable, str(twistd), "-n", f"rocketd-{name}", "-c", str(cwd / f"{name}.conf")],
-            cwd / f"{name}.log",
-            cwd,
-            {"PYTHONPATH": path, "HOME": str(cwd)},
-        )
-        self.processes.append(process)
-        return process
+            check_log(process)

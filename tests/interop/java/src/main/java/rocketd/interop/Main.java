@@ -6,7 +6,8 @@ package rocketd.interop;
  * <p>Beside what all programs of the ring take: {@code send} has {@code --batch K}, {@code --async}, {@code --oneway}
  * and {@code --order} (each of four streams to one queue), {@code consume} has {@code --order} (an orderly listener)
  * and {@code --fail-first} (each message is refused the first time it comes), {@code create-topic} has
- * {@code --queues N}.
+ * {@code --queues N}. {@code fill}, {@code look-up} and {@code transact} write and read what a store has to keep:
+ * {@link StoreWriter}, {@link StoreReader} and {@link Transactor} say how.
  */
 public final class Main {
     private Main() {
@@ -27,6 +28,9 @@ public final class Main {
             case "send" -> new Sender(options).run();
             case "consume" -> new Receiver(options).run();
             case "create-topic" -> new TopicCreator(options).run();
+            case "fill" -> new StoreWriter(options).run();
+            case "look-up" -> new StoreReader(options).run();
+            case "transact" -> new Transactor(options).run();
             default -> throw new IllegalArgumentException("unknown command " + options.command);
         };
     }
