@@ -1,0 +1,322 @@
+"""The extension of a consume queue: bytes as Apache's, addresses that mean one unit for ever, ends found again."""
+
+import os
+import struct
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from twisted.trial.unittest import SynchronousTestCase
+
+from rocketd.store import consume_queue_ext
+from rocketd.store.consume_queue_ext import (
+    ADDRESS_BASE,
+    END_BLANK_SIZE,
+    MAX_ADDRESS,
+    MAX_UNIT_SIZE,
+    MIN_UNIT_SIZE,
+    ConsumeQueueExt,
+    CqExtUnit,
+    is_ext_address,
+)
+from rocketd.store.errors import StoreFileSizeError
+from rocketd.store.testing import FaultyFileSystem
+
+SIZE = 200
+INT64 = st.integers(-(1 << 63), (1 << 63) - 1)
+UNITS = st.builds(CqExtUnit, INT64, st.integers(1, (1 << 63) - 1), st.none() | st.binary(min_size=1, max_size=SIZE))
+
+
+def unit(number, bitmap=None):
+    return CqExtUnit(number, 1_700_000_000_000 + number, bitmap)
+
+
+def laid_out(units, file_size):
+    """Files of these units, and the offset of each, by the rule in Apache's words: a unit that leaves less than four
+    bytes of its file goes to the next, and where it would have been stands the short -1.
+    """
+    files = []
+    offsets = []
+    for item in units:
+        bitmap = item.bitmap or b""
+        data = struct.pack(">hqqh", 20 + len(bitmap), item.tags_code, item.store_timestamp, len(bitmap)) + bitmap
+        if files and len(data) > file_size - len(files[-1]) - 4:
+            files[-1] = (files[-1] + b"\xff\xff").ljust(file_size, b"\0")
+        if not files or len(files[-1]) == file_size:
+            files.append(b"")
+        offsets.append(file_size * (len(files) - 1) + len(files[-1]))
+        files[-1] += data
+    return [data.ljust(file_size, b"\0") for data in files], offsets
+
+
+class ExtTestCase(SynchronousTestCase):
+    def setUp(self):
+        self.lines = []
+        for level in ("warn", "error"):
+            self.patch(consume_queue_ext._log, level, lambda text, **fields: self.lines.append(text.format(**fields)))
+        self.begin()
+
+    def begin(self, size=SIZE):
+        self.fs = FaultyFileSystem()
+        self.directory = os.path.join(os.path.abspath(self.mktemp()), "T", "0")
+        self.open(size)
+
+    def open(self, size=SIZE, max_address=None):
+        self.ext = ConsumeQueueExt(self.fs, "T", 0, self.directory, size)
+        self.ext.load()
+        self.ext.recover(max_address)
+        return self.ext
+
+    def contents(self):
+        names = sorted(os.listdir(self.directory)) if os.path.exists(self.directory) else []
+        found = []
+        for name in names:
+            with open(os.path.join(self.directory, name), "rb") as file:
+                found.append(file.read())
+        return found
+
+    def put(self, *numbers):
+        """Put units without bitmap; nine of them fit into a file. Returns their addresses."""
+        return [self.ext.put(unit(number)) for number in numbers]
+
+    def file_names(self):
+        return [int(name) // SIZE for name in sorted(os.listdir(self.directory))]
+
+
+class UnitTests(ExtTestCase):
+    def test_addresses_are_not_tags_codes(self):
+        self.assertEqual(MAX_ADDRESS, -2147483649)
+        for number, expected in (
+            (MAX_ADDRESS, True),
+            (MAX_ADDRESS + 1, False),
+            (-1, False),
+            (0, False),
+            ((1 << 63) - 1, False),
+            (-(1 << 63), True),
+        ):
+            self.assertEqual(is_ext_address(number), expected, number)
+
+    def test_bytes(self):
+        address = self.ext.put(CqExtUnit(0x0102030405060708, 0x1112131415161718, b"\xaa\xbb"))
+        self.assertEqual(address, ADDRESS_BASE)
+        self.assertEqual(
+            self.contents(),
+            [bytes.fromhex("0016 0102030405060708 1112131415161718 0002 aabb").ljust(SIZE, b"\0")],
+        )
+        self.assertEqual(self.ext.put(unit(1)), ADDRESS_BASE + 22)
+        self.assertEqual((self.ext.min_address, self.ext.max_address), (ADDRESS_BASE, ADDRESS_BASE + 42))
+
+    def test_empty(self):
+        self.assertEqual((self.ext.min_address, self.ext.max_address), (ADDRESS_BASE, ADDRESS_BASE))
+        for address in (ADDRESS_BASE, MAX_ADDRESS, 0, 5):
+            self.assertIsNone(self.ext.get(address))
+        self.assertFalse(os.path.exists(self.directory))
+
+    @settings(max_examples=60, deadline=None)
+    @given(units=st.lists(UNITS, max_size=30), size=st.integers(24, SIZE))
+    def test_units_come_back_and_lie_as_apaches(self, units, size):
+        self.begin(size)
+        good = [item for item in units if MIN_UNIT_SIZE + len(item.bitmap or b"") + END_BLANK_SIZE <= size]
+        addresses = [self.ext.put(item) for item in units]
+        files, offsets = laid_out(good, size)
+        self.assertEqual(
+            [address for address in addresses if address is not None], [ADDRESS_BASE + offset for offset in offsets]
+        )
+        self.assertEqual(self.contents(), files)
+        for ext in (self.ext, self.open(size, ADDRESS_BASE + offsets[-1] if offsets else None), self.open(size)):
+            for item, offset in zip(good, offsets, strict=True):
+                self.assertEqual(ext.get(ADDRESS_BASE + offset), item)
+            self.assertIsNone(ext.get(ext.max_address))
+            self.assertEqual(self.contents(), files)
+            self.assertEqual(ext.put(unit(1)) is None, False)
+            self.begin_again(size, files)
+
+    def begin_again(self, size, files):
+        """Files as they were, in a new directory."""
+        self.begin(size)
+        os.makedirs(self.directory)
+        for number, data in enumerate(files):
+            with open(os.path.join(self.directory, f"{number * size:020d}"), "wb") as file:
+                file.write(data)
+
+    def test_units_that_cannot_be_stored_are_refused(self):
+        self.assertIsNone(self.ext.put(unit(1, bytes(SIZE - MIN_UNIT_SIZE - END_BLANK_SIZE + 1))))
+        self.assertIsNotNone(self.ext.put(unit(1, bytes(SIZE - MIN_UNIT_SIZE - END_BLANK_SIZE))))
+        self.begin(1 << 20)
+        self.assertIsNone(self.ext.put(unit(1, bytes(MAX_UNIT_SIZE - MIN_UNIT_SIZE + 1))))
+        self.assertEqual(self.contents(), [])
+        longest = unit(2, b"\x55" * (MAX_UNIT_SIZE - MIN_UNIT_SIZE))
+        self.assertEqual(self.ext.get(self.ext.put(longest)), longest)
+
+    def test_full_disk_is_one_line_until_it_has_room(self):
+        self.fs.fail("allocate", OSError(28, "No space left on device"), times=3)
+        self.assertEqual(self.put(1, 2, 3, 4), [None, None, None, ADDRESS_BASE])
+        self.assertEqual(len(self.lines), 1)
+        self.assertIn("queue T-0: ", self.lines[0])
+
+    def test_addresses_end(self):
+        last = (MAX_ADDRESS - ADDRESS_BASE) // SIZE * SIZE
+        self.open(max_address=ADDRESS_BASE + last - SIZE)
+        self.assertIsNone(self.ext.put(unit(1)))
+        self.open(max_address=ADDRESS_BASE + last - 2 * SIZE)
+        self.assertEqual(self.ext.put(unit(1)), ADDRESS_BASE + last - SIZE)
+
+    def test_flush(self):
+        self.put(1)
+        self.assertFalse(self.ext.flush(1))
+        self.assertTrue(self.ext.flush(0))
+        self.assertEqual(self.fs.calls["fdatasync"], 1)
+
+    def test_destroy(self):
+        self.put(*range(20))
+        self.ext.destroy()
+        self.assertFalse(os.path.exists(self.directory))
+        self.assertEqual(self.put(1), [ADDRESS_BASE])
+
+    def test_other_size_is_refused(self):
+        self.put(1)
+        with self.assertRaises(StoreFileSizeError):
+            self.open(SIZE + 1)
+
+
+class RecoverTests(ExtTestCase):
+    def damage(self, begin, end, file=0):
+        """Make bytes of a file zero, as a page that was never written."""
+        with open(os.path.join(self.directory, f"{file * SIZE:020d}"), "r+b") as out:
+            out.seek(begin)
+            out.write(bytes(end - begin))
+
+    def test_what_no_entry_leads_to_is_forgotten(self):
+        addresses = self.put(*range(25))
+        before = self.contents()
+        self.open(max_address=addresses[11])
+        self.assertEqual((self.ext.get(addresses[11]), self.ext.get(addresses[12])), (unit(11), None))
+        self.assertEqual(self.file_names(), [0, 1])
+        self.assertEqual(self.put(*range(12, 25)), addresses[12:])
+        self.assertEqual(self.contents(), before)
+
+    def test_without_entries_the_units_are_walked(self):
+        addresses = self.put(*range(13))
+        self.open()
+        self.assertEqual([self.ext.get(address) for address in addresses], [unit(n) for n in range(13)])
+        self.assertEqual(self.ext.max_address, addresses[-1] + 20)
+        self.assertEqual(self.lines, [])
+
+    def test_torn_unit_at_the_end_is_cleared(self):
+        addresses = self.put(0, 1, 2)
+        self.damage(45, 60)
+        self.open(max_address=addresses[1])
+        self.assertEqual(self.contents()[0][40:], bytes(SIZE - 40))
+        self.assertEqual(self.put(2), [addresses[2]])
+
+    def test_address_whose_unit_is_lost_never_means_another(self):
+        addresses = self.put(*range(6))
+        self.damage(40, SIZE)
+        self.open(max_address=addresses[5])
+        self.assertIn("lacks what entries lead to", self.lines[0])
+        found = [self.ext.get(address) for address in addresses]
+        self.assertEqual(found, [unit(0), unit(1), None, None, None, None])
+        # As Apache ends a file; the next unit begins another.
+        self.assertEqual(self.contents()[0][40:], b"\xff\xff".ljust(SIZE - 40, b"\0"))
+        self.assertEqual(self.put(7), [ADDRESS_BASE + SIZE])
+        self.open(max_address=ADDRESS_BASE + SIZE)
+        self.assertEqual(len(self.lines), 1)
+        self.assertEqual(self.ext.get(ADDRESS_BASE + SIZE), unit(7))
+
+    def test_hole_in_the_middle_costs_no_unit_but_its_own(self):
+        addresses = self.put(*range(6))
+        self.damage(40, 80)
+        self.open(max_address=addresses[5])
+        found = [self.ext.get(address) for address in addresses]
+        self.assertEqual(found, [unit(0), unit(1), None, None, unit(4), unit(5)])
+        self.assertEqual(self.put(6), [addresses[5] + 20])
+
+    def test_lost_files_are_not_written_again(self):
+        addresses = self.put(*range(20))
+        for kept in ((0,), ()):
+            for name in os.listdir(self.directory):
+                if int(name) // SIZE not in kept:
+                    os.unlink(os.path.join(self.directory, name))
+            self.open(max_address=addresses[-1])
+            self.assertIsNone(self.ext.get(addresses[-1]))
+            self.assertEqual(self.put(1), [ADDRESS_BASE + 3 * SIZE])
+            self.assertEqual(self.ext.get(addresses[0]), unit(0) if kept else None)
+
+    def test_ended_file_can_be_flushed_and_deleted(self):
+        addresses = self.put(*range(6))
+        self.damage(40, SIZE)
+        self.open(max_address=addresses[5])
+        self.put(7)
+        self.assertTrue(self.ext.flush(0))
+        self.ext.truncate_by_min_address(ADDRESS_BASE + SIZE)
+        self.assertEqual(self.file_names(), [1])
+
+    def test_unit_with_lengths_that_contradict_each_other_is_none(self):
+        self.put(0)
+        for data in ("0014 0000000000000001 0000000000000001 0001", "7fff 0000000000000001 0000000000000001 7feb"):
+            with open(os.path.join(self.directory, "0" * 20), "r+b") as file:
+                file.write(bytes.fromhex(data))
+            self.assertIsNone(self.ext.get(ADDRESS_BASE))
+
+    @settings(max_examples=60, deadline=None)
+    @given(
+        rounds=st.lists(
+            st.tuples(st.lists(UNITS, max_size=12), st.integers(0, 9), st.integers(-SIZE, SIZE)), max_size=6
+        )
+    )
+    def test_crashes_lose_units_but_never_mix_them(self, rounds):
+        # Each round: puts; with the crash, the last entries are lost and a page at either end of the last file; a start.
+        self.begin()
+        entries = {}
+        for units, lost_entries, cut in rounds:
+            for item in units:
+                address = self.ext.put(item)
+                if address is not None:
+                    self.assertNotIn(address, entries)
+                    entries[address] = item
+            for address in sorted(entries)[max(0, len(entries) - lost_entries) :]:
+                del entries[address]
+            if os.path.exists(self.directory):
+                self.damage(*((cut, SIZE) if cut >= 0 else (0, -cut)), file=self.file_names()[-1])
+            self.open(max_address=max(entries, default=None))
+            for address, item in entries.items():
+                found = self.ext.get(address)
+                if found is not None:
+                    self.assertEqual(found.tags_code, item.tags_code)
+
+
+class TruncateTests(ExtTestCase):
+    def test_files_before_the_first_entry_go(self):
+        addresses = self.put(*range(40))
+        self.ext.flush(0)
+        for address, files in (
+            (5, [0, 1, 2, 3, 4]),
+            (addresses[8], [0, 1, 2, 3, 4]),
+            (addresses[9], [1, 2, 3, 4]),
+            (addresses[35], [3, 4]),
+            (MAX_ADDRESS, [4]),
+        ):
+            self.ext.truncate_by_min_address(address)
+            self.assertEqual(self.file_names(), files, address)
+        self.assertEqual(self.ext.min_address, ADDRESS_BASE + 4 * SIZE)
+        self.assertEqual(self.ext.get(addresses[39]), unit(39))
+        self.assertIsNone(self.ext.get(addresses[35]))
+        self.assertEqual(self.open(max_address=addresses[39]).get(addresses[39]), unit(39))
+
+    def test_file_that_cannot_be_deleted_stays(self):
+        addresses = self.put(*range(30))
+        self.ext.flush(0)
+        self.fs.fail("remove", OSError("read-only file system"))
+        self.ext.truncate_by_min_address(addresses[29])
+        self.assertEqual(self.file_names(), [0, 1, 2, 3])
+        self.assertIn("read-only file system", self.lines[0])
+        self.ext.truncate_by_min_address(addresses[29])
+        self.assertEqual(self.file_names(), [3])
+
+    def test_units_behind_the_last_entry_go(self):
+        addresses = self.put(*range(30))
+        self.ext.truncate_by_max_address(5)
+        self.ext.truncate_by_max_address(addresses[29] + 20)
+        self.assertEqual(len(self.file_names()), 4)
+        self.ext.truncate_by_max_address(addresses[10])
+        self.assertEqual((self.file_names(), self.ext.max_address), ([0, 1], addresses[11]))
+        self.assertEqual(self.put(11), [addresses[11]])
