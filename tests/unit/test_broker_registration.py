@@ -236,6 +236,13 @@ class RegistrationTests(SynchronousTestCase):
         self.assertEqual(self.broker.dispatcher.run(), ["admin", "admin"])
         self.assertTrue(self.broker.topics.is_order_topic("T"))
 
+    def test_a_name_server_without_a_table_says_nothing_of_order(self):
+        self.broker.topics.update(TopicConfig("T", 4, 4, order=True))
+        self.client.answers[A] = RemotingCommand.response()
+        self.client.answers[B] = self.client.answers[A]
+        self.start()
+        self.assertTrue(self.broker.topics.is_order_topic("T"))
+
     def test_other_name_servers_count_from_the_next_round(self):
         self.start()
         self.set(namesrv_addr=f" {B} ; 10.0.0.3:9876;")

@@ -201,6 +201,15 @@ class TroubleTests(ScheduleTestCase):
         self.tick(1)
         self.assertEqual(self.bodies(), [b"good"])
 
+    def test_what_no_try_can_store_holds_nothing_up_and_repeats_nothing(self):
+        self.put(b"a")
+        self.raw(b"DELAY\x011\x02REAL_TOPIC\x01%RETRY%a/b\x02REAL_QID\x012")
+        self.put(b"b")
+        for _ in range(3):
+            self.tick(1)
+        self.assertEqual(self.bodies(), [b"a", b"b"])
+        self.assertEqual(self.broker.schedule.snapshot().offset_table, {1: 3})
+
     def test_what_was_removed_is_passed_over(self):
         self.put(b"a")
         self.put(b"b")

@@ -77,6 +77,15 @@ class SendBackTests(SynchronousTestCase):
         message = self.given_back(self.put(5), level=99)
         self.assertEqual((message.queue_id, message.properties_map()["DELAY"]), (17, "18"))
 
+    def test_the_count_wraps_as_javas_does(self):
+        self.assertEqual(self.given_back(self.put(2**31 - 1)).reconsume_times, -(2**31))
+
+    def test_a_group_no_queue_can_be_named_after(self):
+        for group in ("a\0b", "/../../escaped", "g" * 121):
+            code, remark = self.refused(self.put(), group=group)
+            self.assertEqual((code, remark), (1, f"topic[%RETRY%{group}] not exist"))
+            self.assertIsNone(self.broker.topics.select(f"%RETRY%{group}"))
+
     def test_the_first_topic_and_id_stay(self):
         properties = b"RETRY_TOPIC\x01First\x02ORIGIN_MESSAGE_ID\x01ID1"
         table = self.given_back(self.put(1, properties)).properties_map()

@@ -134,6 +134,11 @@ class CreateOnUseTests(TopicsTestCase):
         self.assertIs(self.topics.create_topic_in_send_message_back("%RETRY%G", 9, 2, 0), config)
         self.assertEqual(len(self.heard), 1)
 
+    def test_retry_topics_whose_name_no_directory_can_have(self):
+        for group in ("a\0b", "/../../escaped", "g" * 121, "\n"):
+            self.assertIsNone(self.topics.create_topic_in_send_message_back(f"%RETRY%{group}", 1, 6, 0))
+        self.assertIsNotNone(self.topics.create_topic_in_send_message_back("%RETRY%组 a.b", 1, 6, 0))
+
     def test_stored_before_anybody_hears_of_it(self):
         found = []
         self.topics.on_change(lambda change: found.append(self.reloaded().select("T") is not None))

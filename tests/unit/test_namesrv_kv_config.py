@@ -5,7 +5,7 @@ from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from rocketd.namesrv.kv_config import KVConfigManager
+from rocketd.namesrv.kv_config import KVConfigError, KVConfigManager
 from rocketd.store.filesystem import RealFileSystem
 
 
@@ -78,6 +78,13 @@ class KVConfigTest(SynchronousTestCase):
             self.path.write_text(broken)
             self.assertEqual(self.loaded().get("N", "k"), "1")
             self.assertTrue(self.is_found)
+
+    def test_what_cannot_be_read_is_not_written_over(self):
+        self.path.parent.mkdir(parents=True)
+        self.path.write_text('{"configTable":{"N":')
+        error = self.assertRaises(KVConfigError, self.loaded)
+        self.assertIn("mend it, or move it away", str(error))
+        self.assertEqual(self.path.read_text(), '{"configTable":{"N":')
 
     def test_a_hand_written_file_may_be_sloppy(self):
         self.path.parent.mkdir(parents=True)

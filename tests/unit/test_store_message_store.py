@@ -8,6 +8,7 @@ import threading
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from rocketd.store import append, dispatch
 from rocketd.store.checkpoint import StoreCheckpoint
 from rocketd.store.errors import StoreFileSizeError, StoreLockedError, StoreStateError
 from rocketd.store.filesystem import DiskUsage
@@ -251,6 +252,59 @@ class DispatchTests(StoreTestCase):
         self.assertEqual(self.put(make_message(b"new"))[0].queue_offset, 0)
         self.assertEqual(self.bodies(), [b"new"])
         self.assertEqual(self.bodies("U"), [b"other"])
+
+
+class DeleteTopicTests(StoreTestCase):
+    def test_what_is_held_goes_with_its_topic(self):
+        store = self.start()
+        store.holds_dispatch = True
+        store.put_messages([make_message(b"old")] * 3)
+        store.delete_topic("TopicTest")
+        store.put_messages([make_message(b"new")])
+        store.release_dispatch(idle=False)
+        self.settle()
+        self.assertEqual(self.bodies(), [b"new"])
+
+    def test_what_found_no_room_in_the_queue_goes_with_its_topic(self):
+        self.patch(dispatch, "MAX_WAITING_GROUPS", 0)
+        store = self.start()
+        gate = threading.Event()
+        store._reput.call(gate.wait)
+        store.put_messages([make_message(b"old")] * 3)
+        store.delete_topic("TopicTest")
+        store.put_messages([make_message(b"new")])
+        gate.set()
+        self.settle()
+        self.assertEqual(self.bodies(), [b"new"])
+
+
+class UnstorableTests(StoreTestCase):
+    def test_a_topic_no_directory_can_be_named_after(self):
+        store = self.start()
+        outside = os.path.join(self.root, "..", "escaped")
+        for topic in ("a\0b", "/../../escaped", "..", "x" * 128):
+            good, bad, last = self.put(make_message(b"1"), make_message(b"2", topic), make_message(b"3"))
+            self.assertEqual([good.status, last.status], [PutStatus.PUT_OK] * 2)
+            self.assertIs(bad.status, PutStatus.MESSAGE_ILLEGAL)
+        self.assertEqual(store.get_max_offset("TopicTest", 0), 8)
+        self.assertFalse(os.path.exists(outside))
+
+    def test_a_number_without_room_leaves_no_gap(self):
+        store = self.start()
+        results = self.put(make_message(b"1"), make_message(b"2", reconsume_times=2**31), make_message(b"3"))
+        self.assertEqual([result.status is PutStatus.PUT_OK for result in results], [True, False, True])
+        self.assertEqual(results[2].queue_offset, 1)
+        self.assertEqual(self.bodies(), [b"1", b"3"])
+        self.assertEqual(store.get_max_offset("TopicTest", 0), 2)
+
+    def test_such_a_topic_in_the_log_does_not_hold_up_the_others(self):
+        store = self.start()
+        message = make_message(b"bad", "a/b")
+        self.patch(append, "is_storable", lambda topic: True)
+        self.put(make_message(b"1"), message, make_message(b"2"))
+        self.assertEqual(self.bodies(), [b"1", b"2"])
+        self.assertEqual(store.dispatch_behind_bytes(), 0)
+        self.assertIsNone(store.queues.find("a/b", 0))
 
 
 class ConcurrencyTests(StoreTestCase):
