@@ -19,6 +19,13 @@ class IllegalMessageError(ClientError):
     """A message that no broker would take."""
 
 
+class StopConsuming(Exception):  # noqa: N818 - it is no error of the client's
+    """Raised by a listener that has not consumed the message and takes no more: the message stays where it is.
+
+    Its queue is pulled no further; the other queues go on until the consumer is stopped.
+    """
+
+
 class BrokerError(ClientError):
     """A refusal: the response's code and remark."""
 

@@ -10,7 +10,7 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
-from rocketd.client.errors import BrokerError, ClientError, NoRouteError, check_response
+from rocketd.client.errors import BrokerError, ClientError, NoRouteError, StopConsuming, check_response
 from rocketd.client.message import ReceivedMessage
 from rocketd.client.mq_client import MQClient
 from rocketd.client.subscription import wants
@@ -45,7 +45,10 @@ _COMMIT_OFFSET = 1
 _SUSPEND = 2
 
 MessageListener = Callable[[ReceivedMessage], Awaitable[Any] | None]
-"""Consumes one message, in the reactor thread; what it raises, now or later, means that the message comes again."""
+"""Consumes one message, in the reactor thread; what it raises, now or later, means that the message comes again.
+
+After StopConsuming the message is not given back: the group finds it where it was.
+"""
 
 
 class QueueConsumer:
@@ -167,6 +170,9 @@ class QueueConsumer:
                 if consumed is not None:
                     await consumed
                 return None
+            except StopConsuming:
+                self._stopped = True
+                raise CancelledError() from None
             except Exception as error:
                 self.log.warn("{queue} {offset}: {error!r}", queue=self.queue, offset=record.queue_offset, error=error)
             try:

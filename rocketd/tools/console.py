@@ -3,6 +3,7 @@
 Answers to the main methods and shutdown hooks of Apache's command line tools.
 """
 
+import os
 import sys
 from collections.abc import Callable, Coroutine
 from typing import IO, Any
@@ -28,10 +29,34 @@ class CommandError(Exception):
     """Why a command cannot do what it was asked for, in one line."""
 
 
+class OutputClosedError(Exception):
+    """Who read standard output does so no longer: nothing is left to do, and nobody to be told."""
+
+
+def show(*words: str, sep: str = " ") -> None:
+    """Print a line on standard output now.
+
+    Characters that its encoding lacks are written as escapes. Raises OutputClosedError when the reader is gone, and
+    CommandError when the line cannot be written for another reason; nothing can be printed from then on.
+    """
+    text = sep.join(words)
+    encoding = sys.stdout.encoding or "utf-8"
+    try:
+        print(text.encode(encoding, "backslashreplace").decode(encoding), flush=True)
+    except OSError as error:
+        # What is still buffered would fail once more when the interpreter ends.
+        with open(os.devnull, "wb") as nowhere:
+            os.dup2(nowhere.fileno(), sys.stdout.fileno())
+        if isinstance(error, BrokenPipeError):
+            raise OutputClosedError() from None
+        raise CommandError(f"standard output: {error.strerror}") from None
+
+
 def run(name: str, command: Command, expected: tuple[type[Exception], ...]) -> int:
     """Run a command to its end, or until SIGINT or SIGTERM, and return the exit status.
 
-    An error of an expected kind is one line on standard error and status 1; any other is a traceback and status 1.
+    An error of an expected kind is one line on standard error and status 1; any other is a traceback and status 1. An
+    OutputClosedError is status 1 without a word.
     """
     from twisted.internet import reactor
 
@@ -75,6 +100,8 @@ def _from_level(level: LogLevel, file: IO[Any]) -> ILogObserver:
 def _status(name: str, failure: Failure, expected: tuple[type[Exception], ...]) -> int:
     if failure.check(CancelledError):
         return 0
+    if failure.check(OutputClosedError):
+        return 1
     if failure.check(*expected):
         print(f"{name}: {' '.join(str(failure.value).split())}", file=sys.stderr)
     else:

@@ -9,12 +9,12 @@ from twisted.internet.defer import Deferred
 from twisted.logger import LogLevel
 from twisted.python import usage
 
-from rocketd.client.errors import ClientError
+from rocketd.client.errors import ClientError, StopConsuming
 from rocketd.client.message import ReceivedMessage
 from rocketd.client.push_consumer import PushConsumer
 from rocketd.remoting.bodies import ConsumeFromWhere
 from rocketd.remoting.errors import RemotingError
-from rocketd.tools.console import CommandError, run, show_log
+from rocketd.tools.console import CommandError, OutputClosedError, run, show, show_log
 from rocketd.tools.options import ClientOptions, positive, seconds
 
 _FROM = {
@@ -64,21 +64,27 @@ class ConsumeOptions(ClientOptions):
         seen = 0
         done: Deferred[None] = Deferred()
         stopping: list[Deferred[None]] = []
+        unwritable: list[Exception] = []
 
         def finish() -> None:
             if not stopping:
                 stopping.append(consumer.stop())
                 done.callback(None)
 
-        def show(message: ReceivedMessage) -> None:
+        def print_message(message: ReceivedMessage) -> None:
             nonlocal seen
-            seen += 1
             body = message.body.decode("utf-8", "backslashreplace")
-            print(message.tags or "", " ".join(message.keys), body, sep="\t", flush=True)
+            try:
+                show(message.tags or "", " ".join(message.keys), body, sep="\t")
+            except (CommandError, OutputClosedError) as error:
+                unwritable.append(error)
+                finish()
+                raise StopConsuming() from None
+            seen += 1
             if seen == count:
                 finish()
 
-        consumer = PushConsumer(client, self["group"], show, self["from"])
+        consumer = PushConsumer(client, self["group"], print_message, self["from"])
         consumer.subscribe(self.topic, self["tag"])
         client.startService()
         timer = None if self["timeout"] is None else reactor.callLater(self["timeout"], finish)
@@ -90,6 +96,8 @@ class ConsumeOptions(ClientOptions):
                 timer.cancel()
             await (stopping[0] if stopping else consumer.stop())
             await client.stopService()
+        if unwritable:
+            raise unwritable[0]
         if count is not None and seen < count:
             raise CommandError(f"{seen} of {count} messages came within {self['timeout']:g} s")
         return 0

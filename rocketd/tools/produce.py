@@ -17,7 +17,7 @@ from rocketd.client.errors import ClientError
 from rocketd.client.message import Message
 from rocketd.client.producer import Producer
 from rocketd.remoting.errors import RemotingError
-from rocketd.tools.console import CommandError, run, show_log
+from rocketd.tools.console import CommandError, run, show, show_log
 from rocketd.tools.options import ClientOptions, positive
 
 GROUP = "rocketd-produce"
@@ -62,10 +62,7 @@ class ProduceOptions(ClientOptions):
                 message = Message(self.topic, body, self["tag"], (self["key"] or "").split())
                 result = await producer.send(message)
                 queue = result.queue
-                print(
-                    f"{result.msg_id} {queue.broker_name} queue {queue.queue_id} offset {result.queue_offset}",
-                    flush=True,
-                )
+                show(f"{result.msg_id} {queue.broker_name} queue {queue.queue_id} offset {result.queue_offset}")
         finally:
             await producer.stop()
             await client.stopService()

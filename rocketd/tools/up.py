@@ -4,6 +4,7 @@ Answers to nothing of Apache's, where two scripts and a configuration are needed
 """
 
 import os
+import sys
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -25,7 +26,7 @@ from rocketd.remoting.codes import RequestCode
 from rocketd.remoting.command import RemotingCommand
 from rocketd.remoting.errors import RemotingError
 from rocketd.remoting.tls import ENFORCING, ClientTLS
-from rocketd.tools.console import CommandError, run, show_log
+from rocketd.tools.console import CommandError, run, show, show_log
 from rocketd.tools.options import CommandOptions, port
 
 READY_SECONDS = 30.0
@@ -95,10 +96,10 @@ async def up(
         address = f"127.0.0.1:{namesrv.port}"
         again = "" if namesrv.port == 9876 else f" --namesrv {address}"
         again += " --tls" if namesrv.settings.tls.server_mode == ENFORCING else ""
-        print(f"name server  {address}")
-        print(f"broker       {broker.address}  ({broker.settings.broker.broker_name}, files in {data})")
-        print(f"try          rocketd produce{again} MyTopic hello   and   rocketd consume{again} MyTopic")
-        print("stop         Ctrl-C", flush=True)
+        show(f"name server  {address}")
+        show(f"broker       {broker.address}  ({broker.settings.broker.broker_name}, files in {data})")
+        show(f"try          rocketd produce{again} MyTopic hello   and   rocketd consume{again} MyTopic")
+        show("stop         Ctrl-C")
         await Deferred()
     finally:
         for service in reversed(started):
@@ -146,5 +147,5 @@ def _broker_settings(data: str, port: int, namesrv: NameServer, overrides: Seque
     ]
     settings, warnings = BrokerSettings.load(None, options, os.environ, namesrv_addr=f"127.0.0.1:{namesrv.port}")
     for warning in warnings:
-        print(f"rocketd up: {warning}")
+        print(f"rocketd up: {warning}", file=sys.stderr)
     return settings

@@ -27,6 +27,16 @@ def parsed(options, *arguments):
     return options
 
 
+def closed_pipe():
+    reader, writer = os.pipe()
+    os.close(reader)
+    return open(writer, "wb")
+
+
+def full():
+    return open("/dev/full", "wb")
+
+
 class OptionsTests(SynchronousTestCase):
     def test_defaults(self):
         options = parsed(ConsumeOptions(), "T")
@@ -146,20 +156,21 @@ class CommandTestCase(SynchronousTestCase):
         for text in warnings:
             self.assertEqual(err.count(text), 1)
 
-    def call(self, *arguments, stdin="", namesrv=None):
+    def call(self, *arguments, stdin="", stdout=subprocess.PIPE, namesrv=None):
         """Run a command; return its status and the lines of its two outputs."""
         if arguments[0] != "up":
             arguments = (*arguments, "--namesrv", namesrv or self.namesrv)
         done = subprocess.run(
             [*COMMAND, *arguments],
             input=stdin,
-            capture_output=True,
+            stdout=stdout,
+            stderr=subprocess.PIPE,
             text=True,
             env=self.env,
             timeout=DEADLINE,
             check=False,
         )
-        return done.returncode, done.stdout.splitlines(), done.stderr.splitlines()
+        return done.returncode, (done.stdout or "").splitlines(), done.stderr.splitlines()
 
     def assert_fails(self, cause, *arguments, **more):
         status, _, err = self.call(*arguments, **more)
@@ -192,6 +203,22 @@ class ClusterTests(CommandTestCase):
         )
         self.assertEqual((status, len(got), err), (0, 2, []))
         self.stop(process, signal.SIGINT)
+
+    def test_output_that_takes_no_more_ends_the_command(self):
+        self.up()
+        for stdout, lines in ((closed_pipe(), 0), (full(), 1)):
+            with stdout:
+                status, _, err = self.call("produce", "T", "x", "--count", "5000", stdout=stdout)
+                self.assertEqual((status, len(err)), (1, lines), err)
+        self.assertEqual(self.call("produce", "U", "one", "two", "three")[0], 0)
+        for stdout, lines in ((closed_pipe(), 0), (full(), 1)):
+            with stdout:
+                status, _, err = self.call("consume", "U", "--count", "3", stdout=stdout)
+                self.assertEqual((status, len(err)), (1, lines), err)
+        self.assertIn("rocketd consume: standard output: No space left on device", err)
+        # Not one of them was given back: then it would come only after ten seconds.
+        status, got, err = self.call("consume", "U", "--count", "3", "--timeout", "8")
+        self.assertEqual((status, sorted(got), err), (0, ["\t\tone", "\t\tthree", "\t\ttwo"], []))
 
     def test_what_cannot_be_done_is_one_line(self):
         self.up()

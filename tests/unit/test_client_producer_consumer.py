@@ -4,7 +4,7 @@ from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from rocketd.client.errors import BrokerError, NoRouteError
+from rocketd.client.errors import BrokerError, NoRouteError, StopConsuming
 from rocketd.client.message import Message
 from rocketd.client.mq_client import MQClient
 from rocketd.client.producer import Producer
@@ -281,6 +281,19 @@ class ConsumerTests(ConsumerTestCase):
         self.clock.advance(5)
         self.assertEqual(self.got, [b"one"])
         self.assertEqual(self.pulls()["a:10911"], 1)
+
+    def test_listener_that_takes_no_more_leaves_the_message_where_it_was(self):
+        def listener(message):
+            if message.body == b"two":
+                raise StopConsuming()
+
+        consumer = self.make(listener)
+        self.start(consumer=consumer)
+        self.cluster.deliver("a:10911", [(b"one", ""), (b"two", ""), (b"three", "")], 0)
+        self.assertNotIn("a:10911", self.pulls())
+        self.successResultOf(consumer.stop())
+        self.assertEqual(self.cluster.of(36), [])
+        self.assertEqual(self.cluster.offsets["a:10911", "T"], 1)
 
     def test_slow_listener_holds_its_queue_only(self):
         slow = Deferred()
