@@ -150,6 +150,11 @@ class Examination:
         yield from self._check_checkpoint()
         self._tell(store.log.max_offset)
 
+    def shape_of_index(self) -> IndexShape | None:
+        """Slots and entries of the index files, None where they are not to be told."""
+        self._index_readers()
+        return self.index_shape
+
     def _tell(self, offset: int) -> None:
         if self._progress is not None:
             begin = self.store.log.min_offset

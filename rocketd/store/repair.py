@@ -1,0 +1,283 @@
+"""Repairs a stopped store: says what it would do about the damage, and does it.
+
+Answers to nothing in Apache's code. No readable record is lost and nothing is deleted: what is changed or replaced is kept
+in a directory of its own within the store's. Queues and index are built anew from the log.
+"""
+
+import os
+import struct
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from rocketd.store.checkpoint import CHECKPOINT_FILE_SIZE
+from rocketd.store.examine import Checkpoint, Examination, Progress
+from rocketd.store.examine_index import IndexReader, IndexShape
+from rocketd.store.examine_log import Damaged, LogWalk, Missing, Records
+from rocketd.store.examine_queues import LMQ_PREFIX, DamagedRanges
+from rocketd.store.filesystem import IFileSystem
+from rocketd.store.findings import Finding, Problem, Remedy, Severity
+from rocketd.store.index_file import DEFAULT_ENTRIES, DEFAULT_SLOTS
+from rocketd.store.index_service import IndexService
+from rocketd.store.layout import queue_dir
+from rocketd.store.message import DispatchRequest
+from rocketd.store.record_scanner import DelayTimeOf
+from rocketd.store.repair_log import (
+    SetAside,
+    cut_tail,
+    give_length,
+    pieces,
+    placeholder,
+    replace_bytes,
+    write_filler,
+)
+from rocketd.store.repair_queues import QueueBuilder
+from rocketd.store.stopped_store import QueueReader, StoppedStore
+
+ASIDE_PREFIX = "rocketd-repair-"
+_TIMESTAMPS = struct.Struct(">qqq")
+_INDEX_PROBLEMS = frozenset({Problem.INDEX_HEADER, Problem.INDEX_CHAIN, Problem.INDEX_ENTRY, Problem.INDEX_LACKS})
+_LOG_PROBLEMS = frozenset({Problem.RECORD, Problem.BODY_CRC, Problem.TAIL, Problem.FILLER})
+
+
+@dataclass
+class Plan:
+    """What is to be done: findings about the log, one for each change, and what is to be built anew."""
+
+    log: list[Finding] = field(default_factory=list)
+    queues: set[tuple[str, int]] = field(default_factory=set)
+    index: bool = False
+    checkpoint: bool = False
+    damages: int = 0
+    """How many findings of damage there are, those that nothing is done about included."""
+
+    def __bool__(self) -> bool:
+        return bool(self.log or self.queues or self.index or self.checkpoint)
+
+    def lines(self, root: str) -> Iterator[str]:
+        """Yield what is to be done, a line for each change."""
+        for finding in self.log:
+            yield f"{os.path.relpath(finding.path, root)} at {finding.position}: {_what_is_done(finding)}"
+        for topic, queue_id in sorted(self.queues):
+            yield f"build queue {topic}-{queue_id} anew from the log"
+        if self.index:
+            yield "build the index anew from the log"
+        if self.checkpoint:
+            yield "set the checkpoint back to the last record"
+
+
+def _what_is_done(finding: Finding) -> str:
+    if finding.problem is Problem.TAIL:
+        return f"make {finding.size} bytes behind the last whole record zero"
+    if finding.problem is Problem.FILE_SIZE:
+        return "give the file its length"
+    if finding.problem is Problem.FILE_MISSING:
+        return "make a file that says that it is empty"
+    if finding.remedy is Remedy.REPAIR:
+        return "write the filler that ends the file"
+    return f"put placeholders over {finding.size} damaged bytes"
+
+
+class Repair:
+    """One repair of one store, which the caller has locked. All that is changed goes through the file system."""
+
+    def __init__(
+        self,
+        root: str,
+        fs: IFileSystem,
+        aside: str,
+        *,
+        commit_log: str | None = None,
+        delay_time_of: DelayTimeOf | None = None,
+        index_shape: IndexShape | None = None,
+        replace_damaged: bool = False,
+        build_index: bool = False,
+        progress: Progress | None = None,
+        now_ms: Callable[[], int],
+    ) -> None:
+        """`aside` is the name of the directory within the store's for what is changed. `replace_damaged` puts
+        placeholders over what is damaged in the middle of the log, `build_index` builds the index in any case.
+        """
+        self._root = root
+        self._fs = fs
+        self._aside = SetAside(fs, root, aside)
+        self._commit_log = commit_log
+        self._delay_time_of = delay_time_of
+        self._index_shape = index_shape
+        self._replace = replace_damaged
+        self._build_index_once = build_index
+        self._progress = progress
+        self._now_ms = now_ms
+
+    def examination(self) -> Examination:
+        """An examination of the store as it is now."""
+        store = StoppedStore(self._root, self._commit_log)
+        return Examination(store, self._delay_time_of, self._index_shape, self._progress)
+
+    def plan(self) -> Plan:
+        """Examine the store and say what is to be done about it. Changes nothing."""
+        plan = Plan(index=self._build_index_once)
+        for finding in self.examination().findings():
+            if finding.severity is Severity.DAMAGE:
+                plan.damages += 1
+                self._add(plan, finding)
+        return plan
+
+    def _add(self, plan: Plan, finding: Finding) -> None:
+        if finding.remedy is Remedy.REPLACE:
+            if self._replace:
+                plan.log.append(finding)
+        elif finding.remedy is not Remedy.REPAIR:
+            return
+        elif finding.queue is not None:
+            if not finding.queue[0].startswith(LMQ_PREFIX):
+                plan.queues.add(finding.queue)
+        elif finding.problem in _INDEX_PROBLEMS or os.path.dirname(finding.path) == self._index_root:
+            plan.index = True
+        elif finding.problem is Problem.CHECKPOINT:
+            plan.checkpoint = True
+        elif finding.problem in _LOG_PROBLEMS or finding.problem is Problem.FILE_SIZE:
+            plan.log.append(finding)
+
+    @property
+    def _index_root(self) -> str:
+        return os.path.join(self._root, "index")
+
+    def carry_out(self, tell: Callable[[str], None]) -> None:
+        """Repair what can be; says each change before it is made. Raises OSError.
+
+        Changes of the log come first, and the store is examined again after them, since they bring other things to
+        light.
+        """
+        done: set[str] = set()
+        while True:
+            plan = self._first_of(self.plan())
+            lines = set(plan.lines(self._root))
+            if lines <= done:
+                # Nothing, or what has been tried without success.
+                return
+            done |= lines
+            for line in sorted(lines):
+                tell(line)
+            self._build_index_once = self._build_index_once and not plan.index
+            store = StoppedStore(self._root, self._commit_log)
+            for finding in plan.log:
+                self._mend(store, finding)
+            if plan.queues or plan.index:
+                self._build(store, plan)
+            if plan.checkpoint:
+                self._set_checkpoint(store)
+
+    @staticmethod
+    def _first_of(plan: Plan) -> Plan:
+        """The part of a plan that comes first: file lengths, then the log, then what is built from it."""
+        lengths = [finding for finding in plan.log if finding.problem is Problem.FILE_SIZE]
+        return Plan(log=lengths or plan.log) if plan.log else plan
+
+    def _mend(self, store: StoppedStore, finding: Finding) -> None:
+        """Do what a finding about the log asks for."""
+        fs, aside, file_size = self._fs, self._aside, store.log.file_size
+        path, position, size = finding.path, finding.position, finding.size
+        if finding.problem is Problem.TAIL:
+            cut_tail(fs, aside, path, position, size)
+        elif finding.problem is Problem.FILE_SIZE:
+            give_length(fs, path, file_size)
+        elif finding.problem is Problem.FILE_MISSING:
+            give_length(fs, path, file_size)
+            write_filler(fs, path, 0, file_size)
+        elif finding.problem is Problem.FILLER or position + size == file_size:
+            aside.keep_bytes(path, position, size)
+            write_filler(fs, path, position, file_size)
+        else:
+            begin, end = finding.physical_offset, finding.physical_offset + size
+            record = store.log.record_at(begin)
+            # Before a filler comes the first record of the next file.
+            stored = record or store.log.record_at(end) or store.log.record_at(begin - position + file_size)
+            queues = store.queues()
+            for queue in queues:
+                queue.find_end()
+            records = (
+                placeholder(piece, stored.store_timestamp if stored else 0)
+                for piece in pieces(begin, end, queues, record)
+            )
+            replace_bytes(fs, aside, path, position, size, records)
+
+    def _build(self, store: StoppedStore, plan: Plan) -> None:
+        """Build queues and index anew in one walk over the log, then move the old ones aside."""
+        damaged = DamagedRanges()
+        builders = {key: self._builder(store, key, damaged) for key in plan.queues}
+        index = self._new_index(store) if plan.index else None
+        try:
+            for event in LogWalk(store.log, self._delay_time_of, store.abnormal).events():
+                if isinstance(event, Records):
+                    self._dispatch(event.requests, builders, index)
+                elif isinstance(event, Missing | Damaged):
+                    damaged.add(event.begin, event.end)
+            if index is not None:
+                index.flush()
+        finally:
+            if index is not None:
+                index.close()
+        for builder in builders.values():
+            new = builder.directory if builder.finish() else None
+            self._aside.replace(builder.old.directory, new)
+        if index is not None:
+            self._aside.replace(store.index_root, index.directory if self._fs.exists(index.directory) else None)
+            paths = StoppedStore(self._root).index_paths()
+            if store.abnormal and paths:
+                # The next start would otherwise remove what it takes for not surely on the disk.
+                checkpoint = Checkpoint(self._root)
+                self._write_checkpoint(
+                    checkpoint, checkpoint.physic, checkpoint.logics, IndexReader(paths[-1]).end_timestamp
+                )
+        self._remove_empty(self._aside.new_path_of(self._root))
+
+    @staticmethod
+    def _dispatch(
+        requests: list[DispatchRequest], builders: dict[tuple[str, int], QueueBuilder], index: IndexService | None
+    ) -> None:
+        if builders:
+            for request in requests:
+                builder = builders.get((request.topic, request.queue_id))
+                if builder is not None:
+                    builder.put(request)
+        if index is not None:
+            index.put(requests)
+
+    def _builder(self, store: StoppedStore, key: tuple[str, int], damaged: DamagedRanges) -> QueueBuilder:
+        known = {(queue.topic, queue.queue_id): queue for queue in store.queues()}
+        old = known.get(key) or QueueReader(*key, queue_dir(self._root, *key))
+        if key not in known and known:
+            old.file_size = next(iter(known.values())).file_size
+        return QueueBuilder(
+            self._fs, old, self._aside.new_path_of(old.directory), store.log, lambda offset: offset in damaged
+        )
+
+    def _new_index(self, store: StoppedStore) -> IndexService:
+        shape = self._index_shape
+        if shape is None:
+            examination = self.examination()
+            shape = examination.shape_of_index() or IndexShape(DEFAULT_SLOTS, DEFAULT_ENTRIES)
+        directory = self._aside.new_path_of(store.index_root)
+        return IndexService(
+            directory, shape.slots, shape.entries, self._now_ms, file_system=self._fs, retry_seconds=0.0
+        )
+
+    def _set_checkpoint(self, store: StoppedStore) -> None:
+        """Let no time be later than that of the last record."""
+        checkpoint = Checkpoint(self._root)
+        latest = 0
+        for event in LogWalk(store.log, None, store.abnormal).events():
+            if isinstance(event, Records):
+                latest = max(latest, event.requests[-1].store_timestamp)
+        times = (min(max(0, time), latest) for time in (checkpoint.physic, checkpoint.logics, checkpoint.index))
+        self._write_checkpoint(checkpoint, *times)
+
+    def _write_checkpoint(self, checkpoint: Checkpoint, *times: int) -> None:
+        self._aside.replace(checkpoint.path, None)
+        self._fs.write_file(checkpoint.path, _TIMESTAMPS.pack(*times).ljust(CHECKPOINT_FILE_SIZE, b"\0"))
+        self._fs.sync_dir(self._root)
+
+    def _remove_empty(self, directory: str) -> None:
+        """Remove the directories that were only there to build in."""
+        for folder, _, _ in sorted(os.walk(directory), reverse=True):
+            self._fs.rmdir(folder)

@@ -1,0 +1,237 @@
+"""What is in a stopped store, found quickly: by binary search and from the ends of files, whatever their size.
+
+Answers to nothing in Apache's code. Reads only, and believes what it reads: `examine` is what checks it.
+"""
+
+import os
+
+import msgspec
+
+from rocketd.store.consume_queue import FILLER_SIZE
+from rocketd.store.examine import Checkpoint
+from rocketd.store.examine_index import IndexReader, IndexShape
+from rocketd.store.layout import CONSUME_QUEUE_UNIT, MESSAGE_MAGIC, lock_path
+from rocketd.store.record_scanner import RecordScanner
+from rocketd.store.stopped_store import LogReader, QueueReader, Segment, StoppedStore
+
+_MAGIC = MESSAGE_MAGIC.to_bytes(4, "big", signed=True)
+_PAGE = 4096
+
+
+class LogFileSummary(msgspec.Struct, rename="camel"):
+    """One log file. Offsets and sizes in bytes, store times in ms, -1 where there is no record.
+
+    `used` counts from the beginning to behind the last record, `end_offset` is there.
+    """
+
+    path: str
+    begin_offset: int
+    end_offset: int
+    size: int
+    used: int
+    first_store_time: int
+    last_store_time: int
+
+
+class QueueSummary(msgspec.Struct, rename="camel"):
+    """One consume queue: offset of the first message still there, and behind the last one."""
+
+    topic: str
+    queue_id: int
+    min_offset: int
+    max_offset: int
+    files: int
+    size: int
+
+
+class IndexFileSummary(msgspec.Struct, rename="camel"):
+    """One index file: its header, and slots and entries it has room for, -1 where they are not to be told."""
+
+    path: str
+    size: int
+    entries: int
+    slots_used: int
+    begin_offset: int
+    end_offset: int
+    begin_store_time: int
+    end_store_time: int
+    slot_room: int
+    entry_room: int
+
+
+class CheckpointSummary(msgspec.Struct, rename="camel"):
+    """The checkpoint's times, ms."""
+
+    physic_msg_timestamp: int
+    logics_msg_timestamp: int
+    index_msg_timestamp: int
+
+
+class FileSummary(msgspec.Struct):
+    """Another file."""
+
+    path: str
+    size: int
+
+
+class StoreSummary(msgspec.Struct, rename="camel"):
+    """All there is. `size` is the length of all files, `on_disk` what they take up there.
+
+    `abort`: the store was not stopped cleanly. `lock`: whether there is a lock file.
+    """
+
+    root: str
+    abort: bool
+    lock: bool
+    checkpoint: CheckpointSummary | None
+    min_offset: int
+    max_offset: int
+    log: list[LogFileSummary]
+    queues: list[QueueSummary]
+    index: list[IndexFileSummary]
+    config: list[FileSummary]
+    size: int
+    on_disk: int
+    problems: list[str] = []
+    """Files that could not be read."""
+
+
+def summarize(store: StoppedStore) -> StoreSummary:
+    """Look at the files of a store. Raises OSError."""
+    log = [_log_file(store.log, segment) for segment in store.log.segments]
+    used = [file for file in log if file.used]
+    min_offset = store.log.min_offset
+    checkpoint = Checkpoint(store.root)
+    times = (checkpoint.physic, checkpoint.logics, checkpoint.index)
+    config = os.path.join(store.root, "config")
+    size, on_disk = _sizes(store)
+    problems: list[str] = []
+    return StoreSummary(
+        root=store.root,
+        abort=store.abnormal,
+        lock=os.path.exists(lock_path(store.root)),
+        checkpoint=None if checkpoint.size < 0 else CheckpointSummary(*times),
+        min_offset=min_offset,
+        max_offset=used[-1].end_offset if used else min_offset,
+        log=log,
+        queues=[_queue(queue, min_offset) for queue in store.queues()],
+        index=_index_files(store, problems),
+        config=[
+            FileSummary(os.path.join(config, name), os.path.getsize(os.path.join(config, name)))
+            for name in (sorted(os.listdir(config)) if os.path.isdir(config) else ())
+        ],
+        size=size,
+        on_disk=on_disk,
+        problems=problems,
+    )
+
+
+def _log_file(log: LogReader, segment: Segment) -> LogFileSummary:
+    first = log.record_at(segment.offset)
+    last = _last_record(log, segment)
+    if last is None:
+        return LogFileSummary(segment.path, segment.offset, segment.offset, segment.size, 0, -1, -1)
+    offset, size, stored = last
+    end = offset + size
+    return LogFileSummary(
+        segment.path,
+        segment.offset,
+        end,
+        segment.size,
+        end - segment.offset,
+        first.store_timestamp if first else stored,
+        stored,
+    )
+
+
+def _last_record(log: LogReader, segment: Segment) -> tuple[int, int, int] | None:
+    """Offset, size and store time of the last record of a file, however large the file is."""
+    data = log.bytes_of(segment)
+    if isinstance(data, bytes):
+        return None
+    view = memoryview(data)
+    # Written from the front, so pages in use come before those that are all zero; a page of zeros within a message
+    # may end the search early, but then the records are walked on from there.
+    low, high = 0, -(-segment.size // _PAGE)
+    while low < high:
+        middle = (low + high) // 2
+        if any(view[middle * _PAGE : middle * _PAGE + _PAGE]):
+            low = middle + 1
+        else:
+            high = middle
+    scanner = RecordScanner()
+    at = data.rfind(_MAGIC, 0, min(low * _PAGE, segment.size))
+    while at >= 0:
+        scan = scanner.scan(view, at - 4, segment.size, segment.offset, False) if at >= 4 else None
+        if scan is not None and scan.requests:
+            while True:
+                found = scan.requests[-1]
+                scan = scanner.scan(view, scan.position, segment.size, segment.offset, False)
+                if not scan.requests:
+                    return found.physical_offset, found.size, found.store_timestamp
+        at = data.rfind(_MAGIC, 0, at + 3)
+    return None
+
+
+def _queue(queue: QueueReader, min_offset: int) -> QueueSummary:
+    """Minimum and maximum, found by binary search in the last file that has entries."""
+    end = queue.begin
+    for segment in reversed(queue.segments):
+        first, stop = segment.offset // CONSUME_QUEUE_UNIT, segment.end // CONSUME_QUEUE_UNIT
+        low, high = first, stop
+        while low < high:
+            middle = (low + high) // 2
+            entry = queue.entry(middle)
+            if entry is not None and entry[1] > 0:
+                low = middle + 1
+            else:
+                high = middle
+        if low > first:
+            end = low
+            break
+    begin = queue.first_from(min_offset, end)
+    while begin < end and (entry := queue.entry(begin)) is not None and entry[1] == FILLER_SIZE:
+        begin += 1
+    size = sum(segment.size for segment in queue.segments)
+    return QueueSummary(queue.topic, queue.queue_id, begin, end, len(queue.segments), size)
+
+
+def _index_files(store: StoppedStore, problems: list[str]) -> list[IndexFileSummary]:
+    found = []
+    for path in store.index_paths():
+        try:
+            reader = IndexReader(path)
+        except (OSError, ValueError) as error:
+            problems.append(f"{path}: {error}")
+            continue
+        shape = reader.shape() or IndexShape(-1, -1)
+        found.append(
+            IndexFileSummary(
+                path,
+                reader.size,
+                reader.count - 1,
+                reader.slots_used,
+                reader.begin_offset,
+                reader.end_offset,
+                reader.begin_timestamp,
+                reader.end_timestamp,
+                shape.slots,
+                shape.entries,
+            )
+        )
+    return found
+
+
+def _sizes(store: StoppedStore) -> tuple[int, int]:
+    """Length of all files, and the space they take up."""
+    roots = [store.root]
+    if os.path.relpath(store.log.directory, store.root).startswith(os.pardir):
+        roots.append(store.log.directory)
+    size = on_disk = 0
+    for root in roots:
+        for folder, _, names in os.walk(root):
+            for name in names:
+                figures = os.lstat(os.path.join(folder, name))
+                size += figures.st_size
+                on_disk += figures.st_blocks * 512
+    return size, on_disk
