@@ -319,6 +319,37 @@ class WhichTests(CleanTestCase):
         self.assertEqual(self.names("consumequeue", "TopicTest", "3"), ["0" * 20])
         self.assertEqual(self.store.get_max_offset("TopicTest", 3), 1)
 
+    def test_queue_begins_where_the_log_does_within_a_file_too(self):
+        self.fill(3)
+        self.age("0" * 20, 72)
+        self.round()
+        self.assertEqual(self.names("consumequeue", "TopicTest", "0"), ["0" * 20])
+        self.assertEqual(self.store.get_min_offset("TopicTest", 0), 4)
+
+    def test_queue_of_expired_messages_begins_with_its_last_file(self):
+        self.store.put_messages([make_message(queue_id=5) for _ in range(13)])
+        self.fill(4)
+        self.age_all()
+        self.round()
+        self.assertEqual(self.names("consumequeue", "TopicTest", "5"), [offset_to_file_name(200)])
+        self.assertEqual(
+            [self.store.get_min_offset("TopicTest", 5), self.store.get_max_offset("TopicTest", 5)], [10, 13]
+        )
+
+    def test_queues_are_looked_through_once_for_each_deletion(self):
+        self.fill(3)
+        queue = self.store.queues.find("TopicTest", 0)
+        corrected = []
+        correct = queue.correct_min_offset
+        queue.correct_min_offset = lambda offset: corrected.append(offset) or correct(offset)
+        for _ in range(2):
+            self.round()
+        self.assertEqual(corrected, [])
+        self.age_all()
+        for _ in range(2):
+            self.round()
+        self.assertEqual(corrected, [8192])
+
     def test_index_follows_the_log(self):
         self.store.stop()
         self.start(max_index_num=9)

@@ -230,6 +230,15 @@ class RecoverTests(ExtTestCase):
         self.assertEqual(found, [unit(0), unit(1), None, None, unit(4), unit(5)])
         self.assertEqual(self.put(6), [addresses[5] + 20])
 
+    def test_units_between_lost_ones_stay(self):
+        addresses = self.put(*range(6))
+        self.damage(40, 80)
+        self.damage(100, SIZE)
+        self.open(max_address=addresses[5])
+        found = [self.ext.get(address) for address in addresses]
+        self.assertEqual(found, [unit(0), unit(1), None, None, unit(4), None])
+        self.assertEqual(self.put(6), [ADDRESS_BASE + SIZE])
+
     def test_lost_files_are_not_written_again(self):
         addresses = self.put(*range(20))
         for kept in ((0,), ()):
