@@ -18,6 +18,7 @@ class IBroker(Interface):
     locks = Attribute("RebalanceLockManager.")
     schedule = Attribute("ScheduleMessageService: the delivery of delayed messages.")
     store = Attribute("MessageStore.")
+    stats = Attribute("StoreStats: what is stored and read.")
     file_system = Attribute("IFileSystem for configuration files.")
     dispatcher = Attribute("Dispatcher: pools by name; that of ``send`` is the storage thread.")
     address = Attribute("What clients are told to connect to, ``host:port``.")

@@ -5,8 +5,10 @@ formats. What is not measured here is left out, not invented.
 """
 
 import shutil
+from time import monotonic
 from typing import Any
 
+from rocketd.broker.store_stats import StoreStats
 from rocketd.remoting.codes import CURRENT_VERSION
 from rocketd.store.record import store_timestamp_of
 
@@ -29,7 +31,8 @@ class RuntimeInfo:
             f"scheduleMessageOffset_{level}": f"{delivered},{end}"
             for level, delivered, end in self._broker.schedule.progress()
         }
-        return self._of_broker() | self._of_store() | self._of_disk() | delays
+        stats: StoreStats = self._broker.stats
+        return self._of_broker() | stats.table() | self._of_store() | self._of_disk() | delays
 
     def _of_broker(self) -> dict[str, str]:
         broker = self._broker
@@ -42,7 +45,9 @@ class RuntimeInfo:
             "startAcceptSendRequestTimeStamp": str(settings.start_accept_send_request_time_stamp),
         }
         for name in _POOLS:
-            table[f"{name}ThreadPoolQueueSize"] = str(broker.dispatcher.pool(name).queued_requests)
+            pool = broker.dispatcher.pool(name)
+            table[f"{name}ThreadPoolQueueSize"] = str(pool.queued_requests)
+            table[f"{name}ThreadPoolQueueHeadWaitTimeMills"] = str(pool.head_wait_ms(int(monotonic() * 1000)))
             table[f"{name}ThreadPoolQueueCapacity"] = str(getattr(settings, f"{name}_thread_pool_queue_capacity"))
         return table
 
@@ -51,6 +56,11 @@ class RuntimeInfo:
         first, end = store.min_physical_offset(), store.max_physical_offset()
         record = store.look_message(first) if 0 <= first < end else None
         return {
+            "putMessageTimesTotal": str(store.messages_put),
+            "putMessageSizeTotal": str(store.bytes_put),
+            "putMessageAverageSize": str(store.bytes_put / max(1, store.messages_put)),
+            "putMessageFailedTimes": str(store.puts_failed),
+            "putMessageEntireTimeMax": str(int(store.max_append_ms)),
             "commitLogMinOffset": str(first),
             "commitLogMaxOffset": str(end),
             "dispatchBehindBytes": str(store.dispatch_behind_bytes()),

@@ -30,6 +30,7 @@ from rocketd.broker.rebalance_lock import RebalanceLockManager
 from rocketd.broker.registration import Registration
 from rocketd.broker.schedule import ScheduleMessageService
 from rocketd.broker.settings import BrokerSettings
+from rocketd.broker.store_stats import SAMPLE_SECONDS, StoreStats
 from rocketd.broker.topics import TopicConfigManager
 from rocketd.common.config import ConfigError
 from rocketd.remoting.bodies import (
@@ -127,6 +128,7 @@ class Broker(Service):
         self._delivering = False
         self.held_pull_checks: list[Callable[[], None]] = []
         self.started_ms = 0
+        self.stats = StoreStats(now_ms, lambda: self.store.messages_put)
         self.store: MessageStore
         self.store_host = b""
 
@@ -230,6 +232,7 @@ class Broker(Service):
             (CLIENT_SCAN_SECONDS, partial(self._in_pool, "client", self._scan_clients)),
             (HELD_PULLS_SECONDS, lambda: pull.call(self._check_held_pulls)),
             (DELIVERY_SECONDS, self._deliver),
+            (SAMPLE_SECONDS, self.stats.sample),
             (flush_seconds, partial(self._in_pool, "admin", self.offsets.persist)),
             (delay_seconds, partial(self._in_pool, "admin", self.schedule.persist)),
         ):

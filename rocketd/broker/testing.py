@@ -19,6 +19,7 @@ from rocketd.broker.json_file import JsonFile
 from rocketd.broker.offsets import ConsumerOffsetManager
 from rocketd.broker.schedule import ScheduleMessageService
 from rocketd.broker.settings import BrokerSettings
+from rocketd.broker.store_stats import StoreStats
 from rocketd.broker.topics import TopicConfigManager
 from rocketd.remoting.bodies import (
     ConsumerOffsetSerializeWrapper,
@@ -75,6 +76,10 @@ class InlineDispatcher(Dispatcher):
     """A dispatcher whose pools and reactor are the caller. ``delay`` makes pools keep their calls until ``run``."""
 
     queued_requests = 7
+
+    def head_wait_ms(self, now_ms: int) -> int:
+        """As of the real pool, with a fixed value."""
+        return 11
 
     def __init__(self) -> None:
         super().__init__(lambda function, *arguments: function(*arguments))
@@ -138,6 +143,7 @@ class SmallBroker:
         self.address = "127.0.0.1:10911"
         self.ha_address = "127.0.0.1:10912"
         self.store_host = STORE_HOST
+        self.stats = StoreStats(self.now_ms, lambda: self.store.messages_put)
         self.store = MessageStore(
             self.settings.store, STORE_HOST, clock=self.clock.seconds, delay_time_of=self.delay_levels.deliver_ms
         )

@@ -5,6 +5,7 @@ single messages to threads costs more than handling them. A pool is bounded by r
 either it pauses the connection that feeds it, and what comes when it is full is refused by the caller.
 """
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
 from threading import Lock, Thread
@@ -95,6 +96,7 @@ class Pool:
         self._requests_in = self._requests_out = 0
         self._bytes_in = self._bytes_out = 0
         self._paused: set[Pausable] = set()
+        self._waiting: deque[int] = deque()
         self.after_jobs: Callable[[bool], None] | None = None
         """Called in the pool's thread after each round of jobs, with whether its queue is empty; may not raise."""
 
@@ -107,6 +109,13 @@ class Pool:
     def queued_bytes(self) -> int:
         """Bytes of those requests."""
         return self._bytes_in - self._bytes_out
+
+    def head_wait_ms(self, now_ms: int) -> int:
+        """How long the oldest job has waited for its turn, by the clock of ``received_ms``; 0 when none waits."""
+        try:
+            return max(0, now_ms - self._waiting[0])
+        except IndexError:
+            return 0
 
     def start(self) -> None:
         """Start the threads, unless they run."""
@@ -133,6 +142,7 @@ class Pool:
             return False
         self._requests_in += len(job.frames)
         self._bytes_in += job.size
+        self._waiting.append(job.received_ms)
         self._queue.put(job)
         if requests * 2 > self.max_requests or size * 2 > self.max_bytes:
             self._paused.add(job.connection)
@@ -187,6 +197,9 @@ class Pool:
             while end < len(jobs) and jobs[end].handler is handler:
                 end += 1
             group = jobs[at:end]
+            for job in group:
+                if job.frames:
+                    self._waiting.popleft()
             try:
                 handler.process_jobs(group)
             except BaseException:  # nor may a handler that calls sys.exit end the thread

@@ -107,6 +107,10 @@ class MessageStore(MessageReader):
         self._open = False
         self._append_began = 0.0
         self.last_append_ms = 0.0
+        self.max_append_ms = 0.0
+        """How long the slowest append has taken since the start."""
+        self.messages_put = self.bytes_put = self.puts_failed = 0
+        """What was stored since the start, bytes of the log, and how many messages were refused."""
         self.holds_dispatch = False
         """Whether puts become visible only at `release_dispatch`, which the storage thread then has to call."""
 
@@ -268,6 +272,7 @@ class MessageStore(MessageReader):
     ) -> list[PutResult]:
         refusal = self.refusal()
         if refusal is not None or not messages:
+            self.puts_failed += len(messages)
             return [refusal] * len(messages) if refusal is not None else []
         begin = self._append_began = self._clock()
         try:
@@ -275,7 +280,12 @@ class MessageStore(MessageReader):
         finally:
             self._append_began = 0.0
         self.last_append_ms = (self._clock() - begin) * 1000
+        self.max_append_ms = max(self.max_append_ms, self.last_append_ms)
+        self.puts_failed += len(messages)
         if group is not None:
+            self.messages_put += len(group.requests)
+            self.puts_failed -= len(group.requests)
+            self.bytes_put += group.end_offset - group.start_offset
             if self.holds_dispatch:
                 self._reput.hold(group)
             else:

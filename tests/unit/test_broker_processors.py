@@ -20,6 +20,7 @@ from rocketd.broker.producers import ProducerManager
 from rocketd.broker.rebalance_lock import RebalanceLockManager
 from rocketd.broker.runtime_info import bytes_text, duration_text, ratio_text
 from rocketd.broker.settings import BrokerSettings
+from rocketd.broker.store_stats import StoreStats
 from rocketd.broker.topics import TopicConfigManager
 from rocketd.remoting import fastjson
 from rocketd.remoting.bodies import (
@@ -83,6 +84,9 @@ class InlinePools:
 
     queued_requests = 3
 
+    def head_wait_ms(self, now_ms):
+        return 12
+
     def pool(self, name):
         return self
 
@@ -124,6 +128,7 @@ class Tables:
         self.address = "127.0.0.1:10911"
         self.store_host = HOST
         self.store = MessageStore(self.settings.store, HOST, clock=self.clock.seconds)
+        self.stats = StoreStats(self.now_ms, lambda: self.store.messages_put)
         self.registrations = []
         self.topics.on_change(self.register_with_name_servers)
 
@@ -591,6 +596,24 @@ class AdminStateTests(ProcessorsTestCase):
         self.assertEqual(self.ask(45).body, b'{"offsetTable":{1:1}}')
         self.assertIsNone(self.ask(43).ext_fields)
 
+    WHAT_CLUSTER_LIST_READS = (
+        "putTps",
+        "getTransferedTps",
+        "sendThreadPoolQueueSize",
+        "pullThreadPoolQueueSize",
+        "sendThreadPoolQueueHeadWaitTimeMills",
+        "pullThreadPoolQueueHeadWaitTimeMills",
+        "pageCacheLockTimeMills",
+        "earliestMessageTimeStamp",
+        "commitLogDiskRatio",
+        "brokerVersionDesc",
+        *(
+            f"msg{what}Total{when}"
+            for what in ("Put", "Get")
+            for when in ("YesterdayMorning", "TodayMorning", "TodayNow")
+        ),
+    )
+
     def test_runtime_info(self):
         self.broker.put("T", b"a")
         self.broker.clock.advance(90061)
@@ -603,6 +626,13 @@ class AdminStateTests(ProcessorsTestCase):
         self.assertEqual(table["runtime"], "[ 1 days, 1 hours, 1 minutes, 2 seconds ]")
         self.assertEqual(table["earliestMessageTimeStamp"], "1795000000000")
         self.assertEqual(table["sendThreadPoolQueueSize"], "3")
+        self.assertEqual(table["pullThreadPoolQueueHeadWaitTimeMills"], "12")
+        self.assertEqual((table["putMessageTimesTotal"], table["msgPutTotalTodayNow"]), ("1", "1"))
+        self.assertEqual(table["putMessageSizeTotal"], table["commitLogMaxOffset"])
+        self.assertEqual(table["putMessageAverageSize"], str(float(table["commitLogMaxOffset"])))
+        self.assertEqual((table["putMessageFailedTimes"], table["putMessageEntireTimeMax"]), ("0", "0"))
+        for name in self.WHAT_CLUSTER_LIST_READS:
+            self.assertIn(name, table)
         self.assertEqual(table["scheduleMessageOffset_1"], "2,3")
         self.assertEqual(table["dispatchBehindBytes"], "0")
         self.assertRegex(table["commitLogDiskRatio"], r"^[01]\.\d{1,2}$")

@@ -125,6 +125,14 @@ class AnswerTests(PullTestCase):
             log = self.broker.store.commit_log
             self.assertEqual(answer.body, bytes(log.select(messages[0].physical_offset, len(answer.body))))
 
+    def test_reads_are_counted(self):
+        self.put(b"a", b"b", b"c")
+        self.ask(1)
+        self.ask(0)
+        self.ask(3)
+        stats = self.broker.stats
+        self.assertEqual((stats.found, stats.transferred, stats.missed), (2, 5, 1))
+
     def test_as_many_as_asked_for(self):
         self.put(*[b"%d" % n for n in range(40)])
         self.assertEqual(self.ask(0).ext_fields["nextBeginOffset"], "32")

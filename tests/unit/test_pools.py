@@ -97,6 +97,18 @@ class BoundTests(PoolTestCase):
         self.assertTrue(self.submit(pool, Recorder(), frames(1, size=101)))
         self.assertFalse(self.submit(pool, Recorder(), frames(1)))
 
+    def test_the_oldest_job_waits_longest(self):
+        pool = self.make_pool()
+        self.assertEqual(pool.head_wait_ms(5000), 0)
+        for received_ms in (1000, 1200):
+            pool.submit(Job(Recorder(), FakeConnection(), frames(2), received_ms))
+        pool.call(lambda: None)
+        self.assertEqual(pool.head_wait_ms(5000), 4000)
+        self.assertEqual(pool.head_wait_ms(900), 0)
+        pool.start()
+        pool.stop()
+        self.assertEqual(pool.head_wait_ms(5000), 0)
+
     def test_a_refused_job_leaves_no_trace(self):
         pool = self.make_pool(max_requests=1)
         connection = FakeConnection()

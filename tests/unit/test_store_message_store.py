@@ -366,6 +366,16 @@ class RefusalTests(StoreTestCase):
         self.store.disk_watch.check()
         self.assertIs(self.put(make_message())[0].status, PutStatus.PUT_OK)
 
+    def test_what_is_put_and_refused_is_counted(self):
+        self.start(max_message_size=100)
+        results = self.put(make_message(), make_message(body=b"x" * 101), make_message())
+        self.store.put_messages([])
+        self.assertEqual((self.store.messages_put, self.store.puts_failed), (2, 1))
+        self.assertEqual(self.store.bytes_put, sum(result.size for result in results))
+        self.store.stop()
+        self.refused()
+        self.assertEqual((self.store.messages_put, self.store.puts_failed), (2, 2))
+
     def test_nothing_to_put(self):
         self.start()
         self.assertEqual((self.store.put_messages([]), self.store.put_batch([])), ([], []))

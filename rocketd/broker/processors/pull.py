@@ -87,6 +87,7 @@ class PullMessageProcessor:
         self._settings = broker.settings.broker
         self._dispatcher: Dispatcher = broker.dispatcher
         self._check = PullCheck(broker)
+        self._stats = broker.stats
         self._is_slave = broker.settings.store.broker_role == "SLAVE"
         self.long_polling = LongPolling(
             broker.now_ms, broker.store.get_max_offset, self._run_again, broker.dispatcher.pool("pull").call
@@ -165,8 +166,11 @@ class PullMessageProcessor:
         if self._settings.slave_read_enable:
             suggested = group.which_broker_when_consume_slowly if result.suggest_pulling_from_slave else group.broker_id
         if result.status is GetStatus.FOUND:
+            self._stats.found += 1
+            self._stats.transferred += result.count
             self._send_found(request, result, suggested)
             return
+        self._stats.missed += 1
         code = _CODE_OF.get(result.status)
         if code is None:
             code = ResponseCode.PULL_OFFSET_MOVED if header.queue_offset else ResponseCode.PULL_NOT_FOUND
