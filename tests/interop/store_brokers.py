@@ -1,9 +1,5 @@
 """Either broker, Apache's or rocketd's, as a process on one and the same store directory."""
 
-import contextlib
-import selectors
-import socket
-import threading
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -43,7 +39,6 @@ class StoreBrokers:
         self._properties = dict(properties)
         self._running: ServerProcess | None = None
         self._kind = APACHE
-        self._relay: Relay | None = None
         directory.mkdir(parents=True, exist_ok=True)
 
     def start(self, kind: str, host: str = IPV4, **properties: str) -> None:
@@ -54,8 +49,6 @@ class StoreBrokers:
         if kind == APACHE:
             self._running = apache.start_broker(self.directory, self.port, self.namesrv, given, _JVM)
         else:
-            # It listens on IPv4 alone; a client that has the address from a record gets there all the same.
-            self._relay = Relay((IPV6, self.port), (IPV4, self.port))
             self._running = twistd_servers.start_broker(self.directory, self.port, self.namesrv, given)
 
     def stop(self) -> None:
@@ -77,64 +70,4 @@ class StoreBrokers:
     def _end(self) -> ServerProcess:
         assert self._running is not None
         server, self._running = self._running, None
-        if self._relay is not None:
-            self._relay.close()
-            self._relay = None
         return server
-
-
-class Relay:
-    """Hands the connections of one address on to another, in a thread of its own, until it is closed."""
-
-    def __init__(self, listen: tuple[str, int], target: tuple[str, int]) -> None:
-        self._target = target
-        self._selector = selectors.DefaultSelector()
-        self._listener = socket.create_server(listen, family=socket.AF_INET6)
-        self._waker, woken = socket.socketpair()
-        self._selector.register(self._listener, selectors.EVENT_READ)
-        self._selector.register(woken, selectors.EVENT_READ)
-        self._woken = woken
-        self._peers: dict[socket.socket, socket.socket] = {}
-        self._thread = threading.Thread(target=self._run, name="relay", daemon=True)
-        self._thread.start()
-
-    def close(self) -> None:
-        """Close everything and wait for the thread's end."""
-        self._waker.close()
-        self._thread.join()
-
-    def _run(self) -> None:
-        while True:
-            for key, _ in self._selector.select():
-                if key.fileobj is self._woken:
-                    for each in (*self._peers, self._listener, self._woken):
-                        each.close()
-                    self._selector.close()
-                    return
-                if key.fileobj is self._listener:
-                    self._accept()
-                elif key.fileobj in self._peers:
-                    self._pass_on(key.fileobj)
-
-    def _accept(self) -> None:
-        near, _ = self._listener.accept()
-        try:
-            far = socket.create_connection(self._target)
-        except OSError:
-            near.close()
-            return
-        for one, other in ((near, far), (far, near)):
-            self._peers[one] = other
-            self._selector.register(one, selectors.EVENT_READ)
-
-    def _pass_on(self, one: socket.socket) -> None:
-        other = self._peers[one]
-        with contextlib.suppress(OSError):
-            data = one.recv(1 << 16)
-            if data:
-                other.sendall(data)
-                return
-        for each in (one, other):
-            del self._peers[each]
-            self._selector.unregister(each)
-            each.close()

@@ -13,7 +13,7 @@ from toolchain import PROGRAMS
 from benchmarks.peers import apache
 from benchmarks.peers.ports import free_port
 
-QUICK_CHECKS = {"transactionCheckInterval": "1000", "transactionTimeOut": "1000"}
+QUICK_CHECKS = {"transactionCheckInterval": "2000", "transactionTimeOut": "1000"}
 
 
 @pytest.fixture(scope="module")

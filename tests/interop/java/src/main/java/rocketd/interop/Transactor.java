@@ -2,29 +2,26 @@ package rocketd.interop;
 
 import java.nio.charset.StandardCharsets;
 import java.util.LinkedHashMap;
+import java.util.List;
 import java.util.Map;
-import java.util.concurrent.CountDownLatch;
-import java.util.concurrent.TimeUnit;
 import org.apache.rocketmq.client.producer.LocalTransactionState;
 import org.apache.rocketmq.client.producer.TransactionListener;
 import org.apache.rocketmq.client.producer.TransactionMQProducer;
 import org.apache.rocketmq.client.producer.TransactionSendResult;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
+import org.apache.rocketmq.common.message.MessageQueue;
 
 /**
  * Sends {@code --count} messages within transactions, of which each first is committed, each second rolled back and
- * each third left undecided; or, with {@code --check}, waits until it was asked about that many, and commits them.
+ * each third left undecided; or, with {@code --check}, commits what it is asked about until the topic has that many.
  */
 final class Transactor implements TransactionListener {
-    private static final long LIMIT_SECONDS = 60;
+    private static final long LIMIT_NANOS = 60_000_000_000L;
 
     private final Options options;
-    private final CountDownLatch checks;
-
     Transactor(Options options) {
         this.options = options;
-        checks = new CountDownLatch(options.has("check") ? options.number("count") : 0);
     }
 
     int run() throws Exception {
@@ -37,7 +34,7 @@ final class Transactor implements TransactionListener {
                 // The broker learns of this producer by its heartbeat, which goes to the brokers of known topics.
                 producer.fetchPublishMessageQueues(options.text("topic"));
                 producer.getDefaultMQProducerImpl().getmQClientFactory().sendHeartbeatToAllBrokerWithLock();
-                return checks.await(LIMIT_SECONDS, TimeUnit.SECONDS) ? 0 : 1;
+                return awaitMessages(producer) ? 0 : 1;
             }
             for (int i = 0; i < options.number("count"); i++) {
                 send(producer, options.number("first") + i, LocalTransactionState.values()[i % 3]);
@@ -46,6 +43,22 @@ final class Transactor implements TransactionListener {
             producer.shutdown();
         }
         return 0;
+    }
+
+    private boolean awaitMessages(TransactionMQProducer producer) throws Exception {
+        List<MessageQueue> queues = producer.fetchPublishMessageQueues(options.text("topic"));
+        long deadline = System.nanoTime() + LIMIT_NANOS;
+        while (System.nanoTime() < deadline) {
+            long messages = 0;
+            for (MessageQueue queue : queues) {
+                messages += producer.maxOffset(queue);
+            }
+            if (messages >= options.number("count")) {
+                return true;
+            }
+            Thread.sleep(50);
+        }
+        return false;
     }
 
     private void send(TransactionMQProducer producer, int index, LocalTransactionState state) throws Exception {
@@ -71,7 +84,6 @@ final class Transactor implements TransactionListener {
         fields.put("index", Integer.parseInt(message.getUserProperty("index")));
         fields.put("state", "CHECKED");
         Output.line(fields);
-        checks.countDown();
         return options.has("check") ? LocalTransactionState.COMMIT_MESSAGE : LocalTransactionState.UNKNOW;
     }
 }
