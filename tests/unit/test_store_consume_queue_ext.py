@@ -2,11 +2,14 @@
 
 import os
 import struct
+import tarfile
+from pathlib import Path
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
+from rocketd.common.java_hash import java_string_hash
 from rocketd.store import consume_queue_ext
 from rocketd.store.consume_queue_ext import (
     ADDRESS_BASE,
@@ -19,8 +22,11 @@ from rocketd.store.consume_queue_ext import (
     is_ext_address,
 )
 from rocketd.store.errors import StoreFileSizeError
+from rocketd.store.layout import consume_queue_ext_dir, queue_dir
+from rocketd.store.record import store_timestamp_of
 from rocketd.store.testing import FaultyFileSystem
 
+GOLDEN = Path(__file__).resolve().parent.parent / "golden" / "stores"
 SIZE = 200
 INT64 = st.integers(-(1 << 63), (1 << 63) - 1)
 UNITS = st.builds(CqExtUnit, INT64, st.integers(1, (1 << 63) - 1), st.none() | st.binary(min_size=1, max_size=SIZE))
@@ -329,3 +335,37 @@ class TruncateTests(ExtTestCase):
         self.ext.truncate_by_max_address(addresses[10])
         self.assertEqual((self.file_names(), self.ext.max_address), ([0, 1], addresses[11]))
         self.assertEqual(self.put(11), [addresses[11]])
+
+
+class ApacheTests(ExtTestCase):
+    """A store of Apache's broker 4.9.7 with 120 messages in two queues, 60 of each of two tags, and a restart between."""
+
+    def setUp(self):
+        super().setUp()
+        directory = os.path.abspath(self.mktemp())
+        with tarfile.open(GOLDEN / "store-ext.tar.xz") as archive:
+            archive.extractall(directory, filter="data")
+        self.root = os.path.join(directory, "store-ext")
+
+    def read(self, *directory):
+        """Files of a directory as one run of bytes."""
+        path = Path(*directory)
+        return b"".join(file.read_bytes() for file in sorted(path.iterdir()))
+
+    def test_bytes_and_addresses_are_apaches(self):
+        log = self.read(self.root, "commitlog")
+        for queue_id in (0, 1):
+            entries = list(struct.iter_unpack(">qiq", self.read(queue_dir(self.root, "LoadTopic", queue_id))))
+            self.assertEqual(len(entries), 60)
+            self.directory = os.path.join(consume_queue_ext_dir(self.root), "LoadTopic", str(queue_id))
+            before = self.contents()
+            ext = self.open(1024, max_address=entries[-1][2])
+            self.assertEqual((self.contents(), self.lines), (before, []))
+            units = [ext.get(address) for _, _, address in entries]
+            for number, (found, (offset, size, _)) in enumerate(zip(units, entries, strict=True)):
+                tag = "abc" if number < 30 else "tagB"
+                stored = store_timestamp_of(memoryview(log)[offset : offset + size])
+                self.assertEqual(found, CqExtUnit(java_string_hash(tag), stored))
+            self.begin(1024)
+            self.assertEqual([self.ext.put(found) for found in units], [address for _, _, address in entries])
+            self.assertEqual(self.contents(), before)
