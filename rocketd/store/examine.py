@@ -91,14 +91,12 @@ class Examination:
         self,
         store: StoppedStore,
         delay_time_of: DelayTimeOf | None = None,
-        index_shape: IndexShape | None = None,
         progress: Progress | None = None,
     ) -> None:
-        """`delay_time_of` gives the delivery time of delayed messages; without, theirs are not compared.
-        `index_shape` is that of the index files where it is not to be told from them.
-        """
+        """`delay_time_of` gives the delivery time of delayed messages; without, theirs are not compared."""
         self.store = store
-        self.index_shape = index_shape
+        sizes = store.sizes
+        self.index_shape = None if sizes is None else IndexShape(sizes.index_slots, sizes.index_entries)
         self.records = 0
         self.log_end = 0
         self._delay_time_of = delay_time_of
@@ -119,6 +117,7 @@ class Examination:
             topics=configured_topics(store.root),
             replayed_from=replayed,
             abnormal=store.abnormal,
+            extended=store.extended,
         )
         yield from queues.sizes()
         readers, problems = self._index_readers()

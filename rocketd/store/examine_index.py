@@ -119,7 +119,7 @@ def check_file(reader: IndexReader, shape: IndexShape) -> Iterator[Finding]:
         return
     newest = array("i", bytes(SLOT_SIZE * shape.slots))
     slots = shape.slots
-    last_offset = -1
+    first_offset = last_offset = -1
     for number, (key_hash, physical_offset, _, previous) in enumerate(reader.entries(shape), 1):
         if key_hash < 0:
             text = f"entry {number} has the hash {key_hash}"
@@ -131,6 +131,8 @@ def check_file(reader: IndexReader, shape: IndexShape) -> Iterator[Finding]:
             yield _damage(reader, Problem.INDEX_CHAIN, reader.position_of(shape, number), text)
         newest[slot] = number
         last_offset = physical_offset
+        if number == 1:
+            first_offset = physical_offset
     used = slots - newest.count(0)
     if sys.byteorder == "little":
         newest.byteswap()
@@ -146,6 +148,9 @@ def check_file(reader: IndexReader, shape: IndexShape) -> Iterator[Finding]:
     if reader.slots_used != used:
         text = f"the header counts {reader.slots_used} slots in use, {used} are"
         yield _damage(reader, Problem.INDEX_HEADER, 32, text)
+    if reader.count > 1 and first_offset != reader.begin_offset:
+        text = f"the header says that the first record is at {reader.begin_offset}, the first entry says {first_offset}"
+        yield _damage(reader, Problem.INDEX_HEADER, 16, text)
     if reader.count > 1 and last_offset != reader.end_offset:
         text = f"the header says that the last record is at {reader.end_offset}, the last entry says {last_offset}"
         yield _damage(reader, Problem.INDEX_HEADER, 24, text)
@@ -230,6 +235,10 @@ class IndexCheck:
                 if at.difference != proper:
                     text = f"entry {at.number} was made {at.difference} s after the file, its record at {offset} {proper} s"
                     yield self._finding(at, Problem.INDEX_ENTRY, text)
+            if at.number == 1 and at.reader.begin_timestamp != request.store_timestamp:
+                yield self._wrong_time(at.reader, 0, "first", at.reader.begin_timestamp, request)
+            if at.number == at.reader.count - 1 and at.reader.end_timestamp != request.store_timestamp:
+                yield self._wrong_time(at.reader, 8, "last", at.reader.end_timestamp, request)
             last = at
             self._step()
             at = self._at
@@ -289,6 +298,11 @@ class IndexCheck:
             )
             text += "; rocketd store repair --write --index indexes them"
             yield Finding(Severity.NOTE, Problem.INDEX_MISSING, Remedy.NONE, directory, 0, text)
+
+    @staticmethod
+    def _wrong_time(reader: IndexReader, position: int, which: str, time: int, request: DispatchRequest) -> Finding:
+        text = f"the header says that the {which} record was stored at {time}, it was at {request.store_timestamp}"
+        return _damage(reader, Problem.INDEX_HEADER, position, text)
 
     def _finding(self, at: _At, problem: Problem, text: str) -> Finding:
         return _damage(at.reader, problem, at.reader.position_of(self._shape, at.number), text)

@@ -65,14 +65,17 @@ class QueueCheck:
         topics: frozenset[str] | None,
         replayed_from: int | None,
         abnormal: bool,
+        extended: bool,
     ) -> None:
         """`topics` are those configured, None when that is not known. Records from `replayed_from` on are dispatched
         at the next start if they lack entries; None means those behind the last record that has an entry.
+        `extended`: tags codes may be places in the extension of the queues.
         """
         self._log = log
         self._damaged = damaged
         self._topics = topics
         self._abnormal = abnormal
+        self._extended = extended
         self._cursors: dict[tuple[str, int], _Cursor] = {}
         self._queueless: dict[tuple[str, int], int] = {}
         self._late: dict[tuple[str, int], int] = {}
@@ -120,7 +123,7 @@ class QueueCheck:
             if index == cursor.next:
                 cursor.next += 1
             return
-        if entry[2] != request.tags_code and entry[2] > HIGHEST_EXT_ADDRESS:
+        if entry[2] != request.tags_code and not (self._extended and entry[2] <= HIGHEST_EXT_ADDRESS):
             what = "delivery time" if request.topic == SCHEDULE_TOPIC else "tags code"
             text = f"entry {index} has the {what} {entry[2]}, the record at {entry[0]} makes it {request.tags_code}"
             yield self._finding(cursor.queue, Problem.QUEUE_TAGS, text, index)
@@ -206,14 +209,39 @@ class QueueCheck:
             if record is None:
                 text = f"entry {index} says offset {offset}, where no record begins"
                 yield self._finding(queue, Problem.QUEUE_ENTRY, text, index)
-            elif (record.topic, record.queue_id, record.queue_offset) == (queue.topic, queue.queue_id, index):
+            elif record.size != size:
                 text = f"entry {index} says a size of {size}, the record at {offset} has {record.size} bytes"
                 yield self._finding(queue, Problem.QUEUE_ENTRY, text, index)
             else:
-                text = f"entry {index} means the record at {offset}, which says that it is number "
-                text += f"{record.queue_offset} of {record.topic}-{record.queue_id}"
-                # Whichever of the two is wrong: readers get the record by the entry, so that is left as it is.
-                yield self._finding(queue, Problem.QUEUE_ENTRY, text, index, remedy=Remedy.BACKUP)
+                yield self._misplaced(queue, index, record)
+
+    def _misplaced(self, queue: QueueReader, index: int, record: DispatchRequest) -> Finding:
+        """An entry means a whole record that says it belongs elsewhere, or nowhere.
+
+        The entry is believed: no checksum covers these fields of a record, and a damaged entry would hardly mean
+        exactly a record.
+        """
+        path, position = queue.path_of(index)
+        segment = self._log.find(record.physical_offset)
+        if segment is not None:
+            path, position = segment.path, record.physical_offset - segment.offset
+        says = f"number {record.queue_offset} of {record.topic}-{record.queue_id}"
+        if record.sys_flag & SYS_FLAG_TRANSACTION_PREPARED:
+            says = f"a prepared or rolled back one of {record.topic}-{record.queue_id}, which has no entry"
+        text = f"the record says that it is {says}, but entry {index} of {queue.topic}-{queue.queue_id} means it"
+        fits = len(queue.topic.encode()) == len(record.topic.encode())
+        return Finding(
+            Severity.DAMAGE,
+            Problem.RECORD_PLACE,
+            Remedy.REPAIR if fits else Remedy.BACKUP,
+            path,
+            position,
+            text,
+            record.physical_offset,
+            record.size,
+            (queue.topic, queue.queue_id),
+            index,
+        )
 
     def _finding(
         self,

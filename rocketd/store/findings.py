@@ -34,6 +34,7 @@ class Problem(enum.Enum):
     STORE_TIME = "store-time"
     QUEUE_MISSING = "queue-missing"
     QUEUE_ENTRY = "queue-entry"
+    RECORD_PLACE = "record-place"
     QUEUE_TAGS = "queue-tags"
     QUEUE_LACKS = "queue-lacks"
     QUEUE_AHEAD = "queue-ahead"
@@ -69,7 +70,8 @@ class Finding(msgspec.Struct, frozen=True):
     """One finding.
 
     `path` names the file and `position` the byte in it. `physical_offset` and `size` are the bytes of the log that a
-    finding about the log means, -1 in others; `queue` is the topic and queue id that one about a queue means.
+    finding about the log means, -1 in others; `queue` is the topic and queue id that one about a queue means, and
+    `queue_offset` the place in it that a record should name.
     """
 
     severity: Severity
@@ -81,6 +83,7 @@ class Finding(msgspec.Struct, frozen=True):
     physical_offset: int = -1
     size: int = -1
     queue: tuple[str, int] | None = None
+    queue_offset: int = -1
 
     def line(self, root: str) -> str:
         """Return the finding as one line of text, the file named from the store's directory on."""

@@ -29,9 +29,10 @@ from rocketd.store.repair_log import (
     placeholder,
     replace_bytes,
     write_filler,
+    write_place,
 )
 from rocketd.store.repair_queues import QueueBuilder
-from rocketd.store.stopped_store import QueueReader, StoppedStore
+from rocketd.store.stopped_store import FileSizes, QueueReader, StoppedStore
 
 ASIDE_PREFIX = "rocketd-repair-"
 _TIMESTAMPS = struct.Struct(">qqq")
@@ -72,6 +73,9 @@ def _what_is_done(finding: Finding) -> str:
         return "give the file its length"
     if finding.problem is Problem.FILE_MISSING:
         return "make a file that says that it is empty"
+    if finding.problem is Problem.RECORD_PLACE:
+        topic, queue_id = finding.queue or ("", 0)
+        return f"let the record say that it is number {finding.queue_offset} of {topic}-{queue_id}"
     if finding.remedy is Remedy.REPAIR:
         return "write the filler that ends the file"
     return f"put placeholders over {finding.size} damaged bytes"
@@ -88,13 +92,14 @@ class Repair:
         *,
         commit_log: str | None = None,
         delay_time_of: DelayTimeOf | None = None,
-        index_shape: IndexShape | None = None,
+        sizes: FileSizes | None = None,
         replace_damaged: bool = False,
         build_index: bool = False,
         progress: Progress | None = None,
         now_ms: Callable[[], int],
     ) -> None:
-        """`aside` is the name of the directory within the store's for what is changed. `replace_damaged` puts
+        """`aside` is the name of the directory within the store's for what is changed, `sizes` what the settings say
+        where they are known. `replace_damaged` puts
         placeholders over what is damaged in the middle of the log, `build_index` builds the index in any case.
         """
         self._root = root
@@ -102,7 +107,7 @@ class Repair:
         self._aside = SetAside(fs, root, aside)
         self._commit_log = commit_log
         self._delay_time_of = delay_time_of
-        self._index_shape = index_shape
+        self._sizes = sizes
         self._replace = replace_damaged
         self._build_index_once = build_index
         self._progress = progress
@@ -110,8 +115,10 @@ class Repair:
 
     def examination(self) -> Examination:
         """An examination of the store as it is now."""
-        store = StoppedStore(self._root, self._commit_log)
-        return Examination(store, self._delay_time_of, self._index_shape, self._progress)
+        return Examination(self._store(), self._delay_time_of, self._progress)
+
+    def _store(self) -> StoppedStore:
+        return StoppedStore(self._root, self._commit_log, self._sizes)
 
     def plan(self) -> Plan:
         """Examine the store and say what is to be done about it. Changes nothing."""
@@ -128,6 +135,8 @@ class Repair:
                 plan.log.append(finding)
         elif finding.remedy is not Remedy.REPAIR:
             return
+        elif finding.problem is Problem.RECORD_PLACE:
+            plan.log.append(finding)
         elif finding.queue is not None:
             if not finding.queue[0].startswith(LMQ_PREFIX):
                 plan.queues.add(finding.queue)
@@ -159,7 +168,7 @@ class Repair:
             for line in sorted(lines):
                 tell(line)
             self._build_index_once = self._build_index_once and not plan.index
-            store = StoppedStore(self._root, self._commit_log)
+            store = self._store()
             for finding in plan.log:
                 self._mend(store, finding)
             if plan.queues or plan.index:
@@ -184,6 +193,8 @@ class Repair:
         elif finding.problem is Problem.FILE_MISSING:
             give_length(fs, path, file_size)
             write_filler(fs, path, 0, file_size)
+        elif finding.problem is Problem.RECORD_PLACE and finding.queue is not None:
+            write_place(fs, aside, path, position, (*finding.queue, finding.queue_offset))
         elif finding.problem is Problem.FILLER or position + size == file_size:
             aside.keep_bytes(path, position, size)
             write_filler(fs, path, position, file_size)
@@ -222,7 +233,7 @@ class Repair:
             self._aside.replace(builder.old.directory, new)
         if index is not None:
             self._aside.replace(store.index_root, index.directory if self._fs.exists(index.directory) else None)
-            paths = StoppedStore(self._root).index_paths()
+            paths = store.index_paths()
             if store.abnormal and paths:
                 # The next start would otherwise remove what it takes for not surely on the disk.
                 checkpoint = Checkpoint(self._root)
@@ -246,17 +257,14 @@ class Repair:
     def _builder(self, store: StoppedStore, key: tuple[str, int], damaged: DamagedRanges) -> QueueBuilder:
         known = {(queue.topic, queue.queue_id): queue for queue in store.queues()}
         old = known.get(key) or QueueReader(*key, queue_dir(self._root, *key))
-        if key not in known and known:
-            old.file_size = next(iter(known.values())).file_size
+        if key not in known and (known or self._sizes):
+            old.file_size = self._sizes.queue if self._sizes else next(iter(known.values())).file_size
         return QueueBuilder(
             self._fs, old, self._aside.new_path_of(old.directory), store.log, lambda offset: offset in damaged
         )
 
     def _new_index(self, store: StoppedStore) -> IndexService:
-        shape = self._index_shape
-        if shape is None:
-            examination = self.examination()
-            shape = examination.shape_of_index() or IndexShape(DEFAULT_SLOTS, DEFAULT_ENTRIES)
+        shape = self.examination().shape_of_index() or IndexShape(DEFAULT_SLOTS, DEFAULT_ENTRIES)
         directory = self._aside.new_path_of(store.index_root)
         return IndexService(
             directory, shape.slots, shape.entries, self._now_ms, file_system=self._fs, retry_seconds=0.0

@@ -12,9 +12,21 @@ from typing import NamedTuple
 from rocketd.common.properties import REAL_QID, REAL_TOPIC, TAGS, encode_properties
 from rocketd.store.filesystem import IFileSystem
 from rocketd.store.layout import BLANK_MAGIC, END_OF_FILE_BLANK
-from rocketd.store.message import SYS_FLAG_TRANSACTION_PREPARED as _PREPARED
-from rocketd.store.message import SYS_FLAG_TRANSACTION_ROLLBACK, DispatchRequest, MessageInner
-from rocketd.store.record import HOST_V4, MIN_RECORD_SIZE, encode_record
+from rocketd.store.message import (
+    SYS_FLAG_TRANSACTION_PREPARED,
+    SYS_FLAG_TRANSACTION_ROLLBACK,
+    DispatchRequest,
+    MessageInner,
+)
+from rocketd.store.record import (
+    HEAD_STRUCTS,
+    HOST_V4,
+    MIN_RECORD_SIZE,
+    SYS_FLAG_POSITION,
+    TOPIC_LENGTH_SIZE,
+    encode_record,
+    host_sizes,
+)
 from rocketd.store.repair_queues import write_all
 from rocketd.store.stopped_store import QueueReader
 
@@ -22,6 +34,10 @@ DAMAGED_TAG = "ROCKETD_DAMAGED"
 """Tag of the messages that stand in for damaged ones, and topic of bytes of which no queue knows what they were."""
 
 _BLANK = struct.Struct(">ii")
+_INT = struct.Struct(">i")
+_LONG = struct.Struct(">q")
+_QUEUE_ID_POSITION = 12
+_QUEUE_OFFSET_POSITION = 20
 _CHUNK = 1 << 20
 _NO_HOST = bytes(HOST_V4)
 _TEXT = b"The message that was stored here is damaged; rocketd store repair has put this one in its place. "
@@ -148,7 +164,12 @@ def pieces(begin: int, end: int, queues: Iterable[QueueReader], record: Dispatch
         last = found.pop()
         found.append(Piece(last.begin, end, last.place))
     elif at < end:
-        if at == begin and record is not None and record.size == end - begin and not record.sys_flag & _PREPARED:
+        if (
+            at == begin
+            and record is not None
+            and record.size == end - begin
+            and not record.sys_flag & SYS_FLAG_TRANSACTION_PREPARED
+        ):
             return [Piece(begin, end, (record.topic, record.queue_id, record.queue_offset))]
         found += _unknown(at, end)
     return found
@@ -187,6 +208,28 @@ def placeholder(piece: Piece, store_timestamp: int) -> bytes:
             )
             return encode_record(message, _NO_HOST, index, piece.begin, store_timestamp)
     raise ValueError(f"{size} bytes at {piece.begin} have no room for a record")
+
+
+def write_place(fs: IFileSystem, aside: SetAside, path: str, position: int, place: tuple[str, int, int]) -> None:
+    """Let a whole record of a log file name its topic, of the same length, its queue id and queue offset, and be one
+    that queues take in.
+    """
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        head = bytearray(os.pread(fd, MIN_RECORD_SIZE, position))
+        (size,) = _INT.unpack_from(head)
+        (sys_flag,) = _INT.unpack_from(head, SYS_FLAG_POSITION)
+        head_size = HEAD_STRUCTS[host_sizes(sys_flag)].size
+        (body_length,) = _INT.unpack(os.pread(fd, 4, position + head_size - 4))
+    finally:
+        os.close(fd)
+    topic, queue_id, index = place
+    _INT.pack_into(head, _QUEUE_ID_POSITION, queue_id)
+    _LONG.pack_into(head, _QUEUE_OFFSET_POSITION, index)
+    _INT.pack_into(head, SYS_FLAG_POSITION, sys_flag & ~SYS_FLAG_TRANSACTION_PREPARED)
+    aside.keep_bytes(path, position, size)
+    _overwrite(fs, path, position, [bytes(head[: SYS_FLAG_POSITION + 4])])
+    _overwrite(fs, path, position + head_size + body_length + TOPIC_LENGTH_SIZE, [topic.encode()])
 
 
 def replace_bytes(

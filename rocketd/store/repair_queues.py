@@ -85,7 +85,9 @@ class QueueBuilder:
         first = old.begin
         while first < old.end:
             entry = old.entry(first)
-            if entry is None or entry[1] <= 0 or (entry[1] != FILLER_SIZE and entry[0] >= self._log.min_offset):
+            if entry is None or min(entry[:2]) < 0 or not entry[1]:
+                break
+            if entry[1] != FILLER_SIZE and entry[0] >= self._log.min_offset:
                 break
             first += 1
         # Fillers in front of live records come back with these.

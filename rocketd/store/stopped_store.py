@@ -106,10 +106,11 @@ def _extents(fd: int, size: int) -> list[tuple[int, int]]:
 class LogReader:
     """Maps the files of the log for reading, the last few that were used."""
 
-    def __init__(self, directory: str) -> None:
+    def __init__(self, directory: str, file_size: int | None = None) -> None:
+        """`file_size` is what the files are meant to have, unless they are to tell themselves."""
         self.directory = directory
         self.segments = segments_in(directory)
-        self.file_size = common_size(self.segments, DEFAULT_COMMIT_LOG_FILE_SIZE)
+        self.file_size = file_size or common_size(self.segments, DEFAULT_COMMIT_LOG_FILE_SIZE)
         self._mapped: OrderedDict[str, mmap.mmap] = OrderedDict()
         self._data_ends: dict[str, int] = {}
         self._scanner = RecordScanner()
@@ -240,16 +241,29 @@ class QueueReader:
         return low
 
 
+class FileSizes(NamedTuple):
+    """Lengths of the files of log and queues in bytes, slots and entries of an index file, as settings say."""
+
+    log: int
+    queue: int
+    index_slots: int
+    index_entries: int
+
+
 class StoppedStore:
     """What is in one store directory. The caller sees to it that nobody writes there."""
 
-    def __init__(self, root: str, commit_log: str | None = None) -> None:
-        """`commit_log` is the directory of the log where it does not lie in the store's. Raises OSError."""
+    def __init__(self, root: str, commit_log: str | None = None, sizes: FileSizes | None = None) -> None:
+        """`commit_log` is the directory of the log where it does not lie in the store's; `sizes` are those of the
+        settings, where they are known. Raises OSError.
+        """
         self.root = root
-        self.log = LogReader(commit_log or commit_log_dir(root))
+        self.sizes = sizes
+        self.log = LogReader(commit_log or commit_log_dir(root), sizes.log if sizes else None)
         self.queue_root = consume_queue_dir(root)
         self.index_root = index_dir(root)
         self.abnormal = os.path.exists(abort_path(root))
+        self.extended = os.path.exists(os.path.join(root, "consumequeue_ext"))
 
     def is_store(self) -> bool:
         """Whether there is anything of a store in the directory."""
@@ -263,10 +277,14 @@ class StoppedStore:
             for name in sorted(_names(os.path.join(self.queue_root, topic)), key=lambda name: (len(name), name))
             if name.isascii() and name.isdigit()
         ]
+        if self.sizes is not None:
+            for queue in found:
+                queue.file_size = self.sizes.queue
+            return found
         # One setting holds for all of them: that of most files, in case one was cut.
         sizes = Counter(segment.size for queue in found for segment in queue.segments if segment.size)
         for queue in found:
-            if len(queue.segments) == 1 and sizes:
+            if len(queue.segments) <= 1 and sizes:
                 queue.file_size = sizes.most_common(1)[0][0]
         return found
 

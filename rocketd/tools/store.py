@@ -19,12 +19,11 @@ from rocketd.broker.settings import BrokerSettings
 from rocketd.common.config import ConfigError
 from rocketd.store.errors import StoreError, StoreLockedError
 from rocketd.store.examine import Examination, Progress
-from rocketd.store.examine_index import IndexShape
 from rocketd.store.filesystem import RealFileSystem
 from rocketd.store.findings import Severity, shortened
-from rocketd.store.layout import LOCK_CONTENT, lock_path
+from rocketd.store.layout import CONSUME_QUEUE_UNIT, LOCK_CONTENT, lock_path
 from rocketd.store.repair import ASIDE_PREFIX, Repair
-from rocketd.store.stopped_store import StoppedStore
+from rocketd.store.stopped_store import FileSizes, StoppedStore
 from rocketd.store.summary import summarize
 from rocketd.tools.options import CommandOptions, positive
 from rocketd.tools.store_dump import dump
@@ -37,7 +36,7 @@ class StoreCommand(CommandOptions):
     """What the four commands have in common: the directory, the settings it was written with, the lock."""
 
     optParameters: ClassVar[list[list[Any]]] = [
-        ["config", "c", None, "Configuration file of the broker, where it sets delay levels, index sizes or paths."],
+        ["config", "c", None, "Configuration file of the broker: delay levels, sizes of files, directory of the log."],
     ]
 
     def __init__(self) -> None:
@@ -69,10 +68,23 @@ class StoreCommand(CommandOptions):
         return self.settings.store.store_path_commit_log
 
     @property
-    def index_shape(self) -> IndexShape | None:
-        """Size of the index files, None where no settings were given."""
+    def sizes(self) -> FileSizes | None:
+        """Sizes of the files, None where no settings were given."""
         store = self.settings.store
-        return None if self["config"] is None else IndexShape(store.max_hash_slot_num, store.max_index_num)
+        return (
+            None
+            if self["config"] is None
+            else FileSizes(
+                store.mapped_file_size_commit_log,
+                -(-store.mapped_file_size_consume_queue // CONSUME_QUEUE_UNIT) * CONSUME_QUEUE_UNIT,
+                store.max_hash_slot_num,
+                store.max_index_num,
+            )
+        )
+
+    def store(self) -> StoppedStore:
+        """The store, as it is now."""
+        return StoppedStore(self.root, self.commit_log, self.sizes)
 
     @property
     def delay_time_of(self) -> Callable[[int, int], int]:
@@ -82,7 +94,7 @@ class StoreCommand(CommandOptions):
     def run(self) -> int:
         """Do it while nobody else can; return the exit status."""
         try:
-            if not StoppedStore(self.root, self.commit_log).is_store():
+            if not self.store().is_store():
                 raise usage.UsageError(f"{self.root} is no store: it has no commitlog, consumequeue or index")
             with self._locked():
                 return self.work()
@@ -130,7 +142,7 @@ class InspectOptions(StoreCommand):
 
     def work(self) -> int:
         """Print the summary."""
-        summary = summarize(StoppedStore(self.root, self.commit_log))
+        summary = summarize(self.store())
         if self["json"]:
             print(msgspec.json.format(msgspec.json.encode(summary), indent=2).decode())
         else:
@@ -149,8 +161,7 @@ class VerifyOptions(StoreCommand):
     def work(self) -> int:
         """Print the findings."""
         with ProgressBar(sys.stderr) as progress:
-            store = StoppedStore(self.root, self.commit_log)
-            return print_findings(self, Examination(store, self.delay_time_of, self.index_shape, progress.show))
+            return print_findings(self, Examination(self.store(), self.delay_time_of, progress.show))
 
 
 def print_findings(command: StoreCommand, examination: Examination) -> int:
@@ -210,10 +221,9 @@ class DumpOptions(StoreCommand):
 
     def work(self) -> int:
         """Print the records."""
-        store = StoppedStore(self.root, self.commit_log)
         first = None if self["from"] is None else int(self["from"])
         damaged = False
-        for line, whole in dump(store, self.queue, first, self["count"], bool(self["body"])):
+        for line, whole in dump(self.store(), self.queue, first, self["count"], bool(self["body"])):
             damaged = damaged or not whole
             print(line, file=sys.stdout if whole else sys.stderr)
         return int(damaged)
@@ -255,7 +265,7 @@ class RepairOptions(StoreCommand):
             ASIDE_PREFIX + time.strftime("%Y%m%d-%H%M%S"),
             commit_log=self.commit_log,
             delay_time_of=self.delay_time_of,
-            index_shape=self.index_shape,
+            sizes=self.sizes,
             replace_damaged=bool(self["replace-damaged"]),
             build_index=bool(self["index"]),
             progress=progress,
