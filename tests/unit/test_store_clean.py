@@ -1,6 +1,7 @@
 """Deletion of expired files: when, which, in what order, and what readers, appends and crashes meanwhile see."""
 
 import os
+import queue
 import threading
 import time
 
@@ -494,6 +495,27 @@ class ReaderTests(CleanTestCase):
         self.assertIs(result.status, GetStatus.FOUND)
         self.assertEqual(len(decode_messages(result.buffers[0])), 4)
         self.assertIsNone(self.store.look_message(0))
+
+
+class ThreadTests(CleanTestCase):
+    def test_maintenance_thread_of_a_store_cleans(self):
+        self.store.stop()
+        removed = queue.SimpleQueue()
+        remove = self.fs.remove
+        self.fs.remove = lambda path: remove(path) or removed.put(os.path.basename(path))
+        passed = 0.0
+        self.config.flush_interval_consume_queue = 5
+        self.config.delete_when = "12"
+        self.store = MessageStore(
+            self.config, STORE_HOST, fs=self.fs, clock=lambda: self.clock, monotonic=lambda: time.monotonic() + passed
+        )
+        self.store.start()
+        self.fill(3)
+        self.age_all()
+        removed = queue.SimpleQueue()
+        passed = FIRST_ROUND_SECONDS
+        self.assertEqual(removed.get(timeout=WAIT), "0" * 20)
+        self.assertEqual(removed.get(timeout=WAIT), offset_to_file_name(4096))
 
 
 class RaceTests(CleanTestCase):
