@@ -22,7 +22,7 @@ class AdvertisedAddress(NamedTuple):
 
     def describe(self, port: int) -> str:
         """Write the one line for the log."""
-        return f"registered as {self.host}:{port} ({self.reason}); set brokerIP1 to register another address"
+        return f"registered as {join(self.host, port)} ({self.reason}); set brokerIP1 to register another address"
 
 
 def local_addresses() -> list[str]:
@@ -77,8 +77,26 @@ def _doubt(host: str) -> str | None:
     return None
 
 
-def host_bytes(host: str, port: int, addresses: Callable[[], Iterable[str]] = local_addresses) -> bytes:
-    """Write host and port as records hold them, 8 or 20 bytes; a name is resolved, for records hold no names."""
+def join(host: str, port: int) -> str:
+    """Write ``host:port``, an IPv6 address in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+class RecordHost(NamedTuple):
+    """Host and port as records hold them, 8 or 20 bytes, and what is wrong with them (None when nothing is)."""
+
+    packed: bytes
+    warning: str | None
+
+
+def record_host(
+    host: str, port: int, key: str = "brokerIP1", addresses: Callable[[], Iterable[str]] = local_addresses
+) -> RecordHost:
+    """Write host and port as records hold them; a name is resolved, for records hold no names.
+
+    A name that is not known here stands for an address of this machine, with a warning: clients may know it.
+    """
+    warning = None
     try:
         address = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:
@@ -86,6 +104,11 @@ def host_bytes(host: str, port: int, addresses: Callable[[], Iterable[str]] = lo
             resolved = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
             resolved.sort(key=lambda entry: entry[0] != socket.AF_INET)
             address = ipaddress.ip_address(str(resolved[0][4][0]).partition("%")[0])
-        except OSError:
+        except (OSError, UnicodeError) as error:
             address = ipaddress.ip_address(next(iter(addresses()), "127.0.0.1").partition("%")[0])
-    return address.packed + port.to_bytes(4, "big")
+            reason = error.strerror if isinstance(error, OSError) else str(error)
+            warning = (
+                f"{key} = {host} cannot be resolved here ({reason}): clients must know that name; "
+                f"records have {address}"
+            )
+    return RecordHost(address.packed + port.to_bytes(4, "big"), warning)

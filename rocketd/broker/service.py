@@ -16,7 +16,7 @@ from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 from zope.interface import implementer
 
-from rocketd.broker.address import AdvertisedAddress, choose_address, host_bytes
+from rocketd.broker.address import AdvertisedAddress, choose_address, join, record_host
 from rocketd.broker.broker_to_client import BrokerToClient
 from rocketd.broker.consumers import ConsumerManager
 from rocketd.broker.delay_levels import DelayLevels
@@ -131,6 +131,7 @@ class Broker(Service):
         self.stats = StoreStats(now_ms, lambda: self.store.messages_put)
         self.store: MessageStore
         self.store_host = b""
+        self._unresolved: str | None = None
 
     def _make_pools(self) -> None:
         broker = self.settings.broker
@@ -160,12 +161,12 @@ class Broker(Service):
     @property
     def address(self) -> str:
         """Host and port that clients are told. Any thread."""
-        return _join(self._advertised.host, self.port)
+        return join(self._advertised.host, self.port)
 
     @property
     def ha_address(self) -> str:
         """Host and port that slaves are told. Any thread."""
-        return _join(self._slave_side.host, self.settings.store.ha_listen_port or self.port + 1)
+        return join(self._slave_side.host, self.settings.store.ha_listen_port or self.port + 1)
 
     # ------------------------------------------------------------ start
 
@@ -194,6 +195,8 @@ class Broker(Service):
         self._log.info("broker {line}", line=self._advertised.describe(self.port))
         if self._advertised.warning:
             self._log.warn("{doubt}; set brokerIP1", doubt=self._advertised.warning)
+        if self._unresolved:
+            self._log.warn("{doubt}", doubt=self._unresolved)
         self._log.info(
             "broker {name} of cluster {cluster} serves on port {port}, store {store}, name servers {namesrv}; "
             "processors: {processors}",
@@ -206,7 +209,7 @@ class Broker(Service):
         )
 
     def _open_store(self) -> None:
-        self.store_host = host_bytes(self._advertised.host, self.port)
+        self.store_host, self._unresolved = record_host(self._advertised.host, self.port)
         self.store = MessageStore(
             self.settings.store,
             self.store_host,
@@ -327,10 +330,6 @@ class Broker(Service):
         """Say how full the disks of log, queues and index are, as Apache's remark does. Any thread."""
         ratio = self.store.disk_watch.ratio
         return f"CL: {ratio:5.2f} CQ: {ratio:5.2f} INDEX: {ratio:5.2f}"
-
-
-def _join(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def make_broker(settings: BrokerSettings, reactor: Any = None) -> Broker:

@@ -5,7 +5,7 @@ Answers to BrokerConfig and to the rules of BrokerStartup: same keys, same defau
 
 from collections.abc import Mapping
 
-from rocketd.common.checks import ADDRESSES, is_address_list
+from rocketd.common.checks import ADDRESSES, HOST, is_address_list, is_host
 from rocketd.common.config import ConfigError, Long, setting, settings_group
 from rocketd.common.configuration import DaemonSettings, group
 from rocketd.remoting.settings import NettyClientConfig, NettyServerConfig, RemotingConfig, TlsConfig
@@ -40,6 +40,8 @@ class BrokerConfig:
         None,
         "Address or host name that clients are told to connect to. The start-up log says which was chosen and why.",
         name="brokerIP1",
+        check=is_host,
+        accepted=HOST,
         formula="an address of this machine that others can reach",
         important=True,
     )
@@ -47,6 +49,8 @@ class BrokerConfig:
         None,
         "Address or host name that slaves are told to replicate from.",
         name="brokerIP2",
+        check=is_host,
+        accepted=HOST,
         formula="an address of this machine that others can reach",
     )
     broker_name: str = setting(

@@ -93,6 +93,8 @@ def test_a_store_of_another_broker(servers):
         ("flushDiskType", "SOMETIMES", "flushDiskType"),
         ("messageDelayLevel", "1s 5x", "messageDelayLevel"),
         ("namesrvAddr", "nowhere", "namesrvAddr"),
+        ("brokerIP1", "127.0.0.1:20911", "brokerIP1"),
+        ("brokerIP2", "notahost..", "brokerIP2"),
     ],
 )
 def test_a_wrong_value(key, value, said, servers):

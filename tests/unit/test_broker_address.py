@@ -5,7 +5,7 @@ import socket
 from twisted.trial.unittest import SynchronousTestCase
 
 from rocketd.broker import address
-from rocketd.broker.address import choose_address, host_bytes, local_addresses
+from rocketd.broker.address import choose_address, local_addresses, record_host
 
 
 class ChoiceTests(SynchronousTestCase):
@@ -40,6 +40,7 @@ class ChoiceTests(SynchronousTestCase):
             "registered as 10.0.0.1:10911 (the likeliest to be reached of this machine's addresses; not 127.0.0.1); "
             "set brokerIP1 to register another address",
         )
+        self.assertIn("as [::1]:10911 (", self.choose("::1").describe(10911))
         self.assertEqual(self.choose("10.0.0.1").reason, "the only address of this machine")
 
     def test_a_machine_without_network(self):
@@ -53,7 +54,7 @@ class SystemTests(SynchronousTestCase):
         found = local_addresses()
         self.assertEqual(len(found), len(set(found)))
         for each in found:
-            host_bytes(each, 1)
+            record_host(each, 1)
 
     def test_a_system_that_refuses(self):
         def refusing(*_, **__):
@@ -65,11 +66,16 @@ class SystemTests(SynchronousTestCase):
         self.assertEqual(choose_address(None).host, "127.0.0.1")
 
 
-class HostBytesTests(SynchronousTestCase):
+class RecordHostTests(SynchronousTestCase):
+    def packed(self, *arguments):
+        packed, warning = record_host(*arguments)
+        self.assertIsNone(warning)
+        return packed
+
     def test_addresses(self):
-        self.assertEqual(host_bytes("10.0.0.1", 10911), b"\x0a\x00\x00\x01\x00\x00\x2a\x9f")
-        self.assertEqual(host_bytes("::1", 1), bytes(15) + b"\x01\0\0\0\x01")
-        self.assertEqual(host_bytes("fe80::1%eth0", 1)[:2], b"\xfe\x80")
+        self.assertEqual(self.packed("10.0.0.1", 10911), b"\x0a\x00\x00\x01\x00\x00\x2a\x9f")
+        self.assertEqual(self.packed("::1", 1), bytes(15) + b"\x01\0\0\0\x01")
+        self.assertEqual(self.packed("fe80::1%eth0", 1)[:2], b"\xfe\x80")
 
     def test_names_are_resolved_ipv4_first(self):
         answers = [
@@ -77,12 +83,23 @@ class HostBytesTests(SynchronousTestCase):
             (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("10.0.0.9", 1)),
         ]
         self.patch(address.socket, "getaddrinfo", lambda *_, **__: answers)
-        self.assertEqual(host_bytes("broker", 1), b"\x0a\x00\x00\x09\0\0\0\x01")
+        self.assertEqual(self.packed("broker", 1), b"\x0a\x00\x00\x09\0\0\0\x01")
 
-    def test_a_name_that_nobody_knows_gets_an_address_of_this_machine(self):
+    def test_a_name_that_nobody_knows_gets_an_address_of_this_machine_and_a_warning(self):
         def unknown(*_, **__):
-            raise socket.gaierror("unknown")
+            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
         self.patch(address.socket, "getaddrinfo", unknown)
-        self.assertEqual(host_bytes("broker", 1, lambda: ["10.0.0.8"]), b"\x0a\x00\x00\x08\0\0\0\x01")
-        self.assertEqual(host_bytes("broker", 1, list), b"\x7f\x00\x00\x01\0\0\0\x01")
+        packed, warning = record_host("broker", 1, addresses=lambda: ["10.0.0.8"])
+        self.assertEqual(packed, b"\x0a\x00\x00\x08\0\0\0\x01")
+        self.assertEqual(
+            warning,
+            "brokerIP1 = broker cannot be resolved here (Name or service not known): clients must know that name; "
+            "records have 10.0.0.8",
+        )
+        self.assertEqual(record_host("broker", 1, addresses=list).packed, b"\x7f\x00\x00\x01\0\0\0\x01")
+
+    def test_a_name_that_cannot_be_one_is_no_fault(self):
+        packed, warning = record_host("notahost..", 1, addresses=lambda: ["10.0.0.8"])
+        self.assertEqual(packed, b"\x0a\x00\x00\x08\0\0\0\x01")
+        self.assertIn("notahost..", warning)

@@ -129,6 +129,13 @@ class LifeTests(BrokerTestCase):
         self.stop(self.start(AdvertisedAddress("127.0.0.1", "so", "nobody reaches it")))
         self.assertEqual(self.lines(LogLevel.warn), ["nobody reaches it; set brokerIP1"])
 
+    def test_a_name_that_does_not_resolve_is_registered_with_a_warning(self):
+        broker = self.start(brokerIP1="nosuch.invalid")
+        self.assertEqual(broker.address, "nosuch.invalid:20911")
+        self.stop(broker)
+        (line,) = self.lines(LogLevel.warn)
+        self.assertIn("brokerIP1 = nosuch.invalid cannot be resolved here", line)
+
     def test_stored_and_loaded(self):
         broker = self.start()
         broker.offsets.commit("c", "G", "T", 0, 5)

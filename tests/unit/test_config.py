@@ -8,7 +8,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from rocketd.broker.settings import BrokerConfig, BrokerSettings
 from rocketd.common import properties_file
-from rocketd.common.checks import is_address, is_address_list, is_delays, is_hours
+from rocketd.common.checks import is_address, is_address_list, is_delays, is_host, is_hours
 from rocketd.common.config import ConfigError, Machine, settings_of, text_of
 from rocketd.common.configuration import DaemonSettings, Outcome
 from rocketd.common.suggest import did_you_mean, nearest
@@ -121,6 +121,15 @@ class CheckTests(SynchronousTestCase):
         self.assertTrue(is_address_list("a:1;b:2; [::1]:3;"))
         for bad in ("", ";", "a:1;;b:2", "a:1,b:2", "a:1;b"):
             self.assertFalse(is_address_list(bad), bad)
+
+    def test_hosts(self):
+        for good in ("10.0.0.1", "::1", "fe80::1%eth0", "localhost", "mq-1.example.com.", "broker_1", "1a.b", "x" * 63):
+            self.assertTrue(is_host(good), good)
+        for bad in (
+            "", ".", "127.0.0.1:20911", "[::1]", "1.2.3.4.5", "300.1.1.1", "1.2.3", "a b", "notahost..", "-a", "a-.b",
+            "x" * 64, ".".join(["x" * 60] * 5), "bröker", "a/b",
+        ):  # fmt: skip
+            self.assertFalse(is_host(bad), bad)
 
     def test_hours_and_delays(self):
         self.assertTrue(is_hours("04") and is_hours("4;16;23"))
