@@ -3,6 +3,7 @@
 Answers to MQClientException and MQBrokerException.
 """
 
+from rocketd.common.names import group_fault
 from rocketd.remoting.codes import ResponseCode
 from rocketd.remoting.command import RemotingCommand
 
@@ -13,6 +14,10 @@ class ClientError(Exception):
 
 class NoRouteError(ClientError):
     """No broker is known for a topic."""
+
+
+class IllegalGroupError(ClientError):
+    """A name that no group may have."""
 
 
 class IllegalMessageError(ClientError):
@@ -37,6 +42,13 @@ class BrokerError(ClientError):
         super().__init__(f"{address} answers {name}: {response.remark or 'without a remark'}")
         self.code = response.code
         self.remark = response.remark
+
+
+def check_group(group: str) -> None:
+    """Raise IllegalGroupError when no group may have this name."""
+    fault = group_fault(group)
+    if fault is not None:
+        raise IllegalGroupError(f"group {group!r}: {fault}")
 
 
 def check_response(address: str, response: RemotingCommand) -> RemotingCommand:

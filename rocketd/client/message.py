@@ -4,6 +4,7 @@ Answers to Message, MessageExt and SendResult of Apache's client. Plain values.
 """
 
 import zlib
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from socket import AF_INET, AF_INET6, inet_ntop
 
@@ -42,6 +43,13 @@ class Message:
         fault = topic_fault(self.topic)
         if fault is not None:
             raise IllegalMessageError(f"topic {self.topic!r}: {fault}")
+        for what, text in self._texts():
+            if names.NAME_VALUE_SEPARATOR in text or names.PROPERTY_SEPARATOR in text:
+                raise IllegalMessageError(f"{what} {text!r}: \\x01 and \\x02 are what separates properties")
+            try:
+                text.encode()
+            except UnicodeEncodeError:
+                raise IllegalMessageError(f"{what} {text!r}: it is no text that UTF-8 can write") from None
         if not self.body:
             raise IllegalMessageError("the body is empty")
         if len(self.body) > MAX_BODY:
@@ -49,6 +57,15 @@ class Message:
         reserved = names.RESERVED.intersection(self.properties)
         if reserved:
             raise IllegalMessageError(f"properties that are reserved: {', '.join(sorted(reserved))}")
+
+    def _texts(self) -> Iterator[tuple[str, str]]:
+        """What becomes part of the property string, and what it is."""
+        yield "tag", self.tags or ""
+        for key in self.keys:
+            yield "key", key
+        for name, value in self.properties.items():
+            yield "property", name
+            yield f"property {name!r}", value
 
     def wire_properties(self, unique_key: str) -> dict[str, str]:
         """Return all properties as they are sent."""
@@ -105,7 +122,7 @@ class ReceivedMessage:
     @property
     def keys(self) -> list[str]:
         """The words it can be found by."""
-        return self.properties.get(names.KEYS, "").split()
+        return [key for key in self.properties.get(names.KEYS, "").split(" ") if key]
 
     @classmethod
     def of_record(cls, record: MessageExt, queue: MessageQueue) -> "ReceivedMessage":

@@ -7,7 +7,7 @@ from random import randrange
 
 from twisted.internet.defer import Deferred
 
-from rocketd.client.errors import BrokerError, ClientError, NoRouteError
+from rocketd.client.errors import BrokerError, ClientError, NoRouteError, check_group
 from rocketd.client.message import Message, SendResult
 from rocketd.client.mq_client import MQClient
 from rocketd.client.routes import DEFAULT_TOPIC_QUEUES
@@ -45,9 +45,13 @@ _RETRIED = (
 
 
 class Producer:
-    """A producer of one group. All methods belong to the reactor thread; ``start`` comes first, ``stop`` last."""
+    """A producer of one group. All methods belong to the reactor thread; ``start`` comes first, ``stop`` last.
+
+    Making it raises IllegalGroupError for a name that no group may have.
+    """
 
     def __init__(self, client: MQClient, group: str) -> None:
+        check_group(group)
         self.group = group
         self._client = client
         self._turn = randrange(1 << 16)

@@ -10,7 +10,7 @@ from twisted.internet.defer import Deferred, ensureDeferred
 from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 
-from rocketd.client.errors import BrokerError, ClientError, NoRouteError
+from rocketd.client.errors import BrokerError, ClientError, NoRouteError, check_group
 from rocketd.client.mq_client import MQClient
 from rocketd.client.queue_consumer import MessageListener, QueueConsumer
 from rocketd.client.rebalance import allocate_averagely
@@ -38,7 +38,8 @@ TIMEOUT_MS = 3000
 class PushConsumer:
     """A consumer of one group. All methods belong to the reactor thread.
 
-    ``from_where`` says where a group begins that has no offsets yet. ``subscribe`` before ``start``.
+    ``from_where`` says where a group begins that has no offsets yet. ``subscribe`` before ``start``. Making it raises
+    IllegalGroupError for a name that no group may have.
     """
 
     log = Logger()
@@ -50,6 +51,7 @@ class PushConsumer:
         listener: MessageListener,
         from_where: ConsumeFromWhere = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET,
     ) -> None:
+        check_group(group)
         self.group = group
         self.queues: dict[MessageQueue, QueueConsumer] = {}
         self._client = client

@@ -93,6 +93,17 @@ def topic_fault(topic: str) -> str | None:
     return None
 
 
+def group_fault(group: str) -> str | None:
+    """Say what is wrong with a group's name; None when nothing is."""
+    if not group.strip():
+        return "the group is blank"
+    if len(group) > GROUP_MAX_LENGTH:
+        return f"the group has more than {GROUP_MAX_LENGTH} characters"
+    if not is_legal_name(group):
+        return "the group has characters that none may have; allowed are letters, digits and % | - _"
+    return None
+
+
 def is_storable(topic: str) -> bool:
     """Whether a topic can have a directory of its own name, and a place in a record."""
     return (

@@ -12,6 +12,7 @@ from twisted.python import usage
 from rocketd.client.errors import ClientError, StopConsuming
 from rocketd.client.message import ReceivedMessage
 from rocketd.client.push_consumer import PushConsumer
+from rocketd.common.names import group_fault, topic_fault
 from rocketd.remoting.bodies import ConsumeFromWhere
 from rocketd.remoting.errors import RemotingError
 from rocketd.tools.console import CommandError, OutputClosedError, run, show, show_log
@@ -52,6 +53,16 @@ class ConsumeOptions(ClientOptions):
         if topic is None:
             raise usage.UsageError("TOPIC is missing")
         self.topic = topic
+
+    def postOptions(self) -> None:
+        """Refuse names that none can have."""
+        for what, text, fault in (
+            ("topic", self.topic, topic_fault(self.topic)),
+            ("--group", self["group"], group_fault(self["group"])),
+            ("--tag", self["tag"], None if self["tag"].isprintable() else "tags are text"),
+        ):
+            if fault is not None:
+                raise usage.UsageError(f"{what} {text!r}: {fault}")
 
     def run(self) -> int:
         """Print until done; return the exit status."""

@@ -3,6 +3,7 @@
 Answers to mqadmin sendMessage.
 """
 
+import os
 import sys
 from collections.abc import AsyncIterator
 from itertools import cycle, islice
@@ -13,7 +14,7 @@ from twisted.internet.defer import Deferred, DeferredQueue
 from twisted.logger import LogLevel
 from twisted.python import usage
 
-from rocketd.client.errors import ClientError
+from rocketd.client.errors import ClientError, IllegalMessageError
 from rocketd.client.message import Message
 from rocketd.client.producer import Producer
 from rocketd.remoting.errors import RemotingError
@@ -38,14 +39,25 @@ class ProduceOptions(ClientOptions):
     def __init__(self) -> None:
         super().__init__()
         self.topic = ""
-        self.messages: list[str] = []
+        self.messages: list[bytes] = []
 
     def parseArgs(self, topic: str | None = None, *messages: str) -> None:
         """Take the topic and the messages."""
         if topic is None:
             raise usage.UsageError("TOPIC is missing")
         self.topic = topic
-        self.messages = list(messages)
+        self.messages = [os.fsencode(text) for text in messages]
+
+    def postOptions(self) -> None:
+        """Refuse what no broker would take, before anything is sent."""
+        try:
+            for body in self.messages or [b"a line to come"]:
+                self._message(body).check()
+        except IllegalMessageError as error:
+            raise usage.UsageError(str(error)) from None
+
+    def _message(self, body: bytes) -> Message:
+        return Message(self.topic, body, self["tag"], [key for key in (self["key"] or "").split(" ") if key])
 
     def run(self) -> int:
         """Send all; return the exit status."""
@@ -59,8 +71,7 @@ class ProduceOptions(ClientOptions):
         producer.start()
         try:
             async for body in self._bodies(reactor):
-                message = Message(self.topic, body, self["tag"], (self["key"] or "").split())
-                result = await producer.send(message)
+                result = await producer.send(self._message(body))
                 queue = result.queue
                 show(f"{result.msg_id} {queue.broker_name} queue {queue.queue_id} offset {result.queue_offset}")
         finally:
@@ -71,8 +82,8 @@ class ProduceOptions(ClientOptions):
     async def _bodies(self, reactor: Any) -> AsyncIterator[bytes]:
         count = self["count"]
         if self.messages:
-            for text in islice(cycle(self.messages), len(self.messages) if count is None else count):
-                yield text.encode()
+            for body in islice(cycle(self.messages), len(self.messages) if count is None else count):
+                yield body
             return
         lines = LineReader(reactor, sys.stdin.buffer)
         while count is None or count > 0:

@@ -48,11 +48,14 @@ class OptionsTests(SynchronousTestCase):
 
     def test_options_may_stand_anywhere(self):
         options = parsed(ProduceOptions(), "T", "one", "--tag", "A", "-n", "h:1;g:2", "two", "--count=3")
-        self.assertEqual((options.topic, options.messages), ("T", ["one", "two"]))
+        self.assertEqual((options.topic, options.messages), ("T", [b"one", b"two"]))
         self.assertEqual((options["tag"], options["namesrv"], options["count"]), ("A", ["h:1", "g:2"], 3))
 
     def test_messages_that_look_like_options(self):
-        self.assertEqual(parsed(ProduceOptions(), "T", "--", "--tag", "-x").messages, ["--tag", "-x"])
+        self.assertEqual(parsed(ProduceOptions(), "T", "--", "--tag", "-x").messages, [b"--tag", b"-x"])
+
+    def test_messages_are_the_bytes_that_were_given(self):
+        self.assertEqual(parsed(ProduceOptions(), "T", os.fsdecode(b"\xff\xfe")).messages, [b"\xff\xfe"])
 
     def test_settings(self):
         options = parsed(UpOptions(), "-o", "brokerName=b", "--option", "flushDiskType=SYNC_FLUSH")
@@ -70,6 +73,17 @@ class OptionsTests(SynchronousTestCase):
             (ConsumeOptions(), "T", "--from", "here"),
             (ConsumeOptions(), "T", "--namesrv", "nowhere"),
             (ConsumeOptions(), "T", "--nonsense"),
+            (ConsumeOptions(), "bad topic"),
+            (ConsumeOptions(), "T", "--group", "bad group"),
+            (ConsumeOptions(), "T", "--group", ""),
+            (ConsumeOptions(), "T", "--group", "组"),
+            (ConsumeOptions(), "T", "--tag", "a\x01b"),
+            (ProduceOptions(), "", "x"),
+            (ProduceOptions(), "bad!", "x"),
+            (ProduceOptions(), "bad!"),
+            (ProduceOptions(), "T", "x", ""),
+            (ProduceOptions(), "T", "x", "--key", "k a\x02b"),
+            (ProduceOptions(), "T", "x", "--tag", "a\x01b"),
             (UpOptions(), "--broker-port", "65536"),
             (UpOptions(), "--namesrv-port", "x"),
             (UpOptions(), "-o", "brokerName"),
@@ -223,7 +237,10 @@ class ClusterTests(CommandTestCase):
     def test_what_cannot_be_done_is_one_line(self):
         self.up()
         self.assert_fails("no route for topic Nope", "consume", "Nope")
-        self.assert_fails("illegal characters", "produce", "bad!", "x")
+        for command in (("produce", "bad!", "x"), ("consume", "bad!"), ("consume", "T", "-g", "bad group")):
+            status, _, err = self.call(*command)
+            self.assertEqual((status, len(err)), (2, 1), err)
+            self.assertTrue(err[0].startswith(f"rocketd {command[0]}: "), err)
         self.assertEqual(self.call("produce", "T", "x")[0], 0)
         self.assert_fails("1 of 2 messages came within 2 s", "consume", "T", "--count", "2", "--timeout", "2")
         self.assert_fails(

@@ -5,9 +5,11 @@ from datetime import datetime
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from rocketd.client.errors import IllegalMessageError
+from rocketd.client.errors import IllegalGroupError, IllegalMessageError
 from rocketd.client.identity import UniqueKeys
 from rocketd.client.message import COMPRESS_FROM, Message, ReceivedMessage
+from rocketd.client.producer import Producer
+from rocketd.client.push_consumer import PushConsumer
 from rocketd.client.rebalance import allocate_averagely
 from rocketd.client.routes import readable_queues, writable_queues
 from rocketd.client.subscription import subscription_of, wants
@@ -63,6 +65,11 @@ class MessageTests(SynchronousTestCase):
             (Message("T!", b"x"), "illegal"),
             (Message("T", bytes((4 << 20) + 1)), "4194304"),
             (Message("T", b"x", properties={"UNIQ_KEY": "1"}), "UNIQ_KEY"),
+            (Message("T", b"x", "a\x01b"), r"tag 'a\x01b': \x01 and \x02 are what separates properties"),
+            (Message("T", b"x", keys=["k", "a\x02b"]), r"key 'a\x02b': "),
+            (Message("T", b"x", properties={"a\x02b": "c"}), r"property 'a\x02b': "),
+            (Message("T", b"x", properties={"a": "b\x01c"}), r"property 'a' 'b\x01c': "),
+            (Message("T", b"x", "\udcff"), "UTF-8"),
         ):
             self.assertIn(cause, str(self.assertRaises(IllegalMessageError, message.check)))
         Message("T", bytes(4 << 20)).check()
@@ -78,6 +85,18 @@ class MessageTests(SynchronousTestCase):
         self.assertEqual(Message("T", b"x" * (COMPRESS_FROM - 1)).wire_body()[1], 0)
         body, sys_flag = Message("T", b"x" * COMPRESS_FROM).wire_body()
         self.assertEqual((zlib.decompress(body), sys_flag), (b"x" * COMPRESS_FROM, 0x301))
+
+
+class GroupTests(SynchronousTestCase):
+    def test_names_that_no_group_has_are_refused(self):
+        for group, cause in (
+            ("", "blank"), (" ", "blank"), ("a b", "characters"), ("组", "characters"), ("x" * 256, "255"),
+        ):  # fmt: skip
+            for make in (lambda group: Producer(None, group), lambda group: PushConsumer(None, group, print)):
+                error = self.assertRaises(IllegalGroupError, make, group)
+                self.assertIn(f"group {group!r}: ", str(error))
+                self.assertIn(cause, str(error))
+        self.assertEqual(Producer(None, "%a|B_1-c" + "x" * 247).group[:8], "%a|B_1-c")
 
 
 class ReceivedMessageTests(SynchronousTestCase):
