@@ -5,6 +5,7 @@ one line on standard error and exit status 1: twistd itself would print its whol
 """
 
 import os
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from typing import ClassVar
@@ -57,7 +58,12 @@ class DaemonOptions(usage.Options):
     opt_o = opt_option
 
     def parseOptions(self, options: Sequence[str] | None = None) -> None:
-        """Parse the arguments; on an error print it as one line and leave with status 1."""
+        """Parse the arguments; on an error print it as one line and leave with status 1.
+
+        Within twistd, SIGINT ends the process without a traceback from here on, until the service takes its signals.
+        """
+        if getattr(self, "parent", None) is not None:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
         try:
             super().parseOptions(options)
         except usage.UsageError as error:

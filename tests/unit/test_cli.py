@@ -122,6 +122,44 @@ class MainTests(SynchronousTestCase):
             self.assertTrue(err.startswith("rocketd"), err)
 
 
+class InterruptedTests(SynchronousTestCase):
+    """Ctrl-C while modules are being imported."""
+
+    INTERRUPT = """
+import os, signal, sys
+
+at = sys.argv.pop(1)
+
+class Finder:
+    def find_spec(self, name, *_):
+        if name == at:
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Finder())
+"""
+
+    def interrupted(self, run, at, *arguments):
+        code = self.INTERRUPT + run
+        env = {**os.environ, "PYTHONPATH": os.pathsep.join([ROOT, *filter(None, sys.path)])}
+        done = subprocess.run(
+            [sys.executable, "-c", code, at, *arguments], env=env, capture_output=True, text=True, timeout=DEADLINE
+        )
+        self.assertEqual((done.stdout, done.stderr), ("", ""))
+        return done.returncode
+
+    def test_commands(self):
+        run = "from rocketd.__main__ import main; raise SystemExit(main())"
+        for at in ("rocketd.tools.cli", "twisted.python.usage", "rocketd.tools.up"):
+            self.assertEqual(self.interrupted(run, at, "up", "--data", "never-made"), 130)
+        self.assertFalse(os.path.exists("never-made"))
+
+    def test_daemons(self):
+        run = "from twisted.scripts.twistd import run; run()"
+        for at in ("rocketd.broker.service", "rocketd.remoting.dispatch"):
+            status = self.interrupted(run, at, "-n", "--pidfile=", "rocketd-broker", "-o", "listenPort=0")
+            self.assertEqual(status, -signal.SIGINT)
+
+
 class CommandTestCase(SynchronousTestCase):
     """Runs commands as processes. ``up`` gets free ports and a directory of its own."""
 
