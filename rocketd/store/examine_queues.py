@@ -45,12 +45,15 @@ class DamagedRanges:
 class _Cursor:
     """Where the comparison of one queue is: entries before `next` have been accounted for."""
 
-    __slots__ = ("next", "queue", "superseded")
+    __slots__ = ("beyond", "beyond_count", "next", "queue", "superseded")
 
     def __init__(self, queue: QueueReader, first: int) -> None:
         self.queue = queue
         self.next = first
         self.superseded = False
+        self.beyond: DispatchRequest | None = None
+        """First of the records that lie behind the last entry."""
+        self.beyond_count = 0
 
 
 class QueueCheck:
@@ -118,6 +121,10 @@ class QueueCheck:
             return
         index = request.queue_offset
         entry = cursor.queue.entry(index) if index < cursor.queue.end else None
+        if index >= cursor.queue.end:
+            cursor.beyond = cursor.beyond or request
+            cursor.beyond_count += 1
+            return
         if entry is None or entry[0] != request.physical_offset or entry[1] != request.size:
             yield from self._differs(cursor, request, entry)
             if index == cursor.next:
@@ -127,6 +134,11 @@ class QueueCheck:
             what = "delivery time" if request.topic == SCHEDULE_TOPIC else "tags code"
             text = f"entry {index} has the {what} {entry[2]}, the record at {entry[0]} makes it {request.tags_code}"
             yield self._finding(cursor.queue, Problem.QUEUE_TAGS, text, index)
+        if cursor.beyond is not None and index <= cursor.beyond.queue_offset:
+            # Those records were of a queue that was deleted since, and of which this is a new one.
+            yield from self._made_again(cursor, cursor.beyond)
+            cursor.beyond = None
+            cursor.beyond_count = 0
         if index >= cursor.next:
             for skipped in range(cursor.next, index):
                 yield from self._unclaimed(cursor.queue, skipped)
@@ -138,6 +150,13 @@ class QueueCheck:
             queue = cursor.queue
             if queue.topic.startswith(LMQ_PREFIX):
                 continue
+            if cursor.beyond is not None:
+                first = cursor.beyond
+                late = first.physical_offset >= self.replayed_from
+                text = f"{cursor.beyond_count} records of {queue.topic}-{queue.queue_id}, the first at "
+                text += f"{first.physical_offset} with queue offset {first.queue_offset}, have no entries"
+                place = queue.path_of(first.queue_offset)
+                yield self._finding(queue, Problem.QUEUE_LACKS, text, place=place, at_start=late)
             for index in range(cursor.next, queue.end):
                 entry = queue.entry(index)
                 if entry is not None and entry[1] != FILLER_SIZE and entry[0] + entry[1] > log_end:
@@ -166,10 +185,9 @@ class QueueCheck:
         index = request.queue_offset
         where = f"the record at {request.physical_offset} of {queue.topic}-{queue.queue_id}"
         if entry is None or entry[1] == FILLER_SIZE or entry == (0, 0, 0):
-            late = request.physical_offset >= self.replayed_from and index >= queue.end
             kind = "no entry" if entry is None else "a filler for an entry" if entry[1] else "an empty entry"
             text = f"{where} has {kind} {index}"
-            yield self._finding(queue, Problem.QUEUE_LACKS, text, index, at_start=late)
+            yield self._finding(queue, Problem.QUEUE_LACKS, text, index)
             return
         other = self._log.record_at(entry[0])
         if (
@@ -179,12 +197,7 @@ class QueueCheck:
         ):
             if other.physical_offset > request.physical_offset:
                 # The topic was deleted and made again: its queues began again with offset 0.
-                if not cursor.superseded:
-                    cursor.superseded = True
-                    text = f"{where} and maybe others are older than the queue: the topic was deleted and made again"
-                    path, position = queue.path_of(index)
-                    key = (queue.topic, queue.queue_id)
-                    yield Finding(Severity.NOTE, Problem.QUEUE_LACKS, Remedy.NONE, path, position, text, queue=key)
+                yield from self._made_again(cursor, request)
                 return
             text = f"{where} says that it has entry {index}, which the record at {entry[0]} has"
             yield self._finding(queue, Problem.QUEUE_ENTRY, text, index, remedy=Remedy.BACKUP)
@@ -192,6 +205,17 @@ class QueueCheck:
         text = f"entry {index} says offset {entry[0]} and size {entry[1]}, its record is at "
         text += f"{request.physical_offset} and has {request.size} bytes"
         yield self._finding(queue, Problem.QUEUE_ENTRY, text, index)
+
+    def _made_again(self, cursor: _Cursor, request: DispatchRequest) -> Iterator[Finding]:
+        """Say once of a queue that it is younger than some of its records."""
+        queue = cursor.queue
+        if not cursor.superseded:
+            cursor.superseded = True
+            text = f"the record at {request.physical_offset} of {queue.topic}-{queue.queue_id} and maybe others are "
+            text += "older than the queue: the topic was deleted and made again"
+            path, position = queue.path_of(request.queue_offset)
+            key = (queue.topic, queue.queue_id)
+            yield Finding(Severity.NOTE, Problem.QUEUE_LACKS, Remedy.NONE, path, position, text, queue=key)
 
     def _unclaimed(self, queue: QueueReader, index: int) -> Iterator[Finding]:
         """What it means that no record of the log has this entry."""

@@ -240,7 +240,7 @@ class Repair:
                 self._write_checkpoint(
                     checkpoint, checkpoint.physic, checkpoint.logics, IndexReader(paths[-1]).end_timestamp
                 )
-        self._remove_empty(self._aside.new_path_of(self._root))
+        self._remove_empty(os.path.dirname(self._aside.new_path_of(store.index_root)))
 
     @staticmethod
     def _dispatch(

@@ -15,7 +15,6 @@ from rocketd.store.record_scanner import RecordScanner
 from rocketd.store.stopped_store import LogReader, QueueReader, Segment, StoppedStore
 
 _MAGIC = MESSAGE_MAGIC.to_bytes(4, "big", signed=True)
-_PAGE = 4096
 
 
 class LogFileSummary(msgspec.Struct, rename="camel"):
@@ -127,10 +126,10 @@ def summarize(store: StoppedStore) -> StoreSummary:
 
 
 def _log_file(log: LogReader, segment: Segment) -> LogFileSummary:
-    first = log.record_at(segment.offset)
     last = _last_record(log, segment)
     if last is None:
         return LogFileSummary(segment.path, segment.offset, segment.offset, segment.size, 0, -1, -1)
+    first = log.record_at(segment.offset)
     offset, size, stored = last
     end = offset + size
     return LogFileSummary(
@@ -146,21 +145,13 @@ def _log_file(log: LogReader, segment: Segment) -> LogFileSummary:
 
 def _last_record(log: LogReader, segment: Segment) -> tuple[int, int, int] | None:
     """Offset, size and store time of the last record of a file, however large the file is."""
+    end = log.data_end(segment)
     data = log.bytes_of(segment)
-    if isinstance(data, bytes):
+    if not end or isinstance(data, bytes):
         return None
     view = memoryview(data)
-    # Written from the front, so pages in use come before those that are all zero; a page of zeros within a message
-    # may end the search early, but then the records are walked on from there.
-    low, high = 0, -(-segment.size // _PAGE)
-    while low < high:
-        middle = (low + high) // 2
-        if any(view[middle * _PAGE : middle * _PAGE + _PAGE]):
-            low = middle + 1
-        else:
-            high = middle
     scanner = RecordScanner()
-    at = data.rfind(_MAGIC, 0, min(low * _PAGE, segment.size))
+    at = data.rfind(_MAGIC, 0, end)
     while at >= 0:
         scan = scanner.scan(view, at - 4, segment.size, segment.offset, False) if at >= 4 else None
         if scan is not None and scan.requests:

@@ -30,6 +30,7 @@ from rocketd.tools.store_dump import dump
 from rocketd.tools.store_text import ProgressBar, summary_lines
 
 _LOCKED = 2
+_INTERRUPTED = 130
 
 
 class StoreCommand(CommandOptions):
@@ -105,6 +106,8 @@ class StoreCommand(CommandOptions):
             # Whoever reads the output has seen enough. What is still buffered has nowhere to go.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 1
+        except KeyboardInterrupt:
+            return _INTERRUPTED
         except (OSError, StoreError) as error:
             print(f"rocketd store: {error}", file=sys.stderr)
             return 1
