@@ -65,6 +65,17 @@ class KeyResult:
         return f"{self.key}: {self.outcome}" + (f" ({self.explanation})" if self.explanation else "")
 
 
+def restart_remark(results: Iterable[KeyResult], condition: str = "") -> str | None:
+    """Say which keys of an update have no effect yet, for a remark; None when there are none.
+
+    ``condition`` follows: under which they will have one, or why they never will.
+    """
+    keys = [result.key for result in results if result.outcome is Outcome.RESTART]
+    if not keys:
+        return None
+    return f"{', '.join(keys)}: no effect before the next start{condition}"
+
+
 @settings_group
 class DaemonSettings:
     """Base of all settings of a daemon; the fields of a subclass are its groups.

@@ -12,6 +12,7 @@ from twisted.logger import Logger
 from zope.interface import implementer
 
 from rocketd.common import properties_file
+from rocketd.common.configuration import restart_remark
 from rocketd.common.names import ORDER_TOPIC_NAMESPACE
 from rocketd.namesrv.route_info import BrokerIdentity, RouteInfoManager
 from rocketd.remoting.bodies import DataVersion, KVTable, RegisterBrokerBody, TopicConfigSerializeWrapper, TopicList
@@ -200,6 +201,8 @@ class NamesrvProcessor:
     def _update_config(self, request: RemotingCommand, context: Any) -> RemotingCommand:
         """Apply what can be applied and store it; refuse with the reasons when any key could not be.
 
+        The remark of a success tells what has no effect yet.
+
         Apache answers success to keys it does not know and to values it cannot read.
         """
         text = (request.body or b"").decode("utf-8", "replace")
@@ -220,7 +223,9 @@ class NamesrvProcessor:
             refused.append(f"what was applied is lost at the next start, it cannot be stored: {error}")
         if refused:
             raise RequestError(ResponseCode.SYSTEM_ERROR, "; ".join(refused))
-        return RemotingCommand.response()
+        file = self._settings.namesrv.config_store_path
+        condition = "" if self._settings.config_file else f", and then only with --config {file}"
+        return RemotingCommand.response(remark=restart_remark(results, condition))
 
 
 def _identity(header: BrokerIdentityRequestHeader) -> BrokerIdentity:

@@ -229,6 +229,17 @@ class ConfigTest(ProcessorTest):
         self.assertTrue(self.name_server.settings.namesrv.order_message_enable)
         self.assertEqual(self.name_server.stored, [{"orderMessageEnable": "true"}])
 
+    def test_what_needs_a_restart_is_said(self):
+        self.assertIsNone(self.update("orderMessageEnable=true\n").remark)
+        settings = self.name_server.settings
+        for config_file, end in (
+            (None, f", and then only with --config {settings.namesrv.config_store_path}"),
+            ("f", ""),
+        ):
+            settings.config_file = config_file
+            answer = self.update("listenPort=1\norderMessageEnable=true\n")
+            self.assertEqual((answer.code, answer.remark), (0, "listenPort: no effect before the next start" + end))
+
     def test_paths_cannot_be_updated(self):
         for key in ("kvConfigPath", "configStorePath"):
             error = self.assertRaises(RequestError, self.update, f"orderMessageEnable=true\n{key}=/elsewhere\n")

@@ -11,7 +11,7 @@ from twisted.logger import Logger
 from zope.interface import implementer
 
 from rocketd.common import properties_file
-from rocketd.common.configuration import KeyResult
+from rocketd.common.configuration import KeyResult, restart_remark
 from rocketd.remoting.bodies import DataVersion, SubscriptionGroupConfig, TopicConfig, TopicFilterType
 from rocketd.remoting.codes import RequestCode, ResponseCode
 from rocketd.remoting.command import RemotingCommand
@@ -149,6 +149,8 @@ class AdminBrokerProcessor:
                 self._broker.topics.next_version()
                 self._broker.register_with_name_servers("brokerPermission was changed")
             self._refuse_what_was_not_taken(results)
+            lost = "" if self._broker.settings.config_file else ", and lost then: no configuration file was given"
+            return RemotingCommand.response(remark=restart_remark(results, lost))
         return RemotingCommand.response()
 
     def _refuse_what_was_not_taken(self, results: list[KeyResult]) -> None:
