@@ -108,6 +108,17 @@ MESSAGE_ILLEGAL = Problem(
     setting="maxMessageSize",
 )
 
+PROPERTIES_TOO_LONG = Problem(
+    id="properties-too-long",
+    code=ResponseCode.MESSAGE_ILLEGAL,
+    remark=(
+        "the message is illegal, maybe msg body or properties length not matched. msg body length limit {limit}B, "
+        "msg properties length limit 32KB."
+    ),
+    cause="{found}",
+    advice="put long values into the body: a record has no room for longer properties, and no setting changes that",
+)
+
 SERVICE_NOT_AVAILABLE = Problem(
     id="service-not-available",
     code=ResponseCode.SERVICE_NOT_AVAILABLE,

@@ -120,9 +120,11 @@ class SendAnswers:
 
     def _store_error(self, result: PutResult) -> RequestError:
         status = result.status
-        if status in (PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED):
-            limit = self._broker.settings.store.max_message_size
+        limit = self._broker.settings.store.max_message_size
+        if status is PutStatus.MESSAGE_ILLEGAL:
             return problems.MESSAGE_ILLEGAL.error(limit=limit, found=result.cause)
+        if status is PutStatus.PROPERTIES_SIZE_EXCEEDED:
+            return problems.PROPERTIES_TOO_LONG.error(limit=limit, found=result.cause)
         if status is PutStatus.SERVICE_NOT_AVAILABLE:
             return problems.SERVICE_NOT_AVAILABLE.error(disk=self._broker.disk_usage_text(), found=result.cause)
         if status is PutStatus.CREATE_MAPEDFILE_FAILED:

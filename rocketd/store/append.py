@@ -257,8 +257,6 @@ class GroupAppender:
             return _illegal(f"the topic has {topic_size} bytes, more than {MAX_TOPIC_LENGTH}")
         if len(message.properties) > MAX_PROPERTIES_LENGTH:
             cause = f"the properties have {len(message.properties)} bytes, more than {MAX_PROPERTIES_LENGTH}"
-            if len(message.properties.decode("utf-8", "replace")) > MAX_PROPERTIES_LENGTH:
-                return _illegal(cause)
             return PutResult(PutStatus.PROPERTIES_SIZE_EXCEEDED, cause=cause)
         if len(message.body) > self.max_message_size:
             return _illegal(f"the body has {len(message.body)} bytes, more than maxMessageSize={self.max_message_size}")

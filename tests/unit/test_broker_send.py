@@ -327,7 +327,12 @@ class RefusalTests(SendTestCase):
         self.assertEqual(self.refused(send(body=b"x" * 1001)), limit)
         self.assertEqual(self.refused(batch(in_batch(b"x" * 1001))), limit)
         self.assertEqual(self.ask(send(body=b"x" * 1000)).code, 0)
-        self.assertEqual(self.refused(send(properties="a\x01" + "x" * 32766))[0], 13)
+        for text in ("x" * 32766, "é" * 16383):
+            answer = self.ask(send(properties="a\x01" + text))
+            self.assertEqual(answer.code, 13)
+            self.assertTrue(answer.remark.startswith(limit[1]))
+            self.assertTrue(answer.remark.endswith("[properties-too-long]"))
+            self.assertNotIn("maxMessageSize", answer.remark)
 
     def test_half_messages(self):
         self.assertEqual(

@@ -122,7 +122,7 @@ class AppendTests(AppendTestCase):
             [
                 PutStatus.PUT_OK,
                 illegal,
-                illegal,
+                PutStatus.PROPERTIES_SIZE_EXCEEDED,
                 PutStatus.PROPERTIES_SIZE_EXCEEDED,
                 illegal,
                 illegal,
