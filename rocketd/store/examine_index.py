@@ -13,7 +13,7 @@ from array import array
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from rocketd.common.java_hash import java_string_hash_unsigned
+from rocketd.common.java_hash import PrefixedHasher
 from rocketd.store.examine_queues import DamagedRanges
 from rocketd.store.findings import Finding, Problem, Remedy, Severity
 from rocketd.store.index_file import (
@@ -186,6 +186,7 @@ class IndexCheck:
         self._damaged = damaged
         self._replayed_from = replayed_from
         self._entries = self._all(readers, log_begin)
+        self._hasher = PrefixedHasher()
         self._ahead = next(self._entries, None)
         self._at: _At | None = None
         self._strays: list[_At] = []
@@ -219,7 +220,9 @@ class IndexCheck:
         if at is None or at.physical_offset != offset:
             yield from self._lacks(request, at)
             return
-        expected = {index_key_hash(java_string_hash_unsigned(f"{request.topic}#{key}")) for key in request.index_keys}
+        hash_of = self._hasher.hash_unsigned
+        prefix = f"{request.topic}#"
+        expected = {index_key_hash(hash_of(prefix, key)) for key in request.index_keys}
         found: set[int] = set()
         while at is not None and at.physical_offset == offset:
             found.add(at.key_hash)
