@@ -71,8 +71,9 @@ def decode_properties(text: str | None) -> dict[str, str]:
 
 
 def encode_properties(table: Mapping[str, str]) -> str:
-    """Write a property string, without the last separator."""
-    return PROPERTY_SEPARATOR.join([f"{name}{NAME_VALUE_SEPARATOR}{value}" for name, value in table.items()])
+    """Write a property string, without the last separator, unless it would end in a zero: a record that does looks torn."""
+    text = PROPERTY_SEPARATOR.join([f"{name}{NAME_VALUE_SEPARATOR}{value}" for name, value in table.items()])
+    return text if text[-1:] != "\0" else text + PROPERTY_SEPARATOR
 
 
 def find_property(properties: bytes, name: bytes) -> bytes | None:

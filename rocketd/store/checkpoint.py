@@ -7,7 +7,8 @@ makes recovery begin with the oldest file.
 import os
 import struct
 import threading
-from typing import Final
+import zlib
+from typing import Final, NamedTuple
 
 from rocketd.store.filesystem import IFileSystem, RealFileSystem
 
@@ -17,13 +18,34 @@ RECOVERY_MARGIN_MS: Final = 3000
 
 _TIMESTAMPS: Final = struct.Struct(">qqq")
 
+_PROGRESS_POSITION: Final = 1024
+"""Ours, where Apache's file is never written to."""
+_PROGRESS: Final = struct.Struct(">8sqqqqqqqq")
+_PROGRESS_MAGIC: Final = b"rocketd\1"
+_CHECKSUM: Final = struct.Struct(">I")
+
+
+class Progress(NamedTuple):
+    """How far the store has come, in offsets of the log; each is the end of a record, whose beginning is `..._last`.
+
+    Up to `flushed` the log is on the disk, up to `durable` the entries of the queues are too, up to `dispatched` they
+    have been made. An end of 0 has -1 as its beginning.
+    """
+
+    flushed: int
+    durable: int
+    durable_last: int
+    dispatched: int
+    dispatched_last: int
+
 
 class StoreCheckpoint:
     """The three timestamps of the file at `path`, in ms since 1970: read by the constructor, written by `flush`.
 
     The attributes may be read and set in every thread, each by the one that flushes what it stands for: the flusher of
     the log `physic_msg_timestamp`, that of the queues `logics_msg_timestamp`, those of finished index files
-    `index_msg_timestamp`. `flush` waits for the disk: any thread but the reactor's.
+    `index_msg_timestamp`. `progress` is set by the thread that flushes the queues; it is None where none is known, as
+    after another program has written the file. `flush` waits for the disk: any thread but the reactor's.
     """
 
     def __init__(self, path: str, file_system: IFileSystem | None = None) -> None:
@@ -31,6 +53,8 @@ class StoreCheckpoint:
         self.physic_msg_timestamp = 0
         self.logics_msg_timestamp = 0
         self.index_msg_timestamp = 0
+        self.progress: Progress | None = None
+        self._written = (0, 0, 0)
         self._file_system = file_system or RealFileSystem()
         self._flushing = threading.Lock()
         self.load()
@@ -45,10 +69,29 @@ class StoreCheckpoint:
             self.physic_msg_timestamp,
             self.logics_msg_timestamp,
             self.index_msg_timestamp,
-        ) = _TIMESTAMPS.unpack(data[: _TIMESTAMPS.size].ljust(_TIMESTAMPS.size, b"\0"))
+        ) = self._written = _TIMESTAMPS.unpack(data[: _TIMESTAMPS.size].ljust(_TIMESTAMPS.size, b"\0"))
+        self.progress = self._read_progress(data[_PROGRESS_POSITION:])
+
+    def _read_progress(self, data: bytes) -> Progress | None:
+        packed = data[: _PROGRESS.size]
+        checksum = data[_PROGRESS.size : _PROGRESS.size + _CHECKSUM.size]
+        if len(checksum) < _CHECKSUM.size or _CHECKSUM.unpack(checksum)[0] != zlib.crc32(packed):
+            return None
+        magic, *numbers = _PROGRESS.unpack(packed)
+        # Apache's program keeps our bytes but writes its own timestamps: then they are of the past.
+        if magic != _PROGRESS_MAGIC or tuple(numbers[:3]) != self._written:
+            return None
+        return Progress(*numbers[3:])
 
     def flush(self) -> None:
-        """Write the timestamps and wait until they are on the disk. Makes file and directory; raises OSError."""
+        """Write all and wait until it is on the disk. Makes file and directory; raises OSError."""
+        self._write(wait=True)
+
+    def note_progress(self) -> None:
+        """Write the progress alone, which a crash of the system may lose. Raises OSError."""
+        self._write(wait=False)
+
+    def _write(self, wait: bool) -> None:
         file_system = self._file_system
         with self._flushing:
             parent = os.path.dirname(self.path)
@@ -57,13 +100,22 @@ class StoreCheckpoint:
             descriptor = file_system.open(self.path, CHECKPOINT_FILE_SIZE)
             try:
                 # In place and less than a sector, so that a crash leaves the old timestamps or the new ones.
-                data = _TIMESTAMPS.pack(self.physic_msg_timestamp, self.logics_msg_timestamp, self.index_msg_timestamp)
-                taken = file_system.pwrite(descriptor, data, 0)
-                if taken != len(data):
-                    raise OSError(f"{self.path}: only {taken} of {len(data)} bytes were written")
-                file_system.fdatasync(descriptor)
+                if wait:
+                    written = (self.physic_msg_timestamp, self.logics_msg_timestamp, self.index_msg_timestamp)
+                    self._put(descriptor, _TIMESTAMPS.pack(*written), 0)
+                    self._written = written
+                if self.progress is not None:
+                    packed = _PROGRESS.pack(_PROGRESS_MAGIC, *self._written, *self.progress)
+                    self._put(descriptor, packed + _CHECKSUM.pack(zlib.crc32(packed)), _PROGRESS_POSITION)
+                if wait:
+                    file_system.fdatasync(descriptor)
             finally:
                 file_system.close(descriptor)
+
+    def _put(self, descriptor: int, data: bytes, position: int) -> None:
+        taken = self._file_system.pwrite(descriptor, data, position)
+        if taken != len(data):
+            raise OSError(f"{self.path}: only {taken} of {len(data)} bytes were written")
 
     def min_timestamp(self) -> int:
         """Time up to which log and queues are surely on the disk: three seconds before the older, at least 0."""

@@ -95,6 +95,14 @@ class CommitLog:
         record = self.select(offset, size)
         return -1 if record is None or size < MIN_RECORD_SIZE else store_timestamp_of(record)
 
+    def sync_names(self) -> None:
+        """Return when the names of all files are on the disk."""
+        self._fs.sync_dir(self.directory)
+
+    def next_data(self, file: LogFile, position: int) -> int | None:
+        """Position in a file from which on it holds anything but a hole; None where nothing follows."""
+        return self._fs.next_data(file.path, position)
+
     def _make_file(self, offset: int) -> LogFile:
         file = self.queue.open_file(offset)
         # Before it is handed out: a flush of the file's bytes must not be worth nothing because its name is lost.

@@ -26,6 +26,7 @@ FILLER_SIZE = 0x7FFFFFFF
 
 _FILLER = ENTRY.pack(0, FILLER_SIZE, 0)
 _RECOVERED_FILES = 3
+MAX_OFFSET = (1 << 63) - 1
 
 _log = Logger()
 
@@ -161,22 +162,54 @@ class ConsumeQueue:
         """Map the files there are. Raises StoreFileSizeError, OSError."""
         self.files.load()
 
-    def recover(self, abnormal: bool) -> None:
+    def recover(self, clean: bool, limit: int | None = None) -> None:
         """Find the end of the entries.
 
-        After a clean stop all entries are there, and the end is searched for; after another one the last three
-        files are read from their beginning, as pages in their middle may be lost, and what lies behind the end is
-        made zero.
+        After a clean stop all entries are there, and the end is searched for. After another one those of records
+        before `limit`, an offset of the log, are; without one the last three files are read from their beginning, as
+        pages in their middle may be lost. What lies behind the end is then made zero.
         """
         files = self.files.files
         if not files:
             return
-        end = (
-            self._first_invalid(files[max(0, len(files) - _RECOVERED_FILES) :]) if abnormal else self._search_end(files)
-        )
-        self.files.truncate(end, clear=abnormal)
+        if clean:
+            end = self._search_end(files)
+        elif limit is not None:
+            end = self._search_end(files, limit)
+        else:
+            end = self._first_invalid(files[max(0, len(files) - _RECOVERED_FILES) :])
+        self.files.truncate(end, clear=not clean)
         self.files.flushed_where = end
         self.max_physic_offset = self._last_physic_offset()
+
+    def last_record(self, limit: int = MAX_OFFSET) -> tuple[int, int]:
+        """Where the last record before a limit that has an entry begins and ends, as far as can be told before the
+        recovery; -1 and 0 without.
+        """
+        files = self.files.files
+        end = self._search_end(files, limit) if files else 0
+        file = self.files.find(end - CONSUME_QUEUE_UNIT) if files and end > files[0].file_from_offset else None
+        if file is None:
+            return -1, 0
+        entry = self._entry_at(file, (end - file.file_from_offset) // CONSUME_QUEUE_UNIT - 1)
+        return (-1, 0) if entry[1] == FILLER_SIZE else (entry[0], entry[0] + entry[1])
+
+    def record_from(self, physical_offset: int) -> int:
+        """Where the first record at or behind an offset of the log that has an entry begins; MAX_OFFSET without.
+        For use before the recovery.
+        """
+        files = self.files.files
+        end = self._search_end(files, physical_offset) if files else 0
+        file = self.files.find(end)
+        entry = (0, 0, 0) if file is None else self._entry_at(file, (end - file.file_from_offset) // CONSUME_QUEUE_UNIT)
+        return entry[0] if entry[1] > 0 else MAX_OFFSET
+
+    def forget_flushed(self, physical_offset: int) -> None:
+        """Count no entry of records from an offset of the log on as flushed."""
+        for file in reversed(self.files.files):
+            self.files.forget_flushed(file.file_from_offset)
+            if self._entry_at(file, 0)[0] < physical_offset:
+                break
 
     def truncate_dirty(self, physical_offset: int) -> None:
         """Remove the entries of records from a physical offset on."""
@@ -247,10 +280,15 @@ class ConsumeQueue:
                 return -1 if size == FILLER_SIZE else offset + size
         return -1
 
-    def _search_end(self, files: Sequence[QueueFile]) -> int:
+    def _search_end(self, files: Sequence[QueueFile], limit: int = MAX_OFFSET) -> int:
+        """Byte offset behind the last entry of a record that begins before a limit."""
+
+        def is_beyond(entry: tuple[int, int, int]) -> bool:
+            return entry[1] <= 0 or not 0 <= entry[0] < limit
+
         for file in reversed(files):
-            if ENTRY.unpack_from(file.view, 0)[1] > 0:
-                count = self._search(file, file.file_size // CONSUME_QUEUE_UNIT, lambda entry: entry[1] <= 0)
+            if not is_beyond(self._entry_at(file, 0)):
+                count = self._search(file, file.file_size // CONSUME_QUEUE_UNIT, is_beyond)
                 return file.file_from_offset + count * CONSUME_QUEUE_UNIT
         return files[0].file_from_offset
 

@@ -6,7 +6,7 @@ dispatched; asking for one that does not exist makes nothing.
 
 import os
 
-from rocketd.store.consume_queue import ConsumeQueue
+from rocketd.store.consume_queue import MAX_OFFSET, ConsumeQueue
 from rocketd.store.filesystem import IFileSystem
 from rocketd.store.layout import CONSUME_QUEUE_UNIT
 
@@ -36,10 +36,29 @@ class ConsumeQueueTable:
                     queue.load()
                     self.queues[topic, int(name)] = queue
 
-    def recover(self, abnormal: bool) -> None:
-        """Find the end of every queue."""
+    def recover(self, clean: bool, limit: int | None = None) -> None:
+        """Find the end of every queue; see ConsumeQueue."""
         for queue in self.queues.values():
-            queue.recover(abnormal)
+            queue.recover(clean, limit)
+
+    def last_record(self, limit: int = MAX_OFFSET) -> tuple[int, int]:
+        """Where the last record before a limit that has an entry in any queue begins and ends, before the recovery;
+        -1 and 0 without.
+        """
+        return max((queue.last_record(limit) for queue in self.queues.values()), default=(-1, 0))
+
+    def record_from(self, physical_offset: int) -> int:
+        """Where the first record at or behind an offset of the log that has an entry in any queue begins, before the
+        recovery; MAX_OFFSET without.
+        """
+        return min((queue.record_from(physical_offset) for queue in self.queues.values()), default=MAX_OFFSET)
+
+    def forget_flushed(self, physical_offset: int) -> None:
+        """Have all entries of records from an offset of the log on flushed again."""
+        for queue in self.queues.values():
+            if queue.max_physic_offset > physical_offset:
+                queue.forget_flushed(physical_offset)
+                self.dirty.add(queue)
 
     @property
     def max_physic_offset(self) -> int:

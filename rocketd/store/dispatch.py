@@ -40,7 +40,7 @@ _log = Logger()
 class Dispatcher:
     """Enters groups of records into the consume queues and the index. Belongs to the dispatching thread.
 
-    `store_timestamp` (ms) is that of the last record entered.
+    `last` tells of the last record entered where it begins and ends in the log, and its store time in ms.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Dispatcher:
         self.index = index
         self._flags = flags
         self._stopping = stopping
-        self.store_timestamp = 0
+        self.last = (-1, 0, 0)
 
     def dispatch(self, requests: Sequence[DispatchRequest]) -> None:
         """Enter records in the order of the log; those that are entered already are passed over."""
@@ -82,7 +82,8 @@ class Dispatcher:
                 self.index.put(requests)
             except Exception:
                 _log.failure("cannot index the messages from offset {offset}", offset=requests[0].physical_offset)
-        self.store_timestamp = requests[-1].store_timestamp
+        last = requests[-1]
+        self.last = (last.physical_offset, last.physical_offset + last.size, last.store_timestamp)
 
     def _put(self, queue: ConsumeQueue, requests: list[DispatchRequest]) -> None:
         for attempt in range(1, MAX_ATTEMPTS + 1):

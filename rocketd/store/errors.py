@@ -32,6 +32,20 @@ class StoreFileSizeError(StoreError):
         )
 
 
+class StoreDamagedError(StoreError):
+    """The log holds something that is no record where one was, or before whole records."""
+
+    def __init__(self, path: str, offset: int, following: int) -> None:
+        self.path = path
+        self.offset = offset
+        self.following = following
+        super().__init__(
+            f"{path}: there is no whole record at offset {offset} of the log, though there must be, up to the one at "
+            f"{following}: the file is damaged; nothing was changed; 'rocketd store verify' tells more, 'rocketd store "
+            "repair' mends it"
+        )
+
+
 class StoreStateError(StoreError):
     """A call that the state of the store does not allow, such as starting twice."""
 

@@ -60,6 +60,16 @@ class IFileSystem(Protocol):
     def clear_from(self, fd: int, offset: int) -> None:
         """Make all bytes from the offset to the end of the file zero; its length stays."""
 
+    def next_data(self, path: str, offset: int) -> int | None:
+        """Offset from which on a file holds bytes that were written, None where nothing but a hole follows."""
+
+    def identity(self, path: str) -> str:
+        """What tells this file, as this run of the system has it, from any other and from itself after a restart.
+
+        Empty where the system cannot tell. As long as it stays the same, what was ever written to the file system that
+        holds the file can be read, flushed or not.
+        """
+
     def file_size(self, path: str) -> int:
         """Length of a file."""
 
@@ -176,6 +186,28 @@ class RealFileSystem(IFileSystem):
             return
         os.ftruncate(fd, offset)
         os.ftruncate(fd, size)
+
+    def next_data(self, path: str, offset: int) -> int | None:
+        """See IFileSystem."""
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return os.lseek(fd, offset, os.SEEK_DATA)
+        except OSError as error:
+            if error.errno != errno.ENXIO:
+                raise
+            return None
+        finally:
+            os.close(fd)
+
+    def identity(self, path: str) -> str:
+        """See IFileSystem."""
+        try:
+            with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+                boot_id = file.read().strip()
+        except OSError:
+            return ""
+        figures = os.stat(path)
+        return f"{boot_id} {figures.st_dev} {figures.st_ino}"
 
     def file_size(self, path: str) -> int:
         """See IFileSystem."""

@@ -125,6 +125,19 @@ class IndexFile:
         ) = _HEADER.unpack_from(self._map, 0)
         self.index_count = max(1, index_count)
 
+    def forget_uncounted(self) -> None:
+        """Lead the slots of entries that the header does not count back to those it does: they will be put again."""
+        mapped, slots = self._map, self.slots
+        entries_at = HEADER_SIZE + slots * SLOT_SIZE
+        last = self.index_count
+        while last < self.entries and any(mapped[(at := entries_at + last * ENTRY_SIZE) : at + ENTRY_SIZE]):
+            last += 1
+        for number in range(last - 1, self.index_count - 1, -1):
+            key_hash, _, _, previous = _ENTRY.unpack_from(mapped, entries_at + number * ENTRY_SIZE)
+            slot_at = HEADER_SIZE + key_hash % slots * SLOT_SIZE
+            if _SLOT.unpack_from(mapped, slot_at)[0] == number:
+                _SLOT.pack_into(mapped, slot_at, previous)
+
     def is_write_full(self) -> bool:
         """Whether no further entry fits."""
         return self.index_count >= self.entries

@@ -16,6 +16,7 @@ from rocketd.common.java_hash import PrefixedHasher, java_string_hash_unsigned
 from rocketd.store.checkpoint import StoreCheckpoint
 from rocketd.store.filesystem import IFileSystem, RealFileSystem
 from rocketd.store.index_file import DEFAULT_ENTRIES, DEFAULT_SLOTS, IndexEntry, IndexFile, index_key_hash
+from rocketd.store.last_stop import LastStop
 from rocketd.store.message import SYS_FLAG_TRANSACTION_MASK, SYS_FLAG_TRANSACTION_ROLLBACK, DispatchRequest
 
 _KEY_SEPARATOR: Final = "#"
@@ -86,11 +87,12 @@ class IndexService:
         self._closing = threading.Event()
         self._hasher = PrefixedHasher()
 
-    def load(self, abnormal: bool, checkpoint: StoreCheckpoint) -> bool:
+    def load(self, last_stop: LastStop, checkpoint: StoreCheckpoint) -> bool:
         """Open the files that are there; returns False, with a line in the log, when one cannot be opened.
 
-        After an abnormal exit, files with messages younger than the checkpoint's index timestamp may lack bytes: they
-        are deleted, and recovery puts their messages again. Files that are not named by a number are left alone.
+        After a crash, files with messages younger than the checkpoint's index timestamp may lack bytes: they are
+        deleted, and recovery puts the messages again that it dispatches. After a mere end of the process only the last
+        group may have been put in part. Files that are not named by a number are left alone.
         """
         self._checkpoint = checkpoint
         try:
@@ -104,7 +106,7 @@ class IndexService:
             try:
                 file = self._open(name)
                 file.load()
-                if abnormal and file.end_timestamp > checkpoint.index_msg_timestamp:
+                if last_stop is LastStop.CRASHED and file.end_timestamp > checkpoint.index_msg_timestamp:
                     file.destroy()
                     continue
             except OSError as error:
@@ -116,12 +118,20 @@ class IndexService:
                 )
                 return False
             self._add(file)
+        if last_stop is LastStop.KILLED and self._files:
+            self._files[-1].forget_uncounted()
         return True
 
     @property
     def file_names(self) -> tuple[str, ...]:
         """Names of the files, oldest first."""
         return tuple(file.name for file in self._files)
+
+    @property
+    def indexed_to(self) -> int:
+        """Offset of the log up to which messages are indexed, 0 without any."""
+        files = self._files
+        return files[-1].end_physical_offset if files else 0
 
     def put(self, requests: Iterable[DispatchRequest]) -> None:
         """Index a group of dispatched messages, in the order of the log.

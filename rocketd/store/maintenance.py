@@ -10,9 +10,12 @@ from typing import Protocol
 
 from twisted.logger import Logger
 
-from rocketd.store.checkpoint import StoreCheckpoint
+from rocketd.store.checkpoint import Progress, StoreCheckpoint
 from rocketd.store.consume_queue_table import ConsumeQueueTable
 from rocketd.store.dispatch import Dispatcher
+from rocketd.store.mapped_file import LogFile
+from rocketd.store.mapped_file_queue import MappedFileQueue
+from rocketd.store.running_flags import RunningFlags
 from rocketd.store.settings import MessageStoreConfig
 
 RETRY_SECONDS = 10.0
@@ -84,7 +87,12 @@ class FlushConsumeQueueService:
         queues: ConsumeQueueTable,
         dispatcher: Dispatcher,
         checkpoint: StoreCheckpoint,
+        log: MappedFileQueue[LogFile],
+        flags: RunningFlags,
     ) -> None:
+        self._log = log
+        self._flags = flags
+        self._flushed_last = (-1, 0, 0)
         self._config = config
         self._queues = queues
         self._dispatcher = dispatcher
@@ -95,24 +103,47 @@ class FlushConsumeQueueService:
         """Flush the queues with enough new pages, from time to time all of them."""
         thorough_interval = self._config.flush_consume_queue_thorough_interval / 1000
         if self._next_thorough is None:
+            # The start has just flushed everything.
             self._next_thorough = now + thorough_interval
-        if now >= self._next_thorough:
+        elif now >= self._next_thorough:
             self._next_thorough = now + thorough_interval
             self.flush_all()
         else:
             self._flush(self._config.flush_consume_queue_least_pages)
+            if self._note(self._dispatcher.last):
+                self._write(self._checkpoint.note_progress)
         return now + self._config.flush_interval_consume_queue / 1000
 
     def flush_all(self) -> None:
         """Put all consume queues on the disk, then say so in the checkpoint."""
-        timestamp = self._dispatcher.store_timestamp
+        last = self._dispatcher.last
+        timestamp = last[2]
         if self._flush(0):
+            self._flushed_last = last
+            self._note(last)
             if timestamp:
                 self._checkpoint.logics_msg_timestamp = timestamp
-            try:
-                self._checkpoint.flush()
-            except OSError as error:
-                _log.error("cannot write {path}: {error}", path=self._checkpoint.path, error=error)
+            self._write(self._checkpoint.flush)
+
+    def _write(self, write: Callable[[], None]) -> None:
+        try:
+            write()
+        except OSError as error:
+            _log.error("cannot write {path}: {error}", path=self._checkpoint.path, error=error)
+
+    def _note(self, last: tuple[int, int, int]) -> bool:
+        """Tell the checkpoint how far dispatch has come, up to this record; returns whether that is news."""
+        before = self._checkpoint.progress
+        if last[0] < 0 or not self._flags.queue_writable:
+            return False
+        flushed = self._log.flushed_where
+        durable = (before.durable_last, before.durable) if before is not None else (-1, 0)
+        if durable[1] < self._flushed_last[1] <= flushed:
+            # Queues first, then the log, so that no entry leads to a record that a crash can lose.
+            durable = self._flushed_last[:2]
+        progress = Progress(flushed, durable[1], durable[0], last[1], last[0])
+        self._checkpoint.progress = progress
+        return progress != before
 
     def _flush(self, least_pages: int) -> bool:
         """Flush the queues that were written; returns whether none failed."""

@@ -84,6 +84,10 @@ class MappedFile(ABC):
         self.flushed_position = position
         return position
 
+    def forget_flushed(self, position: int) -> None:
+        """Count nothing from a position on as flushed, nor the file's name as being on the disk."""
+        self.flushed_position = min(self.flushed_position, max(0, position))
+
     def clear_from(self, position: int) -> None:
         """Make everything behind a position zero, so that what a crash left there never counts again."""
         fd = self._fs.open(self.path)
@@ -120,7 +124,8 @@ class LogFile(MappedFile):
         self._fd = fs.open(path, file_size)
         self._closed = False
         try:
-            self._view = memoryview(fs.map(self._fd, file_size, False))
+            self._map = fs.map(self._fd, file_size, False)
+            self._view = memoryview(self._map)
         except BaseException:
             fs.close(self._fd)
             self._closed = True
@@ -131,6 +136,10 @@ class LogFile(MappedFile):
     def view(self) -> memoryview:
         """The whole mapping, read-only."""
         return self._view
+
+    def find(self, data: bytes, position: int) -> int:
+        """Position of these bytes, from a position on; -1 where they are not."""
+        return self._map.find(data, position)
 
     def append(self, data: bytes) -> None:
         """Write at `wrote_position` and move it; raises OSError, without having moved it, when not all could be
@@ -208,6 +217,11 @@ class QueueFile(MappedFile):
             self._reserve(position, end)
         self._view[position:end] = data
         self.wrote_position = end
+
+    def forget_flushed(self, position: int) -> None:
+        """See MappedFile."""
+        super().forget_flushed(position)
+        self._name_synced = False
 
     def _reserve(self, position: int, end: int) -> None:
         size = min(max(RESERVE_STEP, end - position), self.file_size - position)

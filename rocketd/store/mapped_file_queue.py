@@ -161,6 +161,13 @@ class MappedFileQueue(Generic[FileT]):
                 self.files = kept
             self.flushed_where = min(self.flushed_where, offset)
 
+    def forget_flushed(self, offset: int) -> None:
+        """Count nothing from an offset on as flushed, so that the next flush has it put on the disk."""
+        self.flushed_where = min(self.flushed_where, max(offset, self.min_offset))
+        for file in self.files:
+            if file.file_from_offset + file.file_size > offset:
+                file.forget_flushed(offset - file.file_from_offset)
+
     def flush(self, least_pages: int) -> bool:
         """Put what was appended before the call on the disk, unless it is fewer pages than asked for (0: in any case).
 

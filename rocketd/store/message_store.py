@@ -22,6 +22,7 @@ from rocketd.store.errors import StoreError, StoreStateError
 from rocketd.store.filesystem import IFileSystem, RealFileSystem
 from rocketd.store.flush import FlushCallback, FlushCommitLogService
 from rocketd.store.index_service import IndexService
+from rocketd.store.last_stop import LastStop, mark_in_doubt, mark_open, read_last_stop
 from rocketd.store.layout import LOCK_CONTENT, abort_path, checkpoint_path, consume_queue_dir, index_dir, lock_path
 from rocketd.store.maintenance import FlushConsumeQueueService, MaintenanceService
 from rocketd.store.mapped_file import PAGE_SIZE
@@ -91,7 +92,9 @@ class MessageStore(MessageReader):
             monotonic=monotonic,
         )
         self.disk_watch = DiskWatch(config, self._fs, config.store_path_commit_log, consume_queue_dir(root), self.flags)
-        self._flush_queues = FlushConsumeQueueService(config, self.queues, self._dispatcher, self.checkpoint)
+        self._flush_queues = FlushConsumeQueueService(
+            config, self.queues, self._dispatcher, self.checkpoint, self.commit_log.queue, self.flags
+        )
         self._cleaner = StoreCleaner(
             config,
             self.commit_log,
@@ -117,24 +120,19 @@ class MessageStore(MessageReader):
     def start(self) -> None:
         """Lock, load, recover and open the store.
 
-        Raises StoreLockedError when another process has it, StoreError or OSError when its files cannot be read;
-        the store is then as before.
+        Raises StoreLockedError when another process has it, StoreDamagedError when whole records would be lost,
+        another StoreError or OSError when its files cannot be read; the store is then as before.
         """
         if self._lock is not None:
             raise StoreStateError(f"the store in {self.root} is started already")
         self._fs.makedirs(self.root)
         self._lock = self._fs.lock(lock_path(self.root), LOCK_CONTENT)
         try:
-            abnormal = self._fs.exists(abort_path(self.root))
             self.commit_log.load()
             self.queues.load()
             self.checkpoint.load()
-            if self.index is not None and not self.index.load(abnormal, self.checkpoint):
-                raise StoreError(f"the index in {index_dir(self.root)} cannot be opened")
-            # From here on files are changed: a crash in the middle must be followed by a thorough recovery.
-            self._fs.write_file(abort_path(self.root), b"")
-            self._fs.sync_dir(self.root)
-            self._recover(abnormal)
+            self._recover(read_last_stop(self._fs, self.root))
+            mark_open(self._fs, self.root)
             self.disk_watch.check()
         except BaseException:
             self._release()
@@ -295,19 +293,25 @@ class MessageStore(MessageReader):
                 self._flush.wake()
         return results
 
-    def _recover(self, abnormal: bool) -> None:
+    def _recover(self, last_stop: LastStop) -> None:
         recovery = Recovery(
             self.commit_log,
             self.queues,
-            self._dispatcher,
             self._scanner,
             self.checkpoint,
+            last_stop,
             check_crc=self.config.check_crc_on_recover,
             index_safe=self.config.message_index_enable and self.config.message_index_safe,
         )
-        recovery.recover(abnormal)
-        self._reput.reput_from_offset = max(self.queues.max_physic_offset, self.commit_log.min_offset, 0)
+        log_end = recovery.find_end()
+        # From here on files are changed: a crash in the middle must be followed by a thorough recovery.
+        mark_in_doubt(self._fs, self.root)
+        if self.index is not None and not self.index.load(last_stop, self.checkpoint):
+            raise StoreError(f"the index in {index_dir(self.root)} cannot be opened")
+        indexed_to = log_end.begin if self.index is None else self.index.indexed_to
+        self._reput.reput_from_offset = recovery.apply(log_end, indexed_to)
         self._reput.catch_up()
+        self._flush_queues.flush_all()
         self._appender.topic_queues = {key: TopicQueue(key[0], queue.max_offset) for key, queue in self.queues.all()}
 
     def _make_index(self) -> IndexService:

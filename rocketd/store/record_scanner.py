@@ -79,11 +79,20 @@ class RecordScanner:
             position = parts[3]
         return Scan(requests, position, ScanEnd.MORE)
 
-    def skip(self, view: memoryview, position: int, limit: int, file_from_offset: int, check_crc: bool) -> Scan:
-        """Walk as `scan` does, to the end and without making requests."""
+    def skip(
+        self, view: memoryview, position: int, limit: int, file_from_offset: int, check_crc: bool, torn: bool = False
+    ) -> Scan:
+        """Walk as `scan` does, to the end and without making requests; with `torn`, the last write may lack its end."""
         while (parts := _parse(view, position, limit, file_from_offset, check_crc)) is not None:
-            position = parts[3]
+            following = parts[3]
+            if torn and _is_torn(view, parts[2], following, limit):
+                return Scan([], position, ScanEnd.BROKEN)
+            position = following
         return Scan([], position, _why_no_record(view, position, limit))
+
+    def is_record(self, view: memoryview, position: int, file_from_offset: int) -> bool:
+        """Whether a whole record with the right CRC stands at a position of a file."""
+        return _parse(view, position, len(view), file_from_offset, True) is not None
 
     def _request(self, view: memoryview, position: int, parts: _Parts) -> DispatchRequest:
         fields, topic_at, properties_at, end = parts
@@ -124,11 +133,13 @@ def _why_no_record(view: memoryview, position: int, limit: int) -> ScanEnd:
     return ScanEnd.BROKEN
 
 
-def _parse(view: memoryview, position: int, limit: int, file_from_offset: int, check_crc: bool) -> _Parts | None:
-    """The record at a position; None when it is not whole, not at its place or not what was written.
+def _is_torn(view: memoryview, properties_at: int, end: int, limit: int) -> bool:
+    """Whether a record is the last and lacks the end of its properties, which no checksum covers."""
+    return view[end - 1] == 0 and properties_at < end and not any(view[end : min(end + 8, limit)])
 
-    No checksum covers the properties. But a last record whose properties end in zeros was torn there.
-    """
+
+def _parse(view: memoryview, position: int, limit: int, file_from_offset: int, check_crc: bool) -> _Parts | None:
+    """The record at a position; None when it is not whole, not at its place or not what was written."""
     head = _HEAD_V4
     if position + head.size > limit:
         return None
@@ -152,7 +163,6 @@ def _parse(view: memoryview, position: int, limit: int, file_from_offset: int, c
         properties_at > end
         or (view[properties_at - 2] << 8 | view[properties_at - 1]) != end - properties_at
         or (check_crc and body_crc(view[body_at : topic_at - 1]) != fields[2])
-        or (check_crc and view[end - 1] == 0 and properties_at < end and not any(view[end : min(end + 8, limit)]))
     ):
         return None
     return fields, topic_at, properties_at, end

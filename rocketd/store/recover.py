@@ -1,98 +1,228 @@
-"""Finds the end of the log at the start, and brings the consume queues and the index to it.
+"""Finds the end of the log at the start, and brings the consume queues to it.
 
-Answers to Apache's `CommitLog.recoverNormally` and `recoverAbnormally`. What is not a whole record ends the log: it
-and all behind it is made zero, so that it can never count again.
+Answers to Apache's `CommitLog.recoverNormally` and `recoverAbnormally`. What is read depends on how the store was left,
+never on its size: after a stop that is ours to know of, the records that may not be dispatched or not be whole. What is
+not a whole record ends the log, and it and all behind it is made zero, so that it can never count again. But where whole
+records follow that a crash cannot have left there, the log is damaged: nothing is changed then, and the start ends.
 """
+
+from typing import NamedTuple
 
 from twisted.logger import Logger
 
-from rocketd.store.checkpoint import StoreCheckpoint
+from rocketd.store.checkpoint import Progress, StoreCheckpoint
 from rocketd.store.commit_log import CommitLog
 from rocketd.store.consume_queue_table import ConsumeQueueTable
-from rocketd.store.dispatch import Dispatcher
+from rocketd.store.errors import StoreDamagedError
+from rocketd.store.last_stop import LastStop
 from rocketd.store.layout import MESSAGE_MAGIC
 from rocketd.store.mapped_file import LogFile
 from rocketd.store.record import store_timestamp_of
 from rocketd.store.record_scanner import RecordScanner, ScanEnd
 
 RECOVERED_FILES = 3
-"""After a clean stop, this many last files are read."""
+"""After a clean stop, this many last files are read where no queue tells where records begin."""
+
+RECOVERED_BYTES = 64 << 20
+"""After a clean stop, the records in the last so many bytes of the log are read, to see that it is what was left."""
+
+INDEXED_BYTES = 1 << 30
+"""After a crash, the index is made again for at most so many bytes of the log, the size of one of Apache's files."""
+
+_MAGIC = MESSAGE_MAGIC.to_bytes(4, "big", signed=True)
+_MAGIC_POSITION = 4
+
+
+class LogEnd(NamedTuple):
+    """Where the log ends, what is to be dispatched from where, and whether something lies behind the end."""
+
+    begin: int
+    end: int
+    dirty: bool
 
 
 class Recovery:
-    """One recovery of one store; belongs to the thread that starts it. The files must be loaded."""
+    """One recovery of one store; belongs to the thread that starts it. The files must be loaded.
+
+    `find_end` changes nothing; `apply` then does.
+    """
+
+    _log = Logger()
 
     def __init__(
         self,
         commit_log: CommitLog,
         queues: ConsumeQueueTable,
-        dispatcher: Dispatcher,
         scanner: RecordScanner,
         checkpoint: StoreCheckpoint,
+        last_stop: LastStop,
         *,
         check_crc: bool,
         index_safe: bool,
     ) -> None:
         """`index_safe`: after a crash, start no later than where the index was on the disk."""
-        self._log = Logger()
         self._commit_log = commit_log
         self._queues = queues
-        self._dispatcher = dispatcher
         self._scanner = scanner
         self._checkpoint = checkpoint
+        self._last_stop = last_stop
         self._check_crc = check_crc
         self._index_safe = index_safe
+        self._progress = self._known_progress()
 
-    def recover(self, abnormal: bool) -> int:
-        """Recover after a clean (`abnormal` false) or any other stop; returns where the log ends.
-
-        After a clean stop the last three files are checked. After a crash all files are walked from the last that
-        begins before the checkpoint, and every record is dispatched again, since its entries may have been lost.
-        """
-        self._queues.recover(abnormal)
+    def find_end(self) -> LogEnd:
+        """Find where the log ends. Raises StoreDamagedError when that would cost whole records."""
         files = self._commit_log.queue.files
         if not files:
-            if self._queues.queues:
+            return LogEnd(0, 0, False)
+        begin = self._begin(files)
+        end, broken = self._walk(files, begin)
+        if broken is not None:
+            self._refuse_damage(files, broken, end)
+            known = self._queues.last_record()[0]
+            if self._last_stop is LastStop.CLEAN and known >= end:
+                raise StoreDamagedError(broken.path, end, known)
+        return LogEnd(begin, end, broken is not None)
+
+    def apply(self, log_end: LogEnd, indexed_to: int) -> int:
+        """Cut log and queues there, and have what is kept on the disk; returns where dispatch goes on.
+
+        `indexed_to` is the offset of the log up to which there is an index.
+        """
+        begin, end, dirty = log_end
+        log, queues = self._commit_log.queue, self._queues
+        queues.recover(self._last_stop is LastStop.CLEAN, self._queue_limit())
+        if not log.files:
+            if queues.queues:
                 self._log.warn("there is no commit log: the consume queues are removed")
-                self._queues.destroy()
+                queues.destroy()
             return 0
-        first = self._first_file(files) if abnormal else max(0, len(files) - RECOVERED_FILES)
-        end, broken = self._walk(files, first, abnormal)
         self._log.info(
             "the log was read from {begin} and ends at {end} ({how} stop)",
-            begin=files[first].file_from_offset,
+            begin=begin,
             end=end,
-            how="unclean" if abnormal else "clean",
+            how=self._last_stop.name.lower(),
         )
-        self._commit_log.queue.truncate(end, clear=abnormal or broken)
-        self._commit_log.queue.flushed_where = end
-        if self._queues.max_physic_offset > end:
+        clean = self._last_stop is LastStop.CLEAN
+        log.truncate(end, clear=dirty or not clean)
+        log.flushed_where = end
+        if not clean:
+            # It was readable, but nobody knows whether it has reached the disk.
+            log.forget_flushed(begin if self._progress is None else min(begin, self._progress.flushed))
+            log.flush(0)
+            self._commit_log.sync_names()
+        if queues.max_physic_offset > end:
             self._log.warn("consume queues reach beyond the end of the log at {end}: cut", end=end)
-            self._queues.truncate_dirty(end)
-        self._queues.correct_min_offset(self._commit_log.min_offset)
-        return end
+            queues.truncate_dirty(end)
+        queues.correct_min_offset(self._commit_log.min_offset)
+        if clean:
+            return max(queues.max_physic_offset, self._commit_log.min_offset, 0)
+        queues.forget_flushed(0 if self._progress is None else self._progress.durable)
+        if self._last_stop is LastStop.CRASHED and indexed_to < begin:
+            if indexed_to < begin - INDEXED_BYTES:
+                self._log.warn(
+                    "the index lacks the messages from {begin} to {end} of the log; 'rocketd store repair' adds them",
+                    begin=indexed_to,
+                    end=begin - INDEXED_BYTES,
+                )
+            begin = self._queues.record_from(max(indexed_to, begin - INDEXED_BYTES))
+        return max(min(begin, end), self._commit_log.min_offset)
 
-    def _walk(self, files: list[LogFile], first: int, dispatch: bool) -> tuple[int, bool]:
-        """Where the log ends, and whether something lies there that is not nothing."""
-        end = files[first].file_from_offset
-        for file in files[first:]:
-            view = file.view
-            position = 0
-            while True:
-                if dispatch:
-                    scan = self._scanner.scan(view, position, file.file_size, file.file_from_offset, self._check_crc)
-                    if scan.requests:
-                        self._dispatcher.dispatch(scan.requests)
-                else:
-                    scan = self._scanner.skip(view, position, file.file_size, file.file_from_offset, self._check_crc)
-                position = scan.position
-                if scan.end is not ScanEnd.MORE:
-                    break
-            end = file.file_from_offset + position
+    def _known_progress(self) -> Progress | None:
+        """What the checkpoint says of the log, if the log is still the one of which it says that."""
+        progress = self._checkpoint.progress
+        if self._last_stop is LastStop.CLEAN or self._index_safe or progress is None:
+            return None
+        if self._last_stop is LastStop.KILLED:
+            last = progress.dispatched_last, progress.dispatched
+        else:
+            last = progress.durable_last, progress.durable
+        # A queue that somebody has removed is to be built again, all of it.
+        return progress if self._is_end_of(*last) and self._queues.last_record(last[1]) == last else None
+
+    def _is_end_of(self, record: int, end: int) -> bool:
+        """Whether a whole record begins and ends at these offsets; 0 is the end of none."""
+        if record < 0:
+            return end == 0
+        view = self._commit_log.select(record, end - record)
+        if view is None:
+            return False
+        scan = self._scanner.skip(view, 0, len(view), record, self._check_crc)
+        return scan.end is ScanEnd.LIMIT and scan.position > 0
+
+    def _next_record_at(self, offset: int) -> bool:
+        """Whether a whole record begins at an offset of the log."""
+        file = self._commit_log.queue.find(offset)
+        return file is not None and self._scanner.is_record(
+            file.view, offset - file.file_from_offset, file.file_from_offset
+        )
+
+    def _queue_limit(self) -> int | None:
+        """Offset of the log up to which the entries of its records are good; None where that is not known."""
+        if self._progress is None:
+            return None
+        return self._progress.dispatched if self._last_stop is LastStop.KILLED else self._progress.durable
+
+    def _begin(self, files: list[LogFile]) -> int:
+        """Offset of the first record to look at."""
+        if self._last_stop is LastStop.CLEAN:
+            begin = self._queues.record_from(self._queues.last_record()[1] - RECOVERED_BYTES)
+            if self._next_record_at(begin):
+                return begin
+            return files[max(0, len(files) - RECOVERED_FILES)].file_from_offset
+        limit = self._queue_limit()
+        if limit is not None:
+            return max(limit, files[0].file_from_offset)
+        return files[self._first_file(files)].file_from_offset
+
+    def _walk(self, files: list[LogFile], begin: int) -> tuple[int, LogFile | None]:
+        """Where the log ends, and the file that ends there although something lies in it that is not nothing."""
+        end = begin
+        torn = self._last_stop is not LastStop.CLEAN
+        for file in files:
+            if file.file_from_offset + file.file_size <= begin:
+                continue
+            position = max(0, begin - file.file_from_offset)
+            scan = self._scanner.skip(file.view, position, file.file_size, file.file_from_offset, self._check_crc, torn)
+            end = file.file_from_offset + scan.position
             if scan.end is ScanEnd.BROKEN:
-                return end, any(view[position : position + 8])
+                rest = self._commit_log.next_data(file, scan.position)
+                is_last = file is files[-1]
+                return end, None if rest is None and is_last else file
             end = file.file_from_offset + file.file_size
-        return end, False
+        return end, None
+
+    def _refuse_damage(self, files: list[LogFile], broken: LogFile, end: int) -> None:
+        """Raise StoreDamagedError when a whole record lies behind the end that must have been there all the time."""
+        for file in files[files.index(broken) :]:
+            after = end + 1 - file.file_from_offset if file is broken else 0
+            position = self._next_record(file, after)
+            if position is not None:
+                offset = file.file_from_offset + position
+                if self._was_on_disk(file, position, offset):
+                    raise StoreDamagedError(broken.path, end, offset)
+                return  # all behind it is younger
+
+    def _next_record(self, file: LogFile, after: int) -> int | None:
+        """Position of the first whole record in a file from a position on."""
+        begin = self._commit_log.next_data(file, after)
+        while begin is not None:
+            magic_at = file.find(_MAGIC, begin)
+            if magic_at < 0:
+                return None
+            position = magic_at - _MAGIC_POSITION
+            if position >= after and self._scanner.is_record(file.view, position, file.file_from_offset):
+                return position
+            begin = magic_at + 1
+        return None
+
+    def _was_on_disk(self, file: LogFile, position: int, offset: int) -> bool:
+        """Whether no crash can have lost what lies before a record that is there."""
+        if self._last_stop is not LastStop.CRASHED:
+            return True
+        if self._progress is not None:
+            return offset < self._progress.flushed
+        return store_timestamp_of(file.view, position) <= self._checkpoint.physic_msg_timestamp
 
     def _first_file(self, files: list[LogFile]) -> int:
         """The last file whose first record was stored before everything was surely on the disk, the first file if

@@ -8,6 +8,7 @@ import os
 import threading
 from collections import Counter
 from pathlib import Path
+from uuid import uuid4
 
 from rocketd.store.filesystem import DiskUsage, RealFileSystem
 from rocketd.store.message import MessageInner
@@ -27,6 +28,7 @@ class FaultyFileSystem(RealFileSystem):
         self._tears: list[tuple[int, int]] = []
         self._gates: dict[str, threading.Event] = {}
         self._crashed = False
+        self._run = uuid4()
         self._paths: dict[int, str] = {}
         self._synced: dict[str, bytes] = {}
         self._names_not_synced: set[str] = set()
@@ -49,11 +51,16 @@ class FaultyFileSystem(RealFileSystem):
         """From now on every call fails."""
         self._crashed = True
 
+    def identity(self, path: str) -> str:
+        """As the real one, but every instance is a run of the system of its own."""
+        return f"{super().identity(path)} {self._run}"
+
     def lose_unsynced(self) -> None:
         """Take back what was not synced: bytes become what the last sync saw, files whose name was not synced go.
 
         To be called when nothing uses the files any more.
         """
+        self._run = uuid4()
         for path in set(self._paths.values()):
             if not os.path.exists(path):
                 continue

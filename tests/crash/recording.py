@@ -10,6 +10,7 @@ import itertools
 import json
 import os
 import threading
+from uuid import uuid4
 
 from rocketd.store.filesystem import RealFileSystem
 
@@ -24,6 +25,7 @@ class RecordingFileSystem(RealFileSystem):
 
     def __init__(self, root: str, shadow: str) -> None:
         """``shadow`` must not exist."""
+        self._run = uuid4()
         self._root = os.path.abspath(root)
         self._contents = os.path.join(shadow, "contents")
         os.makedirs(self._contents)
@@ -43,6 +45,10 @@ class RecordingFileSystem(RealFileSystem):
                 with open(path, "rb") as file:
                     self._keep(self._add("file", path), next(self._sync_number), file.read())
         self._note("ready")
+
+    def identity(self, path: str) -> str:
+        """As the real one, but every instance is a run of the system of its own: the power goes when its process ends."""
+        return f"{super().identity(path)} {self._run}"
 
     # ---------------------------------------------------------------- what is recorded
 

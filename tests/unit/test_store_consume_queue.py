@@ -33,7 +33,7 @@ class ConsumeQueueTestCase(SynchronousTestCase):
 
     def reopen(self, abnormal=False):
         self.queue = self.make()
-        self.queue.recover(abnormal)
+        self.queue.recover(not abnormal)
 
     def entries(self):
         found = []
@@ -181,7 +181,7 @@ class TableTests(SynchronousTestCase):
             self.table.find_or_create(topic, queue_id).put([request(0, offset, topic=topic, queue_id=queue_id)])
         os.mkdir(os.path.join(self.directory, "T", "not a number"))
         again = self.make()
-        again.recover(False)
+        again.recover(True)
         self.assertEqual(sorted(again.queues), [("%RETRY%g", 0), ("T", 3)])
         self.assertEqual(again.max_physic_offset, 1000)
 

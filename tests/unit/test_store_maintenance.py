@@ -13,6 +13,8 @@ from rocketd.store.disk_watch import CHECK_SECONDS, DiskState, DiskWatch
 from rocketd.store.dispatch import Dispatcher
 from rocketd.store.filesystem import DiskUsage
 from rocketd.store.maintenance import RETRY_SECONDS, FlushConsumeQueueService, MaintenanceService
+from rocketd.store.mapped_file import LogFile
+from rocketd.store.mapped_file_queue import MappedFileQueue
 from rocketd.store.message import DispatchRequest
 from rocketd.store.running_flags import RunningFlags
 from rocketd.store.testing import FaultyFileSystem, small_config
@@ -28,8 +30,12 @@ class FlushTests(SynchronousTestCase):
         self.queues = ConsumeQueueTable(self.fs, os.path.join(root, "consumequeue"), 20_000)
         self.queues.load()
         self.checkpoint = StoreCheckpoint(os.path.join(root, "checkpoint"), self.fs)
-        self.dispatcher = Dispatcher(self.queues, None, RunningFlags(), threading.Event())
-        self.service = FlushConsumeQueueService(config, self.queues, self.dispatcher, self.checkpoint)
+        self.flags = RunningFlags()
+        self.log = MappedFileQueue(self.fs, os.path.join(root, "commitlog"), 4096, LogFile)
+        self.dispatcher = Dispatcher(self.queues, None, self.flags, threading.Event())
+        self.service = FlushConsumeQueueService(
+            config, self.queues, self.dispatcher, self.checkpoint, self.log, self.flags
+        )
         self.service.run_once(0.0)
 
     def dispatch(self, count=1, begin=0):

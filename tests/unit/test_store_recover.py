@@ -9,6 +9,7 @@ import sys
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from rocketd.store.errors import StoreDamagedError
 from rocketd.store.message import GetStatus
 from rocketd.store.message_store import MessageStore
 from rocketd.store.record import decode_messages, encode_record
@@ -70,8 +71,10 @@ class RecoveryTestCase(SynchronousTestCase):
             file.write(data)
 
     def unclean(self, root=None):
+        """What a crash leaves before anything was flushed: no time and no progress in the checkpoint."""
         with open(os.path.join(root or self.root, "abort"), "wb"):
             pass
+        os.truncate(os.path.join(root or self.root, "checkpoint"), 0)
 
 
 class TornTailTests(RecoveryTestCase):
@@ -126,12 +129,36 @@ class TornTailTests(RecoveryTestCase):
         again = self.open(copy)
         self.assertEqual(self.bodies(again), [b"old-0", b"new-1"])
 
-    def test_damaged_tail_after_a_clean_stop(self):
+    def damaged(self, offset):
+        error = self.assertRaises(StoreDamagedError, self.open)
+        self.assertEqual(error.offset, offset)
+        self.assertIn("rocketd store repair", str(error))
+
+    def test_damage_after_a_clean_stop_is_told_and_nothing_changed(self):
+        for number in (0, 3, 4):
+            self.root = os.path.abspath(self.mktemp())
+            results = self.fill(*[make_message(b"%d" % n) for n in range(5)])
+            self.patch_file(self.log_path(), results[number].physical_offset + 88, b"x")
+            before = self.content()
+            self.damaged(results[number].physical_offset)
+            self.assertEqual(self.content(), before)
+
+    def test_damage_in_what_was_on_the_disk_is_told_after_a_crash(self):
         results = self.fill(*[make_message(b"%d" % n) for n in range(5)])
+        with open(os.path.join(self.root, "abort"), "wb"):
+            pass
+        self.patch_file(self.log_path(), results[4].physical_offset + 88, b"x")
         self.patch_file(self.log_path(), results[3].physical_offset + 88, b"x")
-        store = self.open()
-        self.assertEqual(self.bodies(store), [b"0", b"1", b"2"])
-        self.assertEqual(store.max_physical_offset(), results[3].physical_offset)
+        self.patch_file(self.log_path(), results[1].physical_offset + 88, b"x")
+        self.damaged(results[1].physical_offset)
+
+    def content(self):
+        found = {}
+        for directory, _, names in os.walk(self.root):
+            for name in names:
+                with open(os.path.join(directory, name), "rb") as file:
+                    found[directory, name] = file.read()
+        return found
 
     def test_crc_is_not_checked_when_switched_off(self):
         results = self.fill(make_message(b"a"))
@@ -288,7 +315,8 @@ class DamageTests(RecoveryTestCase):
             store.put_messages([message])
             now[0] += 1
         store.stop()
-        self.unclean()
+        with open(os.path.join(self.root, "abort"), "wb"):
+            pass
         # Damage in a file that was surely on the disk is not looked for.
         self.patch_file(self.log_path(0), 88, b"x")
         self.assertEqual(self.open().get_max_offset("TopicTest", 0), 40)
