@@ -62,7 +62,7 @@ class KeyResult:
         return self.outcome in (Outcome.APPLIED, Outcome.RESTART)
 
     def __str__(self) -> str:
-        return f"{self.key}: {self.outcome}" + (f" ({self.explanation})" if self.explanation else "")
+        return f"{one_line(self.key)}: {self.outcome}" + (f" ({self.explanation})" if self.explanation else "")
 
 
 def restart_remark(results: Iterable[KeyResult], condition: str = "") -> str | None:
@@ -229,7 +229,7 @@ class DaemonSettings:
                 aliased |= dict.fromkeys(by_alias[assignment.key], assignment)
             else:
                 hint = did_you_mean(assignment.key, [*known, *by_alias])
-                warnings.append(f"{assignment.where}: unknown key {assignment.key} is ignored{hint}")
+                warnings.append(f"{assignment.where}: unknown key {one_line(assignment.key)} is ignored{hint}")
         return aliased | found
 
     @classmethod

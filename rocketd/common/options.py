@@ -14,7 +14,7 @@ from twisted.application.service import IService
 from twisted.logger import Logger
 from twisted.python import usage
 
-from rocketd.common.config import ConfigError
+from rocketd.common.config import ConfigError, one_line
 from rocketd.common.configuration import DaemonSettings
 from rocketd.common.daemon import DaemonService
 
@@ -52,7 +52,7 @@ class DaemonOptions(usage.Options):
         """Set KEY=VALUE, as in the file; may be repeated and wins over the file."""
         key, separator, value = assignment.partition("=")
         if not separator or not key.strip():
-            raise usage.UsageError(f"-o {assignment}: accepted is KEY=VALUE")
+            raise usage.UsageError(f"-o {one_line(assignment)}: accepted is KEY=VALUE")
         self.overrides.append((key.strip(), value))
 
     opt_o = opt_option

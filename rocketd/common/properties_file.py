@@ -5,6 +5,7 @@ taken as UTF-8, and as Latin-1 where they are not (Java 8 reads Latin-1 only, so
 """
 
 import re
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -23,7 +24,13 @@ class Entry:
 
 
 def decode(raw: bytes) -> str:
-    """Decode the bytes of a file: UTF-8 with or without a mark, else Latin-1."""
+    """Decode the bytes of a file: UTF-8 with or without a mark, else Latin-1.
+
+    Raises ValueError for NUL bytes: the file is UTF-16 then, or no text, and Latin-1 would make something of it.
+    """
+    if b"\0" in raw:
+        kind = "UTF-16" if raw[:2] in (BOM_UTF16_LE, BOM_UTF16_BE) else "UTF-16 or no text"
+        raise ValueError(f"it has NUL bytes and so is {kind}: accepted is UTF-8 (or Latin-1)")
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError:

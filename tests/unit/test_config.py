@@ -328,6 +328,18 @@ class LoadTests(LoadTestCase):
         path = self.file("a=\\u1")
         self.assertIn(f"{path}: line 1: malformed", str(self.assertRaises(ConfigError, BrokerSettings.load, path)))
 
+    def test_utf16_file(self):
+        for encoding, kind in (("utf-16", "UTF-16:"), ("utf-16-le", "UTF-16 or no text:")):
+            path = self.file("brokerName=a\n".encode(encoding))
+            error = str(self.assertRaises(ConfigError, BrokerSettings.load, path))
+            self.assertEqual(error, f"{path}: it has NUL bytes and so is {kind} accepted is UTF-8 (or Latin-1)")
+
+    def test_control_characters_of_keys_are_never_shown_raw(self):
+        settings, (warning,) = BrokerSettings.load(None, [("a\0\x1b[2Jb", "1")])
+        self.assertEqual(warning, r"-o: unknown key a\x00\x1b[2Jb is ignored")
+        (result,) = settings.update("a\\u001bb=1")
+        self.assertEqual(str(result), r"a\x1bb: unknown key")
+
     def test_latin1_file(self):
         self.assertEqual(self.load("brokerName=é".encode("latin-1"))[0].broker.broker_name, "é")
 
