@@ -70,9 +70,7 @@ class CrashLoop:
 
     def _run_round(self) -> None:
         random = self.random
-        if not self._store.exists():
-            self._store.mkdir(parents=True)
-            self._ledger = Ledger()
+        self._store.mkdir(parents=True, exist_ok=True)
         if random.random() < 0.2:
             self._start(wait=False)
             Event().wait(random.uniform(0.2, 1.5))
@@ -98,6 +96,7 @@ class CrashLoop:
             self._start_and_check(delays_over=True)
             assert self._running.stop() == 0, self._running.tail()
             shutil.rmtree(self._store)
+            self._ledger = Ledger()
 
     def _after_the_end(self, how: str, producers: list[Producer], found: str = "") -> None:
         """Cut the power if this is what is tested, and note what has to be there from now on."""
