@@ -1,7 +1,8 @@
 """One consume queue: where in the log the messages of one topic and queue id are.
 
 Answers to Apache's `ConsumeQueue`. An entry is 20 bytes: physical offset 8, record size 4, tags code 8; the entry
-of queue offset n stands at byte 20 n of the queue.
+of queue offset n stands at byte 20 n of the queue. Where the queue is extended, the entry holds the address of a unit of
+its extension in the place of the tags code.
 
 Threads: `put` belongs to the dispatching thread, `flush` to the one that flushes queues, `load`, `recover`,
 `truncate_dirty` to the one that starts the store; reading may be done by any thread.
@@ -13,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from twisted.logger import Logger
 
+from rocketd.store.consume_queue_ext import ConsumeQueueExt, is_ext_address, last_address
 from rocketd.store.filesystem import IFileSystem
 from rocketd.store.layout import CONSUME_QUEUE_UNIT
 from rocketd.store.mapped_file import QueueFile
@@ -36,9 +38,21 @@ class ConsumeQueue:
     without.
     """
 
-    def __init__(self, fs: IFileSystem, topic: str, queue_id: int, directory: str, file_size: int) -> None:
+    def __init__(
+        self,
+        fs: IFileSystem,
+        topic: str,
+        queue_id: int,
+        directory: str,
+        file_size: int,
+        ext: ConsumeQueueExt | None = None,
+        extend: bool = False,
+    ) -> None:
+        """`ext` is the extension that entries may lead to; with `extend` new ones do too."""
         self.topic = topic
         self.queue_id = queue_id
+        self.ext = ext
+        self._extend = extend
         self.files = MappedFileQueue(fs, directory, file_size, QueueFile)
         self.max_physic_offset = -1
         self._min_logic_offset = 0
@@ -71,6 +85,13 @@ class ConsumeQueue:
         entries = self.read(offset)
         return None if entries is None else next(entries)
 
+    def tags_code_of(self, tags_code: int) -> int | None:
+        """The tags code that what an entry holds stands for; None when that is lost, and any filter may want it."""
+        if not is_ext_address(tags_code):
+            return tags_code
+        unit = None if self.ext is None else self.ext.get(tags_code)
+        return None if unit is None else unit.tags_code
+
     def next_file_offset(self, offset: int) -> int:
         """Queue offset of the first entry in the file behind the one that holds this offset."""
         per_file = self.files.file_size // CONSUME_QUEUE_UNIT
@@ -93,8 +114,7 @@ class ConsumeQueue:
             and first.physical_offset >= self.max_physic_offset
             and last.queue_offset - first.queue_offset == len(requests) - 1
         ):
-            pack = ENTRY.pack
-            data = b"".join([pack(r.physical_offset, r.size, r.tags_code) for r in requests])
+            data = self._encode(requests)
             if file.wrote_position + len(data) <= file.file_size:
                 file.append(data)
             else:
@@ -130,8 +150,16 @@ class ConsumeQueue:
                     offset=request.queue_offset,
                 )
                 self._append(current, _FILLER * ((begin - current) // CONSUME_QUEUE_UNIT))
-        self._append(begin, ENTRY.pack(request.physical_offset, request.size, request.tags_code))
+        self._append(begin, self._encode((request,)))
         self.max_physic_offset = end
+
+    def _encode(self, requests: Sequence[DispatchRequest]) -> bytes:
+        """Entries of records; with `extend`, their units are stored first."""
+        pack = ENTRY.pack
+        if not self._extend or self.ext is None:
+            return b"".join([pack(r.physical_offset, r.size, r.tags_code) for r in requests])
+        extend = self.ext.extend
+        return b"".join([pack(r.physical_offset, r.size, extend(r.tags_code, r.store_timestamp)) for r in requests])
 
     def _append(self, begin: int, data: bytes) -> None:
         """Store entries at their byte offset, which is the end of the queue, or any where there are no files yet."""
@@ -161,6 +189,8 @@ class ConsumeQueue:
     def load(self) -> None:
         """Map the files there are. Raises StoreFileSizeError, OSError."""
         self.files.load()
+        if self.ext is not None:
+            self.ext.load()
 
     def recover(self, clean: bool, limit: int | None = None) -> None:
         """Find the end of the entries.
@@ -171,6 +201,9 @@ class ConsumeQueue:
         """
         files = self.files.files
         if not files:
+            if self.ext is not None:
+                # Nothing leads to it.
+                self.ext.destroy()
             return
         if clean:
             end = self._search_end(files)
@@ -181,6 +214,8 @@ class ConsumeQueue:
         self.files.truncate(end, clear=not clean)
         self.files.flushed_where = end
         self.max_physic_offset = self._last_physic_offset()
+        if self.ext is not None:
+            self.ext.recover(last_address(self.files.files[-_RECOVERED_FILES:]))
 
     def last_record(self, limit: int = MAX_OFFSET) -> tuple[int, int]:
         """Where the last record before a limit that has an entry begins and ends, as far as can be told before the
@@ -210,6 +245,8 @@ class ConsumeQueue:
             self.files.forget_flushed(file.file_from_offset)
             if self._entry_at(file, 0)[0] < physical_offset:
                 break
+        if self.ext is not None:
+            self.ext.forget_flushed()
 
     def truncate_dirty(self, physical_offset: int) -> None:
         """Remove the entries of records from a physical offset on."""
@@ -221,6 +258,8 @@ class ConsumeQueue:
                 last.destroy()
                 self.files.files = self.files.files[:-1]
         self.max_physic_offset = self._last_physic_offset()
+        if self.ext is not None and (address := last_address(self.files.files[-_RECOVERED_FILES:])) is not None:
+            self.ext.truncate_by_max_address(address)
 
     def correct_min_offset(self, physical_offset: int) -> None:
         """Let the queue begin with the first entry whose record is not before a physical offset."""
@@ -230,16 +269,22 @@ class ConsumeQueue:
             self._min_logic_offset = max(first * CONSUME_QUEUE_UNIT, self._filler_end())
         elif files:
             self._min_logic_offset = max(self.files.min_offset, self._filler_end())
+        if self.ext is not None and (entry := self.entry(self.min_offset)) is not None:
+            self.ext.truncate_by_min_address(entry[2])
 
     def flush(self, least_pages: int) -> bool:
         """Put the entries on the disk, unless they are fewer pages than asked for; returns whether all are there
         now.
         """
-        return self.files.flush(least_pages)
+        # First, so that no entry is on the disk before what it leads to.
+        done = self.ext is None or self.ext.flush(least_pages)
+        return self.files.flush(least_pages) and done
 
     def destroy(self) -> None:
         """Remove all files; views of them stay readable."""
         self.files.destroy()
+        if self.ext is not None:
+            self.ext.destroy()
         self.max_physic_offset = -1
         self._min_logic_offset = 0
 

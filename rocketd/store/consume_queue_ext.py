@@ -7,17 +7,21 @@ is known than that any filter may want it. But an address that an entry holds ne
 """
 
 import struct
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from twisted.logger import Logger
 
 from rocketd.store.filesystem import IFileSystem
+from rocketd.store.layout import CONSUME_QUEUE_UNIT
 from rocketd.store.mapped_file import QueueFile
 from rocketd.store.mapped_file_queue import MappedFileQueue
 
 MIN_UNIT_SIZE = 20
 MAX_UNIT_SIZE = 0x7FFF
 """Bytes of a unit, its bitmap included."""
+
+DEFAULT_EXT_FILE_SIZE = 48 * 1024 * 1024
 
 END_BLANK_SIZE = 4
 """Bytes of every file that no unit reaches into."""
@@ -46,6 +50,16 @@ class CqExtUnit(NamedTuple):
 def is_ext_address(tags_code: int) -> bool:
     """Whether what a queue entry holds in the place of its tags code is the address of a unit."""
     return tags_code <= MAX_ADDRESS
+
+
+def last_address(files: Sequence[QueueFile]) -> int | None:
+    """The last address that an entry in these files of a queue holds, None where none does."""
+    for file in reversed(files):
+        for end in range(file.wrote_position, 0, -CONSUME_QUEUE_UNIT):
+            tags_code = int.from_bytes(file.view[end - 8 : end], "big", signed=True)
+            if is_ext_address(tags_code):
+                return tags_code
+    return None
 
 
 class ConsumeQueueExt:
@@ -97,6 +111,11 @@ class ConsumeQueueExt:
             return None
         self._failing = False
         return offset + ADDRESS_BASE
+
+    def extend(self, tags_code: int, store_timestamp: int) -> int:
+        """Store a unit without bitmap and return its address, or the tags code when it cannot be stored."""
+        address = self.put(CqExtUnit(tags_code, store_timestamp))
+        return tags_code if address is None else address
 
     def get(self, address: int) -> CqExtUnit | None:
         """The unit at an address; None when there is none, not yet, no longer, or when its bytes are lost."""
@@ -162,6 +181,11 @@ class ConsumeQueueExt:
     def flush(self, least_pages: int) -> bool:
         """Put the units on the disk, unless they are fewer pages than asked for; returns whether all are there now."""
         return self.files.flush(least_pages)
+
+    def forget_flushed(self) -> None:
+        """Have the last files flushed again: what was readable after a crash need not be on the disk."""
+        for file in self.files.files[-2:]:
+            self.files.forget_flushed(file.file_from_offset)
 
     def destroy(self) -> None:
         """Remove all files."""

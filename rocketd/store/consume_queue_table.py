@@ -7,6 +7,7 @@ dispatched; asking for one that does not exist makes nothing.
 import os
 
 from rocketd.store.consume_queue import MAX_OFFSET, ConsumeQueue
+from rocketd.store.consume_queue_ext import DEFAULT_EXT_FILE_SIZE, ConsumeQueueExt
 from rocketd.store.filesystem import IFileSystem
 from rocketd.store.layout import CONSUME_QUEUE_UNIT
 
@@ -18,11 +19,27 @@ class ConsumeQueueTable:
     starts the store; the rest may be called by any thread.
     """
 
-    def __init__(self, fs: IFileSystem, directory: str, file_size: int) -> None:
-        """`file_size` in bytes is rounded up to whole entries."""
+    def __init__(
+        self,
+        fs: IFileSystem,
+        directory: str,
+        file_size: int,
+        *,
+        ext_directory: str | None = None,
+        ext_file_size: int = DEFAULT_EXT_FILE_SIZE,
+        extend: bool = False,
+    ) -> None:
+        """`file_size` in bytes is rounded up to whole entries.
+
+        Queues with files below `ext_directory` have an extension that their entries may lead to, with `extend` all
+        have, and new entries do lead there.
+        """
         self._fs = fs
         self._directory = directory
         self._file_size = -(-file_size // CONSUME_QUEUE_UNIT) * CONSUME_QUEUE_UNIT
+        self._ext_directory = ext_directory
+        self._ext_file_size = ext_file_size
+        self._extend = extend
         self.queues: dict[tuple[str, int], ConsumeQueue] = {}
         self.dirty: set[ConsumeQueue] = set()
 
@@ -98,6 +115,8 @@ class ConsumeQueueTable:
                 self.dirty.discard(queue)
                 queue.destroy()
         self._fs.rmdir(os.path.join(self._directory, topic))
+        if self._ext_directory is not None:
+            self._fs.rmdir(os.path.join(self._ext_directory, topic))
 
     def destroy(self) -> None:
         """Remove all queues with their files."""
@@ -106,4 +125,9 @@ class ConsumeQueueTable:
 
     def _make(self, topic: str, queue_id: int) -> ConsumeQueue:
         directory = os.path.join(self._directory, topic, str(queue_id))
-        return ConsumeQueue(self._fs, topic, queue_id, directory, self._file_size)
+        ext = None
+        if self._ext_directory is not None:
+            ext_directory = os.path.join(self._ext_directory, topic, str(queue_id))
+            if self._extend or self._fs.exists(ext_directory):
+                ext = ConsumeQueueExt(self._fs, topic, queue_id, ext_directory, self._ext_file_size)
+        return ConsumeQueue(self._fs, topic, queue_id, directory, self._file_size, ext, self._extend)

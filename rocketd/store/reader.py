@@ -98,8 +98,10 @@ class MessageReader:
                 elif count >= count_limit or total + size > bytes_limit:
                     break
             if tags_codes is not None and tags_code not in tags_codes:
-                seen += 1
-                continue
+                tag = queue.tags_code_of(tags_code)
+                if tag is not None and tag not in tags_codes:
+                    seen += 1
+                    continue
             position = physical - file_from
             if not 0 <= position < file_size:
                 if run_end > 0:
@@ -202,10 +204,20 @@ class MessageReader:
         return -1 if queue is None else self._time_of(queue, offset)
 
     def queue_entries(self, topic: str, queue_id: int, offset: int, limit: int) -> list[tuple[int, int, int]]:
-        """Entries of a queue from a queue offset on, at most so many, of one file: physical offset, size, tags code."""
+        """Entries of a queue from a queue offset on, at most so many, of one file: physical offset, size, tags code.
+
+        The tags code of an entry of an extended queue is as its unit has it, or its address where that is lost.
+        """
         queue = self._queues.find(topic, queue_id)
         entries = None if queue is None else queue.read(offset)
-        return [] if entries is None else list(islice(entries, limit))
+        if queue is None or entries is None:
+            return []
+        found = list(islice(entries, limit))
+        if queue.ext is None:
+            return found
+        return [
+            (entry[0], entry[1], entry[2] if (tag := queue.tags_code_of(entry[2])) is None else tag) for entry in found
+        ]
 
     def look_message(self, physical_offset: int) -> memoryview | None:
         """The record that begins at an offset of the log; None where none does."""
