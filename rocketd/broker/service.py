@@ -30,6 +30,7 @@ from rocketd.broker.rebalance_lock import RebalanceLockManager
 from rocketd.broker.registration import Registration
 from rocketd.broker.schedule import ScheduleMessageService
 from rocketd.broker.settings import BrokerSettings
+from rocketd.broker.store_paths import path_error
 from rocketd.broker.store_stats import SAMPLE_SECONDS, StoreStats
 from rocketd.broker.topics import TopicConfigManager
 from rocketd.common.config import ConfigError
@@ -173,14 +174,17 @@ class Broker(Service):
     def startService(self) -> None:
         """Listen, open the store, begin to serve and to register.
 
-        Blocks while the store recovers. Raises ListenError, StoreError, JsonFileError or OSError; nothing stays open
-        then.
+        Blocks while the store recovers. Raises ListenError, StoreError, JsonFileError or, for what the operating
+        system refuses, ConfigError; nothing stays open then.
         """
         self.server.listen()
         try:
             if self.port > VIP_PORT_DISTANCE and self.settings.server.listen_port:
                 self.server.listen(self.port - VIP_PORT_DISTANCE)
-            self._open_store()
+            try:
+                self._open_store()
+            except OSError as error:
+                raise path_error(error, self.settings.store) from error
         except BaseException:
             self.server.stop_listening()
             raise

@@ -18,6 +18,8 @@ class MessageStoreConfig:
         factory=lambda machine: machine.home + "/store",
         formula="~/store",
         doc="Directory of the store: consume queues, index, configuration tables, checkpoint, lock.",
+        check=bool,
+        accepted="a directory",
         important=True,
         remote=False,
     )

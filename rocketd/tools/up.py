@@ -17,6 +17,7 @@ from twisted.python.logfile import LogFile
 
 from rocketd.broker.service import START_ERRORS, Broker, make_broker
 from rocketd.broker.settings import BrokerSettings
+from rocketd.common.config import one_line
 from rocketd.common.daemon import tune_interpreter
 from rocketd.namesrv.service import NameServer, make_namesrv
 from rocketd.namesrv.settings import NamesrvSettings
@@ -56,7 +57,7 @@ class UpOptions(CommandOptions):
         """Set KEY=VALUE of the broker or the name server; may be repeated."""
         key, separator, value = assignment.partition("=")
         if not separator or not key.strip():
-            raise usage.UsageError(f"-o {assignment}: accepted is KEY=VALUE")
+            raise usage.UsageError(f"-o {one_line(assignment)}: accepted is KEY=VALUE")
         if key.strip() == "listenPort":
             raise usage.UsageError(f"-o {assignment}: use --namesrv-port or --broker-port")
         self.overrides.append((key.strip(), value))
@@ -65,12 +66,16 @@ class UpOptions(CommandOptions):
 
     def run(self) -> int:
         """Run until a signal comes; return the exit status."""
+        if not self["data"]:
+            raise usage.UsageError("--data: accepted is a directory")
         data = os.path.abspath(self["data"])
         try:
             os.makedirs(data, exist_ok=True)
             log = LogFile("rocketd.log", data, rotateLength=_LOG_BYTES, maxRotatedFiles=_LOG_FILES)
         except OSError as error:
-            raise usage.UsageError(f"--data {data}: {error.strerror}") from None
+            where = data if error.filename == data else f"{data}: {error.filename}"
+            reason = "it is no directory" if isinstance(error, FileExistsError) else error.strerror
+            raise usage.UsageError(f"--data {where}: {reason}") from None
         show_log(LogLevel.warn, file=log)
         tune_interpreter()
         return run(

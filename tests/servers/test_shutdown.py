@@ -105,7 +105,17 @@ def test_a_wrong_value(key, value, said, servers):
 def test_a_store_below_a_file(servers):
     servers.broker_config["storePathRootDir"] = str(servers.directory / "file" / "store")
     (servers.directory / "file").write_text("no directory")
-    assert_one_line(servers.run_broker(), "file")
+    root = servers.broker_config["storePathRootDir"]
+    assert_one_line(servers.run_broker(), f"storePathRootDir = {root}: ", "there is a file where a directory is needed")
+
+
+@pytest.mark.parametrize("key", ["storePathRootDir", "storePathCommitLog"])
+def test_a_store_where_none_can_be(key, servers):
+    assert_one_line(servers.run_broker(**{key: "/proc/x/y"}), f"{key} = /proc/x/y: ", "No such file or directory")
+
+
+def test_a_store_without_a_directory(servers):
+    assert_one_line(servers.run_broker(storePathRootDir=""), "storePathRootDir = : accepted is a directory")
 
 
 def test_a_damaged_table(servers):

@@ -288,6 +288,23 @@ class ClusterTests(CommandTestCase):
         self.assert_fails("in use by another process", "up", "--data", self.data + "-2", "--namesrv-port", port)
 
 
+class DataTests(CommandTestCase):
+    def test_data_that_cannot_be_used_is_named(self):
+        path = os.path.abspath(self.mktemp())
+        os.makedirs(os.path.join(path, "rocketd.log"))
+        with open(os.path.join(path, "file"), "w"):
+            pass
+        for data, cause in (
+            (path, f"--data {path}: {path}/rocketd.log: Is a directory; "),
+            (path + "/file", f"--data {path}/file: it is no directory; "),
+            (path + "/file/below", f"--data {path}/file/below: Not a directory; "),
+            ("", "--data: accepted is a directory; "),
+        ):
+            status, _, err = self.call("up", "--data", data)
+            self.assertEqual(status, 2)
+            self.assertEqual(err, [f"rocketd up: {cause}try rocketd up --help"])
+
+
 class TLSClusterTests(CommandTestCase):
     def test_messages_go_encrypted(self):
         process = self.up("-o", "tls.server.mode=enforcing")
