@@ -34,7 +34,18 @@ class ConnectionListener(Protocol):
 
 
 class ListenError(Exception):
-    """The port cannot be listened on; the text says which and why."""
+    """The port cannot be listened on; the text says which and why, and what to do. ``cause`` is all but the last."""
+
+    def __init__(self, port: int, error: CannotListenError) -> None:
+        in_use = getattr(error.socketError, "errno", None) == errno.EADDRINUSE
+        reason = getattr(error.socketError, "strerror", None) or str(error.socketError)
+        self.cause = f"cannot listen on port {port}: {'it is in use by another process' if in_use else reason}"
+        self._remedy = "stop that process or set another {}" if in_use else "set another {}"
+        super().__init__(self.advise("listenPort"))
+
+    def advise(self, setting: str) -> str:
+        """Say the cause and what to do, where the port is set by another name than listenPort."""
+        return f"{self.cause}; {self._remedy.format(setting)}"
 
 
 class _ConnectionFactory(Factory):
@@ -99,10 +110,7 @@ class RemotingServer(Service):
         try:
             opened = self._open(wanted, factory)
         except CannotListenError as error:
-            reason = "it is in use by another process" if _is_in_use(error) else str(error.socketError)
-            raise ListenError(
-                f"cannot listen on port {wanted}: {reason}; stop that process or set another listenPort"
-            ) from error
+            raise ListenError(wanted, error) from error
         self._listening += opened
         host: IPv4Address | IPv6Address = opened[0].getHost()
         if port is None:
@@ -200,7 +208,3 @@ def _only_ipv6(listening: Any) -> bool:
     """Whether the system gives a port of all addresses IPv6 only (bindv6only)."""
     opened = getattr(listening, "socket", None)
     return opened is not None and bool(opened.getsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY))
-
-
-def _is_in_use(error: CannotListenError) -> bool:
-    return getattr(error.socketError, "errno", None) == errno.EADDRINUSE

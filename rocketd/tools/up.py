@@ -15,7 +15,7 @@ from twisted.logger import LogLevel
 from twisted.python import usage
 from twisted.python.logfile import LogFile
 
-from rocketd.broker.service import START_ERRORS, Broker, make_broker
+from rocketd.broker.service import START_ERRORS, VIP_PORT_DISTANCE, Broker, make_broker
 from rocketd.broker.settings import BrokerSettings
 from rocketd.common.config import one_line
 from rocketd.common.daemon import tune_interpreter
@@ -26,6 +26,7 @@ from rocketd.remoting.client import RemotingClient
 from rocketd.remoting.codes import RequestCode
 from rocketd.remoting.command import RemotingCommand
 from rocketd.remoting.errors import RemotingError
+from rocketd.remoting.server import ListenError
 from rocketd.remoting.tls import ENFORCING, ClientTLS
 from rocketd.tools.console import CommandError, run, show, show_log
 from rocketd.tools.options import CommandOptions, port
@@ -64,6 +65,13 @@ class UpOptions(CommandOptions):
 
     opt_o = opt_option
 
+    def postOptions(self) -> None:
+        """Refuse ports that cannot both be had."""
+        namesrv, broker = self["namesrv-port"], self["broker-port"]
+        if namesrv and namesrv in (broker, broker - VIP_PORT_DISTANCE):
+            also = f" (beside {broker}, for older clients)" if namesrv != broker else ""
+            raise usage.UsageError(f"--namesrv-port {namesrv} is a port of the broker's as well{also}")
+
     def run(self) -> int:
         """Run until a signal comes; return the exit status."""
         if not self["data"]:
@@ -93,9 +101,9 @@ async def up(
     try:
         namesrv = make_namesrv(_namesrv_settings(data, namesrv_port, overrides), reactor)
         started.append(namesrv)
-        namesrv.startService()
+        _start(namesrv, "--namesrv-port")
         broker = make_broker(_broker_settings(data, broker_port, namesrv, overrides), reactor)
-        broker.startService()
+        _start(broker, "--broker-port")
         started.append(broker)
         await _registered(reactor, namesrv, broker)
         address = f"127.0.0.1:{namesrv.port}"
@@ -110,6 +118,13 @@ async def up(
         for service in reversed(started):
             await maybeDeferred(service.stopService)
     return 0
+
+
+def _start(server: NameServer | Broker, port_option: str) -> None:
+    try:
+        server.startService()
+    except ListenError as error:
+        raise CommandError(error.advise(port_option)) from error
 
 
 async def _registered(reactor: Any, namesrv: NameServer, broker: Broker) -> None:

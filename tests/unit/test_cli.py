@@ -86,6 +86,8 @@ class OptionsTests(SynchronousTestCase):
             (ProduceOptions(), "T", "x", "--tag", "a\x01b"),
             (UpOptions(), "--broker-port", "65536"),
             (UpOptions(), "--namesrv-port", "x"),
+            (UpOptions(), "--namesrv-port", "9877", "--broker-port", "9877"),
+            (UpOptions(), "--namesrv-port", "9876", "--broker-port", "9878"),
             (UpOptions(), "-o", "brokerName"),
             (UpOptions(), "-o", "listenPort=1"),
             (UpOptions(), "stray"),
@@ -285,7 +287,11 @@ class ClusterTests(CommandTestCase):
             "in use by another process", "up", "--data", self.data, "--namesrv-port", "0", "--broker-port", "0"
         )
         port = self.namesrv.rpartition(":")[2]
-        self.assert_fails("in use by another process", "up", "--data", self.data + "-2", "--namesrv-port", port)
+        for option in ("--namesrv-port", "--broker-port"):
+            ports = {"--namesrv-port": "0", "--broker-port": "0", option: port}
+            arguments = [text for pair in ports.items() for text in pair]
+            cause = f"port {port}: it is in use by another process; stop that process or set another {option}"
+            self.assert_fails(cause, "up", "--data", self.data + "-2", *arguments)
 
 
 class DataTests(CommandTestCase):
