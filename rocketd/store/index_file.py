@@ -98,15 +98,20 @@ class IndexFile:
         self._reserved = 0
         self._size = index_file_size(slots, entries)
         # One written with larger settings keeps its length.
-        long_enough = file_system.exists(path) and file_system.file_size(path) >= self._size
+        new = not file_system.exists(path)
+        long_enough = not new and file_system.file_size(path) >= self._size
         self._descriptor = file_system.open(path, None if long_enough else self._size)
         try:
             self._map = file_system.map(self._descriptor, self._size, writable=True)
+            if end_physical_offset > 0 or end_timestamp > 0:
+                # As for entries: a store into a hole of a full disk would end the process.
+                file_system.allocate(self._descriptor, 0, HEADER_SIZE)
+                self._write_header()
         except BaseException:
             file_system.close(self._descriptor)
+            if new:
+                file_system.remove(path)
             raise
-        if end_physical_offset > 0 or end_timestamp > 0:
-            self._write_header()
 
     @property
     def name(self) -> str:
@@ -256,6 +261,8 @@ class IndexFile:
         if self.hold():
             try:
                 self._file_system.fdatasync(self._descriptor)
+                # A name that is lost takes the bytes with it.
+                self._file_system.sync_dir(os.path.dirname(self.path))
             finally:
                 self.release()
 

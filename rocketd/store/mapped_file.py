@@ -223,6 +223,11 @@ class QueueFile(MappedFile):
         super().forget_flushed(position)
         self._name_synced = False
 
+    def clear_from(self, position: int) -> None:
+        """Make everything behind a position zero; what was reserved there may be given back."""
+        self._reserved = min(self._reserved, position)
+        super().clear_from(position)
+
     def _reserve(self, position: int, end: int) -> None:
         size = min(max(RESERVE_STEP, end - position), self.file_size - position)
         fd = self._fs.open(self.path)

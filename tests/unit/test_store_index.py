@@ -516,6 +516,16 @@ class IndexServiceTests(ServiceCase):
         self.index.put([request(0, ("k",))])
         self.assertEqual((self.find("k"), self.troubles), ([], 1))
 
+    def test_full_disk_makes_no_further_file(self) -> None:
+        self.index.put([request(number * 100, ("key",), T0) for number in range(4)])
+        self.disk.full = True
+        self.index.put([request(1000, ("k",))])
+        self.assertEqual((len(self.index.file_names), self.troubles), (1, 1))
+        self.assertEqual(os.listdir(self.directory), list(self.index.file_names))
+        self.disk.full = False
+        self.index.put([request(1010, ("k",))])
+        self.assertEqual((self.find("k"), len(self.index.file_names)), ([1010], 2))
+
     def test_destroy(self) -> None:
         self.fill(2)
         self.index.destroy()

@@ -9,7 +9,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from rocketd.store.commit_log import CommitLog
 from rocketd.store.errors import CreateMappedFileError, StoreFileSizeError
 from rocketd.store.filesystem import DiskUsage, RealFileSystem
-from rocketd.store.mapped_file import PAGE_SIZE, WARM_STEP, LogFile
+from rocketd.store.mapped_file import PAGE_SIZE, WARM_STEP, LogFile, QueueFile
 from rocketd.store.mapped_file_queue import MappedFileQueue
 from rocketd.store.message_store import MessageStore
 from rocketd.store.running_flags import DISK_FULL, NOT_READABLE, WRITE_LOGICS_QUEUE_ERROR, RunningFlags
@@ -357,6 +357,18 @@ class ClearTests(SynchronousTestCase):
                 self.assertEqual({n for n, byte in enumerate(view) if byte != b"\0"}, expected, (offset, dirty))
                 self.assertEqual(os.fstat(fd).st_size, size)
                 fs.close(fd)
+
+    def test_room_behind_it_is_reserved_again(self):
+        fs = FaultyFileSystem()
+        file = QueueFile(fs, os.path.join(self.mktemp(), "0" * 20), 0, 64 * 4096)
+        file.append(b"x" * 40)
+        file.append(b"x")
+        self.assertEqual(fs.calls["allocate"], 1)
+        file.clear_from(20)
+        file.set_positions(20)
+        file.append(b"y")
+        self.assertEqual(fs.calls["allocate"], 2)
+        self.assertEqual(bytes(file.view[:22]), b"x" * 20 + b"y\0")
 
 
 class DiskUsageTests(SynchronousTestCase):
