@@ -223,6 +223,9 @@ class Repair:
                     self._dispatch(event.requests, builders, index)
                 elif isinstance(event, Missing | Damaged):
                     damaged.add(event.begin, event.end)
+                    if isinstance(event, Damaged) and event.request is not None:
+                        # All but the body is there: readers get it, with a CRC that does not fit.
+                        self._dispatch([event.request], builders, None)
             if index is not None:
                 index.flush()
         finally:

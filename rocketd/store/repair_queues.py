@@ -65,6 +65,9 @@ class QueueBuilder:
         if self._pending is not None and self._is_likely(self._pending, None):
             self._write(self._pending)
         self._pending = None
+        while 0 <= self._next < self.old.end and self._led_to_damage(self._next):
+            # The next message must not get the number of one that only cannot be read.
+            self._append(self._kept(self._next))
         if self._next < 0 or self._highest < 0:
             return False
         self._flush()
@@ -134,6 +137,10 @@ class QueueBuilder:
         record = self._log.record_at(entry[0])
         whole = record is not None and record.size == entry[1]
         return ENTRY.pack(*entry) if whole or self._is_damaged(entry[0]) else _FILLER
+
+    def _led_to_damage(self, index: int) -> bool:
+        entry = self.old.entry(index)
+        return entry is not None and entry[1] > 0 and self._is_damaged(entry[0])
 
     def _append(self, data: bytes) -> None:
         if not self._buffer:

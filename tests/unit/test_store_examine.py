@@ -503,6 +503,33 @@ class DamageTests(StoreTestCase):
         self.assertEqual((finding.problem, finding.queue), (Problem.QUEUE_MISSING, ("T0", 1)))
         self.check_repaired(self.root)
 
+    def test_a_queue_built_anew_keeps_the_entries_of_records_that_cannot_be_read(self):
+        store = StoppedStore(self.root)
+        (queue,) = [queue for queue in store.queues() if (queue.topic, queue.queue_id) == ("T0", 2)]
+        for index, position in ((5, 90), (7, 4), (9, 3)):
+            offset = queue.entry(index)[0]
+            self.flip(self.log_path(self.root, offset // 4096), offset % 4096 + position)
+        before = [queue.entry(index) for index in range(10)]
+        self.flip(self.queue_path(self.root, "T0", 2), 4)
+        self.assertEqual(self.repair(self.root), ["build queue T0-2 anew from the log"])
+        self.assertEqual({f.problem for f in self.damage(self.root)}, {Problem.BODY_CRC, Problem.RECORD})
+        (queue,) = [queue for queue in StoppedStore(self.root).queues() if (queue.topic, queue.queue_id) == ("T0", 2)]
+        self.assertEqual([queue.entry(index) for index in range(10)], before)
+        self.check_repaired(self.root, lost=3, replace_damaged=True)
+
+    def test_a_queue_that_is_missing_gets_records_of_a_wrong_crc(self):
+        offset, _ = self.records(self.root)[10]
+        self.flip(self.log_path(self.root), offset + 90)
+        (path,) = [
+            queue.directory
+            for queue in StoppedStore(self.root).queues()
+            if any(queue.entry(index)[0] == offset for index in range(10))
+        ]
+        shutil.rmtree(path)
+        self.repair(self.root)
+        self.assertEqual([f.problem for f in self.damage(self.root)], [Problem.BODY_CRC])
+        self.check_repaired(self.root, lost=1, replace_damaged=True)
+
     def test_entries_of_expired_records_keep_their_numbers(self):
         os.unlink(self.log_path(self.root))
         self.before = self.bodies(self.root)
