@@ -120,6 +120,7 @@ class QueueConsumer:
             try:
                 if self.offset is None:
                     self.offset = self._stored = await self._first_offset()
+                    continue  # it may have been halted meanwhile
                 await self._pull(self.offset)
             except CancelledError:
                 continue

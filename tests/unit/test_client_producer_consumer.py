@@ -357,6 +357,17 @@ class ConsumerTests(ConsumerTestCase):
         self.successResultOf(stopped)
         self.assertEqual(self.cluster.offsets, {("a:10911", "T"): 1})
 
+    def test_stop_while_it_asks_where_to_begin_starts_no_pull(self):
+        asked = []
+        self.cluster.answer_14 = lambda *_: asked.append(Deferred()) or asked[-1]
+        self.start()
+        stopped = self.consumer.stop()
+        self.assertNoResult(stopped)
+        for held in asked:
+            held.callback(RemotingCommand.response(0, ext_fields={"offset": "3"}))
+        self.successResultOf(stopped)
+        self.assertEqual(self.cluster.of(11), [])
+
     def test_unknown_topic_fails_the_start(self):
         self.consumer.subscribe("Nope")
         self.failureResultOf(self.consumer.start(), NoRouteError)
