@@ -16,6 +16,9 @@ from typing import NamedTuple, Protocol
 
 from rocketd.store.errors import StoreLockedError
 
+_O_TMPFILE = getattr(os, "O_TMPFILE", 0)
+"""Open a file that has no name yet: Linux, and most of its file systems."""
+
 
 class DiskUsage(NamedTuple):
     """Space of the file system that holds a path, in bytes, as an unprivileged process sees it."""
@@ -37,7 +40,8 @@ class IFileSystem(Protocol):
         """Open a file for reading and writing and return its descriptor.
 
         With `size`, the file is made where it is missing and brought to that length with zero bytes (sparse);
-        without, a missing file is a FileNotFoundError.
+        without, a missing file is a FileNotFoundError. Where the system can do so, a new file has its length from
+        the moment it has its name.
         """
 
     def close(self, fd: int) -> None:
@@ -117,6 +121,18 @@ class IFileSystem(Protocol):
         """Give the lock back and close the descriptor."""
 
 
+def make_durable_dir(fs: IFileSystem, path: str) -> None:
+    """Make a directory and its parents where they are missing, and return when their names are on the disk."""
+    path = os.path.abspath(path)
+    missing = []
+    while not fs.exists(path):
+        missing.append(path)
+        path = os.path.dirname(path)
+    for directory in reversed(missing):
+        fs.makedirs(directory)
+        fs.sync_dir(os.path.dirname(directory))
+
+
 class RealFileSystem(IFileSystem):
     """The disk of this machine. All methods may be called from any thread."""
 
@@ -126,6 +142,9 @@ class RealFileSystem(IFileSystem):
 
     def open(self, path: str, size: int | None = None) -> int:
         """See IFileSystem."""
+        made = None if size is None else _make_whole(path, size)
+        if made is not None:
+            return made
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | (0 if size is None else os.O_CREAT), 0o644)
         if size is not None:
             try:
@@ -296,3 +315,26 @@ class RealFileSystem(IFileSystem):
         with self._locks_guard:
             self._locks_held.pop(fd, None)
             os.close(fd)
+
+
+def _make_whole(path: str, size: int) -> int | None:
+    """Make a file and give it its length before its name; None where it is there already, or it cannot be done so.
+
+    A broker that is killed in between leaves nothing then. It would leave an empty file otherwise, with which Apache's
+    broker does not start.
+    """
+    if not _O_TMPFILE or os.path.exists(path):
+        return None
+    try:
+        fd = os.open(os.path.dirname(path) or ".", _O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o644)
+    except OSError:
+        return None
+    try:
+        os.ftruncate(fd, size)
+        # A directory is named only to have linkat called, which can follow the link; with an absolute path it is
+        # not looked at.
+        os.link(f"/proc/self/fd/{fd}", path, src_dir_fd=fd, follow_symlinks=True)
+    except OSError:
+        os.close(fd)
+        return None
+    return fd
