@@ -6,8 +6,8 @@ package rocketd.interop;
  * <p>Beside what all programs of the ring take: {@code send} has {@code --batch K}, {@code --async}, {@code --oneway}
  * and {@code --order} (each of four streams to one queue), {@code consume} has {@code --order} (an orderly listener)
  * and {@code --fail-first} (each message is refused the first time it comes), {@code create-topic} has
- * {@code --queues N}. {@code fill}, {@code look-up} and {@code transact} write and read what a store has to keep:
- * {@link StoreWriter}, {@link StoreReader} and {@link Transactor} say how.
+ * {@code --queues N}. {@code fill}, {@code load}, {@code look-up} and {@code transact} write and read what a store has
+ * to keep: {@link StoreWriter}, {@link StoreLoader}, {@link StoreReader} and {@link Transactor} say how.
  */
 public final class Main {
     private Main() {
@@ -29,6 +29,7 @@ public final class Main {
             case "consume" -> new Receiver(options).run();
             case "create-topic" -> new TopicCreator(options).run();
             case "fill" -> new StoreWriter(options).run();
+            case "load" -> new StoreLoader(options).run();
             case "look-up" -> new StoreReader(options).run();
             case "transact" -> new Transactor(options).run();
             default -> throw new IllegalArgumentException("unknown command " + options.command);

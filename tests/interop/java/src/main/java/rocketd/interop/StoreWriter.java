@@ -104,14 +104,7 @@ final class StoreWriter {
         for (int i = 0; i < BATCH; i++) {
             batch.add(message(topic));
         }
-        SendResult result = producer.send(batch);
-        String[] ids = result.getMsgId().split(",");
-        String[] offsetIds = result.getOffsetMsgId().split(",");
-        for (int i = 0; i < BATCH; i++) {
-            Map<String, Object> fields = fields("batch", batch.get(i));
-            place(fields, result, ids[i], offsetIds[i], result.getQueueOffset() + i);
-            Output.line(fields);
-        }
+        printBatch("batch", batch, producer.send(batch));
     }
 
     private void sendDelayed(int level) throws Exception {
@@ -122,9 +115,12 @@ final class StoreWriter {
         }
     }
 
-    /** The next message: bodies of many lengths, two keys of its own, one that many have, and a tag for two of three. */
     private Message message(String of) {
-        int index = next++;
+        return message(of, next++);
+    }
+
+    /** One message: bodies of many lengths, two keys of its own, one that many have, and a tag for two of three. */
+    static Message message(String of, int index) {
         Random random = new Random(index);
         byte[] body = new byte[index % 40 == 7 ? LONG_BODY : 1 + random.nextInt(1500)];
         random.nextBytes(body);
@@ -139,7 +135,17 @@ final class StoreWriter {
         return message;
     }
 
-    private static void print(String kind, Message message, SendResult result) {
+    static void printBatch(String kind, List<Message> batch, SendResult result) {
+        String[] ids = result.getMsgId().split(",");
+        String[] offsetIds = result.getOffsetMsgId().split(",");
+        for (int i = 0; i < batch.size(); i++) {
+            Map<String, Object> fields = fields(kind, batch.get(i));
+            place(fields, result, ids[i], offsetIds[i], result.getQueueOffset() + i);
+            Output.line(fields);
+        }
+    }
+
+    static void print(String kind, Message message, SendResult result) {
         Map<String, Object> fields = fields(kind, message);
         if (result != null) {
             place(fields, result, result.getMsgId(), result.getOffsetMsgId(), result.getQueueOffset());
