@@ -11,11 +11,12 @@ from collections.abc import Callable, Iterator, Sequence
 
 from msgspec.structs import replace
 
-from rocketd.store.checkpoint import CHECKPOINT_FILE_SIZE, RECOVERY_MARGIN_MS
+from rocketd.store.checkpoint import CHECKPOINT_FILE_SIZE, RECOVERY_MARGIN_MS, StoreCheckpoint
 from rocketd.store.examine_index import IndexCheck, IndexReader, IndexShape, check_file
 from rocketd.store.examine_log import Damaged, Event, LogEnd, LogWalk, Missing, Records, WrongFiller
 from rocketd.store.examine_queues import DamagedRanges, QueueCheck
 from rocketd.store.findings import Finding, Problem, Remedy, Severity
+from rocketd.store.last_stop import LastStop
 from rocketd.store.layout import MESSAGE_MAGIC, checkpoint_path
 from rocketd.store.message import DispatchRequest
 from rocketd.store.record import MIN_RECORD_SIZE, store_timestamp_of
@@ -69,6 +70,10 @@ def replayed_from(store: StoppedStore, checkpoint: Checkpoint) -> int | None:
     if not store.abnormal:
         return None
     segments = store.log.segments
+    progress = StoreCheckpoint(checkpoint.path).progress
+    if progress is not None:
+        limit = progress.dispatched if store.last_stop is LastStop.KILLED else progress.durable
+        return max(limit, store.log.min_offset)
     for segment in reversed(segments):
         stored = _first_store_time(store, segment)
         if 0 < stored <= checkpoint.recovery_time:
@@ -123,12 +128,13 @@ class Examination:
         readers, problems = self._index_readers()
         yield from problems
         # After a crash the next start removes these, and indexes again what it replays.
-        doomed = {r.path for r in readers if store.abnormal and r.end_timestamp > self._checkpoint.index}
+        crashed = store.last_stop is LastStop.CRASHED
+        doomed = {r.path for r in readers if crashed and r.end_timestamp > self._checkpoint.index}
         index = None
         if self.index_shape is not None or not problems:
             shape = self.index_shape or IndexShape(1, 2)
             for reader in readers:
-                yield from self._softened(check_file(reader, shape), doomed)
+                yield from self._softened(check_file(reader, shape, in_doubt=store.abnormal), doomed)
             begin = store.log.min_offset
             index = IndexCheck(readers, shape, begin, self._damaged, queues.replayed_from)
         for event in LogWalk(store.log, self._delay_time_of, store.abnormal).events():

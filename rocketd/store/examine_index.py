@@ -111,8 +111,11 @@ class IndexReader:
         return HEADER_SIZE + shape.slots * SLOT_SIZE + number * ENTRY_SIZE
 
 
-def check_file(reader: IndexReader, shape: IndexShape) -> Iterator[Finding]:
-    """Check one file by itself: header, every chain, every slot."""
+def check_file(reader: IndexReader, shape: IndexShape, in_doubt: bool) -> Iterator[Finding]:
+    """Check one file by itself: header, every chain, every slot.
+
+    `in_doubt`: the process may have ended between entries and header, so that slots lead beyond what is counted.
+    """
     if not 0 <= reader.index_count <= shape.entries:
         text = f"the header counts {reader.index_count} entries, there is room for {shape.entries}"
         yield _damage(reader, Problem.INDEX_HEADER, 36, text)
@@ -142,7 +145,7 @@ def check_file(reader: IndexReader, shape: IndexShape) -> Iterator[Finding]:
         for slot, number in enumerate(newest):
             (found,) = _SLOT.unpack_from(reader.data, HEADER_SIZE + slot * SLOT_SIZE)
             # Beyond the count is as good as empty.
-            if found != number and (number or 0 < found < reader.count):
+            if found != number and (0 < found < reader.count or (number and not (in_doubt and found >= reader.count))):
                 text = f"slot {slot} leads to entry {found}, its newest is {number}"
                 yield _damage(reader, Problem.INDEX_CHAIN, HEADER_SIZE + slot * SLOT_SIZE, text)
     if reader.slots_used != used:

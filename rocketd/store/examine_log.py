@@ -135,9 +135,15 @@ class LogWalk:
         limit = segment.size
         while True:
             scan = self._scanner.scan(view, position, limit, segment.offset, True)
-            if scan.requests:
-                yield Records(segment, scan.requests)
-            position = scan.position
+            requests, position = scan.requests, scan.position
+            if is_last and requests and self._is_torn(segment, view, requests[-1]):
+                position -= requests.pop().size
+            if requests:
+                yield Records(segment, requests)
+            if position < scan.position:
+                text = "a record whose properties end in zeros"
+                yield LogEnd(segment, segment.offset + position, segment.offset + scan.position, text)
+                return
             if scan.end is ScanEnd.END_OF_FILE:
                 claimed = _WORD.unpack_from(view, position)[0]
                 if claimed == limit - position or self._next(segment, position + 1, limit) is None:
@@ -160,17 +166,24 @@ class LogWalk:
             yield damaged
             position = damaged.end - segment.offset
 
+    def _is_torn(self, segment: Segment, view: memoryview, request: DispatchRequest) -> bool:
+        """Whether a record is the last of the log and lacks the end of its properties, which no checksum covers."""
+        end = request.physical_offset - segment.offset + request.size
+        return (
+            self._abnormal
+            and view[end - 1] == 0
+            and request.properties != b""
+            and not any(view[end : end + 8])
+            and self._next(segment, end, segment.size) is None
+        )
+
     def _damaged(self, segment: Segment, position: int, view: memoryview) -> tuple[Damaged, bool]:
         """What is wrong at a position where no good record is, and whether the file goes on with one."""
         begin = segment.offset + position
         found = self._scanner.scan(view, position, segment.size, segment.offset, False, 1).requests
         if found:
             end = position + found[0].size
-            text = f"the record of {found[0].size} bytes at {begin}: its properties end in zeros"
-            try:
-                decode_message(view[position:end])
-            except RecordError as error:
-                text = f"the record of {found[0].size} bytes at {begin}: {error}"
+            text = f"the record of {found[0].size} bytes at {begin}: {_why(view, position, segment)}"
             damaged = Damaged(segment, Problem.BODY_CRC, begin, segment.offset + end, text, found[0])
             return damaged, self._next(segment, end, segment.size) is not None
         following = self._next(segment, position + 1, segment.size)

@@ -14,11 +14,12 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from rocketd.store.consume_queue import ENTRY
+from rocketd.store.filesystem import RealFileSystem
+from rocketd.store.last_stop import LastStop, read_last_stop
 from rocketd.store.layout import (
     CONSUME_QUEUE_UNIT,
     DEFAULT_COMMIT_LOG_FILE_SIZE,
     DEFAULT_CONSUME_QUEUE_FILE_SIZE,
-    abort_path,
     commit_log_dir,
     consume_queue_dir,
     index_dir,
@@ -262,8 +263,13 @@ class StoppedStore:
         self.log = LogReader(commit_log or commit_log_dir(root), sizes.log if sizes else None)
         self.queue_root = consume_queue_dir(root)
         self.index_root = index_dir(root)
-        self.abnormal = os.path.exists(abort_path(root))
+        self.last_stop = read_last_stop(RealFileSystem(), root)
         self.extended = os.path.exists(os.path.join(root, "consumequeue_ext"))
+
+    @property
+    def abnormal(self) -> bool:
+        """Whether the store was not stopped cleanly."""
+        return self.last_stop is not LastStop.CLEAN
 
     def is_store(self) -> bool:
         """Whether there is anything of a store in the directory."""

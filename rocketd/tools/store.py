@@ -16,6 +16,7 @@ from twisted.python import usage
 
 from rocketd.broker.delay_levels import DelayLevels
 from rocketd.broker.settings import BrokerSettings
+from rocketd.common.command_line import CommandLine
 from rocketd.common.config import ConfigError
 from rocketd.store.errors import StoreError, StoreLockedError
 from rocketd.store.examine import Examination, Progress
@@ -284,10 +285,11 @@ class RepairOptions(StoreCommand):
         return int(plan.damages > 0)
 
 
-class StoreOptions(usage.Options):
+class StoreOptions(CommandLine):
     """Options of ``rocketd store``: its commands."""
 
     synopsis = "Usage: rocketd store COMMAND [options] DIR"
+    longdesc = "DIR is the store directory of a broker that does not run."
     subCommands: ClassVar[list[Any]] = [
         ["inspect", None, InspectOptions, "Say what is there."],
         ["verify", None, VerifyOptions, "Check everything."],
