@@ -14,6 +14,7 @@ from twisted.application.service import IService
 from twisted.logger import Logger
 from twisted.python import usage
 
+from rocketd.common.command_line import CommandLine
 from rocketd.common.config import ConfigError, one_line
 from rocketd.common.configuration import DaemonSettings
 from rocketd.common.daemon import DaemonService
@@ -21,7 +22,7 @@ from rocketd.common.daemon import DaemonService
 log = Logger()
 
 
-class DaemonOptions(usage.Options):
+class DaemonOptions(CommandLine):
     """Options of one daemon; after parsing, `settings` holds what is in effect and `warnings` what to log at start."""
 
     command: ClassVar[str]

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from twisted.python import usage
 
-import rocketd
+from rocketd.common.command_line import CommandLine, give_up_output
 
 _COMMANDS = {
     "up": ("rocketd.tools.up", "UpOptions", "Run a name server and a broker in the foreground."),
@@ -24,7 +24,7 @@ def _parser(module: str, name: str) -> Any:
     return lambda: getattr(import_module(module), name)()
 
 
-class Options(usage.Options):
+class Options(CommandLine):
     """Options of the console script itself."""
 
     synopsis = "Usage: rocketd COMMAND [options]"
@@ -34,11 +34,6 @@ class Options(usage.Options):
         [command, None, _parser(module, name), doc] for command, (module, name, doc) in _COMMANDS.items()
     ]
 
-    def opt_version(self) -> None:
-        """Print the version and exit."""
-        print(f"rocketd {rocketd.__version__}")
-        raise SystemExit(0)
-
     def postOptions(self) -> None:
         """Refuse a command line without a command."""
         if self.subCommand is None:
@@ -46,11 +41,20 @@ class Options(usage.Options):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command and return its exit status: 0, 1 when it failed, 2 when it was asked wrongly."""
+    """Run a command and return its exit status: 0, 1 when it failed, 2 when it was asked wrongly.
+
+    Output that nobody reads any more is a failure without a word.
+    """
     options = Options()
     try:
-        options.parseOptions(sys.argv[1:] if arguments is None else arguments)
-        status: int = options.subOptions.run()
+        try:
+            options.parseOptions(sys.argv[1:] if arguments is None else arguments)
+            status: int = options.subOptions.run()
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        give_up_output()
+        return 1
     except usage.UsageError as error:
         command = f"rocketd {options.subCommand}" if options.subCommand else "rocketd"
         print(f"{command}: {error}; try {command} --help", file=sys.stderr)

@@ -3,7 +3,6 @@
 Answers to the main methods and shutdown hooks of Apache's command line tools.
 """
 
-import os
 import sys
 from collections.abc import Callable, Coroutine
 from typing import IO, Any
@@ -19,6 +18,7 @@ from twisted.logger import (
 )
 from twisted.python.failure import Failure
 
+from rocketd.common.command_line import give_up_output
 from rocketd.common.daemon import exit_cleanly_on_signals
 
 Command = Callable[[Any], Coroutine[Deferred[Any], Any, int]]
@@ -44,9 +44,7 @@ def show(*words: str, sep: str = " ") -> None:
     try:
         print(text.encode(encoding, "backslashreplace").decode(encoding), flush=True)
     except OSError as error:
-        # What is still buffered would fail once more when the interpreter ends.
-        with open(os.devnull, "wb") as nowhere:
-            os.dup2(nowhere.fileno(), sys.stdout.fileno())
+        give_up_output()
         if isinstance(error, BrokenPipeError):
             raise OutputClosedError() from None
         raise CommandError(f"standard output: {error.strerror}") from None

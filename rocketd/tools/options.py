@@ -12,11 +12,12 @@ from twisted.python.reflect import accumulateClassList
 
 from rocketd.client.mq_client import MQClient
 from rocketd.common.checks import ADDRESSES, is_address_list
+from rocketd.common.command_line import CommandLine
 from rocketd.remoting.settings import TlsConfig
 from rocketd.remoting.tls import ClientTLS
 
 
-class CommandOptions(usage.Options):
+class CommandOptions(CommandLine):
     """Options that may also stand behind the arguments, as users of other tools expect. ``--`` ends them.
 
     A default is written as on the command line, and read the same way.

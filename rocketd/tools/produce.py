@@ -28,7 +28,10 @@ class ProduceOptions(ClientOptions):
     """Options of ``rocketd produce``."""
 
     synopsis = "Usage: rocketd produce [options] TOPIC [MESSAGE...]"
-    longdesc = "Send each MESSAGE, or each line of standard input, and print where it is."
+    longdesc = (
+        "Send each MESSAGE, or each line of standard input, and print where it is. Empty lines are passed over: the "
+        "protocol has no messages without a body."
+    )
 
     optParameters: ClassVar[list[list[Any]]] = [
         ["tag", None, None, "Tag of the messages."],

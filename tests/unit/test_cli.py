@@ -108,6 +108,26 @@ class MainTests(SynchronousTestCase):
     def test_version(self):
         self.assertEqual(self.run_main("--version"), (0, f"rocketd {rocketd.__version__}\n", ""))
 
+    def test_every_command_names_itself_and_our_version(self):
+        for command in ("up", "produce", "consume", "store", "store dump"):
+            status, out, _ = self.run_main(*command.split(), "--help")
+            self.assertEqual((status, out.split(" [")[0].split(" COMMAND")[0]), (0, f"Usage: rocketd {command}"))
+            self.assertNotIn("Twisted", out)
+            self.assertNotIn("python -m", out)
+            version = f"rocketd {rocketd.__version__}\n"
+            self.assertEqual(self.run_main(*command.split(), "--version"), (0, version, ""))
+
+    def test_help_says_what_becomes_of_empty_lines(self):
+        self.assertIn("Empty lines are passed over", " ".join(self.run_main("produce", "--help")[1].split()))
+
+    def test_help_that_nobody_reads(self):
+        env = {**os.environ, "PYTHONPATH": os.pathsep.join([ROOT, *filter(None, sys.path)])}
+        with closed_pipe() as stdout:
+            done = subprocess.run(
+                [*COMMAND, "up", "--help"], stdout=stdout, stderr=subprocess.PIPE, env=env, timeout=DEADLINE
+            )
+        self.assertEqual((done.returncode, done.stderr), (1, b""))
+
     def test_help(self):
         status, out, _ = self.run_main("--help")
         self.assertEqual(status, 0)

@@ -88,6 +88,10 @@ class OptionsTests(SynchronousTestCase):
         self.assertEqual(options.warnings, ["-o: unknown key listenport is ignored; did you mean listenPort?"])
         self.assertEqual(self.err.getvalue(), f"rocketd-broker: {options.warnings[0]}\n")
 
+    def test_version_is_ours(self):
+        self.assertEqual(self.leave("--version"), 0)
+        self.assertEqual(self.out.getvalue(), f"rocketd {rocketd.__version__}\n")
+
     def test_print_config(self):
         self.assertEqual(self.leave("-o", "brokerName=a", "-p"), 0)
         values = {entry.key: entry.value for entry in parse(self.out.getvalue())}
