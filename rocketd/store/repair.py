@@ -169,8 +169,11 @@ class Repair:
                 tell(line)
             self._build_index_once = self._build_index_once and not plan.index
             store = self._store()
+            queues = store.queues() if any(finding.remedy is Remedy.REPLACE for finding in plan.log) else []
+            for queue in queues:
+                queue.find_end()
             for finding in plan.log:
-                self._mend(store, finding)
+                self._mend(store, queues, finding)
             if plan.queues or plan.index:
                 self._build(store, plan)
             if plan.checkpoint:
@@ -182,7 +185,7 @@ class Repair:
         lengths = [finding for finding in plan.log if finding.problem is Problem.FILE_SIZE]
         return Plan(log=lengths or plan.log) if plan.log else plan
 
-    def _mend(self, store: StoppedStore, finding: Finding) -> None:
+    def _mend(self, store: StoppedStore, queues: list[QueueReader], finding: Finding) -> None:
         """Do what a finding about the log asks for."""
         fs, aside, file_size = self._fs, self._aside, store.log.file_size
         path, position, size = finding.path, finding.position, finding.size
@@ -203,9 +206,6 @@ class Repair:
             record = store.log.record_at(begin)
             # Before a filler comes the first record of the next file.
             stored = record or store.log.record_at(end) or store.log.record_at(begin - position + file_size)
-            queues = store.queues()
-            for queue in queues:
-                queue.find_end()
             records = (
                 placeholder(piece, stored.store_timestamp if stored else 0)
                 for piece in pieces(begin, end, queues, record)
@@ -215,7 +215,8 @@ class Repair:
     def _build(self, store: StoppedStore, plan: Plan) -> None:
         """Build queues and index anew in one walk over the log, then move the old ones aside."""
         damaged = DamagedRanges()
-        builders = {key: self._builder(store, key, damaged) for key in plan.queues}
+        known = {(queue.topic, queue.queue_id): queue for queue in store.queues()} if plan.queues else {}
+        builders = {key: self._builder(store, key, known, damaged) for key in plan.queues}
         index = self._new_index(store) if plan.index else None
         try:
             for event in LogWalk(store.log, self._delay_time_of, store.abnormal).events():
@@ -257,11 +258,20 @@ class Repair:
         if index is not None:
             index.put(requests)
 
-    def _builder(self, store: StoppedStore, key: tuple[str, int], damaged: DamagedRanges) -> QueueBuilder:
-        known = {(queue.topic, queue.queue_id): queue for queue in store.queues()}
-        old = known.get(key) or QueueReader(*key, queue_dir(self._root, *key))
-        if key not in known and (known or self._sizes):
-            old.file_size = self._sizes.queue if self._sizes else next(iter(known.values())).file_size
+    def _builder(
+        self,
+        store: StoppedStore,
+        key: tuple[str, int],
+        known: dict[tuple[str, int], QueueReader],
+        damaged: DamagedRanges,
+    ) -> QueueBuilder:
+        old = known.get(key)
+        if old is None:
+            old = QueueReader(*key, queue_dir(self._root, *key))
+            if self._sizes is not None:
+                old.file_size = self._sizes.queue
+            elif known:
+                old.file_size = next(iter(known.values())).file_size
         return QueueBuilder(
             self._fs, old, self._aside.new_path_of(old.directory), store.log, lambda offset: offset in damaged
         )

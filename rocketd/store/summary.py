@@ -76,10 +76,11 @@ class FileSummary(msgspec.Struct):
 class StoreSummary(msgspec.Struct, rename="camel"):
     """All there is. `size` is the length of all files, `on_disk` what they take up there.
 
-    `abort`: the store was not stopped cleanly. `lock`: whether there is a lock file.
+    `last_stop` is clean, killed or crashed, `abort` whether there is an abort file, `lock` whether there is a lock file.
     """
 
     root: str
+    last_stop: str
     abort: bool
     lock: bool
     checkpoint: CheckpointSummary | None
@@ -107,6 +108,7 @@ def summarize(store: StoppedStore) -> StoreSummary:
     problems: list[str] = []
     return StoreSummary(
         root=store.root,
+        last_stop=store.last_stop.name.lower(),
         abort=store.abnormal,
         lock=os.path.exists(lock_path(store.root)),
         checkpoint=None if checkpoint.size < 0 else CheckpointSummary(*times),

@@ -14,12 +14,17 @@ from rocketd.store.summary import StoreSummary
 
 _BAR = 30
 _INTERVAL = 0.1
+_STOPS = {
+    "clean": "cleanly",
+    "killed": "not cleanly: the process ended, the system went on",
+    "crashed": "not cleanly: there is an abort file, and maybe the system has crashed",
+}
 
 
 def summary_lines(summary: StoreSummary) -> Iterator[str]:
     """Yield a summary as text."""
     yield f"store      {summary.root}"
-    yield f"stopped    {'not cleanly: there is an abort file' if summary.abort else 'cleanly'}"
+    yield f"stopped    {_STOPS[summary.last_stop]}"
     yield f"lock       nobody has the store open{'' if summary.lock else ', and nobody ever had'}"
     if summary.checkpoint is None:
         yield "checkpoint missing"

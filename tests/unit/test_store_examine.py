@@ -16,6 +16,7 @@ from rocketd.store.errors import RecordError
 from rocketd.store.examine import Examination
 from rocketd.store.filesystem import RealFileSystem
 from rocketd.store.findings import Problem, Remedy, Severity, shortened
+from rocketd.store.last_stop import mark_open
 from rocketd.store.message_store import MessageStore
 from rocketd.store.record import decode_message
 from rocketd.store.repair import Repair
@@ -237,6 +238,28 @@ class NormalThingsTests(StoreTestCase):
         self.assertEqual(
             self.problems(root), {(Problem.QUEUE_LACKS, Remedy.START), (Problem.INDEX_LACKS, Remedy.START)}
         )
+
+    def test_a_process_that_was_killed_between_index_entries_and_their_count(self):
+        root = os.path.abspath(self.mktemp())
+        store = MessageStore(small_config(root), STORE_HOST, fs=QuickFileSystem(), clock=Clock())
+        store.start()
+        store.put_messages([message(number) for number in range(5)])
+        store.stop()
+        header = Path(self.index_path(root)).read_bytes()[:40]
+        store = MessageStore(small_config(root), STORE_HOST, fs=QuickFileSystem(), clock=Clock(1_700_000_100.0))
+        store.start()
+        store.put_messages([message(number) for number in range(5, 8)])
+        store.stop()
+        self.patch_file(self.index_path(root), 0, header)
+        self.patch_file(os.path.join(root, "checkpoint"), 0, bytes(4096))
+        self.assertNotEqual(self.damage(root), [])
+        self.unclean(root)
+        mark_open(RealFileSystem(), root)
+        self.assertEqual(self.problems(root), {(Problem.INDEX_LACKS, Remedy.START)})
+        store = MessageStore(small_config(root), STORE_HOST, fs=QuickFileSystem(), clock=Clock(1_700_000_200.0))
+        store.start()
+        store.stop()
+        self.assertEqual(self.problems(root), set())
 
     def test_expired_files(self):
         root = self.make()

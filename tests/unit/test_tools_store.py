@@ -170,6 +170,7 @@ class InspectTests(StoreToolTestCase):
         self.assertEqual((status, err), (0, ""))
         summary = json.loads(out)
         self.assertEqual((summary["root"], summary["abort"], summary["minOffset"]), (root, False, 0))
+        self.assertEqual(summary["lastStop"], "clean")
         self.assertEqual(summary["maxOffset"], len(Path(self.log_path(root)).read_bytes().rstrip(b"\0")))
         (log,) = summary["log"]
         self.assertEqual((log["used"], log["size"]), (summary["maxOffset"], 4096))
