@@ -44,21 +44,26 @@ class Ledger:
     """
 
     places: dict[MessageId, Place] = field(default_factory=dict)
+    acknowledged: set[MessageId] = field(default_factory=set)
     sent: dict[str, int] = field(default_factory=dict)
     scheduled: dict[MessageId, int] = field(default_factory=dict)
 
-    def add(self, producer: Producer, flushed: set[int] | None) -> int:
-        """Take over what a producer was told; with ``flushed`` only what begins at those offsets of the log has to
-        stay. Returns how much that is.
-        """
+    def add(self, producer: Producer) -> None:
+        """Take over what a producer was told."""
         self.sent[producer.name] = producer.sent
-        kept = {
+        self.places |= producer.acknowledged
+        self.acknowledged |= producer.acknowledged.keys()
+
+    def keep(self, flushed: set[int], acknowledged: bool) -> None:
+        """Forget what a power cut may have taken: all but the records at those offsets of the log, which were flushed,
+        and, where that was promised, the acknowledged ones.
+        """
+        self.places = {
             message: place
-            for message, place in producer.acknowledged.items()
-            if flushed is None or place.physical_offset in flushed
+            for message, place in self.places.items()
+            if place.physical_offset in flushed or (acknowledged and message in self.acknowledged)
         }
-        self.places |= kept
-        return len(kept)
+        self.scheduled = {message: due for message, due in self.scheduled.items() if message in self.places}
 
 
 class Checker:

@@ -96,6 +96,7 @@ class CrashLoop:
             self._start_and_check(delays_over=True)
             assert self._running.stop() == 0, self._running.tail()
             shutil.rmtree(self._store)
+            shutil.rmtree(self._shadow, ignore_errors=True)
             self._ledger = Ledger()
 
     def _after_the_end(self, how: str, producers: list[Producer], found: str = "") -> None:
@@ -106,17 +107,19 @@ class CrashLoop:
         refused = [refusal for producer in producers for refusal in producer.refused]
         assert not refused or how == "stopped", refused[:3]
         cut: Cut | None = None
-        if self.mode == "power":
+        for producer in producers:
+            self._ledger.add(producer)
+        if self.mode == "power" and self.random.random() < 0.7:
             cut = cut_power(self._store, self._shadow, self.random)
             shutil.rmtree(self._shadow, ignore_errors=True)
-        flushed = None
-        if cut is not None and self.flush == "ASYNC_FLUSH":
-            flushed = flushed_offsets(cut)
-        kept = sum([self._ledger.add(producer, flushed) for producer in producers])
+            if how != "stopped" and cut.flushed_log is not None:
+                self._ledger.keep(flushed_offsets(cut), acknowledged=self.flush == "SYNC_FLUSH")
+        kept = len(self._ledger.places)
         acknowledged = sum(len(producer.acknowledged) for producer in producers)
         self.report(
-            f"round {self.round}: {found}{acknowledged} more acknowledged, {kept} of them to stay; {how}"
+            f"round {self.round}: {found}{acknowledged} more acknowledged; {how}"
             + (f"; {cut}" if cut else "")
+            + f"; {kept} have to stay"
         )
 
     def _start_and_check(self, delays_over: bool) -> int:

@@ -1,53 +1,37 @@
 """What a power cut leaves of the files of a killed process.
 
 Reads what `RecordingFileSystem` kept. As POSIX has it, nothing that was not synced can be relied on, and nothing is
-sure to be lost either: a file has the length of its last sync or the newest one, each page of 4 KiB that was changed
+sure to be lost either: a file has the length of its last sync or the newest one, and each page of 4 KiB that was changed
 since is the old one, the new one, or sectors of 512 bytes of both; of the changes to the names in a directory the first
-few since its last sync happened.
+few since its last sync happened. Only one thing is taken from how file systems are, not from POSIX: a file that had its
+length before its name has it whenever it has the name.
 """
 
-import json
 import os
 import shutil
 import struct
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
 from rocketd.store.layout import BLANK_MAGIC, MESSAGE_MAGIC, is_mapped_file_name
-from tests.crash.recording import PAGE
+from tests.crash.recording import PAGE, Entry, Names, Operation, read_journal
 
 SECTOR = 512
 _BEGIN = struct.Struct(">ii")
 
 
 @dataclass
-class Names:
-    """Names of one store: of files with the number of their content and the inode they had, of directories with None."""
-
-    entries: dict[str, tuple[int, int] | None] = field(default_factory=dict)
-
-    def apply(self, operation: list) -> None:
-        kind, name, *rest = operation
-        if kind in ("file", "create"):
-            self.entries[name] = (rest[0], rest[1])
-        elif kind in ("dir", "mkdir"):
-            self.entries[name] = None
-        elif kind in ("remove", "rmdir"):
-            self.entries.pop(name, None)
-        elif kind == "rename" and name in self.entries:
-            self.entries[rest[0]] = self.entries.pop(name)
-
-
-@dataclass
 class Cut:
-    """What was done to a store. ``flushed_log`` holds the bytes of the log's files that were surely on the disk."""
+    """What was done to a store. ``flushed_log`` holds the bytes of the log's files that were surely on the disk; None where
+    nothing was changed.
+    """
 
     style: str = "before the broker began"
     files: int = 0
     damaged: int = 0
     names_lost: int = 0
-    flushed_log: dict[int, bytes] = field(default_factory=dict)
+    flushed_log: dict[int, bytes] | None = None
 
     def __str__(self) -> str:
         return f"{self.style}: {self.damaged} of {self.files} files lost bytes, {self.names_lost} changes of names gone"
@@ -55,8 +39,7 @@ class Cut:
 
 def cut_power(root: Path, shadow: Path, random: Random) -> Cut:
     """Turn the files that a killed process left in ``root`` into what the disk holds when the power comes back."""
-    lines = (shadow / "journal").read_bytes().split(b"\n")[:-1] if (shadow / "journal").exists() else []
-    journal = [json.loads(line) for line in lines]
+    journal = read_journal(str(shadow))
     if ["ready"] not in journal:
         return Cut()
     cut = Cut(random.choice(("nothing unsynced is kept", "pages", "pages", "torn pages", "torn pages", "all is kept")))
@@ -71,16 +54,17 @@ def cut_power(root: Path, shadow: Path, random: Random) -> Cut:
         if entry is None:
             (image / name).mkdir(exist_ok=True)
         else:
-            old = _read(contents / str(entry[0])) or b""
-            new = _read(live_files[entry], entry[1]) if entry in live_files else None
+            old = _durable(contents, entry)
+            new = _read(live_files[entry], entry.inode) if entry in live_files else None
             kept = old if new is None or new == old else _mixed(old, new, cut.style, random)
             (image / name).write_bytes(kept)
             cut.files += 1
             cut.damaged += new is not None and kept != new
+    cut.flushed_log = {}
     for name, entry in flushed_names.entries.items():
         folder, _, base = name.rpartition(os.sep)
         if folder == "commitlog" and entry is not None and is_mapped_file_name(base):
-            cut.flushed_log[int(base)] = _read(contents / str(entry[0])) or b""
+            cut.flushed_log[int(base)] = _durable(contents, entry)
     shutil.rmtree(root)
     image.rename(root)
     return cut
@@ -91,8 +75,9 @@ def flushed_offsets(cut: Cut) -> set[int]:
     the first and this one, no file missing.
     """
     found = set()
-    expected = min(cut.flushed_log, default=0)
-    for start, data in sorted(cut.flushed_log.items()):
+    flushed_log = cut.flushed_log or {}
+    expected = min(flushed_log, default=0)
+    for start, data in sorted(flushed_log.items()):
         if start != expected:
             break
         at = 0
@@ -108,10 +93,10 @@ def flushed_offsets(cut: Cut) -> set[int]:
     return found
 
 
-def _names(journal: list[list], cut: Cut, random: Random) -> tuple[Names, Names, Names]:
+def _names(journal: list[Operation], cut: Cut, random: Random) -> tuple[Names, Names, Names]:
     """Names as the process saw them last, as the disk has them now, and as it was sure to have them."""
     live, durable = Names(), Names()
-    pending: dict[str, list[tuple[int, list]]] = {}
+    pending: dict[str, list[tuple[int, Operation]]] = {}
     for number, operation in enumerate(journal):
         kind = operation[0]
         if kind in ("file", "dir"):
@@ -132,6 +117,12 @@ def _names(journal: list[list], cut: Cut, random: Random) -> tuple[Names, Names,
             durable.apply(each)
         cut.names_lost += len(waiting) - happened
     return live, durable, sure
+
+
+def _durable(contents: Path, entry: Entry) -> bytes:
+    """Content as of the last sync; before the first the file is as long as when it got its name."""
+    content = _read(contents / str(entry.file))
+    return bytes(entry.size) if content is None else content
 
 
 def _read(path: Path, inode: int | None = None) -> bytes | None:

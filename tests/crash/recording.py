@@ -9,35 +9,96 @@ not returned, of which any part may be on the disk. Bytes that were stored throu
 import itertools
 import json
 import os
+import shutil
 import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 from uuid import uuid4
 
 from rocketd.store.filesystem import RealFileSystem
 
 PAGE = 4096
 
+Operation = list[Any]
+"""One line of the journal: what was done, to which name, and more."""
+
+
+class Entry(NamedTuple):
+    """A file that a name leads to: the number of its content, its inode, and its length when the name was made."""
+
+    file: int
+    inode: int
+    size: int
+
+
+@dataclass
+class Names:
+    """Names of one store: of files with what they lead to, of directories with None."""
+
+    entries: dict[str, Entry | None] = field(default_factory=dict)
+
+    def apply(self, operation: Operation) -> None:
+        """Do what a line of the journal says."""
+        kind, *rest = operation
+        if kind in ("file", "create"):
+            self.entries[rest[0]] = Entry(*rest[1:])
+        elif kind in ("dir", "mkdir"):
+            self.entries[rest[0]] = None
+        elif kind in ("remove", "rmdir"):
+            self.entries.pop(rest[0], None)
+        elif kind == "rename" and rest[0] in self.entries:
+            self.entries[rest[1]] = self.entries.pop(rest[0])
+
+
+def read_journal(shadow: str) -> list[Operation]:
+    """The whole lines of a journal; none where there is no journal."""
+    try:
+        with open(os.path.join(shadow, "journal"), "rb") as file:
+            return [json.loads(line) for line in file.read().split(b"\n")[:-1]]
+    except FileNotFoundError:
+        return []
+
+
+def _encoded(line: Sequence[object]) -> bytes:
+    return json.dumps(line).encode() + b"\n"
+
 
 class RecordingFileSystem(RealFileSystem):
     """Any thread may call any method. Files outside ``root`` are not recorded.
 
-    What lies in ``root`` when this is made counts as being on the disk.
+    What lies in ``root`` when the first of these is made counts as being on the disk. A later one, on the shadow of one
+    whose process has ended, carries on.
     """
 
     def __init__(self, root: str, shadow: str) -> None:
-        """``shadow`` must not exist."""
+        """``shadow`` is missing, or what an earlier process left."""
         self._run = uuid4()
         self._root = os.path.abspath(root)
         self._contents = os.path.join(shadow, "contents")
-        os.makedirs(self._contents)
-        self._journal = os.open(os.path.join(shadow, "journal"), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        journal = read_journal(shadow)
+        if ["ready"] not in journal:
+            shutil.rmtree(shadow, ignore_errors=True)
+            journal = []
+        os.makedirs(self._contents, exist_ok=True)
+        path = os.path.join(shadow, "journal")
+        with open(path, "wb") as file:
+            file.writelines(_encoded(line) for line in journal)
+        self._journal = os.open(path, os.O_WRONLY | os.O_APPEND)
         self._guard = threading.RLock()
-        self._lines = 0
-        self._new_id = itertools.count()
+        self._lines = len(journal)
+        self._new_id = itertools.count(len(journal))
         self._sync_number = itertools.count(1)
         self._ids: dict[str, int] = {}
         self._files_of_descriptors: dict[int, int] = {}
         self._durable: dict[int, bytes] = {}
         self._last_sync: dict[int, int] = {}
+        if journal:
+            self._carry_on(journal)
+        else:
+            self._begin()
+
+    def _begin(self) -> None:
         for directory, _, names in os.walk(self._root):
             self._note("dir", self._name(directory))
             for name in names:
@@ -46,9 +107,34 @@ class RecordingFileSystem(RealFileSystem):
                     self._keep(self._add("file", path), next(self._sync_number), file.read())
         self._note("ready")
 
-    def identity(self, path: str) -> str:
-        """As the real one, but every instance is a run of the system of its own: the power goes when its process ends."""
-        return f"{super().identity(path)} {self._run}"
+    def _carry_on(self, journal: list[Operation]) -> None:
+        """Take over what is known, and note what the process before did in its last moment."""
+        known = Names()
+        for operation in journal:
+            known.apply(operation)
+        for file in os.listdir(self._contents):
+            with open(os.path.join(self._contents, file), "rb") as content:
+                self._durable[int(file)] = content.read()
+        by_inode = {entry.inode: (name, entry) for name, entry in known.entries.items() if entry is not None}
+        found = set()
+        for directory, _, names in os.walk(self._root):
+            found.add(self._name(directory))
+            if self._name(directory) not in known.entries:
+                self._note("mkdir", self._name(directory))
+            for name in names:
+                path = os.path.join(directory, name)
+                found.add(self._name(path))
+                before, entry = by_inode.get(os.stat(path).st_ino, ("", None))
+                if entry is None:
+                    self._add("create", path)
+                    continue
+                self._ids[path] = entry.file
+                if before != self._name(path):
+                    self._note("rename", before, self._name(path))
+                    found.add(before)
+        for name, entry in known.entries.items():
+            if name not in found:
+                self._note("rmdir" if entry is None else "remove", name)
 
     # ---------------------------------------------------------------- what is recorded
 
@@ -59,12 +145,13 @@ class RecordingFileSystem(RealFileSystem):
         return os.path.abspath(path).startswith(self._root + os.sep)
 
     def _note(self, *line: object) -> None:
-        os.write(self._journal, json.dumps(line).encode() + b"\n")
+        os.write(self._journal, _encoded(line))
         self._lines += 1
 
     def _add(self, kind: str, path: str) -> int:
         number = self._ids[path] = next(self._new_id)
-        self._note(kind, self._name(path), number, os.stat(path).st_ino)
+        figures = os.stat(path)
+        self._note(kind, self._name(path), number, figures.st_ino, figures.st_size)
         return number
 
     def _keep(self, file: int, sync: int, data: bytes) -> None:
