@@ -45,7 +45,7 @@ class DamagedRanges:
 class _Cursor:
     """Where the comparison of one queue is: entries before `next` have been accounted for."""
 
-    __slots__ = ("beyond", "beyond_count", "next", "queue", "superseded")
+    __slots__ = ("beyond", "beyond_count", "next", "queue", "reported", "superseded")
 
     def __init__(self, queue: QueueReader, first: int) -> None:
         self.queue = queue
@@ -54,6 +54,8 @@ class _Cursor:
         self.beyond: DispatchRequest | None = None
         """First of the records that lie behind the last entry."""
         self.beyond_count = 0
+        self.reported = range(0)
+        """The last run of entries that were found to be other than their records say."""
 
 
 class QueueCheck:
@@ -129,6 +131,10 @@ class QueueCheck:
             yield from self._differs(cursor, request, entry)
             if index == cursor.next:
                 cursor.next += 1
+            elif index == cursor.reported.stop:
+                cursor.reported = range(cursor.reported.start, index + 1)
+            else:
+                cursor.reported = range(index, index + 1)
             return
         if entry[2] != request.tags_code and not (self._extended and entry[2] <= HIGHEST_EXT_ADDRESS):
             what = "delivery time" if request.topic == SCHEDULE_TOPIC else "tags code"
@@ -141,7 +147,8 @@ class QueueCheck:
             cursor.beyond_count = 0
         if index >= cursor.next:
             for skipped in range(cursor.next, index):
-                yield from self._unclaimed(cursor.queue, skipped)
+                if skipped not in cursor.reported:
+                    yield from self._unclaimed(cursor.queue, skipped)
             cursor.next = index + 1
 
     def finish(self, log_end: int) -> Iterator[Finding]:
@@ -163,7 +170,8 @@ class QueueCheck:
                     text = f"entries {index} to {queue.end - 1} mean records behind the end of the log at {log_end}"
                     yield self._finding(queue, Problem.QUEUE_AHEAD, text, index, at_start=self._abnormal)
                     break
-                yield from self._unclaimed(queue, index)
+                if index not in cursor.reported:
+                    yield from self._unclaimed(queue, index)
         for (topic, queue_id), count in self._late.items():
             text = f"{count} records of {topic}-{queue_id} have no entries yet"
             place = (self._log.directory, 0)

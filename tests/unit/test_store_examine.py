@@ -540,6 +540,17 @@ class DamageTests(StoreTestCase):
         self.assertEqual([queue.entry(index) for index in range(10)], before)
         self.check_repaired(self.root, lost=3, replace_damaged=True)
 
+    def test_each_wrong_entry_is_found_once(self):
+        (queue,) = [queue for queue in StoppedStore(self.root).queues() if (queue.topic, queue.queue_id) == ("T0", 2)]
+        offset = queue.entry(3)[0]
+        self.flip(self.log_path(self.root, offset // 4096), offset % 4096 + 4)
+        self.patch_file(self.queue_path(self.root, "T0", 2), 80, b"\x11" * 60)
+        found = [(finding.problem, finding.position) for finding in self.damage(self.root)]
+        self.assertEqual(
+            sorted(found, key=str),
+            [(Problem.QUEUE_ENTRY, position) for position in (100, 120, 80)] + [(Problem.RECORD, offset % 4096)],
+        )
+
     def test_a_queue_that_is_missing_gets_records_of_a_wrong_crc(self):
         offset, _ = self.records(self.root)[10]
         self.flip(self.log_path(self.root), offset + 90)
