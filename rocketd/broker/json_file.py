@@ -14,7 +14,7 @@ import msgspec
 from twisted.logger import Logger
 
 from rocketd.remoting import fastjson
-from rocketd.store.filesystem import IFileSystem
+from rocketd.store.filesystem import IFileSystem, make_durable_dir
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -92,7 +92,7 @@ class JsonFile(Generic[T]):
 
     def _write(self, data: bytes) -> None:
         disk, temporary = self._file_system, self.path + ".tmp"
-        disk.makedirs(os.path.dirname(self.path))
+        make_durable_dir(disk, os.path.dirname(self.path))
         disk.write_file(temporary, data)
         if not self._damaged and disk.exists(self.path):
             disk.rename(self.path, self.backup_path)

@@ -7,13 +7,13 @@ old one is kept as ``.bak``, then the new one takes its name.
 import os
 from collections.abc import Iterator
 
-from rocketd.store.filesystem import IFileSystem
+from rocketd.store.filesystem import IFileSystem, make_durable_dir
 
 
 def replace_file(file_system: IFileSystem, path: str, data: bytes) -> None:
     """Write a file's new content; the old one is then in ``path + ".bak"``. Raises OSError."""
     directory = os.path.dirname(os.path.abspath(path))
-    file_system.makedirs(directory)
+    make_durable_dir(file_system, directory)
     file_system.write_file(path + ".tmp", data)
     if file_system.exists(path):
         file_system.write_file(path + ".bak", file_system.read_file(path))

@@ -188,7 +188,7 @@ class ConsumeQueue:
 
     def load(self) -> None:
         """Map the files there are. Raises StoreFileSizeError, OSError."""
-        self.files.load()
+        self.files.load(cut_at_empty=True)
         if self.ext is not None:
             self.ext.load()
 

@@ -45,18 +45,26 @@ class MappedFileQueue(Generic[FileT]):
         self._replacing = threading.Lock()
         self._removing = threading.Lock()
 
-    def load(self) -> None:
-        """Map all files of the directory; raises StoreFileSizeError when one has another size than the settings say."""
+    def load(self, cut_at_empty: bool = False) -> None:
+        """Map all files of the directory; raises StoreFileSizeError when one has another size than the settings say.
+
+        A crash may have come between a file's name and its length: such a file is removed, with those behind it, if
+        they are unused. With `cut_at_empty` they need not be: what they hold can be made again.
+        """
         names = [name for name in self._fs.listdir(self.directory) if is_mapped_file_name(name)]
+        sizes = [self._fs.file_size(os.path.join(self.directory, name)) for name in names]
+        begin = sizes.index(0) if 0 in sizes else len(names)
+        behind = list(zip(names[begin:], sizes[begin:], strict=True))
+        if cut_at_empty or all(self._is_unused(name, size) for name, size in behind):
+            for name, _ in behind:
+                path = os.path.join(self.directory, name)
+                _log.warn("removing {path}: it is unused, or a file before it is missing", path=path)
+                self._fs.remove(path)
+            del names[begin:]
         files = []
         for name in names:
             path = os.path.join(self.directory, name)
             size = self._fs.file_size(path)
-            if size == 0 and name == names[-1]:
-                # The process died between making the file and giving it its length.
-                _log.warn("removing the empty file {path}", path=path)
-                self._fs.remove(path)
-                continue
             if size != self.file_size:
                 raise StoreFileSizeError(path, size, self.file_size)
             file = self._make(self._fs, path, int(name), self.file_size)
@@ -67,6 +75,16 @@ class MappedFileQueue(Generic[FileT]):
                 _log.error("a file is missing between {before} and {after}", before=before.path, after=after.path)
         self.files = files
         self.flushed_where = self.max_offset
+
+    def _is_unused(self, name: str, size: int) -> bool:
+        """Whether a file holds nothing: no record and no entry begins with so many zeros."""
+        if size != self.file_size:
+            return size == 0
+        file = self._make(self._fs, os.path.join(self.directory, name), int(name), size)
+        try:
+            return not any(file.view[:20])
+        finally:
+            file.close()
 
     def path_of(self, offset: int) -> str:
         """Path of the file whose first byte has this offset."""

@@ -19,7 +19,7 @@ from rocketd.store.consume_queue_table import ConsumeQueueTable
 from rocketd.store.disk_watch import DiskWatch
 from rocketd.store.dispatch import ArrivalListener, Dispatcher, ReputMessageService
 from rocketd.store.errors import StoreError, StoreStateError
-from rocketd.store.filesystem import IFileSystem, RealFileSystem
+from rocketd.store.filesystem import IFileSystem, RealFileSystem, make_durable_dir
 from rocketd.store.flush import FlushCallback, FlushCommitLogService
 from rocketd.store.index_service import IndexService
 from rocketd.store.last_stop import LastStop, mark_in_doubt, mark_open, read_last_stop
@@ -125,7 +125,7 @@ class MessageStore(MessageReader):
         """
         if self._lock is not None:
             raise StoreStateError(f"the store in {self.root} is started already")
-        self._fs.makedirs(self.root)
+        make_durable_dir(self._fs, self.root)
         self._lock = self._fs.lock(lock_path(self.root), LOCK_CONTENT)
         try:
             self.commit_log.load()
