@@ -23,7 +23,15 @@ from rocketd.store.filesystem import IFileSystem, RealFileSystem, make_durable_d
 from rocketd.store.flush import FlushCallback, FlushCommitLogService
 from rocketd.store.index_service import IndexService
 from rocketd.store.last_stop import LastStop, mark_in_doubt, mark_open, read_last_stop
-from rocketd.store.layout import LOCK_CONTENT, abort_path, checkpoint_path, consume_queue_dir, index_dir, lock_path
+from rocketd.store.layout import (
+    LOCK_CONTENT,
+    abort_path,
+    checkpoint_path,
+    consume_queue_dir,
+    consume_queue_ext_dir,
+    index_dir,
+    lock_path,
+)
 from rocketd.store.maintenance import FlushConsumeQueueService, MaintenanceService
 from rocketd.store.mapped_file import PAGE_SIZE
 from rocketd.store.message import MessageInner, PutResult, PutStatus
@@ -67,7 +75,14 @@ class MessageStore(MessageReader):
         self._clock = clock
         self.flags = RunningFlags()
         self.commit_log = CommitLog(self._fs, config.store_path_commit_log, config.mapped_file_size_commit_log)
-        self.queues = ConsumeQueueTable(self._fs, consume_queue_dir(root), config.mapped_file_size_consume_queue)
+        self.queues = ConsumeQueueTable(
+            self._fs,
+            consume_queue_dir(root),
+            config.mapped_file_size_consume_queue,
+            ext_directory=consume_queue_ext_dir(root),
+            ext_file_size=config.mapped_file_size_consume_queue_ext,
+            extend=config.enable_consume_queue_ext,
+        )
         self.checkpoint = StoreCheckpoint(checkpoint_path(root), self._fs)
         self.index = self._make_index() if config.message_index_enable else None
         super().__init__(config, self.commit_log, self.queues, self.index, physical_memory or _memory_of_machine())

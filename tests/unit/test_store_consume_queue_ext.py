@@ -1,8 +1,10 @@
 """The extension of a consume queue: bytes as Apache's, addresses that mean one unit for ever, ends found again."""
 
 import os
+import shutil
 import struct
 import tarfile
+import threading
 from pathlib import Path
 
 from hypothesis import given, settings
@@ -11,6 +13,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from rocketd.common.java_hash import java_string_hash
 from rocketd.store import consume_queue_ext
+from rocketd.store.consume_queue import ConsumeQueue
 from rocketd.store.consume_queue_ext import (
     ADDRESS_BASE,
     END_BLANK_SIZE,
@@ -22,9 +25,12 @@ from rocketd.store.consume_queue_ext import (
     is_ext_address,
 )
 from rocketd.store.errors import StoreFileSizeError
-from rocketd.store.layout import consume_queue_ext_dir, queue_dir
-from rocketd.store.record import store_timestamp_of
-from rocketd.store.testing import FaultyFileSystem
+from rocketd.store.layout import consume_queue_ext_dir, offset_to_file_name, queue_dir
+from rocketd.store.message_store import MessageStore
+from rocketd.store.record import decode_messages, store_timestamp_of
+from rocketd.store.testing import STORE_HOST, FaultyFileSystem, make_message, small_config
+
+WAIT = 10
 
 GOLDEN = Path(__file__).resolve().parent.parent / "golden" / "stores"
 SIZE = 200
@@ -369,3 +375,241 @@ class ApacheTests(ExtTestCase):
             self.begin(1024)
             self.assertEqual([self.ext.put(found) for found in units], [address for _, _, address in entries])
             self.assertEqual(self.contents(), before)
+
+
+def code_of(tag):
+    """The tags code of a number as a tag."""
+    return java_string_hash(str(tag))
+
+
+def tagged(tag, topic):
+    """A message with this tag, which is found again in the log too."""
+    return make_message(topic=topic, tags_code=code_of(tag), properties=b"TAGS\x01" + str(tag).encode())
+
+
+class Tagged:
+    """Wants messages of these tags."""
+
+    matches = None
+
+    def __init__(self, *tags):
+        self.tags_codes = frozenset(map(code_of, tags))
+
+
+class StoreTestCase(SynchronousTestCase):
+    """A store whose queues are extended."""
+
+    def setUp(self):
+        self.root = os.path.abspath(self.mktemp())
+        self.fs = FaultyFileSystem()
+        self.start()
+        self.addCleanup(lambda: self.store.stop())
+
+    def start(self, **changes):
+        settings = {
+            "enable_consume_queue_ext": True,
+            "mapped_file_size_consume_queue_ext": SIZE,
+            "mapped_file_size_commit_log": 16384,
+        }
+        self.store = MessageStore(small_config(self.root, **{**settings, **changes}), STORE_HOST, fs=self.fs)
+        self.store.start()
+        return self.store
+
+    def put(self, *codes, topic="TopicTest"):
+        results = self.store.put_messages([tagged(code, topic) for code in codes])
+        done = threading.Event()
+        self.store._reput.call(done.set)
+        self.assertTrue(done.wait(WAIT))
+        return results
+
+    def offsets(self, *codes, topic="TopicTest", queue_id=0):
+        """Queue offsets of what a pull for these tags returns."""
+        found = []
+        offset = self.store.get_min_offset(topic, queue_id)
+        while offset < self.store.get_max_offset(topic, queue_id):
+            result = self.store.get_messages(topic, queue_id, offset, 32, Tagged(*codes))
+            for view in result.buffers:
+                found += [message.queue_offset for message in decode_messages(view)]
+            offset = result.next_begin_offset
+        return found
+
+    def entries(self, topic="TopicTest"):
+        """Tags codes as the entries themselves hold them."""
+        queue = self.store.queues.find(topic, 0)
+        return [queue.entry(offset)[2] for offset in range(queue.min_offset, queue.max_offset)]
+
+    def ext_files(self, topic="TopicTest", queue_id=0):
+        directory = os.path.join(consume_queue_ext_dir(self.root), topic, str(queue_id))
+        return sorted(os.listdir(directory)) if os.path.exists(directory) else []
+
+
+class StoreTests(StoreTestCase):
+    """Entries lead to units, readers see tags codes."""
+
+    def test_entries_lead_to_units_and_readers_see_tags_codes(self):
+        stored = self.put(5, 6, -5, 5)
+        self.assertEqual(self.entries(), [ADDRESS_BASE + 20 * number for number in range(4)])
+        self.assertEqual(self.offsets(5), [0, 3])
+        self.assertEqual(self.offsets(-5, 6), [1, 2])
+        self.assertEqual(self.offsets(7), [])
+        seen = self.store.queue_entries("TopicTest", 0, 1, 2)
+        self.assertEqual(seen, [(stored[n].physical_offset, stored[n].size, code_of((6, -5)[n - 1])) for n in (1, 2)])
+        ext = self.store.queues.find("TopicTest", 0).ext
+        self.assertEqual(ext.get(ADDRESS_BASE), CqExtUnit(code_of(5), stored[0].store_timestamp))
+
+    def test_stop_and_start(self):
+        self.put(*range(25))
+        self.store.stop()
+        self.start()
+        self.assertEqual(self.offsets(3, 24), [3, 24])
+        self.put(3)
+        self.assertEqual(self.offsets(3, 24), [3, 24, 25])
+        self.assertEqual(self.entries()[-1], ADDRESS_BASE + 2 * SIZE + 7 * 20)
+
+    def test_crash_and_start(self):
+        self.put(*range(25))
+        self.store._flush_queues.flush_all()
+        self.put(*range(100, 125))
+        self.store.commit_log.queue.flush(0)
+        copy = self.root + "-copy"
+        shutil.copytree(self.root, copy)
+        self.root = copy
+        # What was not flushed of the queue and its extension is lost, but for the last page of the extension.
+        for name in ("consumequeue", "consumequeue_ext"):
+            for file in sorted(Path(copy, name, "TopicTest", "0").iterdir())[3:-1]:
+                file.write_bytes(bytes(file.stat().st_size))
+        self.store.stop()
+        self.fs = FaultyFileSystem()
+        self.start()
+        self.assertEqual(self.store.get_max_offset("TopicTest", 0), 50)
+        for code, offset in ((3, 3), (24, 24), (100, 25), (124, 49)):
+            self.assertIn(offset, self.offsets(code))
+
+    def test_switched_off_it_stays_readable(self):
+        self.put(1, 2)
+        self.store.stop()
+        self.start(enable_consume_queue_ext=False)
+        self.put(2, 3)
+        self.put(2, topic="Other")
+        self.assertEqual(self.entries(), [ADDRESS_BASE, ADDRESS_BASE + 20, code_of(2), code_of(3)])
+        self.assertEqual(self.offsets(2), [1, 2])
+        self.assertEqual(self.entries("Other"), [code_of(2)])
+        self.assertEqual(self.ext_files("Other"), [])
+        self.store.stop()
+        self.start()
+        self.put(2)
+        self.assertEqual(self.entries(), [ADDRESS_BASE, ADDRESS_BASE + 20, code_of(2), code_of(3), ADDRESS_BASE + 40])
+        self.assertEqual(self.offsets(2), [1, 2, 4])
+
+    def test_message_whose_unit_is_lost_passes_any_filter(self):
+        self.put(1, 2, 3)
+        self.store.stop()
+        shutil.rmtree(consume_queue_ext_dir(self.root))
+        self.start()
+        self.assertEqual(self.offsets(9), [0, 1, 2])
+        self.assertEqual([tag for _, _, tag in self.store.queue_entries("TopicTest", 0, 0, 9)], self.entries())
+        self.put(4)
+        # Not where another unit was.
+        self.assertEqual(self.entries()[3], ADDRESS_BASE + SIZE)
+        self.assertEqual(self.offsets(9), [0, 1, 2])
+
+    def test_full_disk_costs_nothing_but_the_unit(self):
+        self.put(1)
+        queue = self.store.queues.find("TopicTest", 0)
+        queue.ext.put = lambda unit: None
+        self.put(2)
+        self.assertEqual(self.entries(), [ADDRESS_BASE, code_of(2)])
+
+    def test_entries_cut_with_the_log_take_their_units_along(self):
+        self.put(*range(12))
+        queue = self.store.queues.find("TopicTest", 0)
+        queue.truncate_dirty(queue.entry(5)[0])
+        self.assertEqual((queue.max_offset, queue.ext.max_address), (5, ADDRESS_BASE + 100))
+        self.assertEqual(len(self.ext_files()), 1)
+
+    def test_units_go_with_the_entries_that_led_to_them(self):
+        self.put(*range(60))
+        self.store._flush_queues.flush_all()
+        queue = self.store.queues.find("TopicTest", 0)
+        self.assertEqual(len(self.ext_files()), 7)
+        queue.correct_min_offset(queue.entry(30)[0])
+        self.assertEqual(self.ext_files()[0], offset_to_file_name(3 * SIZE))
+        self.assertEqual(self.offsets(30, 59), [30, 59])
+
+    def test_deleted_topic(self):
+        self.put(1, 2)
+        self.store.delete_topic("TopicTest")
+        self.put(3, topic="Other")
+        self.assertEqual(os.listdir(consume_queue_ext_dir(self.root)), ["Other"])
+        self.put(7)
+        self.assertEqual((self.entries(), self.offsets(7)), ([ADDRESS_BASE], [0]))
+
+    def test_units_that_no_entry_leads_to_go_with_their_queue(self):
+        self.put(*range(12))
+        self.store.stop()
+        directory = queue_dir(self.root, "TopicTest", 0)
+        for name in os.listdir(directory):
+            os.unlink(os.path.join(directory, name))
+        queue = ConsumeQueue(
+            self.fs,
+            "TopicTest",
+            0,
+            directory,
+            SIZE,
+            ConsumeQueueExt(
+                self.fs, "TopicTest", 0, os.path.join(consume_queue_ext_dir(self.root), "TopicTest", "0"), SIZE
+            ),
+        )
+        queue.load()
+        queue.recover(clean=True)
+        self.assertEqual(self.ext_files(), [])
+
+    def test_last_files_are_flushed_again_after_a_kill(self):
+        self.put(*range(40))
+        self.store._flush_queues.flush_all()
+        queue = self.store.queues.find("TopicTest", 0)
+        self.assertEqual(queue.ext.files.flushed_where, queue.ext.files.max_offset)
+        queue.forget_flushed(queue.max_physic_offset)
+        self.assertEqual(queue.ext.files.flushed_where, 3 * SIZE)
+        self.assertTrue(queue.flush(0))
+        self.assertEqual(queue.ext.files.flushed_where, queue.ext.files.max_offset)
+
+    def test_all_is_flushed_before_the_checkpoint_says_so(self):
+        self.put(1)
+        self.fs.fail("fdatasync", OSError("input/output error"))
+        self.store._flush_queues.flush_all()
+        self.assertEqual(len(self.store.queues.dirty), 1)
+        self.store._flush_queues.flush_all()
+        self.assertEqual(len(self.store.queues.dirty), 0)
+        queue = self.store.queues.find("TopicTest", 0)
+        self.assertEqual((queue.files.flushed_where, queue.ext.files.flushed_where), (20, 20))
+
+
+class ApacheStoreTests(StoreTestCase):
+    """The same store of Apache's, opened as a whole."""
+
+    def setUp(self):
+        directory = os.path.abspath(self.mktemp())
+        with tarfile.open(GOLDEN / "store-ext.tar.xz") as archive:
+            archive.extractall(directory, filter="data")
+        self.root = os.path.join(directory, "store-ext")
+        self.fs = FaultyFileSystem()
+        self.store = None
+        self.addCleanup(lambda: self.store and self.store.stop())
+
+    def test_it_is_read_and_gone_on_with(self):
+        settings = {
+            "mapped_file_size_consume_queue": 400,
+            "mapped_file_size_consume_queue_ext": 1024,
+            "max_index_num": 500,
+        }
+        for extended in (True, False):
+            self.start(enable_consume_queue_ext=extended, **settings)
+            for queue_id in (0, 1):
+                self.assertEqual(self.offsets("tagB", topic="LoadTopic", queue_id=queue_id), list(range(30, 60)))
+            self.store.stop()
+        self.start(**settings)
+        self.put(77, topic="LoadTopic")
+        self.assertEqual(self.offsets(77, topic="LoadTopic"), [60])
+        # A file has 51 units of 20 bytes, and the four bytes of its end.
+        self.assertEqual(self.entries("LoadTopic")[-1], ADDRESS_BASE + 1024 + 9 * 20)
