@@ -49,13 +49,15 @@ class MessageStoreConfig:
         minimum=20,
     )
     enable_consume_queue_ext: bool = setting(
-        False, "Whether consume queues have an extension that holds filter bitmaps and tag hashes."
+        False,
+        "Whether consume queue entries lead to an extension that holds tag hash, store time and a bitmap of filters; the "
+        "bitmap stays empty. An extension that is there is read in any case.",
     )
     mapped_file_size_consume_queue_ext: int = setting(
         48 * 1024 * 1024, "Size of one file of the consume queue extension.", unit="bytes", minimum=1024
     )
     bit_map_length_consume_queue_ext: int = setting(
-        64, "Bits of a filter bitmap in the consume queue extension.", unit="bits", minimum=8
+        64, "Accepted for compatibility; bitmaps in the consume queue extension stay empty.", unit="bits", minimum=8
     )
     flush_interval_commit_log: int = setting(
         500, "How often the commit log is flushed to disk under ASYNC_FLUSH.", unit="ms", minimum=1, important=True
