@@ -138,6 +138,7 @@ class CrashLoop:
             "namesrvAddr": "",
             "storePathRootDir": str(self._store),
             "flushDiskType": self.flush,
+            "waitTimeMillsInSendQueue": "20000",
             "mappedFileSizeCommitLog": "131072",
             "mappedFileSizeConsumeQueue": "6000",
             "maxHashSlotNum": "500",
