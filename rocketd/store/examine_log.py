@@ -141,7 +141,7 @@ class LogWalk:
             if requests:
                 yield Records(segment, requests)
             if position < scan.position:
-                text = "a record whose properties end in zeros"
+                text = "a record whose topic or properties end in zeros"
                 yield LogEnd(segment, segment.offset + position, segment.offset + scan.position, text)
                 return
             if scan.end is ScanEnd.END_OF_FILE:
@@ -167,12 +167,14 @@ class LogWalk:
             position = damaged.end - segment.offset
 
     def _is_torn(self, segment: Segment, view: memoryview, request: DispatchRequest) -> bool:
-        """Whether a record is the last of the log and lacks the end of its properties, which no checksum covers."""
+        """Whether a record is the last of the log and lacks the end of its topic or properties, which no checksum
+        covers.
+        """
         end = request.physical_offset - segment.offset + request.size
         return (
             self._abnormal
             and view[end - 1] == 0
-            and request.properties != b""
+            and (request.properties != b"" or request.topic.endswith("\0"))
             and not any(view[end : end + 8])
             and self._next(segment, end, segment.size) is None
         )

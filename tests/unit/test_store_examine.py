@@ -228,6 +228,14 @@ class NormalThingsTests(StoreTestCase):
                 keep,
             )
 
+    def test_a_last_record_torn_within_its_topic(self):
+        root = self.make([make_message(b"body"), make_message(b"body")])
+        offset, size = self.records(root)[-1]
+        self.patch_file(self.log_path(root), offset + size - 8, bytes(8))
+        self.patch_file(os.path.join(root, "checkpoint"), 0, bytes(4096))
+        self.unclean(root)
+        self.assertEqual(self.problems(root), {(Problem.TAIL, Remedy.START), (Problem.QUEUE_AHEAD, Remedy.START)})
+
     def test_records_not_dispatched_yet(self):
         root = self.make()
         self.unclean(root)
