@@ -22,7 +22,7 @@ from rocketd.store.testing import FaultyFileSystem, small_config
 WAIT = 10
 
 
-class FlushTests(SynchronousTestCase):
+class MaintenanceTests(SynchronousTestCase):
     def setUp(self):
         root = os.path.abspath(self.mktemp())
         config = small_config(root, flush_interval_consume_queue=500)
@@ -101,7 +101,7 @@ class Task:
         return now + self.interval
 
 
-class MaintenanceTests(SynchronousTestCase):
+class ServiceTests(SynchronousTestCase):
     def test_each_task_is_done_when_it_is_due(self):
         often, seldom = Task(1.0), Task(2.5)
         service = MaintenanceService((often, seldom))
