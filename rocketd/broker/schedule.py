@@ -119,6 +119,9 @@ class ScheduleMessageService:
         """Yield the messages that are due with the offset behind each; None for one that cannot be delivered."""
         entries = self._broker.store.queue_entries(SCHEDULE_TOPIC, level - 1, offset, LEVEL_LIMIT)
         for number, (physical_offset, _, due_ms) in enumerate(entries, offset + 1):
+            if due_ms < 0:
+                # The address of a unit of the queue's extension, which is lost.
+                due_ms = self._broker.store.get_store_time(SCHEDULE_TOPIC, level - 1, number - 1) + delay_ms
             # A time further off than the level's whole delay comes from a clock that was set back.
             if now_ms < due_ms <= now_ms + delay_ms:
                 return

@@ -14,7 +14,7 @@ from rocketd.common.names import is_storable
 from rocketd.store.commit_log import CommitLog
 from rocketd.store.crc import crc32
 from rocketd.store.errors import CreateMappedFileError
-from rocketd.store.layout import BLANK_MAGIC, END_OF_FILE_BLANK, MESSAGE_MAGIC
+from rocketd.store.layout import BLANK_MAGIC, END_OF_FILE_BLANK, MESSAGE_MAGIC, SCHEDULE_TOPIC
 from rocketd.store.mapped_file import LogFile
 from rocketd.store.message import (
     SYS_FLAG_BORN_HOST_V6,
@@ -27,6 +27,7 @@ from rocketd.store.message import (
     PutResult,
     PutStatus,
 )
+from rocketd.store.properties import delay_level_of
 from rocketd.store.record import (
     CRC_MASK,
     HEAD_STRUCTS,
@@ -38,6 +39,7 @@ from rocketd.store.record import (
     RECORD_OVERHEAD_LIMIT,
     TOPIC_LENGTH_SIZE,
 )
+from rocketd.store.record_scanner import DelayTimeOf
 
 _BLANK = struct.Struct(">ii")
 _LENGTHS_SIZE = TOPIC_LENGTH_SIZE + PROPERTIES_LENGTH_SIZE
@@ -73,9 +75,18 @@ class GroupAppender:
     """Writer of the log; all of it belongs to the storage thread."""
 
     def __init__(
-        self, commit_log: CommitLog, store_host: bytes, max_message_size: int, clock: Callable[[], float]
+        self,
+        commit_log: CommitLog,
+        store_host: bytes,
+        max_message_size: int,
+        clock: Callable[[], float],
+        delay_time_of: DelayTimeOf | None = None,
     ) -> None:
-        """`store_host` is this broker's address and 4-byte port; `clock` gives seconds since 1970."""
+        """`store_host` is this broker's address and 4-byte port; `clock` gives seconds since 1970.
+
+        `delay_time_of(level, store_timestamp)` gives the delivery time in ms that a delayed message's entry gets.
+        """
+        self._delay_time_of = delay_time_of
         self._commit_log = commit_log
         self.topic_queues: dict[tuple[str, int], TopicQueue] = {}
         self.max_message_size = max_message_size
@@ -115,6 +126,7 @@ class GroupAppender:
         kinds = self._kinds
         store_host = self._store_host
         crc = crc32
+        delay_time_of = self._delay_time_of
         put_ok = PutStatus.PUT_OK
         for message in messages:
             topic = message.topic
@@ -200,6 +212,12 @@ class GroupAppender:
                 if not queue_offset:
                     topic_queues[key] = queue
             position += size
+            tags_code = message.tags_code
+            if delay_time_of is not None and topic == SCHEDULE_TOPIC:
+                # Of the record's own time, so that a rebuilt queue has the same entry.
+                level = delay_level_of(properties)
+                if level > 0:
+                    tags_code = delay_time_of(level, timestamp)
             results.append(PutResult(put_ok, offset, queue_offset, timestamp, size))
             requests.append(
                 DispatchRequest(
@@ -207,7 +225,7 @@ class GroupAppender:
                     queue_id,
                     offset,
                     size,
-                    message.tags_code,
+                    tags_code,
                     timestamp,
                     queue_offset,
                     () if sys_flag & SYS_FLAG_TRANSACTION_MASK == SYS_FLAG_TRANSACTION_ROLLBACK else message.index_keys,

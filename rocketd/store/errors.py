@@ -28,7 +28,7 @@ class StoreFileSizeError(StoreError):
         self.expected = expected
         super().__init__(
             f"{path} has {size} bytes where the settings say {expected}: set the file size the store was written with, "
-            "or move the file away if it was cut"
+            "or move the file away if it was cut; 'rocketd store verify DIR' tells which"
         )
 
 
@@ -41,8 +41,8 @@ class StoreDamagedError(StoreError):
         self.following = following
         super().__init__(
             f"{path}: there is no whole record at offset {offset} of the log, though there must be, up to the one at "
-            f"{following}: the file is damaged; nothing was changed; 'rocketd store verify' tells more, 'rocketd store "
-            "repair' mends it"
+            f"{following}: the file is damaged; nothing was changed; 'rocketd store verify DIR' tells more, 'rocketd "
+            "store repair DIR --write --replace-damaged' mends it and keeps aside what it replaces"
         )
 
 

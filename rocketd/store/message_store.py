@@ -90,7 +90,7 @@ class MessageStore(MessageReader):
         self._stopping = threading.Event()
         self._dispatcher = Dispatcher(self.queues, self.index, self.flags, self._stopping)
         self._reput = ReputMessageService(self.commit_log, self._dispatcher, self._scanner)
-        self._appender = GroupAppender(self.commit_log, store_host, config.max_message_size, clock)
+        self._appender = GroupAppender(self.commit_log, store_host, config.max_message_size, clock, delay_time_of)
         self._sync = config.flush_disk_type == "SYNC_FLUSH"
         if config.warm_maped_file_enable:
             flush_bytes = config.flush_least_pages_when_warm_maped_file * PAGE_SIZE if self._sync else 0

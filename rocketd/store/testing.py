@@ -30,6 +30,7 @@ class FaultyFileSystem(RealFileSystem):
         self._crashed = False
         self._run = uuid4()
         self._paths: dict[int, str] = {}
+        self._opened: set[str] = set()
         self._synced: dict[str, bytes] = {}
         self._names_not_synced: set[str] = set()
 
@@ -61,7 +62,7 @@ class FaultyFileSystem(RealFileSystem):
         To be called when nothing uses the files any more.
         """
         self._run = uuid4()
-        for path in set(self._paths.values()):
+        for path in self._opened:
             if not os.path.exists(path):
                 continue
             if path in self._names_not_synced:
@@ -87,6 +88,7 @@ class FaultyFileSystem(RealFileSystem):
         new = not os.path.exists(path)
         fd = super().open(path, size)
         self._paths[fd] = path
+        self._opened.add(path)
         if new:
             self._names_not_synced.add(path)
         elif path not in self._synced and path not in self._names_not_synced:

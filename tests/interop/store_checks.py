@@ -17,7 +17,7 @@ from store_directory import (
 
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 
-DUE_SLACK_MS = 100
+DUE_SLACK_MS = 0
 """rocketd counts a delay from when it takes the message, Apache from the store time in the record a moment later."""
 
 

@@ -210,6 +210,19 @@ class TroubleTests(ScheduleTestCase):
         self.assertEqual(self.bodies(), [b"a", b"b"])
         self.assertEqual(self.broker.schedule.snapshot().offset_table, {1: 3})
 
+    def test_a_lost_time_is_computed_again(self):
+        self.put(b"late")
+        entries = self.broker.store.queue_entries
+        self.broker.store.queue_entries = lambda *queue: [(at, size, -(2**63) + 7) for at, size, _ in entries(*queue)]
+        self.tick(0.5)
+        self.assertEqual(self.delivered_to(entries), [])
+        self.tick(0.5)
+        self.assertEqual(self.delivered_to(entries), [b"late"])
+
+    def delivered_to(self, entries):
+        store = self.broker.store
+        return [decode_message(store.look_message(entry[0])).body for entry in entries("T", 2, 0, 9)]
+
     def test_what_was_removed_is_passed_over(self):
         self.put(b"a")
         self.put(b"b")
