@@ -121,7 +121,8 @@ class Recovery:
         if self._last_stop is LastStop.CRASHED and indexed_to < begin:
             if indexed_to < begin - INDEXED_BYTES:
                 self._log.warn(
-                    "the index lacks the messages from {begin} to {end} of the log; 'rocketd store repair DIR --write --index' adds them",
+                    "the index lacks the messages from {begin} to {end} of the log; "
+                    "'rocketd store repair DIR --write --index' adds them",
                     begin=indexed_to,
                     end=begin - INDEXED_BYTES,
                 )

@@ -152,6 +152,15 @@ def flip_bit(path, position):
         file.write(bytes((byte ^ 0x10,)))
 
 
+def assert_refuses_to_start(servers, *words):
+    """It ends with one line that names the trouble and the command to run, and leaves the log as it was."""
+    before = log_bytes(servers.store)
+    log = run(servers)
+    assert log is not None, "it serves"
+    assert_is_one_clear_line(log, *words)
+    assert log_bytes(servers.store) == before
+
+
 def assert_is_one_clear_line(log, *words):
     lines = [line for line in log.splitlines() if line.startswith("rocketd-broker: ")]
     assert len(lines) == 1, log
@@ -189,10 +198,31 @@ def assert_found_by_key(address, sent):
 # ---------------------------------------------------------------- what only a person can mend
 
 
+def test_a_missing_file_in_the_middle_of_the_log(servers):
+    missing = log_files(servers.store)[2]
+    missing.unlink()
+    assert_refuses_to_start(servers, "commitlog")
+
+
+@pytest.mark.parametrize(("number", "size"), [(0, LOG_FILE // 2), (1, 1), (2, LOG_FILE + 4096)])
+def test_a_file_of_the_log_of_a_wrong_size(number, size, servers):
+    path = log_files(servers.store)[number]
+    os.truncate(path, size)
+    assert_refuses_to_start(servers, str(path), f"{size} bytes", str(LOG_FILE))
+
+
 @pytest.mark.parametrize("where", ["body", "length"])
 def test_a_bit_flipped_in_the_middle_of_the_log(where, servers):
     path = log_files(servers.store)[len(log_bytes(servers.store)) - 2]
     begin, size = records(path)[20]
+    flip_bit(path, begin + (2 if where == "length" else size // 2))
+    assert_refuses_or_leaves(servers, path, begin)
+
+
+@pytest.mark.parametrize("where", ["body", "length"])
+def test_a_bit_flipped_in_the_last_record(where, servers):
+    path = log_files(servers.store)[len(log_bytes(servers.store)) - 1]
+    begin, size = records(path)[-1]
     flip_bit(path, begin + (2 if where == "length" else size // 2))
     assert_refuses_or_leaves(servers, path, begin)
 
@@ -219,6 +249,21 @@ def assert_refuses_or_leaves(servers, path, begin):
 
 def test_missing_consume_queues(servers, good):
     shutil.rmtree(servers.store / "consumequeue")
+    assert_serves_everything(servers, good[1])
+
+
+def test_one_missing_consume_queue(servers, good):
+    shutil.rmtree(servers.store / "consumequeue" / TOPIC / "2")
+    assert_serves_everything(servers, good[1])
+
+
+def test_a_missing_file_of_a_consume_queue(servers, good):
+    sorted((servers.store / "consumequeue" / TOPIC / "1").iterdir())[0].unlink()
+    assert_serves_everything(servers, good[1])
+
+
+def test_a_missing_index(servers, good):
+    shutil.rmtree(servers.store / "index")
     assert_serves_everything(servers, good[1])
 
 
@@ -368,6 +413,25 @@ def test_a_full_disk(tmp_path):
             assert check_everything_is_there(address, [sent]) == len(sent.acknowledged)
             assert broker.stop() == 0
             assert "Traceback" not in broker.log.read_text()
+        finally:
+            servers.kill_all()
+
+
+def test_a_killed_broker_on_a_full_disk_starts_again(tmp_path):
+    """Recovery needs no room, and reads what is there."""
+    servers = ServerProcesses(tmp_path, **{**SMALL, "mappedFileSizeCommitLog": "262144"})
+    address = servers.broker_address
+    sent = Sent("p")
+    with namespace(servers.store, f"mount -t tmpfs -o size=3m tmpfs {servers.store}") as space:
+        try:
+            broker = start_in(space, servers)
+            broker.wait_for("it serves", lambda: serves(address), START_LIMIT)
+            while not sent.refused:
+                send(address, sent, 500)
+            broker.kill()
+            broker = start_in(space, servers)
+            broker.wait_for("it serves", lambda: serves(address), START_LIMIT)
+            assert check_everything_is_there(address, [sent]) == len(sent.acknowledged)
         finally:
             servers.kill_all()
 
