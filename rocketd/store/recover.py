@@ -126,7 +126,7 @@ class Recovery:
                     begin=indexed_to,
                     end=begin - INDEXED_BYTES,
                 )
-            begin = self._queues.record_from(max(indexed_to, begin - INDEXED_BYTES))
+            begin = min(begin, self._queues.record_from(max(indexed_to, begin - INDEXED_BYTES)))
         return max(min(begin, end), self._commit_log.min_offset)
 
     def _known_progress(self) -> Progress | None:

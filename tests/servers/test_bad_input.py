@@ -9,6 +9,7 @@ import pytest_twisted
 from in_process import LogLines, both_servers, connect
 from twisted.internet import reactor
 from twisted.internet.task import deferLater
+from wire_client import eventually
 
 from rocketd.remoting import server as server_module
 from rocketd.remoting.codes import RequestCode, ResponseCode, SerializeType
@@ -381,6 +382,7 @@ async def test_bad_oneways_are_one_line_and_never_answered(servers):
             client.transport.write(data)
             for number in range(3):
                 assert (await client.ask(send_request(number))).code == ResponseCode.SUCCESS
+            await eventually(lambda log=log: log.events)
         assert not answer.called
         assert len(log.events) == 1, log.events
         client.transport.loseConnection()
