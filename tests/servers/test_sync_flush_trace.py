@@ -19,7 +19,7 @@ from rocketd.remoting.codes import ResponseCode
 START_LIMIT = 120.0  # seconds; a traced process is slow
 ONE_BY_ONE = 20
 TOGETHER = 60
-CALLS = "openat,close,pwrite64,fdatasync,fsync,msync,sendto,sendmsg,write,writev"
+CALLS = "openat,linkat,pwrite64,fdatasync,fsync,msync,sendto,sendmsg,write,writev"
 
 # strace -f -ttt -xx, with the number of the thread in front; -s: answers to several come in one call.
 _LINE = re.compile(r"(?P<pid>\d+)\s+(?P<time>\d+\.\d+)\s+(?P<rest>.*)")
@@ -42,8 +42,12 @@ class Call(NamedTuple):
         return int(re.match(r"\d+", self.arguments).group())
 
     @property
+    def strings(self):
+        return [bytes.fromhex(text.replace("\\x", "")) for text in _STRING.findall(self.arguments)]
+
+    @property
     def data(self):
-        return b"".join(bytes.fromhex(text.replace("\\x", "")) for text in _STRING.findall(self.arguments))
+        return b"".join(self.strings)
 
 
 def read_trace(lines):
@@ -173,6 +177,11 @@ def check(calls, log_directory, offsets):
             path = call.data.decode()
             if call.result >= 0:
                 paths[call.result] = path
+        elif call.name == "linkat":
+            # A file that was opened without a name gets one: /proc/self/fd/7, and the name.
+            source, target = call.strings
+            if call.result == 0:
+                paths[int(source.rpartition(b"/")[2])] = target.decode()
         elif call.name == "pwrite64":
             path = paths.get(call.descriptor, "")
             if path.startswith(log_directory):
