@@ -3,7 +3,7 @@ which leave it running."""
 
 from pathlib import Path
 
-RINGS = ("unit", "servers", "interop")
+RINGS = ("unit", "servers", "crash", "interop")
 
 
 def pytest_collection_modifyitems(items):

@@ -64,8 +64,17 @@ class ScheduleMessageService:
                 self._offsets[level] = corrected
 
     def persist(self) -> None:
-        """Write the offsets. Raises OSError."""
-        self._file.save(lambda: (self._changes, DelayOffsetSerializeWrapper(offset_table=dict(self._offsets))))
+        """Write the offsets, when what was delivered up to them is on the disk. Raises OSError.
+
+        Otherwise a crash of the system could lose messages that count as delivered.
+        """
+        changes, offsets = self._changes, dict(self._offsets)
+        # Looked up behind the offsets: what was delivered up to them lies before this end.
+        end = self._broker.store.max_physical_offset()
+        if changes and not self._broker.store.wait_until_flushed(end):
+            self._log.warn("delayed messages: progress is not written, as the log is not flushed in time")
+            return
+        self._file.save(lambda: (changes, DelayOffsetSerializeWrapper(offset_table=offsets)))
 
     def snapshot(self) -> DelayOffsetSerializeWrapper:
         """Copy the offsets by level, as the answer to code 45 carries them."""

@@ -5,8 +5,10 @@ Answers to Apache's `CommitLog`, its reading half; `append` writes it, `recover`
 
 import os
 import struct
+from itertools import pairwise
 
 from rocketd.store.allocate import AllocateMappedFileService
+from rocketd.store.errors import StoreFileMissingError
 from rocketd.store.filesystem import IFileSystem
 from rocketd.store.layout import MESSAGE_MAGIC
 from rocketd.store.mapped_file import LogFile
@@ -32,9 +34,13 @@ class CommitLog:
         self.allocate = AllocateMappedFileService(self._make_file, self.queue.path_of)
 
     def load(self) -> None:
-        """Map what is there; recovery must follow. Raises StoreFileSizeError, OSError."""
+        """Map what is there; recovery must follow. Raises StoreFileSizeError, StoreFileMissingError, OSError."""
         self._fs.makedirs(self.directory)
         self.queue.load()
+        for before, after in pairwise(self.queue.files):
+            missing = before.file_from_offset + self.file_size
+            if after.file_from_offset != missing:
+                raise StoreFileMissingError(self.queue.path_of(missing), before.path, after.path)
 
     @property
     def min_offset(self) -> int:
@@ -99,9 +105,9 @@ class CommitLog:
         """Return when the names of all files are on the disk."""
         self._fs.sync_dir(self.directory)
 
-    def next_data(self, file: LogFile, position: int) -> int | None:
-        """Position in a file from which on it holds anything but a hole; None where nothing follows."""
-        return self._fs.next_data(file.path, position)
+    def data_ranges(self, file: LogFile, position: int) -> list[tuple[int, int]]:
+        """Begins and ends of what a file holds from a position on, its holes left out."""
+        return self._fs.data_ranges(file.path, position)
 
     def _make_file(self, offset: int) -> LogFile:
         file = self.queue.open_file(offset)

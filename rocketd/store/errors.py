@@ -32,6 +32,17 @@ class StoreFileSizeError(StoreError):
         )
 
 
+class StoreFileMissingError(StoreError):
+    """A file in the middle of the log is not there."""
+
+    def __init__(self, path: str, before: str, after: str) -> None:
+        self.path = path
+        super().__init__(
+            f"{path} is missing between {before} and {after}: put it back, or have 'rocketd store repair DIR --write "
+            "--replace-damaged' put an empty one in its place; nothing was changed"
+        )
+
+
 class StoreDamagedError(StoreError):
     """The log holds something that is no record where one was, or before whole records."""
 

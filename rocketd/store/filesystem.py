@@ -64,8 +64,8 @@ class IFileSystem(Protocol):
     def clear_from(self, fd: int, offset: int) -> None:
         """Make all bytes from the offset to the end of the file zero; its length stays."""
 
-    def next_data(self, path: str, offset: int) -> int | None:
-        """Offset from which on a file holds bytes that were written, None where nothing but a hole follows."""
+    def data_ranges(self, path: str, offset: int) -> list[tuple[int, int]]:
+        """Begins and ends of the bytes that were written, from an offset to the end of a file; holes lie between."""
 
     def identity(self, path: str) -> str:
         """What tells this file, as this run of the system has it, from any other and from itself after a restart.
@@ -206,15 +206,19 @@ class RealFileSystem(IFileSystem):
         os.ftruncate(fd, offset)
         os.ftruncate(fd, size)
 
-    def next_data(self, path: str, offset: int) -> int | None:
+    def data_ranges(self, path: str, offset: int) -> list[tuple[int, int]]:
         """See IFileSystem."""
+        ranges = []
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            return os.lseek(fd, offset, os.SEEK_DATA)
+            while True:
+                begin = os.lseek(fd, offset, os.SEEK_DATA)
+                offset = os.lseek(fd, begin, os.SEEK_HOLE)
+                ranges.append((begin, offset))
         except OSError as error:
             if error.errno != errno.ENXIO:
                 raise
-            return None
+            return ranges
         finally:
             os.close(fd)
 

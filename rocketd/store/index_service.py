@@ -87,11 +87,12 @@ class IndexService:
         self._closing = threading.Event()
         self._hasher = PrefixedHasher()
 
-    def load(self, last_stop: LastStop, checkpoint: StoreCheckpoint) -> bool:
+    def load(self, last_stop: LastStop, checkpoint: StoreCheckpoint, log_end: int) -> bool:
         """Open the files that are there; returns False, with a line in the log, when one cannot be opened.
 
-        After a crash, files with messages younger than the checkpoint's index timestamp may lack bytes: they are
-        deleted, and recovery puts the messages again that it dispatches. After a mere end of the process only the last
+        After a crash, only those are kept that were full before the checkpoint's index timestamp, follow each other and
+        index nothing behind the end of the log, `log_end`; recovery puts the messages of the others again that it
+        dispatches. After a mere end of the process only the last
         group may have been put in part. Files that are not named by a number are left alone.
         """
         self._checkpoint = checkpoint
@@ -106,7 +107,12 @@ class IndexService:
             try:
                 file = self._open(name)
                 file.load()
-                if last_stop is LastStop.CRASHED and file.end_timestamp > checkpoint.index_msg_timestamp:
+                if last_stop is LastStop.CRASHED and not (
+                    file.is_write_full()
+                    and 0 < file.end_timestamp <= checkpoint.index_msg_timestamp
+                    and self.indexed_to <= file.begin_physical_offset
+                    and file.end_physical_offset < log_end
+                ):
                     file.destroy()
                     continue
             except OSError as error:

@@ -137,9 +137,9 @@ class LogFile(MappedFile):
         """The whole mapping, read-only."""
         return self._view
 
-    def find(self, data: bytes, position: int) -> int:
-        """Position of these bytes, from a position on; -1 where they are not."""
-        return self._map.find(data, position)
+    def find(self, data: bytes, begin: int, end: int) -> int:
+        """Position of these bytes between two positions; -1 where they are not."""
+        return self._map.find(data, begin, end)
 
     def append(self, data: bytes) -> None:
         """Write at `wrote_position` and move it; raises OSError, without having moved it, when not all could be

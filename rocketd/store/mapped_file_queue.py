@@ -155,8 +155,9 @@ class MappedFileQueue(Generic[FileT]):
     def truncate(self, offset: int, clear: bool) -> None:
         """Forget all bytes from an offset on: whole files are removed, the file that holds it ends there.
 
-        `clear` makes the rest of that file zero. What a crash left behind must be cleared: it could otherwise
-        become valid again when later records happen to end where it begins.
+        `clear` makes the rest of that file zero, and returns when that is on the disk. What a crash left behind must be
+        cleared: it could otherwise become valid again when later records happen to end where it begins, or after the
+        next crash.
         """
         with self._removing:
             kept = []
@@ -169,12 +170,16 @@ class MappedFileQueue(Generic[FileT]):
                     if clear:
                         file.clear_from(position)
                     file.set_positions(position)
+                    if clear:
+                        file.flush()
                     kept.append(file)
                 else:
                     gone.append(file)
             # From the end, so that a crash on the way leaves no gap.
             for file in reversed(gone):
                 file.destroy()
+            if gone and clear:
+                self._fs.sync_dir(self.directory)
             with self._replacing:
                 self.files = kept
             self.flushed_where = min(self.flushed_where, offset)

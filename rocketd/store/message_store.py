@@ -215,6 +215,18 @@ class MessageStore(MessageReader):
         """
         self._flush.when_flushed(end_offset, callback)
 
+    def wait_until_flushed(self, end_offset: int) -> bool:
+        """Have the log flushed up to an offset, and wait for it, at most syncFlushTimeout; returns whether it is.
+
+        Not for the storage thread or the reactor's.
+        """
+        if self.flushed_offset() >= end_offset:
+            return True
+        done = threading.Event()
+        self.when_flushed(end_offset, lambda _: done.set())
+        done.wait(self.config.sync_flush_timeout / 1000)
+        return self.flushed_offset() >= end_offset
+
     def delete_topic(self, topic: str) -> None:
         """Forget a topic: its queues are removed behind what is being dispatched, its next message gets queue
         offset 0 again.
@@ -321,7 +333,7 @@ class MessageStore(MessageReader):
         log_end = recovery.find_end()
         # From here on files are changed: a crash in the middle must be followed by a thorough recovery.
         mark_in_doubt(self._fs, self.root)
-        if self.index is not None and not self.index.load(last_stop, self.checkpoint):
+        if self.index is not None and not self.index.load(last_stop, self.checkpoint, log_end.end):
             raise StoreError(f"the index in {index_dir(self.root)} cannot be opened")
         indexed_to = log_end.begin if self.index is None else self.index.indexed_to
         self._reput.reput_from_offset = recovery.apply(log_end, indexed_to)

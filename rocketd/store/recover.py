@@ -80,7 +80,8 @@ class Recovery:
         if broken is not None:
             self._refuse_damage(files, broken, end)
             known = self._queues.last_record()[0]
-            if self._last_stop is LastStop.CLEAN and known >= end:
+            clean, killed = self._last_stop is LastStop.CLEAN, self._last_stop is LastStop.KILLED
+            if (clean and known >= end) or (killed and known == end):  # an entry is made for what is whole
                 raise StoreDamagedError(broken.path, end, known)
         return LogEnd(begin, end, broken is not None)
 
@@ -184,12 +185,13 @@ class Recovery:
             if file.file_from_offset + file.file_size <= begin:
                 continue
             position = max(0, begin - file.file_from_offset)
-            scan = self._scanner.skip(file.view, position, file.file_size, file.file_from_offset, self._check_crc, torn)
+            # The hole at the end is not looked at: a full memory file system has no room even for the zeros of a hole.
+            data = self._commit_log.data_ranges(file, position)
+            limit = max(position, data[-1][1]) if data else position
+            scan = self._scanner.skip(file.view, position, limit, file.file_from_offset, self._check_crc, torn)
             end = file.file_from_offset + scan.position
-            if scan.end is ScanEnd.BROKEN:
-                rest = self._commit_log.next_data(file, scan.position)
-                is_last = file is files[-1]
-                return end, None if rest is None and is_last else file
+            if scan.end is not ScanEnd.END_OF_FILE and scan.position < file.file_size:
+                return end, None if scan.position == limit and file is files[-1] else file
             end = file.file_from_offset + file.file_size
         return end, None
 
@@ -206,15 +208,12 @@ class Recovery:
 
     def _next_record(self, file: LogFile, after: int) -> int | None:
         """Position of the first whole record in a file from a position on."""
-        begin = self._commit_log.next_data(file, after)
-        while begin is not None:
-            magic_at = file.find(_MAGIC, begin)
-            if magic_at < 0:
-                return None
-            position = magic_at - _MAGIC_POSITION
-            if position >= after and self._scanner.is_record(file.view, position, file.file_from_offset):
-                return position
-            begin = magic_at + 1
+        for begin, end in self._commit_log.data_ranges(file, after):
+            while (magic_at := file.find(_MAGIC, begin, end)) >= 0:
+                position = magic_at - _MAGIC_POSITION
+                if position >= after and self._scanner.is_record(file.view, position, file.file_from_offset):
+                    return position
+                begin = magic_at + 1
         return None
 
     def _was_on_disk(self, file: LogFile, position: int, offset: int) -> bool:

@@ -313,7 +313,7 @@ class ServiceCase(SynchronousTestCase):
             file_system=self.disk,
         )
         self.addCleanup(index.close)
-        self.assertTrue(index.load(LastStop.CLEAN, self.checkpoint))
+        self.assertTrue(index.load(LastStop.CLEAN, self.checkpoint, 1 << 62))
         return index
 
     def trouble(self) -> None:
@@ -483,21 +483,21 @@ class IndexServiceTests(ServiceCase):
         self.checkpoint.index_msg_timestamp = T0 + 7 * 60_000
         index = IndexService(self.directory, self.slots, self.entries, lambda: self.now)
         self.addCleanup(index.close)
-        self.assertTrue(index.load(LastStop.CRASHED, self.checkpoint))
+        self.assertTrue(index.load(LastStop.CRASHED, self.checkpoint, 1 << 62))
         self.assertEqual(index.file_names, names[:2])
         self.assertEqual(sorted(os.listdir(self.directory)), list(names[:2]))
 
     def test_load_after_an_abnormal_exit_without_full_files(self) -> None:
         self.index.put([request(0, ("k",))])
         self.index.close()
-        self.assertTrue(self.index.load(LastStop.CRASHED, self.checkpoint))
+        self.assertTrue(self.index.load(LastStop.CRASHED, self.checkpoint, 1 << 62))
         self.assertEqual(os.listdir(self.directory), [])
         self.index.put([request(0, ("k",))])
         self.assertEqual(self.find("k"), [0])
 
     def test_load_of_a_file_that_cannot_be_opened(self) -> None:
         os.makedirs(os.path.join(self.directory, "20260101000000000"))
-        self.assertFalse(self.index.load(LastStop.CLEAN, self.checkpoint))
+        self.assertFalse(self.index.load(LastStop.CLEAN, self.checkpoint, 1 << 62))
 
     def test_file_is_tried_three_times(self) -> None:
         self.disk.refuse_open = 2
@@ -612,7 +612,7 @@ class ApacheStoreTests(SynchronousTestCase):
     def test_every_message_is_found_by_its_keys(self) -> None:
         index = IndexService(str(self.store / "index"), 2000, 4000, lambda: T0, max_msgs_num_batch=100_000)
         self.addCleanup(index.close)
-        self.assertTrue(index.load(LastStop.CLEAN, StoreCheckpoint(str(self.store / "checkpoint"))))
+        self.assertTrue(index.load(LastStop.CLEAN, StoreCheckpoint(str(self.store / "checkpoint")), 1 << 62))
         found: Counter[str] = Counter()
         with lzma.open(GOLDEN / "store-clean.manifest.jsonl.xz", "rt", encoding="utf-8") as manifest:
             for line in manifest:

@@ -55,7 +55,7 @@ class IndexMachine(RuleBasedStateMachine):
         self.index = IndexService(
             self.directory, SLOTS, ENTRIES, lambda: self.now, max_msgs_num_batch=MANY, file_system=self.fs
         )
-        assert self.index.load(last_stop, self.checkpoint)
+        assert self.index.load(last_stop, self.checkpoint, 1 << 62)
 
     def teardown(self):
         self.index.close()
