@@ -13,7 +13,7 @@ from benchmarks.peers.process import ServerProcess
 START_LIMIT = 60.0  # seconds
 TOPIC = "LoadTest"
 QUEUES = 4
-_SOURCES = str(Path(rocketd.__file__).parents[1])
+SOURCES = str(Path(rocketd.__file__).parents[1])
 
 
 class ServerProcesses:
@@ -99,5 +99,5 @@ class ServerProcesses:
         return [sys.executable, twistd, "-n", "--pidfile", "", f"rocketd-{name}", "-c", str(config)]
 
     def _environment(self) -> dict[str, str]:
-        path = os.pathsep.join(filter(None, (_SOURCES, os.environ.get("PYTHONPATH"))))
+        path = os.pathsep.join(filter(None, (SOURCES, os.environ.get("PYTHONPATH"))))
         return {**os.environ, "PYTHONPATH": path, "HOME": str(self.directory)}

@@ -171,7 +171,8 @@ def leading_to(answer, topic, counter):
 
 def assert_same_answer(ours, apaches, request):
     assert ours.code == apaches.code, request
-    assert ours.remark == apaches.remark, request
+    if request.code != RequestCode.UPDATE_NAMESRV_CONFIG:  # ours says what has no effect before the next start
+        assert ours.remark == apaches.remark, request
     assert ours.serialize_type == apaches.serialize_type, request
     assert (ours.opaque, ours.flag, ours.version) == (apaches.opaque, apaches.flag, apaches.version), request
     assert ours.language == LanguageCode.PYTHON
