@@ -107,6 +107,9 @@ class StoreCheckpoint:
                 if self.progress is not None:
                     packed = _PROGRESS.pack(_PROGRESS_MAGIC, *self._written, *self.progress)
                     self._put(descriptor, packed + _CHECKSUM.pack(zlib.crc32(packed)), _PROGRESS_POSITION)
+                elif wait:
+                    # An older one must not be believed.
+                    self._put(descriptor, bytes(_PROGRESS.size + _CHECKSUM.size), _PROGRESS_POSITION)
                 if wait:
                     file_system.fdatasync(descriptor)
             finally:

@@ -105,6 +105,8 @@ class Recovery:
             how=self._last_stop.name.lower(),
         )
         clean = self._last_stop is LastStop.CLEAN
+        if not clean:
+            self._checkpoint.progress = self._certain_progress(end)
         log.truncate(end, clear=dirty or not clean)
         log.flushed_where = end
         if not clean:
@@ -141,6 +143,13 @@ class Recovery:
             last = progress.durable_last, progress.durable
         # A queue that somebody has removed is to be built again, all of it.
         return progress if self._is_end_of(*last) and self._queues.last_record(last[1]) == last else None
+
+    def _certain_progress(self, end: int) -> Progress | None:
+        """What of the known progress is still true; what was dispatched behind it will be told anew."""
+        if self._progress is None or self._last_stop is LastStop.KILLED:
+            return self._progress
+        durable = self._progress.durable, self._progress.durable_last
+        return Progress(end, *durable, *durable)
 
     def _is_end_of(self, record: int, end: int) -> bool:
         """Whether a whole record begins and ends at these offsets; 0 is the end of none."""

@@ -3,7 +3,7 @@ import struct
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from rocketd.store.checkpoint import StoreCheckpoint
+from rocketd.store.checkpoint import Progress, StoreCheckpoint
 from rocketd.store.filesystem import RealFileSystem
 
 
@@ -73,9 +73,50 @@ class StoreCheckpointTests(SynchronousTestCase):
         self.written(bytes(24) + b"x" * 4072)
         disk = RecordingDisk()
         StoreCheckpoint(self.path, disk).flush()
-        self.assertEqual(disk.calls, ["pwrite 24 at 0", "fdatasync"])
+        self.assertEqual(disk.calls, ["pwrite 24 at 0", "pwrite 76 at 1024", "fdatasync"])
         with open(self.path, "rb") as file:
-            self.assertEqual(file.read(), bytes(24) + b"x" * 4072)
+            self.assertEqual(file.read(), bytes(24) + b"x" * 1000 + bytes(76) + b"x" * 2996)
+
+    PROGRESS = Progress(900, 500, 400, 800, 700)
+
+    def test_progress_is_read_again(self) -> None:
+        first = StoreCheckpoint(self.path)
+        first.physic_msg_timestamp = 5
+        first.progress = self.PROGRESS
+        first.flush()
+        self.assertEqual(StoreCheckpoint(self.path).progress, self.PROGRESS)
+        first.progress = self.PROGRESS._replace(dispatched=880)
+        first.note_progress()
+        self.assertEqual(StoreCheckpoint(self.path).progress, first.progress)
+        first.progress = None
+        first.flush()
+        self.assertIsNone(StoreCheckpoint(self.path).progress)
+
+    def test_noted_progress_waits_for_nothing_and_keeps_the_timestamps(self) -> None:
+        first = StoreCheckpoint(self.path)
+        first.physic_msg_timestamp = 5
+        first.flush()
+        disk = RecordingDisk()
+        second = StoreCheckpoint(self.path, disk)
+        second.physic_msg_timestamp = 6
+        second.progress = self.PROGRESS
+        second.note_progress()
+        self.assertEqual(disk.calls, ["pwrite 76 at 1024"])
+        third = StoreCheckpoint(self.path)
+        self.assertEqual((third.physic_msg_timestamp, third.progress), (5, self.PROGRESS))
+
+    def test_progress_beside_other_timestamps_or_damaged_is_none(self) -> None:
+        first = StoreCheckpoint(self.path)
+        first.progress = self.PROGRESS
+        first.flush()
+        with open(self.path, "rb") as file:
+            good = file.read()
+        for position in (0, 16, 1024, 1050, 1099):
+            damaged = bytearray(good)
+            damaged[position + 7 if position < 24 else position] ^= 1
+            with open(self.path, "wb") as file:
+                file.write(damaged)
+            self.assertIsNone(StoreCheckpoint(self.path).progress, position)
 
     def test_half_written_is_an_error(self) -> None:
         disk = RecordingDisk(room=10)

@@ -9,7 +9,8 @@ import sys
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from rocketd.store.errors import StoreDamagedError
+from rocketd.store.errors import StoreDamagedError, StoreFileMissingError
+from rocketd.store.last_stop import LastStop, mark_in_doubt, read_last_stop
 from rocketd.store.message import GetStatus
 from rocketd.store.message_store import MessageStore
 from rocketd.store.record import decode_messages, encode_record
@@ -250,6 +251,90 @@ class KillTests(RecoveryTestCase):
         self.assertEqual(again.queues.find("SCHEDULE_TOPIC_XXXX", 0).entry(0)[2], 2007)
 
 
+class LastStopTests(RecoveryTestCase):
+    def killed(self, messages):
+        """The file system and store of a process that ends at once, behind these messages and a flush of the queues."""
+        fs = FaultyFileSystem()
+        store = self.open(fs=fs)
+        store.put_messages(messages)
+        store._reput.stop()
+        store.commit_log.queue.flush(0)
+        store._flush_queues.flush_all()
+        return fs, store
+
+    def end(self, fs, store):
+        fs.crash()
+        store.stop()
+        fs._crashed = False
+
+    def messages(self, begin, end):
+        return [make_message(b"%d" % n * 50, queue_id=n % 3, key=f"k{n}") for n in range(begin, end)]
+
+    def test_marks(self):
+        fs = FaultyFileSystem()
+        self.assertIs(read_last_stop(fs, self.root), LastStop.CLEAN)
+        store = self.open(fs=fs)
+        self.assertIs(read_last_stop(fs, self.root), LastStop.KILLED)
+        self.assertIs(read_last_stop(FaultyFileSystem(), self.root), LastStop.CRASHED)
+        copy = os.path.abspath(self.mktemp())
+        shutil.copytree(self.root, copy)
+        self.assertIs(read_last_stop(fs, copy), LastStop.CRASHED)
+        mark_in_doubt(fs, self.root)
+        self.assertIs(read_last_stop(fs, self.root), LastStop.CRASHED)
+        store.stop()
+        self.assertIs(read_last_stop(fs, self.root), LastStop.CLEAN)
+
+    def test_only_what_is_in_doubt_is_read_after_a_kill(self):
+        fs, store = self.killed(self.messages(0, 60))
+        known = store.max_physical_offset()
+        store.put_messages(self.messages(60, 70))
+        self.end(fs, store)
+        # Were it read, it would be found damaged.
+        self.patch_file(self.log_path(0), 88, b"x")
+        again = self.open(fs=fs)
+        self.assertEqual(again.checkpoint.progress.dispatched, again.max_physical_offset())
+        self.assertGreater(again.max_physical_offset(), known)
+        for queue_id in range(3):
+            self.assertEqual(len(self.bodies(again, queue_id)), len(range(queue_id, 70, 3)))
+        for number in (1, 59, 60, 69):
+            self.assertEqual(len(again.query_messages("TopicTest", f"k{number}", 32, 0, 2**62).buffers), 1)
+
+    def test_entries_behind_the_progress_are_made_again(self):
+        fs, store = self.killed(self.messages(0, 30))
+        queue = store.queues.find("TopicTest", 0)
+        queue._append(queue.max_offset * 20, b"torn" * 5)
+        self.end(fs, store)
+        again = self.open(fs=fs)
+        self.assertEqual(again.get_max_offset("TopicTest", 0), 10)
+        self.assertEqual(again.put_messages([make_message()])[0].queue_offset, 10)
+
+    def test_progress_of_another_log_is_not_believed(self):
+        fs, store = self.killed(self.messages(0, 5))
+        self.end(fs, store)
+        other = os.path.abspath(self.mktemp())
+        fresh = self.open(other)
+        fresh.put_messages([make_message(b"another", queue_id=1)])
+        fresh.stop()
+        for name in ("commitlog", "consumequeue"):
+            shutil.rmtree(os.path.join(self.root, name))
+            shutil.copytree(os.path.join(other, name), os.path.join(self.root, name))
+        again = self.open(fs=fs)
+        self.assertEqual(self.bodies(again, 1), [b"another"])
+        self.assertEqual(again.get_max_offset("TopicTest", 0), 0)
+
+    def test_a_crash_begins_where_queues_were_flushed(self):
+        fs, store = self.killed(self.messages(0, 30))
+        flushed = store.flushed_offset()
+        store.put_messages(self.messages(30, 50))
+        self.end(fs, store)
+        fs.lose_unsynced()
+        again = self.open(fs=fs)
+        self.assertEqual(again.max_physical_offset(), flushed)
+        for queue_id in range(3):
+            self.assertEqual(len(self.bodies(again, queue_id)), 10)
+        self.assertEqual(again.put_messages([make_message()])[0].queue_offset, 10)
+
+
 class DamageTests(RecoveryTestCase):
     def messages(self, count=40):
         return [make_message(b"%d" % n * 100, key=f"k{n}") for n in range(count)]
@@ -278,6 +363,12 @@ class DamageTests(RecoveryTestCase):
         first = next(r.queue_offset for r in results if r.physical_offset >= 8192)
         self.assertEqual((store.min_physical_offset(), store.get_min_offset("TopicTest", 0)), (8192, first))
         self.assertEqual(self.bodies(store), [b"%d" % n * 100 for n in range(first, 40)])
+
+    def test_lost_file_in_the_middle_ends_the_start(self):
+        self.fill(*self.messages())
+        os.unlink(self.log_path(1))
+        error = self.assertRaises(StoreFileMissingError, self.open)
+        self.assertEqual(error.path, self.log_path(1))
 
     def test_lost_last_file_cuts_the_queues(self):
         results = self.fill(*self.messages())
