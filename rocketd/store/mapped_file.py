@@ -85,7 +85,7 @@ class MappedFile(ABC):
         return position
 
     def forget_flushed(self, position: int) -> None:
-        """Count nothing from a position on as flushed, nor the file's name as being on the disk."""
+        """Count nothing from a position on as flushed."""
         self.flushed_position = min(self.flushed_position, max(0, position))
 
     def clear_from(self, position: int) -> None:
@@ -194,9 +194,10 @@ class QueueFile(MappedFile):
         """Open the file, making it and its directory where they are missing. Raises OSError."""
         super().__init__(fs, path, file_from_offset, file_size)
         self.first_create_in_queue = False
-        self._name_synced = fs.exists(path)
+        # Nor is that of a file that is there: the process that made it may have been killed before it was.
+        self._name_synced = False
         self._reserved = 0
-        if not self._name_synced:
+        if not fs.exists(path):
             fs.makedirs(os.path.dirname(path))
         fd = fs.open(path, file_size)
         try:
@@ -217,11 +218,6 @@ class QueueFile(MappedFile):
             self._reserve(position, end)
         self._view[position:end] = data
         self.wrote_position = end
-
-    def forget_flushed(self, position: int) -> None:
-        """See MappedFile."""
-        super().forget_flushed(position)
-        self._name_synced = False
 
     def clear_from(self, position: int) -> None:
         """Make everything behind a position zero; what was reserved there may be given back."""

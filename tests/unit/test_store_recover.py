@@ -308,6 +308,17 @@ class LastStopTests(RecoveryTestCase):
         self.assertEqual(again.get_max_offset("TopicTest", 0), 10)
         self.assertEqual(again.put_messages([make_message()])[0].queue_offset, 10)
 
+    def test_a_file_that_a_kill_left_without_a_lasting_name_gets_one(self):
+        fs, store = self.killed([make_message(b"before")])
+        # Behind a message of another queue, so that the start has no reason to look for it.
+        store.put_messages([make_message(b"new queue", queue_id=1), make_message(b"behind")])
+        store._reput.catch_up()
+        self.end(fs, store)
+        again = self.open(fs=fs)
+        again.stop()
+        fs.lose_unsynced()
+        self.assertEqual(self.bodies(self.open(fs=fs), 1), [b"new queue"])
+
     def test_progress_of_another_log_is_not_believed(self):
         fs, store = self.killed(self.messages(0, 5))
         self.end(fs, store)
