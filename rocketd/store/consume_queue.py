@@ -26,7 +26,8 @@ ENTRY = struct.Struct(">qiq")
 FILLER_SIZE = 0x7FFFFFFF
 """Record size of an entry that only takes up room before the first real one."""
 
-_FILLER = ENTRY.pack(0, FILLER_SIZE, 0)
+_FILLER_ENTRY = (0, FILLER_SIZE, 0)
+_FILLER = ENTRY.pack(*_FILLER_ENTRY)
 _RECOVERED_FILES = 3
 MAX_OFFSET = (1 << 63) - 1
 
@@ -328,19 +329,33 @@ class ConsumeQueue:
     def _search_end(self, files: Sequence[QueueFile], limit: int = MAX_OFFSET) -> int:
         """Byte offset behind the last entry of a record that begins before a limit."""
 
-        def is_beyond(entry: tuple[int, int, int]) -> bool:
-            return entry[1] <= 0 or not 0 <= entry[0] < limit
+        def is_beyond(file: QueueFile, number: int) -> bool:
+            offset, size, _ = self._entry_at(file, number)
+            if size <= 0 or not 0 <= offset < limit:
+                return True
+            # Of an entry across two sectors a crash may have left the second part alone: its offset is 0 then.
+            before = self._entry_at(file, number - 1) if number else _FILLER_ENTRY
+            return _is_torn(offset, size, before)
 
         for file in reversed(files):
-            if not is_beyond(self._entry_at(file, 0)):
-                count = self._search(file, file.file_size // CONSUME_QUEUE_UNIT, is_beyond)
+            if not is_beyond(file, 0):
+                numbers = range(file.file_size // CONSUME_QUEUE_UNIT)
+                count = bisect_left(numbers, True, key=lambda number: is_beyond(file, number))
                 return file.file_from_offset + count * CONSUME_QUEUE_UNIT
         return files[0].file_from_offset
 
     @staticmethod
     def _first_invalid(files: Sequence[QueueFile]) -> int:
         for file in files:
-            for number, (offset, size, _) in enumerate(ENTRY.iter_unpack(file.view)):
-                if offset < 0 or size <= 0:
+            before = _FILLER_ENTRY
+            for number, entry in enumerate(ENTRY.iter_unpack(file.view)):
+                offset, size, _ = entry
+                if offset < 0 or size <= 0 or _is_torn(offset, size, before):
                     return file.file_from_offset + number * CONSUME_QUEUE_UNIT
+                before = entry
         return files[-1].file_from_offset + files[-1].file_size
+
+
+def _is_torn(offset: int, size: int, before: tuple[int, int, int]) -> bool:
+    """Whether an entry cannot be whole after the one before it, as its record does not lie behind that one's."""
+    return size != FILLER_SIZE and before[1] != FILLER_SIZE and offset <= before[0]

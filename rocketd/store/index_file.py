@@ -21,6 +21,8 @@ DEFAULT_SLOTS: Final = 5_000_000
 DEFAULT_ENTRIES: Final = 20_000_000
 
 _HEADER: Final = struct.Struct(">qqqqii")
+_COUNT: Final = struct.Struct(">i")
+_COUNT_POSITION: Final = HEADER_SIZE - _COUNT.size
 _SLOT: Final = struct.Struct(">i")
 _ENTRY: Final = struct.Struct(">iqii")
 _MAX_INT: Final = 0x7FFFFFFF
@@ -208,6 +210,8 @@ class IndexFile:
         self._reserved = reserved
 
     def _write_header(self) -> None:
+        # First, for the process may end at any point: a message behind the end is put again, one before it never.
+        _COUNT.pack_into(self._map, _COUNT_POSITION, self.index_count)
         _HEADER.pack_into(
             self._map,
             0,

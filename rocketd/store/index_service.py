@@ -126,6 +126,10 @@ class IndexService:
             self._add(file)
         if last_stop is LastStop.KILLED and self._files:
             self._files[-1].forget_uncounted()
+            for file in self._files:
+                # Nobody has, or nobody knows: and the checkpoint will pass over it when a later one is flushed.
+                if file.is_write_full() and file.end_timestamp > checkpoint.index_msg_timestamp:
+                    self._flush_in_background(file)
         return True
 
     @property

@@ -177,8 +177,11 @@ class Checker:
 
     def _query(self, key: str) -> list[Place]:
         fields = {"topic": PLAIN_TOPIC, "key": key, "maxNum": "32", "beginTimestamp": "0", "endTimestamp": _FOREVER}
-        answer = self._ask(RequestCode.QUERY_MESSAGE, {**fields, UNIQUE_KEY_QUERY: "false"})
-        records = [] if answer is None else decode_messages(answer.body or b"")
+        command = RemotingCommand(RequestCode.QUERY_MESSAGE, {**fields, UNIQUE_KEY_QUERY: "false"})
+        answer = self._connection.ask(command)
+        if answer.code not in (ResponseCode.SUCCESS, ResponseCode.QUERY_NOT_FOUND):
+            raise CheckError(f"the query for {key} is answered {answer.code} {answer.remark}")
+        records = decode_messages(answer.body or b"")
         return [Place(one.topic, one.queue_id, one.queue_offset, one.physical_offset) for one in records]
 
     def _check_tags(self, served: dict[MessageId, Place]) -> None:

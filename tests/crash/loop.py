@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -13,7 +14,7 @@ import rocketd
 from benchmarks.peers import wire
 from benchmarks.peers.ports import free_broker_port
 from benchmarks.peers.process import ServerError, ServerProcess
-from tests.crash.check import Checker, Ledger
+from tests.crash.check import Checker, CheckError, Ledger
 from tests.crash.load import Load, Producer
 from tests.crash.messages import DELAY_LEVELS
 from tests.crash.power_cut import Cut, cut_power, flushed_offsets
@@ -26,7 +27,7 @@ LARGEST_STORE = 12_000
 """A store with more messages than these has been read often enough: the next round begins with an empty one."""
 
 _SOURCES = Path(rocketd.__file__).parents[1]
-_TROUBLE = ("Traceback (most recent call last)", "Unhandled")
+_TROUBLE = ("Traceback (most recent call last)", "Unhandled", "#error] ", "#critical] ")
 
 
 class CrashLoop:
@@ -128,6 +129,20 @@ class CrashLoop:
             return Checker(self._port, self._ledger, self.random).check(delays_over)
         except OSError as error:
             raise ServerError(f"no answer: {error}\n{self._running.tail(60)}") from error
+        except CheckError as error:
+            self._running.kill()
+            raise CheckError(f"{error}\n{self._running.tail()}\n{self._verified()}") from error
+
+    def _verified(self) -> str:
+        """What our own examination says of the store that a killed broker left."""
+        config = str(self.directory / "broker.conf")
+        command = [sys.executable, "-m", "rocketd", "store", "verify", "--config", config, str(self._store)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=START_LIMIT, env=self._environment())
+        return done.stdout + done.stderr
+
+    @staticmethod
+    def _environment() -> dict[str, str]:
+        return os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, (str(_SOURCES), os.environ.get("PYTHONPATH"))))}
 
     def _start(self, wait: bool) -> None:
         config = self.directory / "broker.conf"
@@ -159,9 +174,8 @@ class CrashLoop:
         else:
             twistd = str(Path(sys.executable).with_name("twistd"))
             command = [sys.executable, twistd, "-n", "--pidfile", "", "rocketd-broker", "-c", str(config)]
-        path = os.pathsep.join(filter(None, (str(_SOURCES), os.environ.get("PYTHONPATH"))))
         log = self.directory / f"broker-{self.round}.log"
-        self._broker = ServerProcess("broker", command, log, self.directory, {"PYTHONPATH": path})
+        self._broker = ServerProcess("broker", command, log, self.directory, self._environment())
         if wait:
             address = f"127.0.0.1:{self._port}"
             self._broker.wait_for("it accepts", lambda: wire.accepts(address), START_LIMIT)

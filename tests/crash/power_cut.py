@@ -23,8 +23,8 @@ _BEGIN = struct.Struct(">ii")
 
 @dataclass
 class Cut:
-    """What was done to a store. ``flushed_log`` holds the bytes of the log's files that were surely on the disk; None where
-    nothing was changed.
+    """What was done to a store. ``flushed_log`` holds of each file of the log the bytes that were surely on the disk, up to
+    the first that the process changed since; None where nothing was changed.
     """
 
     style: str = "before the broker began"
@@ -55,7 +55,7 @@ def cut_power(root: Path, shadow: Path, random: Random) -> Cut:
             (image / name).mkdir(exist_ok=True)
         else:
             old = _durable(contents, entry)
-            new = _read(live_files[entry], entry.inode) if entry in live_files else None
+            new = _read_live(live_files, entry)
             kept = old if new is None or new == old else _mixed(old, new, cut.style, random)
             (image / name).write_bytes(kept)
             cut.files += 1
@@ -64,7 +64,8 @@ def cut_power(root: Path, shadow: Path, random: Random) -> Cut:
     for name, entry in flushed_names.entries.items():
         folder, _, base = name.rpartition(os.sep)
         if folder == "commitlog" and entry is not None and is_mapped_file_name(base):
-            cut.flushed_log[int(base)] = _durable(contents, entry)
+            # A sync may have seen the first half of an append that ran at the same time.
+            cut.flushed_log[int(base)] = _unchanged(_durable(contents, entry), _read_live(live_files, entry))
     shutil.rmtree(root)
     image.rename(root)
     return cut
@@ -123,6 +124,19 @@ def _durable(contents: Path, entry: Entry) -> bytes:
     """Content as of the last sync; before the first the file is as long as when it got its name."""
     content = _read(contents / str(entry.file))
     return bytes(entry.size) if content is None else content
+
+
+def _read_live(live_files: dict[Entry, Path], entry: Entry) -> bytes | None:
+    return _read(live_files[entry], entry.inode) if entry in live_files else None
+
+
+def _unchanged(old: bytes, new: bytes | None) -> bytes:
+    """The beginning that both have in common; all of the old where there is no new."""
+    if new is None or new == old:
+        return old
+    return old[
+        : next((at for at, (before, after) in enumerate(zip(old, new, strict=False)) if before != after), len(old))
+    ]
 
 
 def _read(path: Path, inode: int | None = None) -> bytes | None:

@@ -121,6 +121,19 @@ class ConsumeQueueTests(ConsumeQueueTestCase):
         self.queue.put([request(n) for n in range(4, 20)])
         self.assertEqual(self.entries(), [(n * 100, 100, 7) for n in range(20)])
 
+    def test_second_part_of_an_entry_is_none(self):
+        for limit in (300, None):
+            for lost in range(3, 8):
+                self.directory = os.path.join(self.mktemp(), "T", "0")
+                self.queue = self.make()
+                self.queue.put([request(n) for n in range(10)])
+                # The crash took a sector that ends within an entry.
+                self.overwrite(3, bytes((lost - 3) * 20 + 8))
+                self.queue = self.make()
+                self.queue.recover(False, limit)
+                self.assertEqual(self.queue.max_offset, 3, (limit, lost))
+                self.assertEqual(self.raw()[60:], bytes(140))
+
     def test_truncation_by_physical_offset(self):
         for cut, left in ((0, 0), (100, 1), (950, 10), (1000, 10), (1050, 11), (5000, 15)):
             self.directory = os.path.join(self.mktemp(), "T", "0")

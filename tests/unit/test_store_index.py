@@ -487,6 +487,17 @@ class IndexServiceTests(ServiceCase):
         self.assertEqual(index.file_names, names[:2])
         self.assertEqual(sorted(os.listdir(self.directory)), list(names[:2]))
 
+    def test_full_files_that_a_killed_process_did_not_flush_are_flushed(self) -> None:
+        self.fill(3)
+        self.index.close()
+        self.checkpoint.index_msg_timestamp = T0 + 3 * 60_000
+        self.disk.synced = 0
+        index = IndexService(self.directory, self.slots, self.entries, lambda: self.now, file_system=self.disk)
+        self.assertTrue(index.load(LastStop.KILLED, self.checkpoint, 1 << 62))
+        index.close()
+        self.assertEqual(self.disk.synced, 2)
+        self.assertEqual(StoreCheckpoint(self.checkpoint.path).index_msg_timestamp, T0 + 11 * 60_000)
+
     def test_load_after_an_abnormal_exit_without_full_files(self) -> None:
         self.index.put([request(0, ("k",))])
         self.index.close()
