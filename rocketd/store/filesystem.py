@@ -16,6 +16,7 @@ from typing import NamedTuple, Protocol
 
 from rocketd.store.errors import StoreLockedError
 
+_ZEROS = bytes(1 << 18)
 _O_TMPFILE = getattr(os, "O_TMPFILE", 0)
 """Open a file that has no name yet: Linux, and most of its file systems."""
 
@@ -191,34 +192,19 @@ class RealFileSystem(IFileSystem):
 
     def clear_from(self, fd: int, offset: int) -> None:
         """See IFileSystem."""
-        size = os.fstat(fd).st_size
-        page_end = min(-(-offset // mmap.PAGESIZE) * mmap.PAGESIZE, size)
-        try:
-            os.lseek(fd, page_end, os.SEEK_DATA)
-        except OSError as error:
-            if error.errno != errno.ENXIO:
-                raise
-            # Nothing but a hole from there on, which is the usual case, and much cheaper than to cut the file.
-            rest = os.pread(fd, page_end - offset, offset)
-            if rest.strip(b"\0"):
-                os.pwrite(fd, bytes(len(rest)), offset)
-            return
-        os.ftruncate(fd, offset)
-        os.ftruncate(fd, size)
+        # Not by cutting the file and making it long again: the process may end in between. What is zero is left alone,
+        # as a file of zeros that was made in advance may be long.
+        for begin, end in _data_ranges(fd, offset):
+            for at in range(begin, end, len(_ZEROS)):
+                zeros = _ZEROS[: end - at]
+                if os.pread(fd, len(zeros), at) != zeros:
+                    os.pwrite(fd, zeros, at)
 
     def data_ranges(self, path: str, offset: int) -> list[tuple[int, int]]:
         """See IFileSystem."""
-        ranges = []
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            while True:
-                begin = os.lseek(fd, offset, os.SEEK_DATA)
-                offset = os.lseek(fd, begin, os.SEEK_HOLE)
-                ranges.append((begin, offset))
-        except OSError as error:
-            if error.errno != errno.ENXIO:
-                raise
-            return ranges
+            return _data_ranges(fd, offset)
         finally:
             os.close(fd)
 
@@ -319,6 +305,19 @@ class RealFileSystem(IFileSystem):
         with self._locks_guard:
             self._locks_held.pop(fd, None)
             os.close(fd)
+
+
+def _data_ranges(fd: int, offset: int) -> list[tuple[int, int]]:
+    ranges = []
+    try:
+        while True:
+            begin = os.lseek(fd, offset, os.SEEK_DATA)
+            offset = os.lseek(fd, begin, os.SEEK_HOLE)
+            ranges.append((begin, offset))
+    except OSError as error:
+        if error.errno != errno.ENXIO:
+            raise
+        return ranges
 
 
 def _make_whole(path: str, size: int) -> int | None:

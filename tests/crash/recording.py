@@ -76,6 +76,7 @@ class RecordingFileSystem(RealFileSystem):
         self._run = uuid4()
         self._root = os.path.abspath(root)
         self._contents = os.path.join(shadow, "contents")
+        self._new_content = os.path.join(shadow, "content")
         journal = read_journal(shadow)
         if ["ready"] not in journal:
             shutil.rmtree(shadow, ignore_errors=True)
@@ -162,11 +163,15 @@ class RecordingFileSystem(RealFileSystem):
             self._last_sync[file] = sync
             before = self._durable.get(file)
             self._durable[file] = data
-            fd = os.open(os.path.join(self._contents, str(file)), os.O_WRONLY | os.O_CREAT)
+            path = os.path.join(self._contents, str(file))
+            if before is None or len(before) != len(data):
+                # Whole or not at all: a length that the file never had is none that a power cut can leave.
+                with open(self._new_content, "wb") as whole:
+                    whole.write(data)
+                os.replace(self._new_content, path)
+                return
+            fd = os.open(path, os.O_WRONLY)
             try:
-                if before is None or len(before) != len(data):
-                    os.ftruncate(fd, len(data))
-                    before = b""
                 for at in range(0, len(data), PAGE):
                     page = data[at : at + PAGE]
                     if page != before[at : at + PAGE]:

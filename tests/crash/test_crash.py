@@ -6,12 +6,12 @@ from random import Random, SystemRandom
 
 import pytest
 
-from tests.crash.loop import CrashLoop
+from tests.crash.loop import FLUSHES, MODES, CrashLoop
 from tests.crash.power_cut import cut_power
 from tests.crash.recording import RecordingFileSystem
 
 SECONDS = float(os.environ.get("ROCKETD_CRASH_SECONDS", "15"))
-COMBINATIONS = [("kill", "SYNC_FLUSH"), ("kill", "ASYNC_FLUSH"), ("power", "SYNC_FLUSH")]
+COMBINATIONS = [(mode, flush) for mode in MODES for flush in FLUSHES]
 SEED = int(os.environ.get("ROCKETD_CRASH_SEED", "0")) or SystemRandom().randrange(1 << 32)
 
 
