@@ -244,7 +244,8 @@ class ConsumeQueue:
         """Count no entry of records from an offset of the log on as flushed."""
         for file in reversed(self.files.files):
             self.files.forget_flushed(file.file_from_offset)
-            if self._entry_at(file, 0)[0] < physical_offset:
+            # The recovery may have left nothing in the last one.
+            if file.wrote_position and self._entry_at(file, 0)[0] < physical_offset:
                 break
         if self.ext is not None:
             self.ext.forget_flushed()

@@ -121,6 +121,17 @@ class ConsumeQueueTests(ConsumeQueueTestCase):
         self.queue.put([request(n) for n in range(4, 20)])
         self.assertEqual(self.entries(), [(n * 100, 100, 7) for n in range(20)])
 
+    def test_files_before_an_empty_one_are_flushed_after_a_kill(self):
+        self.queue.put([request(n) for n in range(11)])
+        self.queue = self.make()
+        self.queue.recover(False, 1000)
+        self.queue.forget_flushed(500)
+        self.queue.put([request(10)])
+        self.assertTrue(self.queue.flush(0))
+        self.fs.lose_unsynced()
+        self.reopen()
+        self.assertEqual(self.entries(), [(n * 100, 100, 7) for n in range(11)])
+
     def test_second_part_of_an_entry_is_none(self):
         for limit in (300, None):
             for lost in range(3, 8):
