@@ -5,7 +5,6 @@ before. Unlike Apache, new content is on the disk before it takes the file's pla
 ``.bak``, and two unreadable files are an error instead of an empty table.
 """
 
-import os.path
 import threading
 from collections.abc import Callable
 from typing import Generic, TypeVar
@@ -14,7 +13,8 @@ import msgspec
 from twisted.logger import Logger
 
 from rocketd.remoting import fastjson
-from rocketd.store.filesystem import IFileSystem, make_durable_dir
+from rocketd.store.filesystem import IFileSystem
+from rocketd.store.small_file import replace_file
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -87,15 +87,6 @@ class JsonFile(Generic[T]):
             number, content = snapshot()
             if number == self._written:
                 return
-            self._write(fastjson.dumps_pretty(content))
+            replace_file(self._file_system, self.path, fastjson.dumps_pretty(content), keep_old=not self._damaged)
+            self._damaged = False
             self._written = number
-
-    def _write(self, data: bytes) -> None:
-        disk, temporary = self._file_system, self.path + ".tmp"
-        make_durable_dir(disk, os.path.dirname(self.path))
-        disk.write_file(temporary, data)
-        if not self._damaged and disk.exists(self.path):
-            disk.rename(self.path, self.backup_path)
-        disk.rename(temporary, self.path)
-        disk.sync_dir(os.path.dirname(self.path))
-        self._damaged = False

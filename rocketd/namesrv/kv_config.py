@@ -9,10 +9,10 @@ from threading import Lock
 
 from twisted.logger import Logger
 
-from rocketd.namesrv.text_file import candidates, replace_file
 from rocketd.remoting import fastjson
 from rocketd.remoting.bodies import KVConfig
 from rocketd.store.filesystem import IFileSystem
+from rocketd.store.small_file import candidates, replace_file
 
 
 class KVConfigError(Exception):

@@ -20,13 +20,13 @@ from rocketd.namesrv.interfaces import INameServer
 from rocketd.namesrv.kv_config import KVConfigError, KVConfigManager
 from rocketd.namesrv.route_info import RouteInfoManager
 from rocketd.namesrv.settings import NamesrvSettings
-from rocketd.namesrv.text_file import replace_file
 from rocketd.remoting.certificates import TLSConfigError
 from rocketd.remoting.dispatch import Dispatcher
 from rocketd.remoting.plugins import load_processors
 from rocketd.remoting.server import ListenError, RemotingServer
 from rocketd.remoting.tls import wrap_server_factory
 from rocketd.store.filesystem import IFileSystem, RealFileSystem
+from rocketd.store.small_file import replace_file
 
 START_ERRORS: Final = (TLSConfigError, ListenError, KVConfigError, OSError)
 """What may keep a name server from starting, each with a text for the operator."""

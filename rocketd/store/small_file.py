@@ -10,12 +10,13 @@ from collections.abc import Iterator
 from rocketd.store.filesystem import IFileSystem, make_durable_dir
 
 
-def replace_file(file_system: IFileSystem, path: str, data: bytes) -> None:
-    """Write a file's new content; the old one is then in ``path + ".bak"``. Raises OSError."""
+def replace_file(file_system: IFileSystem, path: str, data: bytes, *, keep_old: bool = True) -> None:
+    """Write a file's new content; with `keep_old` the old one is then in ``path + ".bak"``. Raises OSError."""
     directory = os.path.dirname(os.path.abspath(path))
     make_durable_dir(file_system, directory)
     file_system.write_file(path + ".tmp", data)
-    if file_system.exists(path):
+    if keep_old and file_system.exists(path):
+        # A copy, so that there is no moment without the file.
         file_system.write_file(path + ".bak", file_system.read_file(path))
     file_system.rename(path + ".tmp", path)
     file_system.sync_dir(directory)
