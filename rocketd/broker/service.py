@@ -46,7 +46,8 @@ from rocketd.remoting.dispatch import Dispatcher
 from rocketd.remoting.invoke import InvokeLayer
 from rocketd.remoting.plugins import load_processors
 from rocketd.remoting.server import ListenError, RemotingServer
-from rocketd.remoting.tls import ClientTLS, wrap_server_factory
+from rocketd.remoting.tls import ClientTLS
+from rocketd.remoting.tls_port import wrap_server_factory
 from rocketd.store.errors import StoreError
 from rocketd.store.filesystem import IFileSystem, RealFileSystem
 from rocketd.store.message_store import MessageStore
@@ -113,7 +114,7 @@ class Broker(Service):
             backlog=server.server_socket_backlog,
             idle_seconds=server.server_channel_max_idle_time_seconds or float("inf"),
             max_frame_length=remoting.frame_max_length,
-            wrap=wrap_server_factory(settings.tls),
+            wrap=wrap_server_factory(settings.tls, reactor),
         )
         self.server.listeners.append(self)
         self.client = RemotingClient(

@@ -24,7 +24,7 @@ from rocketd.remoting.certificates import TLSConfigError
 from rocketd.remoting.dispatch import Dispatcher
 from rocketd.remoting.plugins import load_processors
 from rocketd.remoting.server import ListenError, RemotingServer
-from rocketd.remoting.tls import wrap_server_factory
+from rocketd.remoting.tls_port import wrap_server_factory
 from rocketd.store.filesystem import IFileSystem, RealFileSystem
 from rocketd.store.small_file import replace_file
 
@@ -66,7 +66,7 @@ class NameServer(MultiService):
             backlog=settings.server.server_socket_backlog,
             idle_seconds=settings.server.server_channel_max_idle_time_seconds or float("inf"),
             max_frame_length=settings.remoting.frame_max_length,
-            wrap=wrap_server_factory(settings.tls),
+            wrap=wrap_server_factory(settings.tls, reactor),
         )
         self.server.setServiceParent(self)
         self.server.listeners.append(self)

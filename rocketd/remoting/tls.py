@@ -1,30 +1,23 @@
-"""TLS on both sides, and the first byte that tells it from plain traffic on the same port.
+"""TLS contexts of both sides, from the ``tls.*`` settings.
 
-Answers to Apache's TlsHelper, TlsMode and the handshake handler of NettyRemotingServer. Contexts are built from the
-``tls.*`` settings when the daemon starts, so a wrong path or password is one clear line then and not a failed handshake
-later. Reactor thread only.
+Answers to Apache's TlsHelper and TlsMode. Contexts are built when the daemon starts, so a wrong path or password is one
+clear line then and not a failed handshake later.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 from OpenSSL import SSL
 from twisted.internet import ssl
-from twisted.internet.interfaces import IOpenSSLClientConnectionCreator, IProtocol, IProtocolFactory
-from twisted.internet.protocol import Factory, Protocol, connectionDone
+from twisted.internet.interfaces import IOpenSSLClientConnectionCreator
 from twisted.logger import Logger
-from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from rocketd.remoting.certificates import Identity, TLSConfigError, read_certificates, read_identity, self_signed
-from rocketd.remoting.peer import peer_of
 from rocketd.remoting.settings import TlsConfig
 
 DISABLED = "disabled"
 PERMISSIVE = "permissive"
 ENFORCING = "enforcing"
-
-_HANDSHAKE = 0x16
 
 _log = Logger()
 
@@ -67,94 +60,6 @@ def server_context(settings: TlsConfig) -> ssl.CertificateOptions | None:
             context.add_client_ca(trusted)
     context.set_verify(flags)
     return options
-
-
-def wrap_server_factory(settings: TlsConfig) -> Callable[[IProtocolFactory], IProtocolFactory]:
-    """Return what puts TLS detection around the factory of a listening port. Raises TLSConfigError."""
-    context = server_context(settings)
-    return lambda factory: DetectingFactory(factory, settings.server_mode, context)
-
-
-class DetectingFactory(Factory):
-    """Makes connections that become plain or TLS by their first byte, as far as the mode allows.
-
-    The wrapped factory's protocol is made when a connection is accepted and has its ``transport`` from then on, but
-    ``connectionMade`` comes with the first byte; ``connectionLost`` comes in every case.
-    """
-
-    noisy = False
-
-    def __init__(self, factory: IProtocolFactory, mode: str, context: ssl.CertificateOptions | None) -> None:
-        self._factory = factory
-        self.mode = mode
-        self.context = context
-
-    def buildProtocol(self, addr: Any) -> Protocol | None:
-        """Make the wrapped factory's protocol and what looks at its first byte."""
-        protocol = self._factory.buildProtocol(addr)
-        return None if protocol is None else _FirstByte(self, protocol)
-
-    def doStart(self) -> None:
-        """Start the wrapped factory."""
-        self._factory.doStart()
-
-    def doStop(self) -> None:
-        """Stop the wrapped factory."""
-        self._factory.doStop()
-
-
-class _FirstByte(Protocol):
-    """Stands in until the first byte of a connection is there, then leaves the transport to the real protocol."""
-
-    def __init__(self, detecting: DetectingFactory, protocol: IProtocol) -> None:
-        self._detecting = detecting
-        self._protocol: Any = protocol
-
-    def connectionMade(self) -> None:
-        self._protocol.transport = self.transport
-
-    def dataReceived(self, data: bytes) -> None:
-        detecting, protocol = self._detecting, self._protocol
-        transport: Any = self.transport
-        if data[0] != _HANDSHAKE:
-            if detecting.mode == ENFORCING:
-                self._refuse("it is plain, and tls.server.mode is enforcing")
-                return
-            transport.protocol = protocol
-            protocol.makeConnection(transport)
-            protocol.dataReceived(data)
-            return
-        if detecting.context is None:
-            self._refuse(
-                "it is TLS, and tls.server.mode is disabled"
-                if detecting.mode == DISABLED
-                else "it is TLS, and no certificate is configured"
-            )
-            return
-        transport.setTcpNoDelay(True)
-        transport.protocol = protocol
-        start_tls_on_accept(transport, detecting.context, data, lambda: protocol.makeConnection(transport))
-
-    def connectionLost(self, reason: Failure = connectionDone) -> None:
-        self._protocol.connectionLost(reason)
-
-    def _refuse(self, why: str) -> None:
-        transport: Any = self.transport
-        _log.warn("{address}: closing, {why}", address=peer_of(transport.getPeer()).address, why=why)
-        transport.abortConnection()
-
-
-def start_tls_on_accept(
-    transport: Any, context: ssl.CertificateOptions, first_bytes: bytes, ready: Callable[[], object] = lambda: None
-) -> None:
-    """Begin TLS on an accepted connection of which ``first_bytes`` were read already.
-
-    ``transport.protocol`` is the protocol that is to get the decrypted bytes. ``ready`` is called when what is written to
-    the transport is encrypted, before the first bytes are looked at.
-    """
-    transport.startTLS(context)
-    ready()
-    transport.protocol.dataReceived(first_bytes)
 
 
 # ---------------------------------------------------------------- the connecting side

@@ -26,7 +26,8 @@ from rocketd.remoting.interfaces import IRequestProcessor
 from rocketd.remoting.invoke import InvokeLayer
 from rocketd.remoting.server import RemotingServer
 from rocketd.remoting.settings import NettyClientConfig, TlsConfig
-from rocketd.remoting.tls import ClientTLS, wrap_server_factory
+from rocketd.remoting.tls import ClientTLS
+from rocketd.remoting.tls_port import wrap_server_factory
 
 ADDRESS = "10.0.0.1:10911"
 
@@ -375,7 +376,7 @@ class LoopbackTests(TestCase):
     def listen(self, tls=None):
         factory = self.factory = Factory.forProtocol(EchoServer)
         factory.accepted = []
-        wrapped = wrap_server_factory(tls or TlsConfig())(factory)
+        wrapped = wrap_server_factory(tls or TlsConfig(), reactor)(factory)
         port = yield TCP4ServerEndpoint(reactor, 0, interface="127.0.0.1").listen(wrapped)
         self.addCleanup(port.stopListening)
         return f"127.0.0.1:{port.getHost().port}"
@@ -484,7 +485,7 @@ class ServerCallsClientTests(TestCase):
         dispatcher.register(34, self.processor, "heartbeat")
         self.invoke = dispatcher.responses = InvokeLayer(reactor, 2, 2)
         self.server = RemotingServer(
-            reactor, dispatcher, port=0, interface="127.0.0.1", wrap=wrap_server_factory(TlsConfig())
+            reactor, dispatcher, port=0, interface="127.0.0.1", wrap=wrap_server_factory(TlsConfig(), reactor)
         )
         self.server.listeners.append(self.invoke)
         self.server.startService()

@@ -22,7 +22,8 @@ from rocketd.remoting.frame import FrameDecoder
 from rocketd.remoting.interfaces import IRequestProcessor
 from rocketd.remoting.server import ListenError, RemotingServer
 from rocketd.remoting.settings import TlsConfig
-from rocketd.remoting.tls import ClientTLS, wrap_server_factory
+from rocketd.remoting.tls import ClientTLS
+from rocketd.remoting.tls_port import wrap_server_factory
 
 CODE = 105
 WAIT_SECONDS = 10
@@ -318,7 +319,7 @@ class TLSTests(ServerTestCase):
     """The same over TLS, where the reactor does all the writing."""
 
     async def start_tls(self):
-        self.start(wrap=wrap_server_factory(TlsConfig()))
+        self.start(wrap=wrap_server_factory(TlsConfig(), reactor))
         return await self.connect(tls=ClientTLS(TlsConfig()))
 
     async def test_plain_and_tls_side_by_side(self):

@@ -10,16 +10,18 @@ from cryptography.hazmat.primitives.serialization import (
     PrivateFormat,
     load_pem_private_key,
 )
-from twisted.internet import defer, reactor
+from twisted.internet import defer, reactor, task
 from twisted.internet.endpoints import TCP4ClientEndpoint, wrapClientTLS
 from twisted.internet.interfaces import IHandshakeListener, ISSLTransport
 from twisted.internet.protocol import Factory, Protocol
+from twisted.logger import capturedLogs
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 from zope.interface import implementer
 
 from rocketd.remoting.certificates import TLSConfigError, read_identity
 from rocketd.remoting.settings import TlsConfig
-from rocketd.remoting.tls import ClientTLS, server_context, wrap_server_factory
+from rocketd.remoting.tls import ClientTLS, server_context
+from rocketd.remoting.tls_port import wrap_server_factory
 
 
 class Echo(Protocol):
@@ -80,7 +82,7 @@ class Caller(Protocol):
 class OnePortTestCase(TestCase):
     def listen(self, settings):
         self.echo = EchoFactory()
-        port = reactor.listenTCP(0, wrap_server_factory(settings)(self.echo), interface="127.0.0.1")
+        port = reactor.listenTCP(0, wrap_server_factory(settings, reactor)(self.echo), interface="127.0.0.1")
         self.addCleanup(port.stopListening)
         self.echo.on_lost = defer.Deferred()
         self.port = port.getHost().port
@@ -238,6 +240,20 @@ class VerificationTests(OnePortTestCase):
         client = self.client(client_key_path=key, client_cert_path=certificate)
         self.assertEqual((yield self.call(tls=client)), b"Shello")
         self.assertNotIn(b"hello", (yield self.call(tls=self.client())))
+
+    @defer.inlineCallbacks
+    def test_renewed_certificate_is_shown_and_half_of_one_is_not(self):
+        self.listen(self.server("old.example"))
+        renewed = self.authority.issue_cert("new.example")
+        with capturedLogs() as events:
+            self.write("server.key", renewed.private_key_pem.bytes())
+            while not any("stays in use" in event["log_format"] for event in events):
+                yield task.deferLater(reactor, 0.01)
+        self.assertEqual((yield self.call(tls=self.client(), host="old.example")), b"Shello")
+        self.write("server.pem", b"".join(blob.bytes() for blob in renewed.cert_chain_pems))
+        while (yield self.call(tls=self.client(), host="new.example")) != b"Shello":
+            yield task.deferLater(reactor, 0.01)
+        self.assertEqual((yield self.call(tls=self.client(), host="old.example")), b"")
 
 
 class ConfigurationErrorTests(SynchronousTestCase):
