@@ -90,16 +90,17 @@ class IndexService:
     def load(self, last_stop: LastStop, checkpoint: StoreCheckpoint, log_end: int) -> bool:
         """Open the files that are there; returns False, with a line in the log, when one cannot be opened.
 
-        After a crash, only those are kept that were full before the checkpoint's index timestamp, follow each other and
-        index nothing behind the end of the log, `log_end`; recovery puts the messages of the others again that it
-        dispatches. After a mere end of the process only the last
-        group may have been put in part. Files that are not named by a number are left alone.
+        After a crash, only the first files are kept that were full before the checkpoint's index timestamp, follow each
+        other and index nothing behind the end of the log, `log_end`; recovery puts the messages of the others again.
+        After a mere end of the process only the last group may have been put in part. Files that are not named by a
+        number are left alone.
         """
         self._checkpoint = checkpoint
         try:
             names = self._file_system.listdir(self.directory)
         except NotADirectoryError:
             names = []
+        whole = True
         for name in names:
             if not (name.isascii() and name.isdigit() and int(name) <= _LAST_FILE_NAME):
                 _log.warn("{name} in {directory} is no index file", name=name, directory=self.directory)
@@ -107,12 +108,20 @@ class IndexService:
             try:
                 file = self._open(name)
                 file.load()
-                if last_stop is LastStop.CRASHED and not (
-                    file.is_write_full()
-                    and 0 < file.end_timestamp <= checkpoint.index_msg_timestamp
-                    and self.indexed_to <= file.begin_physical_offset
-                    and file.end_physical_offset < log_end
-                ):
+                if last_stop is not LastStop.CLEAN and file.index_count <= 1:
+                    # Its process ended before it counted anything. What comes before it would seem not to be indexed.
+                    file.destroy()
+                    continue
+                whole = whole and (
+                    last_stop is not LastStop.CRASHED
+                    or (
+                        file.is_write_full()
+                        and 0 < file.end_timestamp <= checkpoint.index_msg_timestamp
+                        and self.indexed_to <= file.begin_physical_offset
+                        and file.end_physical_offset < log_end
+                    )
+                )
+                if not whole:
                     file.destroy()
                     continue
             except OSError as error:

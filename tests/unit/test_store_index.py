@@ -498,6 +498,32 @@ class IndexServiceTests(ServiceCase):
         self.assertEqual(self.disk.synced, 2)
         self.assertEqual(StoreCheckpoint(self.checkpoint.path).index_msg_timestamp, T0 + 11 * 60_000)
 
+    def test_file_in_which_nothing_is_counted_does_not_hide_the_one_before(self) -> None:
+        self.fill(2)
+        name = self.index.file_names[-1]
+        indexed_to = self.index.indexed_to
+        self.index.close()
+        # Made by a process that was killed before it wrote the header.
+        made = IndexFile(os.path.join(self.directory, f"{int(name) + 1}"), self.slots, self.entries, self.disk)
+        made.close()
+        index = IndexService(self.directory, self.slots, self.entries, lambda: self.now)
+        self.addCleanup(index.close)
+        self.assertTrue(index.load(LastStop.KILLED, self.checkpoint, 1 << 62))
+        self.assertEqual((index.file_names[-1], index.indexed_to), (name, indexed_to))
+
+    def test_nothing_behind_a_file_that_is_dropped_after_a_crash_is_kept(self) -> None:
+        self.fill(4)
+        names = self.index.file_names
+        self.index.close()
+        self.checkpoint.index_msg_timestamp = T0 + 15 * 60_000
+        with open(os.path.join(self.directory, names[1]), "r+b") as file:
+            file.seek(36)  # the count
+            file.write(struct.pack(">i", 3))
+        index = IndexService(self.directory, self.slots, self.entries, lambda: self.now)
+        self.addCleanup(index.close)
+        self.assertTrue(index.load(LastStop.CRASHED, self.checkpoint, 1 << 62))
+        self.assertEqual(index.file_names, names[:1])
+
     def test_load_after_an_abnormal_exit_without_full_files(self) -> None:
         self.index.put([request(0, ("k",))])
         self.index.close()
