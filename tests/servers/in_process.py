@@ -1,64 +1,13 @@
-"""Name server and broker in this process, a client that speaks frames, and the log lines they cause."""
+"""Name server and broker in this process, and the log lines they cause."""
 
 from contextlib import asynccontextmanager
 
-from twisted.internet import reactor
-from twisted.internet.defer import Deferred
-from twisted.internet.endpoints import TCP4ClientEndpoint, connectProtocol
-from twisted.internet.protocol import Protocol
 from twisted.logger import LogLevel, globalLogPublisher
 
 from rocketd.broker.service import make_broker
 from rocketd.broker.settings import BrokerSettings
 from rocketd.namesrv.service import make_namesrv
 from rocketd.namesrv.settings import NamesrvSettings
-from rocketd.remoting.command import RemotingCommand
-from rocketd.remoting.frame import FrameDecoder
-
-WAIT_SECONDS = 5
-
-
-class Client(Protocol):
-    """Sends commands or bytes and hands out the answers by opaque."""
-
-    def __init__(self):
-        self.closed = Deferred()
-        self.is_closed = False
-        self._decoder = FrameDecoder()
-        self._waiting = {}
-
-    def dataReceived(self, data):
-        for frame in self._decoder.feed(data):
-            answer = RemotingCommand.decode(frame)
-            waiting = self._waiting.pop(answer.opaque, None)
-            if waiting is not None:
-                waiting.callback(answer)
-
-    def connectionLost(self, reason=None):
-        self.is_closed = True
-        waiting, self._waiting = self._waiting, {}
-        for result in waiting.values():
-            result.callback(None)
-        self.closed.callback(None)
-
-    def expect(self, opaque):
-        """Fire with the answer to that request, or None when the connection closes before."""
-        result = self._waiting[opaque] = Deferred()
-        result.addTimeout(WAIT_SECONDS, reactor)
-        return result
-
-    def ask(self, command):
-        """Send a command; fires as `expect` does."""
-        result = self.expect(command.opaque)
-        self.transport.write(command.encode())
-        return result
-
-    def wait_closed(self):
-        return self.closed.addTimeout(WAIT_SECONDS, reactor)
-
-
-async def connect(port):
-    return await connectProtocol(TCP4ClientEndpoint(reactor, "127.0.0.1", port), Client())
 
 
 class LogLines:

@@ -6,10 +6,10 @@ import zlib
 
 import pytest
 import pytest_twisted
-from in_process import LogLines, both_servers, connect
+from in_process import LogLines, both_servers
 from twisted.internet import reactor
 from twisted.internet.task import deferLater
-from wire_client import eventually
+from wire_client import connect, eventually
 
 from rocketd.remoting import server as server_module
 from rocketd.remoting.codes import RequestCode, ResponseCode, SerializeType

@@ -229,7 +229,7 @@ async def test_delayed_messages_come_after_their_delay(tmp_path):
         await client.ask(delayed)
         answer = await client.ask(pull(offset=1))
         assert [message.body for message in decode_messages(answer.body)] == [b"late"]
-        assert 0.9 < reactor.seconds() - begun < 3
+        assert reactor.seconds() - begun > 0.9
 
 
 # ---------------------------------------------------------------- members of groups
@@ -240,6 +240,7 @@ async def test_members_hear_of_each_other_and_of_a_death(tmp_path):
     async with running(make_a_broker(tmp_path)) as broker:
         first, second = await connect(broker.port), await connect(broker.port)
         await first.ask(heartbeat("one"))
+        await eventually(lambda: first.requests)  # of itself
         first.requests.clear()
         await second.ask(heartbeat("two"))
         await eventually(lambda: first.requests)

@@ -19,6 +19,7 @@ class WireClient(Protocol):
 
     def __init__(self):
         self.closed = Deferred()
+        self.is_closed = False
         self.requests = []
         self.strays = []
         self._decoder = FrameDecoder()
@@ -35,19 +36,29 @@ class WireClient(Protocol):
                 self.strays.append(command)
 
     def connectionLost(self, reason=None):
+        self.is_closed = True
+        waiting, self._waiting = self._waiting, {}
+        for result in waiting.values():
+            result.callback(None)
         self.closed.callback(None)
-        for waiting in self._waiting.values():
-            waiting.cancel()
 
     def send(self, command):
         self.transport.write(command if isinstance(command, bytes) else command.encode())
 
+    def expect(self, opaque, limit=ANSWER_LIMIT):
+        """Fire with the answer to that request, or None when the connection closes before."""
+        result = self._waiting[opaque] = Deferred()
+        result.addTimeout(limit, reactor)
+        return result
+
     def ask(self, command, limit=ANSWER_LIMIT):
-        """Send a request; the Deferred fires with its answer."""
-        waiting = self._waiting[command.opaque] = Deferred()
-        waiting.addTimeout(limit, reactor)
+        """Send a request; fires as `expect` does."""
+        result = self.expect(command.opaque, limit)
         self.send(command)
-        return waiting
+        return result
+
+    def wait_closed(self):
+        return self.closed.addTimeout(ANSWER_LIMIT, reactor)
 
 
 async def connect(port):
