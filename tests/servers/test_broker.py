@@ -4,6 +4,7 @@ import json
 import os
 from contextlib import asynccontextmanager
 from struct import pack
+from time import time
 
 import pytest
 import pytest_twisted
@@ -12,7 +13,7 @@ from twisted.internet.defer import DeferredList
 from twisted.logger import LogLevel, formatEvent, globalLogPublisher
 from wire_client import connect, eventually, running
 
-from rocketd.broker.service import make_broker
+from rocketd.broker.service import Broker, make_broker
 from rocketd.broker.settings import BrokerSettings
 from rocketd.namesrv.service import make_namesrv
 from rocketd.namesrv.settings import NamesrvSettings
@@ -20,6 +21,7 @@ from rocketd.remoting.bodies import TopicRouteData
 from rocketd.remoting.codes import RequestCode, ResponseCode, SerializeType
 from rocketd.remoting.command import ONEWAY_FLAG, RemotingCommand
 from rocketd.store.record import decode_messages
+from rocketd.store.testing import FaultyFileSystem
 
 
 def make_name_server(directory):
@@ -33,7 +35,7 @@ def make_name_server(directory):
     return make_namesrv(settings, reactor)
 
 
-def make_a_broker(directory, **options):
+def make_a_broker(directory, file_system=None, **options):
     given = {
         "listenPort": "0",
         "brokerName": "broker-a",
@@ -45,6 +47,8 @@ def make_a_broker(directory, **options):
         **options,
     }
     settings, _ = BrokerSettings.load(None, list(given.items()))
+    if file_system is not None:
+        return Broker(settings, reactor, file_system, lambda: int(time() * 1000))
     return make_broker(settings, reactor)
 
 
@@ -230,6 +234,42 @@ async def test_delayed_messages_come_after_their_delay(tmp_path):
         answer = await client.ask(pull(offset=1))
         assert [message.body for message in decode_messages(answer.body)] == [b"late"]
         assert reactor.seconds() - begun > 0.9
+
+
+# ---------------------------------------------------------------- the store's threads
+
+
+@pytest_twisted.ensureDeferred
+async def test_a_disk_that_hangs_holds_up_no_other_request(tmp_path):
+    disk = FaultyFileSystem()
+    async with running(make_a_broker(tmp_path, disk, flushDiskType="SYNC_FLUSH", syncFlushTimeout="60000")) as broker:
+        sender, other = await connect(broker.port), await connect(broker.port)
+        await sender.ask(send(body=b"first"))
+        gate = disk.block("fdatasync")
+        hanging = sender.ask(send(body=b"second"), limit=60)
+        try:
+            for _ in range(50):
+                await other.ask(heartbeat("one"))
+                answer = await other.ask(RemotingCommand(RequestCode.GET_MAX_OFFSET, {"topic": "T", "queueId": "0"}))
+                assert answer.code == ResponseCode.SUCCESS
+            assert not hanging.called
+        finally:
+            gate.set()
+        assert (await hanging).code == ResponseCode.SUCCESS
+
+
+@pytest_twisted.ensureDeferred
+async def test_pulls_are_the_same_bytes_whatever_way_they_are_transferred(tmp_path):
+    answers = []
+    for by_heap in ("true", "false"):
+        async with running(make_a_broker(tmp_path, transferMsgByHeap=by_heap)) as broker:
+            client = await connect(broker.port)
+            for number in range(0 if answers else 40):
+                await client.ask(send(body=b"%d" % number * 100))
+            answers.append((await client.ask(pull())).body)
+            client.transport.loseConnection()
+    assert len(decode_messages(answers[0])) == 32
+    assert answers[0] == answers[1]
 
 
 # ---------------------------------------------------------------- members of groups

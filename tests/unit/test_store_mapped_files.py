@@ -45,6 +45,12 @@ class MappedFileQueueTests(SynchronousTestCase):
         self.assertIsNone(self.queue.find(0))
         self.assertTrue(self.queue.flush(0))
 
+    def test_file_is_as_long_as_it_will_ever_be_from_the_start(self):
+        for make, name in ((LogFile, "log"), (QueueFile, "queue")):
+            path = os.path.join(self.directory, name)
+            self.addCleanup(make(self.fs, path, 0, SIZE).close)
+            self.assertEqual(os.path.getsize(path), SIZE)
+
     def test_find(self):
         files = [self.add(SIZE * number) for number in (2, 3, 4)]
         for offset, expected in (

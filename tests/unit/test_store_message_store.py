@@ -2,6 +2,7 @@
 
 import os
 import queue
+import struct
 import subprocess
 import sys
 import threading
@@ -10,11 +11,14 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from rocketd.store import append, dispatch
 from rocketd.store.checkpoint import StoreCheckpoint
+from rocketd.store.consume_queue import ConsumeQueue
 from rocketd.store.errors import StoreFileSizeError, StoreLockedError, StoreStateError
 from rocketd.store.filesystem import DiskUsage
-from rocketd.store.message import GetStatus, PutStatus
+from rocketd.store.layout import BLANK_MAGIC
+from rocketd.store.message import DispatchRequest, GetStatus, PutStatus
 from rocketd.store.message_store import MessageStore
 from rocketd.store.record import decode_message, decode_messages
+from rocketd.store.settings import MessageStoreConfig
 from rocketd.store.testing import STORE_HOST, FaultyFileSystem, make_message, small_config
 
 WAIT = 10
@@ -336,6 +340,64 @@ class ConcurrencyTests(StoreTestCase):
             reader.join(60)
         self.assertEqual(troubles, [])
         self.assertFalse(any(reader.is_alive() for reader in readers))
+
+    def test_puts_do_not_wait_for_dispatch(self):
+        self.start()
+        held, go_on = threading.Event(), threading.Event()
+
+        def hold(arrivals):
+            held.set()
+            self.assertTrue(go_on.wait(WAIT))
+
+        self.store.add_arrival_listener(hold)
+        results = self.store.put_messages([make_message(b"first")])
+        self.assertTrue(held.wait(WAIT))
+        results += self.store.put_messages([make_message(b"second")])
+        self.assertEqual([result.status for result in results], [PutStatus.PUT_OK] * 2)
+        self.assertEqual(self.bodies(), [b"first"])
+        go_on.set()
+        self.settle()
+        self.assertEqual(self.bodies(), [b"first", b"second"])
+
+    def test_dispatch_leaves_the_disk_to_the_flushers(self):
+        never = 1 << 30
+        self.start(
+            flush_interval_commit_log=never,
+            flush_commit_log_thorough_interval=never,
+            flush_interval_consume_queue=never,
+            flush_consume_queue_thorough_interval=never,
+        )
+        self.put(make_message(b"first", key="k"))
+        before = self.fs.calls["fdatasync"]
+        self.put(*[make_message(b"more", key=f"k{number}") for number in range(30)])
+        self.assertEqual(len(self.bodies()), 31)
+        self.assertEqual(self.fs.calls["fdatasync"], before)
+
+
+class DefaultSizeTests(StoreTestCase):
+    def test_second_file_of_the_log_is_named_after_the_first_gibibyte(self):
+        size = MessageStoreConfig().mapped_file_size_commit_log
+        directory = os.path.join(self.root, "commitlog")
+        os.makedirs(directory)
+        with open(os.path.join(directory, "0" * 20), "wb") as file:
+            file.write(struct.pack(">ii", size, BLANK_MAGIC))
+            file.truncate(size)
+        self.start(mapped_file_size_commit_log=size)
+        (result,) = self.put(make_message(b"behind"))
+        self.assertEqual(result.physical_offset, 1 << 30)
+        self.assertIn("00000000001073741824", os.listdir(directory))
+        self.assertEqual(self.bodies(), [b"behind"])
+
+    def test_queue_file_holds_300_000_entries(self):
+        size = MessageStoreConfig().mapped_file_size_consume_queue
+        made = ConsumeQueue(self.fs, "T", 0, os.path.join(self.root, "T", "0"), size)
+        made.load()
+        made.put([DispatchRequest("T", 0, n * 100, 100, 7, 0, n, (), 0, 0, b"") for n in range(300_001)])
+        names = sorted(os.listdir(made.files.directory))
+        self.assertEqual(names, ["00000000000000000000", "00000000000006000000"])
+        self.assertEqual([os.path.getsize(os.path.join(made.files.directory, name)) for name in names], [6_000_000] * 2)
+        self.assertEqual(made.entry(299_999), (29_999_900, 100, 7))
+        self.assertEqual(made.entry(300_000), (30_000_000, 100, 7))
 
 
 class RefusalTests(StoreTestCase):
