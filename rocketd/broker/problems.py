@@ -17,6 +17,39 @@ SEND_QUEUE_TOO_OLD = Problem(
     setting="waitTimeMillsInSendQueue",
 )
 
+QUEUE_TOO_OLD = Problem(
+    id="queue-too-old",
+    code=ResponseCode.SYSTEM_BUSY,
+    remark=(
+        "[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, period in queue: {period}ms, "
+        "size of queue: {queued}"
+    ),
+    cause="the request waited longer than {limit} ms for the {pool} pool",
+    advice="retry after 100 ms; too few brokers or a stalled machine do this",
+    setting="waitTimeMillsInPullQueue and its like",
+)
+
+STORE_BUSY = Problem(
+    id="store-busy",
+    code=ResponseCode.SYSTEM_BUSY,
+    remark="[REJECTREQUEST]system busy, start flow control for a while",
+    cause="the append that is under way has taken {append} ms so far",
+    advice="retry after 100 ms or on another broker; a disk that hangs does this",
+    setting="osPageCacheBusyTimeOutMills",
+)
+
+STORE_BUSY_IN_QUEUE = Problem(
+    id="store-busy-in-queue",
+    code=ResponseCode.SYSTEM_BUSY,
+    remark=(
+        "[PCBUSY_CLEAN_QUEUE]broker busy, start flow control for a while, period in queue: {period}ms, "
+        "size of queue: {queued}"
+    ),
+    cause="the append that is under way has taken {append} ms so far",
+    advice="retry after 100 ms or on another broker; a disk that hangs does this",
+    setting="osPageCacheBusyTimeOutMills",
+)
+
 NOT_YET_ACCEPTING = Problem(
     id="not-yet-accepting",
     code=ResponseCode.SYSTEM_ERROR,

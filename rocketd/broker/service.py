@@ -7,7 +7,7 @@ which parts need each other, and ``stopService`` closes it in the opposite order
 import os
 from collections.abc import Callable
 from functools import partial
-from time import time
+from time import monotonic, time
 from typing import Any
 
 from twisted.application.service import Service
@@ -20,6 +20,7 @@ from rocketd.broker.address import AdvertisedAddress, choose_address, join, reco
 from rocketd.broker.broker_to_client import BrokerToClient
 from rocketd.broker.consumers import ConsumerManager
 from rocketd.broker.delay_levels import DelayLevels
+from rocketd.broker.fast_failure import CHECK_SECONDS, FastFailure
 from rocketd.broker.groups import SubscriptionGroupManager
 from rocketd.broker.incoming import MessageBuilder
 from rocketd.broker.interfaces import IBroker
@@ -28,6 +29,7 @@ from rocketd.broker.offsets import ConsumerOffsetManager
 from rocketd.broker.producers import ProducerManager
 from rocketd.broker.rebalance_lock import RebalanceLockManager
 from rocketd.broker.registration import Registration
+from rocketd.broker.replication.service import Replication
 from rocketd.broker.schedule import ScheduleMessageService
 from rocketd.broker.settings import BrokerSettings
 from rocketd.broker.store_paths import path_error
@@ -125,6 +127,8 @@ class Broker(Service):
         )
         self.registration = Registration(self, self.client, reactor)
         self.topics.on_change(self.registration.changed)
+        self.replication = Replication(self, self.client, reactor)
+        self.registration.on_answer = self.replication.registered
         self.file_system = file_system
         self._loops: list[LoopingCall] = []
         self._delivering = False
@@ -168,7 +172,7 @@ class Broker(Service):
     @property
     def ha_address(self) -> str:
         """Host and port that slaves are told. Any thread."""
-        return join(self._slave_side.host, self.settings.store.ha_listen_port or self.port + 1)
+        return join(self._slave_side.host, self.replication.port)
 
     # ------------------------------------------------------------ start
 
@@ -182,12 +186,14 @@ class Broker(Service):
         try:
             if self.port > VIP_PORT_DISTANCE and self.settings.server.listen_port:
                 self.server.listen(self.port - VIP_PORT_DISTANCE)
+            self.replication.listen()
             try:
                 self._open_store()
             except OSError as error:
                 raise path_error(error, self.settings.store) from error
         except BaseException:
             self.server.stop_listening()
+            self.replication.stop_listening()
             raise
         super().startService()
         processors = load_processors(self.dispatcher, "broker", self)
@@ -196,6 +202,7 @@ class Broker(Service):
         self.server.startService()
         self.started_ms = self.now_ms()
         self._start_loops()
+        self.replication.start(self.store)
         self.registration.start()
         self._log.info("broker {line}", line=self._advertised.describe(self.port))
         if self._advertised.warning:
@@ -236,14 +243,24 @@ class Broker(Service):
         flush_seconds = self.settings.broker.flush_consumer_offset_interval / 1000
         delay_seconds = self.settings.store.flush_delay_offset_interval / 1000
         pull = self.dispatcher.pool("pull")
-        for seconds, function in (
+        fast_failure = FastFailure(
+            self.settings.broker,
+            self.dispatcher,
+            self.store,
+            lambda: int(monotonic() * 1000),
+            self.slowest_recent_step,
+        )
+        loops: list[tuple[float, Callable[[], None]]] = [
             (CLIENT_SCAN_SECONDS, partial(self._in_pool, "client", self._scan_clients)),
             (HELD_PULLS_SECONDS, lambda: pull.call(self._check_held_pulls)),
-            (DELIVERY_SECONDS, self._deliver),
             (SAMPLE_SECONDS, self.stats.sample),
+            (CHECK_SECONDS, fast_failure.check),
             (flush_seconds, partial(self._in_pool, "admin", self.offsets.persist)),
             (delay_seconds, partial(self._in_pool, "admin", self.schedule.persist)),
-        ):
+        ]
+        if not self.replication.is_slave:
+            loops.append((DELIVERY_SECONDS, self._deliver))
+        for seconds, function in loops:
             loop = LoopingCall(function)
             loop.clock = self._reactor
             loop.start(seconds, now=False)
@@ -292,8 +309,10 @@ class Broker(Service):
             loop.stop()
         self._loops.clear()
         await self.registration.stop()
+        self.replication.stop_following()
         self.invoke.stop()
         await self.server.stopService()
+        await self.replication.stop()
         await self.client.stopService()
         await threads.deferToThreadPool(self._reactor, self._reactor.getThreadPool(), self._close_store)
         self._log.info("broker {name} stopped", name=self.settings.broker.broker_name)

@@ -182,10 +182,14 @@ class Dispatcher:
                 self._submit_unknown(connection, frame, received_ms)
             return
         pool, handler = lane
-        if pool.submit(Job(handler, connection, frames, received_ms)):
+        job = Job(handler, connection, frames, received_ms)
+        if pool.refusal is not None and (refusal := pool.refusal()) is not None:
+            self.refuse(job, refusal)
+            return
+        if pool.submit(job):
             return
         if len(frames) == 1:
-            self._refuse(connection, RemotingCommand.decode(frames[0]), pool)
+            self.refuse(job, _pool_full(pool))
             return
         for frame in frames:  # those that fit are taken
             self._submit(lane, connection, [frame], received_ms)
@@ -210,18 +214,15 @@ class Dispatcher:
         self.log.error("{address}:{remark}", address=connection.address, remark=error.remark)
         return RemotingCommand.response(error.code, error.remark).answering(request)
 
-    def _refuse(self, connection: Connection, request: RemotingCommand, pool: Pool) -> None:
-        if request.is_response:
-            self.take_response(connection, request)
-        elif not request.is_oneway:
-            error = problems.POOL_FULL.error(
-                pool=pool.name,
-                queued=pool.queued_requests,
-                limit=pool.max_requests,
-                queued_bytes=pool.queued_bytes,
-                limit_bytes=pool.max_bytes,
-            )
-            connection.send(RemotingCommand.response(error.code, error.remark).answering(request))
+    def refuse(self, job: Job, error: RequestError) -> None:
+        """Answer all requests of a job that no thread will handle. Reactor thread only."""
+        connection = job.connection
+        for frame in job.frames:
+            request = RemotingCommand.decode(frame)
+            if request.is_response:
+                self.take_response(connection, request)
+            elif not request.is_oneway:
+                connection.send(RemotingCommand.response(error.code, error.remark).answering(request))
 
     def take_response(self, connection: Connection, response: RemotingCommand) -> None:
         """Give a peer's response to the invoke layer."""
@@ -269,6 +270,16 @@ class Dispatcher:
             request=request,
         )
         return RemotingCommand.response(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {_encodable(error)}")
+
+
+def _pool_full(pool: Pool) -> RequestError:
+    return problems.POOL_FULL.error(
+        pool=pool.name,
+        queued=pool.queued_requests,
+        limit=pool.max_requests,
+        queued_bytes=pool.queued_bytes,
+        limit_bytes=pool.max_bytes,
+    )
 
 
 def _encodable(error: BaseException) -> str:

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from twisted.logger import Logger
 
+from rocketd.remoting.errors import RequestError
 from rocketd.remoting.frame import Frame
 
 DRAIN_LIMIT = 64
@@ -37,9 +38,9 @@ class JobHandler(Protocol):
 
 
 class Job:
-    """Frames of one read of one connection, for one handler. Immutable after it was made."""
+    """Frames of one read of one connection, for one handler. Immutable after it was made, but for who takes it."""
 
-    __slots__ = ("connection", "frames", "handler", "received_ms", "size")
+    __slots__ = ("_unclaimed", "connection", "frames", "handler", "received_ms", "size")
 
     def __init__(self, handler: JobHandler, connection: Any, frames: list[Frame], received_ms: int) -> None:
         self.handler = handler
@@ -47,6 +48,14 @@ class Job:
         self.frames = frames
         self.received_ms = received_ms
         self.size = sum([len(frame[1]) + len(frame[2]) for frame in frames])
+        self._unclaimed = [True]
+
+    def claim(self) -> bool:
+        """Take the job, to handle or to refuse it; False for all but the first. Any thread."""
+        try:
+            return self._unclaimed.pop()
+        except IndexError:
+            return False
 
 
 class _Call:
@@ -61,6 +70,9 @@ class _Call:
         self.frames: list[Frame] = []
         self.received_ms = 0
         self.size = 0
+
+    def claim(self) -> bool:
+        return True
 
     def process_jobs(self, jobs: Sequence[Any]) -> None:
         for job in jobs:
@@ -96,7 +108,9 @@ class Pool:
         self._requests_in = self._requests_out = 0
         self._bytes_in = self._bytes_out = 0
         self._paused: set[Pausable] = set()
-        self._waiting: deque[int] = deque()
+        self._waiting: deque[Job] = deque()
+        self.refusal: Callable[[], RequestError | None] | None = None
+        """Asked in the reactor thread whether all that comes now is refused, and why."""
         self.after_jobs: Callable[[bool], None] | None = None
         """Called in the pool's thread after each round of jobs, with whether its queue is empty; may not raise."""
 
@@ -113,7 +127,7 @@ class Pool:
     def head_wait_ms(self, now_ms: int) -> int:
         """How long the oldest job has waited for its turn, by the clock of ``received_ms``; 0 when none waits."""
         try:
-            return max(0, now_ms - self._waiting[0])
+            return max(0, now_ms - self._waiting[0].received_ms)
         except IndexError:
             return 0
 
@@ -142,13 +156,27 @@ class Pool:
             return False
         self._requests_in += len(job.frames)
         self._bytes_in += job.size
-        self._waiting.append(job.received_ms)
+        self._waiting.append(job)
         self._queue.put(job)
         if requests * 2 > self.max_requests or size * 2 > self.max_bytes:
             self._paused.add(job.connection)
             job.connection.pause_reading(self)
             self._resume_if_low()
         return True
+
+    def take_waiting(self, received_before_ms: int) -> list[Job]:
+        """Take the jobs that came before a time, by the clock of ``received_ms``, and wait still: the caller answers
+        them, no thread will. Reactor thread only.
+        """
+        taken = []
+        for job in list(self._waiting):
+            if job.received_ms >= received_before_ms:
+                break
+            if job.claim():
+                taken.append(job)
+        if taken:
+            self._count_out(taken)
+        return taken
 
     def call(self, function: Callable[[], None]) -> None:
         """Run a function in a thread of this pool, after what is queued. Any thread."""
@@ -191,22 +219,29 @@ class Pool:
 
     def _handle(self, jobs: list[Any]) -> None:
         at = 0
+        handled: list[Any] = []
         while at < len(jobs):
             handler = jobs[at].handler
             end = at + 1
             while end < len(jobs) and jobs[end].handler is handler:
                 end += 1
-            group = jobs[at:end]
-            for job in group:
+            group = []
+            for job in jobs[at:end]:
                 if job.frames:
                     self._waiting.popleft()
+                if job.claim():
+                    group.append(job)
+            handled += group
             try:
                 handler.process_jobs(group)
             except BaseException:  # nor may a handler that calls sys.exit end the thread
                 self._log.failure("{pool}: a handler of requests failed", pool=self.name)
             at = end
+        self._count_out(handled)
+        if self._paused and self._is_low():
+            self._call_from_thread(self._resume_if_low)
+
+    def _count_out(self, jobs: Sequence[Job]) -> None:
         with self._lock:
             self._requests_out += sum([len(job.frames) for job in jobs])
             self._bytes_out += sum([job.size for job in jobs])
-        if self._paused and self._is_low():
-            self._call_from_thread(self._resume_if_low)

@@ -186,6 +186,7 @@ async def test_a_waiting_pull_ends_with_its_time(tmp_path):
     async with running(make_a_broker(tmp_path)) as broker:
         client = await connect(broker.port)
         await client.ask(send())
+        await eventually(lambda: broker.store.get_max_offset("T", 0) == 1)
         before = reactor.seconds()
         answer = await client.ask(pull(offset=1, wait_ms=500))
         assert (answer.code, answer.remark) == (ResponseCode.PULL_NOT_FOUND, "OFFSET_OVERFLOW_ONE")
@@ -227,6 +228,7 @@ async def test_delayed_messages_come_after_their_delay(tmp_path):
     async with running(make_a_broker(tmp_path, messageDelayLevel="1s 2s")) as broker:
         client = await connect(broker.port)
         await client.ask(send())
+        await eventually(lambda: broker.store.get_max_offset("T", 0) == 1)
         delayed = send(body=b"late")
         delayed.ext_fields["i"] = "DELAY\x011"
         begun = reactor.seconds()
@@ -253,6 +255,59 @@ async def test_a_disk_that_hangs_holds_up_no_other_request(tmp_path):
                 answer = await other.ask(RemotingCommand(RequestCode.GET_MAX_OFFSET, {"topic": "T", "queueId": "0"}))
                 assert answer.code == ResponseCode.SUCCESS
             assert not hanging.called
+        finally:
+            gate.set()
+        assert (await hanging).code == ResponseCode.SUCCESS
+
+
+@pytest_twisted.ensureDeferred
+async def test_an_append_that_hangs_leaves_nobody_to_a_timeout(tmp_path):
+    disk = FaultyFileSystem()
+    options = {"osPageCacheBusyTimeOutMills": "400", "waitTimeMillsInSendQueue": "100"}
+    async with running(make_a_broker(tmp_path, disk, **options)) as broker:
+        client, later = await connect(broker.port), await connect(broker.port)
+        await client.ask(send(body=b"first"))
+        gate = disk.block("pwrite")
+        hanging = client.ask(send(body=b"second"), limit=60)
+        try:
+            await eventually(lambda: broker.store.append_lock_ms() > 0)
+            answers = await DeferredList([client.ask(send(body=b"queued")) for _ in range(3)])
+            for _, answer in answers:
+                assert answer.code == ResponseCode.SYSTEM_BUSY
+                assert answer.remark.startswith(
+                    "[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, period"
+                )
+            await eventually(broker.store.is_os_page_cache_busy)
+            answer = await later.ask(send(body=b"late"))
+            assert answer.code == ResponseCode.SYSTEM_BUSY
+            assert answer.remark.startswith(
+                "[REJECTREQUEST]system busy, start flow control for a while; cause: the append"
+            )
+            assert not hanging.called
+        finally:
+            gate.set()
+        assert (await hanging).code == ResponseCode.SUCCESS
+        assert (await later.ask(send(body=b"third"))).code == ResponseCode.SUCCESS
+        bodies = [message.body for message in decode_messages((await later.ask(pull())).body)]
+        assert bodies == [b"first", b"second", b"third"]
+
+
+@pytest_twisted.ensureDeferred
+async def test_sends_that_wait_behind_a_busy_append_are_answered(tmp_path):
+    disk = FaultyFileSystem()
+    options = {"osPageCacheBusyTimeOutMills": "200", "waitTimeMillsInSendQueue": "60000"}
+    async with running(make_a_broker(tmp_path, disk, **options)) as broker:
+        client = await connect(broker.port)
+        await client.ask(send(body=b"first"))
+        gate = disk.block("pwrite")
+        hanging = client.ask(send(body=b"second"), limit=60)
+        try:
+            await eventually(lambda: broker.store.append_lock_ms() > 0)
+            answer = await client.ask(send(body=b"queued"))
+            assert answer.code == ResponseCode.SYSTEM_BUSY
+            assert answer.remark.startswith(
+                "[PCBUSY_CLEAN_QUEUE]broker busy, start flow control for a while, period in"
+            )
         finally:
             gate.set()
         assert (await hanging).code == ResponseCode.SUCCESS
@@ -392,6 +447,7 @@ async def test_stopping_answers_what_came_and_closes(tmp_path):
     async with running(make_a_broker(tmp_path)) as broker:
         client, waiting = await connect(broker.port), await connect(broker.port)
         await client.ask(send())
+        await eventually(lambda: broker.store.get_max_offset("T", 0) == 1)
         held = waiting.ask(pull(offset=1))
         held.addErrback(lambda failure: None)
         answers = [client.ask(send()) for _ in range(50)]
