@@ -270,6 +270,38 @@ class RunTests(PoolTestCase):
         self.assertEqual(len(handlers[0].threads | handlers[1].threads), 2)
 
 
+class TakeWaitingTests(PoolTestCase):
+    """Jobs that the reactor's thread takes back while those of the pool are held up."""
+
+    def test_old_ones_are_taken_once_and_never_handled(self):
+        pool = self.make_pool(max_requests=10)
+        gate = Event()
+        recorder = Recorder(gate)
+        pool.start()
+        pool.submit(Job(recorder, FakeConnection(), frames(body=b"first"), 100))
+        self.assertTrue(recorder.entered.wait(WAIT_SECONDS))
+        for received_ms in (200, 300, 400):
+            pool.submit(Job(recorder, FakeConnection(), frames(2, body=b"%d" % received_ms), received_ms))
+        self.assertEqual(pool.head_wait_ms(1000), 800)
+        taken = pool.take_waiting(350)
+        self.assertEqual([job.received_ms for job in taken], [200, 300])
+        self.assertEqual(pool.take_waiting(350), [])
+        self.assertEqual(pool.queued_requests, 3)
+        gate.set()
+        pool.stop()
+        self.assertEqual(recorder.bodies, [b"first", b"400", b"400"])
+        self.assertEqual((pool.queued_requests, pool.queued_bytes), (0, 0))
+
+    def test_calls_go_on(self):
+        pool = self.make_pool()
+        called = Event()
+        pool.submit(Job(Recorder(), FakeConnection(), frames(), 0))
+        pool.call(called.set)
+        self.assertEqual(len(pool.take_waiting(1)), 1)
+        pool.start()
+        self.assertTrue(called.wait(WAIT_SECONDS))
+
+
 class StartAndStopTests(PoolTestCase):
     def test_stop_waits_for_what_is_queued(self):
         pool = self.make_pool(threads=3)
