@@ -1,15 +1,14 @@
 """From an expression to a function that judges properties.
 
 Answers to the evaluation half of org.apache.rocketmq.filter.expression. Conditions give True, False or None, which is
-SQL's unknown; where Java would throw, they raise EvaluationError. What can be decided before the first message is: each
-comparison becomes a closure for the kinds of its two sides.
+SQL's unknown; where Java would throw, such as at the comparison of a text that is no number with a number, they raise
+ValueError. What can be decided before the first message is: each comparison becomes a closure for the kinds of its sides.
 """
 
 from collections.abc import Callable, Mapping
 from operator import eq
 from typing import Any, Final
 
-from rocketd.filter import java_numbers
 from rocketd.filter.expressions import (
     NUMBERS,
     Cast,
@@ -24,18 +23,14 @@ from rocketd.filter.expressions import (
     Order,
     Property,
 )
-from rocketd.filter.java_numbers import compare_doubles, compare_integers
+from rocketd.filter.java_numbers import compare_doubles, compare_integers, parse_double, parse_int, parse_long
 
 Properties = Mapping[str, str]
 Value = str | int | float | None
 Evaluator = Callable[[Properties], Any]
-"""Gives the value of an expression for the properties of one message. Raises EvaluationError."""
+"""Gives the value of an expression for the properties of one message. Raises ValueError."""
 
 _Compare = Callable[[Any, Any], int]
-
-
-class EvaluationError(ValueError):
-    """A comparison that is none, such as of a text that is no number with a number; the message does not match."""
 
 
 def compile_expression(expression: Expression) -> Evaluator:
@@ -109,12 +104,11 @@ def _membership(expression: Membership) -> Evaluator:
 
 
 def _equality(expression: Equality) -> Evaluator:
-    compare = _comparison(expression.left.kind, expression.right.kind)
-    left = expression.left
-    constant = expression.right.value if isinstance(expression.right, Constant) else None
-    if isinstance(left, Property) and constant is not None:
-        return _judged(left.name, constant, compare, eq)
-    get_left, get_right = compile_expression(left), compile_expression(expression.right)
+    left, right = expression.left, expression.right
+    compare = _comparison(left.kind, right.kind)
+    if isinstance(left, Property) and isinstance(right, Constant | Negation) and right.value is not None:
+        return _judged(left.name, right, compare, eq)
+    get_left, get_right = compile_expression(left), compile_expression(right)
 
     def evaluate(properties: Properties) -> bool | None:
         left_value = get_left(properties)
@@ -132,7 +126,7 @@ def _order(expression: Order) -> Evaluator:
     left, right = expression.left, expression.right
     compare = _compare_as_doubles if left.kind is right.kind is Kind.STRING else _comparison(left.kind, right.kind)
     if isinstance(left, Property) and isinstance(right, Constant | Negation) and right.value is not None:
-        return _judged(left.name, right.value, compare, holds)
+        return _judged(left.name, right, compare, holds)
     get_left, get_right = compile_expression(left), compile_expression(right)
 
     def evaluate(properties: Properties) -> bool | None:
@@ -145,12 +139,27 @@ def _order(expression: Order) -> Evaluator:
     return evaluate
 
 
-def _judged(name: str, constant: Value, compare: _Compare, holds: Callable[[int, int], bool]) -> Evaluator:
-    """Compare a property with a constant, the comparison that nearly every filter consists of."""
+def _judged(name: str, right: Constant | Negation, compare: _Compare, holds: Callable[[Any, Any], bool]) -> Evaluator:
+    """Compare a property with a constant: what nearly every filter consists of."""
+    constant: Any = right.value
+    if right.kind is Kind.STRING:
+        # Texts have no order, so this is an equality.
+        def evaluate(properties: Properties) -> bool | None:
+            value = properties.get(name)
+            return None if value is None else value == constant
 
-    def evaluate(properties: Properties) -> bool | None:
-        value = properties.get(name)
-        return None if value is None else holds(compare(value, constant), 0)
+    elif right.kind in (Kind.INTEGER, Kind.LONG):
+        read = _READERS[right.kind][0]
+
+        def evaluate(properties: Properties) -> bool | None:
+            value = properties.get(name)
+            return None if value is None else holds(read(value), constant)
+
+    else:
+
+        def evaluate(properties: Properties) -> bool | None:
+            value = properties.get(name)
+            return None if value is None else holds(compare(value, constant), 0)
 
     return evaluate
 
@@ -196,7 +205,7 @@ def _less(*_: object) -> int:
 
 
 def _refuse(left: object, right: object) -> int:
-    raise EvaluationError(f"{left} cannot be compared with {right!r}")
+    raise ValueError(f"{left} cannot be compared with {right!r}")
 
 
 def _compare_strings(left: str, right: str) -> int:
@@ -204,25 +213,13 @@ def _compare_strings(left: str, right: str) -> int:
 
 
 def _compare_as_doubles(left: str, right: str) -> int:
-    return compare_doubles(_read_double(left), _read_double(right))
+    return compare_doubles(parse_double(left), parse_double(right))
 
-
-def _reader(parse: Callable[[str], Any]) -> Callable[[str], Any]:
-    def read(text: str) -> Any:
-        try:
-            return parse(text)
-        except ValueError as error:
-            raise EvaluationError(str(error)) from None
-
-    return read
-
-
-_read_double = _reader(java_numbers.parse_double)
 
 _READERS: Final[dict[Kind, tuple[Callable[[str], Any], _Compare]]] = {
-    Kind.INTEGER: (_reader(java_numbers.parse_int), compare_integers),
-    Kind.LONG: (_reader(java_numbers.parse_long), compare_integers),
-    Kind.DOUBLE: (_read_double, compare_doubles),
+    Kind.INTEGER: (parse_int, compare_integers),
+    Kind.LONG: (parse_long, compare_integers),
+    Kind.DOUBLE: (parse_double, compare_doubles),
     Kind.BOOLEAN: (lambda text: text.lower() == "true", compare_integers),
     Kind.NULL: (lambda text: text, _less),
 }

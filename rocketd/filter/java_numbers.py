@@ -13,6 +13,10 @@ INT_MAX: Final = (1 << 31) - 1
 LONG_MIN: Final = -(1 << 63)
 LONG_MAX: Final = (1 << 63) - 1
 
+_SURE_INT: Final = 9
+_SURE_LONG: Final = 18
+"""So many digits are in range whatever they are."""
+
 # Java takes the decimal digits of all scripts, but looks at 16 bits at a time, where those beyond are none.
 _INTEGER: Final = re.compile("[+-]?[0-9]+")
 _ANY_DIGITS: Final = re.compile(r"[+-]?\d+")
@@ -26,11 +30,15 @@ _TRIMMED: Final = "".join(map(chr, range(0x21)))
 
 def parse_int(text: str) -> int:
     """Read an integer of 32 bits. Raises ValueError."""
+    if len(text) <= _SURE_INT and text.isascii() and text.isdigit():
+        return int(text)
     return _parse(text, INT_MIN, INT_MAX)
 
 
 def parse_long(text: str) -> int:
     """Read an integer of 64 bits. Raises ValueError."""
+    if len(text) <= _SURE_LONG and text.isascii() and text.isdigit():
+        return int(text)
     return _parse(text, LONG_MIN, LONG_MAX)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Final
 
-from rocketd.filter.evaluate import EvaluationError, compile_expression
+from rocketd.filter.evaluate import compile_expression
 from rocketd.filter.expressions import SelectorError, names_in
 
 SQL92: Final = "SQL92"
@@ -34,7 +34,7 @@ class Selector:
         self._find = re.compile(f"(?:\\A|\x02)({names})\x01([^\x02]+)").findall if names else None
 
     def evaluate(self, properties: Mapping[str, str]) -> bool | None:
-        """Give the filter's truth for properties: None is unknown. Raises EvaluationError where there is none."""
+        """Give the filter's truth for properties: None is unknown. Raises ValueError where Java throws."""
         value: bool | None = self._evaluate(properties)
         return value
 
@@ -44,7 +44,7 @@ class Selector:
         found = dict(self._find(properties.decode("utf-8", "replace"))) if self._find is not None else {}
         try:
             return self._evaluate(found) is True
-        except EvaluationError:
+        except ValueError:
             return False
 
 

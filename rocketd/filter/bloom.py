@@ -1,0 +1,70 @@
+"""The bloom filter in which the consume queue's extension notes whose filters a message matches.
+
+Answers to Apache's BloomFilter, BloomFilterData and BitsArray, bit for bit. Sets of bits are integers here: bit n of a
+bitmap is bit n % 8 of its byte n // 8, which is its order as a little-endian number.
+"""
+
+import math
+from collections.abc import Iterable
+from typing import Final
+
+from rocketd.filter.murmur3 import murmur3_64
+
+_INT_MASK: Final = 0xFFFFFFFF
+_INT_SIGN: Final = 0x80000000
+
+
+class BloomFilter:
+    """Where keys have their bits. Immutable.
+
+    ``hashes`` is the number of bits of a key, ``bits`` that of all, a multiple of 8.
+    """
+
+    def __init__(self, error_rate: int, expected: int) -> None:
+        """Size it for a number of keys and the share of false matches, in percent, that they may give."""
+        if not 1 <= error_rate < 100:
+            raise ValueError(f"an error rate of {error_rate} % is not from 1 to 99")
+        if expected < 1:
+            raise ValueError(f"{expected} keys are less than 1")
+        rate = error_rate / 100.0
+        self.hashes = math.ceil(_log(0.5, rate))
+        bits = math.ceil(expected * _log(2.0, 1.0 / rate) * _log(2.0, math.e))
+        self.bits = -(-bits // 8) * 8
+
+    @property
+    def size(self) -> int:
+        """Bytes of a bitmap."""
+        return self.bits // 8
+
+    def positions(self, key: str) -> list[int]:
+        """Tell the bits of a key; one may be there twice."""
+        hashed = murmur3_64(key.encode())
+        low, high = hashed & _INT_MASK, hashed >> 32
+        combined = [low + number * high & _INT_MASK for number in range(1, self.hashes + 1)]
+        return [(~value & _INT_MASK if value & _INT_SIGN else value) % self.bits for value in combined]
+
+    def is_valid(self, positions: list[int], bits: int) -> bool:
+        """Whether stored positions, and the size of the bitmap they were made for, are such as this filter makes."""
+        return bits == self.bits and len(positions) == self.hashes and all(0 <= at < bits for at in positions)
+
+    def bitmap(self, mask: int) -> bytes:
+        """Write a set of bits."""
+        return mask.to_bytes(self.size, "little")
+
+
+def mask_of(positions: Iterable[int]) -> int:
+    """Collect positions into a set of bits."""
+    mask = 0
+    for position in positions:
+        mask |= 1 << position
+    return mask
+
+
+def is_hit(bitmap: bytes, mask: int) -> bool:
+    """Whether a bitmap has all bits of a mask."""
+    return int.from_bytes(bitmap, "little") & mask == mask
+
+
+def _log(base: float, value: float) -> float:
+    # In this order and without math.log's second argument, so that rounding is Java's.
+    return math.log(value) / math.log(base)

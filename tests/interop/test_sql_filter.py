@@ -1,0 +1,157 @@
+"""SQL92 filters: the same truths as Apache's evaluator, the same bits as its bloom filter."""
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from jvm_filter import JvmFilter
+
+from benchmarks.peers.apache import PeerUnavailableError
+from rocketd.filter.bloom import BloomFilter
+from rocketd.filter.expressions import SelectorError
+from rocketd.filter.selector import Selector
+
+CASES = settings(
+    max_examples=4000,
+    deadline=None,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
+
+
+@pytest.fixture(scope="module")
+def apache(lacking):
+    try:
+        jvm = JvmFilter()
+    except PeerUnavailableError as e:
+        lacking(str(e))
+    yield jvm
+    jvm.stop()
+
+
+def evaluate(expression: str, properties: str) -> str:
+    """What an expression is here, in the words of JvmFilter.evaluate."""
+    try:
+        selector = Selector(expression)
+    except SelectorError:
+        return "refused"
+    table = dict(entry.split("\x01", 1) for entry in properties.split("\x02") if entry)
+    try:
+        value = selector.evaluate(table)
+    except ValueError:
+        answer = "error"
+    else:
+        answer = {True: "true", False: "false", None: "null"}[value]
+    assert selector.matches(properties.encode()) is (answer == "true")
+    return answer
+
+
+def check(apache: JvmFilter, expression: str, properties: dict[str, str]) -> None:
+    text = "\x02".join(f"{name}\x01{value}" for name, value in properties.items())
+    assert evaluate(expression, text) == apache.evaluate(expression, text)
+
+
+NAMES = ["a", "b", "c", "_d", "$e1", "A"]
+
+integers = st.sampled_from([0, 1, 2, 3, 5, 10, 2**31 - 1, 2**31, 2**53 + 1, 2**63 - 1, 2**63]).map(str)
+fractions = st.sampled_from(["0.5", "1.0", "3.", ".5", "5e0", "2.5E+1", "1e-400", "1e400", "0.0", "9007199254740992.0"])
+texts = st.sampled_from(["", "x", "it''s", "1", "true", "1.0", "ÿ", "🚀", "5 "]).map(lambda text: f"'{text}'")
+numbers = st.one_of(integers, integers.map(lambda digits: digits + "L"), fractions)
+constants = st.one_of(numbers, texts, st.sampled_from(["TRUE", "false", "NULL"]))
+names = st.sampled_from(NAMES)
+values = st.one_of(
+    st.sampled_from(
+        [
+            "1",
+            "2",
+            "5",
+            "-5",
+            "+3",
+            "2147483647",
+            "2147483648",
+            "-2147483648",
+            "9223372036854775807",
+            "1.5",
+            "1e3",
+            "NaN",
+        ]
+    ),
+    st.sampled_from(
+        ["-Infinity", " 5", "5 ", "5d", "0x1p3", "-0.0", "0", "\u0665", "1_0", "x", "true", "TRUE", "it's", "ÿ"]
+    ),
+    st.text(st.characters(codec="utf-8", exclude_characters="\x01\x02"), min_size=1, max_size=4),
+)
+messages = st.dictionaries(names, values, max_size=6)
+
+operands = st.recursive(
+    st.one_of(names, names, names, constants),
+    lambda inner: st.one_of(
+        inner.map(lambda text: f"({text})"), inner.map(lambda text: f"-{text}"), inner.map(lambda text: f"+ {text}")
+    ),
+    max_leaves=3,
+)
+
+
+def _conditions(inner):
+    unary = st.one_of(operands, operands, inner.map(lambda text: f"({text})"))
+    compared = st.builds("{} {} {}".format, unary, st.sampled_from(["=", "<>", "<", "<=", ">", ">="]), unary)
+    ranges = st.builds("{} {} {} AND {}".format, unary, st.sampled_from(["BETWEEN", "NOT between"]), unary, unary)
+    lists = st.builds(
+        "{} {} ({})".format,
+        st.one_of(names, names, unary),
+        st.sampled_from(["IN", "not IN"]),
+        st.lists(texts, min_size=1, max_size=6).map(", ".join),
+    )
+    nulls = st.builds("{} {}".format, unary, st.sampled_from(["IS NULL", "is not null"]))
+    joined = st.builds("{} {} {}".format, inner, st.sampled_from(["AND", "OR", "or"]), inner)
+    negated = inner.map(lambda text: f"NOT ({text})")
+    return st.one_of(compared, compared, ranges, lists, nulls, joined, negated)
+
+
+conditions = st.recursive(operands, _conditions, max_leaves=8)
+
+tokens = st.one_of(
+    names,
+    constants,
+    st.sampled_from(
+        ["NOT", "AND", "OR", "BETWEEN", "IN", "IS", "NULL", "=", "<>", "<", "<=", ">", ">=", "(", ")", ","]
+    ),
+    st.sampled_from(
+        ["+", "-", "--", "-- x\n", "/* y */", "/* y **/", "/*", ";", "'", '"', "\n", "0l", "007", "1e", "é"]
+    ),
+)
+
+
+@CASES
+@given(condition=conditions, message=messages)
+def test_every_expression_is_as_true_as_for_apache(apache, condition, message):
+    check(apache, condition, message)
+
+
+@CASES
+@given(words=st.lists(tokens, max_size=9), glue=st.sampled_from([" ", " ", ""]), message=messages)
+def test_what_is_hardly_an_expression_is_refused_as_by_apache(apache, words, glue, message):
+    check(apache, glue.join(words), message)
+
+
+@CASES
+@given(text=st.text(st.characters(codec="utf-8"), max_size=12), message=messages)
+def test_any_text_is_refused_as_by_apache(apache, text, message):
+    check(apache, text, message)
+
+
+@CASES
+@given(left=values, right=values, operator=st.sampled_from(["=", "<>", "<", "<=", ">", ">="]), constant=constants)
+def test_every_pair_of_values_compares_as_for_apache(apache, left, right, operator, constant):
+    for expression in (f"a {operator} b", f"a {operator} {constant}", f"{constant} {operator} a"):
+        check(apache, expression, {"a": left, "b": right})
+
+
+@settings(CASES, max_examples=2000)
+@given(
+    key=st.text(st.characters(codec="utf-8"), max_size=70),
+    error_rate=st.one_of(st.just(20), st.integers(1, 99)),
+    expected=st.one_of(st.just(32), st.integers(1, 10_000)),
+)
+def test_keys_have_the_bits_of_apaches_bloom_filter(apache, key, error_rate, expected):
+    ours = BloomFilter(error_rate, expected)
+    assert (ours.hashes, ours.bits, ours.positions(key)) == apache.bloom(error_rate, expected, key)
