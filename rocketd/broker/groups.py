@@ -100,6 +100,20 @@ class SubscriptionGroupManager:
         self.persist()
         return True
 
+    def replace_all(self, master: SubscriptionGroupWrapper) -> None:
+        """Become what a slave's master has, unless the version is the same. Raises OSError when it cannot be written."""
+        with self._guard:
+            if master.data_version == self._version:
+                return
+            # In place and never empty: ``find`` looks without the lock first.
+            self._table.update(master.subscription_group_table)
+            for group in self._table.keys() - master.subscription_group_table.keys():
+                del self._table[group]
+            self._changes += 1
+            self._version = master.data_version
+        self._log.info("the consumer groups of the master were copied")
+        self.persist()
+
     def _put(self, config: SubscriptionGroupConfig) -> None:
         self._table[config.group_name] = config
         self._count_change()

@@ -18,6 +18,7 @@ class IBroker(Interface):
     locks = Attribute("RebalanceLockManager.")
     schedule = Attribute("ScheduleMessageService: the delivery of delayed messages.")
     store = Attribute("MessageStore.")
+    replication = Attribute("Replication: slaves, and on a slave the master.")
     stats = Attribute("StoreStats: what is stored and read.")
     file_system = Attribute("IFileSystem for configuration files.")
     dispatcher = Attribute("Dispatcher: pools by name; that of ``send`` is the storage thread.")

@@ -67,6 +67,17 @@ class ConsumerOffsetManager:
                 old=old,
             )
 
+    def take_from_master(self, master: ConsumerOffsetSerializeWrapper) -> None:
+        """Take over the offsets that a slave's master has; groups that it does not know keep theirs. Raises OSError when
+        they cannot be written.
+        """
+        with self._guard:
+            for key, queues in master.offset_table.items():
+                if self._table.get(key) != queues:
+                    self._table[key] = queues
+                    self._changes += 1
+        self.persist()
+
     def query(self, group: str, topic: str, queue_id: int) -> int:
         """Return the committed offset, or -1."""
         queues = self._table.get(topic + SEPARATOR + group)

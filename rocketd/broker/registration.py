@@ -5,6 +5,7 @@ Answers to BrokerOuterAPI's registration and BrokerController.registerBrokerAll.
 belongs to the reactor thread but for ``changed``.
 """
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -21,6 +22,7 @@ from rocketd.remoting.headers import (
     BrokerIdentityRequestHeader,
     QueryDataVersionResponseHeader,
     RegisterBrokerRequestHeader,
+    RegisterBrokerResponseHeader,
     read_header,
     write_header,
 )
@@ -51,6 +53,8 @@ class Registration:
         self._unreachable: set[str] = set()
         self._pending = False
         self._stopped = False
+        self.on_answer: Callable[[str, RegisterBrokerResponseHeader], None] | None = None
+        """Called with a name server and what it said of this broker's master."""
 
     def start(self) -> "defer.Deferred[None]":
         """Register for the first time; fires when every name server has answered or failed."""
@@ -162,6 +166,8 @@ class Registration:
         response = await self._client.invoke_sync(address, request, timeout_ms)
         if response.code != ResponseCode.SUCCESS:
             raise RemotingError(f"it answered {response.code}: {response.remark}")
+        if self.on_answer is not None:
+            self.on_answer(address, read_header(RegisterBrokerResponseHeader, response))
         if response.body:  # a name server without a table says nothing of order
             table = KVTable.decode(response.body).table
             # Writes a file where something changed.

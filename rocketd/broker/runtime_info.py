@@ -1,7 +1,8 @@
 """What a broker tells of its state: the table that mqadmin brokerStatus and dashboards show.
 
 Answers to AdminBrokerProcessor.prepareRuntimeInfo and the parts of the store that add to it, with Apache's keys and
-formats. What is not measured here is left out, not invented.
+formats. What is not measured here is left out, not invented. Apache's broker tells nothing of replication: its keys are
+ours, and begin with ``ha``.
 """
 
 import shutil
@@ -32,7 +33,8 @@ class RuntimeInfo:
             for level, delivered, end in self._broker.schedule.progress()
         }
         stats: StoreStats = self._broker.stats
-        return self._of_broker() | stats.table() | self._of_store() | self._of_disk() | delays
+        replication: dict[str, str] = self._broker.replication.table()
+        return self._of_broker() | stats.table() | self._of_store() | self._of_disk() | delays | replication
 
     def _of_broker(self) -> dict[str, str]:
         broker = self._broker

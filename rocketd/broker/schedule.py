@@ -30,8 +30,8 @@ _NEVER_STORED = (PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED)
 class ScheduleMessageService:
     """Moves due messages to their topics.
 
-    ``deliver_due`` belongs to the storage thread, ``load`` to the start; ``persist`` and ``progress`` may be called from
-    any thread.
+    ``deliver_due`` belongs to the storage thread, on a slave ``take_from_master`` to the admin pool's, ``load`` to the
+    start; ``persist`` and ``progress`` may be called from any thread.
     """
 
     _log = Logger()
@@ -75,6 +75,15 @@ class ScheduleMessageService:
             self._log.warn("delayed messages: progress is not written, as the log is not flushed in time")
             return
         self._file.save(lambda: (changes, DelayOffsetSerializeWrapper(offset_table=offsets)))
+
+    def take_from_master(self, master: DelayOffsetSerializeWrapper) -> None:
+        """Take over how far a slave's master has delivered, which a slave does not. Raises OSError when it cannot be
+        written.
+        """
+        if master.offset_table != self._offsets:
+            self._offsets = dict(master.offset_table)
+            self._changes += 1
+        self.persist()
 
     def snapshot(self) -> DelayOffsetSerializeWrapper:
         """Copy the offsets by level, as the answer to code 45 carries them."""

@@ -50,7 +50,7 @@ class Request:
 
 
 class SendAnswers:
-    """Encodes answers to sends. ``refresh`` belongs to the storage thread, the rest also to the flush thread."""
+    """Encodes answers to sends. ``refresh`` belongs to the storage thread, the rest to any."""
 
     def __init__(self, broker: Any) -> None:
         self._broker = broker
@@ -81,13 +81,15 @@ class SendAnswers:
         request: Request,
         results: Sequence[PutResult],
         answers: list[tuple[Connection, bytes]],
-        flush_status: PutStatus = PutStatus.PUT_OK,
+        safety: PutStatus = PutStatus.PUT_OK,
     ) -> None:
-        """Answer a request whose messages ended so; ``flush_status`` is how the flush that they waited for ended."""
+        """Answer a request whose messages ended so; ``safety`` is how the flush or replication that they waited for
+        ended.
+        """
         if request.is_oneway:
             return
         first = results[0]
-        status = first.status if first.status is not PutStatus.PUT_OK else flush_status
+        status = first.status if first.status is not PutStatus.PUT_OK else safety
         if status is PutStatus.PUT_OK and request.serialize_type == SerializeType.JSON and len(results) == 1:
             header = self._template % (
                 first.physical_offset,

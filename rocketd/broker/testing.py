@@ -33,6 +33,7 @@ from rocketd.remoting.frame import FrameDecoder
 from rocketd.remoting.interfaces import IConnection
 from rocketd.remoting.pools import Job
 from rocketd.store.filesystem import RealFileSystem
+from rocketd.store.flush import FlushCallback
 from rocketd.store.message_store import MessageStore
 
 STORE_HOST = b"\x7f\x00\x00\x01\x00\x00\x2a\x9f"
@@ -106,6 +107,21 @@ class InlineDispatcher(Dispatcher):
         return [name for name, _ in calls]
 
 
+class RecordingReplication:
+    """Stands for slaves: keeps who waits for them, offset and callback."""
+
+    def __init__(self) -> None:
+        self.waiting: list[tuple[int, FlushCallback]] = []
+
+    def when_replicated(self, end_offset: int, callback: FlushCallback) -> None:
+        """Keep a callback."""
+        self.waiting.append((end_offset, callback))
+
+    def table(self) -> dict[str, str]:
+        """As the real one, when there are slaves."""
+        return {"haSlavesBehindBytes": "7"}
+
+
 class SmallBroker:
     """A broker's tables and store in a directory. ``start`` opens the store, ``stop`` writes and closes everything."""
 
@@ -143,6 +159,7 @@ class SmallBroker:
         self.address = "127.0.0.1:10911"
         self.ha_address = "127.0.0.1:10912"
         self.store_host = STORE_HOST
+        self.replication = RecordingReplication()
         self.stats = StoreStats(self.now_ms, lambda: self.store.messages_put)
         self.store = MessageStore(
             self.settings.store, STORE_HOST, clock=self.clock.seconds, delay_time_of=self.delay_levels.deliver_ms

@@ -219,6 +219,20 @@ class TopicConfigManager:
         self._tell(f"topic {topic} was deleted")
         return True
 
+    def replace_all(self, master: TopicConfigSerializeWrapper) -> None:
+        """Become what a slave's master has, unless the version is the same. Raises OSError when it cannot be written."""
+        with self._guard:
+            if master.data_version == self._version:
+                return
+            # In place and never empty: ``select`` takes no lock.
+            self._table.update(master.topic_config_table)
+            for topic in self._table.keys() - master.topic_config_table.keys():
+                del self._table[topic]
+            self._changes += 1
+            self._version = master.data_version
+        self.persist()
+        self._tell("the topics of the master were copied")
+
     def update_order_topics(self, order_topics: Iterable[str]) -> None:
         """Set the order flag of exactly these topics: those in the KV table that a registration brings back.
 

@@ -34,14 +34,17 @@ class ConnectionListener(Protocol):
 
 
 class ListenError(Exception):
-    """The port cannot be listened on; the text says which and why, and what to do. ``cause`` is all but the last."""
+    """The port cannot be listened on; the text says which and why, and what to do. ``cause`` is all but the last.
 
-    def __init__(self, port: int, error: CannotListenError) -> None:
+    ``setting`` is the one that says which port.
+    """
+
+    def __init__(self, port: int, error: CannotListenError, setting: str = "listenPort") -> None:
         in_use = getattr(error.socketError, "errno", None) == errno.EADDRINUSE
         reason = getattr(error.socketError, "strerror", None) or str(error.socketError)
         self.cause = f"cannot listen on port {port}: {'it is in use by another process' if in_use else reason}"
         self._remedy = "stop that process or set another {}" if in_use else "set another {}"
-        super().__init__(self.advise("listenPort"))
+        super().__init__(self.advise(setting))
 
     def advise(self, setting: str) -> str:
         """Say the cause and what to do, where the port is set by another name than listenPort."""
@@ -108,7 +111,7 @@ class RemotingServer(Service):
             factory = self._wrap(factory)
         wanted = self.port if port is None else port
         try:
-            opened = self._open(wanted, factory)
+            opened = open_port(self._reactor, wanted, factory, self._backlog, self._interface)
         except CannotListenError as error:
             raise ListenError(wanted, error) from error
         self._listening += opened
@@ -116,26 +119,6 @@ class RemotingServer(Service):
         if port is None:
             self.port = host.port
         return host.port
-
-    def _open(self, port: int, factory: Any) -> list[Any]:
-        if self._interface is not None:
-            return [self._open_on(self._interface, port, factory)]
-        try:
-            both = self._open_on("::", port, factory)
-        except CannotListenError as error:
-            if getattr(error.socketError, "errno", None) not in _NO_IPV6:
-                raise
-            return [self._open_on("", port, factory)]
-        if not _only_ipv6(both):
-            return [both]
-        try:
-            return [both, self._open_on("", both.getHost().port, factory)]
-        except CannotListenError:
-            both.stopListening()
-            raise
-
-    def _open_on(self, interface: str, port: int, factory: Any) -> Any:
-        return self._reactor.listenTCP(port, factory, backlog=self._backlog, interface=interface)
 
     def startService(self) -> None:
         """Listen (unless ``listen`` was called already) and begin to serve; nothing happens if it does already.
@@ -202,6 +185,28 @@ class RemotingServer(Service):
                     seconds=self._idle_seconds,
                 )
                 connection.abort()
+
+
+def open_port(reactor: Any, port: int, factory: Any, backlog: int = 1024, interface: str | None = None) -> list[Any]:
+    """Listen on a port (0: a free one) of an interface, or of all addresses; returns one or two listening ports.
+
+    Raises CannotListenError; nothing stays open then.
+    """
+    if interface is not None:
+        return [reactor.listenTCP(port, factory, backlog=backlog, interface=interface)]
+    try:
+        both = reactor.listenTCP(port, factory, backlog=backlog, interface="::")
+    except CannotListenError as error:
+        if getattr(error.socketError, "errno", None) not in _NO_IPV6:
+            raise
+        return [reactor.listenTCP(port, factory, backlog=backlog, interface="")]
+    if not _only_ipv6(both):
+        return [both]
+    try:
+        return [both, reactor.listenTCP(both.getHost().port, factory, backlog=backlog, interface="")]
+    except CannotListenError:
+        both.stopListening()
+        raise
 
 
 def _only_ipv6(listening: Any) -> bool:

@@ -52,14 +52,16 @@ class CommitLog:
         """Offset behind the last byte."""
         return self.queue.max_offset
 
-    def next_file(self) -> LogFile:
+    def next_file(self, first: int = 0) -> LogFile:
         """The file that can be appended to, made now where there is none or the last is full. Raises
         CreateMappedFileError.
+
+        ``first`` is where the log begins when it has no file yet: that of a slave begins with its master's last file.
         """
         files = self.queue.files
         if files and files[-1].wrote_position < self.file_size:
             return files[-1]
-        offset = files[-1].file_from_offset + self.file_size if files else 0
+        offset = files[-1].file_from_offset + self.file_size if files else first
         file = self.allocate.take(offset, offset + self.file_size)
         self.queue.add(file)
         return file

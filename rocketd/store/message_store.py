@@ -19,6 +19,7 @@ from rocketd.store.consume_queue_table import ConsumeQueueTable
 from rocketd.store.disk_watch import DiskWatch
 from rocketd.store.dispatch import ArrivalListener, Dispatcher, ReputMessageService
 from rocketd.store.errors import StoreError, StoreStateError
+from rocketd.store.file_notes import FileNotes, NotedTask, Notes, notes_path, read_notes, write_notes
 from rocketd.store.filesystem import IFileSystem, RealFileSystem, make_durable_dir
 from rocketd.store.flush import FlushCallback, FlushCommitLogService
 from rocketd.store.index_service import IndexService
@@ -36,9 +37,11 @@ from rocketd.store.maintenance import FlushConsumeQueueService, MaintenanceServi
 from rocketd.store.mapped_file import PAGE_SIZE
 from rocketd.store.message import MessageInner, PutResult, PutStatus
 from rocketd.store.reader import MessageReader
+from rocketd.store.rebuild import Rebuild, merged
 from rocketd.store.record_scanner import DelayTimeOf, RecordScanner
 from rocketd.store.recover import Recovery
-from rocketd.store.running_flags import WRITE_INDEX_FILE_ERROR, RunningFlags
+from rocketd.store.replica_log import ReplicaError, ReplicaLog
+from rocketd.store.running_flags import FLUSH_ERROR, WRITE_INDEX_FILE_ERROR, RunningFlags
 from rocketd.store.settings import MessageStoreConfig
 
 _log = Logger()
@@ -47,9 +50,9 @@ _log = Logger()
 class MessageStore(MessageReader):
     """One store directory.
 
-    Threads: `put_messages`, `put_batch` and `delete_topic` belong to one thread, the storage thread; `start` and
-    `stop` to the one that owns the store, and both block. All else may be called by any thread. Nothing is opened
-    before `start`.
+    Threads: `put_messages`, `put_batch`, `delete_topic`, `begin_replica` and `append_replica` belong to one thread, the
+    storage thread; `start` and `stop` to the one that owns the store, and both block. All else may be called by any
+    thread. Nothing is opened before `start`.
     """
 
     def __init__(
@@ -91,6 +94,8 @@ class MessageStore(MessageReader):
         self._dispatcher = Dispatcher(self.queues, self.index, self.flags, self._stopping)
         self._reput = ReputMessageService(self.commit_log, self._dispatcher, self._scanner)
         self._appender = GroupAppender(self.commit_log, store_host, config.max_message_size, clock, delay_time_of)
+        self._replica = ReplicaLog(self.commit_log, RecordScanner(delay_time_of))
+        self._append_listeners: tuple[Callable[[], None], ...] = ()
         self._sync = config.flush_disk_type == "SYNC_FLUSH"
         if config.warm_maped_file_enable:
             flush_bytes = config.flush_least_pages_when_warm_maped_file * PAGE_SIZE if self._sync else 0
@@ -120,7 +125,12 @@ class MessageStore(MessageReader):
             self._fs,
             lambda: self._reput.reput_from_offset,
         )
-        self._maintenance = MaintenanceService((self._flush_queues, self.disk_watch, self._cleaner), monotonic)
+        self._file_notes = FileNotes(self._fs, root, self.queues, self.index, self.checkpoint)
+        self._maintenance = MaintenanceService(
+            # The notes first: the checkpoint must not know of entries in files that are not noted.
+            (self._file_notes, self._flush_queues, self.disk_watch, NotedTask(self._file_notes, self._cleaner)),
+            monotonic,
+        )
         self._lock: int | None = None
         self._open = False
         self._append_began = 0.0
@@ -171,6 +181,7 @@ class MessageStore(MessageReader):
         self._stopping.set()
         self._flush.stop()
         self._maintenance.stop()
+        self._file_notes.note()
         self._flush_queues.flush_all()
         if self.index is not None:
             self.index.flush()
@@ -199,6 +210,27 @@ class MessageStore(MessageReader):
         for all.
         """
         return self._put(messages, self._appender.append_batch)
+
+    def begin_replica(self) -> int:
+        """Get ready for a master's bytes, and return the offset from which they have to come: the log's end."""
+        return self._replica.begin()
+
+    def append_replica(self, offset: int, data: bytes) -> None:
+        """Append a master's bytes from an offset on; records that are whole become visible as those put here do.
+
+        Raises ReplicaError, or another StoreError of the disk, with a text that says what to do.
+        """
+        if not self._open or self.flags.bits & FLUSH_ERROR:
+            raise ReplicaError(f"this store takes no messages: {self.flags.describe() or 'it is closed'}")
+        group = self._replica.append(offset, data)
+        if group is not None:
+            self._appended(group)
+            if self._sync:
+                self._flush.wake()
+
+    def add_append_listener(self, listener: Callable[[], None]) -> None:
+        """Have a function called in the storage thread whenever the log has grown; it may not block."""
+        self._append_listeners = (*self._append_listeners, listener)
 
     def release_dispatch(self, idle: bool) -> None:
         """Make what was put visible, after `put_messages` with `holds_dispatch`; the storage thread's answers come
@@ -308,37 +340,66 @@ class MessageStore(MessageReader):
         self.max_append_ms = max(self.max_append_ms, self.last_append_ms)
         self.puts_failed += len(messages)
         if group is not None:
-            self.messages_put += len(group.requests)
             self.puts_failed -= len(group.requests)
-            self.bytes_put += group.end_offset - group.start_offset
-            if self.holds_dispatch:
-                self._reput.hold(group)
-            else:
-                self._reput.submit(group)
+            self._appended(group)
             if self._sync and not all(message.wait for message in messages):
                 # Those who wait ask for the flush themselves.
                 self._flush.wake()
         return results
 
+    def _appended(self, group: AppendedGroup) -> None:
+        self.messages_put += len(group.requests)
+        self.bytes_put += group.end_offset - group.start_offset
+        if self.holds_dispatch:
+            self._reput.hold(group)
+        else:
+            self._reput.submit(group)
+        for listener in self._append_listeners:
+            listener()
+
     def _recover(self, last_stop: LastStop) -> None:
+        written = read_notes(self._fs, self.root)
+        notes = written if self.checkpoint.files_noted else None
         recovery = Recovery(
             self.commit_log,
             self.queues,
             self._scanner,
             self.checkpoint,
             last_stop,
+            notes,
             check_crc=self.config.check_crc_on_recover,
             index_safe=self.config.message_index_enable and self.config.message_index_safe,
         )
-        log_end = recovery.find_end()
+        found, causes = recovery.plan(self.index)
+        # What an earlier start has begun to make again and not finished may look whole.
+        plan = found if written is None else merged((found, written.rebuild))
+        rebuilt_from = recovery.record_from(plan.begin) if plan else None
+        log_end = recovery.find_end(rebuilt_from)
+        if plan:
+            known = Notes({}, ()) if notes is None else notes
+            write_notes(self._fs, self.root, known._replace(rebuild=plan))
+        elif notes is None:
+            self._fs.remove(notes_path(self.root))
+            self.checkpoint.files_noted = False
         # From here on files are changed: a crash in the middle must be followed by a thorough recovery.
         mark_in_doubt(self._fs, self.root)
-        if self.index is not None and not self.index.load(last_stop, self.checkpoint, log_end.end):
+        rebuild = Rebuild(plan, rebuilt_from or 0, self.commit_log, self.queues, self.index, self._scanner)
+        if plan:
+            rebuild.cut_queues(causes)
+        index_cut = None if plan.index_cut is None else plan.index_cut.name
+        if self.index is not None and not self.index.load(last_stop, self.checkpoint, log_end.end, index_cut):
             raise StoreError(f"the index in {index_dir(self.root)} cannot be opened")
-        indexed_to = log_end.begin if self.index is None else self.index.indexed_to
+        indexed_to = log_end.begin if self.index is None or index_cut is not None else self.index.indexed_to
         self._reput.reput_from_offset = recovery.apply(log_end, indexed_to)
+        rebuild.carry_out(self._reput.reput_from_offset)
         self._reput.catch_up()
         self._flush_queues.flush_all()
+        self._file_notes.take_over(None if last_stop is LastStop.CRASHED else notes)
+        if plan:
+            if self.index is not None:
+                self.index.flush()
+            self._file_notes.note()
+        self.queues.before_removal = self._file_notes.note
         self._appender.topic_queues = {key: TopicQueue(key[0], queue.max_offset) for key, queue in self.queues.all()}
 
     def _make_index(self) -> IndexService:

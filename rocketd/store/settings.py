@@ -222,6 +222,7 @@ class MessageStoreConfig:
         "host:port of the master's replication port. Unset, a slave learns it from the name server.",
         check=is_address,
         accepted=ADDRESS,
+        hot=True,
         important=True,
     )
     ha_slave_fallbehind_max: int = setting(

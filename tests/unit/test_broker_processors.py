@@ -21,6 +21,7 @@ from rocketd.broker.rebalance_lock import RebalanceLockManager
 from rocketd.broker.runtime_info import bytes_text, duration_text, ratio_text
 from rocketd.broker.settings import BrokerSettings
 from rocketd.broker.store_stats import StoreStats
+from rocketd.broker.testing import RecordingReplication
 from rocketd.broker.topics import TopicConfigManager
 from rocketd.remoting import fastjson
 from rocketd.remoting.bodies import (
@@ -124,6 +125,7 @@ class Tables:
         self.producers = ProducerManager(self.now_ms)
         self.locks = RebalanceLockManager(self.now_ms)
         self.schedule = SimpleNamespace(progress=lambda: iter([(1, 2, 3)]))
+        self.replication = RecordingReplication()
         self.dispatcher = InlinePools()
         self.address = "127.0.0.1:10911"
         self.store_host = HOST
@@ -629,7 +631,7 @@ class AdminStateTests(ProcessorsTestCase):
         table = fastjson.loads(self.ask(28).body)["table"]
         (golden, *_) = golden_answers(28)
         unknown = set(table) - set(fastjson.loads(golden.body)["table"])
-        self.assertEqual({name for name in unknown if not name.startswith("commitLogDiskRatio_")}, set())
+        self.assertEqual({name for name in unknown if not name.startswith(("commitLogDiskRatio_", "ha"))}, set())
         self.assertTrue(all(isinstance(value, str) for value in table.values()))
         self.assertEqual(table["brokerVersionDesc"], "V4_9_7")
         self.assertEqual(table["runtime"], "[ 1 days, 1 hours, 1 minutes, 2 seconds ]")
@@ -643,6 +645,7 @@ class AdminStateTests(ProcessorsTestCase):
         for name in self.WHAT_CLUSTER_LIST_READS:
             self.assertIn(name, table)
         self.assertEqual(table["scheduleMessageOffset_1"], "2,3")
+        self.assertEqual(table["haSlavesBehindBytes"], "7")
         self.assertEqual(table["dispatchBehindBytes"], "0")
         self.assertRegex(table["commitLogDiskRatio"], r"^[01]\.\d{1,2}$")
 

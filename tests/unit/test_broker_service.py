@@ -103,7 +103,7 @@ class LifeTests(BrokerTestCase):
 
     def test_ports(self):
         broker = self.start()
-        self.assertEqual([server[0] for server in self.reactor.tcpServers], [20911, 20909])
+        self.assertEqual([server[0] for server in self.reactor.tcpServers], [20911, 20909, 20912])
         self.assertEqual((broker.address, broker.ha_address.rpartition(":")[2]), ("10.0.0.1:20911", "20912"))
         self.stop(broker)
 

@@ -13,6 +13,7 @@ import msgspec
 from zope.interface import implementer
 
 from rocketd.broker import problems
+from rocketd.broker.durability import Durability
 from rocketd.broker.incoming import BatchFormatError, MessageBuilder
 from rocketd.broker.message_check import Destination, MessageCheck, added_flags, choose_queue
 from rocketd.broker.send_answers import Request, SendAnswers
@@ -63,7 +64,8 @@ class SendMessageProcessor:
         self._check = MessageCheck(broker)
         self._builder: MessageBuilder = broker.message_builder
         self._answers = SendAnswers(broker)
-        self._sync_flush = settings.store.flush_disk_type == "SYNC_FLUSH"
+        self._durability = Durability(broker)
+        self._waits = self._durability.needed
 
     def process(self, request: RemotingCommand, context: Any) -> RemotingCommand:
         """Never called: the dispatcher gives whole jobs to this processor."""
@@ -210,28 +212,28 @@ class SendMessageProcessor:
         stored: list[tuple[Request, Sequence[PutResult], bool]],
         answers: list[tuple[Connection, bytes]],
     ) -> None:
-        if not self._sync_flush:
+        if not self._waits:
             for request, results, _ in stored:
                 self._answers.stored(request, results, answers)
             return
-        unflushed = []
+        unsafe = []
         for entry in stored:
             request, results, wait = entry
             if wait and results[-1].status is PutStatus.PUT_OK:
-                unflushed.append(entry)
+                unsafe.append(entry)
             else:
                 self._answers.stored(request, results, answers)
-        if unflushed:
-            last = unflushed[-1][1][-1]
+        if unsafe:
+            last = unsafe[-1][1][-1]
 
-            def flushed(status: PutStatus) -> None:
-                """Answer the group; called from the flush thread."""
+            def safe(status: PutStatus) -> None:
+                """Answer the group; called from whichever thread knows last."""
                 late: list[tuple[Connection, bytes]] = []
-                for request, results, _ in unflushed:
+                for request, results, _ in unsafe:
                     self._answers.stored(request, results, late, status)
                 self._deliver(late, alone=len(late) == 1)
 
-            self._broker.store.when_flushed(last.physical_offset + last.size, flushed)
+            self._durability.when_safe(last.physical_offset + last.size, safe)
 
     def _deliver(self, answers: list[tuple[Connection, bytes]], *, alone: bool) -> None:
         """Write the answers: here when they are one connection's, else all of them by one call of the reactor."""

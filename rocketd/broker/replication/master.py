@@ -1,0 +1,196 @@
+"""The master's side of replication: the port for slaves, their connections, and the sends that wait for them.
+
+Answers to Apache's HAService with its AcceptSocketService and GroupTransferService. Every broker has it, a slave too: other
+slaves may follow it. All of it belongs to the reactor thread but for ``wake`` and ``when_replicated``.
+"""
+
+from typing import Any
+
+from twisted.internet import defer
+from twisted.internet.error import CannotListenError
+from twisted.internet.interfaces import IAddress
+from twisted.internet.protocol import Factory
+from twisted.internet.task import LoopingCall
+from twisted.logger import Logger
+
+from rocketd.broker.replication.slave_connection import SlaveConnection
+from rocketd.remoting.server import ListenError, open_port
+from rocketd.store.flush import FlushCallback
+from rocketd.store.message_store import MessageStore
+from rocketd.store.replicated import ReplicatedOffset
+from rocketd.store.settings import MessageStoreConfig
+
+MAX_SLAVES = 64
+"""Connections at most: a slave has one."""
+STOP_SECONDS = 3.0
+"""How long a stop waits for slaves to get what they lack."""
+_WATCH_SECONDS = 1.0
+
+
+class _SlaveFactory(Factory):
+    noisy = False
+
+    def __init__(self, master: "ReplicationMaster") -> None:
+        self._master = master
+
+    def buildProtocol(self, addr: IAddress | None) -> SlaveConnection:
+        return SlaveConnection(self._master, self._master.config.ha_transfer_batch_size)
+
+
+class ReplicationMaster:
+    """Serves slaves. ``listen``, then ``start`` with the open store, at last ``stop``."""
+
+    _log = Logger()
+
+    def __init__(self, config: MessageStoreConfig, reactor: Any) -> None:
+        self.config = config
+        self.store: MessageStore
+        self.port = config.ha_listen_port
+        self.slaves: set[SlaveConnection] = set()
+        self._reactor = reactor
+        self._listening: list[Any] = []
+        self._replicated = ReplicatedOffset(
+            config.slave_timeout, lambda: config.ha_slave_fallbehind_max, reactor.seconds
+        )
+        self._watch = LoopingCall(self._look_after)
+        self._watch.clock = reactor
+        self._woken = False
+        self._timer: Any = None
+        self._drained: defer.Deferred[None] | None = None
+
+    # ------------------------------------------------------------ life
+
+    def listen(self) -> None:
+        """Open the port; ``port`` is then the real one. Raises ListenError."""
+        try:
+            self._listening = open_port(self._reactor, self.port, _SlaveFactory(self))
+        except CannotListenError as error:
+            raise ListenError(self.port, error, "haListenPort") from error
+        self.port = self._listening[0].getHost().port
+
+    def stop_listening(self) -> "defer.Deferred[Any]":
+        """Close the port; fires when it is closed."""
+        closing = [defer.maybeDeferred(listening.stopListening) for listening in self._listening]
+        self._listening.clear()
+        return defer.DeferredList(closing)
+
+    def start(self, store: MessageStore) -> None:
+        """Serve slaves from an open store."""
+        self.store = store
+        store.add_append_listener(self.wake)
+        seconds = min(
+            _WATCH_SECONDS,
+            self.config.ha_send_heartbeat_interval / 4000,
+            self.config.ha_housekeeping_interval / 4000,
+        )
+        self._watch.start(seconds, now=False)
+
+    async def stop(self) -> None:
+        """Let the slaves get what they lack, if they are quick, and close all connections. Nothing is appended any
+        more.
+        """
+        if self._watch.running:
+            self._watch.stop()
+        await self.stop_listening()
+        if self.slaves:
+            drained = self._drained = defer.Deferred()
+            limit = self._reactor.callLater(STOP_SECONDS, self._fire_drained)
+            self._check_drained()
+            await drained
+            if limit.active():
+                limit.cancel()
+        for slave in list(self.slaves):
+            slave.transport.abortConnection()
+        if self._timer is not None and self._timer.active():
+            self._timer.cancel()
+        self._replicated.give_up()
+
+    def _check_drained(self) -> None:
+        end = self.store.max_physical_offset()
+        if all(slave.reported_offset in (-1, end) for slave in self.slaves):
+            self._fire_drained()
+
+    def _fire_drained(self) -> None:
+        drained, self._drained = self._drained, None
+        if drained is not None:
+            drained.callback(None)
+
+    # ------------------------------------------------------------ any thread
+
+    def wake(self) -> None:
+        """Send what was appended."""
+        if not self._woken:
+            self._woken = True
+            self._reactor.callFromThread(self._send_all)
+
+    def when_replicated(self, end_offset: int, callback: FlushCallback) -> None:
+        """Call back with PUT_OK when a slave has the log up to an offset, FLUSH_SLAVE_TIMEOUT after slaveTimeout, or
+        SLAVE_NOT_AVAILABLE. Storage thread; the callback comes from there or from the reactor thread.
+        """
+        self._replicated.when_replicated(end_offset, callback)
+        self.wake()
+
+    # ------------------------------------------------------------ slaves
+
+    def seconds(self) -> float:
+        """The reactor's time."""
+        seconds: float = self._reactor.seconds()
+        return seconds
+
+    def connected(self, slave: SlaveConnection) -> bool:
+        """Take a connection in; False when there are too many."""
+        self.slaves.add(slave)
+        self._replicated.connections = len(self.slaves)
+        if len(self.slaves) > MAX_SLAVES:
+            self._log.error(
+                "{address} is refused: {limit} connections of slaves are open, which is the most there may be",
+                address=slave.address,
+                limit=MAX_SLAVES,
+            )
+            return False
+        return True
+
+    def disconnected(self, slave: SlaveConnection) -> None:
+        """Forget a connection."""
+        self.slaves.discard(slave)
+        self._replicated.connections = len(self.slaves)
+        if slave.reported_offset >= 0:
+            self._log.warn(
+                "slave {address} is gone, with the log up to {offset}",
+                address=slave.address,
+                offset=slave.reported_offset,
+            )
+        if self._drained is not None:
+            self._check_drained()
+
+    def reported(self, slave: SlaveConnection, offset: int) -> None:
+        """A slave has the log up to an offset."""
+        self._replicated.reported(offset)
+        if self._drained is not None:
+            self._check_drained()
+
+    def behind_bytes(self) -> int:
+        """Bytes of the log that no slave has. Any thread."""
+        return max(0, self.store.max_physical_offset() - self._replicated.offset)
+
+    def _send_all(self) -> None:
+        self._woken = False
+        for slave in list(self.slaves):
+            slave.send()
+        self._settle()
+
+    def _settle(self) -> None:
+        """Answer whom can be answered, and come back when the next has waited long enough."""
+        deadline = self._replicated.settle()
+        if deadline is not None and (self._timer is None or not self._timer.active()):
+            self._timer = self._reactor.callLater(max(0.0, deadline - self.seconds()), self._settle)
+
+    def _look_after(self) -> None:
+        now = self.seconds()
+        silence = self.config.ha_housekeeping_interval / 1000
+        idle = self.config.ha_send_heartbeat_interval / 1000
+        for slave in list(self.slaves):
+            if now - slave.last_read > silence:
+                slave.drop(f"nothing was heard from it for {now - slave.last_read:.0f} s")
+            elif now - slave.last_write >= idle:
+                slave.heartbeat()

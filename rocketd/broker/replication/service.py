@@ -1,0 +1,104 @@
+"""Replication as the broker sees it: its part, whatever its role is.
+
+Answers to what Apache's BrokerController does by role: handleSlaveSynchronize and updateMasterHAServerAddr. All of it
+belongs to the reactor thread but for ``when_replicated``, ``port`` and ``table``.
+"""
+
+from typing import Any
+
+from twisted.internet.task import LoopingCall
+
+from rocketd.broker.replication.master import ReplicationMaster
+from rocketd.broker.replication.slave import ReplicationSlave
+from rocketd.broker.replication.synchronize import SlaveSynchronize
+from rocketd.remoting.headers import RegisterBrokerResponseHeader
+from rocketd.store.flush import FlushCallback
+from rocketd.store.message_store import MessageStore
+
+_SETTING_SECONDS = 1.0
+
+
+class Replication:
+    """Serves slaves; on a slave, follows the master too. ``listen``, ``start``, ``stop_following``, ``stop``."""
+
+    def __init__(self, broker: Any, client: Any, reactor: Any) -> None:
+        """``client`` is the RemotingClient for requests to the master."""
+        self._config = broker.settings.store
+        self._client = client
+        self.is_slave = self._config.broker_role == "SLAVE"
+        self.is_sync = self._config.broker_role == "SYNC_MASTER"
+        self.master = ReplicationMaster(self._config, reactor)
+        self.slave = ReplicationSlave(self._config, reactor, broker.dispatcher.pool("send"))
+        self.synchronize = SlaveSynchronize(broker, client, reactor)
+        self._learnt: dict[str, RegisterBrokerResponseHeader] = {}
+        self._setting = LoopingCall(self._follow)
+        self._setting.clock = reactor
+
+    @property
+    def port(self) -> int:
+        """The port for slaves; before ``listen`` the one that is to be opened, 0 for any. Any thread."""
+        return self.master.port
+
+    def listen(self) -> None:
+        """Open the port for slaves. Raises ListenError."""
+        self.master.listen()
+
+    def stop_listening(self) -> None:
+        """Close it again, when the start has failed."""
+        self.master.stop_listening()
+
+    def start(self, store: MessageStore) -> None:
+        """Begin, with the open store."""
+        self.master.start(store)
+        if self.is_slave:
+            self.slave.start(store)
+            self.synchronize.start()
+            # haMasterAddress may be changed while running.
+            self._setting.start(_SETTING_SECONDS)
+
+    def stop_following(self) -> None:
+        """Take no more from the master; the storage thread may still append what has come."""
+        if self._setting.running:
+            self._setting.stop()
+        self.slave.stop()
+        self.synchronize.stop()
+
+    async def stop(self) -> None:
+        """Let slaves get what they lack, and close everything. Nothing is appended any more."""
+        await self.master.stop()
+
+    def registered(self, name_server: str, answer: RegisterBrokerResponseHeader) -> None:
+        """Learn from a name server's answer where the master is; one without is that of a name server that knows none."""
+        if not self.is_slave:
+            return
+        self._learnt[name_server] = answer
+        self.synchronize.master_address = next(
+            (known.master_addr for known in self._answers() if known.master_addr), None
+        )
+        self._follow()
+
+    def _answers(self) -> list[RegisterBrokerResponseHeader]:
+        """What the name servers in use have said last."""
+        return [self._learnt[address] for address in self._client.name_servers.addresses if address in self._learnt]
+
+    def _follow(self) -> None:
+        address = self._config.ha_master_address
+        if not address:
+            address = next((known.ha_server_addr for known in self._answers() if known.ha_server_addr), None)
+        if address:
+            self.slave.follow(address)
+
+    def when_replicated(self, end_offset: int, callback: FlushCallback) -> None:
+        """See ReplicationMaster. Storage thread."""
+        self.master.when_replicated(end_offset, callback)
+
+    def table(self) -> dict[str, str]:
+        """Describe it for brokerStatus. Any thread."""
+        table = {f"haSlave_{slave.address}": str(slave.reported_offset) for slave in list(self.master.slaves)}
+        if table:
+            table["haSlavesBehindBytes"] = str(self.master.behind_bytes())
+        if self.is_slave:
+            connection = self.slave.connection
+            table["haMasterAddress"] = self.slave.master_address or ""
+            table["haMasterConnected"] = str(connection is not None and connection.useful).lower()
+        return table

@@ -1,0 +1,295 @@
+"""The slave's side of replication: follows the log of its master.
+
+Answers to Apache's HAClient. The slave reports what it has, appends what comes in the storage thread, and reports again.
+While the disk is slower than the network, it reads no more. A connection that is lost, or on which nothing is heard, is
+made again. All of it belongs to the reactor thread unless a method says otherwise.
+"""
+
+from collections import deque
+from typing import Any
+
+from twisted.internet.abstract import isIPAddress
+from twisted.internet.endpoints import HostnameEndpoint, TCP4ClientEndpoint, TCP6ClientEndpoint
+from twisted.internet.interfaces import IStreamClientEndpoint
+from twisted.internet.protocol import Factory, Protocol, connectionDone
+from twisted.internet.task import LoopingCall
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from rocketd.remoting.channel_table import split_address
+from rocketd.remoting.errors import RemotingConnectError
+from rocketd.remoting.pools import Pool
+from rocketd.store.errors import StoreError
+from rocketd.store.message_store import MessageStore
+from rocketd.store.settings import MessageStoreConfig
+from rocketd.store.transfer import Transfer, TransferDecoder, TransferError, encode_report
+
+RECONNECT_SECONDS = 5.0
+CONNECT_SECONDS = 5.0
+WAITING_BYTES = 4 << 20
+"""Bytes that may wait for the storage thread before reading pauses."""
+_WATCH_SECONDS = 1.0
+
+
+class MasterConnection(Protocol):
+    """The connection to the master. ``expected`` is the offset of its next frame, None while this log is empty."""
+
+    transport: Any
+
+    def __init__(self, slave: "ReplicationSlave") -> None:
+        self._slave = slave
+        self._decoder = TransferDecoder()
+        self._reported = -1
+        self.expected: int | None = None
+        self.closed = False
+        self.useful = False
+        self.waiting: deque[Transfer] = deque()
+        """What the storage thread has to append; it takes from the left."""
+        self.waiting_bytes = 0
+        self.append_called = False
+        self._paused = False
+        self.last_read = self.last_write = slave.seconds()
+
+    def connectionMade(self) -> None:
+        """Find out what to report."""
+        self.transport.setTcpNoDelay(True)
+        self._slave.connected(self)
+
+    def begin(self, offset: int) -> None:
+        """Make the first report: the log ends at this offset."""
+        self.expected = offset or None
+        self.report(offset)
+
+    def report(self, offset: int | None = None) -> None:
+        """Tell the master what is here, or again what it was told last."""
+        if offset is not None:
+            self._reported = offset
+        if not self.closed and self._reported >= 0:
+            self.last_write = self._slave.seconds()
+            self.transport.write(encode_report(self._reported))
+
+    def dataReceived(self, data: bytes) -> None:
+        """Hand over what is complete."""
+        self.last_read = self._slave.seconds()
+        if self.closed:
+            return
+        try:
+            for transfer in self._decoder.feed(data):
+                self._take(transfer)
+        except StoreError as error:
+            self._slave.failed(self, str(error))
+
+    def _take(self, transfer: Transfer) -> None:
+        if self.expected is not None and transfer.offset != self.expected:
+            raise TransferError(
+                f"the master sends from offset {transfer.offset}, this log goes on at {self.expected}: it is another log "
+                "than the master's, or some of the master's is gone; move this store away and start again with an empty one"
+            )
+        self.useful = True
+        if not transfer.body:
+            self._slave.goes_well()
+        else:
+            self.expected = transfer.offset + len(transfer.body)
+            self.waiting.append(transfer)
+            self.waiting_bytes += len(transfer.body)
+            self._slave.append_soon(self)
+            if self.waiting_bytes > WAITING_BYTES and not self._paused:
+                self._paused = True
+                self.transport.pauseProducing()
+
+    def appended(self, size: int, end: int) -> None:
+        """So many bytes need not wait any more, the log ends there now."""
+        self.waiting_bytes -= size
+        if self.closed:
+            return
+        self._slave.goes_well()
+        if end > self._reported:
+            self.report(end)
+        if self._paused and self.waiting_bytes <= WAITING_BYTES // 4:
+            self._paused = False
+            self.transport.resumeProducing()
+
+    def close(self) -> None:
+        """Close at once."""
+        if not self.closed:
+            self.closed = True
+            self.transport.abortConnection()
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        """Tell the slave's side."""
+        self.closed = True
+        self._slave.lost(self)
+
+
+class ReplicationSlave:
+    """Follows a master, whose address may change: ``follow``. ``storage`` is the pool of the storage thread."""
+
+    _log = Logger()
+
+    def __init__(self, config: MessageStoreConfig, reactor: Any, storage: Pool) -> None:
+        self._config = config
+        self._reactor = reactor
+        self._storage = storage
+        self._store: MessageStore
+        self.master_address: str | None = None
+        self.connection: MasterConnection | None = None
+        self._attempt: Any = None
+        self._retry: Any = None
+        self._running = False
+        self._trouble = ""
+        self._watch = LoopingCall(self._look_after)
+        self._watch.clock = reactor
+
+    def start(self, store: MessageStore) -> None:
+        """Begin to follow."""
+        self._store = store
+        self._running = True
+        seconds = min(
+            _WATCH_SECONDS,
+            self._config.ha_send_heartbeat_interval / 4000,
+            self._config.ha_housekeeping_interval / 4000,
+        )
+        self._watch.start(seconds, now=False)
+        self._connect()
+
+    def stop(self) -> None:
+        """Follow no more. What has come may still be appended."""
+        self._running = False
+        if self._watch.running:
+            self._watch.stop()
+        self._disconnect()
+
+    def follow(self, address: str) -> None:
+        """Follow the master whose replication port has this address."""
+        if address != self.master_address:
+            self._log.info("the master's log is at {address} (was: {old})", address=address, old=self.master_address)
+            self.master_address = address
+            self._trouble = ""
+            self._disconnect()
+            self._connect()
+
+    def seconds(self) -> float:
+        """The reactor's time."""
+        seconds: float = self._reactor.seconds()
+        return seconds
+
+    # ------------------------------------------------------------ connections
+
+    def _connect(self) -> None:
+        if not self._running or self.master_address is None or self.connection is not None or self._attempt is not None:
+            return
+        address = self.master_address
+        try:
+            endpoint = self._endpoint(*split_address(address))
+        except RemotingConnectError as error:
+            self._complain(f"cannot connect to the master: {error}")
+            return
+        factory = Factory.forProtocol(lambda: MasterConnection(self))
+        factory.noisy = False
+        attempt = self._attempt = endpoint.connect(factory)
+
+        def done(result: Any) -> None:
+            if self._attempt is attempt:
+                self._attempt = None
+            if isinstance(result, Failure) and self._running and address == self.master_address:
+                self._complain(f"cannot connect to the master at {address}: {result.getErrorMessage()}")
+                self._connect_later(RECONNECT_SECONDS)
+
+        attempt.addBoth(done)
+
+    def _endpoint(self, host: str, port: int) -> IStreamClientEndpoint:
+        if ":" in host:
+            return TCP6ClientEndpoint(self._reactor, host, port, CONNECT_SECONDS)
+        if isIPAddress(host):
+            return TCP4ClientEndpoint(self._reactor, host, port, CONNECT_SECONDS)
+        return HostnameEndpoint(self._reactor, host, port, CONNECT_SECONDS)
+
+    def _connect_later(self, seconds: float) -> None:
+        if self._running and (self._retry is None or not self._retry.active()):
+            self._retry = self._reactor.callLater(seconds, self._connect)
+
+    def _disconnect(self) -> None:
+        if self._retry is not None and self._retry.active():
+            self._retry.cancel()
+        attempt, self._attempt = self._attempt, None
+        if attempt is not None:
+            attempt.cancel()
+        connection, self.connection = self.connection, None
+        if connection is not None:
+            connection.close()
+
+    def connected(self, connection: MasterConnection) -> None:
+        """Ask the storage thread, behind all that it has to append, where the log ends."""
+        self.connection = connection
+
+        def begin() -> None:
+            offset = self._store.begin_replica()
+            self._reactor.callFromThread(self._begin, connection, offset)
+
+        self._storage.call(begin)
+
+    def _begin(self, connection: MasterConnection, offset: int) -> None:
+        self._log.info("following the master at {address} from {offset} on", address=self.master_address, offset=offset)
+        connection.begin(offset)
+
+    def lost(self, connection: MasterConnection) -> None:
+        """A connection is lost: make another at once if it was of use, else after a while."""
+        if connection is self.connection:
+            self.connection = None
+            if connection.useful:
+                self._complain(f"the connection to the master at {self.master_address} is lost")
+            self._connect_later(0.0 if connection.useful else RECONNECT_SECONDS)
+
+    def failed(self, connection: MasterConnection, why: str) -> None:
+        """What came on a connection cannot be used; another attempt may find the cause gone."""
+        connection.useful = False
+        self._complain(f"cannot follow the master at {self.master_address}: {why}")
+        connection.close()
+
+    def goes_well(self) -> None:
+        """What a connection brought could be used."""
+        if self._trouble:
+            self._trouble = ""
+            self._log.info("the master at {address} is followed again", address=self.master_address)
+
+    def _complain(self, trouble: str) -> None:
+        """Log once what is wrong, though it is met again with each attempt."""
+        if trouble != self._trouble:
+            self._trouble = trouble
+            self._log.error("{trouble}", trouble=trouble)
+
+    def _look_after(self) -> None:
+        connection, now = self.connection, self.seconds()
+        if connection is None or connection.closed:
+            return
+        if now - connection.last_read > self._config.ha_housekeeping_interval / 1000:
+            connection.useful = False
+            self._complain(f"nothing was heard of the master at {self.master_address} for too long: connecting again")
+            connection.close()
+        elif now - connection.last_write >= self._config.ha_send_heartbeat_interval / 1000:
+            connection.report()
+
+    # ------------------------------------------------------------ storage thread
+
+    def append_soon(self, connection: MasterConnection) -> None:
+        """Have the storage thread append what waits. Reactor thread."""
+        if not connection.append_called:
+            connection.append_called = True
+            self._storage.call(lambda: self._append(connection))
+
+    def _append(self, connection: MasterConnection) -> None:
+        connection.append_called = False
+        waiting = connection.waiting
+        transfers = [waiting.popleft() for _ in range(len(waiting))]
+        if not transfers:
+            return
+        data = b"".join([transfer.body for transfer in transfers])
+        try:
+            # They follow on each other: that was checked when they came.
+            self._store.append_replica(transfers[0].offset, data)
+        except StoreError as error:
+            waiting.clear()
+            self._reactor.callFromThread(self.failed, connection, str(error))
+        else:
+            end = self._store.max_physical_offset()
+            self._reactor.callFromThread(connection.appended, len(data), end)

@@ -1,0 +1,85 @@
+"""How far the slaves have come, and who waits for it; sans-io.
+
+Answers to Apache's `GroupTransferService` and the `push2SlaveMaxOffset` of `HAService`: the furthest slave counts, and
+what one slave has counts for good. A slave is usable when it is connected and not too far behind.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple
+
+from twisted.logger import Logger
+
+from rocketd.store.flush import FlushCallback
+from rocketd.store.message import PutStatus
+
+_log = Logger()
+
+
+class _Waiter(NamedTuple):
+    end_offset: int
+    deadline: float
+    callback: FlushCallback
+
+    def answer(self, status: PutStatus) -> None:
+        try:
+            self.callback(status)
+        except Exception:
+            _log.failure("a callback of replication failed")
+
+
+class ReplicatedOffset:
+    """The offset up to which some slave has the log, and those who wait for it to grow.
+
+    ``when_replicated`` belongs to one thread, the storage thread: ends come in order. All else belongs to the thread of
+    the connections, which has to call ``settle`` after each ``when_replicated``. ``fallbehind_max`` gives bytes,
+    ``seconds`` the time.
+    """
+
+    def __init__(self, timeout_ms: int, fallbehind_max: Callable[[], int], seconds: Callable[[], float]) -> None:
+        self.offset = 0
+        self.connections = 0
+        """How many slaves are connected."""
+        self._timeout = timeout_ms / 1000
+        self._fallbehind_max = fallbehind_max
+        self._seconds = seconds
+        self._waiting: deque[_Waiter] = deque()
+
+    def is_slave_usable(self, end_offset: int) -> bool:
+        """Whether a slave can be expected to get what ends there. Any thread."""
+        return self.connections > 0 and end_offset - self.offset < self._fallbehind_max()
+
+    def when_replicated(self, end_offset: int, callback: FlushCallback) -> None:
+        """Call back with PUT_OK when a slave has the log up to an offset, with FLUSH_SLAVE_TIMEOUT when none has it in
+        time, at once with SLAVE_NOT_AVAILABLE when none is usable.
+        """
+        waiter = _Waiter(end_offset, self._seconds() + self._timeout, callback)
+        if self.is_slave_usable(end_offset):
+            self._waiting.append(waiter)
+        else:
+            waiter.answer(PutStatus.SLAVE_NOT_AVAILABLE)
+
+    def reported(self, offset: int) -> None:
+        """A slave has the log up to an offset."""
+        self.offset = max(self.offset, offset)
+        self.settle()
+
+    def settle(self) -> float | None:
+        """Answer whom can be answered; returns the time at which the next waited long enough, None when nobody waits."""
+        waiting = self._waiting
+        now = self._seconds()
+        while waiting:
+            first = waiting[0]
+            if first.end_offset <= self.offset:
+                status = PutStatus.PUT_OK
+            elif first.deadline <= now:
+                status = PutStatus.FLUSH_SLAVE_TIMEOUT
+            else:
+                return first.deadline
+            waiting.popleft().answer(status)
+        return None
+
+    def give_up(self) -> None:
+        """Answer everybody now: there are no slaves any more."""
+        while self._waiting:
+            self._waiting.popleft().answer(PutStatus.FLUSH_SLAVE_TIMEOUT)
