@@ -13,6 +13,7 @@ from twisted.internet.defer import DeferredList
 from twisted.logger import LogLevel, formatEvent, globalLogPublisher
 from wire_client import connect, eventually, running
 
+from benchmarks.peers.ports import free_broker_port
 from rocketd.broker.service import Broker, make_broker
 from rocketd.broker.settings import BrokerSettings
 from rocketd.namesrv.service import make_namesrv
@@ -157,6 +158,42 @@ async def test_a_name_server_that_comes_late_is_told(tmp_path):
         async with running(late):
             await broker.registration.register()
             await eventually(lambda: route(late, "TBW102"))
+
+
+@pytest_twisted.ensureDeferred
+async def test_every_name_server_has_every_broker_and_one_that_restarts_learns_them_again(tmp_path):
+    async with (
+        running(make_name_server(tmp_path / "one")) as first,
+        running(make_name_server(tmp_path / "two")) as second,
+    ):
+        address = f"127.0.0.1:{first.port};127.0.0.1:{second.port}"
+        options = {"namesrvAddr": address, "registerNameServerPeriod": "10000"}
+        async with (
+            running(make_a_broker(tmp_path / "a", **options)) as one,
+            running(make_a_broker(tmp_path / "b", brokerName="broker-b", **options)) as other,
+        ):
+            addresses = {"broker-a": f"127.0.0.1:{one.port}", "broker-b": f"127.0.0.1:{other.port}"}
+
+            async def knows_both(name_server):
+                found = await route(name_server, "TBW102")
+                return found and {each.broker_name: each.broker_addrs[0] for each in found.broker_datas} == addresses
+
+            await eventually(lambda: knows_both(first))
+            await eventually(lambda: knows_both(second))
+            port = first.port
+            await first.stopService()
+            assert await knows_both(second)
+            again = make_name_server(tmp_path / "one")
+            again.server.port = port
+            async with running(again):
+                await eventually(lambda: knows_both(again), limit=30)
+
+
+@pytest_twisted.ensureDeferred
+async def test_the_port_two_below_serves_too(tmp_path):
+    async with running(make_a_broker(tmp_path, listenPort=str(free_broker_port()))) as broker:
+        client = await connect(broker.port - 2)
+        assert (await client.ask(send())).code == ResponseCode.SUCCESS
 
 
 # ---------------------------------------------------------------- messages

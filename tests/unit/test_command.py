@@ -54,6 +54,19 @@ class RemotingCommandTests(SynchronousTestCase):
             for name in RemotingCommand.__slots__:
                 self.assertEqual(getattr(again, name), getattr(command, name), name)
 
+    def test_header_alone_and_body_make_the_whole_without_a_copy_of_the_body(self):
+        body = b"x" * 1_000_000
+        for serialize_type in SerializeType:
+            command = RemotingCommand(310, {"a": "b"}, body, serialize_type=serialize_type)
+            header, sent = command.encode_parts()
+            self.assertIs(sent, body)
+            self.assertEqual(header, command.encode_header(len(body)))
+            self.assertEqual(command.encode(), header + body)
+            views = (memoryview(body)[:10], memoryview(body)[10:])
+            answer = RemotingCommand.response(buffers=views)
+            self.assertIs(answer.encode_parts()[1], views[0])
+            self.assertEqual(through(answer).body, body)
+
     def test_no_body_and_an_empty_one_are_the_same(self):
         self.assertIsNone(through(RemotingCommand(10, body=b"")).body)
         self.assertIsNone(through(RemotingCommand(10)).body)

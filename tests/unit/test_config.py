@@ -352,6 +352,10 @@ class LoadTests(LoadTestCase):
         settings, _ = self.load(environ={"ROCKETMQ_SERIALIZE_TYPE": "ROCKETMQ", "ROCKETMQ_HOME": "/opt/mq"})
         self.assertEqual((settings.remoting.serialize_type, settings.broker.rocketmq_home), ("ROCKETMQ", "/opt/mq"))
 
+    def test_unknown_serialize_type_ends_the_start(self):
+        error = self.assertRaises(ConfigError, self.load, environ={"ROCKETMQ_SERIALIZE_TYPE": "FOO"})
+        self.assertIn("JSON, ROCKETMQ", str(error))
+
     def test_name_server(self):
         path = self.file("listenPort=1\nkvConfigPath=/x\nconfigStorePath=/y\ntls.server.mode=enforcing")
         settings, warnings = NamesrvSettings.load(path, namesrv_addr="ignored:1")

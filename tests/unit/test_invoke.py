@@ -6,7 +6,14 @@ from twisted.logger import LogLevel, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 
 from rocketd.remoting.command import RemotingCommand
-from rocketd.remoting.errors import RemotingSendRequestError, RemotingTimeoutError, RemotingTooMuchRequestError
+from rocketd.remoting.errors import (
+    RemotingCommandError,
+    RemotingConnectError,
+    RemotingError,
+    RemotingSendRequestError,
+    RemotingTimeoutError,
+    RemotingTooMuchRequestError,
+)
 from rocketd.remoting.invoke import InvokeLayer
 
 
@@ -327,6 +334,19 @@ class InvokeAsyncTests(InvokeTestCase):
         self.assertEqual(len(self.completions), 1)
         self.assert_permit_is_back(layer)
         self.assertEqual(len(self.warnings()), 1)
+
+
+class ErrorTests(SynchronousTestCase):
+    def test_one_tree(self):
+        kinds = (
+            RemotingCommandError,
+            RemotingConnectError,
+            RemotingSendRequestError,
+            RemotingTimeoutError,
+            RemotingTooMuchRequestError,
+        )
+        for kind in kinds:
+            self.assertEqual(kind.__bases__, (RemotingError,))
 
 
 class InvokeOnewayTests(InvokeTestCase):
