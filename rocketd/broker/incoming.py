@@ -1,22 +1,33 @@
 """From a send request to the messages that are stored.
 
 Answers to the message building of Apache's SendMessageProcessor, to CommitLog's redirection of delayed messages and to
-MessageDecoder.decodeMessages. Pure functions and one small class; used in the storage thread.
+MessageDecoder.decodeMessages. Pure functions and one small class; used in the storage thread. Compiled where a C
+compiler is.
 """
 
 from struct import Struct
+from typing import Any
 
 from rocketd.broker.message_check import Destination
 from rocketd.common import properties as names
 from rocketd.common.java_hash import java_string_hash
 from rocketd.common.names import SCHEDULE_TOPIC
-from rocketd.common.properties import decode_properties, encode_properties
+from rocketd.common.properties import (
+    NAME_VALUE_SEPARATOR,
+    PROPERTY_SEPARATOR,
+    decode_properties,
+    encode_properties,
+    join_entries,
+    property_entries,
+)
 from rocketd.common.sysflag import TRANSACTION_PREPARED
 from rocketd.remoting.headers import SendMessageRequestHeader
 from rocketd.store.message import MessageInner
-from rocketd.store.properties import dispatch_properties
+from rocketd.store.properties import dispatch_properties, index_keys
 
-_BATCH_HEAD = Struct(">iiiii")
+_BATCH_HEAD = Struct(">i8xii")
+"""Of each message in a batch: all its bytes, its flag word, the bytes of its body; magic and CRC are not read."""
+
 _TAG_CACHE_LIMIT = 10_000
 
 
@@ -28,7 +39,7 @@ class MessageBuilder:
     """Makes messages for the store. ``delay_ms`` are the delays of levels 1 and up. Belongs to the storage thread."""
 
     def __init__(self, cluster_name: str, delays_ms: list[int]) -> None:
-        self._cluster_name = cluster_name
+        self._cluster_entry = names.CLUSTER + NAME_VALUE_SEPARATOR + cluster_name
         self._delays_ms = delays_ms
         self._tags_codes: dict[str, int] = {}
 
@@ -44,9 +55,10 @@ class MessageBuilder:
 
         Raises RequestError when a record has no room for one of its numbers.
         """
-        table = decode_properties(header.properties)
-        wait = table.pop(names.WAIT, None)
-        table[names.CLUSTER] = self._cluster_name
+        text: str = header.properties or ""
+        entries = property_entries(text)
+        wait = _value_of(entries.pop(names.WAIT, None))
+        entries[names.CLUSTER] = self._cluster_entry
         message = MessageInner(
             destination.topic,
             destination.queue_id,
@@ -58,15 +70,18 @@ class MessageBuilder:
             0,
             body,
             b"",
-            self.tags_code(table.get(names.TAGS)),
-            index_keys(table.get(names.UNIQ_KEY), table.get(names.KEYS)),
+            self.tags_code(_value_of(entries.get(names.TAGS))),
+            index_keys(_value_of(entries.get(names.UNIQ_KEY)), _value_of(entries.get(names.KEYS))),
             wait is None or wait.lower() == "true",
         )
-        if names.DELAY in table:
+        if names.DELAY in entries:
+            table = decode_properties(PROPERTY_SEPARATOR.join(entries.values()))
             if wait is not None:
                 table[names.WAIT] = wait  # Apache writes this string after it has put WAIT back
             self.delay(message, table, now_ms)
-        message.properties = encode_properties(table).encode()
+            message.properties = encode_properties(table).encode()
+        else:
+            message.properties = join_entries(entries).encode()
         return message
 
     def delay(self, message: MessageInner, table: dict[str, str], now_ms: int) -> None:
@@ -89,38 +104,49 @@ class MessageBuilder:
 
         Raises BatchFormatError when it is cut off or lies about its lengths, RequestError as ``single`` does.
         """
-        table = decode_properties(header.properties)
-        wait = table.get(names.WAIT)
+        text: str = header.properties or ""
+        entries = property_entries(text)
+        wait = _value_of(entries.get(names.WAIT))
         waits = wait is None or wait.lower() == "true"
-        table[names.CLUSTER] = self._cluster_name
-        common = encode_properties(table).encode()
+        entries[names.CLUSTER] = self._cluster_entry
+        common = join_entries(entries).encode()
+        separated = PROPERTY_SEPARATOR.encode() + common
+        topic = destination.topic
+        queue_id = destination.queue_id
+        sys_flag = header.sys_flag | destination.flags
+        born_timestamp = header.born_timestamp
+        reconsume_times = header.reconsume_times or 0
+        make: Any = MessageInner
+        read_head: Any = _BATCH_HEAD.unpack_from
+        head_size: int = _BATCH_HEAD.size
         messages: list[MessageInner] = []
         at, end = 0, len(body)
         while at < end:
-            if at + _BATCH_HEAD.size > end:
+            if at + head_size > end:
                 raise BatchFormatError(f"message {len(messages)} of the batch is cut off at byte {at}")
-            total, _, _, flag, size = _BATCH_HEAD.unpack_from(body, at)
-            properties_at = at + _BATCH_HEAD.size + size + 2
+            head: tuple[int, int, int] = read_head(body, at)
+            total, flag, size = head
+            body_at = at + head_size
+            properties_at = body_at + size + 2
             if size < 0 or properties_at > end:
                 raise BatchFormatError(f"message {len(messages)} of the batch has a body of {size} bytes at byte {at}")
-            own_end = properties_at + int.from_bytes(body[properties_at - 2 : properties_at], "big")
+            own_end = properties_at + (body[properties_at - 2] << 8 | body[properties_at - 1])
             if own_end > end or own_end - at != total:
                 raise BatchFormatError(f"message {len(messages)} of the batch says {total} bytes at byte {at}")
             own = body[properties_at:own_end]
             tags_code, keys = dispatch_properties(own)
-            separator = b"\x02" if own and own[-1] != 2 else b""
             messages.append(
-                MessageInner(
-                    destination.topic,
-                    destination.queue_id,
+                make(
+                    topic,
+                    queue_id,
                     flag,
-                    header.sys_flag | destination.flags,
-                    header.born_timestamp,
+                    sys_flag,
+                    born_timestamp,
                     born_host,
-                    header.reconsume_times or 0,
+                    reconsume_times,
                     0,
-                    body[at + _BATCH_HEAD.size : properties_at - 2],
-                    own + separator + common,
+                    body[body_at : properties_at - 2],
+                    own + (separated if own and own[-1] != 2 else common),
                     tags_code,
                     keys,
                     waits,
@@ -149,9 +175,6 @@ def delay_level(table: dict[str, str]) -> int:
         return 0
 
 
-def index_keys(uniq_key: str | None, keys: str | None) -> tuple[str, ...]:
-    """List what a message can be found by: its unique key first, then each of its keys."""
-    words = keys.split(" ") if keys else ()
-    if uniq_key:
-        return (uniq_key, *[word for word in words if word])
-    return tuple([word for word in words if word])
+def _value_of(entry: str | None) -> str | None:
+    """Take the value out of an entry of ``property_entries``."""
+    return None if entry is None else entry[entry.index(NAME_VALUE_SEPARATOR) + 1 :]

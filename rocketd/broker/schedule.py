@@ -10,7 +10,6 @@ from typing import Any
 
 from twisted.logger import Logger
 
-from rocketd.broker.incoming import index_keys
 from rocketd.broker.json_file import JsonFile
 from rocketd.common import properties as names
 from rocketd.common.java_hash import java_string_hash
@@ -18,6 +17,7 @@ from rocketd.common.names import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
 from rocketd.remoting.bodies import DelayOffsetSerializeWrapper
 from rocketd.store.errors import StoreError
 from rocketd.store.message import MessageInner, PutStatus
+from rocketd.store.properties import index_keys
 from rocketd.store.record import MessageExt, decode_message
 
 LEVEL_LIMIT = 256

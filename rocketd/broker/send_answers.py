@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from struct import Struct
 from typing import Any
 
+import msgspec
+
 from rocketd.broker import problems
 from rocketd.remoting.codes import ResponseCode, SerializeType
 from rocketd.remoting.command import RESPONSE_FLAG, RemotingCommand
@@ -26,27 +28,16 @@ _STORED = {
 }
 
 
-class Request:
+class Request(msgspec.Struct, gc=False):
     """What of a send is needed for its answer. ``queue_id`` is set when a queue was chosen."""
 
-    __slots__ = ("connection", "header", "is_oneway", "opaque", "queue_id", "serialize_type", "version")
-
-    def __init__(
-        self,
-        connection: Connection,
-        opaque: int,
-        is_oneway: bool,
-        serialize_type: int,
-        version: int,
-        header: SendMessageRequestHeader,
-    ) -> None:
-        self.connection = connection
-        self.opaque = opaque
-        self.is_oneway = is_oneway
-        self.serialize_type = serialize_type
-        self.version = version
-        self.header = header
-        self.queue_id = 0
+    connection: Connection
+    opaque: int
+    is_oneway: bool
+    serialize_type: int
+    version: int
+    header: SendMessageRequestHeader
+    queue_id: int = 0
 
 
 class SendAnswers:

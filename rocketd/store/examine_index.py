@@ -16,6 +16,7 @@ from typing import NamedTuple
 from rocketd.common.java_hash import PrefixedHasher
 from rocketd.store.examine_queues import DamagedRanges
 from rocketd.store.findings import Finding, Problem, Remedy, Severity
+from rocketd.store.index_entries import index_key_hash
 from rocketd.store.index_file import (
     DEFAULT_ENTRIES,
     DEFAULT_SLOTS,
@@ -23,7 +24,6 @@ from rocketd.store.index_file import (
     HEADER_SIZE,
     SLOT_SIZE,
     index_file_size,
-    index_key_hash,
 )
 from rocketd.store.message import DispatchRequest
 

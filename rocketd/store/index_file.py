@@ -13,6 +13,7 @@ from typing import Final
 from twisted.logger import Logger
 
 from rocketd.store.filesystem import IFileSystem
+from rocketd.store.index_entries import IndexEntry
 
 HEADER_SIZE: Final = 40
 SLOT_SIZE: Final = 4
@@ -29,14 +30,6 @@ _MAX_INT: Final = 0x7FFFFFFF
 _RESERVE_STEP: Final = 1 << 20
 
 _log = Logger()
-
-IndexEntry = tuple[int, int, int]
-"""What is stored of one key: its hash as `index_key_hash` gives it, physical offset in bytes, store time in ms."""
-
-
-def index_key_hash(unsigned_hash: int) -> int:
-    """Absolute value of a Java hash given as its unsigned 32 bits; 0 for -2^31, which has none in Java."""
-    return -unsigned_hash & _MAX_INT if unsigned_hash >> 31 else unsigned_hash
 
 
 def index_file_size(slots: int, entries: int) -> int:

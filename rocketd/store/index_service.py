@@ -15,13 +15,12 @@ from twisted.logger import Logger
 from rocketd.common.java_hash import PrefixedHasher, java_string_hash_unsigned
 from rocketd.store.checkpoint import StoreCheckpoint
 from rocketd.store.filesystem import IFileSystem, RealFileSystem
-from rocketd.store.index_file import DEFAULT_ENTRIES, DEFAULT_SLOTS, IndexEntry, IndexFile, index_key_hash
+from rocketd.store.index_entries import KEY_SEPARATOR, index_entries, index_key_hash
+from rocketd.store.index_file import DEFAULT_ENTRIES, DEFAULT_SLOTS, IndexFile
 from rocketd.store.last_stop import LastStop
-from rocketd.store.message import SYS_FLAG_TRANSACTION_MASK, SYS_FLAG_TRANSACTION_ROLLBACK, DispatchRequest
+from rocketd.store.message import DispatchRequest
 
-_KEY_SEPARATOR: Final = "#"
 _CREATE_ATTEMPTS: Final = 3
-_MAX_INT: Final = 0x7FFFFFFF
 _LAST_FILE_NAME: Final = (1 << 63) - 1
 
 _log = Logger()
@@ -159,26 +158,7 @@ class IndexService:
         """
         files = self._files
         indexed_to = files[-1].end_physical_offset if files else 0
-        key_hash_of = self._hasher.hash_unsigned
-        group: list[IndexEntry] = []
-        topic = prefix = ""
-        for request in requests:
-            keys = request.index_keys
-            if not keys or request.sys_flag & SYS_FLAG_TRANSACTION_MASK == SYS_FLAG_TRANSACTION_ROLLBACK:
-                continue
-            physical_offset = request.physical_offset
-            if physical_offset < indexed_to:
-                continue
-            indexed_to = physical_offset
-            timestamp = request.store_timestamp
-            if request.topic != topic or not prefix:
-                topic = request.topic
-                prefix = topic + _KEY_SEPARATOR
-            for key in keys:
-                key_hash = key_hash_of(prefix, key)
-                if key_hash > _MAX_INT:
-                    key_hash = index_key_hash(key_hash)
-                group.append((key_hash, physical_offset, timestamp))
+        group = index_entries(requests, indexed_to, self._hasher)
         position = 0
         while position < len(group):
             try:
@@ -267,7 +247,7 @@ class IndexService:
         another key may have the same hash, and the times are known to the second.
         """
         max_num = min(max_num, self.max_msgs_num_batch)
-        key_hash = index_key_hash(java_string_hash_unsigned(topic + _KEY_SEPARATOR + key))
+        key_hash = index_key_hash(java_string_hash_unsigned(topic + KEY_SEPARATOR + key))
         offsets: list[int] = []
         files = self._files
         if not files:

@@ -11,10 +11,11 @@ from collections.abc import Callable, Sequence
 
 from twisted.logger import Logger
 
-from rocketd.store.append import AppendedGroup, GroupAppender, TopicQueue
+from rocketd.store.append import AppendedGroup, GroupAppender
 from rocketd.store.checkpoint import StoreCheckpoint
 from rocketd.store.clean import StoreCleaner
 from rocketd.store.commit_log import CommitLog
+from rocketd.store.compose import TopicQueue
 from rocketd.store.consume_queue_table import ConsumeQueueTable
 from rocketd.store.disk_watch import DiskWatch
 from rocketd.store.dispatch import ArrivalListener, Dispatcher, ReputMessageService

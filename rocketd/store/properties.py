@@ -1,34 +1,39 @@
 """What the store needs to know of a message's properties: its tag, its keys, its delay.
 
-Answers to what Apache's `CommitLog.checkMessageAndReturnSize` takes from them. Pure functions.
+Answers to what Apache's `CommitLog.checkMessageAndReturnSize` takes from them. Pure functions. Compiled where a C compiler
+is.
 """
-
-import re
 
 from rocketd.common.java_hash import java_string_hash
 from rocketd.common.properties import find_property
-
-# As find_property finds them, but all in one pass: not empty, and of equal names the last.
-_DISPATCHED = re.compile(r"(?:\A|\x02)(TAGS|KEYS|UNIQ_KEY)\x01([^\x02]+)")
 
 
 def dispatch_properties(properties: bytes) -> tuple[int, tuple[str, ...]]:
     """What dispatch needs: the tags code, and what the message is to be found by (UNIQ_KEY first, then each word of
     KEYS).
 
-    The tags code is the hash of TAGS, 0 without.
+    The tags code is the hash of TAGS, 0 without. As for find_property, an empty value is none, and of equal names the
+    last counts.
     """
-    found = dict(_DISPATCHED.findall(properties.decode("utf-8", "replace")))
-    tag = found.get("TAGS")
-    unique = found.get("UNIQ_KEY")
-    keys = found.get("KEYS")
-    tags_code = 0 if tag is None else java_string_hash(tag)
-    if keys is None:
-        return tags_code, () if unique is None else (unique,)
+    tag = unique = keys = ""
+    for entry in properties.decode("utf-8", "replace").split("\x02"):
+        if entry.startswith("UNIQ_KEY\x01"):
+            unique = entry[9:] or unique
+        elif entry.startswith("TAGS\x01"):
+            tag = entry[5:] or tag
+        elif entry.startswith("KEYS\x01"):
+            keys = entry[5:] or keys
+    return java_string_hash(tag) if tag else 0, index_keys(unique, keys)
+
+
+def index_keys(unique_key: str | None, keys: str | None) -> tuple[str, ...]:
+    """What a message can be found by: its unique key first, then each of its keys."""
+    if not keys:
+        return (unique_key,) if unique_key else ()
     words = [word for word in keys.split(" ") if word]
-    if unique is not None:
-        words.insert(0, unique)
-    return tags_code, tuple(words)
+    if unique_key:
+        words.insert(0, unique_key)
+    return tuple(words)
 
 
 def delay_level_of(properties: bytes) -> int:

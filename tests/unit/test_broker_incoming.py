@@ -5,10 +5,11 @@ from struct import pack
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from rocketd.broker.incoming import BatchFormatError, MessageBuilder, delay_level, index_keys
+from rocketd.broker.incoming import BatchFormatError, MessageBuilder, delay_level
 from rocketd.broker.message_check import Destination
 from rocketd.common.java_hash import java_string_hash
 from rocketd.remoting.headers import SendMessageRequestHeader
+from rocketd.store.properties import index_keys
 
 HOST = b"\x7f\0\0\1\0\0\0\1"
 THERE = Destination("T", 1, 2)

@@ -182,7 +182,11 @@ class SendMessageProcessor:
             raise self._check.illegal_batch(error) from error
         if not messages:
             raise self._check.illegal_batch("the batch is empty")
-        self._answer([(request, self._broker.store.put_batch(messages), messages[0].wait)], answers)
+        results = self._broker.store.put_batch(messages)
+        if self._waits:
+            self._answer_when_safe([(request, results, messages[0].wait)], answers)
+        else:
+            self._answers.stored(request, results, answers)
 
     # ------------------------------------------------------------ store and answer
 
@@ -198,24 +202,26 @@ class SendMessageProcessor:
             for request, _ in waiting:
                 self._refuse(request, error, answers)
         else:
-            self._answer(
-                [
-                    (request, (result,), message.wait)
-                    for (request, message), result in zip(waiting, results, strict=True)
-                ],
-                answers,
-            )
+            if self._waits:
+                self._answer_when_safe(
+                    [
+                        (request, (result,), message.wait)
+                        for (request, message), result in zip(waiting, results, strict=True)
+                    ],
+                    answers,
+                )
+            else:
+                stored = self._answers.stored
+                for (request, _), result in zip(waiting, results, strict=True):
+                    stored(request, (result,), answers)
         waiting.clear()
 
-    def _answer(
+    def _answer_when_safe(
         self,
         stored: list[tuple[Request, Sequence[PutResult], bool]],
         answers: list[tuple[Connection, bytes]],
     ) -> None:
-        if not self._waits:
-            for request, results, _ in stored:
-                self._answers.stored(request, results, answers)
-            return
+        """Answer those at once that do not wait, the others when their messages are safe."""
         unsafe = []
         for entry in stored:
             request, results, wait = entry

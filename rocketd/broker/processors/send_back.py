@@ -10,7 +10,6 @@ from typing import Any
 from zope.interface import implementer
 
 from rocketd.broker import problems
-from rocketd.broker.incoming import index_keys
 from rocketd.common import properties as names
 from rocketd.common.names import dlq_topic, retry_topic
 from rocketd.common.permission import is_writable
@@ -22,6 +21,7 @@ from rocketd.remoting.errors import RequestError
 from rocketd.remoting.headers import ConsumerSendMsgBackRequestHeader, read_header
 from rocketd.remoting.interfaces import IRequestProcessor
 from rocketd.store.message import MessageInner, PutStatus
+from rocketd.store.properties import index_keys
 from rocketd.store.record import MessageExt, decode_message
 
 READ_WRITE = 6
