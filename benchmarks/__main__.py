@@ -1,5 +1,7 @@
 """``python -m benchmarks``: rocketd and Apache RocketMQ 4.9.7 under the same load, in turn; prints the table of ratios.
 
+``python -m benchmarks recovery`` is `benchmarks.recovery`.
+
 Exit code: 0 when everything was measured (whether or not the goals are reached), 1 when something failed, 2 for wrong
 arguments, 128 + its number after a signal (130 after Ctrl-C).
 """
@@ -9,23 +11,18 @@ from __future__ import annotations
 import argparse
 import datetime
 import json
-import os
-import platform
 import shutil
-import signal
-import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks import generator, outcome, report, rows, run
+from benchmarks import generator, outcome, recovery, report, rows, run
+from benchmarks.machine import end_on_signals, machine_form, write_results
 from benchmarks.measure import Settings
 from benchmarks.peers.apache import PeerUnavailableError, fetch_jars
 from benchmarks.peers.process import ServerError
-
-_RESULTS = Path(__file__).with_name("results")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -65,8 +62,11 @@ def _positive(text: str) -> int:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run what the command line asks for and return the exit code."""
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    if words[:1] == ["recovery"]:
+        return recovery.main(words[1:])
     parser = _parser()
-    given = parser.parse_args(arguments)
+    given = parser.parse_args(words)
     chosen = rows.matching(given.rows)
     if not chosen:
         parser.error("no row matches; --list shows them")
@@ -80,9 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     old = json.loads(given.against.read_text()) if given.against else None
     if given.dir is not None and given.dir.exists():
         parser.error(f"{given.dir} exists; the stores must be new")
-    # These end the run as Ctrl-C does: through the code that ends the servers.
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda number, _: sys.exit(128 + number))
+    end_on_signals()
     directory = given.dir.resolve() if given.dir else Path(tempfile.mkdtemp(prefix="rocketd-benchmarks-"))
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -105,19 +103,11 @@ def _measure(given: argparse.Namespace, chosen: Sequence[rows.Row], directory: P
     if outcome.APACHE in names:
         fetch_jars()  # not within what is timed
     begin = datetime.datetime.now(datetime.UTC)
-    machine = _machine()
+    machine = machine_form()
     with run.started(names, directory, options) as sides:
         measured = run.run(chosen, sides, load, settings, given.rounds, lambda line: print(line, flush=True))
-    form = {
-        "format": outcome.FORMAT,
-        "when": begin.isoformat(timespec="seconds"),
-        "machine": machine,
-        "settings": {**vars(settings), "rounds": given.rounds, "options": options},
-        **measured.as_json(),
-    }
-    _RESULTS.mkdir(exist_ok=True)
-    file = _RESULTS / f"{begin:%Y%m%dT%H%M%SZ}.json"
-    file.write_text(json.dumps(form, indent=1, ensure_ascii=False) + "\n")
+    form = {"settings": {**vars(settings), "rounds": given.rounds, "options": options}, **measured.as_json()}
+    file = write_results(begin, machine, form)
     print(f"\n{json.dumps(machine, ensure_ascii=False)}\n\n{report.tables(measured)}")
     if old is not None:
         print(f"\n{report.comparison(measured, old)}")
@@ -126,28 +116,6 @@ def _measure(given: argparse.Namespace, chosen: Sequence[rows.Row], directory: P
             print(f"\n{title}:\n" + "\n".join(f"- {line}" for line in lines))
     print(f"\nwritten: {file}")
     return 1 if measured.failures else 0
-
-
-def _machine() -> dict[str, Any]:
-    """What the figures depend on beside the servers."""
-    checkout = Path(__file__).resolve().parents[1]
-    return {
-        "cpus": os.cpu_count(),
-        "kernel": platform.release(),
-        "python": platform.python_version(),
-        "java": _said("java", "-version"),
-        "commit": _said("git", "-C", str(checkout), "describe", "--always", "--dirty"),
-        "load_average": [round(value, 2) for value in os.getloadavg()],
-    }
-
-
-def _said(*command: str) -> str | None:
-    """The first line that a program prints, or None when it is not there or fails."""
-    if shutil.which(command[0]) is None:
-        return None
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=30, check=False)
-    lines = done.stdout.splitlines()
-    return lines[0] if done.returncode == 0 and lines else None
 
 
 if __name__ == "__main__":

@@ -113,10 +113,18 @@ class Side:
 
     def start(self) -> None:
         """Start name server and broker and return once the broker is in the route."""
+        self.start_namesrv()
+        self.await_route(self.spawn("broker-a"), self.broker_address)
+
+    def start_namesrv(self) -> None:
+        """Start the name server alone and return once it serves."""
         directory = self._fresh("namesrv")
         namesrv = self._running["namesrv"] = self._launcher.namesrv(directory, self._namesrv_port)
         namesrv.wait_for("its port accepts", lambda: wire.accepts(self.namesrv_address), START_LIMIT)
-        self.await_route(self.spawn("broker-a"), self.broker_address)
+
+    def store(self, broker: str) -> Path:
+        """The store directory of a broker of this side, whether it is there or not."""
+        return self._directory / broker / "store"
 
     def address(self, broker: str) -> str:
         """``host:port`` of a broker of this side, whether it runs or not."""
@@ -147,6 +155,10 @@ class Side:
     def kill(self, server: str) -> None:
         """SIGKILL to one of them, and wait for its end."""
         self._running.pop(server).kill()
+
+    def end(self, server: str) -> None:
+        """SIGTERM to one of them, and wait for its end; ServerError when that does not come."""
+        self._running.pop(server).stop(_STOP_LIMIT)
 
     def stop(self) -> None:
         """SIGTERM to all that run, brokers first; ServerError when one does not end by itself."""
