@@ -16,6 +16,9 @@ from rocketd.remoting.interfaces import IConnection
 IdsChangedListener = Callable[[str, Sequence[IConnection]], None]
 """Called with a group and the connections of those now in it, from the thread that saw the change; may not raise."""
 
+GoneListener = Callable[[str], None]
+"""Called with a group that nobody is in any more, from the thread that saw it; may not raise, nor ask ConsumerManager."""
+
 
 class ConsumerGroupInfo:
     """One group that has consumers online. Changed by ConsumerManager only; its look-ups may be called from any thread."""
@@ -57,10 +60,15 @@ class ConsumerManager:
         self._groups: dict[str, ConsumerGroupInfo] = {}
         self._groups_of: dict[IConnection, set[str]] = {}
         self._listeners: list[IdsChangedListener] = []
+        self._gone_listeners: list[GoneListener] = []
 
     def on_ids_changed(self, listener: IdsChangedListener) -> None:
         """Have a listener told when a group's clients or topics change."""
         self._listeners.append(listener)
+
+    def on_group_gone(self, listener: GoneListener) -> None:
+        """Have a listener told when the last client of a group has left."""
+        self._gone_listeners.append(listener)
 
     # ---------------------------------------------------------------- asking
 
@@ -200,8 +208,9 @@ class ConsumerManager:
                 group=info.group,
                 left=len(info.channels),
             )
-        if not info.channels:
-            self._groups.pop(info.group, None)
+        if not info.channels and self._groups.pop(info.group, None) is not None:
+            for listener in self._gone_listeners:
+                listener(info.group)
 
     def _announce(self, group: str, members: Sequence[IConnection]) -> None:
         """Tell the listeners; called without the lock."""

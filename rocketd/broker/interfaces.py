@@ -14,6 +14,7 @@ class IBroker(Interface):
     groups = Attribute("SubscriptionGroupManager.")
     offsets = Attribute("ConsumerOffsetManager.")
     consumers = Attribute("ConsumerManager.")
+    filters = Attribute("ConsumerFilterManager: what groups have subscribed to by SQL92.")
     producers = Attribute("ProducerManager.")
     locks = Attribute("RebalanceLockManager.")
     schedule = Attribute("ScheduleMessageService: the delivery of delayed messages.")

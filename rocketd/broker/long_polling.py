@@ -66,10 +66,10 @@ class LongPolling:
                     self._run_again(pull)
 
     def _wake(self, arrivals: Sequence[Arrival]) -> None:
-        for topic, queue_id, end, tags_code, _, properties in arrivals:
-            key = (topic, queue_id)
+        for arrival in arrivals:
+            key = (arrival[0], arrival[1])
             for pull in list(self._held.get(key, ())):
-                if end > pull.header.queue_offset and _wants(pull.filter, tags_code, properties):
+                if arrival[2] > pull.header.queue_offset and _wants(pull.filter, arrival):
                     self._remove(key, pull)
                     self._run_again(pull)
 
@@ -90,7 +90,10 @@ class LongPolling:
                 self._call(lambda: self._wake(wanted))
 
 
-def _wants(wanted: MessageFilter, tags_code: int, properties: bytes) -> bool:
+def _wants(wanted: MessageFilter, arrival: Arrival) -> bool:
+    _, _, _, tags_code, store_timestamp, properties, bitmap = arrival
     if wanted.tags_codes is not None and tags_code not in wanted.tags_codes:
+        return False
+    if wanted.matches_unit is not None and not wanted.matches_unit(store_timestamp, bitmap):
         return False
     return wanted.matches is None or wanted.matches(properties)

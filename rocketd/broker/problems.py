@@ -261,14 +261,38 @@ SUBSCRIPTION_PARSE_FAILED = Problem(
     code=ResponseCode.SUBSCRIPTION_PARSE_FAILED,
     remark="parse the consumer's subscription failed",
     cause="{found}",
-    advice="subscribe with * or tags joined by ||",
+    advice="subscribe with *, tags joined by || or, by SQL92, a condition such as `price > 10 AND region = 'north'`",
+)
+
+EXPRESSION_PARSE_FAILED = Problem(
+    id="expression-parse-failed",
+    code=ResponseCode.SUBSCRIPTION_PARSE_FAILED,
+    remark="the filter expression cannot be used",
+    cause="{found}",
+    advice="subscribe with a condition such as `price > 10 AND region = 'north'`",
 )
 
 FILTER_NOT_SUPPORTED = Problem(
     id="filter-not-supported",
     code=ResponseCode.SYSTEM_ERROR,
     remark="The broker does not support consumer to filter message by {kind}",
-    cause="filters other than tags are not served by this broker",
-    advice="filter by tag",
+    cause="filters other than tags are switched off",
+    advice="filter by tag, or have the broker's operator set enablePropertyFilter=true",
     setting="enablePropertyFilter",
+)
+
+FILTER_DATA_NOT_EXIST = Problem(
+    id="filter-data-not-exist",
+    code=ResponseCode.FILTER_DATA_NOT_EXIST,
+    remark="The broker's consumer filter data is not exist!Your expression may be wrong!",
+    cause="group {group} has no usable filter for topic {topic} here",
+    advice="if the client's next heartbeat does not mend it, its expression cannot be parsed: the broker's log says why",
+)
+
+FILTER_DATA_NOT_LATEST = Problem(
+    id="filter-data-not-latest",
+    code=ResponseCode.FILTER_DATA_NOT_LATEST,
+    remark="the consumer's consumer filter data not latest",
+    cause="the broker knows version {known}, the request has {asked}",
+    advice="nothing: the client's next heartbeat brings the new one",
 )

@@ -1,18 +1,23 @@
 """What a pull must satisfy before the store is read, and which messages it wants.
 
 Answers to the checks of Apache's PullMessageProcessor and to ExpressionMessageFilter for tags. Used in the pull pool's
-thread.
+thread. Unlike there, a pull that carries an expression of its own which cannot be parsed is refused, and does not get all
+messages.
 """
 
 from typing import Any
 
 from rocketd.broker import problems
-from rocketd.broker.subscriptions import ANY_TAG, TAG, SubscriptionError, build_subscription
+from rocketd.broker.expression_filter import ConsumerFilter, RetryFilter
+from rocketd.broker.subscriptions import ANY_TAG, SubscriptionError, build_subscription, is_tag_type
+from rocketd.common.names import RETRY_PREFIX
 from rocketd.common.permission import is_readable
 from rocketd.common.sysflag import PULL_SUBSCRIPTION
+from rocketd.filter.expressions import SelectorError
+from rocketd.filter.selector import compile_selector
 from rocketd.remoting.bodies import SubscriptionData, SubscriptionGroupConfig
 from rocketd.remoting.headers import PullMessageRequestHeader
-from rocketd.store.message import MessageFilter, PropertiesFilter
+from rocketd.store.message import MessageFilter, PropertiesFilter, UnitFilter
 
 _CACHE_LIMIT = 10_000
 
@@ -20,10 +25,11 @@ _CACHE_LIMIT = 10_000
 class TagFilter:
     """Takes messages by the hash of their tag; None takes all. The client compares the tags themselves."""
 
-    __slots__ = ("matches", "tags_codes")
+    __slots__ = ("matches", "matches_unit", "tags_codes")
 
     def __init__(self, tags_codes: frozenset[int] | None) -> None:
         self.tags_codes = tags_codes
+        self.matches_unit: UnitFilter | None = None
         self.matches: PropertiesFilter | None = None
 
 
@@ -36,7 +42,7 @@ class PullCheck:
     def __init__(self, broker: Any) -> None:
         self._broker = broker
         self._settings = broker.settings.broker
-        self._filters: dict[int, tuple[SubscriptionData, MessageFilter]] = {}
+        self._filters: dict[int, tuple[SubscriptionData, TagFilter]] = {}
 
     def check(self, header: PullMessageRequestHeader, address: str) -> tuple[SubscriptionGroupConfig, MessageFilter]:
         """Return the group's configuration and the filter. Raises RequestError."""
@@ -59,11 +65,22 @@ class PullCheck:
             raise problems.PULL_QUEUE_ID_ILLEGAL.error(
                 queue_id=header.queue_id, topic=header.topic, read=topic.read_queue_nums, consumer=address
             )
+        wanted: MessageFilter
         if header.sys_flag & PULL_SUBSCRIPTION:
             subscription = self._subscription_of_request(header)
+            if is_tag_type(subscription.expression_type):
+                wanted = self._tag_filter(header, subscription)
+            else:
+                wanted = self._expression_of_request(header, subscription)
         else:
             subscription = self._subscription_of_group(header, group)
-        return group, self._filter(subscription)
+            if is_tag_type(subscription.expression_type):
+                wanted = self._tag_filter(header, subscription)
+            else:
+                wanted = self._expression_of_group(header)
+        if not (settings.enable_property_filter or is_tag_type(subscription.expression_type)):
+            raise problems.FILTER_NOT_SUPPORTED.error(kind=subscription.expression_type)
+        return group, wanted
 
     def _subscription_of_request(self, header: PullMessageRequestHeader) -> SubscriptionData:
         try:
@@ -86,10 +103,39 @@ class PullCheck:
             raise problems.SUBSCRIPTION_NOT_LATEST.error(known=subscription.sub_version, asked=header.sub_version)
         return subscription
 
-    def _filter(self, subscription: SubscriptionData) -> MessageFilter:
-        """Make the filter of a subscription, once for each subscription object."""
-        if (subscription.expression_type or TAG) != TAG:
-            raise problems.FILTER_NOT_SUPPORTED.error(kind=subscription.expression_type)
+    def _expression_of_request(self, header: PullMessageRequestHeader, subscription: SubscriptionData) -> MessageFilter:
+        kind, expression = subscription.expression_type, subscription.sub_string
+        try:
+            selector = compile_selector(kind, expression)
+        except SelectorError as error:
+            raise problems.SUBSCRIPTION_PARSE_FAILED.error(found=error) from error
+        return ConsumerFilter(
+            group=header.consumer_group,
+            topic=header.topic,
+            kind=kind,
+            expression=expression,
+            selector=selector,
+            born_time=self._broker.now_ms(),
+            client_version=header.sub_version,
+        )
+
+    def _expression_of_group(self, header: PullMessageRequestHeader) -> MessageFilter:
+        known: ConsumerFilter | None = self._broker.filters.get(header.topic, header.consumer_group)
+        if known is None:
+            raise problems.FILTER_DATA_NOT_EXIST.error(group=header.consumer_group, topic=header.topic)
+        if known.client_version < header.sub_version:
+            raise problems.FILTER_DATA_NOT_LATEST.error(known=known.client_version, asked=header.sub_version)
+        return known
+
+    def _tag_filter(self, header: PullMessageRequestHeader, subscription: SubscriptionData) -> MessageFilter:
+        wanted = self._tags_of(subscription)
+        if self._settings.filter_support_retry and header.topic.startswith(RETRY_PREFIX):
+            group = header.topic.removeprefix(RETRY_PREFIX)
+            return RetryFilter(wanted.tags_codes, lambda topic: self._broker.filters.get(topic, group))
+        return wanted
+
+    def _tags_of(self, subscription: SubscriptionData) -> TagFilter:
+        """Make the filter of a subscription to tags, once for each subscription object."""
         if subscription.sub_string == ANY_TAG:
             return ALL
         cached = self._filters.get(id(subscription))

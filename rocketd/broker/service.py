@@ -18,6 +18,8 @@ from zope.interface import implementer
 
 from rocketd.broker.address import AdvertisedAddress, choose_address, join, record_host
 from rocketd.broker.broker_to_client import BrokerToClient
+from rocketd.broker.consumer_filter_file import ConsumerFilterWrapper
+from rocketd.broker.consumer_filters import ConsumerFilterManager
 from rocketd.broker.consumers import ConsumerManager
 from rocketd.broker.delay_levels import DelayLevels
 from rocketd.broker.fast_failure import CHECK_SECONDS, FastFailure
@@ -62,6 +64,7 @@ VIP_PORT_DISTANCE = 2
 CLIENT_SCAN_SECONDS = 10.0
 HELD_PULLS_SECONDS = 1.0
 DELIVERY_SECONDS = 0.1
+FILTERS_SECONDS = 10.0
 
 
 @implementer(IBroker)
@@ -99,6 +102,9 @@ class Broker(Service):
         )
         self.offsets = ConsumerOffsetManager(json_file("consumerOffset.json", ConsumerOffsetSerializeWrapper))
         self.consumers = ConsumerManager(now_ms)
+        self.filters = ConsumerFilterManager(
+            settings.broker, json_file("consumerFilter.json", ConsumerFilterWrapper), now_ms
+        )
         self.producers = ProducerManager(now_ms)
         self.locks = RebalanceLockManager(now_ms, settings.broker.rebalance_lock_max_live_time)
         self.schedule = ScheduleMessageService(self, json_file("delayOffset.json", DelayOffsetSerializeWrapper))
@@ -109,6 +115,7 @@ class Broker(Service):
         self.dispatcher.responses = self.invoke
         self.to_clients = BrokerToClient(settings.broker, self.invoke)
         self.consumers.on_ids_changed(self.to_clients.notify_consumer_ids_changed)
+        self.consumers.on_group_gone(self.filters.unregister)
         self.server = RemotingServer(
             reactor,
             self.dispatcher,
@@ -231,6 +238,10 @@ class Broker(Service):
         )
         self.store.holds_dispatch = True
         self.dispatcher.pool("send").after_jobs = self.store.release_dispatch
+        # Before the store: its recovery makes bitmaps too.
+        self.filters.load()
+        if self.settings.broker.enable_calc_filter_bit_map:
+            self.store.set_bitmap_of(self.filters.bitmap_of)
         self.store.start()
         try:
             for table in (self.topics, self.groups, self.offsets, self.schedule):
@@ -257,6 +268,7 @@ class Broker(Service):
             (CHECK_SECONDS, fast_failure.check),
             (flush_seconds, partial(self._in_pool, "admin", self.offsets.persist)),
             (delay_seconds, partial(self._in_pool, "admin", self.schedule.persist)),
+            (FILTERS_SECONDS, partial(self._in_pool, "admin", self.filters.persist)),
         ]
         if not self.replication.is_slave:
             loops.append((DELIVERY_SECONDS, self._deliver))
@@ -318,7 +330,7 @@ class Broker(Service):
         self._log.info("broker {name} stopped", name=self.settings.broker.broker_name)
 
     def _close_store(self) -> None:
-        for table in (self.offsets, self.schedule, self.topics, self.groups):
+        for table in (self.offsets, self.schedule, self.topics, self.groups, self.filters):
             try:
                 table.persist()
             except OSError as error:  # the messages are still to be made safe

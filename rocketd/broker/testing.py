@@ -11,6 +11,8 @@ from typing import Any
 from twisted.internet.task import Clock
 from zope.interface import implementer
 
+from rocketd.broker.consumer_filter_file import ConsumerFilterWrapper
+from rocketd.broker.consumer_filters import ConsumerFilterManager
 from rocketd.broker.consumers import ConsumerManager
 from rocketd.broker.delay_levels import DelayLevels
 from rocketd.broker.groups import SubscriptionGroupManager
@@ -150,6 +152,10 @@ class SmallBroker:
         )
         self.offsets = ConsumerOffsetManager(self.json_file("consumerOffset", ConsumerOffsetSerializeWrapper))
         self.consumers = ConsumerManager(self.now_ms)
+        self.filters = ConsumerFilterManager(
+            broker, self.json_file("consumerFilter", ConsumerFilterWrapper), self.now_ms
+        )
+        self.consumers.on_group_gone(self.filters.unregister)
         self.delay_levels = DelayLevels(self.settings.store.message_delay_level)
         self.message_builder = MessageBuilder(broker.broker_cluster_name, self.delay_levels.delays_ms)
         self.schedule = ScheduleMessageService(self, self.json_file("delayOffset", DelayOffsetSerializeWrapper))
@@ -172,13 +178,16 @@ class SmallBroker:
 
     def start(self) -> None:
         """Open the store and read the tables."""
+        self.filters.load()
+        if self.settings.broker.enable_calc_filter_bit_map:
+            self.store.set_bitmap_of(self.filters.bitmap_of)
         self.store.start()
         for table in (self.topics, self.groups, self.offsets, self.schedule):
             table.load()
 
     def stop(self) -> None:
         """Write the tables and close the store."""
-        for table in (self.topics, self.groups, self.offsets, self.schedule):
+        for table in (self.topics, self.groups, self.offsets, self.schedule, self.filters):
             table.persist()
         self.store.stop()
 

@@ -160,7 +160,9 @@ class ConsumeQueue:
         if not self._extend or self.ext is None:
             return b"".join([pack(r.physical_offset, r.size, r.tags_code) for r in requests])
         extend = self.ext.extend
-        return b"".join([pack(r.physical_offset, r.size, extend(r.tags_code, r.store_timestamp)) for r in requests])
+        return b"".join(
+            [pack(r.physical_offset, r.size, extend(r.tags_code, r.store_timestamp, r.bitmap)) for r in requests]
+        )
 
     def _append(self, begin: int, data: bytes) -> None:
         """Store entries at their byte offset, which is the end of the queue, or any where there are no files yet."""

@@ -112,9 +112,9 @@ class ConsumeQueueExt:
         self._failing = False
         return offset + ADDRESS_BASE
 
-    def extend(self, tags_code: int, store_timestamp: int) -> int:
-        """Store a unit without bitmap and return its address, or the tags code when it cannot be stored."""
-        address = self.put(CqExtUnit(tags_code, store_timestamp))
+    def extend(self, tags_code: int, store_timestamp: int, bitmap: bytes | None) -> int:
+        """Store a unit and return its address, or the tags code when it cannot be stored."""
+        address = self.put(CqExtUnit(tags_code, store_timestamp, bitmap))
         return tags_code if address is None else address
 
     def get(self, address: int) -> CqExtUnit | None:

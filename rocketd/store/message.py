@@ -6,6 +6,7 @@ behaviour, handed between threads and never changed afterwards.
 """
 
 import enum
+from collections.abc import Callable
 from typing import Protocol
 
 import msgspec
@@ -122,7 +123,7 @@ class DispatchRequest(msgspec.Struct, gc=False):
     """What the consume queue, the index and the waiting readers need to know about an appended record.
 
     Times in ms, offsets and sizes in bytes, `queue_offset` in messages. `index_keys` is empty where nothing is to
-    be indexed.
+    be indexed. `bitmap` tells which filters match, as far as that was found out; it is for extended queues.
     """
 
     topic: str
@@ -136,11 +137,15 @@ class DispatchRequest(msgspec.Struct, gc=False):
     sys_flag: int
     prepared_transaction_offset: int
     properties: bytes
+    bitmap: bytes | None = None
 
 
-Arrival = tuple[str, int, int, int, int, bytes]
+BitmapOf = Callable[[DispatchRequest], bytes | None]
+"""Finds out which filters match a record; None where there are none."""
+
+Arrival = tuple[str, int, int, int, int, bytes, bytes | None]
 """A message became visible: topic, queue id, the queue's new exclusive max offset, tags code, store time in ms,
-properties.
+properties, bitmap of filters.
 """
 
 
@@ -152,8 +157,19 @@ class MessageFilter(Protocol):
         """Hashes of the wanted tags; None takes all."""
 
     @property
+    def matches_unit(self) -> "UnitFilter | None":
+        """Judge of a message by what an extended queue has of it, asked after the tags; None takes all."""
+
+    @property
     def matches(self) -> "PropertiesFilter | None":
-        """Judge of a message by its properties, asked after the tags; None takes all."""
+        """Judge of a message by its properties, asked last; None takes all."""
+
+
+class UnitFilter(Protocol):
+    """Judges a message by the unit of its queue's extension."""
+
+    def __call__(self, store_timestamp: int, bitmap: bytes | None) -> bool:
+        """Whether a message with this store time in ms and this bitmap of filters may be wanted."""
 
 
 class PropertiesFilter(Protocol):

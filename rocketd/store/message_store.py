@@ -35,7 +35,7 @@ from rocketd.store.layout import (
 )
 from rocketd.store.maintenance import FlushConsumeQueueService, MaintenanceService
 from rocketd.store.mapped_file import PAGE_SIZE
-from rocketd.store.message import MessageInner, PutResult, PutStatus
+from rocketd.store.message import BitmapOf, MessageInner, PutResult, PutStatus
 from rocketd.store.reader import MessageReader
 from rocketd.store.record_scanner import DelayTimeOf, RecordScanner
 from rocketd.store.recover import Recovery
@@ -224,6 +224,12 @@ class MessageStore(MessageReader):
     def add_append_listener(self, listener: Callable[[], None]) -> None:
         """Have a function called in the storage thread whenever the log has grown; it may not block."""
         self._append_listeners = (*self._append_listeners, listener)
+
+    def set_bitmap_of(self, bitmap_of: BitmapOf) -> None:
+        """Have a function find out which filters match each message, for extended queues; it is called by the thread that
+        dispatches. To be set before `start`, since recovery dispatches too.
+        """
+        self._dispatcher.bitmap_of = bitmap_of
 
     def release_dispatch(self, idle: bool) -> None:
         """Make what was put visible, after `put_messages` with `holds_dispatch`; the storage thread's answers come

@@ -8,6 +8,7 @@ from itertools import islice
 
 from rocketd.store.commit_log import CommitLog
 from rocketd.store.consume_queue import FILLER_SIZE, ConsumeQueue
+from rocketd.store.consume_queue_ext import MAX_ADDRESS
 from rocketd.store.consume_queue_table import ConsumeQueueTable
 from rocketd.store.index_service import IndexService
 from rocketd.store.layout import CONSUME_QUEUE_UNIT
@@ -67,6 +68,7 @@ class MessageReader:
             return GetResult(GetStatus.OFFSET_FOUND_NULL, following, min_offset, max_offset)
 
         tags_codes = None if message_filter is None else message_filter.tags_codes
+        matches_unit = None if message_filter is None else message_filter.matches_unit
         matches = None if message_filter is None else message_filter.matches
         log = self._log
         log_end = log.max_offset
@@ -97,6 +99,11 @@ class MessageReader:
                         break
                 elif count >= count_limit or total + size > bytes_limit:
                     break
+            if matches_unit is not None and tags_code <= MAX_ADDRESS and queue.ext is not None:
+                unit = queue.ext.get(tags_code)
+                if unit is not None and not matches_unit(unit.store_timestamp, unit.bitmap):
+                    seen += 1
+                    continue
             if tags_codes is not None and tags_code not in tags_codes:
                 tag = queue.tags_code_of(tags_code)
                 if tag is not None and tag not in tags_codes:

@@ -21,25 +21,26 @@ class LongPollingTests(SynchronousTestCase):
             self.calls.append,
         )
 
-    def pull(self, offset=0, topic="T", queue_id=0, tags=None, matches=None, deadline=100):
+    def pull(self, offset=0, topic="T", queue_id=0, tags=None, matches_unit=None, matches=None, deadline=100):
         header = PullMessageRequestHeader("G", topic, queue_id, offset, 32, 2, 0, 0, 0)
         request = SimpleNamespace(connection=SimpleNamespace(closed=False))
-        return HeldPull(request, header, SimpleNamespace(tags_codes=tags, matches=matches), deadline)
+        wanted = SimpleNamespace(tags_codes=tags, matches_unit=matches_unit, matches=matches)
+        return HeldPull(request, header, wanted, deadline)
 
     def hold(self, **more):
         pull = self.pull(**more)
         self.table.hold(pull)
         return pull
 
-    def arrive(self, end=1, topic="T", queue_id=0, tags_code=0, properties=b""):
+    def arrive(self, end=1, topic="T", queue_id=0, tags_code=0, properties=b"", stored=0, bitmap=None):
         self.ends[topic, queue_id] = end
-        self.table.arrived([(topic, queue_id, end, tags_code, 0, properties)])
+        self.table.arrived([(topic, queue_id, end, tags_code, stored, properties, bitmap)])
         calls, self.calls[:] = list(self.calls), []
         for call in calls:
             call()
 
     def test_nobody_waits(self):
-        self.table.arrived([("T", 0, 1, 0, 0, b"")])
+        self.table.arrived([("T", 0, 1, 0, 0, b"", None)])
         self.assertEqual(self.calls, [])
 
     def test_only_the_queues_waiters_are_woken_in_the_order_they_came(self):
@@ -82,12 +83,21 @@ class LongPollingTests(SynchronousTestCase):
         pull = self.hold()
         self.assertEqual((self.again, self.table.count), ([pull], 0))
 
+    def test_the_bitmap_decides_before_the_properties(self):
+        pull = self.hold(
+            matches_unit=lambda stored, bitmap: (stored, bitmap) == (7, b"good"), matches=lambda properties: True
+        )
+        self.arrive(stored=7, bitmap=b"bad")
+        self.assertEqual(self.again, [])
+        self.arrive(stored=7, bitmap=b"good")
+        self.assertEqual(self.again, [pull])
+
     def test_an_arrival_in_the_middle_of_the_hold_runs_it_once(self):
         pull = self.pull()
 
         def max_offset(topic, queue_id):
             # The message becomes visible and is told right now, in another thread.
-            self.table.arrived([("T", 0, 1, 0, 0, b"")])
+            self.table.arrived([("T", 0, 1, 0, 0, b"", None)])
             return 1
 
         self.table._max_offset = max_offset

@@ -10,6 +10,8 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 from zope.interface.verify import verifyObject
 
+from rocketd.broker.consumer_filter_file import ConsumerFilterWrapper
+from rocketd.broker.consumer_filters import ConsumerFilterManager
 from rocketd.broker.consumers import ConsumerManager
 from rocketd.broker.groups import SubscriptionGroupManager
 from rocketd.broker.interfaces import IBroker
@@ -122,6 +124,9 @@ class Tables:
         )
         self.offsets = ConsumerOffsetManager(self.json_file("consumerOffset.json", ConsumerOffsetSerializeWrapper))
         self.consumers = ConsumerManager(self.now_ms)
+        self.filters = ConsumerFilterManager(
+            self.settings.broker, self.json_file("consumerFilter.json", ConsumerFilterWrapper), self.now_ms
+        )
         self.producers = ProducerManager(self.now_ms)
         self.locks = RebalanceLockManager(self.now_ms)
         self.schedule = SimpleNamespace(progress=lambda: iter([(1, 2, 3)]))
@@ -290,16 +295,21 @@ class ClientManageTests(ProcessorsTestCase):
         self.assertEqual(self.ask(35, {"clientID": "one"}).code, 0)
 
     def test_check_client_config(self):
-        def check(kind):
-            data = {"clientId": "c", "group": "G", "subscriptionData": {"topic": "T", "expressionType": kind}}
-            return json.dumps(data).encode()
+        def check(kind, expression="a > 1"):
+            subscription = {"topic": "T", "expressionType": kind, "subString": expression}
+            return json.dumps({"clientId": "c", "group": "G", "subscriptionData": subscription}).encode()
 
         self.assertEqual(self.ask(46, body=check("TAG")).code, 0)
         self.assertEqual(self.ask(46).code, 0)
-        self.assertEqual(
-            self.refused(46, body=check("SQL92")),
-            (1, "The broker does not support consumer to filter message by SQL92"),
-        )
+        code, remark = self.refused(46, body=check("SQL92"))
+        self.assertEqual(code, 1)
+        self.assertTrue(remark.startswith("The broker does not support consumer to filter message by SQL92; cause: "))
+        self.broker.settings.broker.enable_property_filter = True
+        self.assertEqual(self.ask(46, body=check("SQL92")).code, 0)
+        for kind, expression in (("SQL92", "a >"), ("SQL92", ""), ("SQL93", "a > 1")):
+            code, remark = self.refused(46, body=check(kind, expression))
+            self.assertEqual(code, 23)
+            self.assertTrue(remark.startswith("the filter expression cannot be used; cause: "), remark)
 
 
 class ConsumerManageTests(ProcessorsTestCase):

@@ -63,6 +63,7 @@ class PullTestCase(SynchronousTestCase):
         client = ClientChannelInfo(RecordingConnection("127.0.0.1:5000"), "c", 0, 407, self.broker.now_ms())
         data = ConsumerData(group, subscription_data_set=[subscription], **more)
         self.broker.consumers.register(client, data, notify=False)
+        self.broker.filters.register_group(group, data.subscription_data_set)
 
     def put(self, *bodies, queue_id=0, tag=""):
         properties = f"TAGS\x01{tag}".encode() if tag else b""
@@ -320,7 +321,7 @@ class RefusalTests(PullTestCase):
              "the consumer's subscription not latest"},
         )  # fmt: skip
 
-    def test_other_filters(self):
+    def test_filters_that_are_switched_off(self):
         self.join("S", "a > 1", kind="SQL92")
         self.assertEqual(
             self.refused(group="S"), (1, "The broker does not support consumer to filter message by SQL92")

@@ -390,6 +390,7 @@ def tagged(tag, topic):
 class Tagged:
     """Wants messages of these tags."""
 
+    matches_unit = None
     matches = None
 
     def __init__(self, *tags):

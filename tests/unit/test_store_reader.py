@@ -16,6 +16,7 @@ MEMORY = 1_000_000
 class Filter:
     def __init__(self, tags_codes=None, matches=None):
         self.tags_codes = None if tags_codes is None else frozenset(tags_codes)
+        self.matches_unit = None
         self.matches = matches
 
 

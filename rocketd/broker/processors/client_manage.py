@@ -8,13 +8,15 @@ from typing import Any
 from twisted.logger import Logger
 from zope.interface import implementer
 
+from rocketd.broker import problems
 from rocketd.broker.clients import ClientChannelInfo
 from rocketd.broker.subscriptions import is_tag_type
 from rocketd.common import names, permission, sysflag
-from rocketd.remoting.bodies import CheckClientRequestBody, ConsumerData, HeartbeatData
-from rocketd.remoting.codes import RequestCode, ResponseCode
+from rocketd.filter.expressions import SelectorError
+from rocketd.filter.selector import compile_selector
+from rocketd.remoting.bodies import CheckClientRequestBody, ConsumerData, HeartbeatData, SubscriptionData
+from rocketd.remoting.codes import RequestCode
 from rocketd.remoting.command import RemotingCommand
-from rocketd.remoting.errors import RequestError
 from rocketd.remoting.headers import UnregisterClientRequestHeader, read_header
 from rocketd.remoting.interfaces import IRequestProcessor
 
@@ -48,6 +50,7 @@ class ClientManageProcessor:
             # Each group has an entry of its own: a client may leave one and stay in another.
             client = ClientChannelInfo.of(request, context.connection, heartbeat.client_id, now)
             self._broker.consumers.register(client, consumer, notify)
+            self._broker.filters.register_group(consumer.group_name, consumer.subscription_data_set)
         for producer in heartbeat.producer_data_set:
             client = ClientChannelInfo.of(request, context.connection, heartbeat.client_id, now)
             self._broker.producers.register(producer.group_name, client)
@@ -78,9 +81,15 @@ class ClientManageProcessor:
 
     def _check_client_config(self, request: RemotingCommand) -> RemotingCommand:
         if request.body:
-            kind = CheckClientRequestBody.decode(request.body).subscription_data.expression_type
-            if not is_tag_type(kind):
-                raise RequestError(
-                    ResponseCode.SYSTEM_ERROR, f"The broker does not support consumer to filter message by {kind}"
-                )
+            subscription = CheckClientRequestBody.decode(request.body).subscription_data
+            if subscription is not None and not is_tag_type(subscription.expression_type):
+                self._check_expression(subscription)
         return RemotingCommand.response()
+
+    def _check_expression(self, subscription: SubscriptionData) -> None:
+        if not self._broker.settings.broker.enable_property_filter:
+            raise problems.FILTER_NOT_SUPPORTED.error(kind=subscription.expression_type)
+        try:
+            compile_selector(subscription.expression_type, subscription.sub_string)
+        except SelectorError as error:
+            raise problems.EXPRESSION_PARSE_FAILED.error(found=error) from error

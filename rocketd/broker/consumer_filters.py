@@ -1,0 +1,233 @@
+"""The filters of consumer groups: what each has subscribed to by SQL92, and the bitmaps made of them.
+
+Answers to Apache's ConsumerFilterManager and CommitLogDispatcherCalcBitMap, and keeps its file,
+``config/consumerFilter.json``. A group that is gone keeps its filter for ``filterDataCleanTimeSpan``, so that messages
+stored meanwhile have its bit when it comes back.
+"""
+
+import threading
+from collections.abc import Callable, Collection
+
+from twisted.logger import Logger
+
+from rocketd.broker.consumer_filter_file import (
+    BloomFilterData,
+    ConsumerFilterData,
+    ConsumerFilterWrapper,
+    FilterDataMapByTopic,
+)
+from rocketd.broker.expression_filter import ConsumerFilter
+from rocketd.broker.json_file import JsonFile
+from rocketd.broker.settings import BrokerConfig
+from rocketd.broker.subscriptions import is_tag_type
+from rocketd.filter.bloom import BloomFilter
+from rocketd.filter.expressions import SelectorError
+from rocketd.filter.selector import compile_selector
+from rocketd.remoting.bodies import SubscriptionData
+from rocketd.store.message import DispatchRequest
+
+GONE_BEFORE_START_MS = 30_000
+"""Groups of the file count as gone for so long when it is read, but not for longer than there are."""
+
+
+class ConsumerFilterManager:
+    """Filters by topic and group. Methods may be called from any thread.
+
+    ``bloom`` says where groups have their bits; ``now_ms`` tells Unix milliseconds.
+    """
+
+    _log = Logger()
+
+    def __init__(self, config: BrokerConfig, file: JsonFile[ConsumerFilterWrapper], now_ms: Callable[[], int]) -> None:
+        self.bloom = BloomFilter(config.max_error_rate_of_bloom_filter, config.expect_consumer_num_use_filter)
+        self._config = config
+        self._file = file
+        self._now_ms = now_ms
+        self._guard = threading.Lock()
+        self._changes = 0
+        # The inner tables are replaced, never changed: who reads one needs no lock.
+        self._topics: dict[str, dict[str, ConsumerFilter]] = {}
+
+    # ---------------------------------------------------------------- asking
+
+    def get(self, topic: str, group: str) -> ConsumerFilter | None:
+        """Return a group's filter for a topic, None when it has none that can be used."""
+        return self._topics.get(topic, {}).get(group)
+
+    def bitmap_of(self, request: DispatchRequest) -> bytes | None:
+        """Note which groups' filters a stored message matches; None when there are no filters for its topic."""
+        filters = self._topics.get(request.topic)
+        if not filters:
+            return None
+        mask = 0
+        for consumer_filter in filters.values():
+            selector = consumer_filter.selector
+            if selector is not None and selector.matches(request.properties):
+                mask |= consumer_filter.mask
+        return self.bloom.bitmap(mask)
+
+    # ---------------------------------------------------------------- coming and going
+
+    def register_group(self, group: str, subscriptions: Collection[SubscriptionData]) -> None:
+        """Take in all that a group subscribes to; its filters for other topics count as gone from now on."""
+        for subscription in subscriptions:
+            if not is_tag_type(subscription.expression_type) and subscription.sub_string:
+                self.register(group, subscription)
+        topics = {subscription.topic for subscription in subscriptions}
+        self._bury(group, [topic for topic in list(self._topics) if topic not in topics])
+
+    def register(self, group: str, subscription: SubscriptionData) -> None:
+        """Take in what a group subscribes to by an expression, unless a newer version is known.
+
+        A new expression that is none takes the place of the old one: the group then has no filter, and is told so when
+        it pulls.
+        """
+        topic, version = subscription.topic, subscription.sub_version
+        with self._guard:
+            old = self.get(topic, group)
+            if old is not None and version <= old.client_version:
+                if version == old.client_version and old.is_dead:
+                    self._put(old.replaced(dead_time=0))
+                return
+            if old is not None and old.is_for(subscription.expression_type, subscription.sub_string):
+                self._put(old.replaced(client_version=version, dead_time=0))
+                return
+            try:
+                new = self._build(group, subscription)
+            except SelectorError as error:
+                self._log.error(
+                    "group {group}: the filter of {topic} cannot be used: {error}",
+                    group=group,
+                    topic=topic,
+                    error=error,
+                )
+                if old is not None:
+                    self._drop(old)
+                return
+            self._put(new)
+        self._log.info("group {group} filters {topic} by {new}", group=group, topic=topic, new=new.expression)
+
+    def unregister(self, group: str) -> None:
+        """Note that nobody of a group is there any more."""
+        self._bury(group, list(self._topics))
+
+    def _bury(self, group: str, topics: Collection[str]) -> None:
+        for topic in topics:
+            with self._guard:
+                known = self.get(topic, group)
+                if known is not None and not known.is_dead:
+                    self._put(known.replaced(dead_time=self._now_ms()))
+
+    def _build(self, group: str, subscription: SubscriptionData) -> ConsumerFilter:
+        kind, expression = subscription.expression_type, subscription.sub_string
+        selector = compile_selector(kind, expression)
+        positions = self.bloom.positions(f"{group}#{subscription.topic}")
+        return ConsumerFilter(
+            group=group,
+            topic=subscription.topic,
+            kind=kind,
+            expression=expression,
+            selector=selector,
+            born_time=self._now_ms(),
+            client_version=subscription.sub_version,
+            positions=tuple(positions),
+            bits=self.bloom.bits,
+        )
+
+    # ---------------------------------------------------------------- the file
+
+    def load(self) -> None:
+        """Read the file. What was made for bitmaps of another size is left behind. Raises JsonFileError."""
+        stored = self._file.load()
+        if stored is None:
+            return
+        loaded: dict[str, dict[str, ConsumerFilter]] = {}
+        for topic, of_topic in stored.filter_data_by_topic.items():
+            for group, data in of_topic.group_filter_data.items():
+                bloom = data.bloom_filter_data
+                if bloom is None or not self.bloom.is_valid(bloom.bit_pos, bloom.bit_num):
+                    self._log.warn(
+                        "the stored filters are for bitmaps of another size than {bits} bits: groups register anew",
+                        bits=self.bloom.bits,
+                    )
+                    return
+                loaded.setdefault(topic, {})[group] = self._revived(data, bloom)
+        with self._guard:
+            self._topics = loaded
+
+    def _revived(self, data: ConsumerFilterData, bloom: BloomFilterData) -> ConsumerFilter:
+        try:
+            selector = compile_selector(data.expression_type, data.expression)
+        except SelectorError as error:
+            self._log.error(
+                "group {group}: the stored filter of {topic} cannot be used: {error}",
+                group=data.consumer_group,
+                topic=data.topic,
+                error=error,
+            )
+            selector = None
+        dead_time = data.dead_time or max(data.born_time, self._now_ms() - GONE_BEFORE_START_MS)
+        return ConsumerFilter(
+            group=data.consumer_group,
+            topic=data.topic,
+            kind=data.expression_type,
+            expression=data.expression,
+            selector=selector,
+            born_time=data.born_time,
+            client_version=data.client_version,
+            positions=tuple(bloom.bit_pos),
+            bits=bloom.bit_num,
+            dead_time=dead_time,
+        )
+
+    def persist(self) -> None:
+        """Forget the filters of groups that are gone for too long, and write the file if anything has changed.
+
+        Raises OSError.
+        """
+        self._clean()
+        self._file.save(self._numbered_snapshot)
+
+    def _clean(self) -> None:
+        with self._guard:
+            latest = self._now_ms() - self._config.filter_data_clean_time_span
+            filters = [known for groups in self._topics.values() for known in groups.values()]
+            for known in filters:
+                if known.is_dead and known.dead_time <= latest:
+                    self._drop(known)
+
+    def _numbered_snapshot(self) -> tuple[int, ConsumerFilterWrapper]:
+        with self._guard:
+            tables = {
+                topic: FilterDataMapByTopic({group: _stored(known) for group, known in groups.items()}, topic)
+                for topic, groups in self._topics.items()
+            }
+            return self._changes, ConsumerFilterWrapper(tables)
+
+    # ---------------------------------------------------------------- with the lock held
+
+    def _put(self, new: ConsumerFilter) -> None:
+        self._topics[new.topic] = {**self._topics.get(new.topic, {}), new.group: new}
+        self._changes += 1
+
+    def _drop(self, known: ConsumerFilter) -> None:
+        left = {group: other for group, other in self._topics[known.topic].items() if group != known.group}
+        if left:
+            self._topics[known.topic] = left
+        else:
+            del self._topics[known.topic]
+        self._changes += 1
+
+
+def _stored(known: ConsumerFilter) -> ConsumerFilterData:
+    return ConsumerFilterData(
+        bloom_filter_data=BloomFilterData(known.bits, list(known.positions)),
+        born_time=known.born_time,
+        client_version=known.client_version,
+        consumer_group=known.group,
+        dead=known.is_dead,
+        dead_time=known.dead_time,
+        expression=known.expression,
+        expression_type=known.kind,
+        topic=known.topic,
+    )
