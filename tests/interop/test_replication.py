@@ -1,0 +1,177 @@
+"""A master of one kind and a slave of the other: log, queues, index and tables are the same, and consumers go on."""
+
+from collections import Counter
+
+import pytest
+from store_brokers import APACHE, IPV4, ROCKETD, SLOTS, SMALL_FILES, StoreBrokers
+from store_checks import check_index, check_log, check_queues
+from store_directory import queues_of, read_log, read_table
+from store_journey import GROUP, QUEUES, TRANSACTION_TOPICS, StoreJourney
+from store_wire import await_condition, max_offset, pull_records
+from toolchain import PROGRAMS, run_client
+
+from benchmarks.peers import apache, wire
+from benchmarks.peers.ports import free_port
+
+SEND_MESSAGE = 10
+QUERY_CONSUMER_OFFSET = 14
+GET_BROKER_RUNTIME_INFO = 28
+TOPIC = "T"
+LATE = "latecomers"
+
+PAIR = {
+    **SMALL_FILES,
+    "brokerIP2": IPV4,
+    "registerNameServerPeriod": "10000",  # a slave learns from the answers where its master is
+}
+MASTER = {**PAIR, "brokerRole": "SYNC_MASTER"}
+SLAVE = {**PAIR, "brokerRole": "SLAVE", "brokerId": "1"}
+
+
+@pytest.fixture(scope="module")
+def namesrv(tmp_path_factory, lacking):
+    """A name server for both brokers, where there are both kinds."""
+    reason = PROGRAMS["java"].missing()
+    if reason is not None:
+        lacking(reason)
+    try:
+        apache.fetch_jars()
+    except apache.PeerUnavailableError as e:
+        lacking(str(e))
+    import twistd_servers
+
+    port = free_port()
+    server = twistd_servers.start_namesrv(tmp_path_factory.mktemp("namesrv"), port)
+    yield f"{IPV4}:{port}"
+    server.stop()
+
+
+@pytest.fixture
+def brokers(namesrv, tmp_path_factory):
+    pair = [
+        StoreBrokers(tmp_path_factory.mktemp(part), namesrv, given) for part, given in (("m", MASTER), ("s", SLAVE))
+    ]
+    yield pair
+    for broker in pair:
+        broker.close()
+
+
+@pytest.mark.parametrize(
+    ("kind", "other"), [(APACHE, ROCKETD), (ROCKETD, APACHE)], ids=["apache-master", "rocketd-master"]
+)
+def test_master_and_slave_of_different_kinds(kind, other, brokers, tmp_path_factory):
+    master, slave = brokers
+    journey = StoreJourney(master, tmp_path_factory.mktemp)
+    journey.begin(kind, IPV4)
+    slave.start(other)
+    await_replication(master)
+
+    # SEND_OK, on which the journey insists, means that the slave has it.
+    journey.fill()
+    journey.consume()
+    if kind == APACHE:
+        journey.transact()
+    committed = consumer_offsets(master, GROUP)
+    assert committed[TOPIC, 0] > 0
+    await_condition("offsets are copied", lambda: consumer_offsets(slave, GROUP) == committed, 30)
+
+    slave.kill()
+    slave.start(other)
+    await_replication(master)
+    journey.fill()
+    journey.await_delivered("delay-2")
+    await_condition("the slave serves everything", lambda: served(slave) == served(master), 30)
+    await_condition("progress of delays is copied", lambda: same_table(master, slave, "delayOffset"), 30)
+    refused = wire.call(slave.address, SEND_MESSAGE, send_fields(), b"x")
+    assert refused.code == 14
+    assert "messages are put to the slave" in refused.remark
+
+    everything = {(line["queueId"], line["queueOffset"]) for line in consumable(master)}
+    journey.stop()
+    # The group goes on behind what it had committed at the master; a new one gets everything.
+    unread = {place for place in everything if place[1] >= committed[TOPIC, place[0]]}
+    assert consume(master.namesrv, GROUP, len(unread), tmp_path_factory) == Counter(unread)
+    assert consume(master.namesrv, LATE, len(everything), tmp_path_factory) == Counter(everything)
+    slave.stop()
+
+    assert log_files(slave) == log_files(master)
+    records = read_log(slave.store)
+    check_log(records)
+    check_queues(slave.store, records, journey.delays_ms, complete=True)
+    check_index(slave.store, SLOTS, records, once=False)
+    for table, content in (("topics", "topicConfigTable"), ("subscriptionGroup", "subscriptionGroupTable")):
+        copied, original = (read_table(broker.store, table)[content] for broker in (slave, master))
+        # What came last came to one of them only: the consumers to the slave, a topic of Apache's to the stopping master.
+        for name in original.keys() - TRANSACTION_TOPICS:
+            assert copied[name] == original[name], name
+
+
+def await_replication(master):
+    """Return when a send is answered as one that the slave has."""
+
+    def is_replicated():
+        return wire.call(master.address, SEND_MESSAGE, send_fields(), b"probe").code == wire.SUCCESS
+
+    await_condition("a send is replicated", is_replicated, 60)
+
+
+def send_fields():
+    """The header of a send to a topic that no other part of the test looks at."""
+    return {
+        "producerGroup": "probes",
+        "topic": "T-1",
+        "defaultTopic": "TBW102",
+        "defaultTopicQueueNums": "1",
+        "queueId": "0",
+        "sysFlag": "0",
+        "bornTimestamp": "1700000000000",
+        "flag": "0",
+        "properties": "KEYS\x01probe",
+        "reconsumeTimes": "0",
+        "unitMode": "false",
+    }
+
+
+def consumer_offsets(broker, group):
+    """What a broker knows of how far a group has read."""
+    offsets = {}
+    for queue_id in range(QUEUES[TOPIC]):
+        fields = {"consumerGroup": group, "topic": TOPIC, "queueId": str(queue_id)}
+        answer = wire.call(broker.address, QUERY_CONSUMER_OFFSET, fields)
+        offsets[TOPIC, queue_id] = int(answer.ext_fields["offset"]) if answer.code == wire.SUCCESS else -1
+    return offsets
+
+
+def served(broker):
+    """Every record that can be pulled, by queue."""
+    return {
+        (topic, queue): pull_records(broker.address, topic, queue) for topic in QUEUES for queue in range(QUEUES[topic])
+    }
+
+
+def consumable(broker):
+    """Queue ids and offsets of all messages of the topic that the consumers read."""
+    return [
+        {"queueId": queue, "queueOffset": offset}
+        for queue in range(QUEUES[TOPIC])
+        for offset in range(max_offset(broker.address, TOPIC, queue))
+    ]
+
+
+def consume(namesrv, group, count, homes):
+    """Have the Java client consume; what it was given."""
+    arguments = ("--namesrv", namesrv, "--topic", TOPIC, "--group", group, "--count", count, "--timeout", 60)
+    lines = run_client("java", "consume", *arguments, home=homes.mktemp("java-consume")).lines
+    return Counter((line["queueId"], line["queueOffset"]) for line in lines)
+
+
+def same_table(master, slave, name):
+    """Whether a table in the files of both says the same."""
+    files = [broker.store / "config" / f"{name}.json" for broker in (master, slave)]
+    return all(file.exists() for file in files) and read_table(master.store, name) == read_table(slave.store, name)
+
+
+def log_files(broker):
+    """Name and content of every file of the log that holds something."""
+    files = ((file.name, file.read_bytes()) for file in sorted((broker.store / "commitlog").iterdir()))
+    return {name: data for name, data in files if any(data)}
