@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 from store_brokers import APACHE, IPV4, ROCKETD, SLOTS, SMALL_FILES, StoreBrokers
 from store_checks import check_index, check_log, check_queues
-from store_directory import queues_of, read_log, read_table
+from store_directory import read_log, read_table
 from store_journey import GROUP, QUEUES, TRANSACTION_TOPICS, StoreJourney
 from store_wire import await_condition, max_offset, pull_records
 from toolchain import PROGRAMS, run_client
