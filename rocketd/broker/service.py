@@ -28,6 +28,7 @@ from rocketd.broker.incoming import MessageBuilder
 from rocketd.broker.interfaces import IBroker
 from rocketd.broker.json_file import JsonFile, JsonFileError
 from rocketd.broker.offsets import ConsumerOffsetManager
+from rocketd.broker.processors import slave_refusal
 from rocketd.broker.producers import ProducerManager
 from rocketd.broker.rebalance_lock import RebalanceLockManager
 from rocketd.broker.registration import Registration
@@ -204,6 +205,10 @@ class Broker(Service):
             raise
         super().startService()
         processors = load_processors(self.dispatcher, "broker", self)
+        if self.replication.is_slave:
+            for code in slave_refusal.CODES:
+                if not self.dispatcher.handles(code):
+                    self.dispatcher.register(code, slave_refusal.SlaveRefusalProcessor(), "send")
         self.client.startService()
         self.invoke.start()
         self.server.startService()
