@@ -24,6 +24,10 @@ _PROGRESS: Final = struct.Struct(">8sqqqqqqqq")
 _PROGRESS_MAGIC: Final = b"rocketd\1"
 _CHECKSUM: Final = struct.Struct(">I")
 
+_NOTED_POSITION: Final = 2048
+_NOTED: Final = struct.Struct(">8sqqq")
+_NOTED_MAGIC: Final = b"rocketd\2"
+
 
 class Progress(NamedTuple):
     """How far the store has come, in offsets of the log; each is the end of a record, whose beginning is `..._last`.
@@ -45,7 +49,8 @@ class StoreCheckpoint:
     The attributes may be read and set in every thread, each by the one that flushes what it stands for: the flusher of
     the log `physic_msg_timestamp`, that of the queues `logics_msg_timestamp`, those of finished index files
     `index_msg_timestamp`. `progress` is set by the thread that flushes the queues; it is None where none is known, as
-    after another program has written the file. `flush` waits for the disk: any thread but the reactor's.
+    after another program has written the file. `files_noted` says that the notes of the store's files are of this store
+    as it is; it is False after another program, too. `flush` waits for the disk: any thread but the reactor's.
     """
 
     def __init__(self, path: str, file_system: IFileSystem | None = None) -> None:
@@ -54,6 +59,7 @@ class StoreCheckpoint:
         self.logics_msg_timestamp = 0
         self.index_msg_timestamp = 0
         self.progress: Progress | None = None
+        self.files_noted = False
         self._written = (0, 0, 0)
         self._file_system = file_system or RealFileSystem()
         self._flushing = threading.Lock()
@@ -70,18 +76,21 @@ class StoreCheckpoint:
             self.logics_msg_timestamp,
             self.index_msg_timestamp,
         ) = self._written = _TIMESTAMPS.unpack(data[: _TIMESTAMPS.size].ljust(_TIMESTAMPS.size, b"\0"))
-        self.progress = self._read_progress(data[_PROGRESS_POSITION:])
+        progress = self._read(_PROGRESS, _PROGRESS_MAGIC, data[_PROGRESS_POSITION:])
+        self.progress = None if progress is None else Progress(*progress)
+        self.files_noted = self._read(_NOTED, _NOTED_MAGIC, data[_NOTED_POSITION:]) is not None
 
-    def _read_progress(self, data: bytes) -> Progress | None:
-        packed = data[: _PROGRESS.size]
-        checksum = data[_PROGRESS.size : _PROGRESS.size + _CHECKSUM.size]
+    def _read(self, layout: struct.Struct, magic: bytes, data: bytes) -> list[int] | None:
+        """What stands behind the timestamps in a part of ours; None where it is not valid."""
+        packed = data[: layout.size]
+        checksum = data[layout.size : layout.size + _CHECKSUM.size]
         if len(checksum) < _CHECKSUM.size or _CHECKSUM.unpack(checksum)[0] != zlib.crc32(packed):
             return None
-        magic, *numbers = _PROGRESS.unpack(packed)
+        found, *numbers = layout.unpack(packed)
         # Apache's program keeps our bytes but writes its own timestamps: then they are of the past.
-        if magic != _PROGRESS_MAGIC or tuple(numbers[:3]) != self._written:
+        if found != magic or tuple(numbers[:3]) != self._written:
             return None
-        return Progress(*numbers[3:])
+        return numbers[3:]
 
     def flush(self) -> None:
         """Write all and wait until it is on the disk. Makes file and directory; raises OSError."""
@@ -104,16 +113,22 @@ class StoreCheckpoint:
                     written = (self.physic_msg_timestamp, self.logics_msg_timestamp, self.index_msg_timestamp)
                     self._put(descriptor, _TIMESTAMPS.pack(*written), 0)
                     self._written = written
-                if self.progress is not None:
-                    packed = _PROGRESS.pack(_PROGRESS_MAGIC, *self._written, *self.progress)
-                    self._put(descriptor, packed + _CHECKSUM.pack(zlib.crc32(packed)), _PROGRESS_POSITION)
-                elif wait:
-                    # An older one must not be believed.
-                    self._put(descriptor, bytes(_PROGRESS.size + _CHECKSUM.size), _PROGRESS_POSITION)
+                progress, noted = self.progress, self.files_noted
+                packed = b"" if progress is None else _PROGRESS.pack(_PROGRESS_MAGIC, *self._written, *progress)
+                self._put_ours(descriptor, packed, _PROGRESS, _PROGRESS_POSITION, wait)
+                packed = _NOTED.pack(_NOTED_MAGIC, *self._written) if noted else b""
+                self._put_ours(descriptor, packed, _NOTED, _NOTED_POSITION, wait)
                 if wait:
                     file_system.fdatasync(descriptor)
             finally:
                 file_system.close(descriptor)
+
+    def _put_ours(self, descriptor: int, packed: bytes, layout: struct.Struct, position: int, always: bool) -> None:
+        if packed:
+            self._put(descriptor, packed + _CHECKSUM.pack(zlib.crc32(packed)), position)
+        elif always:
+            # An older one must not be believed.
+            self._put(descriptor, bytes(layout.size + _CHECKSUM.size), position)
 
     def _put(self, descriptor: int, data: bytes, position: int) -> None:
         taken = self._file_system.pwrite(descriptor, data, position)

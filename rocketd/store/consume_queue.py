@@ -55,6 +55,8 @@ class ConsumeQueue:
         self.ext = ext
         self._extend = extend
         self.files = MappedFileQueue(fs, directory, file_size, QueueFile)
+        self._fs = fs
+        self._written: dict[QueueFile, list[tuple[int, int]]] = {}
         self.max_physic_offset = -1
         self._min_logic_offset = 0
 
@@ -209,11 +211,12 @@ class ConsumeQueue:
                 self.ext.destroy()
             return
         if clean:
-            end = self._search_end(files)
+            end = self.search_end()
         elif limit is not None:
-            end = self._search_end(files, limit)
+            end = self.search_end(limit)
         else:
             end = self._first_invalid(files[max(0, len(files) - _RECOVERED_FILES) :])
+        self._written.clear()
         self.files.truncate(end, clear=not clean)
         self.files.flushed_where = end
         self.max_physic_offset = self._last_physic_offset()
@@ -224,23 +227,45 @@ class ConsumeQueue:
         """Where the last record before a limit that has an entry begins and ends, as far as can be told before the
         recovery; -1 and 0 without.
         """
-        files = self.files.files
-        end = self._search_end(files, limit) if files else 0
-        file = self.files.find(end - CONSUME_QUEUE_UNIT) if files and end > files[0].file_from_offset else None
-        if file is None:
-            return -1, 0
-        entry = self._entry_at(file, (end - file.file_from_offset) // CONSUME_QUEUE_UNIT - 1)
-        return (-1, 0) if entry[1] == FILLER_SIZE else (entry[0], entry[0] + entry[1])
+        entry = self.entry_before(self.search_end(limit))
+        return (-1, 0) if entry is None or entry[1] == FILLER_SIZE else (entry[0], entry[0] + entry[1])
 
     def record_from(self, physical_offset: int) -> int:
         """Where the first record at or behind an offset of the log that has an entry begins; MAX_OFFSET without.
         For use before the recovery.
         """
-        files = self.files.files
-        end = self._search_end(files, physical_offset) if files else 0
-        file = self.files.find(end)
-        entry = (0, 0, 0) if file is None else self._entry_at(file, (end - file.file_from_offset) // CONSUME_QUEUE_UNIT)
+        entry = self._entry_written(self.search_end(physical_offset))
         return entry[0] if entry[1] > 0 else MAX_OFFSET
+
+    def entry_before(self, end: int) -> tuple[int, int, int] | None:
+        """The entry that ends at a byte of the queue, None where its file is not there. For use before the recovery."""
+        begin = end - CONSUME_QUEUE_UNIT
+        return None if self.files.find(begin) is None else self._entry_written(begin)
+
+    def has_garbage(self, end: int, limit: int) -> bool:
+        """Whether something lies behind the end that was found for a limit, and does not begin with an entry of a record
+        behind the limit. For use before the recovery.
+        """
+        offset, size, _ = self._entry_written(end)
+        if size > 0 and offset >= limit:
+            return False
+        for file in self.files.files:
+            position = max(0, end - file.file_from_offset)
+            for first, last in self._written_in(file):
+                if last > position and any(bytes(file.view[max(first, position) : last])):
+                    return True
+        return False
+
+    def cut(self, end: int) -> None:
+        """Take away the entries from a byte of the queue on, and return when they are gone from the disk. For use before
+        the recovery.
+        """
+        self._written.clear()
+        files = self.files.files
+        if files and end <= files[0].file_from_offset:
+            self.files.destroy()
+        else:
+            self.files.truncate(end, clear=True)
 
     def forget_flushed(self, physical_offset: int) -> None:
         """Count no entry of records from an offset of the log on as flushed."""
@@ -329,15 +354,18 @@ class ConsumeQueue:
                 return -1 if size == FILLER_SIZE else offset + size
         return -1
 
-    def _search_end(self, files: Sequence[QueueFile], limit: int = MAX_OFFSET) -> int:
-        """Byte offset behind the last entry of a record that begins before a limit."""
+    def search_end(self, limit: int = MAX_OFFSET) -> int:
+        """Byte of the queue behind the last entry of a record that begins before a limit, 0 without files. For use before
+        the recovery.
+        """
+        files = self.files.files
 
         def is_beyond(file: QueueFile, number: int) -> bool:
-            offset, size, _ = self._entry_at(file, number)
+            offset, size, _ = self._entry_in(file, number)
             if size <= 0 or not 0 <= offset < limit:
                 return True
             # Of an entry across two sectors a crash may have left the second part alone: its offset is 0 then.
-            before = self._entry_at(file, number - 1) if number else _FILLER_ENTRY
+            before = self._entry_in(file, number - 1) if number else _FILLER_ENTRY
             return _is_torn(offset, size, before)
 
         for file in reversed(files):
@@ -345,17 +373,44 @@ class ConsumeQueue:
                 numbers = range(file.file_size // CONSUME_QUEUE_UNIT)
                 count = bisect_left(numbers, True, key=lambda number: is_beyond(file, number))
                 return file.file_from_offset + count * CONSUME_QUEUE_UNIT
-        return files[0].file_from_offset
+        return files[0].file_from_offset if files else 0
 
-    @staticmethod
-    def _first_invalid(files: Sequence[QueueFile]) -> int:
+    def _entry_written(self, begin: int) -> tuple[int, int, int]:
+        """The entry at a byte of the queue; zeros where nothing was written."""
+        file = self.files.find(begin)
+        if file is None:
+            return 0, 0, 0
+        return self._entry_in(file, (begin - file.file_from_offset) // CONSUME_QUEUE_UNIT)
+
+    def _entry_in(self, file: QueueFile, number: int) -> tuple[int, int, int]:
+        """An entry by its number in a file; zeros where nothing was written."""
+        begin = number * CONSUME_QUEUE_UNIT
+        # Holes are not looked at: a full memory file system has no room even for the zeros of a hole that is mapped.
+        for first, last in self._written_in(file):
+            if first <= begin and begin + CONSUME_QUEUE_UNIT <= last:
+                return self._entry_at(file, number)
+        return 0, 0, 0
+
+    def _written_in(self, file: QueueFile) -> list[tuple[int, int]]:
+        """Begins and ends of what was written to a file; remembered until the recovery."""
+        ranges = self._written.get(file)
+        if ranges is None:
+            ranges = self._written[file] = self._fs.data_ranges(file.path, 0)
+        return ranges
+
+    def _first_invalid(self, files: Sequence[QueueFile]) -> int:
         for file in files:
+            ranges = self._written_in(file)
+            written = ranges[0][1] if ranges and not ranges[0][0] else 0
             before = _FILLER_ENTRY
-            for number, entry in enumerate(ENTRY.iter_unpack(file.view)):
+            count = written // CONSUME_QUEUE_UNIT
+            for number, entry in enumerate(ENTRY.iter_unpack(file.view[: count * CONSUME_QUEUE_UNIT])):
                 offset, size, _ = entry
                 if offset < 0 or size <= 0 or _is_torn(offset, size, before):
                     return file.file_from_offset + number * CONSUME_QUEUE_UNIT
                 before = entry
+            if count * CONSUME_QUEUE_UNIT < file.file_size:
+                return file.file_from_offset + count * CONSUME_QUEUE_UNIT
         return files[-1].file_from_offset + files[-1].file_size
 
 

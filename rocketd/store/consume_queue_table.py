@@ -5,6 +5,7 @@ dispatched; asking for one that does not exist makes nothing.
 """
 
 import os
+from collections.abc import Callable
 
 from rocketd.store.consume_queue import MAX_OFFSET, ConsumeQueue
 from rocketd.store.consume_queue_ext import DEFAULT_EXT_FILE_SIZE, ConsumeQueueExt
@@ -42,6 +43,8 @@ class ConsumeQueueTable:
         self._extend = extend
         self.queues: dict[tuple[str, int], ConsumeQueue] = {}
         self.dirty: set[ConsumeQueue] = set()
+        self.before_removal: Callable[[], None] = lambda: None
+        """Called when queues are no longer in the table, before their files are removed."""
 
     def load(self) -> None:
         """Map the files of all queues. Raises StoreFileSizeError, OSError."""
@@ -103,17 +106,23 @@ class ConsumeQueueTable:
             queue = self.queues[topic, queue_id] = self._make(topic, queue_id)
         return queue
 
+    def directory_of(self, topic: str, queue_id: int) -> str:
+        """Directory of a queue, whether there is one or not."""
+        return os.path.join(self._directory, topic, str(queue_id))
+
     def all(self) -> list[tuple[tuple[str, int], ConsumeQueue]]:
         """All queues as they are now, by topic and queue id: a copy, as the table may grow while it is walked."""
         return list(self.queues.items())
 
     def remove_topic(self, topic: str) -> None:
         """Remove all queues of a topic with their files."""
-        for key, queue in self.all():
-            if key[0] == topic:
-                del self.queues[key]
-                self.dirty.discard(queue)
-                queue.destroy()
+        removed = [key for key, _ in self.all() if key[0] == topic]
+        queues = [self.queues.pop(key) for key in removed]
+        if queues:
+            self.before_removal()
+        for queue in queues:
+            self.dirty.discard(queue)
+            queue.destroy()
         self._fs.rmdir(os.path.join(self._directory, topic))
         if self._ext_directory is not None:
             self._fs.rmdir(os.path.join(self._ext_directory, topic))
@@ -124,7 +133,7 @@ class ConsumeQueueTable:
             self.remove_topic(topic)
 
     def _make(self, topic: str, queue_id: int) -> ConsumeQueue:
-        directory = os.path.join(self._directory, topic, str(queue_id))
+        directory = self.directory_of(topic, queue_id)
         ext = None
         if self._ext_directory is not None:
             ext_directory = os.path.join(self._ext_directory, topic, str(queue_id))

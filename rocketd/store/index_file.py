@@ -114,7 +114,11 @@ class IndexFile:
         return os.path.basename(self.path)
 
     def load(self) -> None:
-        """Take the header's values from the file."""
+        """Take the header's values from the file. Raises OSError."""
+        # Holes are not looked at: a full memory file system has no room even for the zeros of a hole that is mapped.
+        ranges = self._file_system.data_ranges(self.path, 0)
+        if not ranges or ranges[0][0]:
+            return
         (
             self.begin_timestamp,
             self.end_timestamp,
@@ -126,11 +130,17 @@ class IndexFile:
         self.index_count = max(1, index_count)
 
     def forget_uncounted(self) -> None:
-        """Lead the slots of entries that the header does not count back to those it does: they will be put again."""
+        """Lead the slots of entries that the header does not count back to those it does: they will be put again. Raises
+        OSError.
+        """
         mapped, slots = self._map, self.slots
         entries_at = HEADER_SIZE + slots * SLOT_SIZE
         last = self.index_count
-        while last < self.entries and any(mapped[(at := entries_at + last * ENTRY_SIZE) : at + ENTRY_SIZE]):
+        ranges = self._file_system.data_ranges(self.path, entries_at + last * ENTRY_SIZE)
+        written = (ranges[0][1] - entries_at) // ENTRY_SIZE if ranges else 0
+        while last < min(self.entries, written) and any(
+            mapped[(at := entries_at + last * ENTRY_SIZE) : at + ENTRY_SIZE]
+        ):
             last += 1
         for number in range(last - 1, self.index_count - 1, -1):
             key_hash, _, _, previous = _ENTRY.unpack_from(mapped, entries_at + number * ENTRY_SIZE)
@@ -230,12 +240,14 @@ class IndexFile:
         if not self.hold():
             return
         try:
+            if self.index_count <= 1:
+                # The slots may have no room on the disk yet, and a full one has none for reading them.
+                return
             mapped = self._map
             entries_at = HEADER_SIZE + self.slots * SLOT_SIZE
             (number,) = _SLOT.unpack_from(mapped, HEADER_SIZE + key_hash % self.slots * SLOT_SIZE)
             # Read after the slot, so that it counts the entry the slot leads to.
-            count = self.index_count
-            if count <= 1 or number > count:
+            if number > self.index_count:
                 return
             while number > 0 and len(offsets) < max_num:
                 found, physical_offset, diff, previous = _ENTRY.unpack_from(mapped, entries_at + number * ENTRY_SIZE)

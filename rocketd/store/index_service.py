@@ -86,21 +86,17 @@ class IndexService:
         self._closing = threading.Event()
         self._hasher = PrefixedHasher()
 
-    def load(self, last_stop: LastStop, checkpoint: StoreCheckpoint, log_end: int) -> bool:
+    def load(self, last_stop: LastStop, checkpoint: StoreCheckpoint, log_end: int, cut_at: str | None = None) -> bool:
         """Open the files that are there; returns False, with a line in the log, when one cannot be opened.
 
         After a crash, only the first files are kept that were full before the checkpoint's index timestamp, follow each
         other and index nothing behind the end of the log, `log_end`; recovery puts the messages of the others again.
         After a mere end of the process only the last group may have been put in part. Files that are not named by a
-        number are left alone.
+        number are left alone. None is kept from the name `cut_at` on: they will be made again.
         """
         self._checkpoint = checkpoint
-        try:
-            names = self._file_system.listdir(self.directory)
-        except NotADirectoryError:
-            names = []
         whole = True
-        for name in names:
+        for name in self.names_on_disk():
             if not (name.isascii() and name.isdigit() and int(name) <= _LAST_FILE_NAME):
                 _log.warn("{name} in {directory} is no index file", name=name, directory=self.directory)
                 continue
@@ -111,13 +107,17 @@ class IndexService:
                     # Its process ended before it counted anything. What comes before it would seem not to be indexed.
                     file.destroy()
                     continue
-                whole = whole and (
-                    last_stop is not LastStop.CRASHED
-                    or (
-                        file.is_write_full()
-                        and 0 < file.end_timestamp <= checkpoint.index_msg_timestamp
-                        and self.indexed_to <= file.begin_physical_offset
-                        and file.end_physical_offset < log_end
+                whole = (
+                    whole
+                    and (cut_at is None or name < cut_at)
+                    and (
+                        last_stop is not LastStop.CRASHED
+                        or (
+                            file.is_write_full()
+                            and 0 < file.end_timestamp <= checkpoint.index_msg_timestamp
+                            and self.indexed_to <= file.begin_physical_offset
+                            and file.end_physical_offset < log_end
+                        )
                     )
                 )
                 if not whole:
@@ -132,6 +132,10 @@ class IndexService:
                 )
                 return False
             self._add(file)
+        if cut_at is not None:
+            # Of files that are made again it must not be said that they are on the disk.
+            surely = self._files[-1].end_timestamp if self._files else 0
+            checkpoint.index_msg_timestamp = min(checkpoint.index_msg_timestamp, surely)
         if last_stop is LastStop.KILLED and self._files:
             self._files[-1].forget_uncounted()
             for file in self._files:
@@ -139,6 +143,18 @@ class IndexService:
                 if file.is_write_full() and file.end_timestamp > checkpoint.index_msg_timestamp:
                     self._flush_in_background(file)
         return True
+
+    def names_on_disk(self) -> list[str]:
+        """Sorted names in the directory. Raises OSError."""
+        try:
+            return self._file_system.listdir(self.directory)
+        except NotADirectoryError:
+            return []
+
+    @property
+    def files(self) -> tuple[IndexFile, ...]:
+        """The files, oldest first: replaced, never changed."""
+        return self._files
 
     @property
     def file_names(self) -> tuple[str, ...]:

@@ -20,6 +20,7 @@ from rocketd.store.consume_queue_table import ConsumeQueueTable
 from rocketd.store.disk_watch import DiskWatch
 from rocketd.store.dispatch import ArrivalListener, Dispatcher, ReputMessageService
 from rocketd.store.errors import StoreError, StoreStateError
+from rocketd.store.file_notes import FileNotes, NotedTask, Notes, RebuildPlan, notes_path, read_notes, write_notes
 from rocketd.store.filesystem import IFileSystem, RealFileSystem, make_durable_dir
 from rocketd.store.flush import FlushCallback, FlushCommitLogService
 from rocketd.store.index_service import IndexService
@@ -37,6 +38,7 @@ from rocketd.store.maintenance import FlushConsumeQueueService, MaintenanceServi
 from rocketd.store.mapped_file import PAGE_SIZE
 from rocketd.store.message import BitmapOf, MessageInner, PutResult, PutStatus
 from rocketd.store.reader import MessageReader
+from rocketd.store.rebuild import Rebuild, merged
 from rocketd.store.record_scanner import DelayTimeOf, RecordScanner
 from rocketd.store.recover import Recovery
 from rocketd.store.replica_log import ReplicaError, ReplicaLog
@@ -124,7 +126,12 @@ class MessageStore(MessageReader):
             self._fs,
             lambda: self._reput.reput_from_offset,
         )
-        self._maintenance = MaintenanceService((self._flush_queues, self.disk_watch, self._cleaner), monotonic)
+        self._file_notes = FileNotes(self._fs, root, self.queues, self.index, self.checkpoint)
+        self._maintenance = MaintenanceService(
+            # The notes first: the checkpoint must not know of entries in files that are not noted.
+            (self._file_notes, self._flush_queues, self.disk_watch, NotedTask(self._file_notes, self._cleaner)),
+            monotonic,
+        )
         self._lock: int | None = None
         self._open = False
         self._append_began = 0.0
@@ -175,6 +182,7 @@ class MessageStore(MessageReader):
         self._stopping.set()
         self._flush.stop()
         self._maintenance.stop()
+        self._file_notes.note()
         self._flush_queues.flush_all()
         if self.index is not None:
             self.index.flush()
@@ -357,24 +365,49 @@ class MessageStore(MessageReader):
             listener()
 
     def _recover(self, last_stop: LastStop) -> None:
+        written = read_notes(self._fs, self.root)
+        notes = written if self.checkpoint.files_noted else None
         recovery = Recovery(
             self.commit_log,
             self.queues,
             self._scanner,
             self.checkpoint,
             last_stop,
+            notes,
             check_crc=self.config.check_crc_on_recover,
             index_safe=self.config.message_index_enable and self.config.message_index_safe,
         )
-        log_end = recovery.find_end()
+        found, causes = recovery.plan(self.index)
+        # What an earlier start has begun to make again and not finished may look whole.
+        plan = found if written is None else merged((found, written.rebuild))
+        rebuilt_from = recovery.record_from(plan.begin) if plan else None
+        log_end = recovery.find_end(rebuilt_from)
+        if plan:
+            known = Notes({}, ()) if notes is None else notes
+            write_notes(self._fs, self.root, known._replace(rebuild=plan))
+        elif notes is None:
+            self._fs.remove(notes_path(self.root))
+            self.checkpoint.files_noted = False
         # From here on files are changed: a crash in the middle must be followed by a thorough recovery.
         mark_in_doubt(self._fs, self.root)
-        if self.index is not None and not self.index.load(last_stop, self.checkpoint, log_end.end):
+        rebuild = Rebuild(plan, rebuilt_from or 0, self.commit_log, self.queues, self.index, self._scanner)
+        if plan:
+            rebuild.cut_queues(causes)
+        index_cut = None if plan.index_cut is None else plan.index_cut.name
+        if self.index is not None and not self.index.load(last_stop, self.checkpoint, log_end.end, index_cut):
             raise StoreError(f"the index in {index_dir(self.root)} cannot be opened")
-        indexed_to = log_end.begin if self.index is None else self.index.indexed_to
+        indexed_to = log_end.begin if self.index is None or index_cut is not None else self.index.indexed_to
         self._reput.reput_from_offset = recovery.apply(log_end, indexed_to)
+        rebuild.carry_out(self._reput.reput_from_offset)
         self._reput.catch_up()
         self._flush_queues.flush_all()
+        if plan and self.index is not None:
+            self.index.flush()
+        done = self.flags.queue_writable
+        self._file_notes.take_over(None if last_stop is LastStop.CRASHED else notes, RebuildPlan() if done else plan)
+        if plan:
+            self._file_notes.note()
+        self.queues.before_removal = self._file_notes.note
         self._appender.topic_queues = {key: TopicQueue(key[0], queue.max_offset) for key, queue in self.queues.all()}
 
     def _make_index(self) -> IndexService:

@@ -14,9 +14,13 @@ from rocketd.store.checkpoint import Progress, StoreCheckpoint
 from rocketd.store.commit_log import CommitLog
 from rocketd.store.consume_queue_table import ConsumeQueueTable
 from rocketd.store.errors import StoreDamagedError
+from rocketd.store.file_notes import Notes, RebuildPlan
+from rocketd.store.index_service import IndexService
 from rocketd.store.last_stop import LastStop
-from rocketd.store.layout import MESSAGE_MAGIC
+from rocketd.store.layout import CONSUME_QUEUE_UNIT, MESSAGE_MAGIC
 from rocketd.store.mapped_file import LogFile
+from rocketd.store.missing_files import find_missing_index, find_missing_queues
+from rocketd.store.queue_tails import QueueTails
 from rocketd.store.record import store_timestamp_of
 from rocketd.store.record_scanner import RecordScanner, ScanEnd
 
@@ -44,7 +48,7 @@ class LogEnd(NamedTuple):
 class Recovery:
     """One recovery of one store; belongs to the thread that starts it. The files must be loaded.
 
-    `find_end` changes nothing; `apply` then does.
+    `plan` and `find_end` change nothing; `apply` then does.
     """
 
     _log = Logger()
@@ -56,27 +60,77 @@ class Recovery:
         scanner: RecordScanner,
         checkpoint: StoreCheckpoint,
         last_stop: LastStop,
+        notes: Notes | None,
         *,
         check_crc: bool,
         index_safe: bool,
     ) -> None:
-        """`index_safe`: after a crash, start no later than where the index was on the disk."""
+        """`notes` are what is known of the files, None where that is nothing. `index_safe`: after a crash, start no later
+        than where the index was on the disk.
+        """
         self._commit_log = commit_log
         self._queues = queues
         self._scanner = scanner
         self._checkpoint = checkpoint
         self._last_stop = last_stop
+        self._notes = notes
         self._check_crc = check_crc
+        self._rebuilt = False
         self._index_safe = index_safe
         self._progress = self._known_progress()
 
-    def find_end(self) -> LogEnd:
-        """Find where the log ends. Raises StoreDamagedError when that would cost whole records."""
+    def plan(self, index: IndexService | None) -> tuple[RebuildPlan, list[str]]:
+        """Say what of queues and index is to be made again, and in words why. The index need not be loaded."""
+        log_begin = self._commit_log.min_offset
+        if log_begin < 0:
+            return RebuildPlan(), []
+        limit = self._queue_limit()
+        missing, causes = find_missing_queues(self._notes, self._queues, log_begin, limit)
+        index_cut = None
+        if index is not None:
+            index_cut, paths = find_missing_index(
+                self._notes, index, log_begin, self._last_stop is LastStop.CRASHED, self._checkpoint
+            )
+            causes += paths
+        damaged = []
+        clean = self._last_stop is LastStop.CLEAN
+        # What Apache's broker has left behind the end of a queue is no damage.
+        if self._notes is not None if clean else limit is not None:
+            last = self._checkpoint.progress.dispatched_last if clean and self._checkpoint.progress else -1
+            if self._progress is not None:
+                killed = self._last_stop is LastStop.KILLED
+                last = self._progress.dispatched_last if killed else self._progress.durable_last
+            tails = QueueTails(self._commit_log, self._queues, self._scanner, self._notes, self._last_stop, limit, last)
+            known = {(cut.topic, cut.queue_id) for cut in missing}
+            damaged = [cut for cut in tails.find_damaged() if (cut.topic, cut.queue_id) not in known]
+        causes += [
+            f"queue {cut.topic}-{cut.queue_id} does not agree with the log from entry {cut.offset // CONSUME_QUEUE_UNIT} on"
+            for cut in damaged
+        ]
+        return RebuildPlan((*missing, *damaged), index_cut), causes
+
+    def record_from(self, offset: int) -> int:
+        """The offset itself where a record or a filler of the log begins there, else where its file begins."""
+        file = self._commit_log.queue.find(offset)
+        if file is None:
+            return max(self._commit_log.min_offset, 0)
+        position = offset - file.file_from_offset
+        written = self._commit_log.data_ranges(file, position)
+        scan = self._scanner.scan(
+            file.view, position, written[-1][1] if written else position, file.file_from_offset, False, 1
+        )
+        return file.file_from_offset if scan.end is ScanEnd.BROKEN else offset
+
+    def find_end(self, rebuilt_from: int | None = None) -> LogEnd:
+        """Find where the log ends; it is read from no later than an offset of which what lies behind will be needed.
+        Raises StoreDamagedError when the end would cost whole records.
+        """
         files = self._commit_log.queue.files
+        self._rebuilt = rebuilt_from is not None
         if not files:
             return LogEnd(0, 0, False)
         begin = self._begin(files)
-        end, broken = self._walk(files, begin)
+        end, broken = self._walk(files, begin if rebuilt_from is None else min(begin, rebuilt_from))
         if broken is not None:
             self._refuse_damage(files, broken, end)
             known = self._queues.last_record()[0]
@@ -129,8 +183,14 @@ class Recovery:
                     begin=indexed_to,
                     end=begin - INDEXED_BYTES,
                 )
-            begin = min(begin, self._queues.record_from(max(indexed_to, begin - INDEXED_BYTES)))
+            begin = min(begin, self._indexed_from(max(indexed_to, begin - INDEXED_BYTES)))
         return max(min(begin, end), self._commit_log.min_offset)
+
+    def _indexed_from(self, offset: int) -> int:
+        """Where a record begins from which the index is made again, if from an offset of the log on."""
+        begin = self.record_from(offset)
+        # In queues that are made again themselves, it would not be found.
+        return begin if begin == offset or self._rebuilt else self._queues.record_from(offset)
 
     def _known_progress(self) -> Progress | None:
         """What the checkpoint says of the log, if the log is still the one of which it says that."""
@@ -141,8 +201,10 @@ class Recovery:
             last = progress.dispatched_last, progress.dispatched
         else:
             last = progress.durable_last, progress.durable
-        # A queue that somebody has removed is to be built again, all of it.
-        return progress if self._is_end_of(*last) and self._queues.last_record(last[1]) == last else None
+        if not self._is_end_of(*last):
+            return None
+        # A queue that somebody has removed is to be built again, all of it: without notes nobody knows which.
+        return progress if self._notes is not None or self._queues.last_record(last[1]) == last else None
 
     def _certain_progress(self, end: int) -> Progress | None:
         """What of the known progress is still true; what was dispatched behind it will be told anew."""
@@ -241,6 +303,9 @@ class Recovery:
             self._checkpoint.min_timestamp_with_index() if self._index_safe else self._checkpoint.min_timestamp()
         )
         for number in range(len(files) - 1, 0, -1):
+            ranges = self._commit_log.data_ranges(files[number], 0)
+            if not ranges or ranges[0][0]:
+                continue  # nothing but a hole, which a full memory file system has no room to read
             view = files[number].view
             if int.from_bytes(view[4:8], "big", signed=True) == MESSAGE_MAGIC and (
                 0 < store_timestamp_of(view) <= timestamp

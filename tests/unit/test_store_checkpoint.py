@@ -73,9 +73,9 @@ class StoreCheckpointTests(SynchronousTestCase):
         self.written(bytes(24) + b"x" * 4072)
         disk = RecordingDisk()
         StoreCheckpoint(self.path, disk).flush()
-        self.assertEqual(disk.calls, ["pwrite 24 at 0", "pwrite 76 at 1024", "fdatasync"])
+        self.assertEqual(disk.calls, ["pwrite 24 at 0", "pwrite 76 at 1024", "pwrite 36 at 2048", "fdatasync"])
         with open(self.path, "rb") as file:
-            self.assertEqual(file.read(), bytes(24) + b"x" * 1000 + bytes(76) + b"x" * 2996)
+            self.assertEqual(file.read(), bytes(24) + b"x" * 1000 + bytes(76) + b"x" * 948 + bytes(36) + b"x" * 2012)
 
     PROGRESS = Progress(900, 500, 400, 800, 700)
 
@@ -117,6 +117,27 @@ class StoreCheckpointTests(SynchronousTestCase):
             with open(self.path, "wb") as file:
                 file.write(damaged)
             self.assertIsNone(StoreCheckpoint(self.path).progress, position)
+
+    def test_notes_of_files_are_those_of_this_store_until_another_program_writes_its_timestamps(self) -> None:
+        first = StoreCheckpoint(self.path)
+        self.assertFalse(first.files_noted)
+        first.physic_msg_timestamp = 5
+        first.files_noted = True
+        first.note_progress()
+        self.assertTrue(StoreCheckpoint(self.path).files_noted)
+        first.flush()
+        self.assertTrue(StoreCheckpoint(self.path).files_noted)
+        with open(self.path, "rb") as file:
+            good = file.read()
+        for position in (7, 2048, 2060, 2083):
+            damaged = bytearray(good)
+            damaged[position] ^= 1
+            with open(self.path, "wb") as file:
+                file.write(damaged)
+            self.assertFalse(StoreCheckpoint(self.path).files_noted, position)
+        first.files_noted = False
+        first.flush()
+        self.assertFalse(StoreCheckpoint(self.path).files_noted)
 
     def test_half_written_is_an_error(self) -> None:
         disk = RecordingDisk(room=10)

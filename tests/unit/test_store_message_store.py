@@ -80,11 +80,13 @@ class LifecycleTests(StoreTestCase):
         found = self.store.query_messages("TopicTest", "k7", 32, 0, 2**62)
         self.assertEqual([decode_message(view).body for view in found.buffers], [b"7"])
 
-    def test_directory_is_apaches(self):
+    def test_directory_is_apaches_with_our_notes(self):
         self.start()
         self.put(make_message(key="k"))
         self.store.stop()
-        self.assertEqual(sorted(os.listdir(self.root)), ["checkpoint", "commitlog", "consumequeue", "index", "lock"])
+        self.assertEqual(
+            sorted(os.listdir(self.root)), ["checkpoint", "commitlog", "consumequeue", "index", "lock", "rocketd-files"]
+        )
         self.assertEqual(os.listdir(os.path.join(self.root, "commitlog")), ["0" * 20])
         self.assertEqual(os.listdir(os.path.join(self.root, "consumequeue", "TopicTest", "0")), ["0" * 20])
         with open(os.path.join(self.root, "lock"), "rb") as file:

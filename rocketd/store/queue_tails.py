@@ -1,0 +1,135 @@
+"""Says which queues end with something that does not agree with the log.
+
+Apache has no counterpart: its broker takes what it finds, or gives the offsets of lost entries to other messages. Looked at
+are the last entry of each queue and what lies behind it, so it takes no longer the more is stored; the log has the truth.
+"""
+
+from rocketd.common.names import LMQ_PREFIX
+from rocketd.store.commit_log import CommitLog
+from rocketd.store.consume_queue import FILLER_SIZE, MAX_OFFSET, ConsumeQueue
+from rocketd.store.consume_queue_table import ConsumeQueueTable
+from rocketd.store.file_notes import Notes, QueueCut
+from rocketd.store.last_stop import LastStop
+from rocketd.store.layout import CONSUME_QUEUE_UNIT
+from rocketd.store.mapped_file import LogFile
+from rocketd.store.message import SYS_FLAG_TRANSACTION_PREPARED, DispatchRequest
+from rocketd.store.record_scanner import RecordScanner
+
+
+class QueueTails:
+    """Looks at the ends of queues before the recovery; changes nothing. Belongs to the thread that starts the store."""
+
+    def __init__(
+        self,
+        commit_log: CommitLog,
+        queues: ConsumeQueueTable,
+        scanner: RecordScanner,
+        notes: Notes | None,
+        last_stop: LastStop,
+        limit: int | None,
+        last: int,
+    ) -> None:
+        """`limit` is the offset of the log up to which entries are surely there, and `last` where the last record before
+        it begins, -1 without; after a clean stop all are there, and the limit is None.
+        """
+        self._commit_log = commit_log
+        self._queues = queues
+        self._scanner = scanner
+        self._notes = notes
+        self._last_stop = last_stop
+        self._limit = MAX_OFFSET if limit is None else limit
+        self._last = last
+        self._written: dict[LogFile, list[tuple[int, int]]] = {}
+        self._first_behind: dict[tuple[str, int], int] | None = None
+
+    def find_damaged(self) -> list[QueueCut]:
+        """The queues that are to be made again, each behind the last entry that agrees with the log."""
+        cuts = []
+        last = self._last_request()
+        for key, queue in self._queues.all():
+            if key[0].startswith(LMQ_PREFIX):
+                # Its entries lead to messages of other topics.
+                continue
+            found = queue.search_end(self._limit)
+            end = self._good_end(queue, found)
+            expected = last.queue_offset + 1 if last is not None and key == (last.topic, last.queue_id) else 0
+            if end < found or expected * CONSUME_QUEUE_UNIT > end or self._is_damaged(key, queue, end):
+                cuts.append(QueueCut(*key, end, max(self._end_of_record(queue, end), self._begin_of(key))))
+        return cuts
+
+    def _last_request(self) -> DispatchRequest | None:
+        """The last record before the limit, where the queue must have an entry for it."""
+        request = self._request_at(self._last) if self._last >= 0 else None
+        if request is None or request.sys_flag & SYS_FLAG_TRANSACTION_PREPARED or self._notes is None:
+            return None
+        noted = self._notes.queues.get((request.topic, request.queue_id))
+        # Else its topic was deleted, or deleted and made again.
+        return request if noted and noted[0].first <= request.physical_offset else None
+
+    def _begin_of(self, key: tuple[str, int]) -> int:
+        """Offset of the log before which there is nothing for a queue: what there is may be of a deleted topic."""
+        noted = () if self._notes is None else self._notes.queues.get(key, ())
+        return max(self._commit_log.min_offset, noted[0].first if noted else 0)
+
+    @staticmethod
+    def _end_of_record(queue: ConsumeQueue, end: int) -> int:
+        entry = queue.entry_before(end)
+        return 0 if entry is None or entry[1] == FILLER_SIZE else entry[0] + entry[1]
+
+    def _good_end(self, queue: ConsumeQueue, end: int) -> int:
+        """Byte of the queue behind its last entry, before another, that agrees with its record."""
+        while (entry := queue.entry_before(end)) is not None:
+            offset, size, _ = entry
+            if size == FILLER_SIZE or 0 <= offset < self._commit_log.min_offset:
+                break
+            request = self._request_at(offset)
+            if request is not None and (
+                (request.size, request.topic, request.queue_id) == (size, queue.topic, queue.queue_id)
+                and request.queue_offset * CONSUME_QUEUE_UNIT == end - CONSUME_QUEUE_UNIT
+            ):
+                break
+            end -= CONSUME_QUEUE_UNIT
+        return end
+
+    def _is_damaged(self, key: tuple[str, int], queue: ConsumeQueue, end: int) -> bool:
+        """Whether what lies behind the good end of a queue, if anything does, is in the place of an entry."""
+        if not queue.has_garbage(end, self._limit):
+            return False
+        if self._last_stop is LastStop.CLEAN:
+            return True
+        # What was being written when the process ended may be torn: its record is dispatched again.
+        first = self._records_behind().get(key)
+        if first is None:
+            return self._last_stop is LastStop.KILLED
+        return first * CONSUME_QUEUE_UNIT > end
+
+    def _records_behind(self) -> dict[tuple[str, int], int]:
+        """The queue offset of the first record behind the limit, of each queue that has one."""
+        if self._first_behind is None:
+            self._first_behind = {}
+            offset = self._limit
+            while (file := self._commit_log.queue.find(offset)) is not None:
+                position = offset - file.file_from_offset
+                scan = self._scanner.scan(file.view, position, self._end_in(file), file.file_from_offset, False)
+                for request in scan.requests:
+                    if not request.sys_flag & SYS_FLAG_TRANSACTION_PREPARED:
+                        self._first_behind.setdefault((request.topic, request.queue_id), request.queue_offset)
+                offset = file.file_from_offset + (scan.position if scan.requests else file.file_size)
+        return self._first_behind
+
+    def _request_at(self, offset: int) -> DispatchRequest | None:
+        """What the record at an offset of the log says, None where there is none."""
+        file = self._commit_log.queue.find(offset) if offset >= 0 else None
+        if file is None:
+            return None
+        scan = self._scanner.scan(
+            file.view, offset - file.file_from_offset, self._end_in(file), file.file_from_offset, False, 1
+        )
+        return scan.requests[0] if scan.requests else None
+
+    def _end_in(self, file: LogFile) -> int:
+        """Where what was written to a file of the log ends: a full memory file system has no room for what is behind."""
+        ranges = self._written.get(file)
+        if ranges is None:
+            ranges = self._written[file] = self._commit_log.data_ranges(file, 0)
+        return ranges[-1][1] if ranges else 0

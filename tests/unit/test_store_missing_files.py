@@ -1,0 +1,287 @@
+"""Files of queues and index that are gone at a start are noticed, and made again from the log; what has expired, was
+deleted or had no time to be noted is not missed.
+"""
+
+import os
+import shutil
+
+from twisted.logger import globalLogPublisher
+from twisted.trial.unittest import SynchronousTestCase
+
+from rocketd.store.errors import StoreError
+from rocketd.store.file_notes import notes_path, read_notes
+from rocketd.store.last_stop import LastStop, mark_in_doubt, read_last_stop
+from rocketd.store.message import GetStatus
+from rocketd.store.message_store import MessageStore
+from rocketd.store.record import decode_messages
+from rocketd.store.testing import STORE_HOST, FaultyFileSystem, make_message, small_config
+
+COUNT = 150
+"""Messages of a store: in each of three queues five files of ten entries, in the index four of 45."""
+
+
+class MissingFilesTestCase(SynchronousTestCase):
+    how = LastStop.CLEAN
+
+    def setUp(self):
+        self.begin()
+
+        def observe(event):
+            if event["log_level"].name in ("warn", "error", "critical"):
+                self.said.append(event["log_format"].format(**event))
+
+        globalLogPublisher.addObserver(observe)
+        self.addCleanup(globalLogPublisher.removeObserver, observe)
+
+    def begin(self):
+        """Begin with no store."""
+        self.root = os.path.abspath(self.mktemp())
+        self.fs = FaultyFileSystem()
+        self.said = []
+
+    def open(self):
+        store = MessageStore(small_config(self.root, max_index_num=46), STORE_HOST, fs=self.fs)
+        store.start()
+        self.addCleanup(store.stop)
+        return store
+
+    def stop(self, store):
+        """Leave the store as `how` says."""
+        store._reput.stop()
+        store.commit_log.queue.flush(0)
+        store._file_notes.note()
+        store._flush_queues.flush_all()
+        if self.how is LastStop.CLEAN:
+            store.stop()
+        else:
+            if store.index is not None:
+                store.index.flush()
+            self.end(store)
+            if self.how is LastStop.CRASHED:
+                mark_in_doubt(self.fs, self.root)
+        self.assertIs(read_last_stop(self.fs, self.root), self.how)
+
+    def end(self, store):
+        """End the process at once."""
+        self.fs.crash()
+        store.stop()
+        self.fs._crashed = False
+        self.said.clear()
+
+    def messages(self, begin, end, topic="TopicTest"):
+        return [make_message(b"%s %d" % (topic.encode(), n), topic, n % 3, key=f"k{n}") for n in range(begin, end)]
+
+    def fill(self):
+        store = self.open()
+        for begin in range(0, COUNT, 10):
+            store.put_messages(self.messages(begin, begin + 10))
+        self.stop(store)
+
+    def bodies(self, store, queue_id=0, topic="TopicTest"):
+        found = []
+        offset = store.get_min_offset(topic, queue_id)
+        while (result := store.get_messages(topic, queue_id, offset, 32, None)).status is GetStatus.FOUND:
+            for view in result.buffers:
+                found += [message.body for message in decode_messages(view)]
+            offset = result.next_begin_offset
+        return found
+
+    def queue_dir(self, queue_id=0, topic="TopicTest"):
+        return os.path.join(self.root, "consumequeue", topic, str(queue_id))
+
+    def queue_file(self, number, queue_id=0):
+        return os.path.join(self.queue_dir(queue_id), f"{number * 200:020d}")
+
+    def index_files(self):
+        directory = os.path.join(self.root, "index")
+        return [os.path.join(directory, name) for name in sorted(os.listdir(directory))]
+
+    def files(self):
+        found = {}
+        for name in ("consumequeue", "index"):
+            for directory, _, names in os.walk(os.path.join(self.root, name)):
+                for file in names:
+                    with open(os.path.join(directory, file), "rb") as opened:
+                        found[os.path.relpath(os.path.join(directory, file), self.root)] = opened.read()
+        return found
+
+    def warnings(self):
+        return [line for line in self.said if "made again" in line]
+
+    def assert_all_is_there(self, store, count=COUNT):
+        for queue_id in range(3):
+            self.assertEqual(
+                self.bodies(store, queue_id), [b"TopicTest %d" % n for n in range(queue_id, count, 3)], queue_id
+            )
+        for number in range(0, count, 7):
+            found = store.query_messages("TopicTest", f"k{number}", 32, 0, 2**62)
+            bodies = [message.body for view in found.buffers for message in decode_messages(view)]
+            self.assertEqual(set(bodies), {b"TopicTest %d" % number})
+        after = store.put_messages(self.messages(count, count + 3))
+        self.assertEqual([result.queue_offset for result in after], [count // 3] * 3)
+
+    def assert_made_again(self, *missing):
+        """One line names what was missing; all is there, and nothing is missed at the start after."""
+        store = self.open()
+        self.assertEqual(len(self.warnings()), 1, self.said)
+        for path in missing:
+            self.assertIn(path, self.warnings()[0])
+        self.assert_all_is_there(store)
+        self.stop(store)
+        self.said.clear()
+        store = self.open()
+        self.assertEqual(self.warnings(), [])
+        self.assert_all_is_there(store, COUNT + 3)
+        store.stop()
+
+
+class CleanStopTests(MissingFilesTestCase):
+    """After a clean stop; the classes below do the same after a kill and a crash of the system."""
+
+    def test_nothing_is_missing(self):
+        self.fill()
+        self.assertEqual(len(os.listdir(self.queue_dir())), 5)
+        self.assertEqual(len(self.index_files()), 4)
+        store = self.open()
+        self.assertEqual(self.warnings(), [])
+        self.assert_all_is_there(store)
+
+    def test_a_queue(self):
+        self.fill()
+        before = self.files()
+        shutil.rmtree(self.queue_dir(1))
+        self.assert_made_again(self.queue_dir(1))
+        after = self.files()
+        for name in before:
+            if name.startswith("consumequeue"):
+                self.assertEqual(after[name], before[name], name)
+
+    def test_a_topic(self):
+        self.fill()
+        shutil.rmtree(os.path.dirname(self.queue_dir()))
+        self.assert_made_again(self.queue_dir(0), self.queue_dir(1), self.queue_dir(2))
+
+    def test_all_queues(self):
+        self.fill()
+        shutil.rmtree(os.path.join(self.root, "consumequeue"))
+        self.assert_made_again(self.queue_dir(0))
+
+    def test_each_file_of_a_queue(self):
+        for number in range(5):
+            self.begin()
+            self.fill()
+            os.remove(self.queue_file(number))
+            self.assert_made_again(self.queue_file(number))
+
+    def test_files_of_several_queues(self):
+        self.fill()
+        for number in range(3):
+            os.remove(self.queue_file(number + 1, number))
+        self.assert_made_again(*[self.queue_file(number + 1, number) for number in range(3)])
+
+    def test_each_index_file(self):
+        for number in range(4):
+            if self.how is LastStop.CRASHED and number == 3:
+                continue  # the last is made again anyway
+            self.begin()
+            self.fill()
+            missing = self.index_files()[number]
+            os.remove(missing)
+            self.assert_made_again(missing)
+
+    def test_the_index(self):
+        self.fill()
+        missing = self.index_files()
+        shutil.rmtree(os.path.dirname(missing[0]))
+        self.assert_made_again(missing[0])
+
+    def test_queues_and_index(self):
+        self.fill()
+        shutil.rmtree(os.path.join(self.root, "consumequeue"))
+        shutil.rmtree(os.path.join(self.root, "index"))
+        self.assert_made_again(self.queue_dir(0))
+
+    def test_a_gap_is_seen_without_notes(self):
+        self.fill()
+        os.remove(notes_path(self.root))
+        os.remove(self.queue_file(2))
+        self.assert_made_again(self.queue_file(2))
+
+    def test_without_notes_what_is_there_is_believed(self):
+        self.fill()
+        for content in (b"", b"00000000\n[]", b"no notes"):
+            with open(notes_path(self.root), "wb") as file:
+                file.write(content)
+            store = self.open()
+            self.assertEqual(self.warnings(), [])
+            self.stop(store)
+        self.assertIsNotNone(read_notes(self.fs, self.root))
+
+    def test_only_what_is_missing_is_made_again(self):
+        """A topic that was deleted does not come back with the queue of another that is missing."""
+        store = self.open()
+        store.put_messages(self.messages(0, 30, "Deleted"))
+        store.delete_topic("Deleted")
+        for begin in range(0, COUNT, 10):
+            store.put_messages(self.messages(begin, begin + 10))
+        store.put_messages(self.messages(0, 3, "Deleted"))
+        self.stop(store)
+        shutil.rmtree(os.path.dirname(self.queue_dir()))
+        store = self.open()
+        self.assertEqual(len(self.warnings()), 1)
+        self.assertEqual(self.bodies(store, topic="Deleted"), [b"Deleted 0"])
+        self.assert_all_is_there(store)
+        self.stop(store)
+        # Nor do the messages of before, when it is the one that is missing.
+        shutil.rmtree(self.queue_dir(0, "Deleted"))
+        store = self.open()
+        self.assertEqual(self.bodies(store, topic="Deleted"), [b"Deleted 0"])
+
+    def test_a_deleted_topic_is_not_missed(self):
+        store = self.open()
+        store.put_messages(self.messages(0, 30, "Other"))
+        for begin in range(0, COUNT, 10):
+            store.put_messages(self.messages(begin, begin + 10))
+        self.stop(store)
+        store = self.open()
+        store.delete_topic("Other")
+        store._reput.stop()
+        self.end(store)
+        store = self.open()
+        self.assertEqual(self.warnings(), [])
+        self.assertNotIn("Other", os.listdir(os.path.join(self.root, "consumequeue")))
+        self.assert_all_is_there(store)
+
+    def test_an_end_in_the_middle_leaves_it_to_the_next_start(self):
+        self.fill()
+        shutil.rmtree(self.queue_dir(1))
+        missing = self.index_files()[1]
+        os.remove(missing)
+        failed = 0
+        for nth in range(3, 60, 8):
+            # Somewhere within: making files, writing the checkpoint.
+            self.fs.fail("open", OSError("the process has ended"), nth, 1000)
+            store = MessageStore(small_config(self.root, max_index_num=46), STORE_HOST, fs=self.fs)
+            self.addCleanup(store.stop)
+            if store.index is not None:
+                store.index._retry_seconds = 0.0
+            try:
+                store.start()
+            except (OSError, StoreError):
+                failed += 1
+            else:
+                self.end(store)
+            self.fs._faults.clear()
+        self.assertGreater(failed, 2)
+        self.assert_all_is_there(self.open())
+
+
+class KillTests(CleanStopTests):
+    how = LastStop.KILLED
+
+
+class CrashTests(CleanStopTests):
+    how = LastStop.CRASHED
+
+
+del MissingFilesTestCase
