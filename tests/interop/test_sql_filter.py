@@ -1,11 +1,16 @@
-"""SQL92 filters: the same truths as Apache's evaluator, the same bits as its bloom filter."""
+"""SQL92 filters: the same truths as Apache's evaluator, the same bits as its bloom filter, and real clients with them."""
+
+import os
 
 import pytest
+from conftest import Cluster
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from jvm_filter import JvmFilter
+from toolchain import ClientError
+from twistd_servers import RocketdCluster
 
-from benchmarks.peers.apache import PeerUnavailableError
+from benchmarks.peers.apache import ApacheCluster, PeerUnavailableError
 from rocketd.filter.bloom import BloomFilter
 from rocketd.filter.expressions import SelectorError
 from rocketd.filter.selector import Selector
@@ -155,3 +160,72 @@ def test_every_pair_of_values_compares_as_for_apache(apache, left, right, operat
 def test_keys_have_the_bits_of_apaches_bloom_filter(apache, key, error_rate, expected):
     ours = BloomFilter(error_rate, expected)
     assert (ours.hashes, ours.bits, ours.positions(key)) == apache.bloom(error_rate, expected, key)
+
+
+# ---------------------------------------------------------------- clients
+
+COUNT = 200
+LANGUAGES = ["java", "go"]
+PLAIN = {"enablePropertyFilter": "true"}
+WITH_BITMAPS = {**PLAIN, "enableConsumeQueueExt": "true", "enableCalcFilterBitMap": "true"}
+
+
+@pytest.fixture(scope="module", params=[PLAIN, WITH_BITMAPS], ids=["plain", "bitmaps"])
+def filtering(request, tmp_path_factory, lacking):
+    """A cluster whose broker filters by properties."""
+    directory = tmp_path_factory.mktemp("filtering")
+    kind = ApacheCluster if os.environ.get("ROCKETD_INTEROP_SERVERS") == "apache" else RocketdCluster
+    servers = kind(directory, properties=request.param)
+    try:
+        servers.start()
+    except PeerUnavailableError as e:
+        lacking(str(e))
+    yield servers
+    servers.stop()
+
+
+@pytest.fixture
+def filtering_clients(filtering, clients):
+    return type(clients)(Cluster(filtering.namesrv_address, filtering.broker_address), clients.homes)
+
+
+def indexes(run) -> list[int]:
+    return sorted(line["index"] for line in run.lines)
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_a_client_gets_what_its_expression_selects(filtering_clients, fresh, language):
+    topic = fresh("Filtered")
+    filtering_clients.require(language)
+    filtering_clients.run(language, "send", topic, "--group", fresh("P"), "--count", COUNT)
+    for expression, wanted in (
+        (f"index BETWEEN 50 AND 99 AND from = '{language}'", range(50, 100)),
+        ("TAGS IN ('TagB', 'TagC') OR index < 10 AND missing IS NULL", sorted({*range(10), *range(1, COUNT, 2)})),
+    ):
+        arguments = ("--group", fresh("G"), "--count", len(wanted), "--timeout", 60, "--sql", expression)
+        assert indexes(filtering_clients.run(language, "consume", topic, *arguments)) == list(wanted)
+
+
+def test_a_group_that_comes_back_gets_what_was_stored_meanwhile(filtering_clients, fresh):
+    """The broker kept its filter, and noted beside each message whether it matches."""
+    topic, group, producer = fresh("Returned"), fresh("G"), fresh("P")
+    filtering_clients.require("java")
+    arguments = ("--group", group, "--timeout", 60, "--sql", "index >= 20 AND TAGS <> 'TagA'")
+    for count in (40, 60):
+        filtering_clients.run("java", "send", topic, "--group", producer, "--count", count)
+        wanted = set(range(21, count, 2))
+        received = filtering_clients.run("java", "consume", topic, "--count", len(wanted), *arguments)
+        # The client may have ended before it had said what it has read: some come twice then.
+        assert set(indexes(received)) == wanted
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_a_bad_expression_is_told_to_the_client(filtering_clients, fresh, language):
+    topic = fresh("Refused")
+    filtering_clients.require(language)
+    filtering_clients.run(language, "send", topic, "--group", fresh("P"), "--count", 4)
+    arguments = ("--group", fresh("G"), "--count", 1, "--timeout", 5, "--sql", "index >")
+    with pytest.raises(ClientError) as failure:
+        filtering_clients.run(language, "consume", topic, *arguments)
+    if language == "java":  # Go does not ask beforehand
+        assert "CODE: 23" in str(failure.value)

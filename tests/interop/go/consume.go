@@ -55,7 +55,11 @@ func consume(o options, limit time.Duration) (bool, error) {
 		}
 		return consumer.ConsumeSuccess, nil
 	}
-	if err := c.Subscribe(o.topic, consumer.MessageSelector{Type: consumer.TAG, Expression: o.tag}, listener); err != nil {
+	selector := consumer.MessageSelector{Type: consumer.TAG, Expression: o.tag}
+	if o.sql != "" {
+		selector = consumer.MessageSelector{Type: consumer.SQL92, Expression: o.sql}
+	}
+	if err := c.Subscribe(o.topic, selector, listener); err != nil {
 		return false, err
 	}
 	if err := c.Start(); err != nil {

@@ -13,8 +13,8 @@ import (
 )
 
 type options struct {
-	namesrv, topic, group, tag string
-	count, timeout             int
+	namesrv, topic, group, tag, sql string
+	count, timeout                  int
 }
 
 var printing sync.Mutex
@@ -41,6 +41,7 @@ func main() {
 	flags.StringVar(&o.topic, "topic", "", "topic")
 	flags.StringVar(&o.group, "group", "", "producer or consumer group")
 	flags.StringVar(&o.tag, "tag", "*", "consume: tag expression")
+	flags.StringVar(&o.sql, "sql", "", "consume: SQL92 expression, in the place of tags")
 	flags.IntVar(&o.count, "count", 0, "messages")
 	flags.IntVar(&o.timeout, "timeout", 60, "consume: seconds")
 	if err := flags.Parse(os.Args[2:]); err != nil {

@@ -9,6 +9,7 @@ import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.MessageSelector;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
@@ -40,7 +41,9 @@ final class Receiver {
         // A group's retry topic appears after its first heartbeat; the default is to look again after half a minute.
         consumer.setPollNameServerInterval(1000);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
-        consumer.subscribe(options.text("topic"), options.text("tag", "*"));
+        consumer.subscribe(options.text("topic"), options.has("sql")
+            ? MessageSelector.bySql(options.text("sql"))
+            : MessageSelector.byTag(options.text("tag", "*")));
         if (options.has("order")) {
             consumer.registerMessageListener((MessageListenerOrderly) (messages, context) -> {
                 context.setSuspendCurrentQueueTimeMillis(100);
