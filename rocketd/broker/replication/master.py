@@ -1,7 +1,7 @@
 """The master's side of replication: the port for slaves, their connections, and the sends that wait for them.
 
 Answers to Apache's HAService with its AcceptSocketService and GroupTransferService. Every broker has it, a slave too: other
-slaves may follow it. All of it belongs to the reactor thread but for ``wake`` and ``when_replicated``.
+slaves may follow it. All of it belongs to the reactor thread but for ``when_replicated`` and ``behind_bytes``.
 """
 
 from typing import Any
@@ -77,7 +77,7 @@ class ReplicationMaster:
     def start(self, store: MessageStore) -> None:
         """Serve slaves from an open store."""
         self.store = store
-        store.add_append_listener(self.wake)
+        store.add_append_listener(self._appended)
         seconds = min(
             _WATCH_SECONDS,
             self.config.ha_send_heartbeat_interval / 4000,
@@ -115,20 +115,24 @@ class ReplicationMaster:
         if drained is not None:
             drained.callback(None)
 
-    # ------------------------------------------------------------ any thread
-
-    def wake(self) -> None:
-        """Send what was appended."""
-        if not self._woken:
-            self._woken = True
-            self._reactor.callFromThread(self._send_all)
+    # ------------------------------------------------------------ storage thread
 
     def when_replicated(self, end_offset: int, callback: FlushCallback) -> None:
         """Call back with PUT_OK when a slave has the log up to an offset, FLUSH_SLAVE_TIMEOUT after slaveTimeout, or
         SLAVE_NOT_AVAILABLE. Storage thread; the callback comes from there or from the reactor thread.
         """
         self._replicated.when_replicated(end_offset, callback)
-        self.wake()
+        self._wake()
+
+    def _appended(self) -> None:
+        # Without slaves an append is to cost nothing.
+        if self.slaves:
+            self._wake()
+
+    def _wake(self) -> None:
+        if not self._woken:
+            self._woken = True
+            self._reactor.callFromThread(self._send_all)
 
     # ------------------------------------------------------------ slaves
 

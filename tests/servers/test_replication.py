@@ -1,0 +1,326 @@
+"""A master and a slave as processes: the slave has what the master has, through kills, stops and pauses of either."""
+
+import os
+import signal
+import time
+from contextlib import contextmanager
+
+import pytest
+from load import Connection, Load, Sent, check_everything_is_there, message
+from server_processes import TOPIC, ServerProcesses
+
+from benchmarks.peers.ports import free_broker_port
+from rocketd.remoting.bodies import ConsumerOffsetSerializeWrapper, KVTable, TopicConfigSerializeWrapper
+from rocketd.remoting.codes import RequestCode, ResponseCode
+from rocketd.remoting.command import RemotingCommand
+
+PRODUCERS = 4
+CATCH_UP_LIMIT = 30.0  # seconds
+# Between these lies an answer that waited for a slave in vain, for slaveTimeout.
+SLAVE_TIMEOUT = (2.9, 6.0)
+
+
+class Pair:
+    """Name server, master and slave. ``master_settings`` and ``slave_settings`` are added to those of the brokers."""
+
+    def __init__(self, directory, role="ASYNC_MASTER", **settings):
+        (directory / "slave").mkdir()
+        common = {"brokerIP2": "127.0.0.1", "registerNameServerPeriod": "10000", **settings}
+        self.master_servers = ServerProcesses(directory, brokerRole=role, **common)
+        self.slave_servers = ServerProcesses(directory / "slave", brokerRole="SLAVE", brokerId="1", **common)
+        namesrv = self.slave_servers.namesrv_address = self.master_servers.namesrv_address
+        self.slave_servers.broker_config["namesrvAddr"] = namesrv
+        self.master_address = self.master_servers.broker_address
+        self.slave_address = self.slave_servers.broker_address
+        self.master = self.slave = None
+
+    def start(self):
+        self.master_servers.start_namesrv()
+        self.start_master()
+        self.start_slave()
+
+    def start_master(self):
+        self.master = self.master_servers.start_broker()
+
+    def start_slave(self):
+        """Start the slave; returns when the master knows it."""
+        self.slave = self.slave_servers.start_broker()
+        self.await_slave()
+
+    def await_slave(self):
+        self.master.wait_for("the slave is there", lambda: slaves(self.master_address), CATCH_UP_LIMIT)
+
+    def await_copy(self):
+        """Return when the slave has every byte of the master's log, and shows it."""
+
+        def is_copied():
+            master, slave = (runtime(address) for address in (self.master_address, self.slave_address))
+            same = master["commitLogMaxOffset"] == slave["commitLogMaxOffset"]
+            return same and slave["dispatchBehindBytes"] == "0"
+
+        self.slave.wait_for("the slave has the log", is_copied, CATCH_UP_LIMIT)
+
+    def await_topic(self):
+        """Return when the slave knows the topic of the load, which it asks its master for every 10 s."""
+        fields = {"topic": TOPIC}
+
+        def is_known():
+            return ask(self.slave_address, RequestCode.GET_TOPIC_STATS_INFO, fields).code == ResponseCode.SUCCESS
+
+        self.slave.wait_for("the topic is copied", is_known, CATCH_UP_LIMIT)
+
+    def check_same_logs(self):
+        """The files of both logs are the same, but for files that hold nothing yet."""
+        contents = []
+        for servers in (self.master_servers, self.slave_servers):
+            files = ((file.name, file.read_bytes()) for file in sorted((servers.store / "commitlog").iterdir()))
+            contents.append({name: data for name, data in files if any(data)})
+        assert contents[0] == contents[1]
+
+    def end(self):
+        self.slave_servers.kill_all()
+        self.master_servers.kill_all()
+
+    def logs(self):
+        processes = (*self.master_servers.processes, *self.slave_servers.processes)
+        return "".join(process.log.read_text() for process in processes)
+
+
+@pytest.fixture
+def make_pair(tmp_path):
+    pairs = []
+
+    def make(*args, **settings):
+        pairs.append(Pair(tmp_path, *args, **settings))
+        pairs[0].start()
+        return pairs[0]
+
+    yield make
+    for pair in pairs:
+        pair.end()
+        assert "Traceback" not in pair.logs()
+
+
+def ask(address, code, fields=None, body=b""):
+    connection = Connection(address)
+    try:
+        return connection.ask(RemotingCommand(code, fields or {}, body))
+    finally:
+        connection.close()
+
+
+def runtime(address):
+    return KVTable.decode(ask(address, RequestCode.GET_BROKER_RUNTIME_INFO).body).table
+
+
+def slaves(address):
+    """Reported offsets by the address of the slave."""
+    table = runtime(address)
+    return {name: int(offset) for name, offset in table.items() if name.startswith("haSlave_") and int(offset) >= 0}
+
+
+def send(address, number=0, **more):
+    """Send one message; its answer, and how long that took."""
+    begin = time.monotonic()
+    command = message("single", number)
+    command.ext_fields["i"] += "".join(f"\x02{name}\x01{value}" for name, value in more.items())
+    answer = ask(address, command.code, command.ext_fields, command.body)
+    return answer, time.monotonic() - begin
+
+
+@contextmanager
+def paused(process):
+    os.kill(process.pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(process.pid, signal.SIGCONT)
+
+
+def put_load(pair, producers, count, then=lambda: None):
+    """Send from several producers until so many are acknowledged; ``then`` is done while they still send."""
+    load = Load(pair.master_address, producers)
+    load.start()
+    load.wait_for(count)
+    then()
+    load.join()
+
+
+def test_a_slave_has_everything_through_kills_of_both(make_pair):
+    pair = make_pair()
+    producers = [Sent(f"p{number}") for number in range(PRODUCERS)]
+    put_load(pair, producers, 3_000)
+    pair.await_copy()
+    pair.await_topic()
+    stored = check_everything_is_there(pair.slave_address, producers)
+    assert stored == sum(len(sent.acknowledged) for sent in producers)
+
+    put_load(pair, producers, 2_000, then=pair.slave.kill)
+    pair.start_slave()
+    pair.await_copy()
+    assert check_everything_is_there(pair.slave_address, producers) > stored
+
+    put_load(pair, producers, 2_000, then=pair.master.kill)
+    pair.start_master()
+    pair.await_slave()
+    pair.await_copy()
+    put_load(pair, producers, 1_000)
+    pair.await_copy()
+    everything = check_everything_is_there(pair.master_address, producers)
+    assert check_everything_is_there(pair.slave_address, producers) == everything
+
+    assert pair.master.stop() == 0
+    assert pair.slave.stop() == 0
+    assert not (pair.slave_servers.store / "abort").exists()
+    pair.check_same_logs()
+
+
+def test_what_the_master_stored_last_is_at_the_slave_when_it_has_stopped(make_pair):
+    pair = make_pair()
+    producers = [Sent("p0")]
+    put_load(pair, producers, 5_000)
+    assert pair.master.stop() == 0
+    assert pair.slave.stop() == 0
+    pair.check_same_logs()
+
+
+def test_a_slave_that_comes_late_begins_with_the_last_file(make_pair):
+    pair = make_pair()
+    assert pair.slave.stop() == 0
+    producers = [Sent("p0")]
+    put_load(pair, producers, 4_000)
+    first = runtime(pair.master_address)["commitLogMinOffset"]
+    for directory in ("commitlog", "consumequeue", "index"):
+        for root, _, files in os.walk(pair.slave_servers.store / directory, topdown=False):
+            for file in files:
+                os.remove(os.path.join(root, file))
+            os.rmdir(root)
+    pair.start_slave()
+    pair.await_copy()
+    begin = int(runtime(pair.slave_address)["commitLogMinOffset"])
+    assert begin > int(first)
+    assert begin % 1048576 == 0
+    put_load(pair, producers, 4_000)
+    pair.await_copy()
+    offsets = [
+        int(ask(address, RequestCode.GET_MAX_OFFSET, {"topic": TOPIC, "queueId": "0"}).ext_fields["offset"])
+        for address in (pair.master_address, pair.slave_address)
+    ]
+    assert offsets[0] == offsets[1] > 0
+
+
+@pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
+def test_a_synchronous_master_answers_what_became_of_the_copy(make_pair, flush):
+    pair = make_pair("SYNC_MASTER", flushDiskType=flush)
+    answer, _ = send(pair.master_address)
+    assert answer.code == ResponseCode.SUCCESS
+    assert list(slaves(pair.master_address).values()) == [int(runtime(pair.master_address)["commitLogMaxOffset"])]
+
+    with paused(pair.slave):
+        answer, took = send(pair.master_address, 1)
+        assert answer.code == ResponseCode.FLUSH_SLAVE_TIMEOUT
+        assert SLAVE_TIMEOUT[0] < took < SLAVE_TIMEOUT[1]
+        assert (answer.remark, set(answer.ext_fields)) == (
+            None,
+            {"msgId", "queueId", "queueOffset", "MSG_REGION", "TRACE_ON"},
+        )
+        answer, took = send(pair.master_address, 2, WAIT="false")
+        assert (answer.code, took < SLAVE_TIMEOUT[0]) == (ResponseCode.SUCCESS, True)
+    pair.await_copy()
+    answer, _ = send(pair.master_address, 3)
+    assert answer.code == ResponseCode.SUCCESS
+
+    assert pair.slave.stop() == 0
+    answer, took = send(pair.master_address, 4)
+    assert (answer.code, took < SLAVE_TIMEOUT[0]) == (ResponseCode.SLAVE_NOT_AVAILABLE, True)
+    assert int(answer.ext_fields["queueOffset"]) > 0
+    pair.start_slave()
+    pair.await_copy()
+    answer, _ = send(pair.master_address, 5)
+    assert answer.code == ResponseCode.SUCCESS
+
+
+def test_a_synchronous_master_under_load(make_pair):
+    pair = make_pair("SYNC_MASTER")
+    producers = [Sent(f"p{number}") for number in range(PRODUCERS)]
+    put_load(pair, producers, 1)
+    pair.await_topic()
+    # Killed at once: what was answered with success is at the slave.
+    put_load(pair, producers, 5_000, then=pair.master.kill)
+    assert not [sent.refused for sent in producers if sent.refused]
+    pair.slave.wait_for("dispatched", lambda: runtime(pair.slave_address)["dispatchBehindBytes"] == "0", CATCH_UP_LIMIT)
+    assert check_everything_is_there(pair.slave_address, producers) >= 5_000
+
+
+def test_a_slave_copies_tables_and_refuses_changes(make_pair):
+    pair = make_pair()
+    address = pair.slave_address
+    topic = {
+        "topic": "Made", "defaultTopic": "TBW102", "readQueueNums": "3", "writeQueueNums": "3", "perm": "6",
+        "topicFilterType": "SINGLE_TAG", "order": "false",
+    }  # fmt: skip
+    assert ask(pair.master_address, RequestCode.UPDATE_AND_CREATE_TOPIC, topic).code == ResponseCode.SUCCESS
+    send(pair.master_address)
+    commit = {"consumerGroup": "G", "topic": TOPIC, "queueId": "0", "commitOffset": "1"}
+    assert ask(pair.master_address, RequestCode.UPDATE_CONSUMER_OFFSET, commit).code == ResponseCode.SUCCESS
+
+    def is_copied():
+        topics = TopicConfigSerializeWrapper.decode(ask(address, RequestCode.GET_ALL_TOPIC_CONFIG).body)
+        offsets = ConsumerOffsetSerializeWrapper.decode(ask(address, RequestCode.GET_ALL_CONSUMER_OFFSET).body)
+        return "Made" in topics.topic_config_table and offsets.offset_table.get(f"{TOPIC}@G") == {0: 1}
+
+    pair.slave.wait_for("the tables are copied", is_copied, CATCH_UP_LIMIT)
+    store = pair.slave_servers.store
+    assert '"Made"' in (store / "config" / "topics.json").read_text()
+    assert f'"{TOPIC}@G"' in (store / "config" / "consumerOffset.json").read_text()
+
+    answer, _ = send(address)
+    assert (answer.code, "messages are put to the slave" in answer.remark) == (ResponseCode.SERVICE_NOT_AVAILABLE, True)
+    end = {
+        "producerGroup": "P", "tranStateTableOffset": "0", "commitLogOffset": "0", "commitOrRollback": "8", "msgId": "x",
+    }  # fmt: skip
+    answer = ask(address, RequestCode.END_TRANSACTION, end)
+    assert (answer.code, answer.remark) == (ResponseCode.SLAVE_NOT_AVAILABLE, "not set any response code")
+    assert ask(address, RequestCode.UPDATE_AND_CREATE_TOPIC, topic).code == ResponseCode.SYSTEM_ERROR
+
+
+def test_the_masters_address_is_changed_while_running(make_pair):
+    pair = make_pair()
+    send(pair.master_address)
+    pair.await_copy()
+    nobody = f"127.0.0.1:{free_broker_port()}"
+
+    def follow(address):
+        body = f"haMasterAddress={address}\n".encode()
+        assert ask(pair.slave_address, RequestCode.UPDATE_BROKER_CONFIG, body=body).code == ResponseCode.SUCCESS
+
+    follow(nobody)
+    pair.master.wait_for("the slave is gone", lambda: not slaves(pair.master_address), CATCH_UP_LIMIT)
+    table = runtime(pair.slave_address)
+    assert (table["haMasterAddress"], table["haMasterConnected"]) == (nobody, "false")
+    send(pair.master_address, 1)
+    host, _, port = pair.master_address.partition(":")
+    follow(f"{host}:{int(port) + 1}")
+    pair.await_slave()
+    pair.await_copy()
+    assert runtime(pair.slave_address)["haMasterConnected"] == "true"
+    assert f"cannot connect to the master at {nobody}" in pair.slave.log.read_text()
+
+
+def test_logs_that_have_parted_are_named(make_pair):
+    pair = make_pair()
+    for number in range(2):
+        send(pair.master_address, number)
+    pair.await_copy()
+    assert pair.master.stop() == 0
+    for file in (pair.master_servers.store / "commitlog").iterdir():
+        file.unlink()
+    pair.start_master()
+    send(pair.master_address)
+
+    def is_named():
+        text = pair.master.log.read_text()
+        return "the logs have parted" in text and "move the slave's store away" in text
+
+    pair.master.wait_for("the master says so", is_named, CATCH_UP_LIMIT)
+    assert not slaves(pair.master_address)
