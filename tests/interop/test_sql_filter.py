@@ -1,12 +1,14 @@
 """SQL92 filters: the same truths as Apache's evaluator, the same bits as its bloom filter, and real clients with them."""
 
 import os
+import struct
 
 import pytest
-from conftest import Cluster
+from conftest import Clients, Cluster
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from jvm_filter import JvmFilter
+from store_directory import java_hash, queues_of, read_log, read_queues, read_table
 from toolchain import ClientError
 from twistd_servers import RocketdCluster
 
@@ -170,23 +172,36 @@ PLAIN = {"enablePropertyFilter": "true"}
 WITH_BITMAPS = {**PLAIN, "enableConsumeQueueExt": "true", "enableCalcFilterBitMap": "true"}
 
 
-@pytest.fixture(scope="module", params=[PLAIN, WITH_BITMAPS], ids=["plain", "bitmaps"])
-def filtering(request, tmp_path_factory, lacking):
-    """A cluster whose broker filters by properties."""
-    directory = tmp_path_factory.mktemp("filtering")
-    kind = ApacheCluster if os.environ.get("ROCKETD_INTEROP_SERVERS") == "apache" else RocketdCluster
-    servers = kind(directory, properties=request.param)
+def start(kind, directory, properties, lacking):
+    servers = kind(directory, properties=properties)
     try:
         servers.start()
     except PeerUnavailableError as e:
         lacking(str(e))
+    return servers
+
+
+@pytest.fixture(scope="module", params=[PLAIN, WITH_BITMAPS], ids=["plain", "bitmaps"])
+def filtering(request, tmp_path_factory, lacking):
+    """A cluster whose broker filters by properties."""
+    kind = ApacheCluster if os.environ.get("ROCKETD_INTEROP_SERVERS") == "apache" else RocketdCluster
+    servers = start(kind, tmp_path_factory.mktemp("filtering"), request.param, lacking)
     yield servers
     servers.stop()
 
 
+@pytest.fixture(scope="module")
+def homes(tmp_path_factory):
+    return tmp_path_factory.mktemp
+
+
+def clients_of(servers, homes) -> Clients:
+    return Clients(Cluster(servers.namesrv_address, servers.broker_address), homes)
+
+
 @pytest.fixture
-def filtering_clients(filtering, clients):
-    return type(clients)(Cluster(filtering.namesrv_address, filtering.broker_address), clients.homes)
+def filtering_clients(filtering, homes):
+    return clients_of(filtering, homes)
 
 
 def indexes(run) -> list[int]:
@@ -229,3 +244,56 @@ def test_a_bad_expression_is_told_to_the_client(filtering_clients, fresh, langua
         filtering_clients.run(language, "consume", topic, *arguments)
     if language == "java":  # Go does not ask beforehand
         assert "CODE: 23" in str(failure.value)
+
+
+# ---------------------------------------------------------------- bitmaps
+
+EXT_UNIT = struct.Struct(">hqqh")
+EXT_ADDRESS_BASE = -(1 << 63)
+FILTERS = {"Gone": "index BETWEEN 3 AND 30", "Other": "TAGS = 'TagB' AND NOT (index > 20)"}
+
+
+@pytest.mark.parametrize("kind", [RocketdCluster, ApacheCluster], ids=["rocketd", "apache"])
+def test_every_bit_beside_every_message_is_as_apaches_classes_say(kind, apache, homes, tmp_path, lacking):
+    """What a broker writes into the extension of a queue, byte for byte, from the first message on."""
+    servers = start(kind, tmp_path, WITH_BITMAPS, lacking)
+    topic = "Noted"
+    try:
+        clients = clients_of(servers, homes)
+        clients.require("java")
+        clients.run("java", "send", topic, "--group", "P", "--count", 40)
+        for group, expression in FILTERS.items():
+            clients.run("java", "consume", topic, "--group", group, "--count", 1, "--timeout", 60, "--sql", expression)
+        clients.run("java", "send", topic, "--group", "P", "--count", 40)
+    finally:
+        servers.stop()
+    store = tmp_path / "store"
+    stored = read_table(store, "consumerFilter")["filterDataByTopic"][topic]["groupFilterData"]
+    assert {group: data["expression"] for group, data in stored.items()} == FILTERS
+    positions = {group: apache.bloom(20, 32, f"{group}#{topic}")[2] for group in FILTERS}
+    assert {group: data["bloomFilterData"]["bitPos"] for group, data in stored.items()} == positions
+    entries = read_queues(store)
+    without, with_bits = 0, 0
+    for (name, queue_id), records in queues_of(read_log(store)).items():
+        if name != topic:
+            continue
+        expected = bytearray()
+        for record, (_, _, tags_code) in zip(records, entries[topic, queue_id], strict=True):
+            assert tags_code - EXT_ADDRESS_BASE == len(expected)
+            bitmap = b""
+            if record.queue_offset >= len(records) // 2:
+                bits = bytearray(14)
+                for group, expression in FILTERS.items():
+                    text = "\x02".join(f"{key}\x01{value}" for key, value in record.properties.items())
+                    if apache.evaluate(expression, text) == "true":
+                        for position in positions[group]:
+                            bits[position // 8] |= 1 << position % 8
+                bitmap = bytes(bits)
+                with_bits += any(bits)
+            else:
+                without += 1
+            code = java_hash(record.properties["TAGS"])
+            expected += EXT_UNIT.pack(20 + len(bitmap), code, record.store_timestamp, len(bitmap)) + bitmap
+        (file,) = (store / "consumequeue_ext" / topic / str(queue_id)).iterdir()
+        assert file.read_bytes()[: len(expected) + 20] == expected + bytes(20)
+    assert (without, with_bits) == (40, 29)
