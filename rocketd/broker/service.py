@@ -16,6 +16,7 @@ from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 from zope.interface import implementer
 
+from rocketd import core
 from rocketd.broker.address import AdvertisedAddress, choose_address, join, record_host
 from rocketd.broker.broker_to_client import BrokerToClient
 from rocketd.broker.consumer_filter_file import ConsumerFilterWrapper
@@ -223,7 +224,8 @@ class Broker(Service):
             self._log.warn("{doubt}", doubt=self._unresolved)
         self._log.info(
             "broker {name} of cluster {cluster} serves on port {port}, store {store}, name servers {namesrv}; "
-            "processors: {processors}",
+            "{core}, processors: {processors}",
+            core=core.kind(),
             name=self.settings.broker.broker_name,
             cluster=self.settings.broker.broker_cluster_name,
             port=self.port,

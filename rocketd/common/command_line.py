@@ -9,6 +9,7 @@ import sys
 from twisted.python import usage
 
 import rocketd
+from rocketd import core
 
 
 def give_up_output() -> None:
@@ -28,6 +29,6 @@ class CommandLine(usage.Options):
         return own if own is not None else str(super().getSynopsis())
 
     def opt_version(self) -> None:
-        """Print the version and exit."""
-        print(f"rocketd {rocketd.__version__}")
+        """Print the version and which core runs, and exit."""
+        print(f"rocketd {rocketd.__version__} ({core.kind()})")
         raise SystemExit(0)

@@ -379,14 +379,15 @@ class RefusalTests(SendTestCase):
         self.assertEqual(other.answer().code, 0)
 
     def test_an_error_of_ours_costs_one_answer_nothing_but_its_success(self):
-        build = self.processor._builder.single
+        builder = self.processor._builder
 
-        def failing(header, destination, host, body, now_ms):
-            if body == b"bad":
-                raise KeyError("oops")
-            return build(header, destination, host, body, now_ms)
+        class FailingBuilder:
+            def single(self, header, destination, host, body, now_ms):
+                if body == b"bad":
+                    raise KeyError("oops")
+                return builder.single(header, destination, host, body, now_ms)
 
-        self.processor._builder.single = failing
+        self.processor._builder = FailingBuilder()
         self.process(send(), send(body=b"bad"), send())
         self.assertEqual(sorted(answer.code for answer in self.connection.answers()), [0, 0, 1])
         self.assertEqual(len(self.flushLoggedErrors(KeyError)), 1)

@@ -11,6 +11,7 @@ from twisted.python import usage
 from twisted.trial.unittest import SynchronousTestCase
 
 import rocketd
+from rocketd import core
 from rocketd.remoting.bodies import ConsumeFromWhere
 from rocketd.tools.cli import main
 from rocketd.tools.consume import ConsumeOptions
@@ -106,7 +107,7 @@ class MainTests(SynchronousTestCase):
         return status, out.getvalue(), err.getvalue()
 
     def test_version(self):
-        self.assertEqual(self.run_main("--version"), (0, f"rocketd {rocketd.__version__}\n", ""))
+        self.assertEqual(self.run_main("--version"), (0, f"rocketd {rocketd.__version__} ({core.kind()})\n", ""))
 
     def test_every_command_names_itself_and_our_version(self):
         for command in ("up", "produce", "consume", "store", "store dump"):
@@ -114,7 +115,7 @@ class MainTests(SynchronousTestCase):
             self.assertEqual((status, out.split(" [")[0].split(" COMMAND")[0]), (0, f"Usage: rocketd {command}"))
             self.assertNotIn("Twisted", out)
             self.assertNotIn("python -m", out)
-            version = f"rocketd {rocketd.__version__}\n"
+            version = f"rocketd {rocketd.__version__} ({core.kind()})\n"
             self.assertEqual(self.run_main(*command.split(), "--version"), (0, version, ""))
 
     def test_help_says_what_becomes_of_empty_lines(self):

@@ -12,6 +12,7 @@ from twisted.python.usage import UsageError
 from twisted.trial.unittest import SynchronousTestCase
 
 import rocketd
+from rocketd import core
 from rocketd.broker import tap as broker_tap
 from rocketd.broker.settings import BrokerSettings
 from rocketd.common.config import ConfigError
@@ -90,7 +91,7 @@ class OptionsTests(SynchronousTestCase):
 
     def test_version_is_ours(self):
         self.assertEqual(self.leave("--version"), 0)
-        self.assertEqual(self.out.getvalue(), f"rocketd {rocketd.__version__}\n")
+        self.assertEqual(self.out.getvalue(), f"rocketd {rocketd.__version__} ({core.kind()})\n")
 
     def test_print_config(self):
         self.assertEqual(self.leave("-o", "brokerName=a", "-p"), 0)
