@@ -223,11 +223,11 @@ class ConsumeQueue:
         if self.ext is not None:
             self.ext.recover(last_address(self.files.files[-_RECOVERED_FILES:]))
 
-    def last_record(self, limit: int = MAX_OFFSET) -> tuple[int, int]:
+    def last_record(self, limit: int = MAX_OFFSET, end: int | None = None) -> tuple[int, int]:
         """Where the last record before a limit that has an entry begins and ends, as far as can be told before the
-        recovery; -1 and 0 without.
+        recovery; -1 and 0 without. `end` is the byte of the queue behind that entry where it is known.
         """
-        entry = self.entry_before(self.search_end(limit))
+        entry = self.entry_before(self.search_end(limit) if end is None else end)
         return (-1, 0) if entry is None or entry[1] == FILLER_SIZE else (entry[0], entry[0] + entry[1])
 
     def record_from(self, physical_offset: int) -> int:
@@ -242,19 +242,14 @@ class ConsumeQueue:
         begin = end - CONSUME_QUEUE_UNIT
         return None if self.files.find(begin) is None else self._entry_written(begin)
 
-    def has_garbage(self, end: int, limit: int) -> bool:
-        """Whether something lies behind the end that was found for a limit, and does not begin with an entry of a record
-        behind the limit. For use before the recovery.
-        """
-        offset, size, _ = self._entry_written(end)
-        if size > 0 and offset >= limit:
-            return False
+    def is_zero_behind(self, end: int) -> bool:
+        """Whether nothing lies behind a byte of the queue. For use before the recovery."""
         for file in self.files.files:
             position = max(0, end - file.file_from_offset)
             for first, last in self._written_in(file):
                 if last > position and any(bytes(file.view[max(first, position) : last])):
-                    return True
-        return False
+                    return False
+        return True
 
     def cut(self, end: int) -> None:
         """Take away the entries from a byte of the queue on, and return when they are gone from the disk. For use before

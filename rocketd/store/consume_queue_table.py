@@ -5,7 +5,7 @@ dispatched; asking for one that does not exist makes nothing.
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from rocketd.store.consume_queue import MAX_OFFSET, ConsumeQueue
 from rocketd.store.consume_queue_ext import DEFAULT_EXT_FILE_SIZE, ConsumeQueueExt
@@ -61,11 +61,14 @@ class ConsumeQueueTable:
         for queue in self.queues.values():
             queue.recover(clean, limit)
 
-    def last_record(self, limit: int = MAX_OFFSET) -> tuple[int, int]:
+    def last_record(
+        self, limit: int = MAX_OFFSET, cuts: Mapping[tuple[str, int], int] | None = None
+    ) -> tuple[int, int]:
         """Where the last record before a limit that has an entry in any queue begins and ends, before the recovery;
-        -1 and 0 without.
+        -1 and 0 without. Of the queues in `cuts` only what lies before a byte counts.
         """
-        return max((queue.last_record(limit) for queue in self.queues.values()), default=(-1, 0))
+        cut_at = {} if cuts is None else cuts
+        return max((queue.last_record(limit, cut_at.get(key)) for key, queue in self.all()), default=(-1, 0))
 
     def record_from(self, physical_offset: int) -> int:
         """Where the first record at or behind an offset of the log that has an entry in any queue begins, before the

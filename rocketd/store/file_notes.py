@@ -10,7 +10,7 @@ import json
 import os
 import threading
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from twisted.logger import Logger
@@ -90,11 +90,14 @@ class RebuildPlan(NamedTuple):
 
 
 class Notes(NamedTuple):
-    """Files by topic and queue id, the index files oldest first, and a rebuilding that has begun but is not done."""
+    """Files by topic and queue id, the index files oldest first, a rebuilding that has begun but is not done; and the
+    bytes of the queues behind their last entries, which are only right after a clean stop.
+    """
 
     queues: dict[tuple[str, int], tuple[NotedQueueFile, ...]]
     index_files: tuple[NotedIndexFile, ...]
     rebuild: RebuildPlan = RebuildPlan()
+    ends: dict[tuple[str, int], int] = {}
 
 
 def notes_path(root: str) -> str:
@@ -109,7 +112,7 @@ def read_notes(fs: IFileSystem, root: str) -> Notes | None:
     content = data[_CHECKSUM_SIZE:]
     if data[:_CHECKSUM_SIZE] != b"%08x\n" % zlib.crc32(content):
         return None
-    queues, index, rebuilt_queues, rebuilt_index = json.loads(content)
+    queues, ends, index, rebuilt_queues, rebuilt_index = json.loads(content)
     return Notes(
         {
             (topic, int(queue_id)): tuple(NotedQueueFile(*file) for file in files)
@@ -121,16 +124,22 @@ def read_notes(fs: IFileSystem, root: str) -> Notes | None:
             tuple(QueueCut(*cut) for cut in rebuilt_queues),
             None if rebuilt_index is None else IndexCut(*rebuilt_index),
         ),
+        {(topic, int(queue_id)): end for topic, ids in ends.items() for queue_id, end in ids.items()},
     )
 
 
 def write_notes(fs: IFileSystem, root: str, notes: Notes) -> None:
     """Replace the notes; they are on the disk when this returns. Raises OSError."""
-    queues: dict[str, dict[int, tuple[NotedQueueFile, ...]]] = {}
-    for (topic, queue_id), files in notes.queues.items():
-        queues.setdefault(topic, {})[queue_id] = files
-    content = json.dumps([queues, notes.index_files, *notes.rebuild], separators=(",", ":")).encode()
+    parts = [_by_topic(notes.queues), _by_topic(notes.ends), notes.index_files, *notes.rebuild]
+    content = json.dumps(parts, separators=(",", ":")).encode()
     replace_file(fs, notes_path(root), b"%08x\n" % zlib.crc32(content) + content, keep_old=False)
+
+
+def _by_topic(values: Mapping[tuple[str, int], object]) -> dict[str, dict[int, object]]:
+    found: dict[str, dict[int, object]] = {}
+    for (topic, queue_id), value in values.items():
+        found.setdefault(topic, {})[queue_id] = value
+    return found
 
 
 class FileNotes:
@@ -174,14 +183,17 @@ class FileNotes:
         self.note()
         return now + NOTE_SECONDS
 
-    def note(self) -> None:
-        """Write the notes if the files have changed. When that fails, there are none: a failure is a line in the log."""
+    def note(self, last: bool = False) -> None:
+        """Write the notes if the files have changed, or if it is the `last` time, behind the last entry of all queues. When
+        that fails, there are none: a failure is a line in the log.
+        """
         with self._guard:
-            if not (self._look_at_queues() | self._look_at_index() | self._stale):
+            if not (self._look_at_queues() | self._look_at_index() | self._stale | last):
                 return
             self._stale = True
+            ends = {key: queue.files.max_offset for key, queue in self._queues.all()} if last else {}
             try:
-                write_notes(self._fs, self._root, Notes(self._noted, self._noted_index, self._rebuild))
+                write_notes(self._fs, self._root, Notes(self._noted, self._noted_index, self._rebuild, ends))
                 self._stale = self._failing = False
                 self._checkpoint.files_noted = True
             except OSError as error:

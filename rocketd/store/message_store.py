@@ -182,7 +182,7 @@ class MessageStore(MessageReader):
         self._stopping.set()
         self._flush.stop()
         self._maintenance.stop()
-        self._file_notes.note()
+        self._file_notes.note(last=True)
         self._flush_queues.flush_all()
         if self.index is not None:
             self.index.flush()
@@ -380,8 +380,8 @@ class MessageStore(MessageReader):
         found, causes = recovery.plan(self.index)
         # What an earlier start has begun to make again and not finished may look whole.
         plan = found if written is None else merged((found, written.rebuild))
-        rebuilt_from = recovery.record_from(plan.begin) if plan else None
-        log_end = recovery.find_end(rebuilt_from)
+        rebuilt_from = recovery.record_from(plan.begin) if plan else 0
+        log_end = recovery.find_end(plan)
         if plan:
             known = Notes({}, ()) if notes is None else notes
             write_notes(self._fs, self.root, known._replace(rebuild=plan))
@@ -390,7 +390,7 @@ class MessageStore(MessageReader):
             self.checkpoint.files_noted = False
         # From here on files are changed: a crash in the middle must be followed by a thorough recovery.
         mark_in_doubt(self._fs, self.root)
-        rebuild = Rebuild(plan, rebuilt_from or 0, self.commit_log, self.queues, self.index, self._scanner)
+        rebuild = Rebuild(plan, rebuilt_from, self.commit_log, self.queues, self.index, self._scanner)
         if plan:
             rebuild.cut_queues(causes)
         index_cut = None if plan.index_cut is None else plan.index_cut.name

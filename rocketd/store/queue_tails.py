@@ -7,13 +7,14 @@ are the last entry of each queue and what lies behind it, so it takes no longer 
 from rocketd.common.names import LMQ_PREFIX
 from rocketd.store.commit_log import CommitLog
 from rocketd.store.consume_queue import FILLER_SIZE, MAX_OFFSET, ConsumeQueue
+from rocketd.store.consume_queue_ext import is_ext_address
 from rocketd.store.consume_queue_table import ConsumeQueueTable
 from rocketd.store.file_notes import Notes, QueueCut
 from rocketd.store.last_stop import LastStop
-from rocketd.store.layout import CONSUME_QUEUE_UNIT
+from rocketd.store.layout import CONSUME_QUEUE_UNIT, SCHEDULE_TOPIC
 from rocketd.store.mapped_file import LogFile
 from rocketd.store.message import SYS_FLAG_TRANSACTION_PREPARED, DispatchRequest
-from rocketd.store.record_scanner import RecordScanner
+from rocketd.store.record_scanner import RecordScanner, ScanEnd
 
 
 class QueueTails:
@@ -46,14 +47,17 @@ class QueueTails:
         """The queues that are to be made again, each behind the last entry that agrees with the log."""
         cuts = []
         last = self._last_request()
+        ends = self._notes.ends if self._notes is not None and self._last_stop is LastStop.CLEAN else {}
         for key, queue in self._queues.all():
             if key[0].startswith(LMQ_PREFIX):
                 # Its entries lead to messages of other topics.
                 continue
             found = queue.search_end(self._limit)
             end = self._good_end(queue, found)
-            expected = last.queue_offset + 1 if last is not None and key == (last.topic, last.queue_id) else 0
-            if end < found or expected * CONSUME_QUEUE_UNIT > end or self._is_damaged(key, queue, end):
+            expected = ends.get(key, 0)
+            if last is not None and key == (last.topic, last.queue_id):
+                expected = (last.queue_offset + 1) * CONSUME_QUEUE_UNIT
+            if end < max(found, expected) or self._is_damaged(key, queue, end):
                 cuts.append(QueueCut(*key, end, max(self._end_of_record(queue, end), self._begin_of(key))))
         return cuts
 
@@ -80,20 +84,29 @@ class QueueTails:
         """Byte of the queue behind its last entry, before another, that agrees with its record."""
         while (entry := queue.entry_before(end)) is not None:
             offset, size, _ = entry
-            if size == FILLER_SIZE or 0 <= offset < self._commit_log.min_offset:
-                break
-            request = self._request_at(offset)
-            if request is not None and (
-                (request.size, request.topic, request.queue_id) == (size, queue.topic, queue.queue_id)
-                and request.queue_offset * CONSUME_QUEUE_UNIT == end - CONSUME_QUEUE_UNIT
-            ):
+            if size == FILLER_SIZE or 0 <= offset < self._commit_log.min_offset or self._agrees(queue, end, entry):
                 break
             end -= CONSUME_QUEUE_UNIT
         return end
 
+    def _agrees(self, queue: ConsumeQueue, end: int, entry: tuple[int, int, int]) -> bool:
+        """Whether the entry that ends at a byte of the queue says what its record says."""
+        offset, size, tags_code = entry
+        request = self._request_at(offset)
+        return (
+            request is not None
+            and (request.size, request.topic, request.queue_id) == (size, queue.topic, queue.queue_id)
+            and (request.queue_offset + 1) * CONSUME_QUEUE_UNIT == end
+            # Delivery times go by settings, and of what an extension holds there may be nothing left.
+            and (tags_code == request.tags_code or queue.topic == SCHEDULE_TOPIC or is_ext_address(tags_code))
+        )
+
     def _is_damaged(self, key: tuple[str, int], queue: ConsumeQueue, end: int) -> bool:
         """Whether what lies behind the good end of a queue, if anything does, is in the place of an entry."""
-        if not queue.has_garbage(end, self._limit):
+        following = queue.entry_before(end + CONSUME_QUEUE_UNIT)
+        if following is not None and self._agrees(queue, end + CONSUME_QUEUE_UNIT, following):
+            return False
+        if queue.is_zero_behind(end):
             return False
         if self._last_stop is LastStop.CLEAN:
             return True
@@ -114,7 +127,13 @@ class QueueTails:
                 for request in scan.requests:
                     if not request.sys_flag & SYS_FLAG_TRANSACTION_PREPARED:
                         self._first_behind.setdefault((request.topic, request.queue_id), request.queue_offset)
-                offset = file.file_from_offset + (scan.position if scan.requests else file.file_size)
+                if scan.end is ScanEnd.MORE:
+                    offset = file.file_from_offset + scan.position
+                elif scan.end is ScanEnd.END_OF_FILE:
+                    offset = file.file_from_offset + file.file_size
+                else:
+                    # What a crash has left behind that is no part of the log.
+                    break
         return self._first_behind
 
     def _request_at(self, offset: int) -> DispatchRequest | None:

@@ -14,7 +14,7 @@ from rocketd.store.checkpoint import Progress, StoreCheckpoint
 from rocketd.store.commit_log import CommitLog
 from rocketd.store.consume_queue_table import ConsumeQueueTable
 from rocketd.store.errors import StoreDamagedError
-from rocketd.store.file_notes import Notes, RebuildPlan
+from rocketd.store.file_notes import Notes, QueueCut, RebuildPlan
 from rocketd.store.index_service import IndexService
 from rocketd.store.last_stop import LastStop
 from rocketd.store.layout import CONSUME_QUEUE_UNIT, MESSAGE_MAGIC
@@ -92,22 +92,29 @@ class Recovery:
                 self._notes, index, log_begin, self._last_stop is LastStop.CRASHED, self._checkpoint
             )
             causes += paths
-        damaged = []
-        clean = self._last_stop is LastStop.CLEAN
-        # What Apache's broker has left behind the end of a queue is no damage.
-        if self._notes is not None if clean else limit is not None:
-            last = self._checkpoint.progress.dispatched_last if clean and self._checkpoint.progress else -1
-            if self._progress is not None:
-                killed = self._last_stop is LastStop.KILLED
-                last = self._progress.dispatched_last if killed else self._progress.durable_last
-            tails = QueueTails(self._commit_log, self._queues, self._scanner, self._notes, self._last_stop, limit, last)
-            known = {(cut.topic, cut.queue_id) for cut in missing}
-            damaged = [cut for cut in tails.find_damaged() if (cut.topic, cut.queue_id) not in known]
+        known = {(cut.topic, cut.queue_id) for cut in missing}
+        damaged = [cut for cut in self._find_damaged(limit) if (cut.topic, cut.queue_id) not in known]
         causes += [
             f"queue {cut.topic}-{cut.queue_id} does not agree with the log from entry {cut.offset // CONSUME_QUEUE_UNIT} on"
             for cut in damaged
         ]
         return RebuildPlan((*missing, *damaged), index_cut), causes
+
+    def _find_damaged(self, limit: int | None) -> list[QueueCut]:
+        progress = self._progress
+        if self._last_stop is LastStop.CLEAN:
+            progress = self._checkpoint.progress
+            # What Apache's broker has left behind the end of a queue is no damage.
+            comparable = self._notes is not None
+        else:
+            comparable = limit is not None
+        if not comparable:
+            return []
+        last = -1
+        if progress is not None:
+            last = progress.durable_last if self._last_stop is LastStop.CRASHED else progress.dispatched_last
+        tails = QueueTails(self._commit_log, self._queues, self._scanner, self._notes, self._last_stop, limit, last)
+        return tails.find_damaged()
 
     def record_from(self, offset: int) -> int:
         """The offset itself where a record or a filler of the log begins there, else where its file begins."""
@@ -121,22 +128,25 @@ class Recovery:
         )
         return file.file_from_offset if scan.end is ScanEnd.BROKEN else offset
 
-    def find_end(self, rebuilt_from: int | None = None) -> LogEnd:
-        """Find where the log ends; it is read from no later than an offset of which what lies behind will be needed.
-        Raises StoreDamagedError when the end would cost whole records.
+    def find_end(self, plan: RebuildPlan) -> LogEnd:
+        """Find where the log ends; what is needed for the plan is read as well. Raises StoreDamagedError when the end
+        would cost whole records.
         """
         files = self._commit_log.queue.files
-        self._rebuilt = rebuilt_from is not None
+        self._rebuilt = bool(plan)
         if not files:
             return LogEnd(0, 0, False)
         begin = self._begin(files)
-        end, broken = self._walk(files, begin if rebuilt_from is None else min(begin, rebuilt_from))
+        end, broken = self._walk(files, min(begin, self.record_from(plan.begin)) if plan else begin)
         if broken is not None:
             self._refuse_damage(files, broken, end)
-            known = self._queues.last_record()[0]
+            known = {self._queues.last_record(cuts={(cut.topic, cut.queue_id): cut.offset for cut in plan.queues})[0]}
+            if self._checkpoint.progress is not None:
+                # Where an entry and its record do not agree, it may be the record that is damaged.
+                known.add(self._checkpoint.progress.dispatched_last)
             clean, killed = self._last_stop is LastStop.CLEAN, self._last_stop is LastStop.KILLED
-            if (clean and known >= end) or (killed and known == end):  # an entry is made for what is whole
-                raise StoreDamagedError(broken.path, end, known)
+            if (clean and max(known) >= end) or (killed and end in known):  # an entry is made for what is whole
+                raise StoreDamagedError(broken.path, end, max(known))
         return LogEnd(begin, end, broken is not None)
 
     def apply(self, log_end: LogEnd, indexed_to: int) -> int:

@@ -1,5 +1,5 @@
-"""Files of queues and index that are gone at a start are noticed, and made again from the log; what has expired, was
-deleted or had no time to be noted is not missed.
+"""Files of queues and index that are gone at a start are noticed, and ends of queues that do not agree with the log, and
+made again from it; what has expired, was deleted or had no time to be noted is not missed.
 """
 
 import os
@@ -20,7 +20,7 @@ COUNT = 150
 """Messages of a store: in each of three queues five files of ten entries, in the index four of 45."""
 
 
-class MissingFilesTestCase(SynchronousTestCase):
+class RebuildTestCase(SynchronousTestCase):
     how = LastStop.CLEAN
 
     def setUp(self):
@@ -135,7 +135,7 @@ class MissingFilesTestCase(SynchronousTestCase):
         store.stop()
 
 
-class CleanStopTests(MissingFilesTestCase):
+class MissingFilesTests(RebuildTestCase):
     """After a clean stop; the classes below do the same after a kill and a crash of the system."""
 
     def test_nothing_is_missing(self):
@@ -276,12 +276,112 @@ class CleanStopTests(MissingFilesTestCase):
         self.assert_all_is_there(self.open())
 
 
-class KillTests(CleanStopTests):
+class MissingFilesAfterKillTests(MissingFilesTests):
     how = LastStop.KILLED
 
 
-class CrashTests(CleanStopTests):
+class MissingFilesAfterCrashTests(MissingFilesTests):
     how = LastStop.CRASHED
 
 
-del MissingFilesTestCase
+class DamagedEndTests(RebuildTestCase):
+    """After a clean stop; the class below does the same after a kill."""
+
+    def patch_queue(self, position, data, queue_id=0):
+        """Change bytes of the last file, which holds all of its ten entries but one."""
+        with open(self.queue_file(4, queue_id), "r+b") as file:
+            file.seek(position)
+            file.write(data)
+
+    def fill(self):
+        store = self.open()
+        for begin in range(0, COUNT, 10):
+            store.put_messages(self.messages(begin, begin + 10)[: COUNT - 3 - begin])
+        self.stop(store)
+
+    def damaged(self, queue_id=0):
+        store = self.open()
+        self.assertEqual(len(self.warnings()), 1, self.said)
+        self.assertIn(f"queue TopicTest-{queue_id} does not agree", self.warnings()[0])
+        self.assert_all_is_there(store, COUNT - 3)
+        self.stop(store)
+        self.said.clear()
+        store = self.open()
+        self.assertEqual(self.warnings(), [])
+        self.assert_all_is_there(store, COUNT)
+        store.stop()
+
+    def test_a_flipped_bit_in_the_last_entry(self):
+        for queue_id in range(3):
+            for position in (0, 3, 6, 7, 8, 11, 12, 19):
+                self.begin()
+                self.fill()
+                with open(self.queue_file(4, queue_id), "rb") as file:
+                    byte = file.read()[160 + position]
+                self.patch_queue(160 + position, bytes([byte ^ 0x10]), queue_id)
+                self.damaged(queue_id)
+
+    def test_garbage_instead_of_the_last_entries(self):
+        for begin in (0, 20, 140):
+            for garbage in (b"\xff", b"\1", b"garbage! "):
+                self.begin()
+                self.fill()
+                self.patch_queue(begin, (garbage * 200)[: 180 - begin], 1)
+                self.damaged(1)
+
+    def test_a_torn_last_entry(self):
+        for kept in (4, 7, 8):
+            self.begin()
+            self.fill()
+            # The very last message is one of the queue: it has to have its entry.
+            self.patch_queue(160 + kept, bytes(20 - kept), 2)
+            self.damaged(2)
+
+    def test_garbage_behind_the_last_entry(self):
+        self.fill()
+        self.patch_queue(190, b"garbage")
+        self.damaged()
+
+    def test_an_end_in_the_middle_leaves_it_to_the_next_start(self):
+        self.fill()
+        self.patch_queue(160, b"garbage")
+        self.fs.fail("allocate", OSError("the process has ended"))
+        store = MessageStore(small_config(self.root, max_index_num=46), STORE_HOST, fs=self.fs)
+        self.addCleanup(store.stop)
+        self.assertRaises(OSError, store.start)
+        self.assert_all_is_there(self.open(), COUNT - 3)
+
+
+class DamagedEndAfterKillTests(DamagedEndTests):
+    how = LastStop.KILLED
+
+    def test_what_a_kill_has_torn_is_no_damage(self):
+        for kept in (4, 8, 12, 19):
+            self.begin()
+            self.fill()
+            store = self.open()
+            store._flush_queues.flush_all()
+            store._reput.stop()
+            store.put_messages(self.messages(COUNT - 3, COUNT))
+            self.end(store)
+            data = bytes([0, 0, 0, 0, 0, 0, 0x40, 1, 0, 0, 0, 100, 1, 2, 3, 4, 5, 6, 7, 8])
+            self.patch_queue(180, data[:kept])
+            store = self.open()
+            self.assertEqual(self.warnings(), [])
+            self.assert_all_is_there(store)
+
+
+class ZeroedEndTests(RebuildTestCase):
+    def test_entries_that_have_become_zero_after_a_clean_stop(self):
+        for queue_id in range(3):
+            self.begin()
+            self.fill()
+            with open(self.queue_file(4, queue_id), "r+b") as file:
+                file.seek(100)
+                file.write(bytes(100))
+            store = self.open()
+            self.assertEqual(len(self.warnings()), 1)
+            self.assert_all_is_there(store)
+
+
+del RebuildTestCase
