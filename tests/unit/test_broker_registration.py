@@ -13,7 +13,7 @@ from rocketd.remoting.bodies import DataVersion, KVTable, RegisterBrokerBody, To
 from rocketd.remoting.codes import RequestCode
 from rocketd.remoting.command import RemotingCommand
 from rocketd.remoting.errors import RemotingConnectError, RemotingTimeoutError
-from rocketd.remoting.headers import RegisterBrokerRequestHeader, read_header
+from rocketd.remoting.headers import RegisterBrokerRequestHeader, RegisterBrokerResponseHeader, read_header
 from rocketd.remoting.name_servers import NameServers
 from rocketd.store.record import body_crc
 
@@ -148,6 +148,15 @@ class RegistrationTests(SynchronousTestCase):
             self.successResultOf(self.registration.stop())
             self.registration = Registration(self.broker, self.client, self.reactor)
             self.client.take()
+
+    def test_what_a_name_server_says_of_the_master_is_passed_on(self):
+        heard = []
+        self.registration.on_answer = lambda address, answer: heard.append((address, answer))
+        fields = {"haServerAddr": "10.0.0.1:10912", "masterAddr": "10.0.0.1:10911"}
+        self.client.answers[A] = RemotingCommand.response(ext_fields=fields)
+        self.client.away = {B}
+        self.start()
+        self.assertEqual(heard, [(A, RegisterBrokerResponseHeader("10.0.0.1:10912", "10.0.0.1:10911"))])
 
     def test_changes_that_come_together_are_told_together(self):
         self.start()

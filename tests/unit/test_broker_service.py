@@ -17,6 +17,8 @@ from rocketd.broker.settings import BrokerSettings
 from rocketd.broker.testing import BORN_HOST, RecordingConnection
 from rocketd.common.config import ConfigError
 from rocketd.remoting.bodies import ConsumerData
+from rocketd.remoting.codes import RequestCode
+from rocketd.remoting.headers import RegisterBrokerResponseHeader
 from rocketd.store.errors import StoreLockedError
 from rocketd.store.filesystem import RealFileSystem
 from rocketd.store.message import MessageInner
@@ -259,3 +261,23 @@ class WorkTests(BrokerTestCase):
         self.assertEqual(self.broker.slowest_recent_step(), "append to the log, 12 ms")
         self.assertRegex(self.broker.disk_usage_text(), r"^CL: +-?\d+\.\d\d CQ: +-?\d+\.\d\d INDEX: +-?\d+\.\d\d$")
         self.assertEqual(self.broker.delay_offsets().offset_table, {})
+
+
+class SlaveTests(BrokerTestCase):
+    def test_a_slave_delivers_nothing_and_refuses_ends_of_transactions(self):
+        broker = self.start(brokerRole="SLAVE", brokerId="1")
+        calls = []
+        broker.schedule.deliver_due = lambda: calls.append(True)
+        self.reactor.advance(1)
+        self.assertTrue(broker.dispatcher.handles(RequestCode.END_TRANSACTION))
+        self.stop(broker)
+        self.assertEqual(calls, [])
+
+    def test_a_slave_follows_whom_a_name_server_names(self):
+        broker = self.start(brokerRole="SLAVE", brokerId="1", namesrvAddr="10.0.0.9:9876")
+        broker.registration.on_answer("10.0.0.9:9876", RegisterBrokerResponseHeader("10.0.0.8:10912", "10.0.0.8:10911"))
+        self.assertIn(("10.0.0.8", 10912), [attempt[:2] for attempt in self.reactor.tcpClients])
+        self.assertEqual(broker.replication.synchronize.master_address, "10.0.0.8:10911")
+        self.stop(broker)
+        self.reactor.advance(4)
+        self.assertEqual(self.reactor.getDelayedCalls(), [])
