@@ -1,0 +1,96 @@
+"""Brokers whose store lacks files of queues or index, after a clean stop, a kill and a crash: one line says which, and
+everything is served."""
+
+import shutil
+
+import pytest
+from load import check_everything_is_there
+from server_processes import TOPIC
+from test_damaged_store import (
+    COUNT,
+    START_LIMIT,
+    assert_serves_everything,
+    good,
+    left_by_a_kill,
+    log_bytes,
+    servers,
+    serves,
+)
+
+__all__ = ["good", "left_by_a_kill", "servers"]  # fixtures
+
+
+def made_again(servers):
+    """What the log of the broker that ran last says that it had to make again."""
+    lines = servers.processes[-1].log.read_text().splitlines()
+    return [line for line in lines if "made again from what the log has" in line]
+
+
+def assert_makes_again(servers, sent, *missing):
+    """It says once what was missing, serves everything, and misses nothing at the next start."""
+    assert_serves_everything(servers, sent)
+    (line,) = made_again(servers)
+    for path in missing:
+        assert str(path) in line
+    broker = servers.start_broker(registered=False)
+    broker.wait_for("it serves", lambda: serves(servers.broker_address), START_LIMIT)
+    assert made_again(servers) == []
+    assert check_everything_is_there(servers.broker_address, [sent]) == COUNT + 50
+    assert broker.stop() == 0
+
+
+def queue(servers, queue_id):
+    return servers.store / "consumequeue" / TOPIC / str(queue_id)
+
+
+def index_files(servers):
+    return sorted((servers.store / "index").iterdir())
+
+
+def test_nothing_is_missing(servers, good):
+    before = log_bytes(servers.store)
+    assert_serves_everything(servers, good[1])
+    assert made_again(servers) == []
+    assert log_bytes(servers.store) != before
+
+
+def test_one_queue(servers, good):
+    shutil.rmtree(queue(servers, 2))
+    assert_makes_again(servers, good[1], queue(servers, 2))
+
+
+def test_the_queues_of_a_topic(servers, good):
+    shutil.rmtree(queue(servers, 0).parent)
+    assert_makes_again(servers, good[1], queue(servers, 0), queue(servers, 3))
+
+
+@pytest.mark.parametrize("number", [0, -1])
+def test_a_file_of_a_queue(number, servers, good):
+    missing = sorted(queue(servers, 1).iterdir())[number]
+    missing.unlink()
+    assert_makes_again(servers, good[1], missing)
+
+
+def test_an_index_file(servers, good):
+    missing = index_files(servers)[0]
+    missing.unlink()
+    assert_makes_again(servers, good[1], missing)
+
+
+def test_the_index(servers, good):
+    missing = index_files(servers)[0]
+    shutil.rmtree(servers.store / "index")
+    assert_makes_again(servers, good[1], missing)
+
+
+@pytest.mark.parametrize("bit", [40, 60])
+def test_a_flipped_bit_in_the_last_entry_of_a_queue(bit, servers, good):
+    """After a crash of the system it may be what the crash has left; nothing is lost in any case."""
+    path = sorted(queue(servers, 3).iterdir())[-1]
+    data = bytearray(path.read_bytes())
+    last = len(data.rstrip(b"\0")) // 20 * 20
+    data[last + bit // 8] ^= 1 << bit % 8
+    path.write_bytes(data)
+    assert_serves_everything(servers, good[1])
+    (line,) = made_again(servers)
+    assert f"queue {TOPIC}-3 does not agree with the log" in line
