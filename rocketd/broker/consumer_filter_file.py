@@ -11,7 +11,7 @@ class BloomFilterData(Body):
     """Which bits of a bitmap, of that many, stand for a group's filter of a topic."""
 
     bit_num: int = 0
-    bit_pos: list[int] = []
+    bit_pos: tuple[int, ...] = ()
 
 
 class ConsumerFilterData(Body):

@@ -175,7 +175,7 @@ class ConsumerFilterManager:
             selector=selector,
             born_time=data.born_time,
             client_version=data.client_version,
-            positions=tuple(bloom.bit_pos),
+            positions=bloom.bit_pos,
             bits=bloom.bit_num,
             dead_time=dead_time,
         )
@@ -221,7 +221,7 @@ class ConsumerFilterManager:
 
 def _stored(known: ConsumerFilter) -> ConsumerFilterData:
     return ConsumerFilterData(
-        bloom_filter_data=BloomFilterData(known.bits, list(known.positions)),
+        bloom_filter_data=BloomFilterData(known.bits, known.positions),
         born_time=known.born_time,
         client_version=known.client_version,
         consumer_group=known.group,

@@ -5,7 +5,7 @@ bitmap is bit n % 8 of its byte n // 8, which is its order as a little-endian nu
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from rocketd.filter.murmur3 import murmur3_64
@@ -43,7 +43,7 @@ class BloomFilter:
         combined = [low + number * high & _INT_MASK for number in range(1, self.hashes + 1)]
         return [(~value & _INT_MASK if value & _INT_SIGN else value) % self.bits for value in combined]
 
-    def is_valid(self, positions: list[int], bits: int) -> bool:
+    def is_valid(self, positions: Sequence[int], bits: int) -> bool:
         """Whether stored positions, and the size of the bitmap they were made for, are such as this filter makes."""
         return bits == self.bits and len(positions) == self.hashes and all(0 <= at < bits for at in positions)
 

@@ -132,7 +132,9 @@ class _Writer:
             self._write_struct(value)
         elif isinstance(value, dict):
             self._write_dict(value)
-        elif isinstance(value, list | tuple | set | frozenset):
+        elif isinstance(value, tuple):
+            self._write_array(value)
+        elif isinstance(value, list | set | frozenset):
             self._write_list(value)
         else:
             raise TypeError(f"{type(value).__name__} has no JSON form")
@@ -198,6 +200,16 @@ class _Writer:
         if comma:
             self._line()
         put("}")
+
+    def _write_array(self, value: tuple[Any, ...]) -> None:
+        """Write what is an array in Java, not a collection: FastJSON breaks no line within such a one."""
+        put = self._out.append
+        comma = "["
+        for item in value:
+            put(comma)
+            self._write(item)
+            comma = ","
+        put("]" if value else "[]")
 
     def _write_list(self, value: Iterable[Any]) -> None:
         put = self._out.append

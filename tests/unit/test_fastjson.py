@@ -342,6 +342,10 @@ class DumpsPrettyTests(SynchronousTestCase):
             '{\n\t"alphaBeta":"x",\n\t"table":{\n\t\t"a":[\n\t\t\t1,\n\t\t\t2\n\t\t]\n\t},\n\t"zeta":1\n}',
         )
 
+    def test_arrays_stay_on_their_line(self):
+        self.assertEqual(fastjson.dumps_pretty({"a": (1, 2), "b": ()}).decode(), '{\n\t"a":[1,2],\n\t"b":[]\n}')
+        self.assertEqual(fastjson.dumps({"a": (1, 2), "b": ()}), b'{"a":[1,2],"b":[]}')
+
     def test_object_keys_stay_on_their_line_and_none_is_left_out(self):
         text = fastjson.dumps_pretty({"a": None, "b": {Key("T", 0): 5}}).decode()
         self.assertEqual(text, '{\n\t"b":{{\n\t\t\t"queueId":0,\n\t\t\t"topic":"T"\n\t\t}:5\n\t}\n}')
