@@ -209,18 +209,22 @@ class BrokerConfig:
     )
     trace_on: bool = setting(True, "Whether producers and consumers are told that tracing is on.", hot=True)
     enable_calc_filter_bit_map: bool = setting(
-        False, "Whether filters are evaluated once when a message is stored, for the consume queue extension."
+        False,
+        "Whether SQL92 filters are evaluated once when a message is stored, for the consume queue extension: pulls then "
+        "pass over what does not match without reading it. Needs enableConsumeQueueExt.",
     )
     expect_consumer_num_use_filter: int = setting(
         32, "Consumer groups with filters that the filter bitmap is sized for.", minimum=1
     )
     max_error_rate_of_bloom_filter: int = setting(
-        20, "Share of false matches that the filter bitmap may give.", unit="%", minimum=1, maximum=100
+        20, "Share of false matches that the filter bitmap may give.", unit="%", minimum=1, maximum=99
     )
     filter_data_clean_time_span: Long = setting(
         24 * 3600 * 1000, "How long the filter of a group that is gone is kept.", unit="ms", minimum=0
     )
-    filter_support_retry: bool = setting(False, "Whether filters also apply to messages of retry topics.")
+    filter_support_retry: bool = setting(
+        False, "Whether SQL92 filters also apply to messages of retry topics, each by that of the topic it comes from."
+    )
     enable_property_filter: bool = setting(False, "Whether consumers may filter with SQL92 expressions.", hot=True)
     compressed_register: bool = setting(False, "Whether registrations with name servers are compressed.", hot=True)
     force_register: bool = setting(

@@ -50,14 +50,18 @@ class MessageStoreConfig:
     )
     enable_consume_queue_ext: bool = setting(
         False,
-        "Whether consume queue entries lead to an extension that holds tag hash, store time and a bitmap of filters; the "
-        "bitmap stays empty. An extension that is there is read in any case.",
+        "Whether consume queue entries lead to an extension that holds tag hash, store time and, with "
+        "enableCalcFilterBitMap, a bitmap of the filters that match. An extension that is there is read in any case.",
     )
     mapped_file_size_consume_queue_ext: int = setting(
         48 * 1024 * 1024, "Size of one file of the consume queue extension.", unit="bytes", minimum=1024
     )
     bit_map_length_consume_queue_ext: int = setting(
-        64, "Accepted for compatibility; bitmaps in the consume queue extension stay empty.", unit="bits", minimum=8
+        64,
+        "Accepted for compatibility; bitmaps in the consume queue extension are as long as expectConsumerNumUseFilter and "
+        "maxErrorRateOfBloomFilter need.",
+        unit="bits",
+        minimum=8,
     )
     flush_interval_commit_log: int = setting(
         500, "How often the commit log is flushed to disk under ASYNC_FLUSH.", unit="ms", minimum=1, important=True
