@@ -60,9 +60,10 @@ class ConsumerFilterManager:
         if not filters:
             return None
         mask = 0
+        properties = request.properties.decode("utf-8", "replace")
         for consumer_filter in filters.values():
             selector = consumer_filter.selector
-            if selector is not None and selector.matches(request.properties):
+            if selector is not None and selector.matches_text(properties):
                 mask |= consumer_filter.mask
         return self.bloom.bitmap(mask)
 
@@ -113,6 +114,8 @@ class ConsumerFilterManager:
 
     def _bury(self, group: str, topics: Collection[str]) -> None:
         for topic in topics:
+            if self.get(topic, group) is None:
+                continue
             with self._guard:
                 known = self.get(topic, group)
                 if known is not None and not known.is_dead:

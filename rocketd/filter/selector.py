@@ -40,8 +40,12 @@ class Selector:
 
     def matches(self, properties: bytes) -> bool:
         """Whether the filter is true for a property string in UTF-8."""
+        return self.matches_text(properties.decode("utf-8", "replace"))
+
+    def matches_text(self, properties: str) -> bool:
+        """Whether the filter is true for a property string."""
         # Only what the filter asks for is read; of equal names the last counts.
-        found = dict(self._find(properties.decode("utf-8", "replace"))) if self._find is not None else {}
+        found = dict(self._find(properties)) if self._find is not None else {}
         try:
             return self._evaluate(found) is True
         except ValueError:
