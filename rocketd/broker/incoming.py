@@ -6,7 +6,7 @@ compiler is.
 """
 
 from struct import Struct
-from typing import Any
+from typing import Any, Final
 
 from rocketd.broker.message_check import Destination
 from rocketd.common import properties as names
@@ -29,6 +29,12 @@ _BATCH_HEAD = Struct(">i8xii")
 """Of each message in a batch: all its bytes, its flag word, the bytes of its body; magic and CRC are not read."""
 
 _TAG_CACHE_LIMIT = 10_000
+
+# Where the value begins in an entry of ``property_entries``.
+_KEYS_AT: Final = len(names.KEYS) + 1
+_TAGS_AT: Final = len(names.TAGS) + 1
+_UNIQ_KEY_AT: Final = len(names.UNIQ_KEY) + 1
+_WAIT_AT: Final = len(names.WAIT) + 1
 
 
 class BatchFormatError(ValueError):
@@ -57,7 +63,14 @@ class MessageBuilder:
         """
         text: str = header.properties or ""
         entries = property_entries(text)
-        wait = _value_of(entries.pop(names.WAIT, None))
+        entry = entries.pop(names.WAIT, None)
+        wait = None if entry is None else entry[_WAIT_AT:]
+        entry = entries.get(names.TAGS)
+        tags = None if entry is None else entry[_TAGS_AT:]
+        entry = entries.get(names.UNIQ_KEY)
+        unique_key = None if entry is None else entry[_UNIQ_KEY_AT:]
+        entry = entries.get(names.KEYS)
+        keys = None if entry is None else entry[_KEYS_AT:]
         entries[names.CLUSTER] = self._cluster_entry
         message = MessageInner(
             destination.topic,
@@ -70,8 +83,8 @@ class MessageBuilder:
             0,
             body,
             b"",
-            self.tags_code(_value_of(entries.get(names.TAGS))),
-            index_keys(_value_of(entries.get(names.UNIQ_KEY)), _value_of(entries.get(names.KEYS))),
+            self.tags_code(tags),
+            index_keys(unique_key, keys),
             wait is None or wait.lower() == "true",
         )
         if names.DELAY in entries:
@@ -106,7 +119,8 @@ class MessageBuilder:
         """
         text: str = header.properties or ""
         entries = property_entries(text)
-        wait = _value_of(entries.get(names.WAIT))
+        entry = entries.get(names.WAIT)
+        wait = None if entry is None else entry[_WAIT_AT:]
         waits = wait is None or wait.lower() == "true"
         entries[names.CLUSTER] = self._cluster_entry
         common = join_entries(entries).encode()
@@ -173,8 +187,3 @@ def delay_level(table: dict[str, str]) -> int:
         return int(table.get(names.DELAY, 0))
     except ValueError:
         return 0
-
-
-def _value_of(entry: str | None) -> str | None:
-    """Take the value out of an entry of ``property_entries``."""
-    return None if entry is None else entry[entry.index(NAME_VALUE_SEPARATOR) + 1 :]

@@ -2,11 +2,11 @@
 
 Answers to Apache's NettyDecoder. A frame is ``length (4) | serialize type (1) | header length (3) | header | body``; the
 length does not count itself. The decoder never holds more than one unfinished frame, and that frame is joined once,
-however many pieces it comes in.
+however many pieces it comes in. Compiled where a C compiler is.
 """
 
 from struct import Struct
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from rocketd.remoting.errors import FrameError
 
@@ -47,9 +47,11 @@ class FrameDecoder:
             data = b"".join(self._pieces)
             self._pieces.clear()
         frames: list[Frame] = []
+        unpack: Any = _PREFIX.unpack_from
         at, end = 0, len(data)
         while end - at >= 8:
-            length, word = _PREFIX.unpack_from(data, at)
+            prefix: tuple[int, int] = unpack(data, at)
+            length, word = prefix
             after = at + 4 + length
             body = at + 8 + (word & 0xFFFFFF)
             if body > after or word > 0x1FFFFFF or after - at > self._max_length:

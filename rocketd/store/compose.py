@@ -205,29 +205,24 @@ class Composer:
                 queue_offset: int = queue.next_offset if queued else 0
                 offset: Any = file_from + position
                 prepared_offset: Any = message.prepared_transaction_offset
-                parts.append(
-                    pack(
-                        size,
-                        magic,
-                        crc(body) & crc_mask,
-                        queue_id,
-                        message.flag,
-                        queue_offset,
-                        offset,
-                        sys_flag,
-                        message.born_timestamp,
-                        born_host,
-                        timestamp,
-                        store_host,
-                        message.reconsume_times,
-                        prepared_offset,
-                        body_size,
-                    )
+                head = pack(
+                    size,
+                    magic,
+                    crc(body) & crc_mask,
+                    queue_id,
+                    message.flag,
+                    queue_offset,
+                    offset,
+                    sys_flag,
+                    message.born_timestamp,
+                    born_host,
+                    timestamp,
+                    store_host,
+                    message.reconsume_times,
+                    prepared_offset,
+                    body_size,
                 )
-                parts.append(body)
-                parts.append(encoded_topic)
-                parts.append(properties_size.to_bytes(2, "big"))
-                parts.append(properties)
+                parts.extend((head, body, encoded_topic, properties_size.to_bytes(2, "big"), properties))
                 if queued:
                     queue.next_offset = queue_offset + 1
                 position += size

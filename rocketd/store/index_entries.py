@@ -47,5 +47,9 @@ def index_entries(requests: Iterable[DispatchRequest], indexed_to: int, hasher: 
         if this_topic != topic or not prefix:
             topic = this_topic
             prefix = topic + KEY_SEPARATOR
-        entries += [(index_key_hash(hasher.hash_unsigned(prefix, key)), offset, timestamp) for key in keys]
+        for key in keys:
+            key_hash = hasher.hash_unsigned(prefix, key)
+            if key_hash > _MAX_INT:
+                key_hash = index_key_hash(key_hash)
+            entries.append((key_hash, offset, timestamp))
     return entries
