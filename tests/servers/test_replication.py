@@ -6,7 +6,7 @@ import time
 from contextlib import contextmanager
 
 import pytest
-from load import Connection, Load, Sent, check_everything_is_there, message
+from load import Connection, Load, Sent, check_everything_is_there, message, pull_all
 from server_processes import TOPIC, ServerProcesses
 
 from benchmarks.peers.ports import free_broker_port
@@ -324,3 +324,32 @@ def test_logs_that_have_parted_are_named(make_pair):
 
     pair.master.wait_for("the master says so", is_named, CATCH_UP_LIMIT)
     assert not slaves(pair.master_address)
+
+
+def test_master_and_slave_change_places(make_pair):
+    pair = make_pair(messageDelayLevel="1s 15s")
+    producers = [Sent("p0")]
+    put_load(pair, producers, 1_000)
+    delayed, _ = send(pair.master_address, 0, DELAY=2)
+    assert delayed.code == ResponseCode.SUCCESS
+    pair.await_copy()
+    pair.await_topic()
+    assert pair.master.stop() == 0
+    assert pair.slave.stop() == 0
+
+    pair.master_servers, pair.slave_servers = pair.slave_servers, pair.master_servers
+    pair.master_address, pair.slave_address = pair.slave_address, pair.master_address
+    pair.master_servers.broker_config.update(brokerRole="ASYNC_MASTER", brokerId="0")
+    pair.slave_servers.broker_config.update(brokerRole="SLAVE", brokerId="1")
+    pair.start_master()
+    pair.start_slave()
+    put_load(pair, producers, 1_000)
+
+    def is_delivered():
+        return any(stored.body.startswith(b"single 0 ") for stored in pull_all(pair.master_address, 0))
+
+    pair.master.wait_for("the delayed message is delivered", is_delivered, CATCH_UP_LIMIT)
+    pair.await_copy()
+    assert pair.master.stop() == 0
+    assert pair.slave.stop() == 0
+    pair.check_same_logs()
