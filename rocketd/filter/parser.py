@@ -16,8 +16,11 @@ from rocketd.filter import expressions
 from rocketd.filter.expressions import Expression, SelectorError
 from rocketd.filter.grammar import GRAMMAR, KEYWORDS
 
-MAX_LENGTH: Final = 128 * 1024
-"""Characters of an expression: a longer one would keep its thread busy for seconds."""
+MAX_LENGTH: Final = 64 * 1024
+"""Characters of an expression: a longer one would keep its thread busy for too long."""
+
+MAX_OPEN: Final = 1000
+"""Words and parts of an expression that wait for what they belong to, parentheses for the most part."""
 
 _SHOWN: Final = 40
 
@@ -35,6 +38,8 @@ def parse(text: str) -> Expression:
                 run.feed_token(token)
             except UnexpectedToken:
                 return _finish(run, last, refused=True)
+            if len(run.parser_state.value_stack) > MAX_OPEN:
+                raise SelectorError(f"parentheses are nested too deeply in line {token.line}, column {token.column}")
         return _finish(run, last, refused=False)
     except UnexpectedCharacters as error:
         raise SelectorError(

@@ -133,7 +133,9 @@ class RefusalTests(SynchronousTestCase):
         nested = "NOT (" * (MAX_DEPTH - 3) + "a = 5" + ")" * (MAX_DEPTH - 3)
         self.assertIsNotNone(evaluate(nested))
         self.assertRaises(SelectorError, Selector, "NOT (" * MAX_DEPTH + "a = 5" + ")" * MAX_DEPTH)
-        self.assertIs(evaluate("(" * 5000 + "a = 5" + ")" * 5000), True)
+        self.assertIs(evaluate("(" * 900 + "a = 5" + ")" * 900), True)
+        for prefix in ("(", "- ", "NOT ", "a = ("):
+            self.assertRaises(SelectorError, Selector, prefix * 1001 + "a")
         self.assertRaises(SelectorError, Selector, "a = 5" + " " * MAX_LENGTH)
 
     def test_the_last_filters_are_kept(self):

@@ -80,7 +80,7 @@ final class Receiver {
         fields.put("reconsumeTimes", message.getReconsumeTimes());
         fields.put("accepted", accept);
         Output.line(fields);
-        if (accept && accepted.add(index) && accepted.size() == count) {
+        if (accept && accepted.add(index) && accepted.size() >= count) {
             enough.countDown();
         }
         return accept;
