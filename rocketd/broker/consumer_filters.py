@@ -20,6 +20,7 @@ from rocketd.broker.expression_filter import ConsumerFilter
 from rocketd.broker.json_file import JsonFile
 from rocketd.broker.settings import BrokerConfig
 from rocketd.broker.subscriptions import is_tag_type
+from rocketd.common.properties import decode_properties
 from rocketd.filter.bloom import BloomFilter
 from rocketd.filter.expressions import SelectorError
 from rocketd.filter.selector import compile_selector
@@ -60,10 +61,10 @@ class ConsumerFilterManager:
         if not filters:
             return None
         mask = 0
-        properties = request.properties.decode("utf-8", "replace")
+        properties = decode_properties(request.properties.decode("utf-8", "replace"))
         for consumer_filter in filters.values():
             selector = consumer_filter.selector
-            if selector is not None and selector.matches_text(properties):
+            if selector is not None and selector.is_true(properties):
                 mask |= consumer_filter.mask
         return self.bloom.bitmap(mask)
 

@@ -38,18 +38,18 @@ class Selector:
         value: bool | None = self._evaluate(properties)
         return value
 
-    def matches(self, properties: bytes) -> bool:
-        """Whether the filter is true for a property string in UTF-8."""
-        return self.matches_text(properties.decode("utf-8", "replace"))
-
-    def matches_text(self, properties: str) -> bool:
-        """Whether the filter is true for a property string."""
-        # Only what the filter asks for is read; of equal names the last counts.
-        found = dict(self._find(properties)) if self._find is not None else {}
+    def is_true(self, properties: Mapping[str, str]) -> bool:
+        """Whether the filter is true for properties; it is not where there is no truth."""
         try:
-            return self._evaluate(found) is True
+            return self._evaluate(properties) is True
         except ValueError:
             return False
+
+    def matches(self, properties: bytes) -> bool:
+        """Whether the filter is true for a property string in UTF-8."""
+        # Only what the filter asks for is read; of equal names the last counts.
+        found = dict(self._find(properties.decode("utf-8", "replace"))) if self._find is not None else {}
+        return self.is_true(found)
 
 
 @lru_cache(_CACHED)
