@@ -6,6 +6,7 @@ was written can be read, and only what the process was doing when it ended is in
 """
 
 import enum
+import errno
 
 from rocketd.store.filesystem import IFileSystem
 from rocketd.store.layout import abort_path
@@ -30,11 +31,22 @@ def read_last_stop(fs: IFileSystem, root: str) -> LastStop:
 
 def mark_in_doubt(fs: IFileSystem, root: str) -> None:
     """Have a stop from here on be taken for a crash. Raises OSError."""
-    fs.write_file(abort_path(root), b"")
+    # Not empty, so that a disk that is full until then has room for what `mark_open` writes.
+    _write(fs, abort_path(root), b"in doubt")
     fs.sync_dir(root)
 
 
 def mark_open(fs: IFileSystem, root: str) -> None:
-    """Have a mere end of the process from here on be told from a crash. Raises OSError."""
+    """Have a mere end of the process from here on be told from a crash, if the disk has room for it. Raises OSError."""
     path = abort_path(root)
-    fs.write_file(path, fs.identity(path).encode())
+    _write(fs, path, fs.identity(path).encode())
+
+
+def _write(fs: IFileSystem, path: str, content: bytes) -> None:
+    try:
+        fs.write_file(path, content)
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        # That it is there tells of a crash.
+        fs.write_file(path, b"")

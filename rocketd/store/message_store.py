@@ -12,10 +12,12 @@ from collections.abc import Callable, Sequence
 from twisted.logger import Logger
 
 from rocketd.store.append import AppendedGroup, GroupAppender
+from rocketd.store.catch_up import CatchUp
 from rocketd.store.checkpoint import StoreCheckpoint
 from rocketd.store.clean import StoreCleaner
 from rocketd.store.commit_log import CommitLog
 from rocketd.store.compose import TopicQueue
+from rocketd.store.consume_queue import MAX_OFFSET
 from rocketd.store.consume_queue_table import ConsumeQueueTable
 from rocketd.store.disk_watch import DiskWatch
 from rocketd.store.dispatch import ArrivalListener, Dispatcher, ReputMessageService
@@ -124,7 +126,7 @@ class MessageStore(MessageReader):
             self.disk_watch,
             clock,
             self._fs,
-            lambda: self._reput.reput_from_offset,
+            self._dispatched_to,
         )
         self._file_notes = FileNotes(self._fs, root, self.queues, self.index, self.checkpoint)
         self._maintenance = MaintenanceService(
@@ -132,6 +134,7 @@ class MessageStore(MessageReader):
             (self._file_notes, self._flush_queues, self.disk_watch, NotedTask(self._file_notes, self._cleaner)),
             monotonic,
         )
+        self._late: CatchUp | None = None
         self._lock: int | None = None
         self._open = False
         self._append_began = 0.0
@@ -165,6 +168,8 @@ class MessageStore(MessageReader):
             raise
         self.commit_log.allocate.start()
         self._reput.start()
+        if self._late is not None:
+            self._reput.call(self._run_late)
         self._flush.start()
         self._maintenance.start()
         self._open = True
@@ -190,7 +195,7 @@ class MessageStore(MessageReader):
         self.commit_log.allocate.stop()
         flushed = self.commit_log.queue.flushed_where >= self.commit_log.max_offset and not self.queues.dirty
         try:
-            if self.flags.writable and flushed and self._reput.behind() == 0:
+            if self.flags.writable and flushed and self.dispatch_behind_bytes() == 0:
                 self._fs.remove(abort_path(self.root))
             else:
                 _log.error("{root} was not stopped cleanly: {why}", root=self.root, why=self._trouble(flushed))
@@ -213,21 +218,23 @@ class MessageStore(MessageReader):
         return self._put(messages, self._appender.append_batch)
 
     def begin_replica(self) -> int:
-        """Get ready for a master's bytes, and return the offset from which they have to come: the log's end."""
+        """Get ready for a master's bytes, and return the offset from which they have to come: 0 in an empty log, else
+        somewhat before its end, so that they can be compared.
+        """
         return self._replica.begin()
 
-    def append_replica(self, offset: int, data: bytes) -> None:
+    def append_replica(self, offset: int, data: bytes) -> int:
         """Append a master's bytes from an offset on; records that are whole become visible as those put here do.
 
-        Raises ReplicaError, or another StoreError of the disk, with a text that says what to do.
+        Returns the offset up to which this log is known to be the master's. Raises ReplicaError, or another StoreError of
+        the disk, with a text that says what to do.
         """
         if not self._open or self.flags.bits & FLUSH_ERROR:
             raise ReplicaError(f"this store takes no messages: {self.flags.describe() or 'it is closed'}")
-        group = self._replica.append(offset, data)
-        if group is not None:
-            self._appended(group)
-            if self._sync:
-                self._flush.wake()
+        self._replica.append(offset, data, self._appended)
+        if self._sync:
+            self._flush.wake()
+        return self._replica.confirmed
 
     def add_append_listener(self, listener: Callable[[], None]) -> None:
         """Have a function called in the storage thread whenever the log has grown; it may not block."""
@@ -307,7 +314,7 @@ class MessageStore(MessageReader):
 
     def dispatch_behind_bytes(self) -> int:
         """Bytes of the log that are not visible to readers yet."""
-        return self._reput.behind()
+        return max(0, self.commit_log.max_offset - self._dispatched_to())
 
     def append_lock_ms(self) -> float:
         """How long the append that is under way has taken so far, 0 when there is none."""
@@ -399,7 +406,7 @@ class MessageStore(MessageReader):
         indexed_to = log_end.begin if self.index is None or index_cut is not None else self.index.indexed_to
         self._reput.reput_from_offset = recovery.apply(log_end, indexed_to)
         rebuild.carry_out(self._reput.reput_from_offset)
-        self._reput.catch_up()
+        self._catch_up(self._reput.reput_from_offset)
         self._flush_queues.flush_all()
         if plan and self.index is not None:
             self.index.flush()
@@ -408,7 +415,47 @@ class MessageStore(MessageReader):
         if plan:
             self._file_notes.note()
         self.queues.before_removal = self._file_notes.note
-        self._appender.topic_queues = {key: TopicQueue(key[0], queue.max_offset) for key, queue in self.queues.all()}
+        offsets = {key: queue.max_offset for key, queue in self.queues.all()}
+        if self._late is not None:
+            for key, offset in self._late.queue_offsets().items():
+                offsets[key] = max(offset, offsets.get(key, 0))
+        self._appender.topic_queues = {key: TopicQueue(key[0], offset) for key, offset in offsets.items()}
+
+    def _catch_up(self, begin: int) -> None:
+        """Dispatch all from an offset of the log on: now, or where the disk has no room, in the dispatching thread."""
+        late = self._late = CatchUp(self.commit_log, self._make_dispatcher, self._scanner, begin)
+        if late.attempt():
+            self._caught_up()
+        else:
+            # For what is put from now on; behind this it is dispatched.
+            self._reput.reput_from_offset = self.commit_log.max_offset
+
+    def _caught_up(self) -> None:
+        late = self._late
+        if late is not None:
+            self._reput.reput_from_offset = max(late.begin, self._reput.reput_from_offset)
+            if late.last[0] >= 0:
+                self._dispatcher.last = late.last
+            self._late = None
+
+    def _run_late(self) -> None:
+        """Dispatch what the start could not."""
+        if self._late is None:
+            return
+        if self._late.run(self._stopping):
+            self._caught_up()
+        else:
+            # Nothing behind it may be entered before it.
+            self._reput.reput_from_offset = MAX_OFFSET
+
+    def _dispatched_to(self) -> int:
+        late = self._late
+        return self._reput.reput_from_offset if late is None else late.begin
+
+    def _make_dispatcher(self, flags: RunningFlags, stopping: threading.Event) -> Dispatcher:
+        dispatcher = Dispatcher(self.queues, self.index, flags, stopping)
+        dispatcher.bitmap_of = self._dispatcher.bitmap_of
+        return dispatcher
 
     def _make_index(self) -> IndexService:
         return IndexService(
@@ -425,10 +472,14 @@ class MessageStore(MessageReader):
         """What keeps a stop from being clean, in words."""
         if not self.flags.writable:
             return self.flags.describe()
-        return f"{self._reput.behind()} bytes are not dispatched" if flushed else "not everything could be flushed"
+        return (
+            f"{self.dispatch_behind_bytes()} bytes are not dispatched" if flushed else "not everything could be flushed"
+        )
 
     def _on_index_file_error(self) -> None:
-        self.flags.set(WRITE_INDEX_FILE_ERROR, True)
+        late = self._late
+        flags = self.flags if late is None or late.flags is None else late.flags
+        flags.set(WRITE_INDEX_FILE_ERROR, True)
 
     def _release(self) -> None:
         self.commit_log.queue.close()

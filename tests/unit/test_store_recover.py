@@ -50,6 +50,7 @@ class RecoveryTestCase(SynchronousTestCase):
     def killed_copy(self, store):
         """Root of a copy of the files of a running store, as a kill leaves them."""
         store._reput.stop()
+        store._maintenance.stop()
         copy = os.path.abspath(self.mktemp())
         shutil.copytree(store.root, copy)
         return copy
@@ -276,6 +277,7 @@ class LastStopTests(RecoveryTestCase):
         store = self.open(fs=fs)
         self.assertIs(read_last_stop(fs, self.root), LastStop.KILLED)
         self.assertIs(read_last_stop(FaultyFileSystem(), self.root), LastStop.CRASHED)
+        store._maintenance.stop()
         copy = os.path.abspath(self.mktemp())
         shutil.copytree(self.root, copy)
         self.assertIs(read_last_stop(fs, copy), LastStop.CRASHED)

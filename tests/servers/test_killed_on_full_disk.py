@@ -1,0 +1,78 @@
+"""A broker that is killed on a full memory disk starts again on it, serves what it has acknowledged, refuses with Apache's
+codes, and takes messages again when there is room."""
+
+import shutil
+
+from load import Sent, check_everything_is_there
+from server_processes import ServerProcesses
+from test_damaged_store import RECOVERY_LIMIT, SMALL, START_LIMIT, namespace, send, serves, start_in
+
+from rocketd.remoting.codes import ResponseCode
+
+
+def full(seen):
+    """Whether a page has no room."""
+    return shutil.disk_usage(seen).free < 4096
+
+
+def fill_up(seen):
+    """Leave no page of a disk free."""
+    with (seen / "ballast").open("wb", buffering=0) as file:
+        try:
+            while file.write(bytes(4096)):
+                pass
+        except OSError:
+            pass
+
+
+def assert_refusals_are_apaches(sent):
+    codes = {code for code, _ in sent.refused}
+    assert codes
+    assert codes <= {ResponseCode.SYSTEM_ERROR, ResponseCode.SERVICE_NOT_AVAILABLE}, sent.refused[:3]
+
+
+def test_kill_on_a_full_disk(tmp_path):
+    servers = ServerProcesses(tmp_path, **{**SMALL, "mappedFileSizeCommitLog": "262144"})
+    address = servers.broker_address
+    sent = Sent("p")
+    with namespace(servers.store, f"mount -t tmpfs -o size=3m tmpfs {servers.store}") as space:
+        try:
+            broker = start_in(space, servers)
+            broker.wait_for("it serves", lambda: serves(address), START_LIMIT)
+            while not sent.refused:
+                send(address, sent, 500)
+                assert len(sent.acknowledged) < 20_000, "more than fits on the disk was taken"
+            broker.kill()
+            fill_up(space.seen)
+            assert full(space.seen)
+            broker = start_in(space, servers)
+            broker.wait_for("it serves", lambda: serves(address), START_LIMIT)
+            sent.refused.clear()
+            before = len(sent.acknowledged)
+            if "becomes visible when the disk has room" not in broker.log.read_text():
+                # Where there is no room for the last entries, they have to wait; where there is, nothing has to.
+                assert check_everything_is_there(address, [sent]) == before
+            send(address, sent, 50)
+            assert_refusals_are_apaches(sent)
+            assert len(sent.acknowledged) == before
+
+            space.run("rm", str(servers.store / "ballast"))
+            space.run("mount", "-o", "remount,size=64m", str(servers.store))
+
+            def takes_messages():
+                send(address, sent, 50)
+                return len(sent.acknowledged) > before
+
+            broker.wait_for("it takes messages again", takes_messages, RECOVERY_LIMIT)
+
+            def everything_is_there():
+                try:
+                    return check_everything_is_there(address, [sent]) == len(sent.acknowledged)
+                except AssertionError:
+                    return False
+
+            broker.wait_for("everything is there", everything_is_there, RECOVERY_LIMIT)
+            assert broker.stop() == 0
+            assert "Traceback" not in broker.log.read_text()
+        finally:
+            servers.kill_all()
