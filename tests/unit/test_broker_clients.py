@@ -89,6 +89,21 @@ class ConsumerManagerTests(ClientsTestCase):
         self.consumers.unregister("G", self.a, notify=False)
         self.assertEqual(self.take_events(), [])
 
+    def test_the_last_one_to_leave_is_told_of_once(self):
+        gone = []
+        self.consumers.on_group_gone(gone.append)
+        self.register(self.a)
+        self.register(self.b)
+        self.consumers.unregister("G", self.a, notify=False)
+        self.assertEqual(gone, [])
+        self.consumers.connection_closed(self.b)
+        self.consumers.unregister("G", self.b, notify=False)
+        self.assertEqual(gone, ["G"])
+        self.register(self.a)
+        self.clock.advance(1000)
+        self.consumers.scan_not_active()
+        self.assertEqual(gone, ["G", "G"])
+
     def test_topics_added_and_removed_are_changes(self):
         self.register(self.a)
         self.assertTrue(self.register(self.a, consumer(topics=("T", "U"))))

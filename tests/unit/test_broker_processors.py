@@ -294,6 +294,14 @@ class ClientManageTests(ProcessorsTestCase):
         self.assertEqual(self.broker.producers.clients("P"), [])
         self.assertEqual(self.ask(35, {"clientID": "one"}).code, 0)
 
+    def test_heartbeats_tell_filters(self):
+        subscription = {"topic": "T", "subString": "a > 1", "subVersion": 7, "expressionType": "SQL92"}
+        self.heartbeat(subscriptionDataSet=[subscription])
+        known = self.broker.filters.get("T", "G")
+        self.assertEqual((known.expression, known.client_version, known.is_dead), ("a > 1", 7, False))
+        self.heartbeat(subscriptionDataSet=[subscription | {"subString": "a >", "subVersion": 8}])
+        self.assertIsNone(self.broker.filters.get("T", "G"))
+
     def test_check_client_config(self):
         def check(kind, expression="a > 1"):
             subscription = {"topic": "T", "expressionType": kind, "subString": expression}
