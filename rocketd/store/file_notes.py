@@ -27,6 +27,7 @@ from rocketd.store.mapped_file import QueueFile
 from rocketd.store.small_file import replace_file
 
 NOTE_SECONDS = 1.0
+_VERSION = 1
 _CHECKSUM_SIZE = 9
 """Eight hexadecimal digits and a line feed."""
 
@@ -112,7 +113,10 @@ def read_notes(fs: IFileSystem, root: str) -> Notes | None:
     content = data[_CHECKSUM_SIZE:]
     if data[:_CHECKSUM_SIZE] != b"%08x\n" % zlib.crc32(content):
         return None
-    queues, ends, index, rebuilt_queues, rebuilt_index = json.loads(content)
+    version, *parts = json.loads(content)
+    if version != _VERSION:
+        return None
+    queues, ends, index, rebuilt_queues, rebuilt_index = parts
     return Notes(
         {
             (topic, int(queue_id)): tuple(NotedQueueFile(*file) for file in files)
@@ -130,7 +134,7 @@ def read_notes(fs: IFileSystem, root: str) -> Notes | None:
 
 def write_notes(fs: IFileSystem, root: str, notes: Notes) -> None:
     """Replace the notes; they are on the disk when this returns. Raises OSError."""
-    parts = [_by_topic(notes.queues), _by_topic(notes.ends), notes.index_files, *notes.rebuild]
+    parts = [_VERSION, _by_topic(notes.queues), _by_topic(notes.ends), notes.index_files, *notes.rebuild]
     content = json.dumps(parts, separators=(",", ":")).encode()
     replace_file(fs, notes_path(root), b"%08x\n" % zlib.crc32(content) + content, keep_old=False)
 

@@ -141,7 +141,7 @@ class Recovery:
         if broken is not None:
             self._refuse_damage(files, broken, end)
             known = {self._queues.last_record(cuts={(cut.topic, cut.queue_id): cut.offset for cut in plan.queues})[0]}
-            if self._checkpoint.progress is not None:
+            if self._notes is not None and self._checkpoint.progress is not None:
                 # Where an entry and its record do not agree, it may be the record that is damaged.
                 known.add(self._checkpoint.progress.dispatched_last)
             clean, killed = self._last_stop is LastStop.CLEAN, self._last_stop is LastStop.KILLED

@@ -14,6 +14,7 @@ from rocketd.store.examine import Checkpoint, Examination, Progress
 from rocketd.store.examine_index import IndexReader, IndexShape
 from rocketd.store.examine_log import Damaged, LogWalk, Missing, Records
 from rocketd.store.examine_queues import LMQ_PREFIX, DamagedRanges
+from rocketd.store.file_notes import notes_path
 from rocketd.store.filesystem import IFileSystem
 from rocketd.store.findings import Finding, Problem, Remedy, Severity
 from rocketd.store.index_file import DEFAULT_ENTRIES, DEFAULT_SLOTS
@@ -167,6 +168,8 @@ class Repair:
             done |= lines
             for line in sorted(lines):
                 tell(line)
+            # The next start is not to miss what is replaced now.
+            self._aside.replace(notes_path(self._root), None)
             self._build_index_once = self._build_index_once and not plan.index
             store = self._store()
             queues = store.queues() if any(finding.remedy is Remedy.REPLACE for finding in plan.log) else []

@@ -69,6 +69,20 @@ class ConsumeQueueTests(ConsumeQueueTestCase):
         self.assertIsNone(self.queue.entry(25))
         self.assertEqual(self.queue.next_file_offset(13), 20)
 
+    def test_a_recovery_does_not_look_into_holes(self):
+        """A full memory file system has no room for the zeros of a hole that is looked at."""
+        self.queue.put([request(n) for n in range(15)])
+        self.fs.data_ranges = lambda path, offset: [(0, 100)] if path.endswith("0200") else [(0, 200)]
+        for clean in (True, False):
+            self.reopen(abnormal=not clean)
+            self.assertEqual(self.queue.max_offset, 15)
+        self.fs.data_ranges = lambda path, offset: [] if path.endswith("0200") else [(0, 190)]
+        for clean in (True, False):
+            queue = self.make()
+            self.assertEqual(queue.last_record(), (800, 900))
+            queue.recover(clean)
+            self.assertEqual(queue.max_offset, 9)
+
     def test_repeated_records_are_passed_over(self):
         self.queue.put([request(n) for n in range(5)])
         self.queue.put([request(n) for n in range(3, 8)])

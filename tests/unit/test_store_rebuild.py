@@ -10,10 +10,13 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from rocketd.store.errors import StoreError
 from rocketd.store.file_notes import notes_path, read_notes
+from rocketd.store.filesystem import RealFileSystem
 from rocketd.store.last_stop import LastStop, mark_in_doubt, read_last_stop
 from rocketd.store.message import GetStatus
 from rocketd.store.message_store import MessageStore
 from rocketd.store.record import decode_messages
+from rocketd.store.repair import Repair
+from rocketd.store.stopped_store import FileSizes
 from rocketd.store.testing import STORE_HOST, FaultyFileSystem, make_message, small_config
 
 COUNT = 150
@@ -250,6 +253,50 @@ class MissingFilesTests(RebuildTestCase):
         store = self.open()
         self.assertEqual(self.warnings(), [])
         self.assertNotIn("Other", os.listdir(os.path.join(self.root, "consumequeue")))
+        self.assert_all_is_there(store)
+
+    def test_what_has_expired_is_not_missed(self):
+        """The process ends behind the deletion at once: it has no time to note what is there now."""
+        self.fill()
+        store = self.open()
+        store._file_notes.note()
+        log = store.commit_log.queue
+        while len(log.files) > 1:
+            self.assertTrue(log.delete_first(log.files[0]))
+        for _ in store._cleaner._clean_queues():
+            pass
+        self.assertFalse(os.path.exists(self.queue_file(0)))
+        self.assertLess(len(self.index_files()), 4)
+        begin = store.commit_log.min_offset
+        self.end(store)
+        store = self.open()
+        self.assertEqual(self.warnings(), [])
+        self.assertEqual(self.bodies(store)[-1], b"TopicTest 147")
+        # What is missing of the rest still is.
+        self.stop(store)
+        shutil.rmtree(self.queue_dir(1))
+        store = self.open()
+        self.assertEqual(len(self.warnings()), 1)
+        self.assertIn(f"from {begin} on", self.warnings()[0])
+        self.assertEqual(self.bodies(store, 1)[-1], b"TopicTest 148")
+        self.assertEqual(store.put_messages(self.messages(COUNT, COUNT + 3))[1].queue_offset, 50)
+
+    def test_a_repair_is_not_undone(self):
+        """It gives the index files other names."""
+        self.fill()
+        before = self.index_files()
+        repair = Repair(
+            self.root,
+            RealFileSystem(),
+            "aside",
+            sizes=FileSizes(4096, 200, 100, 46),
+            build_index=True,
+            now_ms=lambda: 0,
+        )
+        repair.carry_out(lambda line: None)
+        self.assertNotEqual(self.index_files(), before)
+        store = self.open()
+        self.assertEqual(self.warnings(), [])
         self.assert_all_is_there(store)
 
     def test_an_end_in_the_middle_leaves_it_to_the_next_start(self):
