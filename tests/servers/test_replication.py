@@ -307,10 +307,32 @@ def test_the_masters_address_is_changed_while_running(make_pair):
     assert f"cannot connect to the master at {nobody}" in pair.slave.log.read_text()
 
 
-def test_logs_that_have_parted_are_named(make_pair):
+@pytest.mark.parametrize("length", [1, 2, 200])
+def test_logs_that_have_parted_are_named(make_pair, length):
+    """The master's log is made anew, shorter than the slave's, as long, and longer."""
     pair = make_pair()
     for number in range(2):
         send(pair.master_address, number)
+    pair.await_copy()
+    end = runtime(pair.slave_address)["commitLogMaxOffset"]
+    assert pair.master.stop() == 0
+    for file in (pair.master_servers.store / "commitlog").iterdir():
+        file.unlink()
+    pair.start_master()
+    for number in range(length):
+        send(pair.master_address, number)
+
+    def is_named():
+        text = pair.slave.log.read_text()
+        return "the logs have parted; move this store away and start again with an empty one" in text
+
+    pair.slave.wait_for("the slave says so", is_named, CATCH_UP_LIMIT)
+    assert runtime(pair.slave_address)["commitLogMaxOffset"] == end
+
+
+def test_a_slave_that_has_more_than_the_overlap_is_named(make_pair):
+    pair = make_pair()
+    put_load(pair, [Sent("p0")], 1_000)
     pair.await_copy()
     assert pair.master.stop() == 0
     for file in (pair.master_servers.store / "commitlog").iterdir():

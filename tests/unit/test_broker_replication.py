@@ -451,6 +451,9 @@ class FollowingTests(SlaveTestCase):
         self.send(0, self.data)
         self.lose()
         self.accept()
+        # The end of the log is compared first.
+        self.assertEqual(self.reports(), [1])
+        self.send(1, self.data[1:])
         self.assertEqual(self.reports(), [len(self.data)])
         self.send(len(self.data), b"")
         self.assertFalse(self.transport.aborted)
@@ -508,6 +511,34 @@ class TroubleTests(SlaveTestCase):
         self.send(0, self.data)
         self.send(5, b"")
         self.assert_given_up("cannot follow the master at .*: the master sends from offset 5")
+
+    def restart(self):
+        """Have the slave connect again with all of the data."""
+        self.connect()
+        self.send(0, self.data)
+        self.lose()
+        self.accept()
+        self.errors()
+
+    def test_a_master_whose_log_ends_earlier(self):
+        self.restart()
+        self.send(1, self.data[1:400])
+        self.send(400, b"")
+        self.assertFalse(self.transport.aborted)
+        self.send(400, b"")
+        self.assert_given_up(f"the master's log ends at 400, this one at {len(self.data)}")
+
+    def test_a_heartbeat_before_the_first_bytes_says_nothing(self):
+        self.restart()
+        self.send(1, b"")
+        self.send(1, self.data[1:400])
+        self.send(400, b"")
+        self.assertFalse(self.transport.aborted)
+
+    def test_a_master_with_other_bytes(self):
+        self.restart()
+        self.send(1, bytes(100))
+        self.assert_given_up("the master's log has other bytes at 1 than this one")
 
     def test_what_is_no_frame(self):
         self.connect()

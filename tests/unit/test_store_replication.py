@@ -29,8 +29,12 @@ class PairTestCase(SynchronousTestCase):
         self.fs = FaultyFileSystem()
         self.master = self.open("ASYNC_MASTER")
         self.directory = os.path.abspath(self.mktemp())
-        self.slave = self.open("SLAVE", self.directory)
-        self.slave.begin_replica()
+        self.use(self.open("SLAVE", self.directory))
+
+    def use(self, slave):
+        """Take this slave, which begins."""
+        self.slave = slave
+        self.next = slave.begin_replica()
 
     def open(self, role, directory=None, **changes):
         config = small_config(directory or os.path.abspath(self.mktemp()), broker_role=role, **changes)
@@ -45,8 +49,7 @@ class PairTestCase(SynchronousTestCase):
         """Stop the slave and start it again."""
         self.slave.stop()
         self.assertNotIn("abort", os.listdir(self.directory))
-        self.slave = self.open("SLAVE", self.directory)
-        return self.slave.begin_replica()
+        self.use(self.open("SLAVE", self.directory))
 
     def fill(self, count=60, **changes):
         messages = [
@@ -59,12 +62,12 @@ class PairTestCase(SynchronousTestCase):
 
     def send(self, size=None, end=None):
         """Send the slave what it lacks, in pieces of at most this size that do not cross files."""
-        offset = self.slave.max_physical_offset()
         end = self.master.max_physical_offset() if end is None else end
-        while offset < end:
-            data = bytes(self.master.commit_log.data_from(offset)[: min(size or FILE_SIZE, end - offset)])
-            self.slave.append_replica(offset, data)
-            offset += len(data)
+        while self.next < end:
+            data = bytes(self.master.commit_log.data_from(self.next)[: min(size or FILE_SIZE, end - self.next)])
+            confirmed = self.slave.append_replica(self.next, data)
+            self.next += len(data)
+            self.assertLessEqual(confirmed, self.next)
 
     def settle(self):
         """Wait until all that was handed to dispatch has gone through."""
@@ -103,8 +106,7 @@ class AppendTests(PairTestCase):
         self.fill()
         for size in (1, 7, 100, 333):
             with self.subTest(size=size):
-                self.slave = self.open("SLAVE")
-                self.slave.begin_replica()
+                self.use(self.open("SLAVE"))
                 self.send(size)
                 self.assert_same()
 
@@ -120,7 +122,7 @@ class AppendTests(PairTestCase):
             self.fill(20)
             self.send(chance.randrange(1, 500), end=chance.randrange(self.master.max_physical_offset()))
             # What is cut off waits in memory, and is sent again.
-            self.assertEqual(self.reopen(), self.slave.max_physical_offset())
+            self.reopen()
         self.send()
         self.assert_same()
 
@@ -146,7 +148,8 @@ class AppendTests(PairTestCase):
         self.assertGreater(begin, 0)
         self.slave.append_replica(begin, bytes(self.master.commit_log.data_from(begin)))
         self.assertEqual(self.slave.min_physical_offset(), begin)
-        self.assertEqual(self.reopen(), self.master.max_physical_offset())
+        self.reopen()
+        self.assertEqual(self.slave.max_physical_offset(), self.master.max_physical_offset())
         self.fill(3)
         self.send()
         self.settle()
@@ -187,6 +190,76 @@ class AppendTests(PairTestCase):
         self.assertEqual(self.slave.checkpoint.physic_msg_timestamp, self.master.get_store_time("TopicTest", 2, 0))
 
 
+class OverlapTests(PairTestCase):
+    """The last bytes of a slave's log are sent once more, and compared."""
+
+    def test_where_it_begins(self):
+        self.assertEqual(self.next, 0)
+        self.fill(1)
+        self.send()
+        self.assertEqual(self.slave.begin_replica(), 1)
+        self.fill()
+        self.next = 1
+        self.send()
+        end = self.slave.max_physical_offset()
+        self.assertEqual(self.slave.begin_replica(), end // FILE_SIZE * FILE_SIZE)
+
+    def test_no_more_than_32_kib(self):
+        self.master = self.open("ASYNC_MASTER", mapped_file_size_commit_log=1 << 20)
+        self.use(self.open("SLAVE", mapped_file_size_commit_log=1 << 20))
+        self.fill(300)
+        self.send(1 << 20)
+        self.assertEqual(self.slave.begin_replica(), self.slave.max_physical_offset() - 32768)
+
+    def test_the_end_of_a_file(self):
+        self.fill()
+        end = FILE_SIZE
+        self.slave.append_replica(0, log_bytes(self.master)[:end])
+        self.assertEqual(self.slave.begin_replica(), end)
+
+    def test_confirmed_little_by_little(self):
+        self.fill(2)
+        self.send()
+        data = log_bytes(self.master)
+        self.assertEqual(self.slave.begin_replica(), 1)
+        self.assertEqual(self.slave.append_replica(1, data[1:50]), 50)
+        self.assertEqual(self.slave.append_replica(50, data[50:]), len(data))
+        self.fill(1)
+        more = log_bytes(self.master)
+        self.slave.begin_replica()
+        # The rest of what is here and the next message in one piece.
+        self.assertEqual(self.slave.append_replica(1, more[1:]), len(more))
+        self.assertEqual(log_bytes(self.slave), more)
+
+    def test_other_bytes(self):
+        self.fill(1)
+        common = log_bytes(self.master)
+        self.fill(1)
+        here = log_bytes(self.master)
+        self.send()
+        self.slave.begin_replica()
+        changed = bytearray(here)
+        changed[-1] ^= 1
+        text = f"other bytes at .* than this one, which ends at {len(here)}: the logs have parted; move this store away"
+        with self.assertRaisesRegex(ReplicaError, text):
+            self.slave.append_replica(1, bytes(changed[1:]))
+        self.assertEqual(log_bytes(self.slave), here)
+        self.slave.begin_replica()
+        self.slave.append_replica(1, common[1:])
+        with self.assertRaisesRegex(ReplicaError, "the logs have parted"):
+            self.slave.append_replica(len(common), bytes(8))
+
+    def test_what_was_appended_before_a_refusal_becomes_visible(self):
+        self.fill()
+        data = log_bytes(self.master)
+        with self.assertRaises(ReplicaError):
+            self.slave.append_replica(0, data[:FILE_SIZE] + b"\1" * 100)
+        self.assertEqual(self.slave.max_physical_offset(), FILE_SIZE)
+        self.settle()
+        self.assertEqual(self.slave.dispatch_behind_bytes(), 0)
+        self.assertGreater(self.slave.get_max_offset("TopicTest", 0), 0)
+
+
 class RefusalTests(PairTestCase):
     def refused(self, offset, data, text):
         before = self.slave.max_physical_offset()
@@ -206,11 +279,10 @@ class RefusalTests(PairTestCase):
         self.send()
         end = self.slave.max_physical_offset()
         self.refused(end, bytes(8), f"at offset {end} .* is no record .* the two logs have parted")
-        self.slave.begin_replica()
-        data = bytearray(log_bytes(self.master))
-        self.refused(end, bytes(data), "is no record")  # of another offset
-        self.slave.begin_replica()
-        self.refused(end, b"\x7f\xff\xff\xff\xda\xa3\x20\xa7", "is no record that fits into a file")
+        for data in (log_bytes(self.master), b"\x7f\xff\xff\xff\xda\xa3\x20\xa7"):
+            self.next = self.slave.begin_replica()
+            self.send()
+            self.refused(end, data, "is no record that fits into a file")
 
     def test_another_file_size(self):
         self.fill()
@@ -230,7 +302,8 @@ class RefusalTests(PairTestCase):
         before = self.slave.max_physical_offset()
         self.fs.fail("pwrite", OSError(28, "No space left on device"))
         self.refused(len(data) - 10, data[-10:], "No space left")
-        self.assertEqual(self.slave.begin_replica(), before)
+        self.assertEqual(self.slave.max_physical_offset(), before)
+        self.next = self.slave.begin_replica()
         self.send()
         self.assertEqual(log_bytes(self.slave), data)
 

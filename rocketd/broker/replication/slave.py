@@ -40,6 +40,8 @@ class MasterConnection(Protocol):
         self._slave = slave
         self._decoder = TransferDecoder()
         self._reported = -1
+        self._end = 0
+        self._idle_heartbeats = 0
         self.expected: int | None = None
         self.closed = False
         self.useful = False
@@ -55,9 +57,10 @@ class MasterConnection(Protocol):
         self.transport.setTcpNoDelay(True)
         self._slave.connected(self)
 
-    def begin(self, offset: int) -> None:
-        """Make the first report: the log ends at this offset."""
+    def begin(self, offset: int, end: int) -> None:
+        """Make the first report, of this offset; the log ends there or later."""
         self.expected = offset or None
+        self._end = end
         self.report(offset)
 
     def report(self, offset: int | None = None) -> None:
@@ -87,8 +90,9 @@ class MasterConnection(Protocol):
             )
         self.useful = True
         if not transfer.body:
-            self._slave.goes_well()
+            self._take_heartbeat()
         else:
+            self._idle_heartbeats = 0
             self.expected = transfer.offset + len(transfer.body)
             self.waiting.append(transfer)
             self.waiting_bytes += len(transfer.body)
@@ -97,8 +101,20 @@ class MasterConnection(Protocol):
                 self._paused = True
                 self.transport.pauseProducing()
 
+    def _take_heartbeat(self) -> None:
+        if self.expected is None or self.expected >= self._end:
+            self._slave.goes_well()
+            return
+        # One may come before the master has begun to send.
+        self._idle_heartbeats += 1
+        if self._idle_heartbeats > 1:
+            raise TransferError(
+                f"the master's log ends at {self.expected}, this one at {self._end}: some of the master's is gone, or the "
+                "logs have parted; move this store away and start again with an empty one"
+            )
+
     def appended(self, size: int, end: int) -> None:
-        """So many bytes need not wait any more, the log ends there now."""
+        """So many bytes need not wait any more, up to there the log is the master's."""
         self.waiting_bytes -= size
         if self.closed:
             return
@@ -219,18 +235,18 @@ class ReplicationSlave:
             connection.close()
 
     def connected(self, connection: MasterConnection) -> None:
-        """Ask the storage thread, behind all that it has to append, where the log ends."""
+        """Ask the storage thread, behind all that it has to append, where to begin."""
         self.connection = connection
 
         def begin() -> None:
             offset = self._store.begin_replica()
-            self._reactor.callFromThread(self._begin, connection, offset)
+            self._reactor.callFromThread(self._begin, connection, offset, self._store.max_physical_offset())
 
         self._storage.call(begin)
 
-    def _begin(self, connection: MasterConnection, offset: int) -> None:
-        self._log.info("following the master at {address} from {offset} on", address=self.master_address, offset=offset)
-        connection.begin(offset)
+    def _begin(self, connection: MasterConnection, offset: int, end: int) -> None:
+        self._log.info("following the master at {address} from {offset} on", address=self.master_address, offset=end)
+        connection.begin(offset, end)
 
     def lost(self, connection: MasterConnection) -> None:
         """A connection is lost: make another at once if it was of use, else after a while."""
@@ -286,10 +302,9 @@ class ReplicationSlave:
         data = b"".join([transfer.body for transfer in transfers])
         try:
             # They follow on each other: that was checked when they came.
-            self._store.append_replica(transfers[0].offset, data)
+            confirmed = self._store.append_replica(transfers[0].offset, data)
         except StoreError as error:
             waiting.clear()
             self._reactor.callFromThread(self.failed, connection, str(error))
         else:
-            end = self._store.max_physical_offset()
-            self._reactor.callFromThread(connection.appended, len(data), end)
+            self._reactor.callFromThread(connection.appended, len(data), confirmed)
