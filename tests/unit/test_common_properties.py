@@ -2,7 +2,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from rocketd.common.properties import decode_properties, encode_properties, find_property
+from rocketd.common.properties import (
+    decode_properties,
+    encode_properties,
+    find_property,
+    join_entries,
+    property_entries,
+)
 
 _TEXT = st.text(st.characters(blacklist_characters="\x01\x02", blacklist_categories=("Cs",)), min_size=1, max_size=6)
 
@@ -32,6 +38,17 @@ class EncodeTests(SynchronousTestCase):
     @settings(max_examples=50, deadline=None)
     def test_round_trip(self, table):
         self.assertEqual(decode_properties(encode_properties(table)), table)
+
+
+class EntriesTests(SynchronousTestCase):
+    @given(st.lists(st.sampled_from(["", "a", "b", "\x01", "\x02", "\0", "é", "ab\x01"]), max_size=12).map("".join))
+    @settings(max_examples=300, deadline=None)
+    def test_same_as_taking_all_apart(self, text):
+        table = decode_properties(text)
+        entries = property_entries(text)
+        self.assertEqual(list(entries), list(table))
+        self.assertEqual(entries, {name: f"{name}\x01{value}" for name, value in table.items()})
+        self.assertEqual(join_entries(entries), encode_properties(table))
 
 
 class FindTests(SynchronousTestCase):
