@@ -6,7 +6,7 @@ stored meanwhile have its bit when it comes back.
 """
 
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from twisted.logger import Logger
 
@@ -55,11 +55,15 @@ class ConsumerFilterManager:
         """Return a group's filter for a topic, None when it has none that can be used."""
         return self._topics.get(topic, {}).get(group)
 
-    def bitmap_of(self, request: DispatchRequest) -> bytes | None:
-        """Note which groups' filters a stored message matches; None when there are no filters for its topic."""
-        filters = self._topics.get(request.topic)
-        if not filters:
-            return None
+    def make_bitmaps(self, requests: Sequence[DispatchRequest]) -> None:
+        """Note of messages to topics with filters which groups' filters they match, if that is switched on."""
+        if self._config.enable_calc_filter_bit_map and self._topics:
+            for request in requests:
+                filters = self._topics.get(request.topic)
+                if filters:
+                    request.bitmap = self._bitmap_of(request, filters)
+
+    def _bitmap_of(self, request: DispatchRequest, filters: Mapping[str, ConsumerFilter]) -> bytes:
         mask = 0
         properties = decode_properties(request.properties.decode("utf-8", "replace"))
         for consumer_filter in filters.values():

@@ -247,8 +247,7 @@ class Broker(Service):
         self.dispatcher.pool("send").after_jobs = self.store.release_dispatch
         # Before the store: its recovery makes bitmaps too.
         self.filters.load()
-        if self.settings.broker.enable_calc_filter_bit_map:
-            self.store.set_bitmap_of(self.filters.bitmap_of)
+        self.store.set_bitmap_maker(self.filters.make_bitmaps)
         self.store.start()
         try:
             for table in (self.topics, self.groups, self.offsets, self.schedule):

@@ -212,6 +212,7 @@ class BrokerConfig:
         False,
         "Whether SQL92 filters are evaluated once when a message is stored, for the consume queue extension: pulls then "
         "pass over what does not match without reading it. Needs enableConsumeQueueExt.",
+        hot=True,
     )
     expect_consumer_num_use_filter: int = setting(
         32, "Consumer groups with filters that the filter bitmap is sized for.", minimum=1

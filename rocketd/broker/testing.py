@@ -179,8 +179,7 @@ class SmallBroker:
     def start(self) -> None:
         """Open the store and read the tables."""
         self.filters.load()
-        if self.settings.broker.enable_calc_filter_bit_map:
-            self.store.set_bitmap_of(self.filters.bitmap_of)
+        self.store.set_bitmap_maker(self.filters.make_bitmaps)
         self.store.start()
         for table in (self.topics, self.groups, self.offsets, self.schedule):
             table.load()

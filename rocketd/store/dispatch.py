@@ -17,7 +17,7 @@ from rocketd.store.commit_log import CommitLog
 from rocketd.store.consume_queue import ConsumeQueue
 from rocketd.store.consume_queue_table import ConsumeQueueTable
 from rocketd.store.index_service import IndexService
-from rocketd.store.message import SYS_FLAG_TRANSACTION_PREPARED, Arrival, BitmapOf, DispatchRequest
+from rocketd.store.message import SYS_FLAG_TRANSACTION_PREPARED, Arrival, BitmapMaker, DispatchRequest
 from rocketd.store.record_scanner import RecordScanner, ScanEnd
 from rocketd.store.running_flags import WRITE_LOGICS_QUEUE_ERROR, RunningFlags
 
@@ -51,13 +51,17 @@ class Dispatcher:
         self._flags = flags
         self._stopping = stopping
         self.last = (-1, 0, 0)
-        self.bitmap_of: BitmapOf | None = None
-        """Asked about every record before it gets its entry."""
+        self.make_bitmaps: BitmapMaker | None = None
+        """Called with records before they get their entries."""
 
     def dispatch(self, requests: Sequence[DispatchRequest]) -> None:
         """Enter records in the order of the log; those that are entered already are passed over."""
-        if self.bitmap_of is not None:
-            self._find_bitmaps(requests, self.bitmap_of)
+        if self.make_bitmaps is not None:
+            try:
+                self.make_bitmaps(requests)
+            except Exception:
+                # Nothing is lost: filters then look at the messages themselves.
+                _log.failure("no bitmaps for the messages from offset {offset}", offset=requests[0].physical_offset)
         groups: dict[tuple[str, int], list[DispatchRequest]] = {}
         for request in requests:
             if not request.sys_flag & SYS_FLAG_TRANSACTION_PREPARED:
@@ -88,15 +92,6 @@ class Dispatcher:
                 _log.failure("cannot index the messages from offset {offset}", offset=requests[0].physical_offset)
         last = requests[-1]
         self.last = (last.physical_offset, last.physical_offset + last.size, last.store_timestamp)
-
-    @staticmethod
-    def _find_bitmaps(requests: Sequence[DispatchRequest], bitmap_of: BitmapOf) -> None:
-        try:
-            for request in requests:
-                request.bitmap = bitmap_of(request)
-        except Exception:
-            # Nothing is lost: filters then look at the messages themselves.
-            _log.failure("no bitmaps for the messages from offset {offset}", offset=requests[0].physical_offset)
 
     def _put(self, queue: ConsumeQueue, requests: list[DispatchRequest]) -> None:
         for attempt in range(1, MAX_ATTEMPTS + 1):

@@ -6,7 +6,7 @@ behaviour, handed between threads and never changed afterwards.
 """
 
 import enum
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import msgspec
@@ -140,8 +140,8 @@ class DispatchRequest(msgspec.Struct, gc=False):
     bitmap: bytes | None = None
 
 
-BitmapOf = Callable[[DispatchRequest], bytes | None]
-"""Finds out which filters match a record; None where there are none."""
+BitmapMaker = Callable[[Sequence[DispatchRequest]], None]
+"""Finds out which filters match some records, and sets their bitmaps."""
 
 Arrival = tuple[str, int, int, int, int, bytes, bytes | None]
 """A message became visible: topic, queue id, the queue's new exclusive max offset, tags code, store time in ms,

@@ -38,7 +38,7 @@ from rocketd.store.layout import (
 )
 from rocketd.store.maintenance import FlushConsumeQueueService, MaintenanceService
 from rocketd.store.mapped_file import PAGE_SIZE
-from rocketd.store.message import BitmapOf, MessageInner, PutResult, PutStatus
+from rocketd.store.message import BitmapMaker, MessageInner, PutResult, PutStatus
 from rocketd.store.reader import MessageReader
 from rocketd.store.rebuild import Rebuild, merged
 from rocketd.store.record_scanner import DelayTimeOf, RecordScanner
@@ -240,11 +240,11 @@ class MessageStore(MessageReader):
         """Have a function called in the storage thread whenever the log has grown; it may not block."""
         self._append_listeners = (*self._append_listeners, listener)
 
-    def set_bitmap_of(self, bitmap_of: BitmapOf) -> None:
-        """Have a function find out which filters match each message, for extended queues; it is called by the thread that
+    def set_bitmap_maker(self, make_bitmaps: BitmapMaker) -> None:
+        """Have a function find out which filters match messages, for extended queues; it is called by the thread that
         dispatches. To be set before `start`, since recovery dispatches too.
         """
-        self._dispatcher.bitmap_of = bitmap_of
+        self._dispatcher.make_bitmaps = make_bitmaps
 
     def release_dispatch(self, idle: bool) -> None:
         """Make what was put visible, after `put_messages` with `holds_dispatch`; the storage thread's answers come
@@ -454,7 +454,7 @@ class MessageStore(MessageReader):
 
     def _make_dispatcher(self, flags: RunningFlags, stopping: threading.Event) -> Dispatcher:
         dispatcher = Dispatcher(self.queues, self.index, flags, stopping)
-        dispatcher.bitmap_of = self._dispatcher.bitmap_of
+        dispatcher.make_bitmaps = self._dispatcher.make_bitmaps
         return dispatcher
 
     def _make_index(self) -> IndexService:

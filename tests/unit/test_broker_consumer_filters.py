@@ -158,11 +158,13 @@ class FileTests(ManagerTestCase):
         self.filters.persist()
         text = Path(self.path).read_text()
         Path(self.path).write_text(text.replace("a = 1", "a ="))
-        self.filters = self.manager()
+        self.filters = self.manager(enable_calc_filter_bit_map=True)
         self.filters.load()
         known = self.filters.get("T", "G")
         self.assertEqual((known.matches, known.matches_unit), (None, None))
-        self.assertEqual(self.filters.bitmap_of(request(b"a\x011")), bytes(14))
+        message = request(b"a\x011")
+        self.filters.make_bitmaps([message])
+        self.assertEqual(message.bitmap, bytes(14))
 
     def test_groups_that_are_gone_for_too_long_are_forgotten(self):
         self.filters.register_group("G", [sql("a = 1")])
@@ -180,6 +182,15 @@ class FileTests(ManagerTestCase):
 
 
 class BitmapTests(ManagerTestCase):
+    def setUp(self):
+        super().setUp()
+        self.filters = self.manager(enable_calc_filter_bit_map=True)
+
+    def bitmap_of(self, *arguments):
+        made = request(*arguments)
+        self.filters.make_bitmaps([made])
+        return made.bitmap
+
     def test_the_bits_of_every_group_that_matches(self):
         self.filters.register_group("G", [sql("a >= 1")])
         self.filters.register_group("H", [sql("a >= 2")])
@@ -190,12 +201,15 @@ class BitmapTests(ManagerTestCase):
             expected = 0
             for group in groups:
                 expected |= masks[group]
-            self.assertEqual(self.filters.bitmap_of(request(properties)), expected.to_bytes(14, "little"))
+            self.assertEqual(self.bitmap_of(properties), expected.to_bytes(14, "little"))
 
     def test_topics_without_filters_have_no_bitmaps(self):
-        self.assertIsNone(self.filters.bitmap_of(request(b"a\x011")))
+        self.assertIsNone(self.bitmap_of(b"a\x011"))
         self.filters.register_group("G", [sql("a >= 1")])
-        self.assertIsNone(self.filters.bitmap_of(request(b"a\x011", "U")))
+        self.assertIsNone(self.bitmap_of(b"a\x011", "U"))
+        self.filters = self.manager()
+        self.filters.register_group("G", [sql("a >= 1")])
+        self.assertIsNone(self.bitmap_of(b"a\x011"))  # switched off
 
 
 class UnitTests(ManagerTestCase):

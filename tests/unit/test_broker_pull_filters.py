@@ -206,15 +206,22 @@ class BitmapTests(FilterTestCase):
         self.assertEqual(self.got(), (0, [5, 7], 4))
 
     def test_a_failing_filter_costs_only_the_bitmap(self):
-        def fail(request):
+        def fail(requests):
             raise RuntimeError("no")
 
-        self.broker.store.set_bitmap_of(fail)
+        self.broker.store.set_bitmap_maker(fail)
         self.join("a > 4")
         self.put(5)
         self.assertEqual(self.got(), (0, [5], 1))
         self.assertEqual(self.units()[0].bitmap, None)
         self.assertEqual(len(self.flushLoggedErrors(RuntimeError)), 1)
+
+    def test_bits_can_be_switched_on_and_off(self):
+        self.join("a > 4")
+        for on in (False, True, False):
+            self.broker.settings.broker.enable_calc_filter_bit_map = on
+            self.put(4)
+        self.assertEqual([unit.bitmap for unit in self.units()], [None, bytes(14), None])
 
     def test_without_extension_the_bits_are_still_told_to_those_who_wait(self):
         self.broker.stop()
