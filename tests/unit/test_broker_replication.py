@@ -13,8 +13,9 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from rocketd.broker.replication import master as master_module
 from rocketd.broker.replication.master import STOP_SECONDS, ReplicationMaster
+from rocketd.broker.replication.master_connection import WAITING_BYTES
 from rocketd.broker.replication.service import Replication
-from rocketd.broker.replication.slave import RECONNECT_SECONDS, WAITING_BYTES, ReplicationSlave
+from rocketd.broker.replication.slave import RECONNECT_SECONDS, ReplicationSlave
 from rocketd.broker.replication.synchronize import FIRST_SECONDS, PERIOD_SECONDS, SlaveSynchronize
 from rocketd.broker.testing import InlineDispatcher, SmallBroker
 from rocketd.remoting.bodies import (

@@ -5,136 +5,27 @@ While the disk is slower than the network, it reads no more. A connection that i
 made again. All of it belongs to the reactor thread unless a method says otherwise.
 """
 
-from collections import deque
 from typing import Any
 
 from twisted.internet.abstract import isIPAddress
 from twisted.internet.endpoints import HostnameEndpoint, TCP4ClientEndpoint, TCP6ClientEndpoint
 from twisted.internet.interfaces import IStreamClientEndpoint
-from twisted.internet.protocol import Factory, Protocol, connectionDone
+from twisted.internet.protocol import Factory
 from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from rocketd.broker.replication.master_connection import MasterConnection
 from rocketd.remoting.channel_table import split_address
 from rocketd.remoting.errors import RemotingConnectError
 from rocketd.remoting.pools import Pool
 from rocketd.store.errors import StoreError
 from rocketd.store.message_store import MessageStore
 from rocketd.store.settings import MessageStoreConfig
-from rocketd.store.transfer import Transfer, TransferDecoder, TransferError, encode_report
 
 RECONNECT_SECONDS = 5.0
 CONNECT_SECONDS = 5.0
-WAITING_BYTES = 4 << 20
-"""Bytes that may wait for the storage thread before reading pauses."""
 _WATCH_SECONDS = 1.0
-
-
-class MasterConnection(Protocol):
-    """The connection to the master. ``expected`` is the offset of its next frame, None while this log is empty."""
-
-    transport: Any
-
-    def __init__(self, slave: "ReplicationSlave") -> None:
-        self._slave = slave
-        self._decoder = TransferDecoder()
-        self._reported = -1
-        self._end = 0
-        self._idle_heartbeats = 0
-        self.expected: int | None = None
-        self.closed = False
-        self.useful = False
-        self.waiting: deque[Transfer] = deque()
-        """What the storage thread has to append; it takes from the left."""
-        self.waiting_bytes = 0
-        self.append_called = False
-        self._paused = False
-        self.last_read = self.last_write = slave.seconds()
-
-    def connectionMade(self) -> None:
-        """Find out what to report."""
-        self.transport.setTcpNoDelay(True)
-        self._slave.connected(self)
-
-    def begin(self, offset: int, end: int) -> None:
-        """Make the first report, of this offset; the log ends there or later."""
-        self.expected = offset or None
-        self._end = end
-        self.report(offset)
-
-    def report(self, offset: int | None = None) -> None:
-        """Tell the master what is here, or again what it was told last."""
-        if offset is not None:
-            self._reported = offset
-        if not self.closed and self._reported >= 0:
-            self.last_write = self._slave.seconds()
-            self.transport.write(encode_report(self._reported))
-
-    def dataReceived(self, data: bytes) -> None:
-        """Hand over what is complete."""
-        self.last_read = self._slave.seconds()
-        if self.closed:
-            return
-        try:
-            for transfer in self._decoder.feed(data):
-                self._take(transfer)
-        except StoreError as error:
-            self._slave.failed(self, str(error))
-
-    def _take(self, transfer: Transfer) -> None:
-        if self.expected is not None and transfer.offset != self.expected:
-            raise TransferError(
-                f"the master sends from offset {transfer.offset}, this log goes on at {self.expected}: it is another log "
-                "than the master's, or some of the master's is gone; move this store away and start again with an empty one"
-            )
-        self.useful = True
-        if not transfer.body:
-            self._take_heartbeat()
-        else:
-            self._idle_heartbeats = 0
-            self.expected = transfer.offset + len(transfer.body)
-            self.waiting.append(transfer)
-            self.waiting_bytes += len(transfer.body)
-            self._slave.append_soon(self)
-            if self.waiting_bytes > WAITING_BYTES and not self._paused:
-                self._paused = True
-                self.transport.pauseProducing()
-
-    def _take_heartbeat(self) -> None:
-        if self.expected is None or self.expected >= self._end:
-            self._slave.goes_well()
-            return
-        # One may come before the master has begun to send.
-        self._idle_heartbeats += 1
-        if self._idle_heartbeats > 1:
-            raise TransferError(
-                f"the master's log ends at {self.expected}, this one at {self._end}: some of the master's is gone, or the "
-                "logs have parted; move this store away and start again with an empty one"
-            )
-
-    def appended(self, size: int, end: int) -> None:
-        """So many bytes need not wait any more, up to there the log is the master's."""
-        self.waiting_bytes -= size
-        if self.closed:
-            return
-        self._slave.goes_well()
-        if end > self._reported:
-            self.report(end)
-        if self._paused and self.waiting_bytes <= WAITING_BYTES // 4:
-            self._paused = False
-            self.transport.resumeProducing()
-
-    def close(self) -> None:
-        """Close at once."""
-        if not self.closed:
-            self.closed = True
-            self.transport.abortConnection()
-
-    def connectionLost(self, reason: Failure = connectionDone) -> None:
-        """Tell the slave's side."""
-        self.closed = True
-        self._slave.lost(self)
 
 
 class ReplicationSlave:

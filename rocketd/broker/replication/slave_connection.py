@@ -5,8 +5,8 @@ appended goes out at once, and nothing is read from the log while the socket is 
 thread.
 """
 
+import typing
 from typing import Any
-from typing import Protocol as Interface
 
 from twisted.internet.interfaces import IPushProducer
 from twisted.internet.protocol import Protocol, connectionDone
@@ -19,7 +19,7 @@ from rocketd.store.message_store import MessageStore
 from rocketd.store.transfer import ReportDecoder, encode_header
 
 
-class Master(Interface):
+class Master(typing.Protocol):
     """What a connection needs of its side."""
 
     store: MessageStore

@@ -95,16 +95,16 @@ class SlaveSynchronize:
                 response = await self._client.invoke_sync(master, RemotingCommand(code), TIMEOUT_MS)
                 if response.code != ResponseCode.SUCCESS:
                     raise RemotingError(f"it answered {response.code}: {response.remark}")
-                content = decode(response.body or b"{}")
             except Exception as error:
                 self._complain(name, f"the master at {master}: {error}")
             else:
-                self._broker.dispatcher.pool("admin").call(partial(self._replace, name, replace, content))
+                take = partial(self._take, name, decode, replace, response.body or b"{}")
+                self._broker.dispatcher.pool("admin").call(take)
 
-    def _replace(self, name: str, replace: Callable[[Any], None], content: Any) -> None:
-        """Replace a table; in the admin pool."""
+    def _take(self, name: str, decode: Callable[[bytes], Any], replace: Callable[[Any], None], body: bytes) -> None:
+        """Replace a table; in the admin pool, since tables may be long."""
         try:
-            replace(content)
+            replace(decode(body))
         except Exception as error:
             self._reactor.callFromThread(self._complain, name, str(error))
         else:
