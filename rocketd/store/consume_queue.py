@@ -57,6 +57,7 @@ class ConsumeQueue:
         self.files = MappedFileQueue(fs, directory, file_size, QueueFile)
         self._fs = fs
         self._written: dict[QueueFile, list[tuple[int, int]]] = {}
+        self._ends: dict[int, int] = {}
         self.max_physic_offset = -1
         self._min_logic_offset = 0
 
@@ -217,6 +218,7 @@ class ConsumeQueue:
         else:
             end = self._first_invalid(files[max(0, len(files) - _RECOVERED_FILES) :])
         self._written.clear()
+        self._ends.clear()
         self.files.truncate(end, clear=not clean)
         self.files.flushed_where = end
         self.max_physic_offset = self._last_physic_offset()
@@ -247,7 +249,8 @@ class ConsumeQueue:
         for file in self.files.files:
             position = max(0, end - file.file_from_offset)
             for first, last in self._written_in(file):
-                if last > position and any(bytes(file.view[max(first, position) : last])):
+                begin = max(first, position)
+                if last > begin and bytes(file.view[begin:last]) != bytes(last - begin):
                     return False
         return True
 
@@ -256,6 +259,7 @@ class ConsumeQueue:
         the recovery.
         """
         self._written.clear()
+        self._ends.clear()
         files = self.files.files
         if files and end <= files[0].file_from_offset:
             self.files.destroy()
@@ -351,10 +355,14 @@ class ConsumeQueue:
 
     def search_end(self, limit: int = MAX_OFFSET) -> int:
         """Byte of the queue behind the last entry of a record that begins before a limit, 0 without files. For use before
-        the recovery.
+        the recovery, which forgets what was found.
         """
-        files = self.files.files
+        end = self._ends.get(limit)
+        if end is None:
+            end = self._ends[limit] = self._search_end(self.files.files, limit)
+        return end
 
+    def _search_end(self, files: Sequence[QueueFile], limit: int) -> int:
         def is_beyond(file: QueueFile, number: int) -> bool:
             offset, size, _ = self._entry_in(file, number)
             if size <= 0 or not 0 <= offset < limit:

@@ -74,6 +74,8 @@ class Rebuild:
         """Make it again from the records before an offset of the log, where dispatch goes on. Raises OSError,
         StoreDamagedError.
         """
+        if not self._plan:
+            return
         index_from = self._index_from()
         offset = self._begin if index_from is None else min(self._begin, index_from)
         while offset < until:

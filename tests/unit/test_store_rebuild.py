@@ -402,6 +402,14 @@ class DamagedEndTests(RebuildTestCase):
 class DamagedEndAfterKillTests(DamagedEndTests):
     how = LastStop.KILLED
 
+    def test_where_all_is_there_the_log_is_not_read(self):
+        self.fill()
+        with open(os.path.join(self.root, "commitlog", "0" * 20), "r+b") as file:
+            file.write(bytes(4096))
+        store = self.open()
+        self.assertEqual(self.said, [])
+        self.assertEqual(store.get_max_offset("TopicTest", 0), 49)
+
     def test_what_a_kill_has_torn_is_no_damage(self):
         for kept in (4, 8, 12, 19):
             self.begin()
