@@ -1,7 +1,10 @@
 """SQL92 filters: the same truths as Apache's evaluator, the same bits as its bloom filter, and real clients with them."""
 
+import json
 import os
 import struct
+import subprocess
+from pathlib import Path
 
 import pytest
 from conftest import Clients, Cluster
@@ -12,7 +15,7 @@ from store_directory import java_hash, queues_of, read_log, read_queues, read_ta
 from toolchain import ClientError
 from twistd_servers import RocketdCluster
 
-from benchmarks.peers.apache import ApacheCluster, PeerUnavailableError
+from benchmarks.peers.apache import ApacheCluster, PeerUnavailableError, fetch_jars
 from rocketd.filter.bloom import BloomFilter
 from rocketd.filter.expressions import SelectorError
 from rocketd.filter.selector import Selector
@@ -188,8 +191,17 @@ def test_keys_have_the_bits_of_apaches_bloom_filter(apache, key, error_rate, exp
 
 COUNT = 200
 LANGUAGES = ["java", "go"]
+PULLER = Path(__file__).parent / "sql_filter" / "LitePull.java"
+
+# Java looks for its share of new queues every 20 s; a retry topic's queue is such a one.
+QUICK_REBALANCE = "-Drocketmq.client.rebalance.waitInterval=500"
 PLAIN = {"enablePropertyFilter": "true"}
-WITH_BITMAPS = {**PLAIN, "enableConsumeQueueExt": "true", "enableCalcFilterBitMap": "true"}
+WITH_BITMAPS = {
+    **PLAIN,
+    "enableConsumeQueueExt": "true",
+    "enableCalcFilterBitMap": "true",
+    "filterSupportRetry": "true",
+}
 
 
 def start(kind, directory, properties, lacking):
@@ -252,6 +264,29 @@ def test_a_group_that_comes_back_gets_what_was_stored_meanwhile(filtering_client
         received = filtering_clients.run("java", "consume", topic, "--count", len(wanted), *arguments)
         # The client may have ended before it had said what it has read: some come twice then.
         assert set(indexes(received)) == wanted
+
+
+def test_an_expression_in_every_pull_selects(filtering, filtering_clients, fresh):
+    """As lite pull consumers have it: the broker need not know the group's filter."""
+    topic, count = fresh("Pulled"), 20
+    filtering_clients.require("java")
+    filtering_clients.run("java", "send", topic, "--group", fresh("P"), "--count", 40)
+    command = ["java", "-cp", f"{fetch_jars()}/*", str(PULLER), filtering.namesrv_address, topic, fresh("G")]
+    done = subprocess.run(
+        [*command, "index BETWEEN 10 AND 29", str(count)], capture_output=True, text=True, timeout=120, check=True
+    )
+    assert json.loads(done.stdout) == list(range(10, 30))
+
+
+def test_refused_messages_come_again_through_the_filter(filtering_clients, fresh):
+    topic, group = fresh("Retried"), fresh("G")
+    filtering_clients.require("java")
+    filtering_clients.run("java", "send", topic, "--group", fresh("P"), "--count", 20)
+    arguments = ("--group", group, "--count", 5, "--timeout", 60, "--sql", "index > 14", "--fail-first")
+    received = filtering_clients.run("java", "consume", topic, *arguments, jvm=(QUICK_REBALANCE,))
+    again = {line["index"] for line in received.lines if line["reconsumeTimes"] and line["accepted"]}
+    assert again == set(range(15, 20))
+    assert indexes(received) == sorted([*range(15, 20)] * 2)
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
