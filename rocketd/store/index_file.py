@@ -22,6 +22,7 @@ DEFAULT_SLOTS: Final = 5_000_000
 DEFAULT_ENTRIES: Final = 20_000_000
 
 _HEADER: Final = struct.Struct(">qqqqii")
+_LONG: Final = struct.Struct(">q")
 _COUNT: Final = struct.Struct(">i")
 _COUNT_POSITION: Final = HEADER_SIZE - _COUNT.size
 _SLOT: Final = struct.Struct(">i")
@@ -213,7 +214,10 @@ class IndexFile:
         self._reserved = reserved
 
     def _write_header(self) -> None:
-        # First, for the process may end at any point: a message behind the end is put again, one before it never.
+        # In this order, for the process may end at any point: what is counted has its beginning, a message behind the end is
+        # put again, one before it never.
+        _LONG.pack_into(self._map, 0, self.begin_timestamp)
+        _LONG.pack_into(self._map, 16, self.begin_physical_offset)
         _COUNT.pack_into(self._map, _COUNT_POSITION, self.index_count)
         _HEADER.pack_into(
             self._map,
