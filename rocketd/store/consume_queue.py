@@ -192,6 +192,10 @@ class ConsumeQueue:
         self.files.add(file)
         return file
 
+    def begin_at(self, begin: int) -> None:
+        """Let a queue without files have its next entry at a byte. Raises OSError."""
+        self._next_file(begin, None)
+
     def load(self) -> None:
         """Map the files there are. Raises StoreFileSizeError, OSError."""
         self.files.load(cut_at_empty=True)

@@ -407,6 +407,8 @@ class MessageStore(MessageReader):
         self._reput.reput_from_offset = recovery.apply(log_end, indexed_to)
         rebuild.carry_out(self._reput.reput_from_offset)
         self._catch_up(self._reput.reput_from_offset)
+        if notes is not None and self._late is None:
+            rebuild.keep_offsets(notes if last_stop is LastStop.CLEAN else notes._replace(ends={}))
         self._flush_queues.flush_all()
         if plan and self.index is not None:
             self.index.flush()

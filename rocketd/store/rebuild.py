@@ -12,7 +12,7 @@ from twisted.logger import Logger
 from rocketd.store.commit_log import CommitLog
 from rocketd.store.consume_queue_table import ConsumeQueueTable
 from rocketd.store.errors import StoreDamagedError
-from rocketd.store.file_notes import IndexCut, QueueCut, RebuildPlan
+from rocketd.store.file_notes import IndexCut, Notes, QueueCut, RebuildPlan
 from rocketd.store.index_service import IndexService
 from rocketd.store.message import SYS_FLAG_TRANSACTION_PREPARED, DispatchRequest
 from rocketd.store.record_scanner import RecordScanner, ScanEnd
@@ -90,6 +90,18 @@ class Rebuild:
                 file = self._commit_log.queue.find(offset)
                 raise StoreDamagedError(file.path if file else "", offset + scan.position, until)
             offset = self._commit_log.roll(offset) if scan.end is ScanEnd.END_OF_FILE else offset + scan.position
+
+    def keep_offsets(self, notes: Notes) -> None:
+        """Have no offset given again of a queue all of whose messages have expired: where it was to end, or if that is not
+        noted, behind its last file. To be called when all is dispatched. Raises OSError.
+        """
+        for key in self._cuts:
+            files = notes.queues.get(key, ())
+            if files and files[-1].first >= 0:
+                queue = self._queues.find_or_create(*key)
+                if not queue.files.files:
+                    queue.begin_at(notes.ends.get(key, files[-1].offset + queue.files.file_size))
+                    self._queues.dirty.add(queue)
 
     def _index_from(self) -> int | None:
         """Offset of the log from which the index is made again, None when it is not."""

@@ -281,6 +281,28 @@ class MissingFilesTests(RebuildTestCase):
         self.assertEqual(self.bodies(store, 1)[-1], b"TopicTest 148")
         self.assertEqual(store.put_messages(self.messages(COUNT, COUNT + 3))[1].queue_offset, 50)
 
+    def test_no_offset_is_given_again_where_all_has_expired(self):
+        store = self.open()
+        store.put_messages([make_message(b"old", "Idle") for _ in range(13)])
+        for begin in range(0, COUNT, 10):
+            store.put_messages(self.messages(begin, begin + 10))
+        self.stop(store)
+        store = self.open()
+        log = store.commit_log.queue
+        while len(log.files) > 1:
+            self.assertTrue(log.delete_first(log.files[0]))
+        self.stop(store)
+        shutil.rmtree(self.queue_dir(0, "Idle"))
+        for _ in range(2):
+            store = self.open()
+            self.assertEqual(self.bodies(store, topic="Idle"), [])
+            self.stop(store)
+        store = self.open()
+        (result,) = store.put_messages([make_message(b"new", "Idle")])
+        self.assertEqual(result.queue_offset, 13 if self.how is LastStop.CLEAN else 20)
+        store._reput.stop()
+        self.assertEqual(self.bodies(store, topic="Idle"), [b"new"])
+
     def test_a_repair_is_not_undone(self):
         """It gives the index files other names."""
         self.fill()
