@@ -20,7 +20,7 @@ _CACHED: Final = 1000
 class Selector:
     """One filter. Immutable; any thread."""
 
-    __slots__ = ("_evaluate", "_find", "text")
+    __slots__ = ("_evaluate", "_find")
 
     def __init__(self, text: str) -> None:
         """Raises SelectorError where the text is no filter."""
@@ -28,7 +28,6 @@ class Selector:
         from rocketd.filter.parser import parse
 
         expression = parse(text)
-        self.text = text
         self._evaluate = compile_expression(expression)
         names = "|".join(map(re.escape, sorted(names_in(expression))))
         self._find = re.compile(f"(?:\\A|\x02)({names})\x01([^\x02]+)").findall if names else None

@@ -31,6 +31,27 @@ class JvmFilter:
         hashes, bits, positions = self._ask("bloom", str(error_rate), str(expected), _word(key)).split(" ")
         return int(hashes), int(bits), [int(position) for position in positions.strip("[]").split(",")]
 
+    def empty(self) -> None:
+        """Forget all groups' filters."""
+        self._ask("manager")
+
+    def register(self, group: str, subscriptions: list[tuple[str, str, int, str]]) -> None:
+        """Take in a group's subscriptions: topic, type, version, expression."""
+        words = [
+            word
+            for topic, kind, version, expression in subscriptions
+            for word in (_word(topic), _word(kind), str(version), _word(expression))
+        ]
+        self._ask("register", _word(group), *words)
+
+    def unregister(self, group: str) -> None:
+        """Note that nobody of a group is there any more."""
+        self._ask("unregister", _word(group))
+
+    def state(self, topic: str, group: str) -> str:
+        """A group's filter of a topic: version, whether the group is gone, expression; or "none"."""
+        return self._ask("state", _word(topic), _word(group))
+
     def _ask(self, *words: str) -> str:
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None

@@ -16,9 +16,15 @@ from toolchain import ClientError
 from twistd_servers import RocketdCluster
 
 from benchmarks.peers.apache import ApacheCluster, PeerUnavailableError, fetch_jars
+from rocketd.broker.consumer_filter_file import ConsumerFilterWrapper
+from rocketd.broker.consumer_filters import ConsumerFilterManager
+from rocketd.broker.json_file import JsonFile
+from rocketd.broker.settings import BrokerConfig
 from rocketd.filter.bloom import BloomFilter
 from rocketd.filter.expressions import SelectorError
 from rocketd.filter.selector import Selector
+from rocketd.remoting.bodies import SubscriptionData
+from rocketd.store.filesystem import RealFileSystem
 
 CASES = settings(
     max_examples=2500,
@@ -185,6 +191,45 @@ def test_every_pair_of_values_compares_as_for_apache(apache, left, right, operat
 def test_keys_have_the_bits_of_apaches_bloom_filter(apache, key, error_rate, expected):
     ours = BloomFilter(error_rate, expected)
     assert (ours.hashes, ours.bits, ours.positions(key)) == apache.bloom(error_rate, expected, key)
+
+
+GROUPS, TOPICS = ("G", "H"), ("T", "U")
+subscribed = st.tuples(
+    st.sampled_from(["SQL92", "SQL92", "SQL92", "TAG", "", "OTHER"]),
+    st.integers(1, 4),
+    st.sampled_from(["a = 1", "a = 2", "a =", "TRUE"]),
+)
+heartbeats = st.tuples(st.sampled_from(GROUPS), st.dictionaries(st.sampled_from(TOPICS), subscribed))
+
+
+@settings(CASES, max_examples=600)
+@given(events=st.lists(st.one_of(heartbeats, heartbeats, st.sampled_from(GROUPS)), max_size=12))
+def test_groups_come_and_go_as_in_apaches_table(apache, events, tmp_path):
+    apache.empty()
+    file = JsonFile(str(tmp_path / "none.json"), ConsumerFilterWrapper, RealFileSystem())
+    ours = ConsumerFilterManager(BrokerConfig(), file, lambda: 1_795_286_100_000)
+    for event in events:
+        if isinstance(event, str):
+            apache.unregister(event)
+            ours.unregister(event)
+        else:
+            group, table = event
+            subscriptions = [(topic, *rest) for topic, rest in table.items()]
+            apache.register(group, subscriptions)
+            ours.register_group(
+                group,
+                [
+                    SubscriptionData(topic, text, sub_version=version, expression_type=kind)
+                    for topic, kind, version, text in subscriptions
+                ],
+            )
+        for topic in TOPICS:
+            for group in GROUPS:
+                known = ours.get(topic, group)
+                state = "none"
+                if known is not None:
+                    state = f"{known.client_version} {str(known.is_dead).lower()} {known.expression}"
+                assert state == apache.state(topic, group), events
 
 
 # ---------------------------------------------------------------- clients
