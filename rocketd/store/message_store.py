@@ -384,6 +384,7 @@ class MessageStore(MessageReader):
             check_crc=self.config.check_crc_on_recover,
             index_safe=self.config.message_index_enable and self.config.message_index_safe,
         )
+        notes = recovery.notes
         found, causes = recovery.plan(self.index)
         # What an earlier start has begun to make again and not finished may look whole.
         plan = found if written is None else merged((found, written.rebuild))

@@ -65,19 +65,22 @@ class Recovery:
         check_crc: bool,
         index_safe: bool,
     ) -> None:
-        """`notes` are what is known of the files, None where that is nothing. `index_safe`: after a crash, start no later
-        than where the index was on the disk.
+        """`notes` are what is known of the files, None where that is nothing; the attribute is None as well where they are
+        of another log. `index_safe`: after a crash, start no later than where the index was on the disk.
         """
         self._commit_log = commit_log
         self._queues = queues
         self._scanner = scanner
         self._checkpoint = checkpoint
         self._last_stop = last_stop
-        self._notes = notes
+        self.notes = notes
         self._check_crc = check_crc
         self._rebuilt = False
         self._index_safe = index_safe
         self._progress = self._known_progress()
+        if last_stop is not LastStop.CLEAN and not index_safe and checkpoint.progress and self._progress is None:
+            # They are of another log.
+            self.notes = None
 
     def plan(self, index: IndexService | None) -> tuple[RebuildPlan, list[str]]:
         """Say what of queues and index is to be made again, and in words why. The index need not be loaded."""
@@ -85,11 +88,11 @@ class Recovery:
         if log_begin < 0:
             return RebuildPlan(), []
         limit = self._queue_limit()
-        missing, causes = find_missing_queues(self._notes, self._queues, log_begin, limit)
+        missing, causes = find_missing_queues(self.notes, self._queues, log_begin, limit)
         index_cut = None
         if index is not None:
             index_cut, paths = find_missing_index(
-                self._notes, index, log_begin, self._last_stop is LastStop.CRASHED, self._checkpoint
+                self.notes, index, log_begin, self._last_stop is LastStop.CRASHED, self._checkpoint
             )
             causes += paths
         known = {(cut.topic, cut.queue_id) for cut in missing}
@@ -105,7 +108,7 @@ class Recovery:
         if self._last_stop is LastStop.CLEAN:
             progress = self._checkpoint.progress
             # What Apache's broker has left behind the end of a queue is no damage.
-            comparable = self._notes is not None
+            comparable = self.notes is not None
         else:
             comparable = limit is not None
         if not comparable:
@@ -113,7 +116,7 @@ class Recovery:
         last = -1
         if progress is not None:
             last = progress.durable_last if self._last_stop is LastStop.CRASHED else progress.dispatched_last
-        tails = QueueTails(self._commit_log, self._queues, self._scanner, self._notes, self._last_stop, limit, last)
+        tails = QueueTails(self._commit_log, self._queues, self._scanner, self.notes, self._last_stop, limit, last)
         return tails.find_damaged()
 
     def record_from(self, offset: int) -> int:
@@ -141,7 +144,7 @@ class Recovery:
         if broken is not None:
             self._refuse_damage(files, broken, end)
             known = {self._queues.last_record(cuts={(cut.topic, cut.queue_id): cut.offset for cut in plan.queues})[0]}
-            if self._notes is not None and self._checkpoint.progress is not None:
+            if self.notes is not None and self._checkpoint.progress is not None:
                 # Where an entry and its record do not agree, it may be the record that is damaged.
                 known.add(self._checkpoint.progress.dispatched_last)
             clean, killed = self._last_stop is LastStop.CLEAN, self._last_stop is LastStop.KILLED
@@ -214,7 +217,7 @@ class Recovery:
         if not self._is_end_of(*last):
             return None
         # A queue that somebody has removed is to be built again, all of it: without notes nobody knows which.
-        return progress if self._notes is not None or self._queues.last_record(last[1]) == last else None
+        return progress if self.notes is not None or self._queues.last_record(last[1]) == last else None
 
     def _certain_progress(self, end: int) -> Progress | None:
         """What of the known progress is still true; what was dispatched behind it will be told anew."""
