@@ -299,12 +299,23 @@ def test_the_masters_address_is_changed_while_running(make_pair):
     table = runtime(pair.slave_address)
     assert (table["haMasterAddress"], table["haMasterConnected"]) == (nobody, "false")
     send(pair.master_address, 1)
-    host, _, port = pair.master_address.partition(":")
-    follow(f"{host}:{int(port) + 1}")
+    follow(f"localhost:{int(pair.master_address.partition(':')[2]) + 1}")
     pair.await_slave()
     pair.await_copy()
     assert runtime(pair.slave_address)["haMasterConnected"] == "true"
     assert f"cannot connect to the master at {nobody}" in pair.slave.log.read_text()
+
+
+def test_a_port_for_slaves_that_is_taken(make_pair):
+    pair = make_pair()
+    port = str(int(pair.master_address.partition(":")[2]) + 1)
+    assert pair.slave.stop() == 0
+    done = pair.slave_servers.run_broker(haListenPort=port)
+    assert done.returncode == 1
+    text = (
+        f"cannot listen on port {port}: it is in use by another process; stop that process or set another haListenPort"
+    )
+    assert text in done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("length", [1, 2, 200])
