@@ -260,6 +260,53 @@ class OverlapTests(PairTestCase):
         self.assertGreater(self.slave.get_max_offset("TopicTest", 0), 0)
 
 
+class CrashTests(PairTestCase):
+    """The slave's machine loses its power: what it had not flushed is sent again."""
+
+    def crash(self):
+        self.fs.crash()
+        self.slave.stop()
+        self.fs.lose_unsynced()
+        self.fs = FaultyFileSystem()
+        self.use(self.open("SLAVE", self.directory))
+
+    def assert_same(self):
+        self.settle()
+        self.assertEqual(log_bytes(self.slave), log_bytes(self.master))
+        for queue_id in range(3):
+            self.assertEqual(self.bodies(self.slave, queue_id), self.bodies(self.master, queue_id))
+
+    def test_what_was_not_flushed_comes_again(self):
+        self.fill()
+        end = self.master.max_physical_offset()
+        for at in (end // 3, end * 2 // 3):
+            self.send(100, end=at)
+            self.assertTrue(self.slave.wait_until_flushed(self.slave.max_physical_offset()))
+            flushed = self.slave.max_physical_offset()
+            self.send(100, end=at + 1000)
+            # A dispatch that is under way would be tried again and again.
+            self.settle()
+            self.crash()
+            self.assertGreaterEqual(self.slave.max_physical_offset(), flushed)
+        self.send(100)
+        self.assert_same()
+
+    def test_a_torn_write(self):
+        self.fill(30)
+        for keep in (0, 1, 50, 400, 1999):
+            with self.subTest(keep=keep):
+                self.directory = os.path.abspath(self.mktemp())
+                self.use(self.open("SLAVE", self.directory))
+                self.send(2000, end=2000)
+                self.settle()
+                self.fs.tear_write(keep)
+                with self.assertRaisesRegex(ReplicaError, "crashed in the middle of a write"):
+                    self.send(2000)
+                self.crash()
+                self.send(2000)
+                self.assert_same()
+
+
 class RefusalTests(PairTestCase):
     def refused(self, offset, data, text):
         before = self.slave.max_physical_offset()
