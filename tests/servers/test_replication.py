@@ -360,7 +360,7 @@ def test_a_slave_that_has_more_than_the_overlap_is_named(make_pair):
 
 
 def test_master_and_slave_change_places(make_pair):
-    pair = make_pair(messageDelayLevel="1s 15s")
+    pair = make_pair(messageDelayLevel="1s 8s")
     producers = [Sent("p0")]
     put_load(pair, producers, 1_000)
     delayed, _ = send(pair.master_address, 0, DELAY=2)
