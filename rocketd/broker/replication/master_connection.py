@@ -117,9 +117,9 @@ class MasterConnection(Protocol):
         self._idle_heartbeats += 1
         if self._idle_heartbeats > 1:
             raise TransferError(
-                f"the master sends nothing from offset {self.expected} on, while this log ends at {self._end}: the master has "
-                "lost the end of its log, or has deleted what would follow here; if this log is the right one, make this "
-                "broker the master, else move this store away and start again with an empty one"
+                f"the master sends nothing from offset {self.expected} on, while this log ends at {self._end}: the master "
+                "has lost the end of its log, or has deleted what would follow here; if this log is the right one, make "
+                "this broker the master, else move this store away and start again with an empty one"
             )
 
     def appended(self, size: int, end: int) -> None:
