@@ -127,6 +127,7 @@ class GroupAppender:
             key = (message.topic, message.queue_id)
             if key not in composer.topic_queues:
                 composer.topic_queues[key] = TopicQueue(message.topic)
+        composer.end_group()
         if failure is not None:
             self._give_up(messages, results, requests, segment, failure)
         return results, self._group(start_offset, requests)

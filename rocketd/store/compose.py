@@ -124,6 +124,12 @@ class Composer:
         self.requests = []
         self._timestamp = timestamp
 
+    def end_group(self) -> None:
+        """Hold nothing of what was composed: a group may have many megabytes, and the next may come tomorrow."""
+        self.parts = []
+        self.results = []
+        self.requests = []
+
     def begin_file(self, file_from: int, position: int, limit: int) -> None:
         """Say that the next record stands at a position of a file that begins at an offset of the log and takes records
         up to a limit.

@@ -2,6 +2,7 @@
 
 import os
 import struct
+import sys
 
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -139,6 +140,12 @@ class AppendTests(AppendTestCase):
         results, group = self.appender.append([make_message(bytes(FILE_SIZE))])
         self.assertIs(results[0].status, PutStatus.MESSAGE_ILLEGAL)
         self.assertIsNone(group)
+
+    def test_nothing_of_a_group_is_held(self):
+        message = make_message(bytes(1000))
+        before = sys.getrefcount(message.body)
+        self.appender.append([message])
+        self.assertEqual(sys.getrefcount(message.body), before)
 
 
 class BatchTests(AppendTestCase):
