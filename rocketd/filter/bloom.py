@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from rocketd.filter.murmur3 import murmur3_64
+import mmh3
 
 _INT_MASK: Final = 0xFFFFFFFF
 _INT_SIGN: Final = 0x80000000
@@ -38,7 +38,8 @@ class BloomFilter:
 
     def positions(self, key: str) -> list[int]:
         """Tell the bits of a key; one may be there twice."""
-        hashed = murmur3_64(key.encode())
+        # Guava's murmur3_128 as a long: the first 64 bits, seed 0.
+        hashed, _ = mmh3.hash64(key.encode(), 0, x64arch=True, signed=False)
         low, high = hashed & _INT_MASK, hashed >> 32
         combined = [low + number * high & _INT_MASK for number in range(1, self.hashes + 1)]
         return [(~value & _INT_MASK if value & _INT_SIGN else value) % self.bits for value in combined]

@@ -3,7 +3,6 @@
 from twisted.trial.unittest import SynchronousTestCase
 
 from rocketd.filter.bloom import BloomFilter, is_hit, mask_of
-from rocketd.filter.murmur3 import murmur3_64
 
 
 class BloomFilterTests(SynchronousTestCase):
@@ -16,15 +15,6 @@ class BloomFilterTests(SynchronousTestCase):
         self.assertEqual(bloom.positions("G#T"), [24, 26, 83])
         # From a consumerFilter.json that Apache's broker wrote.
         self.assertEqual(bloom.positions("G-9890-8#Filtered-9890-5"), [97, 111, 96])
-
-    def test_hashes(self):
-        # Guava's Hashing.murmur3_128().hashString(..., UTF_8).asLong(), as numbers without sign.
-        for text, value in (
-            ("", 0),
-            ("hello", 0xCBD8A7B341BD9B02),
-            ("The quick brown fox jumps over the lazy dog", 0xE34BBC7BBC071B6C),
-        ):
-            self.assertEqual(murmur3_64(text.encode()), value)
 
     def test_only_sizes_that_make_sense(self):
         for error_rate, expected in ((0, 32), (100, 32), (20, 0)):
