@@ -98,11 +98,17 @@ class ConsumeQueueMachine(RuleBasedStateMachine):
         self.queue.truncate_dirty(self.entries[cut[0]][0])
         # The log does not end before it begins.
         self.expired = min(self.expired, self.entries[cut[0]][0])
-        self.queue.correct_min_offset(self.expired)
         for offset in cut:
             del self.entries[offset]
         self.next = cut[0]
         self.flushed = min(self.flushed, self.next)
+        self.begin_log_again()
+
+    def begin_log_again(self):
+        """The log has the record of the last entry, or all of them would have gone with its files."""
+        if self.entries:
+            self.expired = min(self.expired, self.entries[self.next - 1][0])
+        self.queue.correct_min_offset(self.expired)
 
     @rule(part=st.floats(0, 1))
     def expire(self, part):
@@ -127,7 +133,7 @@ class ConsumeQueueMachine(RuleBasedStateMachine):
         self.queue.recover(clean=False)
         # The log ends behind the last record that is known: what was cut off before may have come back.
         self.queue.truncate_dirty(sum(self.entries[self.next - 1][:2]) if self.entries else 0)
-        self.queue.correct_min_offset(self.expired)
+        self.begin_log_again()
 
     @invariant()
     def agrees(self):
