@@ -97,7 +97,8 @@ class Rebuild:
         """
         for key in self._cuts:
             files = notes.queues.get(key, ())
-            if files and files[-1].first >= 0:
+            # What begins behind the end of the log has been lost with that, and was never there for anybody.
+            if files and 0 <= files[-1].first < self._commit_log.min_offset:
                 queue = self._queues.find_or_create(*key)
                 if not queue.files.files:
                     queue.begin_at(notes.ends.get(key, files[-1].offset + queue.files.file_size))
