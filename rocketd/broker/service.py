@@ -279,19 +279,24 @@ class Broker(Service):
         if not self.replication.is_slave:
             loops.append((DELIVERY_SECONDS, self._deliver))
         for seconds, function in loops:
-            loop = LoopingCall(function)
+            loop = LoopingCall(self._guarded(function))
             loop.clock = self._reactor
             loop.start(seconds, now=False)
             self._loops.append(loop)
 
-    def _in_pool(self, pool: str, function: Callable[[], None]) -> None:
+    def _guarded(self, function: Callable[[], None]) -> Callable[[], None]:
+        """Have a function that fails be a line in the log, and called again next time."""
+
         def guarded() -> None:
             try:
                 function()
             except Exception:
                 self._log.failure("a periodic task of the broker failed")
 
-        self.dispatcher.pool(pool).call(guarded)
+        return guarded
+
+    def _in_pool(self, pool: str, function: Callable[[], None]) -> None:
+        self.dispatcher.pool(pool).call(self._guarded(function))
 
     def _scan_clients(self) -> None:
         self.consumers.scan_not_active()

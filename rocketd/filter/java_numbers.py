@@ -21,7 +21,8 @@ _SURE_LONG: Final = 18
 _INTEGER: Final = re.compile("[+-]?[0-9]+")
 _ANY_DIGITS: Final = re.compile(r"[+-]?\d+")
 
-_DOUBLE: Final = re.compile(r"[+-]?(?:NaN|Infinity|((?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)[fFdD]?)")
+# Digits are taken for good: a long run of them with a letter at its end must not be tried in every division.
+_DOUBLE: Final = re.compile(r"[+-]?(?:NaN|Infinity|((?:[0-9]++\.?[0-9]*+|\.[0-9]++)(?:[eE][+-]?[0-9]++)?)[fFdD]?)")
 _HEX_DOUBLE: Final = re.compile(
     r"([+-]?)0[xX](?:([0-9a-fA-F]+)\.?|([0-9a-fA-F]*)\.([0-9a-fA-F]+))[pP]([+-]?[0-9]+)[fFdD]?"
 )

@@ -66,6 +66,8 @@ class CertificateWatch:
             self.context = yield deferToThreadPool(self._reactor, pool, server_context, self._settings)
         except TLSConfigError as error:
             _log.warn("the TLS files have changed, and what was read before stays in use: {error}", error=error)
+        except Exception:
+            _log.failure("the TLS files have changed and cannot be used; what was read before stays in use")
         else:
             _log.info("the TLS files have changed: new connections see the new certificate")
 

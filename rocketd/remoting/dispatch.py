@@ -217,12 +217,18 @@ class Dispatcher:
     def refuse(self, job: Job, error: RequestError) -> None:
         """Answer all requests of a job that no thread will handle. Reactor thread only."""
         connection = job.connection
-        for frame in job.frames:
-            request = RemotingCommand.decode(frame)
-            if request.is_response:
-                self.take_response(connection, request)
-            elif not request.is_oneway:
-                connection.send(RemotingCommand.response(error.code, error.remark).answering(request))
+        # A queue may keep the job for as long as its threads are held up.
+        frames, job.frames = job.frames, []
+        for frame in frames:
+            try:
+                request = RemotingCommand.decode(frame)
+                if request.is_response:
+                    self.take_response(connection, request)
+                elif not request.is_oneway:
+                    connection.send(RemotingCommand.response(error.code, error.remark).answering(request))
+            except Exception as fault:
+                if self.frame_failed(connection, fault):
+                    break
 
     def take_response(self, connection: Connection, response: RemotingCommand) -> None:
         """Give a peer's response to the invoke layer."""

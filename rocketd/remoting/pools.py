@@ -38,7 +38,9 @@ class JobHandler(Protocol):
 
 
 class Job:
-    """Frames of one read of one connection, for one handler. Immutable after it was made, but for who takes it."""
+    """Frames of one read of one connection, for one handler. Immutable but for who takes it; one that was refused has no
+    frames any more.
+    """
 
     __slots__ = ("_unclaimed", "connection", "frames", "handler", "received_ms", "size")
 
@@ -173,6 +175,7 @@ class Pool:
             if job.received_ms >= received_before_ms:
                 break
             if job.claim():
+                self._waiting.remove(job)
                 taken.append(job)
         if taken:
             self._count_out(taken)
@@ -227,9 +230,9 @@ class Pool:
                 end += 1
             group = []
             for job in jobs[at:end]:
-                if job.frames:
-                    self._waiting.popleft()
                 if job.claim():
+                    if job.frames:
+                        self._waiting.remove(job)  # the first, but for those that the reactor thread takes meanwhile
                     group.append(job)
             handled += group
             try:

@@ -183,6 +183,9 @@ class MessageStore(MessageReader):
         if self._lock is None:
             return
         self._open = False
+        if self._late is not None:
+            # What waits for room on the disk is left to the next start.
+            self._stopping.set()
         self._reput.stop()
         self._stopping.set()
         self._flush.stop()

@@ -81,7 +81,7 @@ class Rebuild:
         while offset < until:
             data = self._commit_log.data_from(offset)
             if data is None:
-                break
+                raise StoreDamagedError(self._commit_log.queue.path_of(offset), offset, until)
             scan = self._scanner.scan(data, 0, min(len(data), until - offset), offset, check_crc=False)
             self._put(scan.requests)
             if self._index is not None and index_from is not None:
@@ -110,7 +110,8 @@ class Rebuild:
         if cut is None or self._index is None:
             return None
         if self._index.file_names:
-            return self._index.indexed_to
+            # What is left may be of messages that have expired.
+            return max(self._index.indexed_to, self._commit_log.min_offset)
         # Nothing is left: of what was indexed before the first file that was missing, too.
         return cut.begin if cut.first else self._commit_log.min_offset
 

@@ -186,6 +186,10 @@ class Recovery:
             queues.truncate_dirty(end)
         queues.correct_min_offset(self._commit_log.min_offset)
         if clean:
+            progress = self._checkpoint.progress
+            if self.notes is not None and progress is not None and progress.dispatched <= end:
+                # Not where the queues that are there end: the last messages may be of a topic that was deleted.
+                return max(progress.dispatched, self._commit_log.min_offset)
             return max(queues.max_physic_offset, self._commit_log.min_offset, 0)
         queues.forget_flushed(0 if self._progress is None else self._progress.durable)
         if self._last_stop is LastStop.CRASHED and indexed_to < begin:

@@ -11,6 +11,7 @@ from rocketd.remoting.dispatch import Dispatcher
 from rocketd.remoting.errors import FrameError, RemotingCommandError, RequestError
 from rocketd.remoting.frame import FrameDecoder
 from rocketd.remoting.interfaces import IRequestProcessor
+from rocketd.remoting.pools import Job
 
 CODE = 105
 JSON, BINARY = SerializeType.JSON, SerializeType.ROCKETMQ
@@ -267,6 +268,16 @@ class UnknownCodeTests(DispatchTestCase):
         self.assertTrue(self.connection.close_asked)
         self.assertEqual(len(self.warnings()), 1)
         self.assertEqual((len(other.answers), other.close_asked), (1, False))
+
+
+class RefuseTests(DispatchTestCase):
+    def test_what_is_no_frame_closes_its_connection_and_the_job_lets_go(self):
+        good, bad = frame_of(RemotingCommand(CODE, opaque=1)), frame(b'{"code":105,"flag":')
+        job = Job(Processor(), self.connection, [good, bad, good], 0)
+        self.dispatcher.refuse(job, RequestError(ResponseCode.SYSTEM_BUSY, "busy"))
+        self.assertEqual([answer.remark for answer in self.connection.answers], ["busy"])
+        self.assertTrue(self.connection.close_asked)
+        self.assertEqual(job.frames, [])
 
 
 class FullPoolTests(DispatchTestCase):

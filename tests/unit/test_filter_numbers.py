@@ -51,6 +51,9 @@ class ParseTests(SynchronousTestCase):
             "\u0665",
             "\u00a05",
             "NaNd",
+            # Long enough to take hours where each division of the digits is tried.
+            "1" * 1_000_000 + "x",
+            "." + "1" * 1_000_000 + "x",
         ):
             self.assertRaises(ValueError, parse_double, text)
 

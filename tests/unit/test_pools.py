@@ -287,6 +287,7 @@ class TakeWaitingTests(PoolTestCase):
         self.assertEqual([job.received_ms for job in taken], [200, 300])
         self.assertEqual(pool.take_waiting(350), [])
         self.assertEqual(pool.queued_requests, 3)
+        self.assertEqual(pool.head_wait_ms(1000), 600)
         gate.set()
         pool.stop()
         self.assertEqual(recorder.bodies, [b"first", b"400", b"400"])

@@ -194,7 +194,9 @@ class ReplicationSlave:
         try:
             # They follow on each other: that was checked when they came.
             confirmed = self._store.append_replica(transfers[0].offset, data)
-        except StoreError as error:
+        except Exception as error:
+            if not isinstance(error, StoreError):
+                self._log.failure("what the master sent could not be appended")
             waiting.clear()
             self._reactor.callFromThread(self.failed, connection, str(error))
         else:
