@@ -161,7 +161,7 @@ SERVICE_NOT_AVAILABLE = Problem(
     ),
     cause="{found}",
     advice="free space on the disk or send to another broker",
-    setting="diskMaxUsedSpaceRatio",
+    setting="rocketmq.broker.diskSpaceWarningLevelRatio",
 )
 
 CREATE_FILE_FAILED = Problem(

@@ -15,6 +15,9 @@ SMALL_POOL = "Accepted for compatibility; pools here isolate kinds of requests a
 COMMERCIAL = "Accepted for compatibility; Apache's code counts for a billing service with it."
 
 
+MAX_PORT = 65535
+
+
 @settings_group
 class BrokerConfig:
     """Who the broker is and how it serves."""
@@ -340,6 +343,11 @@ class BrokerSettings(DaemonSettings):
         elif "accessMessageInMemoryMaxRatio" not in given:
             store.access_message_in_memory_max_ratio -= 10
         if "haListenPort" not in given:
+            if self.server.listen_port == MAX_PORT:
+                raise ConfigError(
+                    f"{given.get('listenPort', 'default')}: listenPort = {MAX_PORT}: there is no port behind it for "
+                    "haListenPort; set haListenPort too, or another listenPort"
+                )
             store.ha_listen_port = self.server.listen_port + 1 if self.server.listen_port else 0
         if "useTLS" not in given:
             self.client.use_tls = self.tls.enable if "tls.enable" in given else self.tls.server_mode == "enforcing"

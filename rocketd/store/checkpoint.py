@@ -18,7 +18,7 @@ RECOVERY_MARGIN_MS: Final = 3000
 
 _TIMESTAMPS: Final = struct.Struct(">qqq")
 
-_PROGRESS_POSITION: Final = 1024
+PROGRESS_POSITION: Final = 1024
 """Ours, where Apache's file is never written to."""
 _PROGRESS: Final = struct.Struct(">8sqqqqqqqq")
 _PROGRESS_MAGIC: Final = b"rocketd\1"
@@ -76,7 +76,7 @@ class StoreCheckpoint:
             self.logics_msg_timestamp,
             self.index_msg_timestamp,
         ) = self._written = _TIMESTAMPS.unpack(data[: _TIMESTAMPS.size].ljust(_TIMESTAMPS.size, b"\0"))
-        progress = self._read(_PROGRESS, _PROGRESS_MAGIC, data[_PROGRESS_POSITION:])
+        progress = self._read(_PROGRESS, _PROGRESS_MAGIC, data[PROGRESS_POSITION:])
         self.progress = None if progress is None else Progress(*progress)
         self.files_noted = self._read(_NOTED, _NOTED_MAGIC, data[_NOTED_POSITION:]) is not None
 
@@ -115,7 +115,7 @@ class StoreCheckpoint:
                     self._written = written
                 progress, noted = self.progress, self.files_noted
                 packed = b"" if progress is None else _PROGRESS.pack(_PROGRESS_MAGIC, *self._written, *progress)
-                self._put_ours(descriptor, packed, _PROGRESS, _PROGRESS_POSITION, wait)
+                self._put_ours(descriptor, packed, _PROGRESS, PROGRESS_POSITION, wait)
                 packed = _NOTED.pack(_NOTED_MAGIC, *self._written) if noted else b""
                 self._put_ours(descriptor, packed, _NOTED, _NOTED_POSITION, wait)
                 if wait:

@@ -28,7 +28,7 @@ class StoreFileSizeError(StoreError):
         self.expected = expected
         super().__init__(
             f"{path} has {size} bytes where the settings say {expected}: set the file size the store was written with, "
-            "or move the file away if it was cut; 'rocketd store verify DIR' tells which"
+            "or if the file was cut, which 'rocketd store verify DIR' tells, mend it with 'rocketd store repair DIR --write'"
         )
 
 
@@ -54,6 +54,20 @@ class StoreDamagedError(StoreError):
             f"{path}: there is no whole record at offset {offset} of the log, though there must be, up to the one at "
             f"{following}: the file is damaged; nothing was changed; 'rocketd store verify DIR' tells more, 'rocketd "
             "store repair DIR --write --replace-damaged' mends it and keeps aside what it replaces"
+        )
+
+
+class StoreEndMissingError(StoreError):
+    """The log ends before records that were there."""
+
+    def __init__(self, path: str, end: int, known: int) -> None:
+        self.path = path
+        self.end = end
+        self.known = known
+        super().__init__(
+            f"{path}: the log ends at {end}, though it went on to {known}: its last file is missing or empty; nothing of "
+            "it was changed; put the file back, or have the store go on without it: 'rocketd store repair DIR "
+            "--write'"
         )
 
 

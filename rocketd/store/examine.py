@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from msgspec.structs import replace
 
-from rocketd.store.checkpoint import CHECKPOINT_FILE_SIZE, RECOVERY_MARGIN_MS, StoreCheckpoint
+from rocketd.store.checkpoint import CHECKPOINT_FILE_SIZE, PROGRESS_POSITION, RECOVERY_MARGIN_MS, StoreCheckpoint
 from rocketd.store.examine_index import IndexCheck, IndexReader, IndexShape, check_file
 from rocketd.store.examine_log import Damaged, Event, LogEnd, LogWalk, Missing, Records, WrongFiller
 from rocketd.store.examine_queues import DamagedRanges, QueueCheck
@@ -267,6 +267,16 @@ class Examination:
         if 0 <= checkpoint.size != CHECKPOINT_FILE_SIZE:
             text = f"the checkpoint has {checkpoint.size} bytes where {CHECKPOINT_FILE_SIZE} belong"
             yield Finding(Severity.DAMAGE, Problem.CHECKPOINT, Remedy.REPAIR, checkpoint.path, checkpoint.size, text)
+        progress = StoreCheckpoint(checkpoint.path).progress
+        if progress is not None:
+            known = progress.durable if self.store.last_stop is LastStop.CRASHED else progress.dispatched
+            if self.log_end < known:
+                text = (
+                    f"the log went on to {known}, and ends at {self.log_end}: its last file is missing or was emptied"
+                )
+                yield Finding(
+                    Severity.DAMAGE, Problem.CHECKPOINT, Remedy.REPAIR, checkpoint.path, PROGRESS_POSITION, text
+                )
         latest = self._times.latest
         names = ("physicMsgTimestamp", "logicsMsgTimestamp", "indexMsgTimestamp")
         for number, (name, value) in enumerate(

@@ -143,6 +143,10 @@ def check_file(reader: IndexReader, shape: IndexShape, in_doubt: bool) -> Iterat
         if sys.byteorder == "little":
             newest.byteswap()
         for slot, number in enumerate(newest):
+            if HEADER_SIZE + (slot + 1) * SLOT_SIZE > reader.size:
+                text = f"the file has {reader.size} bytes, and ends within its {slots} slots"
+                yield _damage(reader, Problem.INDEX_HEADER, reader.size, text)
+                return
             (found,) = _SLOT.unpack_from(reader.data, HEADER_SIZE + slot * SLOT_SIZE)
             # Beyond the count is as good as empty.
             if found != number and (0 < found < reader.count or (number and not (in_doubt and found >= reader.count))):

@@ -13,7 +13,7 @@ from twisted.logger import Logger
 from rocketd.store.checkpoint import Progress, StoreCheckpoint
 from rocketd.store.commit_log import CommitLog
 from rocketd.store.consume_queue_table import ConsumeQueueTable
-from rocketd.store.errors import StoreDamagedError
+from rocketd.store.errors import StoreDamagedError, StoreEndMissingError
 from rocketd.store.file_notes import Notes, QueueCut, RebuildPlan
 from rocketd.store.index_service import IndexService
 from rocketd.store.last_stop import LastStop
@@ -150,7 +150,20 @@ class Recovery:
             clean, killed = self._last_stop is LastStop.CLEAN, self._last_stop is LastStop.KILLED
             if (clean and max(known) >= end) or (killed and end in known):  # an entry is made for what is whole
                 raise StoreDamagedError(broken.path, end, max(known))
+        self._refuse_lost_end(end)
         return LogEnd(begin, end, broken is not None)
+
+    def _refuse_lost_end(self, end: int) -> None:
+        """Raise StoreEndMissingError when the log was longer for sure."""
+        progress = self._checkpoint.progress
+        if progress is None:
+            return
+        known = progress.durable if self._last_stop is LastStop.CRASHED else progress.dispatched
+        # Where queues know nothing of it either, this is another log than the one that the checkpoint is of.
+        if end < known and self._queues.last_record()[0] >= end:
+            raise StoreEndMissingError(
+                self._commit_log.queue.path_of(end - end % self._commit_log.file_size), end, known
+            )
 
     def apply(self, log_end: LogEnd, indexed_to: int) -> int:
         """Cut log and queues there, and have what is kept on the disk; returns where dispatch goes on.

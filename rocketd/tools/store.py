@@ -277,6 +277,8 @@ class RepairOptions(StoreCommand):
         )
 
     def _show_plan(self, repair: Repair) -> int:
+        if self["json"]:
+            return print_findings(self, repair.examination())
         plan = repair.plan()
         for line in plan.lines(self.root):
             print(f"would: {line}")

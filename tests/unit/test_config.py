@@ -391,6 +391,8 @@ class RuleTests(LoadTestCase):
         self.assertEqual(self.load("listenPort=30911")[0].store.ha_listen_port, 30912)
         self.assertEqual(self.load("listenPort=0")[0].store.ha_listen_port, 0)
         self.assertEqual(self.load("listenPort=30911\nhaListenPort=5")[0].store.ha_listen_port, 5)
+        self.assertEqual(self.load("listenPort=65535\nhaListenPort=5")[0].store.ha_listen_port, 5)
+        self.assertIn("broker.conf:1: listenPort = 65535: there is no port behind it", self.error("listenPort=65535"))
 
     def test_empty_broker_name(self):
         settings, _ = self.load("brokerName=")

@@ -9,7 +9,7 @@ import sys
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from rocketd.store.errors import StoreDamagedError, StoreFileMissingError
+from rocketd.store.errors import StoreDamagedError, StoreEndMissingError, StoreFileMissingError
 from rocketd.store.last_stop import LastStop, mark_in_doubt, read_last_stop
 from rocketd.store.message import GetStatus
 from rocketd.store.message_store import MessageStore
@@ -387,6 +387,13 @@ class DamageTests(RecoveryTestCase):
         results = self.fill(*self.messages())
         last = results[-1].physical_offset // 4096
         os.unlink(self.log_path(last))
+        names = sorted(os.listdir(os.path.join(self.root, "consumequeue")))
+        error = self.assertRaises(StoreEndMissingError, self.open)
+        end = results[-1].physical_offset + results[-1].size
+        self.assertIn(f"the log ends at {last * 4096}, though it went on to {end}: its last file", str(error))
+        self.assertEqual(sorted(os.listdir(os.path.join(self.root, "consumequeue"))), names)
+        # Nobody knows after another program, or when the checkpoint was taken away.
+        os.unlink(os.path.join(self.root, "checkpoint"))
         store = self.open()
         expected = sum(1 for r in results if r.physical_offset < last * 4096)
         self.assertEqual(len(self.bodies(store)), expected)

@@ -351,6 +351,39 @@ class RepairTests(StoreToolTestCase):
         self.assertEqual((status, json.loads(out)["damaged"]), (0, False))
         self.assertIn("repair: ", err)
 
+    def test_a_cut_index_file_is_made_again(self):
+        root = self.make()
+        (name,) = os.listdir(os.path.join(root, "index"))
+        os.truncate(os.path.join(root, "index", name), 100)
+        status, out, err = self.run_tool("verify", root)
+        self.assertEqual((status, err), (1, ""))
+        self.assertIn(f"index/{name} at ", out)
+        status, out, err = self.run_tool("repair", "--write", root)
+        self.assertEqual((status, err), (0, ""), out)
+        self.assertIn("repair: build the index anew from the log", out)
+
+    def test_a_log_that_lost_its_last_file_goes_on_without(self):
+        root = self.make(*[make_message(bytes(1000), key=f"k{n}") for n in range(6)])
+        os.unlink(os.path.join(root, "commitlog", f"{4096:020}"))
+        status, out, err = self.run_tool("verify", root)
+        self.assertEqual((status, err), (1, ""))
+        self.assertIn("and ends at 4096: its last file is missing or was emptied", out)
+        status, out, err = self.run_tool("repair", "--write", root)
+        self.assertEqual((status, err), (0, ""), out)
+        store = MessageStore(small_config(root), STORE_HOST)
+        store.start()
+        self.assertEqual(store.max_physical_offset(), 4096)
+        store.stop()
+
+    def test_a_plan_as_json(self):
+        root = self.make()
+        status, out, _ = self.run_tool("repair", "--json", root)
+        self.assertEqual((status, json.loads(out)["findings"]), (0, []))
+        self.flip(self.log_path(root), 100)
+        status, out, _ = self.run_tool("repair", "--json", root)
+        self.assertEqual(status, 1)
+        self.assertNotEqual(json.loads(out)["findings"], [])
+
     def test_index_alone(self):
         root = self.make()
         old = self.contents(root)
