@@ -16,7 +16,7 @@ from rocketd.common.java_hash import PrefixedHasher, java_string_hash_unsigned
 from rocketd.store.checkpoint import StoreCheckpoint
 from rocketd.store.filesystem import IFileSystem, RealFileSystem
 from rocketd.store.index_entries import KEY_SEPARATOR, index_entries, index_key_hash
-from rocketd.store.index_file import DEFAULT_ENTRIES, DEFAULT_SLOTS, IndexFile
+from rocketd.store.index_file import DEFAULT_ENTRIES, DEFAULT_SLOTS, IndexFile, index_file_size
 from rocketd.store.last_stop import LastStop
 from rocketd.store.message import DispatchRequest
 
@@ -96,11 +96,13 @@ class IndexService:
         """
         self._checkpoint = checkpoint
         whole = True
+        odd: list[str] = []
         for name in self.names_on_disk():
             if not (name.isascii() and name.isdigit() and int(name) <= _LAST_FILE_NAME):
                 _log.warn("{name} in {directory} is no index file", name=name, directory=self.directory)
                 continue
             try:
+                size = self._file_system.file_size(os.path.join(self.directory, name))
                 file = self._open(name)
                 file.load()
                 if last_stop is not LastStop.CLEAN and file.index_count <= 1:
@@ -132,6 +134,19 @@ class IndexService:
                 )
                 return False
             self._add(file)
+            if size != index_file_size(self.slots, self.entries):
+                odd.append(name)
+        if odd:
+            _log.warn(
+                "{count} index files in {directory}, {name} the first, have another length than maxHashSlotNum={slots} and "
+                "maxIndexNum={entries} make: what is in them may not be found by key; start with the settings that they "
+                "were made with, or have them made again by 'rocketd store repair DIR --write --index'",
+                count=len(odd),
+                directory=self.directory,
+                name=odd[0],
+                slots=self.slots,
+                entries=self.entries,
+            )
         if cut_at is not None:
             # Of files that are made again it must not be said that they are on the disk.
             surely = self._files[-1].end_timestamp if self._files else 0

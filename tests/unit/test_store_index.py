@@ -10,6 +10,7 @@ from collections import Counter
 from pathlib import Path
 from zlib import crc32
 
+from twisted.logger import LogLevel, capturedLogs, formatEvent
 from twisted.trial.unittest import SynchronousTestCase
 
 from rocketd.common.java_hash import java_string_hash_unsigned
@@ -524,6 +525,18 @@ class IndexServiceTests(ServiceCase):
         self.addCleanup(index.close)
         self.assertTrue(index.load(LastStop.CRASHED, self.checkpoint, 1 << 62))
         self.assertEqual(index.file_names, names[:1])
+
+    def test_files_of_other_settings_are_told_of(self) -> None:
+        self.fill(2)
+        first, *_ = self.index.file_names
+        self.index.close()
+        index = IndexService(self.directory, self.slots + 1, self.entries, lambda: self.now)
+        self.addCleanup(index.close)
+        with capturedLogs() as events:
+            self.assertTrue(index.load(LastStop.CLEAN, self.checkpoint, 1 << 62))
+        (warning,) = [formatEvent(event) for event in events if event["log_level"] is LogLevel.warn]
+        self.assertIn(f"3 index files in {self.directory}, {first} the first, have another length", warning)
+        self.assertIn(f"maxHashSlotNum={self.slots + 1}", warning)
 
     def test_load_after_an_abnormal_exit_without_full_files(self) -> None:
         self.index.put([request(0, ("k",))])
