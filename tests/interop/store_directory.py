@@ -6,6 +6,7 @@ Whatever is not laid out as Apache 4.9.7 lays it out is an AssertionError that n
 import json
 import re
 import struct
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -106,8 +107,18 @@ def index_hash(topic: str, key: str) -> int:
     return 0 if value >> 31 else value
 
 
-def read_log(store: Path) -> list[Record]:
-    """All records, in order; between them only fillers that end a file, behind them only zeros."""
+def _is_whole(record: Record) -> bool:
+    try:
+        return bool(record.topic) and zlib.crc32(record.body) & 0x7FFFFFFF == record.body_crc
+    except (AssertionError, struct.error, IndexError, UnicodeDecodeError):
+        return False
+
+
+def read_log(store: Path, torn: bool = False) -> list[Record]:
+    """All records, in order; between them only fillers that end a file, behind them only zeros.
+
+    `torn`: a process that was killed in the middle of a write may have left the first part of what it wrote.
+    """
     records = []
     expected = None
     ended = False
@@ -130,9 +141,14 @@ def read_log(store: Path) -> list[Record]:
                 assert not any(data[position:]), f"{where}: bytes behind the end of the log"
                 ended = True
                 break
+            record = Record(base + position, data[position : position + size])
+            if torn and not (magic == MESSAGE_MAGIC and len(record.raw) == size and _is_whole(record)):
+                assert data.find(struct.pack(">I", MESSAGE_MAGIC), position + 8) < 0, f"{where}: broken before others"
+                ended = True
+                break
             assert magic == MESSAGE_MAGIC, where
             assert position + size + FILLER_SIZE <= len(data), where
-            records.append(Record(base + position, data[position : position + size]))
+            records.append(record)
             position += size
     return records
 

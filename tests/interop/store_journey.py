@@ -209,7 +209,7 @@ class StoreJourney:
 
     def _check_directory(self, clean: bool) -> None:
         before = self.records
-        self.records = read_log(self.store)
+        self.records = read_log(self.store, torn=not clean)
         assert [r.raw for r in self.records[: len(before)]] == [r.raw for r in before]
         check_log(self.records)
         check_queues(self.store, self.records, self.delays_ms, complete=clean)
