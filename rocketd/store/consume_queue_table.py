@@ -7,6 +7,7 @@ dispatched; asking for one that does not exist makes nothing.
 import os
 from collections.abc import Callable, Mapping
 
+from rocketd.common.names import LMQ_PREFIX
 from rocketd.store.consume_queue import MAX_OFFSET, ConsumeQueue
 from rocketd.store.consume_queue_ext import DEFAULT_EXT_FILE_SIZE, ConsumeQueueExt
 from rocketd.store.filesystem import IFileSystem
@@ -57,9 +58,11 @@ class ConsumeQueueTable:
                     self.queues[topic, int(name)] = queue
 
     def recover(self, clean: bool, limit: int | None = None) -> None:
-        """Find the end of every queue; see ConsumeQueue."""
-        for queue in self.queues.values():
-            queue.recover(clean, limit)
+        """Find the end of every queue; see ConsumeQueue. The limit is not for light queues, whose entries only Apache's
+        broker can make again.
+        """
+        for (topic, _), queue in self.queues.items():
+            queue.recover(clean, None if topic.startswith(LMQ_PREFIX) else limit)
 
     def last_record(
         self, limit: int = MAX_OFFSET, cuts: Mapping[tuple[str, int], int] | None = None

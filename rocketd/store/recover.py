@@ -172,7 +172,11 @@ class Recovery:
         """
         begin, end, dirty = log_end
         log, queues = self._commit_log.queue, self._queues
-        queues.recover(self._last_stop is LastStop.CLEAN, self._queue_limit())
+        limit = self._queue_limit()
+        if limit is None and self._last_stop is LastStop.CRASHED:
+            # From there on all is dispatched again; an entry of which a part was lost must not be in its place.
+            limit = begin
+        queues.recover(self._last_stop is LastStop.CLEAN, limit)
         if not log.files:
             if queues.queues:
                 self._log.warn("there is no commit log: the consume queues are removed")
