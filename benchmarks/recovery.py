@@ -20,7 +20,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from benchmarks import generator, outcome, report, run
@@ -34,7 +34,7 @@ from benchmarks.peers import wire
 from benchmarks.peers.apache import PeerUnavailableError, fetch_jars
 from benchmarks.peers.process import ServerError, ServerProcess
 from benchmarks.rows import Kind, Row
-from benchmarks.servers import START_LIMIT, ApacheLauncher, Launcher, RocketdLauncher, Side
+from benchmarks.servers import START_LIMIT, Side
 from benchmarks.usage import cpu_seconds
 
 SIZES = (1, 10, 100)
@@ -152,26 +152,10 @@ def _ratio(medians: tuple[float | None, float | None]) -> float | None:
     return apache / rocketd if rocketd and apache else None
 
 
-@contextlib.contextmanager
-def _sides(names: Sequence[str], directory: Path) -> Iterator[list[Side]]:
-    launchers: dict[str, Callable[[], Launcher]] = {
-        outcome.ROCKETD: lambda: RocketdLauncher(directory),
-        outcome.APACHE: ApacheLauncher,
-    }
-    sides = [Side(launchers[name](), directory / name, OPTIONS) for name in names]
-    try:
-        for side in sides:
-            side.start_namesrv()
-        yield sides
-    finally:
-        for side in sides:
-            side.kill_all()
-
-
 def _run(given: argparse.Namespace, names: Sequence[str], directory: Path) -> Results:
     results = Results([row_of(end, size) for end in End for size in given.sizes])
     load = generator.build(directory)
-    with _sides(names, directory) as sides:
+    with run.started(names, directory, OPTIONS, Side.start_namesrv) as sides:
         stations = [Station(side, load, given.messages) for side in sides]
         for size in given.sizes:
             first, *others = [station.side.store(station.broker(size)) for station in stations]

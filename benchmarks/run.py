@@ -25,8 +25,10 @@ _PAUSE = 0.5  # seconds between two measurements, for what the server still does
 
 
 @contextlib.contextmanager
-def started(names: Sequence[str], directory: Path, options: Mapping[str, str]) -> Iterator[list[Side]]:
-    """The servers of the sides of these names, up; whatever happens, none is left running afterwards."""
+def started(
+    names: Sequence[str], directory: Path, options: Mapping[str, str], start: Callable[[Side], None] = Side.start
+) -> Iterator[list[Side]]:
+    """The sides of these names, each started; whatever happens, none of their servers is left running afterwards."""
     launchers: dict[str, Callable[[], Launcher]] = {
         ROCKETD: lambda: RocketdLauncher(directory),
         APACHE: ApacheLauncher,
@@ -34,7 +36,7 @@ def started(names: Sequence[str], directory: Path, options: Mapping[str, str]) -
     sides = [Side(launchers[name](), directory / name, options) for name in names]
     try:
         for side in sides:
-            side.start()
+            start(side)
         yield sides
     finally:
         for side in sides:

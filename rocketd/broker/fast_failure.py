@@ -17,6 +17,13 @@ from rocketd.store.message_store import MessageStore
 CHECK_SECONDS = 0.02
 
 
+def send_too_old(settings: BrokerConfig, period: int, queued: int, slowest_step: str) -> RequestError:
+    """Refuse a send that has waited for so many ms, with so many requests in its pool. Any thread."""
+    return problems.SEND_QUEUE_TOO_OLD.error(
+        period=period, queued=queued, cause=slowest_step, limit=settings.wait_time_mills_in_send_queue
+    )
+
+
 class _Limit(NamedTuple):
     """How long requests of a pool may wait, and what those that waited longer are told."""
 
@@ -77,12 +84,7 @@ class FastFailure:
         return problems.STORE_BUSY_IN_QUEUE.error(period=period, queued=queued, append=append)
 
     def _send_too_old(self, period: int, queued: int) -> RequestError:
-        return problems.SEND_QUEUE_TOO_OLD.error(
-            period=period,
-            queued=queued,
-            cause=self._slowest_recent_step(),
-            limit=self._settings.wait_time_mills_in_send_queue,
-        )
+        return send_too_old(self._settings, period, queued, self._slowest_recent_step())
 
     def _limit(self, name: str, limit_ms: Callable[[], int]) -> _Limit:
         def error(period: int, queued: int) -> RequestError:

@@ -11,6 +11,7 @@ import zlib
 from typing import Final, NamedTuple
 
 from rocketd.store.filesystem import IFileSystem, RealFileSystem
+from rocketd.store.last_stop import LastStop
 
 CHECKPOINT_FILE_SIZE: Final = 4096
 RECOVERY_MARGIN_MS: Final = 3000
@@ -41,6 +42,10 @@ class Progress(NamedTuple):
     durable_last: int
     dispatched: int
     dispatched_last: int
+
+    def end(self, last_stop: LastStop) -> int:
+        """Up to where log and entries are there for sure, after such a stop."""
+        return self.durable if last_stop is LastStop.CRASHED else self.dispatched
 
 
 class StoreCheckpoint:

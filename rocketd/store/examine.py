@@ -72,8 +72,7 @@ def replayed_from(store: StoppedStore, checkpoint: Checkpoint) -> int | None:
     segments = store.log.segments
     progress = StoreCheckpoint(checkpoint.path).progress
     if progress is not None:
-        limit = progress.dispatched if store.last_stop is LastStop.KILLED else progress.durable
-        return max(limit, store.log.min_offset)
+        return max(progress.end(store.last_stop), store.log.min_offset)
     for segment in reversed(segments):
         stored = _first_store_time(store, segment)
         if 0 < stored <= checkpoint.recovery_time:
@@ -269,7 +268,7 @@ class Examination:
             yield Finding(Severity.DAMAGE, Problem.CHECKPOINT, Remedy.REPAIR, checkpoint.path, checkpoint.size, text)
         progress = StoreCheckpoint(checkpoint.path).progress
         if progress is not None:
-            known = progress.durable if self.store.last_stop is LastStop.CRASHED else progress.dispatched
+            known = progress.end(self.store.last_stop)
             if self.log_end < known:
                 text = (
                     f"the log went on to {known}, and ends at {self.log_end}: its last file is missing or was emptied"

@@ -158,7 +158,7 @@ class Recovery:
         progress = self._checkpoint.progress
         if progress is None:
             return
-        known = progress.durable if self._last_stop is LastStop.CRASHED else progress.dispatched
+        known = progress.end(self._last_stop)
         # Where queues know nothing of it either, this is another log than the one that the checkpoint is of.
         if end < known and self._queues.last_record()[0] >= end:
             raise StoreEndMissingError(
@@ -266,9 +266,7 @@ class Recovery:
 
     def _queue_limit(self) -> int | None:
         """Offset of the log up to which the entries of its records are good; None where that is not known."""
-        if self._progress is None:
-            return None
-        return self._progress.dispatched if self._last_stop is LastStop.KILLED else self._progress.durable
+        return None if self._progress is None else self._progress.end(self._last_stop)
 
     def _begin(self, files: list[LogFile]) -> int:
         """Offset of the first record to look at."""

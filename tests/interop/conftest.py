@@ -22,7 +22,8 @@ for directory in (str(HERE.parents[1]), str(HERE)):
 from toolchain import PROGRAMS, Run, run_client  # noqa: E402
 
 from benchmarks.peers import wire  # noqa: E402
-from benchmarks.peers.apache import ApacheCluster, PeerUnavailableError  # noqa: E402
+from benchmarks.peers.apache import ApacheCluster, PeerUnavailableError, fetch_jars  # noqa: E402
+from benchmarks.peers.ports import free_port  # noqa: E402
 
 
 @dataclass(frozen=True)
@@ -102,3 +103,22 @@ _names = count(1)
 def fresh() -> Callable[[str], str]:
     """Topic and group names that nothing has used: ``fresh("T")`` is T-1, T-2, ..."""
     return lambda prefix: f"{prefix}-{os.getpid()}-{next(_names)}"
+
+
+@pytest.fixture(scope="module")
+def namesrv(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Address of a name server for brokers of both kinds, where there are both."""
+    reason = PROGRAMS["java"].missing()
+    if reason is not None:
+        end_test_lacking(reason)
+    try:
+        fetch_jars()
+    except PeerUnavailableError as e:
+        end_test_lacking(str(e))
+    from store_brokers import IPV4
+    from twistd_servers import start_namesrv
+
+    port = free_port()
+    server = start_namesrv(tmp_path_factory.mktemp("namesrv"), port)
+    yield f"{IPV4}:{port}"
+    server.stop()

@@ -8,10 +8,9 @@ from store_checks import check_index, check_log, check_queues
 from store_directory import read_log, read_table
 from store_journey import GROUP, QUEUES, TRANSACTION_TOPICS, StoreJourney
 from store_wire import await_condition, max_offset, pull_records
-from toolchain import PROGRAMS, run_client
+from toolchain import run_client
 
-from benchmarks.peers import apache, wire
-from benchmarks.peers.ports import free_port
+from benchmarks.peers import wire
 
 SEND_MESSAGE = 10
 QUERY_CONSUMER_OFFSET = 14
@@ -26,24 +25,6 @@ PAIR = {
 }
 MASTER = {**PAIR, "brokerRole": "SYNC_MASTER"}
 SLAVE = {**PAIR, "brokerRole": "SLAVE", "brokerId": "1"}
-
-
-@pytest.fixture(scope="module")
-def namesrv(tmp_path_factory, lacking):
-    """A name server for both brokers, where there are both kinds."""
-    reason = PROGRAMS["java"].missing()
-    if reason is not None:
-        lacking(reason)
-    try:
-        apache.fetch_jars()
-    except apache.PeerUnavailableError as e:
-        lacking(str(e))
-    import twistd_servers
-
-    port = free_port()
-    server = twistd_servers.start_namesrv(tmp_path_factory.mktemp("namesrv"), port)
-    yield f"{IPV4}:{port}"
-    server.stop()
 
 
 @pytest.fixture

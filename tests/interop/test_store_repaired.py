@@ -10,15 +10,13 @@ import sys
 from collections import Counter
 
 import pytest
-from store_brokers import APACHE, IPV4, ROCKETD, SMALL_FILES, StoreBrokers
+from store_brokers import APACHE, ROCKETD, SMALL_FILES, StoreBrokers
 from store_checks import check_log, tags_code
 from store_directory import Record, queues_of, read_log, read_queues, split_records
 from store_wire import await_condition, max_offset, pull_records
-from toolchain import PROGRAMS
 
 import rocketd
-from benchmarks.peers import apache, wire
-from benchmarks.peers.ports import free_port
+from benchmarks.peers import wire
 
 QUEUES = {"Orders": 3, "Payments": 2, "Letters": 1}
 MESSAGES = 400
@@ -33,24 +31,6 @@ NOT_FOUND = 22
 ENTRY = 20  # bytes
 _FOREVER = str(1 << 62)
 _SOURCES = os.path.dirname(os.path.dirname(rocketd.__file__))
-
-
-@pytest.fixture(scope="module")
-def namesrv(tmp_path_factory, lacking):
-    """A name server for the brokers of these tests."""
-    reason = PROGRAMS["java"].missing()
-    if reason is not None:
-        lacking(reason)
-    try:
-        apache.fetch_jars()
-    except apache.PeerUnavailableError as e:
-        lacking(str(e))
-    import twistd_servers
-
-    port = free_port()
-    server = twistd_servers.start_namesrv(tmp_path_factory.mktemp("namesrv"), port)
-    yield f"{IPV4}:{port}"
-    server.stop()
 
 
 @pytest.fixture

@@ -8,30 +8,8 @@ from store_checks import same_entries
 from store_directory import queues_of, read_index, read_log, read_queues
 from store_journey import StoreJourney
 from store_wire import await_condition, max_offset
-from toolchain import PROGRAMS
-
-from benchmarks.peers import apache
-from benchmarks.peers.ports import free_port
 
 QUICK_CHECKS = {"transactionCheckInterval": "2000", "transactionTimeOut": "1000"}
-
-
-@pytest.fixture(scope="module")
-def namesrv(tmp_path_factory, lacking):
-    """A name server for all brokers of these tests, where there are both kinds."""
-    reason = PROGRAMS["java"].missing()
-    if reason is not None:
-        lacking(reason)
-    try:
-        apache.fetch_jars()
-    except apache.PeerUnavailableError as e:
-        lacking(str(e))
-    import twistd_servers
-
-    port = free_port()
-    server = twistd_servers.start_namesrv(tmp_path_factory.mktemp("namesrv"), port)
-    yield f"{IPV4}:{port}"
-    server.stop()
 
 
 @pytest.fixture

@@ -394,6 +394,26 @@ def start_in(space, servers):
     return process
 
 
+def await_service_again(broker, address, sent):
+    """Wait until a broker whose disk was full takes messages, and serves all that it has acknowledged."""
+    before = len(sent.acknowledged)
+
+    def takes_messages():
+        send(address, sent, 50)
+        return len(sent.acknowledged) > before
+
+    broker.wait_for("it takes messages again", takes_messages, RECOVERY_LIMIT)
+
+    def everything_is_there():
+        # What found no room in its queue gets there when there is some.
+        try:
+            return check_everything_is_there(address, [sent]) == len(sent.acknowledged)
+        except AssertionError:
+            return False
+
+    broker.wait_for("everything is there", everything_is_there, RECOVERY_LIMIT)
+
+
 def test_a_full_disk(tmp_path):
     """Sends are refused with Apache's codes, what is there is served, and after room was made all goes on."""
     servers = ServerProcesses(tmp_path, **{**SMALL, "mappedFileSizeCommitLog": "262144"})
@@ -416,22 +436,7 @@ def test_a_full_disk(tmp_path):
 
             space.run("mount", "-o", "remount,size=64m", str(servers.store))
             sent.refused.clear()
-            before = len(sent.acknowledged)
-
-            def takes_messages():
-                send(address, sent, 50)
-                return len(sent.acknowledged) > before
-
-            broker.wait_for("it takes messages again", takes_messages, RECOVERY_LIMIT)
-
-            def everything_is_there():
-                # What found no room in its queue gets there when there is some.
-                try:
-                    return check_everything_is_there(address, [sent]) == len(sent.acknowledged)
-                except AssertionError:
-                    return False
-
-            broker.wait_for("everything is there", everything_is_there, RECOVERY_LIMIT)
+            await_service_again(broker, address, sent)
             assert broker.stop() == 0
             assert "Traceback" not in broker.log.read_text()
         finally:

@@ -5,7 +5,7 @@ import shutil
 
 from load import Sent, check_everything_is_there
 from server_processes import ServerProcesses
-from test_damaged_store import RECOVERY_LIMIT, SMALL, START_LIMIT, namespace, send, serves, start_in
+from test_damaged_store import SMALL, START_LIMIT, await_service_again, namespace, send, serves, start_in
 
 from rocketd.remoting.codes import ResponseCode
 
@@ -58,20 +58,7 @@ def test_kill_on_a_full_disk(tmp_path):
 
             space.run("rm", str(servers.store / "ballast"))
             space.run("mount", "-o", "remount,size=64m", str(servers.store))
-
-            def takes_messages():
-                send(address, sent, 50)
-                return len(sent.acknowledged) > before
-
-            broker.wait_for("it takes messages again", takes_messages, RECOVERY_LIMIT)
-
-            def everything_is_there():
-                try:
-                    return check_everything_is_there(address, [sent]) == len(sent.acknowledged)
-                except AssertionError:
-                    return False
-
-            broker.wait_for("everything is there", everything_is_there, RECOVERY_LIMIT)
+            await_service_again(broker, address, sent)
             assert broker.stop() == 0
             assert "Traceback" not in broker.log.read_text()
         finally:

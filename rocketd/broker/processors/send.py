@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 from zope.interface import implementer
 
-from rocketd.broker import problems
 from rocketd.broker.durability import Durability
+from rocketd.broker.fast_failure import send_too_old
 from rocketd.broker.incoming import BatchFormatError, MessageBuilder
 from rocketd.broker.message_check import Destination, MessageCheck, added_flags, choose_queue
 from rocketd.broker.send_answers import Request, SendAnswers
@@ -151,13 +151,8 @@ class SendMessageProcessor:
     # ------------------------------------------------------------ build
 
     def _too_old(self, age_ms: int) -> RequestError:
-        pool = self._dispatcher.pool("send")
-        return problems.SEND_QUEUE_TOO_OLD.error(
-            period=age_ms,
-            queued=pool.queued_requests,
-            cause=self._broker.slowest_recent_step(),
-            limit=self._settings.broker.wait_time_mills_in_send_queue,
-        )
+        queued = self._dispatcher.pool("send").queued_requests
+        return send_too_old(self._settings.broker, age_ms, queued, self._broker.slowest_recent_step())
 
     def _build_single(self, request: Request, body: bytes, now_ms: int) -> MessageInner:
         """Check a send and build its message. Raises RequestError."""
