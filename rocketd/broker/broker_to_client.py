@@ -1,31 +1,51 @@
-"""What the broker sends to its clients without being asked.
+"""What the broker sends to its clients without being asked, and what it asks them.
 
-Answers to Apache's Broker2Client and DefaultConsumerIdsChangeListener.
+Answers to Apache's Broker2Client and DefaultConsumerIdsChangeListener. No thread waits for a client: who asks one gets a
+Deferred.
 """
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeVar
+
+from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
 
 from rocketd.broker.settings import BrokerConfig
 from rocketd.remoting.codes import RequestCode
 from rocketd.remoting.command import RemotingCommand
+from rocketd.remoting.errors import RemotingError
 from rocketd.remoting.headers import ConsumerGroupRequestHeader, write_header
 from rocketd.remoting.interfaces import IConnection
 
 NOTICE_TIMEOUT_MS = 10
+CALL_TIMEOUT_MS = 10_000
+"""How long a client has for an answer, unless something else is said."""
+
+T = TypeVar("T")
+
+Finish = Callable[[RemotingCommand | RemotingError], T]
+"""Makes something of a client's answer, or of the reason why there is none. Called in the reactor thread."""
 
 
-class OnewaySender(Protocol):
+class Invoke(Protocol):
     """The part of the invoke layer that is needed here."""
 
     def oneway_from_thread(self, connection: IConnection, request: RemotingCommand, timeout_ms: float) -> None:
         """Send a one-way request; that it could not be sent is only logged."""
 
+    def from_thread(self, invoke: Callable[..., Deferred[T]], *arguments: Any) -> Deferred[T]:
+        """Call a function in the reactor thread; the Deferred of its result is for the dispatcher."""
+
+    def invoke_sync(
+        self, connection: IConnection, request: RemotingCommand, timeout_ms: float
+    ) -> Deferred[RemotingCommand]:
+        """Send a request and return its answer. Reactor thread."""
+
 
 class BrokerToClient:
     """Sends requests to clients. Methods may be called from any thread."""
 
-    def __init__(self, settings: BrokerConfig, invoke: OnewaySender) -> None:
+    def __init__(self, settings: BrokerConfig, invoke: Invoke) -> None:
         self._settings = settings
         self._invoke = invoke
 
@@ -37,3 +57,29 @@ class BrokerToClient:
         for connection in connections:
             request = RemotingCommand(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, dict(fields))
             self._invoke.oneway_from_thread(connection, request, NOTICE_TIMEOUT_MS)
+
+    def tell(self, connection: IConnection, request: RemotingCommand, timeout_ms: float) -> None:
+        """Send a one-way request; that it could not be sent is only logged."""
+        self._invoke.oneway_from_thread(connection, request, timeout_ms)
+
+    def call(
+        self,
+        connection: IConnection,
+        request: RemotingCommand,
+        finish: Finish[T],
+        timeout_ms: float = CALL_TIMEOUT_MS,
+    ) -> Deferred[T]:
+        """Ask a client. Fires in the reactor thread with what ``finish`` made of the end, and fails with what it raised.
+
+        A processor may return this Deferred as it is; only the reactor thread may add anything to it.
+        """
+
+        def failed(failure: Failure) -> RemotingError:
+            failure.trap(RemotingError)
+            return failure.value  # type: ignore[return-value]
+
+        def ask() -> Deferred[T]:
+            answered: Deferred[Any] = self._invoke.invoke_sync(connection, request, timeout_ms)
+            return answered.addErrback(failed).addCallback(finish)
+
+        return self._invoke.from_thread(ask)

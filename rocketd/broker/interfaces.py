@@ -17,6 +17,7 @@ class IBroker(Interface):
     filters = Attribute("ConsumerFilterManager: what groups have subscribed to by SQL92.")
     producers = Attribute("ProducerManager.")
     locks = Attribute("RebalanceLockManager.")
+    to_clients = Attribute("BrokerToClient: requests to clients.")
     schedule = Attribute("ScheduleMessageService: the delivery of delayed messages.")
     store = Attribute("MessageStore.")
     replication = Attribute("Replication: slaves, and on a slave the master.")

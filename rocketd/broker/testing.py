@@ -8,9 +8,11 @@ from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import Any
 
+from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from zope.interface import implementer
 
+from rocketd.broker.broker_to_client import BrokerToClient
 from rocketd.broker.consumer_filter_file import ConsumerFilterWrapper
 from rocketd.broker.consumer_filters import ConsumerFilterManager
 from rocketd.broker.consumers import ConsumerManager
@@ -19,6 +21,7 @@ from rocketd.broker.groups import SubscriptionGroupManager
 from rocketd.broker.incoming import MessageBuilder
 from rocketd.broker.json_file import JsonFile
 from rocketd.broker.offsets import ConsumerOffsetManager
+from rocketd.broker.producers import ProducerManager
 from rocketd.broker.schedule import ScheduleMessageService
 from rocketd.broker.settings import BrokerSettings
 from rocketd.broker.store_stats import StoreStats
@@ -124,6 +127,32 @@ class RecordingReplication:
         return {"haSlavesBehindBytes": "7"}
 
 
+class RecordingInvoke:
+    """Stands for the invoke layer: keeps what is sent, connection, request and timeout. ``waiting`` are the Deferreds of
+    the requests that want an answer, in their order, for the test to fire.
+    """
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[IConnection, RemotingCommand, float]] = []
+        self.waiting: list[Deferred[RemotingCommand]] = []
+
+    def oneway_from_thread(self, connection: IConnection, request: RemotingCommand, timeout_ms: float) -> None:
+        """Keep a request."""
+        self.sent.append((connection, request, timeout_ms))
+
+    def from_thread(self, invoke: Callable[..., Deferred[Any]], *arguments: Any) -> Deferred[Any]:
+        """Call a function at once."""
+        return invoke(*arguments)
+
+    def invoke_sync(
+        self, connection: IConnection, request: RemotingCommand, timeout_ms: float
+    ) -> Deferred[RemotingCommand]:
+        """Keep a request and who waits for its answer."""
+        self.sent.append((connection, request, timeout_ms))
+        self.waiting.append(Deferred())
+        return self.waiting[-1]
+
+
 class SmallBroker:
     """A broker's tables and store in a directory. ``start`` opens the store, ``stop`` writes and closes everything."""
 
@@ -156,6 +185,9 @@ class SmallBroker:
             broker, self.json_file("consumerFilter", ConsumerFilterWrapper), self.now_ms
         )
         self.consumers.on_group_gone(self.filters.unregister)
+        self.producers = ProducerManager(self.now_ms)
+        self.invoke = RecordingInvoke()
+        self.to_clients = BrokerToClient(broker, self.invoke)
         self.delay_levels = DelayLevels(self.settings.store.message_delay_level)
         self.message_builder = MessageBuilder(broker.broker_cluster_name, self.delay_levels.delays_ms)
         self.schedule = ScheduleMessageService(self, self.json_file("delayOffset", DelayOffsetSerializeWrapper))

@@ -108,6 +108,8 @@ class RequestCode(IntEnum):
     DELETE_EXPIRED_COMMITLOG = 329
     # Of 5.x: its lite pull consumer sends this to any broker and repeats it until it is served.
     LITE_PULL_MESSAGE = 361
+    # Of our own: far from Apache's, and small enough for binary headers.
+    GET_GROUP_PROBLEMS = 30001
 
 
 class ResponseCode(IntEnum):

@@ -145,6 +145,25 @@ SendMessageRequestHeaderV2 = cast(
 """SEND_MESSAGE_V2 (310), SEND_BATCH_MESSAGE (320), SEND_REPLY_MESSAGE_V2 (325): the same fields, named a to n."""
 
 
+class ReplyMessageRequestHeader(Header):
+    """PUSH_REPLY_MESSAGE_TO_CLIENT (326): a reply for the client that asked. Hosts are ``address:port``."""
+
+    producer_group: str
+    topic: str
+    default_topic: str
+    default_topic_queue_nums: Int
+    queue_id: Int
+    sys_flag: Int
+    born_timestamp: Long
+    flag: Int
+    born_host: str
+    store_host: str
+    store_timestamp: Long
+    properties: str | None = None
+    reconsume_times: Int | None = None
+    unit_mode: bool = False
+
+
 class SendMessageResponseHeader(Header):
     """Answer to a send: where the message is."""
 

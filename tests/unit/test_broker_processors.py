@@ -10,6 +10,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 from zope.interface.verify import verifyObject
 
+from rocketd.broker.broker_to_client import BrokerToClient
 from rocketd.broker.consumer_filter_file import ConsumerFilterWrapper
 from rocketd.broker.consumer_filters import ConsumerFilterManager
 from rocketd.broker.consumers import ConsumerManager
@@ -23,7 +24,7 @@ from rocketd.broker.rebalance_lock import RebalanceLockManager
 from rocketd.broker.runtime_info import bytes_text, duration_text, ratio_text
 from rocketd.broker.settings import BrokerSettings
 from rocketd.broker.store_stats import StoreStats
-from rocketd.broker.testing import RecordingReplication
+from rocketd.broker.testing import RecordingInvoke, RecordingReplication
 from rocketd.broker.topics import TopicConfigManager
 from rocketd.remoting import fastjson
 from rocketd.remoting.bodies import (
@@ -129,6 +130,8 @@ class Tables:
         )
         self.producers = ProducerManager(self.now_ms)
         self.locks = RebalanceLockManager(self.now_ms)
+        self.invoke = RecordingInvoke()
+        self.to_clients = BrokerToClient(self.settings.broker, self.invoke)
         self.schedule = SimpleNamespace(progress=lambda: iter([(1, 2, 3)]))
         self.replication = RecordingReplication()
         self.dispatcher = InlinePools()
