@@ -55,7 +55,7 @@ class MessageCheck:
         if fault is not None:
             raise RequestError(ResponseCode.SYSTEM_ERROR, fault)
         config: TopicConfig | None = self._broker.topics.select(topic)
-        if config is None or topic in names.NOT_ALLOWED_SEND_TOPICS:
+        if config is None or topic in names.BROKER_ONLY_TOPICS:
             config = self._create(header, address)
         if not is_writable(settings.broker_permission) and self._broker.topics.is_order_topic(topic):
             raise problems.BROKER_FORBIDDEN.error(
@@ -73,7 +73,7 @@ class MessageCheck:
 
     def _create(self, header: SendMessageRequestHeader, address: str) -> TopicConfig:
         topic = header.topic
-        if topic in names.NOT_ALLOWED_SEND_TOPICS:
+        if topic in names.BROKER_ONLY_TOPICS:
             raise problems.SYSTEM_TOPIC_FORBIDDEN.error(topic=topic)
         is_retry = topic.startswith(names.RETRY_PREFIX)
         sys_flag = topic_sys_flag(not is_retry, is_retry) if header.unit_mode else 0

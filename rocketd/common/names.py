@@ -10,6 +10,8 @@ from typing import Final
 AUTO_CREATE_TOPIC: Final = "TBW102"
 """The template of topics that are created by their first message."""
 SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
+TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
+"""Where messages with a time of delivery of their own wait; Apache has it from 5.0 on."""
 BENCHMARK_TOPIC: Final = "BenchmarkTest"
 TRANS_HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
 TRANS_OP_HALF_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
@@ -43,7 +45,10 @@ NOT_ALLOWED_SEND_TOPICS: Final = frozenset(
         OFFSET_MOVED_EVENT,
     }
 )
-"""System topics that only the broker itself writes to."""
+"""System topics that only the broker itself writes to, as Apache's 4.9.7 has them."""
+
+BROKER_ONLY_TOPICS: Final = NOT_ALLOWED_SEND_TOPICS | {TIMER_TOPIC}
+"""All topics that sends may not name."""
 
 SYSTEM_TOPIC_PREFIX: Final = "rmq_sys_"
 RETRY_PREFIX: Final = "%RETRY%"
