@@ -7,12 +7,17 @@ both go wrong, the answer tells of the slave.
 import threading
 from typing import Any
 
+from twisted.logger import Logger
+
 from rocketd.store.flush import FlushCallback
 from rocketd.store.message import PutStatus
+from rocketd.store.message_store import SLOW_PUT_MS
 
 
 class Durability:
     """What ``flushDiskType`` and ``brokerRole`` ask for before a message that wants to wait (WAIT) is acknowledged."""
+
+    _log = Logger()
 
     def __init__(self, broker: Any) -> None:
         self._broker = broker
@@ -25,11 +30,13 @@ class Durability:
         """Whether there is anything to wait for. Any thread."""
         return self._sync_flush or self._sync_replica
 
-    def when_safe(self, end_offset: int, callback: FlushCallback) -> None:
+    def when_safe(self, end_offset: int, callback: FlushCallback, puts: int = 1) -> None:
         """Call back once with PUT_OK when the log is safe up to an offset, else with what is missing.
 
-        Storage thread; the callback comes from there, from the flush thread or from the reactor's.
+        Storage thread, after the append of so many ``puts`` that wait, whose time is taken; the callback comes from there,
+        from the flush thread or from the reactor's.
         """
+        callback = self._measured(callback, puts)
         if self._sync_flush and self._sync_replica:
             both = _Both(callback)
             self._broker.store.when_flushed(end_offset, both.flushed)
@@ -38,6 +45,29 @@ class Durability:
             self._broker.store.when_flushed(end_offset, callback)
         else:
             self._broker.replication.when_replicated(end_offset, callback)
+
+    def _measured(self, callback: FlushCallback, puts: int) -> FlushCallback:
+        """Have the statistics told how long puts have taken, from the beginning of their append."""
+        broker = self._broker
+        append_ms = broker.store.last_append_ms
+        began_ms = broker.now_ms() - append_ms
+
+        def measured(status: PutStatus) -> None:
+            took_ms = broker.now_ms() - began_ms
+            broker.stats.puts_took(puts, took_ms)
+            if took_ms > SLOW_PUT_MS:
+                self._log.warn(
+                    "a put took {took} ms, more than {limit}, {append} of them in the append, the rest until its {what}: "
+                    "{status}",
+                    took=int(took_ms),
+                    limit=SLOW_PUT_MS,
+                    append=int(append_ms),
+                    what="flush" if self._sync_flush else "replication",
+                    status=status.value,
+                )
+            callback(status)
+
+        return measured
 
 
 class _Both:

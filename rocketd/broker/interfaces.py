@@ -22,6 +22,7 @@ class IBroker(Interface):
     store = Attribute("MessageStore.")
     replication = Attribute("Replication: slaves, and on a slave the master.")
     stats = Attribute("StoreStats: what is stored and read.")
+    broker_stats = Attribute("BrokerStatsManager: what goes into each topic and out to each group.")
     file_system = Attribute("IFileSystem for configuration files.")
     dispatcher = Attribute("Dispatcher: pools by name; that of ``send`` is the storage thread.")
     address = Attribute("What clients are told to connect to, ``host:port``.")

@@ -15,7 +15,12 @@ from rocketd.store.record import store_timestamp_of
 
 VERSION_DESCRIPTION = "V4_9_7"
 
+NO_POOL = str(2**31 - 1)
+"""Free buffers of a transient store pool that is off."""
+
 _POOLS = ("send", "pull", "query")
+TRANSACTION_POOL = "transaction"
+"""The pool that ends transactions, where they have one of their own."""
 
 
 class RuntimeInfo:
@@ -51,6 +56,9 @@ class RuntimeInfo:
             table[f"{name}ThreadPoolQueueSize"] = str(pool.queued_requests)
             table[f"{name}ThreadPoolQueueHeadWaitTimeMills"] = str(pool.head_wait_ms(int(monotonic() * 1000)))
             table[f"{name}ThreadPoolQueueCapacity"] = str(getattr(settings, f"{name}_thread_pool_queue_capacity"))
+        transactions = broker.dispatcher.pools.get(TRANSACTION_POOL)
+        table["EndTransactionQueueSize"] = str(0 if transactions is None else transactions.queued_requests)
+        table["EndTransactionThreadPoolQueueCapacity"] = str(settings.end_transaction_pool_queue_capacity)
         return table
 
     def _of_store(self) -> dict[str, str]:
@@ -58,15 +66,18 @@ class RuntimeInfo:
         first, end = store.min_physical_offset(), store.max_physical_offset()
         record = store.look_message(first) if 0 <= first < end else None
         return {
-            "putMessageTimesTotal": str(store.messages_put),
+            # As Apache's, which never says 0 here.
+            "putMessageTimesTotal": str(max(1, store.messages_put)),
             "putMessageSizeTotal": str(store.bytes_put),
             "putMessageAverageSize": str(store.bytes_put / max(1, store.messages_put)),
             "putMessageFailedTimes": str(store.puts_failed),
-            "putMessageEntireTimeMax": str(int(store.max_append_ms)),
             "commitLogMinOffset": str(first),
             "commitLogMaxOffset": str(end),
             "dispatchBehindBytes": str(store.dispatch_behind_bytes()),
             "pageCacheLockTimeMills": str(int(store.append_lock_ms())),
+            # Nothing is buffered before the dispatch, and there is no pool of buffers to write from.
+            "dispatchMaxBuffer": "0",
+            "remainTransientStoreBufferNumbs": NO_POOL,
             "remainHowManyDataToFlush": bytes_text(end - store.flushed_offset()),
             "earliestMessageTimeStamp": str(-1 if record is None else store_timestamp_of(record)),
         }

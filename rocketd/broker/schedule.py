@@ -39,6 +39,7 @@ class ScheduleMessageService:
     def __init__(self, broker: Any, file: JsonFile[DelayOffsetSerializeWrapper]) -> None:
         self._broker = broker
         self._levels = broker.delay_levels
+        self._counts = broker.settings.store
         self._file = file
         self._offsets: dict[int, int] = {}
         self._changes = 0
@@ -124,6 +125,8 @@ class ScheduleMessageService:
                     # Nothing behind it was stored either.
                     self._complain(level, result.cause)
                     return
+                elif self._counts.enable_schedule_message_stats:
+                    self._broker.broker_stats.count_delivery(level, message.topic, result.size)
             self._offsets[level] = next_offset
             self._changes += 1
         self._stuck.discard(level)

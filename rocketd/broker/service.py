@@ -36,6 +36,8 @@ from rocketd.broker.registration import Registration
 from rocketd.broker.replication.service import Replication
 from rocketd.broker.schedule import ScheduleMessageService
 from rocketd.broker.settings import BrokerSettings
+from rocketd.broker.stats.broker_stats_manager import SAMPLE_SECONDS as BROKER_STATS_SECONDS
+from rocketd.broker.stats.broker_stats_manager import BrokerStatsManager
 from rocketd.broker.store_paths import path_error
 from rocketd.broker.store_stats import SAMPLE_SECONDS, StoreStats
 from rocketd.broker.topics import TopicConfigManager
@@ -144,6 +146,9 @@ class Broker(Service):
         self.held_pull_checks: list[Callable[[], None]] = []
         self.started_ms = 0
         self.stats = StoreStats(now_ms, lambda: self.store.messages_put)
+        self.broker_stats = BrokerStatsManager(
+            settings.broker.broker_cluster_name, now_ms, per_queue=settings.broker.enable_detail_stat
+        )
         self.store: MessageStore
         self.store_host = b""
         self._unresolved: str | None = None
@@ -153,6 +158,7 @@ class Broker(Service):
         for name, capacity in (
             ("send", broker.send_thread_pool_queue_capacity),
             ("pull", broker.pull_thread_pool_queue_capacity),
+            ("reply", broker.reply_thread_pool_queue_capacity),
             ("query", broker.query_thread_pool_queue_capacity),
             ("client", broker.client_manager_thread_pool_queue_capacity),
             ("consumer", broker.consumer_manager_thread_pool_queue_capacity),
@@ -243,6 +249,7 @@ class Broker(Service):
             clock=lambda: self.now_ms() / 1000,
             delay_time_of=self.delay_levels.deliver_ms,
         )
+        self.store.put_listener = self.stats.puts_took
         self.store.holds_dispatch = True
         self.dispatcher.pool("send").after_jobs = self.store.release_dispatch
         # Before the store: its recovery makes bitmaps too.
@@ -271,6 +278,7 @@ class Broker(Service):
             (CLIENT_SCAN_SECONDS, partial(self._in_pool, "client", self._scan_clients)),
             (HELD_PULLS_SECONDS, lambda: pull.call(self._check_held_pulls)),
             (SAMPLE_SECONDS, self.stats.sample),
+            (BROKER_STATS_SECONDS, partial(self._in_pool, "admin", self.broker_stats.sample)),
             (CHECK_SECONDS, fast_failure.check),
             (flush_seconds, partial(self._in_pool, "admin", self.offsets.persist)),
             (delay_seconds, partial(self._in_pool, "admin", self.schedule.persist)),

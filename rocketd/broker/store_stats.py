@@ -1,13 +1,17 @@
 """How much is stored and read, in total, a second and since midnight; sans-io.
 
 Answers to StoreStatsService, its sampling and texts, and to BrokerStats. What goes in is counted by the store, what goes out
-here; nothing is estimated, so a span of time that was not watched yet has no rate.
+here, and how long either takes; nothing is estimated, so a span of time that was not watched yet has no rate.
 """
 
 from collections import deque
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import NamedTuple
+
+from twisted.logger import Logger
+
+from rocketd.broker.stats.put_times import PutTimes
 
 SAMPLE_SECONDS = 1.0
 SPANS = (10, 60, 600)
@@ -27,9 +31,11 @@ class Sample(NamedTuple):
 class StoreStats:
     """The counters of reads, and samples of all totals.
 
-    The counters belong to the thread of the pull pool, ``sample`` to one thread, the rest to any. ``total_put`` tells how
-    many messages were stored since the start.
+    The counters and ``get_took`` belong to the thread of the pull pool, ``sample`` to one thread, the rest to any.
+    ``total_put`` tells how many messages were stored since the start.
     """
+
+    _log = Logger()
 
     def __init__(self, now_ms: Callable[[], int], total_put: Callable[[], int]) -> None:
         self.found = 0
@@ -40,6 +46,15 @@ class StoreStats:
         self._samples: deque[Sample] = deque(maxlen=max(SPANS) + 1)
         self._midnight_ms = _next_midnight_ms(now_ms())
         self._this_morning = self._yesterday_morning = (0, 0)
+        self._put_times = PutTimes(now_ms)
+        self._max_get_ms = 0
+        self.puts_took = self._put_times.count
+        """Told how many puts have ended at once, and how many milliseconds they took. Any thread."""
+
+    def get_took(self, took_ms: int) -> None:
+        """Note how many milliseconds one look into a queue took."""
+        if took_ms > self._max_get_ms:
+            self._max_get_ms = took_ms
 
     def sample(self) -> None:
         """Note the totals, once every SAMPLE_SECONDS; the first time after midnight, the day's beginning as well."""
@@ -50,12 +65,19 @@ class StoreStats:
             self._midnight_ms = _next_midnight_ms(now)
             self._yesterday_morning = self._this_morning
             self._this_morning = (latest.put, latest.transferred)
+            self._log.info(
+                "yesterday {put} messages were stored and {got} read",
+                put=latest.put - self._yesterday_morning[0],
+                got=latest.transferred - self._yesterday_morning[1],
+            )
+        self._put_times.sample()
 
     def table(self) -> dict[str, str]:
         """Write rates and totals with Apache's keys. The morning's totals are 0 until the first midnight."""
         put, transferred = self._total_put(), self.transferred
         this_morning, yesterday_morning = self._this_morning, self._yesterday_morning
-        return {
+        return self._put_times.table() | {
+            "getMessageEntireTimeMax": str(self._max_get_ms),
             "putTps": self._rates(lambda sample: sample.put),
             "getFoundTps": self._rates(lambda sample: sample.found),
             "getMissTps": self._rates(lambda sample: sample.missed),

@@ -24,6 +24,7 @@ from rocketd.broker.offsets import ConsumerOffsetManager
 from rocketd.broker.producers import ProducerManager
 from rocketd.broker.schedule import ScheduleMessageService
 from rocketd.broker.settings import BrokerSettings
+from rocketd.broker.stats.broker_stats_manager import BrokerStatsManager
 from rocketd.broker.store_stats import StoreStats
 from rocketd.broker.topics import TopicConfigManager
 from rocketd.remoting.bodies import (
@@ -199,6 +200,7 @@ class SmallBroker:
         self.store_host = STORE_HOST
         self.replication = RecordingReplication()
         self.stats = StoreStats(self.now_ms, lambda: self.store.messages_put)
+        self.broker_stats = BrokerStatsManager(broker.broker_cluster_name, self.now_ms)
         self.store = MessageStore(
             self.settings.store, STORE_HOST, clock=self.clock.seconds, delay_time_of=self.delay_levels.deliver_ms
         )
@@ -212,6 +214,7 @@ class SmallBroker:
         """Open the store and read the tables."""
         self.filters.load()
         self.store.set_bitmap_maker(self.filters.make_bitmaps)
+        self.store.put_listener = self.stats.puts_took
         self.store.start()
         for table in (self.topics, self.groups, self.offsets, self.schedule):
             table.load()

@@ -47,6 +47,14 @@ from rocketd.store.replica_log import ReplicaError, ReplicaLog
 from rocketd.store.running_flags import FLUSH_ERROR, WRITE_INDEX_FILE_ERROR, RunningFlags
 from rocketd.store.settings import MessageStoreConfig
 
+SLOW_PUT_MS = 500
+"""An append that takes longer is logged."""
+
+PutListener = Callable[[int, float], None]
+"""Told in the storage thread how many puts have ended at once, a batch being one, and how many ms they took. Under sync
+flush or replication, it is not told of those that wait for them.
+"""
+
 _log = Logger()
 
 
@@ -100,6 +108,7 @@ class MessageStore(MessageReader):
         self._replica = ReplicaLog(self.commit_log, RecordScanner(delay_time_of))
         self._append_listeners: tuple[Callable[[], None], ...] = ()
         self._sync = config.flush_disk_type == "SYNC_FLUSH"
+        self._sync_replica = config.broker_role == "SYNC_MASTER"
         if config.warm_maped_file_enable:
             flush_bytes = config.flush_least_pages_when_warm_maped_file * PAGE_SIZE if self._sync else 0
             self.commit_log.allocate.warm = lambda file, hurry: file.warm(hurry, flush_bytes)
@@ -139,8 +148,7 @@ class MessageStore(MessageReader):
         self._open = False
         self._append_began = 0.0
         self.last_append_ms = 0.0
-        self.max_append_ms = 0.0
-        """How long the slowest append has taken since the start."""
+        self.put_listener: PutListener | None = None
         self.messages_put = self.bytes_put = self.puts_failed = 0
         """What was stored since the start, bytes of the log, and how many messages were refused."""
         self.holds_dispatch = False
@@ -212,13 +220,13 @@ class MessageStore(MessageReader):
 
         One call is one write, unless a file ends within it: the more messages it has, the less each costs.
         """
-        return self._put(messages, self._appender.append)
+        return self._put(messages, self._appender.append, len(messages))
 
     def put_batch(self, messages: Sequence[MessageInner]) -> list[PutResult]:
         """Append all messages of a batch next to each other in one file, or none of them: one END_OF_FILE decision
         for all.
         """
-        return self._put(messages, self._appender.append_batch)
+        return self._put(messages, self._appender.append_batch, 1)
 
     def begin_replica(self) -> int:
         """Get ready for a master's bytes, and return the offset from which they have to come: 0 in an empty log, else
@@ -343,6 +351,7 @@ class MessageStore(MessageReader):
         self,
         messages: Sequence[MessageInner],
         append: Callable[[Sequence[MessageInner]], tuple[list[PutResult], AppendedGroup | None]],
+        puts: int,
     ) -> list[PutResult]:
         refusal = self.refusal()
         if refusal is not None or not messages:
@@ -353,8 +362,19 @@ class MessageStore(MessageReader):
             results, group = append(messages)
         finally:
             self._append_began = 0.0
-        self.last_append_ms = (self._clock() - begin) * 1000
-        self.max_append_ms = max(self.max_append_ms, self.last_append_ms)
+        took_ms = self.last_append_ms = (self._clock() - begin) * 1000
+        if took_ms > SLOW_PUT_MS:
+            _log.warn(
+                "appending {count} messages to the log took {took} ms, more than {limit}: the disk or the machine is slow",
+                count=len(messages),
+                took=int(took_ms),
+                limit=SLOW_PUT_MS,
+            )
+        if self._sync or self._sync_replica:
+            # Those who wait know themselves when they have ended.
+            puts = sum([not message.wait for message in messages[:puts]])
+        if self.put_listener is not None and puts:
+            self.put_listener(puts, took_ms)
         self.puts_failed += len(messages)
         if group is not None:
             self.puts_failed -= len(group.requests)

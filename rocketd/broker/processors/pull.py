@@ -6,6 +6,7 @@ socket without a copy; what the fast decoder does not take goes through the ordi
 
 from collections.abc import Sequence
 from struct import Struct
+from time import monotonic
 from typing import Any
 
 import msgspec
@@ -88,6 +89,7 @@ class PullMessageProcessor:
         self._dispatcher: Dispatcher = broker.dispatcher
         self._check = PullCheck(broker)
         self._stats = broker.stats
+        self._broker_stats = broker.broker_stats
         self._is_slave = broker.settings.store.broker_role == "SLAVE"
         self.long_polling = LongPolling(
             broker.now_ms, broker.store.get_max_offset, self._run_again, broker.dispatcher.pool("pull").call
@@ -154,10 +156,13 @@ class PullMessageProcessor:
             self._send(request, self._dispatcher.error_response(request.connection, command, error))
 
     def _pull_checked(self, request: PullRequest, header: PullMessageRequestHeader, may_hold: bool) -> None:
+        began = monotonic()
         group, message_filter = self._check.check(header, request.connection.address)
         result: GetResult = self._broker.store.get_messages(
             header.topic, header.queue_id, header.queue_offset, header.max_msg_nums, message_filter
         )
+        took_ms = int((monotonic() - began) * 1000)
+        self._stats.get_took(took_ms)
         if may_hold and header.sys_flag & PULL_COMMIT_OFFSET and not self._is_slave:
             self._broker.offsets.commit(
                 request.connection.address, header.consumer_group, header.topic, header.queue_id, header.commit_offset
@@ -168,6 +173,9 @@ class PullMessageProcessor:
         if result.status is GetStatus.FOUND:
             self._stats.found += 1
             self._stats.transferred += result.count
+            self._broker_stats.count_gets(
+                header.consumer_group, header.topic, header.queue_id, result.count, result.size, took_ms
+            )
             self._send_found(request, result, suggested)
             return
         self._stats.missed += 1

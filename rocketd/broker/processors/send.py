@@ -178,6 +178,7 @@ class SendMessageProcessor:
         if not messages:
             raise self._check.illegal_batch("the batch is empty")
         results = self._broker.store.put_batch(messages)
+        self._broker.broker_stats.count_batch(messages, results)
         if self._waits:
             self._answer_when_safe([(request, results, messages[0].wait)], answers)
         else:
@@ -192,7 +193,9 @@ class SendMessageProcessor:
         if not waiting:
             return
         try:
-            results = self._broker.store.put_messages([message for _, message in waiting])
+            messages = [message for _, message in waiting]
+            results = self._broker.store.put_messages(messages)
+            self._broker.broker_stats.count_sends(messages, results)
         except Exception as error:
             for request, _ in waiting:
                 self._refuse(request, error, answers)
@@ -234,7 +237,7 @@ class SendMessageProcessor:
                     self._answers.stored(request, results, late, status)
                 self._deliver(late, alone=len(late) == 1)
 
-            self._durability.when_safe(last.physical_offset + last.size, safe)
+            self._durability.when_safe(last.physical_offset + last.size, safe, len(unsafe))
 
     def _deliver(self, answers: list[tuple[Connection, bytes]], *, alone: bool) -> None:
         """Write the answers: here when they are one connection's, else all of them by one call of the reactor."""

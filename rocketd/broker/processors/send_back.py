@@ -64,9 +64,12 @@ class SendBackProcessor:
         if stored.reconsume_times >= limit or level < 0:
             topic, queue_id, level = dlq_topic(header.group), 0, 0
             self._writable_topic(topic, 1, 0)
-        result = broker.store.put_messages([self._build(stored, topic, queue_id, level)])[0]
+        message = self._build(stored, topic, queue_id, level)
+        result = broker.store.put_messages([message])[0]
         if result.status is not PutStatus.PUT_OK:
             raise RequestError(ResponseCode.SYSTEM_ERROR, result.status.value)
+        origin = stored.properties_map().get(names.RETRY_TOPIC, stored.topic)
+        broker.broker_stats.count_send_back(header.group, origin, message, result)
         return RemotingCommand.response()
 
     def _writable_topic(self, topic: str, queues: int, sys_flag: int) -> None:

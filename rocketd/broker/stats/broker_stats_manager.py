@@ -1,0 +1,258 @@
+"""Counts what goes into topics and out to groups, for the last minute, hour and day; sans-io.
+
+Answers to Apache's BrokerStatsManager and StatsItemSet: the same names, keys and samples, counted at the same places. Unlike
+there a group of messages is counted at once, and nothing is printed to a log of its own.
+"""
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
+
+from rocketd.broker.stats.names import (
+    BROKER_GET_NUMS,
+    BROKER_PUT_NUMS,
+    COUNTED,
+    GROUP_GET_LATENCY,
+    GROUP_GET_NUMS,
+    GROUP_GET_SIZE,
+    QUEUE_GET_NUMS,
+    QUEUE_GET_SIZE,
+    QUEUE_PUT_NUMS,
+    QUEUE_PUT_SIZE,
+    SEPARATOR,
+    SNDBCK_PUT_NUMS,
+    TOPIC_PUT_NUMS,
+    TOPIC_PUT_SIZE,
+    queue_topic_group,
+    topic_group,
+    topic_queue,
+    topic_queue_group,
+)
+from rocketd.broker.stats.stats_item import HOURS_MS, MINUTES_MS, StatsItem, StatsSnapshot
+from rocketd.common.names import SCHEDULE_TOPIC
+from rocketd.store.message import MessageInner, PutResult
+
+SAMPLE_SECONDS: Final = 10.0
+"""How often ``sample`` is to be called."""
+
+SCHEDULE_CONSUMER: Final = "SCHEDULE_CONSUMER"
+"""The group under whose name deliveries of delayed messages are counted."""
+
+
+class StatsOfSpans(NamedTuple):
+    """One statistic of one thing."""
+
+    minute: StatsSnapshot
+    hour: StatsSnapshot
+    day: StatsSnapshot
+
+
+class BrokerStatsManager:
+    """All statistics of a broker. Methods may be called from any thread; ``sample`` from one, every SAMPLE_SECONDS.
+
+    ``now_ms`` tells Unix milliseconds; ``per_queue`` is whether latencies are kept for each queue, and delayed messages for
+    each level.
+    """
+
+    def __init__(self, cluster_name: str, now_ms: Callable[[], int], *, per_queue: bool = True) -> None:
+        self._cluster_name = cluster_name
+        self._now_ms = now_ms
+        self._per_queue = per_queue
+        self._guard = threading.Lock()
+        self._tables: dict[str, dict[str, StatsItem]] = {name: {} for name in COUNTED}
+        # The items of what is counted often, so that their keys need not be built again.
+        self._puts: dict[str, tuple[StatsItem, StatsItem]] = {}
+        self._gets: dict[tuple[str, str, int], tuple[StatsItem, StatsItem, StatsItem]] = {}
+        self._next_hour_sample_ms = now_ms() + MINUTES_MS
+        self._next_day_sample_ms = now_ms() + HOURS_MS
+
+    # ---------------------------------------------------------------- counting
+
+    def count_sends(self, messages: Sequence[MessageInner], results: Sequence[PutResult]) -> None:
+        """Count messages that were each sent alone, and whose puts ended so."""
+        topic = messages[0].topic
+        sizes = [result.size for result in results]
+        if topic == SCHEDULE_TOPIC or len({message.topic for message in messages}) > 1:
+            for message, size in zip(messages, sizes, strict=True):
+                if size:
+                    self._count_puts(message.topic, message.queue_id, 1, size, 1)
+        else:
+            stored = len(sizes) - sizes.count(0)
+            if stored:
+                self._count_puts(topic, messages[0].queue_id, stored, sum(sizes), stored)
+
+    def count_batch(self, messages: Sequence[MessageInner], results: Sequence[PutResult]) -> None:
+        """Count messages that were sent together, all to one queue."""
+        size = sum([result.size for result in results])
+        if size:
+            self._count_puts(messages[0].topic, messages[0].queue_id, len(messages), size, 1)
+
+    def count_reply(self, topic: str, size: int) -> None:
+        """Count a stored reply of so many bytes."""
+        self._count_puts(topic, 0, 1, size, 1)
+
+    def count_send_back(self, group: str, origin: str, message: MessageInner, result: PutResult) -> None:
+        """Count a message that a group could not consume, which came to it in the topic ``origin`` at first.
+
+        Only what waits before it is tried again counts for its topic, as with Apache.
+        """
+        with self._guard:
+            self._item(SNDBCK_PUT_NUMS, topic_group(origin, group)).add(1, 1)
+            if message.topic == SCHEDULE_TOPIC:
+                self._add_puts(message.topic, message.queue_id, 1, result.size, 1)
+
+    def count_delivery(self, level: int, topic: str, size: int) -> None:
+        """Count a delayed message of a level and so many bytes that was stored in its topic."""
+        queue_id = level - 1
+        with self._guard:
+            if self._per_queue:
+                key = topic_queue_group(SCHEDULE_TOPIC, queue_id, SCHEDULE_CONSUMER)
+                self._item(QUEUE_GET_NUMS, key).add(1, 1)
+                self._item(QUEUE_GET_SIZE, key).add(size, 1)
+            key = topic_group(SCHEDULE_TOPIC, SCHEDULE_CONSUMER)
+            self._item(GROUP_GET_NUMS, key).add(1, 1)
+            self._item(GROUP_GET_SIZE, key).add(size, 1)
+            self._add_puts(topic, 0, 1, size, 1)
+            self._item(BROKER_PUT_NUMS, self._cluster_name).value += 1
+
+    def count_gets(
+        self, group: str, topic: str, queue_id: int, messages: int, size: int, latency_ms: int | None = None
+    ) -> None:
+        """Count an answer with messages of so many bytes, and how long it took where that is of interest."""
+        with self._guard:
+            items = self._gets.get((group, topic, queue_id))
+            if items is None:
+                items = self._items_of_gets(group, topic, queue_id)
+            nums, sizes, latency = items
+            nums.value += messages
+            nums.times += 1
+            sizes.value += size
+            sizes.times += 1
+            if latency_ms is not None:
+                latency.value += latency_ms
+                latency.times += 1
+            self._item(BROKER_GET_NUMS, self._cluster_name).value += messages
+
+    def _count_puts(self, topic: str, queue_id: int, messages: int, size: int, times: int) -> None:
+        with self._guard:
+            self._add_puts(topic, queue_id, messages, size, times)
+            self._item(BROKER_PUT_NUMS, self._cluster_name).value += messages
+
+    # ---------------------------------------------------------------- counting, with the lock held
+
+    def _add_puts(self, topic: str, queue_id: int, messages: int, size: int, times: int) -> None:
+        items = self._puts.get(topic)
+        if items is None:
+            items = self._puts[topic] = (self._item(TOPIC_PUT_NUMS, topic), self._item(TOPIC_PUT_SIZE, topic))
+        nums, sizes = items
+        nums.value += messages
+        nums.times += times
+        sizes.value += size
+        sizes.times += times
+        if topic == SCHEDULE_TOPIC and self._per_queue:
+            key = topic_queue(topic, queue_id)
+            self._item(QUEUE_PUT_NUMS, key).add(messages, times)
+            self._item(QUEUE_PUT_SIZE, key).add(size, times)
+
+    def _items_of_gets(self, group: str, topic: str, queue_id: int) -> tuple[StatsItem, StatsItem, StatsItem]:
+        key = topic_group(topic, group)
+        latency_key = queue_topic_group(queue_id, topic, group) if self._per_queue else key
+        items = (
+            self._item(GROUP_GET_NUMS, key),
+            self._item(GROUP_GET_SIZE, key),
+            self._item(GROUP_GET_LATENCY, latency_key),
+        )
+        self._gets[group, topic, queue_id] = items
+        return items
+
+    def _item(self, name: str, key: str) -> StatsItem:
+        table = self._tables[name]
+        item = table.get(key)
+        if item is None:
+            item = table[key] = StatsItem()
+        return item
+
+    # ---------------------------------------------------------------- asking
+
+    def find(self, name: str, key: str) -> StatsOfSpans | None:
+        """Return a statistic, None when there is none of that name or nothing was counted for that key."""
+        with self._guard:
+            item = self._tables.get(name, {}).get(key)
+            if item is None:
+                return None
+            return StatsOfSpans(item.minute.snapshot(), item.hour.snapshot(), item.day.snapshot())
+
+    def tps_group_get_nums(self, group: str, topic: str) -> float:
+        """Messages a second that a group got of a topic in the last minute."""
+        with self._guard:
+            item = self._tables[GROUP_GET_NUMS].get(topic_group(topic, group))
+            return 0.0 if item is None else item.minute.snapshot().tps
+
+    # ---------------------------------------------------------------- time
+
+    def sample(self) -> None:
+        """Note all totals for the minute, and for hour and day when it is time."""
+        now_ms = self._now_ms()
+        for_hour = now_ms >= self._next_hour_sample_ms
+        for_day = now_ms >= self._next_day_sample_ms
+        if for_hour:
+            self._next_hour_sample_ms = _next_after(self._next_hour_sample_ms, MINUTES_MS, now_ms)
+        if for_day:
+            self._next_day_sample_ms = _next_after(self._next_day_sample_ms, HOURS_MS, now_ms)
+        for table in self._tables.values():
+            # A table at a time, so that nobody who counts waits for long.
+            with self._guard:
+                for item in table.values():
+                    value, times = item.value, item.times
+                    item.minute.sample(now_ms, value, times)
+                    if for_hour:
+                        item.hour.sample(now_ms, value, times)
+                    if for_day:
+                        item.day.sample(now_ms, value, times)
+
+    # ---------------------------------------------------------------- deletion
+
+    def on_topic_deleted(self, topic: str) -> None:
+        """Forget what was counted for a topic."""
+        with self._guard:
+            for name in (TOPIC_PUT_NUMS, TOPIC_PUT_SIZE):
+                self._tables[name].pop(topic, None)
+            self._remove(_OF_TOPIC, lambda key: key.startswith(topic + SEPARATOR))
+            self._remove(_LATENCIES, lambda key: _topic_of_latency(key) == topic)
+            self._puts.pop(topic, None)
+            self._gets.clear()
+
+    def on_group_deleted(self, group: str) -> None:
+        """Forget what was counted for a group."""
+        with self._guard:
+            self._remove(_OF_GROUP, lambda key: key.endswith(SEPARATOR + group))
+            self._gets.clear()
+
+    def _remove(self, names: Sequence[str], is_gone: Callable[[str], bool]) -> None:
+        for name in names:
+            table = self._tables[name]
+            for key in [key for key in table if is_gone(key)]:
+                del table[key]
+
+
+_LATENCIES: Final = (GROUP_GET_LATENCY,)
+_OF_TOPIC: Final = (
+    GROUP_GET_NUMS,
+    GROUP_GET_SIZE,
+    QUEUE_PUT_NUMS,
+    QUEUE_PUT_SIZE,
+    QUEUE_GET_NUMS,
+    QUEUE_GET_SIZE,
+    SNDBCK_PUT_NUMS,
+)
+_OF_GROUP: Final = (GROUP_GET_NUMS, GROUP_GET_SIZE, GROUP_GET_LATENCY, QUEUE_GET_NUMS, QUEUE_GET_SIZE, SNDBCK_PUT_NUMS)
+
+
+def _topic_of_latency(key: str) -> str:
+    """Find the topic in ``queue@topic@group``, or in ``topic@group`` where queues are not told apart."""
+    return key.split(SEPARATOR)[-2]
+
+
+def _next_after(due_ms: int, interval_ms: int, now_ms: int) -> int:
+    """Return the first of the times ``interval_ms`` apart that lies behind now."""
+    return due_ms + ((now_ms - due_ms) // interval_ms + 1) * interval_ms
