@@ -41,6 +41,10 @@ class ConsumerGroupInfo:
         """Name the clients; one that has two connections, because its old one is not known to be dead, is named once."""
         return list(dict.fromkeys(info.client_id for info in self.clients()))
 
+    def find_client(self, client_id: str) -> ClientChannelInfo | None:
+        """Return the client of that id; of its connections the latest, as an older one may be dead."""
+        return next((info for info in reversed(self.clients()) if info.client_id == client_id), None)
+
     def find_subscription(self, topic: str) -> SubscriptionData | None:
         """Return what the group wants of a topic."""
         return self.subscriptions.get(topic)

@@ -89,6 +89,20 @@ class ConsumerOffsetManager:
             keys = [key.partition(SEPARATOR) for key in self._table]
         return {group for name, _, group in keys if name == topic and group}
 
+    def topics_of(self, group: str) -> set[str]:
+        """Name the topics that the group has committed an offset of."""
+        with self._guard:
+            keys = [key.partition(SEPARATOR) for key in self._table]
+        return {topic for topic, _, name in keys if name == group and topic}
+
+    def clone(self, source: str, target: str, topic: str) -> None:
+        """Give a group the offsets of another one in a topic, instead of its own; without any there is no change."""
+        with self._guard:
+            queues = self._table.get(topic + SEPARATOR + source)
+            if queues is not None:
+                self._table[topic + SEPARATOR + target] = dict(queues)
+                self._changes += 1
+
     def remove_group(self, group: str) -> None:
         """Forget all offsets of a group."""
         with self._guard:

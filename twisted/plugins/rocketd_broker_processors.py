@@ -31,6 +31,7 @@ class BuiltInProcessor:
 
 send = BuiltInProcessor("send", "send", (10, 310, 320), "send.SendMessageProcessor")
 send_back = BuiltInProcessor("send-back", "send", (36,), "send_back.SendBackProcessor")
+reply = BuiltInProcessor("reply", "reply", (324, 325), "reply.ReplyMessageProcessor")
 pull = BuiltInProcessor("pull", "pull", (11, 361), "pull.PullMessageProcessor")
 heartbeat = BuiltInProcessor("heartbeat", "heartbeat", (34,), "client_manage.ClientManageProcessor")
 client = BuiltInProcessor("client", "client", (35, 46), "client_manage.ClientManageProcessor")
@@ -42,3 +43,6 @@ admin = BuiltInProcessor("admin", "admin", (17, 215, 21, 200, 207, 201, 25, 26),
 state = BuiltInProcessor(
     "state", "admin", (28, 43, 45, 202, 203, 204, 328, 300, 305), "admin_state.AdminStateProcessor"
 )
+statistics = BuiltInProcessor("statistics", "admin", (208, 303, 308, 315, 317), "statistics.StatisticsProcessor")
+client_relay = BuiltInProcessor("client-relay", "admin", (223, 307, 309), "client_relay.ClientRelayProcessor")
+offset_reset = BuiltInProcessor("offset-reset", "admin", (222, 314), "offset_reset.OffsetResetProcessor")

@@ -1,0 +1,221 @@
+"""Replies of request-reply: SEND_REPLY_MESSAGE (324), SEND_REPLY_MESSAGE_V2 (325), pushed on as 326.
+
+Answers to Apache's ReplyMessageProcessor. A reply goes to the producer whose client id it carries, over the connection of
+its heartbeats; then it is stored, if ``storeReplyMessageEnable`` says so, whether it reached its producer or not; then it
+is answered. No thread waits for the producer. Unlike Apache's, the record tells that its body is compressed.
+"""
+
+from socket import AF_INET, AF_INET6, inet_ntop
+from typing import Any
+
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from rocketd.broker.address import join
+from rocketd.broker.durability import Durability
+from rocketd.broker.message_check import MessageCheck, choose_queue
+from rocketd.common import properties as names
+from rocketd.common.properties import decode_properties, encode_properties
+from rocketd.common.sysflag import COMPRESSED, COMPRESSION_MASK
+from rocketd.remoting.codes import RequestCode, ResponseCode
+from rocketd.remoting.command import RemotingCommand
+from rocketd.remoting.errors import RemotingError, RequestError
+from rocketd.remoting.headers import (
+    ReplyMessageRequestHeader,
+    SendMessageRequestHeader,
+    SendMessageRequestHeaderV2,
+    read_header,
+    write_header,
+)
+from rocketd.remoting.interfaces import IRequestProcessor
+from rocketd.store.message import MessageInner, PutResult, PutStatus
+from rocketd.store.properties import index_keys
+
+CODES = (RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2)
+STORAGE_POOL = "send"
+
+_STORED = (
+    PutStatus.PUT_OK,
+    PutStatus.FLUSH_DISK_TIMEOUT,
+    PutStatus.FLUSH_SLAVE_TIMEOUT,
+    PutStatus.SLAVE_NOT_AVAILABLE,
+)
+
+
+class Reply:
+    """A reply on its way; ``response`` is what its sender will be answered."""
+
+    __slots__ = ("body", "context", "header", "queue_id", "response")
+
+    def __init__(
+        self,
+        context: Any,
+        header: SendMessageRequestHeader,
+        body: bytes,
+        queue_id: int,
+        response: RemotingCommand,
+    ) -> None:
+        self.context = context
+        self.header = header
+        self.body = body
+        self.queue_id = queue_id
+        self.response = response
+
+
+@implementer(IRequestProcessor)
+class ReplyMessageProcessor:
+    """Passes replies on and stores them. ``process`` belongs to the one thread of its pool, what is stored to the storage
+    thread.
+    """
+
+    _log = Logger()
+
+    def __init__(self, broker: Any) -> None:
+        """``broker`` is an IBroker."""
+        self._broker = broker
+        self._check = MessageCheck(broker)
+        self._durability = Durability(broker)
+
+    def process(self, request: RemotingCommand, context: Any) -> RemotingCommand | None:
+        """Handle one reply; see IRequestProcessor."""
+        is_long = request.code == RequestCode.SEND_REPLY_MESSAGE
+        header = read_header(SendMessageRequestHeader if is_long else SendMessageRequestHeaderV2, request)
+        settings = self._broker.settings.broker
+        fields = {"MSG_REGION": settings.region_id, "TRACE_ON": str(settings.trace_on).lower()}
+        now_ms = self._broker.now_ms()
+        try:
+            topic = self._check.topic_for_send(header, context.connection.address, now_ms)
+        except RequestError as error:
+            return RemotingCommand.response(error.code, error.remark, fields)
+        response = RemotingCommand.response(ext_fields=fields)
+        reply = Reply(context, header, request.body or b"", choose_queue(header, topic), response)
+        self._push(reply, now_ms)
+        return None
+
+    # ---------------------------------------------------------------- to the producer
+
+    def _push(self, reply: Reply, now_ms: int) -> None:
+        table = decode_properties(reply.header.properties)
+        client_id = table.get(names.REPLY_TO_CLIENT)
+        if client_id is None:
+            self._pushed(reply, f"reply message properties[{names.REPLY_TO_CLIENT}] is null")
+            return
+        connection = self._broker.producers.find_connection(client_id)
+        if connection is None:
+            self._pushed(reply, f"push reply message fail, channel of <{client_id}> not found.")
+            return
+        table[names.PUSH_REPLY_TIME] = str(now_ms)
+        request = RemotingCommand(
+            RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, self._push_fields(reply, table, now_ms), reply.body
+        )
+
+        def finish(answer: RemotingCommand | RemotingError) -> None:
+            if isinstance(answer, RemotingCommand) and answer.code == ResponseCode.SUCCESS:
+                self._pushed(reply, None)
+                return
+            self._log.warn(
+                "a reply did not reach {client_id} at {address}: {why}",
+                client_id=client_id,
+                address=connection.address,
+                why=answer.remark if isinstance(answer, RemotingCommand) else answer,
+            )
+            self._pushed(reply, f"push reply message to {client_id}fail.")
+
+        def failed(failure: Failure) -> None:
+            self._log.failure("a reply to {client_id} could not be handled", failure=failure, client_id=client_id)
+
+        self._broker.to_clients.call(connection, request, finish).addErrback(failed)
+
+    def _push_fields(self, reply: Reply, table: dict[str, str], now_ms: int) -> dict[str, str]:
+        header = reply.header
+        return write_header(
+            ReplyMessageRequestHeader(
+                producer_group=header.producer_group,
+                topic=header.topic,
+                default_topic=header.default_topic,
+                default_topic_queue_nums=header.default_topic_queue_nums,
+                queue_id=header.queue_id,
+                sys_flag=header.sys_flag,
+                born_timestamp=header.born_timestamp,
+                flag=header.flag,
+                born_host=_host_text(reply.context.connection.host),
+                store_host=_host_text(self._broker.store_host),
+                store_timestamp=now_ms,
+                properties=encode_properties(table),
+                reconsume_times=header.reconsume_times,
+                unit_mode=header.unit_mode,
+            )
+        )
+
+    def _pushed(self, reply: Reply, fault: str | None) -> None:
+        """Go on with a reply that reached its producer (no fault) or did not. Any thread."""
+        response = reply.response
+        if fault is None:
+            self._place(reply, "0", 0)
+        else:
+            response.code = ResponseCode.SYSTEM_ERROR
+            response.remark = fault
+        if self._broker.settings.broker.store_reply_message_enable:
+            self._broker.dispatcher.pool(STORAGE_POOL).call(lambda: self._store(reply))
+        else:
+            reply.context.answer(response)
+
+    def _place(self, reply: Reply, message_id: str, queue_offset: int) -> None:
+        fields = reply.response.ext_fields or {}
+        fields.update(msgId=message_id, queueId=str(reply.queue_id), queueOffset=str(queue_offset))
+
+    # ---------------------------------------------------------------- to the log: the storage thread
+
+    def _store(self, reply: Reply) -> None:
+        try:
+            message = self._build(reply)
+            (result,) = self._broker.store.put_messages([message])
+        except Exception:
+            self._log.failure("a reply could not be stored")
+            reply.context.answer(reply.response)
+            return
+        if result.status is PutStatus.PUT_OK and message.wait and self._durability.needed:
+            self._durability.when_safe(result.physical_offset + result.size, lambda _: self._stored(reply, result))
+        else:
+            self._stored(reply, result)
+
+    def _stored(self, reply: Reply, result: PutResult) -> None:
+        """Answer; that a reply was not stored is only logged. Any thread."""
+        if result.status in _STORED:
+            message_id = f"{self._broker.store_host.hex()}{result.physical_offset:016x}".upper()
+            self._place(reply, message_id, result.queue_offset)
+        else:
+            self._log.warn("a reply was not stored: {status}, {cause}", status=result.status.value, cause=result.cause)
+        reply.context.answer(reply.response)
+
+    def _build(self, reply: Reply) -> MessageInner:
+        """Make the message: its properties are stored as they came."""
+        header = reply.header
+        text = header.properties or ""
+        table = decode_properties(text)
+        message = MessageInner(
+            header.topic,
+            reply.queue_id,
+            header.flag,
+            header.sys_flag & (COMPRESSED | COMPRESSION_MASK),
+            header.born_timestamp,
+            reply.context.connection.host,
+            header.reconsume_times or 0,
+            0,
+            reply.body,
+            text.encode(),
+            self._broker.message_builder.tags_code(table.get(names.TAGS)),
+            index_keys(table.get(names.UNIQ_KEY), table.get(names.KEYS)),
+            table.get(names.WAIT, "true").lower() == "true",
+        )
+        if names.DELAY in table:
+            self._broker.message_builder.delay(message, table, self._broker.now_ms())
+            message.properties = encode_properties(table).encode()
+        return message
+
+
+def _host_text(host: bytes) -> str:
+    """Write a record's host field as ``address:port``."""
+    address, port = host[:-4], int.from_bytes(host[-4:], "big")
+    return join(inet_ntop(AF_INET if len(address) == 4 else AF_INET6, address), port)
