@@ -19,9 +19,13 @@ STORE_HOST = bytes((5, 6, 7, 8)) + (10911).to_bytes(4, "big")
 
 
 class FaultyFileSystem(RealFileSystem):
-    """A disk whose next calls can be told to go wrong. `calls` counts the calls by name."""
+    """A disk whose next calls can be told to go wrong. `calls` counts the calls by name.
+
+    As the real one, it may be used by several threads; what it knows of files and calls is guarded.
+    """
 
     def __init__(self) -> None:
+        self._guard = threading.Lock()
         self.calls: Counter[str] = Counter()
         self.usage: DiskUsage | None = None
         self._faults: dict[str, list[tuple[int, OSError]]] = {}
@@ -75,26 +79,29 @@ class FaultyFileSystem(RealFileSystem):
         gate = self._gates.get(name)
         if gate is not None:
             gate.wait()
-        self.calls[name] += 1
+        with self._guard:
+            self.calls[name] += 1
+            call = self.calls[name]
         if self._crashed:
             raise OSError("the machine has crashed")
         for number, error in self._faults.get(name, ()):
-            if number == self.calls[name]:
+            if number == call:
                 raise error
 
     def open(self, path: str, size: int | None = None) -> int:
         """As the real one."""
         self._enter("open")
-        new = not os.path.exists(path)
-        fd = super().open(path, size)
-        self._paths[fd] = path
-        self._opened.add(path)
-        if new:
-            self._names_not_synced.add(path)
-        elif path not in self._synced and path not in self._names_not_synced:
-            # It was there before: what it held then is on the disk.
-            self._synced[path] = Path(path).read_bytes()
-        return fd
+        with self._guard:
+            new = not os.path.exists(path)
+            fd = super().open(path, size)
+            self._paths[fd] = path
+            self._opened.add(path)
+            if new:
+                self._names_not_synced.add(path)
+            elif path not in self._synced and path not in self._names_not_synced:
+                # It was there before: what it held then is on the disk.
+                self._synced[path] = Path(path).read_bytes()
+            return fd
 
     def pwrite(self, fd: int, data: bytes, offset: int) -> int:
         """As the real one, or torn."""
@@ -117,8 +124,9 @@ class FaultyFileSystem(RealFileSystem):
     def sync_dir(self, path: str) -> None:
         """As the real one."""
         self._enter("sync_dir")
-        super().sync_dir(path)
-        self._names_not_synced -= {name for name in self._names_not_synced if os.path.dirname(name) == path}
+        with self._guard:
+            super().sync_dir(path)
+            self._names_not_synced -= {name for name in self._names_not_synced if os.path.dirname(name) == path}
 
     def allocate(self, fd: int, offset: int, size: int) -> None:
         """As the real one."""
