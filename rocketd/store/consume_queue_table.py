@@ -5,7 +5,7 @@ dispatched; asking for one that does not exist makes nothing.
 """
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from rocketd.common.names import LMQ_PREFIX
 from rocketd.store.consume_queue import MAX_OFFSET, ConsumeQueue
@@ -17,7 +17,7 @@ from rocketd.store.layout import CONSUME_QUEUE_UNIT
 class ConsumeQueueTable:
     """Queues by topic and queue id.
 
-    `find_or_create` and `remove_topic` belong to the dispatching thread, `load` and `recover` to the one that
+    `find_or_create`, `remove` and `remove_topic` belong to the dispatching thread, `load` and `recover` to the one that
     starts the store; the rest may be called by any thread.
     """
 
@@ -122,13 +122,21 @@ class ConsumeQueueTable:
 
     def remove_topic(self, topic: str) -> None:
         """Remove all queues of a topic with their files."""
-        removed = [key for key, _ in self.all() if key[0] == topic]
-        queues = [self.queues.pop(key) for key in removed]
+        self.remove([key for key, _ in self.all() if key[0] == topic])
+        self._remove_directory(topic)
+
+    def remove(self, keys: Collection[tuple[str, int]]) -> None:
+        """Remove some queues with their files, and the directories of topics that have no other."""
+        queues = [self.queues.pop(key) for key in keys]
         if queues:
             self.before_removal()
         for queue in queues:
             self.dirty.discard(queue)
             queue.destroy()
+        for topic in {topic for topic, _ in keys}:
+            self._remove_directory(topic)
+
+    def _remove_directory(self, topic: str) -> None:
         self._fs.rmdir(os.path.join(self._directory, topic))
         if self._ext_directory is not None:
             self._fs.rmdir(os.path.join(self._ext_directory, topic))

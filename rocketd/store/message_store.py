@@ -11,13 +11,14 @@ from collections.abc import Callable, Sequence
 
 from twisted.logger import Logger
 
+from rocketd.common.names import SCHEDULE_TOPIC
 from rocketd.store.append import AppendedGroup, GroupAppender
 from rocketd.store.catch_up import CatchUp
 from rocketd.store.checkpoint import StoreCheckpoint
 from rocketd.store.clean import StoreCleaner
 from rocketd.store.commit_log import CommitLog
 from rocketd.store.compose import TopicQueue
-from rocketd.store.consume_queue import MAX_OFFSET
+from rocketd.store.consume_queue import MAX_OFFSET, ConsumeQueue
 from rocketd.store.consume_queue_table import ConsumeQueueTable
 from rocketd.store.disk_watch import DiskWatch
 from rocketd.store.dispatch import ArrivalListener, Dispatcher, ReputMessageService
@@ -291,6 +292,29 @@ class MessageStore(MessageReader):
         for key in [key for key in self._appender.topic_queues if key[0] == topic]:
             del self._appender.topic_queues[key]
         self._reput.call(lambda: self.queues.remove_topic(topic))
+
+    def delete_expired_queues(self) -> list[tuple[str, int]]:
+        """Remove the queues all of whose messages have left the log, and say which they are: topics and queue ids.
+
+        The next message of such a queue gets queue offset 0 again. Queues of delay levels stay. Belongs to the storage
+        thread.
+        """
+        first = self.commit_log.min_offset
+        expired = [
+            key
+            for key, queue in self.queues.all()
+            if key[0] != SCHEDULE_TOPIC and 0 <= queue.max_physic_offset <= first and not self._has_more(key, queue)
+        ]
+        for key in expired:
+            self._appender.topic_queues.pop(key, None)
+        if expired:
+            self._reput.call(lambda: self.queues.remove(expired))
+        return expired
+
+    def _has_more(self, key: tuple[str, int], queue: ConsumeQueue) -> bool:
+        """Whether messages were appended to a queue that are still to be dispatched to it."""
+        appended = self._appender.topic_queues.get(key)
+        return appended is not None and appended.next_offset > queue.max_offset
 
     def execute_delete_files_manually(self) -> None:
         """Have expired files deleted soon, whatever hour it is."""

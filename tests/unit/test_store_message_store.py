@@ -284,6 +284,44 @@ class DeleteTopicTests(StoreTestCase):
         self.assertEqual(self.bodies(), [b"new"])
 
 
+class ExpiredQueueTests(StoreTestCase):
+    def begin_log_at(self, offset):
+        """Have the log begin there, as it does after its first files have gone."""
+        self.patch(type(self.store.commit_log), "min_offset", property(lambda _: offset))
+
+    def test_a_queue_goes_with_its_last_message(self):
+        store = self.start()
+        self.put(make_message(b"old"))
+        end = store.max_physical_offset()
+        self.put(make_message(b"other", topic="U"))
+        self.assertEqual(store.delete_expired_queues(), [])
+        self.begin_log_at(end)
+        self.assertEqual(store.delete_expired_queues(), [("TopicTest", 0)])
+        self.settle()
+        self.assertEqual(store.queue_keys(), [("U", 0)])
+        self.assertFalse(os.path.exists(os.path.join(self.root, "consumequeue", "TopicTest")))
+        self.assertEqual(self.put(make_message(b"new"))[0].queue_offset, 0)
+        self.assertEqual(self.bodies("U"), [b"other"])
+
+    def test_a_queue_stays_while_a_message_is_on_its_way_to_it(self):
+        store = self.start()
+        self.put(make_message(b"old"))
+        end = store.max_physical_offset()
+        store.holds_dispatch = True
+        store.put_messages([make_message(b"new")])
+        self.begin_log_at(end)
+        self.assertEqual(store.delete_expired_queues(), [])
+        store.release_dispatch(idle=False)
+        self.settle()
+        self.assertEqual(store.get_max_offset("TopicTest", 0), 2)
+
+    def test_queues_of_delay_levels_stay(self):
+        store = self.start()
+        self.put(make_message(b"old", topic="SCHEDULE_TOPIC_XXXX"))
+        self.begin_log_at(store.max_physical_offset())
+        self.assertEqual(store.delete_expired_queues(), [])
+
+
 class UnstorableTests(StoreTestCase):
     def test_a_topic_no_directory_can_be_named_after(self):
         store = self.start()
