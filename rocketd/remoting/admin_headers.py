@@ -59,3 +59,54 @@ class GroupProblemsRequestHeader(Header):
     """GET_GROUP_PROBLEMS (30001); without a group, those of all."""
 
     consumer_group: str | None = None
+
+
+# ---------------------------------------------------------------- statistics
+
+
+class GetConsumeStatsRequestHeader(Header):
+    """GET_CONSUME_STATS (208); without a topic, all that the group has offsets of."""
+
+    consumer_group: str
+    topic: str | None = None
+
+
+class GetConsumeStatsInBrokerHeader(Header):
+    """GET_BROKER_CONSUME_STATS (317): of all topics, or only of ordered ones."""
+
+    is_order: bool
+
+
+class QueryConsumeTimeSpanRequestHeader(Header):
+    """QUERY_CONSUME_TIME_SPAN (303)."""
+
+    topic: str
+    group: str
+
+
+class QueryCorrectionOffsetHeader(Header):
+    """QUERY_CORRECTION_OFFSET (308). ``filter_groups`` are groups that do not count, separated by commas."""
+
+    compare_group: str
+    topic: str
+    filter_groups: str | None = None
+
+
+class ViewBrokerStatsDataRequestHeader(Header):
+    """VIEW_BROKER_STATS_DATA (315): the name of a statistic, and the key of a thing within it."""
+
+    stats_name: str
+    stats_key: str
+
+
+# ---------------------------------------------------------------- queues
+
+
+class QueryConsumeQueueRequestHeader(Header):
+    """QUERY_CONSUME_QUEUE (321): ``count`` entries from queue offset ``index`` on, judged by the filter of a group."""
+
+    topic: str | None = None
+    queue_id: int = 0
+    index: Long = 0
+    count: int = 0
+    consumer_group: str | None = None

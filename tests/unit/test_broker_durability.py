@@ -2,13 +2,14 @@
 
 import os
 
+from twisted.logger import LogLevel, formatEvent, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 
 from rocketd.broker.durability import Durability
 from rocketd.broker.processors.send import SendMessageProcessor
-from rocketd.broker.testing import RecordingConnection, SmallBroker, job_of
+from rocketd.broker.testing import BORN_HOST, RecordingConnection, SmallBroker, job_of
 from rocketd.remoting.command import RemotingCommand
-from rocketd.store.message import PutStatus
+from rocketd.store.message import MessageInner, PutStatus
 
 OK = PutStatus.PUT_OK
 FIELDS = {
@@ -88,3 +89,94 @@ class BothTests(DurabilityTestCase):
             self.assertIs(self.answer(disk, OK, first), disk)
             self.assertIs(self.answer(OK, slave, first), slave)
             self.assertIs(self.answer(disk, slave, first), slave)
+
+
+class TimesTests(DurabilityTestCase):
+    """What waits is counted when it is safe, with the time from the beginning of its append."""
+
+    options = {"flushDiskType": "SYNC_FLUSH"}
+
+    def setUp(self):
+        super().setUp()
+        self.events = []
+        globalLogPublisher.addObserver(self.events.append)
+        self.addCleanup(globalLogPublisher.removeObserver, self.events.append)
+        self.counted = []
+        self.broker.stats.puts_took = lambda puts, took_ms: self.counted.append((puts, int(took_ms)))
+        self.broker.store.put_listener = self.broker.stats.puts_took
+
+    def send(self, *waits):
+        processor = SendMessageProcessor(self.broker)
+        commands = [RemotingCommand(310, {**FIELDS, "i": f"WAIT\x01{wait}"}, b"x") for wait in waits]
+        processor.process_jobs([job_of(processor, RecordingConnection(), *commands)])
+
+    def slow_append(self, seconds):
+        next_file = self.broker.store.commit_log.next_file
+
+        def late():
+            self.broker.clock.advance(seconds)
+            return next_file()
+
+        self.broker.store.commit_log.next_file = late
+
+    def warnings(self):
+        return [formatEvent(event) for event in self.events if event["log_level"] is LogLevel.warn]
+
+    def test_counted_at_the_flush(self):
+        self.slow_append(0.25)
+        self.send("true", "true")
+        self.assertEqual(self.counted, [])
+        self.broker.clock.advance(0.125)
+        ((_, flushed),) = self.flushes
+        flushed(OK)
+        self.assertEqual(self.counted, [(2, 375)])
+        self.assertEqual(self.warnings(), [])
+
+    def test_what_does_not_wait_is_counted_at_the_append(self):
+        self.slow_append(0.25)
+        self.send("true", "false", "false")
+        self.assertEqual(self.counted, [(2, 250)])
+
+    def test_a_slow_flush_is_logged(self):
+        self.send("true")
+        self.broker.clock.advance(0.7)
+        ((_, flushed),) = self.flushes
+        flushed(PutStatus.FLUSH_DISK_TIMEOUT)
+        (warning,) = self.warnings()
+        self.assertEqual(
+            warning,
+            "a put took 700 ms, more than 500, 0 of them in the append, the rest until its flush: FLUSH_DISK_TIMEOUT",
+        )
+
+    def test_a_slow_append_is_logged(self):
+        self.slow_append(0.75)
+        self.send("false", "false")
+        (warning,) = self.warnings()
+        self.assertEqual(
+            warning,
+            "appending 2 messages to the log took 750 ms, more than 500: the disk or the machine is slow",
+        )
+        self.assertEqual(self.counted, [(2, 750)])
+
+
+class AsyncTimesTests(TimesTests):
+    options = {}
+
+    def test_counted_at_the_flush(self):
+        """There is none to wait for: all are counted at the append, a batch as one."""
+        self.slow_append(0.25)
+        self.send("true", "true")
+        self.assertEqual(self.counted, [(2, 250)])
+        message = MessageInner("T", 0, 0, 0, 0, BORN_HOST, 0, 0, b"x", b"", 0)
+        self.broker.store.put_batch([message, message])
+        self.assertEqual(self.counted, [(2, 250), (1, 250)])
+
+    def test_what_does_not_wait_is_counted_at_the_append(self):
+        self.send("true", "false", "false")
+        self.assertEqual(self.counted, [(3, 0)])
+
+    def test_a_slow_flush_is_logged(self):
+        """Nobody waits for it, so no put is slow."""
+        self.send("true")
+        self.broker.clock.advance(0.7)
+        self.assertEqual((self.flushes, self.warnings()), ([], []))

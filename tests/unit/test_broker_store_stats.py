@@ -6,6 +6,7 @@ import time
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
+from rocketd.broker.stats.put_times import PutTimes
 from rocketd.broker.store_stats import StoreStats
 
 
@@ -76,3 +77,93 @@ class StoreStatsTests(SynchronousTestCase):
         table = self.stats.table()
         self.assertEqual((table["msgPutTotalYesterdayMorning"], table["msgPutTotalTodayMorning"]), ("200", "202"))
         self.assertEqual((table["msgGetTotalYesterdayMorning"], table["msgGetTotalTodayMorning"]), ("100", "101"))
+
+
+class PutTimesTests(SynchronousTestCase):
+    def setUp(self):
+        self.clock = Clock()
+        self.clock.advance(1_795_000_000)
+        self.times = PutTimes(lambda: int(self.clock.seconds() * 1000))
+
+    def end_minute(self):
+        self.clock.advance(61)
+        self.times.sample()
+        return self.times.table()
+
+    def latencies(self, *counts):
+        for puts, took_ms in counts:
+            self.times.count(puts, took_ms)
+        table = self.end_minute()
+        return table["putLatency99"], table["putLatency999"]
+
+    def test_before_the_first_minute_has_ended(self):
+        self.times.count(3, 7)
+        self.clock.advance(60)
+        self.times.sample()
+        self.assertEqual(
+            self.times.table(),
+            {
+                "putMessageEntireTimeMax": "7",
+                "putMessageDistributeTime": "null",
+                "putLatency99": "0.00",
+                "putLatency999": "0.00",
+            },
+        )
+
+    def test_distribution_of_the_last_minute(self):
+        for took_ms in (
+            0,
+            0.9,
+            1,
+            9,
+            10,
+            49,
+            50,
+            99,
+            100,
+            199,
+            200,
+            499,
+            500,
+            999,
+            1000,
+            1999,
+            2000,
+            3000,
+            4000,
+            5000,
+            9999,
+        ):
+            self.times.count(1, took_ms)
+        self.times.count(2, 10_000)
+        self.assertEqual(
+            self.end_minute()["putMessageDistributeTime"],
+            "[<=0ms]:2 [0~10ms]:2 [10~50ms]:2 [50~100ms]:2 [100~200ms]:2 [200~500ms]:2 [500ms~1s]:2 [1~2s]:2 [2~3s]:1 "
+            "[3~4s]:1 [4~5s]:1 [5~10s]:2 [10s~]:2 ",
+        )
+        table = self.end_minute()
+        self.assertTrue(table["putMessageDistributeTime"].startswith("[<=0ms]:0 "))
+        self.assertEqual(table["putMessageEntireTimeMax"], "10000")
+
+    def test_percentiles_are_found_within_their_class(self):
+        self.assertEqual(self.latencies((100, 0)), ("0.99", "0.99"))
+        self.assertEqual(self.latencies((990, 0), (10, 8)), ("1.00", "7.90"))
+        # 20 classes of 1 ms, then 2 ms: 21 and 22 are in one.
+        self.assertEqual(self.latencies((900, 0), (100, 21)), ("21.80", "21.98"))
+        self.assertEqual(self.latencies((1, 0), (999, 300)), ("299.50", "299.95"))
+
+    def test_what_has_no_end_is_told_by_its_beginning(self):
+        self.assertEqual(self.latencies((1, 12_345)), ("0.00", "0.00"))
+        self.assertEqual(self.latencies((1000, 60_000)), ("10000.00", "10000.00"))
+
+    def test_halves_are_rounded_up_as_in_java(self):
+        # 1.125 and 1.875
+        self.assertEqual(self.latencies((600, 0), (8, 2)), ("1.13", "1.88"))
+
+
+class GetTimesTests(SynchronousTestCase):
+    def test_the_longest_is_kept(self):
+        stats = StoreStats(lambda: 0, lambda: 0)
+        for took_ms in (3, 12, 5):
+            stats.get_took(took_ms)
+        self.assertEqual(stats.table()["getMessageEntireTimeMax"], "12")
