@@ -14,7 +14,7 @@ from rocketd.broker.settings import BrokerConfig
 from rocketd.remoting.codes import RequestCode
 from rocketd.remoting.command import RemotingCommand
 from rocketd.remoting.errors import RemotingError
-from rocketd.remoting.headers import ConsumerGroupRequestHeader, write_header
+from rocketd.remoting.headers import CheckTransactionStateRequestHeader, ConsumerGroupRequestHeader, write_header
 from rocketd.remoting.interfaces import IConnection
 
 NOTICE_TIMEOUT_MS = 10
@@ -57,6 +57,13 @@ class BrokerToClient:
         for connection in connections:
             request = RemotingCommand(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, dict(fields))
             self._invoke.oneway_from_thread(connection, request, NOTICE_TIMEOUT_MS)
+
+    def check_producer_transaction_state(
+        self, connection: IConnection, header: CheckTransactionStateRequestHeader, body: bytes
+    ) -> None:
+        """Ask a producer (39) what has become of the transaction of a half message, whose record is the body."""
+        request = RemotingCommand(RequestCode.CHECK_TRANSACTION_STATE, write_header(header), body=body)
+        self._invoke.oneway_from_thread(connection, request, NOTICE_TIMEOUT_MS)
 
     def tell(self, connection: IConnection, request: RemotingCommand, timeout_ms: float) -> None:
         """Send a one-way request; that it could not be sent is only logged."""

@@ -8,10 +8,11 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from rocketd.broker import problems
+from rocketd.broker.processors.end_transaction import EndTransactionProcessor
 from rocketd.broker.settings import BrokerConfig
 from rocketd.remoting.dispatch import Dispatcher
 from rocketd.remoting.errors import RequestError
-from rocketd.remoting.pools import Pool
+from rocketd.remoting.pools import Job, Pool
 from rocketd.store.message_store import MessageStore
 
 CHECK_SECONDS = 0.02
@@ -25,11 +26,12 @@ def send_too_old(settings: BrokerConfig, period: int, queued: int, slowest_step:
 
 
 class _Limit(NamedTuple):
-    """How long requests of a pool may wait, and what those that waited longer are told."""
+    """How long requests of a pool may wait, and what those that waited longer are told; ``wanted`` says which jobs."""
 
     pool: Pool
     limit_ms: Callable[[], int]
     error: Callable[[int, int], RequestError]
+    wanted: Callable[[Job], bool] = lambda _: True
 
 
 class FastFailure:
@@ -50,7 +52,16 @@ class FastFailure:
         self._slowest_recent_step = slowest_recent_step
         self._send = dispatcher.pool("send")
         self._limits = (
-            _Limit(self._send, lambda: settings.wait_time_mills_in_send_queue, self._send_too_old),
+            _Limit(
+                self._send,
+                lambda: settings.wait_time_mills_in_send_queue,
+                self._send_too_old,
+                lambda job: not isinstance(job.handler, EndTransactionProcessor),
+            ),
+            # They wait in the storage thread's queue too, and may wait longer: nobody repeats them.
+            self._limit("send", lambda: settings.wait_time_mills_in_transaction_queue)._replace(
+                wanted=lambda job: isinstance(job.handler, EndTransactionProcessor)
+            ),
             self._limit("pull", lambda: settings.wait_time_mills_in_pull_queue),
             self._limit("heartbeat", lambda: settings.wait_time_mills_in_heartbeat_queue),
         )
@@ -63,15 +74,21 @@ class FastFailure:
         now = self._clock_ms()
         if self._send.queued_requests and self._store.is_os_page_cache_busy():
             self._answer(self._send, now + 1, self._store_busy_in_queue)
-        for pool, limit_ms, error in self._limits:
+        for pool, limit_ms, error, wanted in self._limits:
             limit = limit_ms()
             if pool.head_wait_ms(now) > limit:
-                self._answer(pool, now - limit, error)
+                self._answer(pool, now - limit, error, wanted)
 
-    def _answer(self, pool: Pool, received_before_ms: int, error: Callable[[int, int], RequestError]) -> None:
+    def _answer(
+        self,
+        pool: Pool,
+        received_before_ms: int,
+        error: Callable[[int, int], RequestError],
+        wanted: Callable[[Job], bool] = lambda _: True,
+    ) -> None:
         now = self._clock_ms()
         queued = pool.queued_requests
-        for job in pool.take_waiting(received_before_ms):
+        for job in pool.take_waiting(received_before_ms, wanted):
             self._dispatcher.refuse(job, error(now - job.received_ms, queued))
 
     def _refusal(self) -> RequestError | None:

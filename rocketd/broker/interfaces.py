@@ -19,6 +19,7 @@ class IBroker(Interface):
     locks = Attribute("RebalanceLockManager.")
     to_clients = Attribute("BrokerToClient: requests to clients.")
     schedule = Attribute("ScheduleMessageService: the delivery of delayed messages.")
+    transactions = Attribute("TransactionService: ends of transactions, and the half messages that wait for theirs.")
     store = Attribute("MessageStore.")
     replication = Attribute("Replication: slaves, and on a slave the master.")
     stats = Attribute("StoreStats: what is stored and read.")

@@ -9,6 +9,7 @@ from random import randrange
 from typing import Any, NamedTuple
 
 from rocketd.broker import problems
+from rocketd.broker.transaction.half_messages import is_transactional
 from rocketd.common import names
 from rocketd.common.permission import describe, is_writable
 from rocketd.common.properties import decode_properties
@@ -89,10 +90,13 @@ class MessageCheck:
             )
         return config
 
-    def refuse_transaction(self, header: SendMessageRequestHeader) -> None:
-        """Refuse a half message: storing it as an ordinary one would show it to consumers before its commit."""
-        if decode_properties(header.properties).get("TRAN_MSG", "").lower() == "true":
+    def is_half_message(self, header: SendMessageRequestHeader) -> bool:
+        """Whether a single send is a half message. Raises RequestError when this broker takes none."""
+        if not is_transactional(decode_properties(header.properties), header.reconsume_times or 0):
+            return False
+        if self._settings.reject_transaction_message:
             raise problems.TRANSACTION_FORBIDDEN.error(broker=self._broker.advertised_host)
+        return True
 
     def check_batch(self, header: SendMessageRequestHeader) -> None:
         """Refuse batches that are delayed or transactional, as their messages could not be told apart later."""

@@ -25,6 +25,7 @@ class ProducerManager:
         self._guard = threading.Lock()
         self._groups: dict[str, dict[IConnection, ClientChannelInfo]] = {}
         self._connections: dict[str, IConnection] = {}
+        self._turn = 0
 
     def register(self, group: str, client: ClientChannelInfo) -> None:
         """Take in that a heartbeat names a group."""
@@ -78,6 +79,15 @@ class ProducerManager:
         """Copy the clients of all groups."""
         with self._guard:
             return {group: list(channels.values()) for group, channels in self._groups.items()}
+
+    def available_connection(self, group: str) -> IConnection | None:
+        """Return the connection of one of a group's clients, each in its turn, or None when it has nobody online."""
+        with self._guard:
+            open_ones = [connection for connection in self._groups.get(group, {}) if not connection.closed]
+            if not open_ones:
+                return None
+            self._turn += 1
+            return open_ones[self._turn % len(open_ones)]
 
     def find_connection(self, client_id: str) -> IConnection | None:
         """Return the connection over which a client can be called."""

@@ -93,7 +93,7 @@ class SendAnswers:
             return
         code = _STORED.get(status)
         if code is None:
-            self.refused(request, self._store_error(first), answers)
+            self.refused(request, store_error(self._broker, first), answers)
             return
         fields = self._plain_fields()
         fields["msgId"] = ",".join([f"{self._store_host}{result.physical_offset:016X}" for result in results])
@@ -111,17 +111,19 @@ class SendAnswers:
         response.serialize_type = request.serialize_type
         answers.append((request.connection, response.encode()))
 
-    def _store_error(self, result: PutResult) -> RequestError:
-        status = result.status
-        limit = self._broker.settings.store.max_message_size
-        if status is PutStatus.MESSAGE_ILLEGAL:
-            return problems.MESSAGE_ILLEGAL.error(limit=limit, found=result.cause)
-        if status is PutStatus.PROPERTIES_SIZE_EXCEEDED:
-            return problems.PROPERTIES_TOO_LONG.error(limit=limit, found=result.cause)
-        if status is PutStatus.SERVICE_NOT_AVAILABLE:
-            return problems.SERVICE_NOT_AVAILABLE.error(disk=self._broker.disk_usage_text(), found=result.cause)
-        if status is PutStatus.CREATE_MAPEDFILE_FAILED:
-            return problems.CREATE_FILE_FAILED.error(found=result.cause)
-        if status is PutStatus.OS_PAGECACHE_BUSY:
-            return problems.PAGE_CACHE_BUSY.error(found=result.cause)
-        return problems.STORE_FAILED.error(status=status.value, found=result.cause)
+
+def store_error(broker: Any, result: PutResult) -> RequestError:
+    """Say why a message was not stored. ``broker`` is an IBroker. Any thread."""
+    status = result.status
+    limit = broker.settings.store.max_message_size
+    if status is PutStatus.MESSAGE_ILLEGAL:
+        return problems.MESSAGE_ILLEGAL.error(limit=limit, found=result.cause)
+    if status is PutStatus.PROPERTIES_SIZE_EXCEEDED:
+        return problems.PROPERTIES_TOO_LONG.error(limit=limit, found=result.cause)
+    if status is PutStatus.SERVICE_NOT_AVAILABLE:
+        return problems.SERVICE_NOT_AVAILABLE.error(disk=broker.disk_usage_text(), found=result.cause)
+    if status is PutStatus.CREATE_MAPEDFILE_FAILED:
+        return problems.CREATE_FILE_FAILED.error(found=result.cause)
+    if status is PutStatus.OS_PAGECACHE_BUSY:
+        return problems.PAGE_CACHE_BUSY.error(found=result.cause)
+    return problems.STORE_FAILED.error(status=status.value, found=result.cause)

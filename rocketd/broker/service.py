@@ -29,7 +29,6 @@ from rocketd.broker.incoming import MessageBuilder
 from rocketd.broker.interfaces import IBroker
 from rocketd.broker.json_file import JsonFile, JsonFileError
 from rocketd.broker.offsets import ConsumerOffsetManager
-from rocketd.broker.processors import slave_refusal
 from rocketd.broker.producers import ProducerManager
 from rocketd.broker.rebalance_lock import RebalanceLockManager
 from rocketd.broker.registration import Registration
@@ -41,6 +40,7 @@ from rocketd.broker.stats.broker_stats_manager import BrokerStatsManager
 from rocketd.broker.store_paths import path_error
 from rocketd.broker.store_stats import SAMPLE_SECONDS, StoreStats
 from rocketd.broker.topics import TopicConfigManager
+from rocketd.broker.transaction.service import TICK_SECONDS, TransactionService
 from rocketd.common.config import ConfigError
 from rocketd.remoting.bodies import (
     ConsumerOffsetSerializeWrapper,
@@ -112,6 +112,7 @@ class Broker(Service):
         self.producers = ProducerManager(now_ms)
         self.locks = RebalanceLockManager(now_ms, settings.broker.rebalance_lock_max_live_time)
         self.schedule = ScheduleMessageService(self, json_file("delayOffset.json", DelayOffsetSerializeWrapper))
+        self.transactions = TransactionService(self)
         self.dispatcher = Dispatcher(reactor.callFromThread)
         self._make_pools()
         server, remoting = settings.server, settings.remoting
@@ -212,10 +213,6 @@ class Broker(Service):
             raise
         super().startService()
         processors = load_processors(self.dispatcher, "broker", self)
-        if self.replication.is_slave:
-            for code in slave_refusal.CODES:
-                if not self.dispatcher.handles(code):
-                    self.dispatcher.register(code, slave_refusal.SlaveRefusalProcessor(), "send")
         self.client.startService()
         self.invoke.start()
         self.server.startService()
@@ -280,12 +277,13 @@ class Broker(Service):
             (SAMPLE_SECONDS, self.stats.sample),
             (BROKER_STATS_SECONDS, partial(self._in_pool, "admin", self.broker_stats.sample)),
             (CHECK_SECONDS, fast_failure.check),
-            (flush_seconds, partial(self._in_pool, "admin", self.offsets.persist)),
+            (flush_seconds, partial(self._in_pool, "admin", self._persist_offsets)),
             (delay_seconds, partial(self._in_pool, "admin", self.schedule.persist)),
             (FILTERS_SECONDS, partial(self._in_pool, "admin", self.filters.persist)),
         ]
         if not self.replication.is_slave:
             loops.append((DELIVERY_SECONDS, self._deliver))
+            loops.append((TICK_SECONDS, self.transactions.tick))
         for seconds, function in loops:
             loop = LoopingCall(self._guarded(function))
             loop.clock = self._reactor
@@ -313,6 +311,10 @@ class Broker(Service):
     def _check_held_pulls(self) -> None:
         for check in self.held_pull_checks:
             check()
+
+    def _persist_offsets(self) -> None:
+        self.transactions.publish()
+        self.offsets.persist()
 
     def _deliver(self) -> None:
         """Deliver due messages in the storage thread, unless the last delivery is still under way."""
@@ -349,6 +351,7 @@ class Broker(Service):
         self._log.info("broker {name} stopped", name=self.settings.broker.broker_name)
 
     def _close_store(self) -> None:
+        self.transactions.publish()
         for table in (self.offsets, self.schedule, self.topics, self.groups, self.filters):
             try:
                 table.persist()

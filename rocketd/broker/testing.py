@@ -27,6 +27,7 @@ from rocketd.broker.settings import BrokerSettings
 from rocketd.broker.stats.broker_stats_manager import BrokerStatsManager
 from rocketd.broker.store_stats import StoreStats
 from rocketd.broker.topics import TopicConfigManager
+from rocketd.broker.transaction.service import TransactionService
 from rocketd.remoting.bodies import (
     ConsumerOffsetSerializeWrapper,
     DelayOffsetSerializeWrapper,
@@ -192,6 +193,7 @@ class SmallBroker:
         self.delay_levels = DelayLevels(self.settings.store.message_delay_level)
         self.message_builder = MessageBuilder(broker.broker_cluster_name, self.delay_levels.delays_ms)
         self.schedule = ScheduleMessageService(self, self.json_file("delayOffset", DelayOffsetSerializeWrapper))
+        self.transactions = TransactionService(self, self.clock.seconds)
         self.dispatcher = InlineDispatcher()
         self.held_pull_checks: list[Callable[[], None]] = []
         self.advertised_host = "127.0.0.1"

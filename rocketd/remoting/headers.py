@@ -13,6 +13,7 @@ from typing import Annotated, Any, TypeVar, cast
 import msgspec
 from msgspec.structs import fields as struct_fields
 
+from rocketd.common.sysflag import TRANSACTION_COMMIT, TRANSACTION_NOT, TRANSACTION_ROLLBACK
 from rocketd.remoting.command import RemotingCommand
 from rocketd.remoting.errors import RemotingCommandError
 
@@ -246,6 +247,27 @@ class EndTransactionRequestHeader(Header):
     from_transaction_check: bool = False
     transaction_id: str | None = None
     bname: str | None = None
+
+    def check_fields(self) -> None:
+        """Refuse what is neither commit nor rollback nor unknown."""
+        if self.commit_or_rollback not in (TRANSACTION_NOT, TRANSACTION_COMMIT, TRANSACTION_ROLLBACK):
+            raise RemotingCommandError("commitOrRollback field wrong")
+
+
+class CheckTransactionStateRequestHeader(Header):
+    """CHECK_TRANSACTION_STATE (39), which the broker sends to a producer; its body is the half message."""
+
+    tran_state_table_offset: Long
+    commit_log_offset: Long
+    msg_id: str | None = None
+    transaction_id: str | None = None
+    offset_msg_id: str | None = None
+
+
+class ResumeCheckHalfMessageRequestHeader(Header):
+    """RESUME_CHECK_HALF_MESSAGE (323): the id that the broker has given the message."""
+
+    msg_id: str | None = None
 
 
 # ---------------------------------------------------------------- queues and offsets

@@ -166,15 +166,15 @@ class Pool:
             self._resume_if_low()
         return True
 
-    def take_waiting(self, received_before_ms: int) -> list[Job]:
-        """Take the jobs that came before a time, by the clock of ``received_ms``, and wait still: the caller answers
-        them, no thread will. Reactor thread only.
+    def take_waiting(self, received_before_ms: int, wanted: Callable[[Job], bool] = lambda _: True) -> list[Job]:
+        """Take the wanted jobs that came before a time, by the clock of ``received_ms``, and wait still: the caller
+        answers them, no thread will. Reactor thread only.
         """
         taken = []
         for job in list(self._waiting):
             if job.received_ms >= received_before_ms:
                 break
-            if job.claim():
+            if wanted(job) and job.claim():
                 self._waiting.remove(job)
                 taken.append(job)
         if taken:

@@ -335,6 +335,7 @@ class RefusalTests(SendTestCase):
             self.assertNotIn("maxMessageSize", answer.remark)
 
     def test_half_messages(self):
+        self.broker.settings.broker.reject_transaction_message = True
         self.assertEqual(
             self.refused(send(properties="TRAN_MSG\x01true\x02PGROUP\x01P", sysFlag="4")),
             (16, "the broker[127.0.0.1] sending transaction message is forbidden"),

@@ -31,6 +31,8 @@ class BuiltInProcessor:
 
 send = BuiltInProcessor("send", "send", (10, 310, 320), "send.SendMessageProcessor")
 send_back = BuiltInProcessor("send-back", "send", (36,), "send_back.SendBackProcessor")
+end_transaction = BuiltInProcessor("end-transaction", "send", (37,), "end_transaction.EndTransactionProcessor")
+resume_check = BuiltInProcessor("resume-check", "send", (323,), "end_transaction.ResumeCheckProcessor")
 reply = BuiltInProcessor("reply", "reply", (324, 325), "reply.ReplyMessageProcessor")
 pull = BuiltInProcessor("pull", "pull", (11, 361), "pull.PullMessageProcessor")
 heartbeat = BuiltInProcessor("heartbeat", "heartbeat", (34,), "client_manage.ClientManageProcessor")

@@ -17,7 +17,9 @@ from rocketd.broker.fast_failure import send_too_old
 from rocketd.broker.incoming import BatchFormatError, MessageBuilder
 from rocketd.broker.message_check import Destination, MessageCheck, added_flags, choose_queue
 from rocketd.broker.send_answers import Request, SendAnswers
+from rocketd.broker.transaction.half_messages import turn_into_half
 from rocketd.common import properties as names
+from rocketd.common.sysflag import TRANSACTION_PREPARED
 from rocketd.remoting.codes import RequestCode, ResponseCode, SerializeType
 from rocketd.remoting.command import ONEWAY_FLAG, RESPONSE_FLAG, RemotingCommand
 from rocketd.remoting.connection import Connection
@@ -160,8 +162,11 @@ class SendMessageProcessor:
         connection = request.connection
         destination = self._check.destination(header, request.version, connection.address, now_ms)
         request.queue_id = destination.queue_id
-        if header.properties and names.TRAN_MSG in header.properties:
-            self._check.refuse_transaction(header)
+        if header.properties and names.TRAN_MSG in header.properties and self._check.is_half_message(header):
+            header.sys_flag |= TRANSACTION_PREPARED  # so that it is not delayed before its commit
+            message = self._builder.single(header, destination, connection.host, body, now_ms)
+            turn_into_half(message, header.properties, destination.topic, destination.queue_id)
+            return message
         return self._builder.single(header, destination, connection.host, body, now_ms)
 
     def _store_batch(self, request: Request, body: bytes, now_ms: int, answers: list[tuple[Connection, bytes]]) -> None:

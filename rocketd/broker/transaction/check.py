@@ -1,0 +1,170 @@
+"""One look through the half messages: which have ended, whose producers are to be asked, which are given up.
+
+Answers to TransactionalMessageServiceImpl.check and to the check listeners. What Apache's decides, this decides, but for
+what would lose or double messages there: a producer is asked only when every end that was stored has been read; what
+cannot be stored, as on a full disk, is looked at again; a message that is not to be checked yet does not use up its checks.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from twisted.logger import Logger
+
+from rocketd.broker.transaction import half_messages
+from rocketd.broker.transaction.half_messages import QUEUE_ID
+from rocketd.broker.transaction.op_messages import LateEnds, OpMessages, read_queue
+from rocketd.common import properties as names
+from rocketd.common.names import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC
+from rocketd.common.permission import READ, WRITE
+from rocketd.store.message import MessageInner, PutResult, PutStatus
+from rocketd.store.record import MessageExt
+
+TIME_LIMIT_MS = 60_000
+"""A look takes no longer; the next goes on where it was."""
+_HOUR_MS = 3_600_000
+_NEVER_STORED = (PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED)
+
+Ask = Callable[[MessageExt, dict[str, str], PutResult], None]
+"""Asks the producer of a half message, which has these properties and was stored again with this result."""
+
+
+class HalfMessageCheck:
+    """Goes through the half messages from an offset on. Storage thread only.
+
+    ``ends_stored()`` tells the offset behind the last op message that this broker has stored.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self, broker: Any, half_offset: int, op_offset: int, late: LateEnds, ends_stored: Callable[[], int], ask: Ask
+    ) -> None:
+        self._broker = broker
+        self._store = broker.store
+        self._settings = broker.settings.broker
+        self._ends_stored = ends_stored
+        self._ask = ask
+        self._end = self._store.get_max_offset(TRANS_HALF_TOPIC, QUEUE_ID)
+        lowest = self._store.get_min_offset(TRANS_HALF_TOPIC, QUEUE_ID)
+        self.half_offset = min(max(half_offset, lowest), self._end)
+        """Half messages before this one are dealt with."""
+        self._ops = OpMessages(self._store, op_offset, self.half_offset, late)
+        self.asked = self.given_up = 0
+        self.failure = ""
+        """Why the look ended early, when something could not be stored."""
+
+    @property
+    def op_offset(self) -> int:
+        """Op messages before this one are dealt with."""
+        return self._ops.done_to
+
+    def steps(self) -> Iterator[bool]:
+        """Take one small step after the other; yields True where what was stored has to become visible first."""
+        deadline = self._broker.now_ms() + TIME_LIMIT_MS
+        self._ops.read_more()
+        while self.half_offset < self._end and not self.failure and self._broker.now_ms() <= deadline:
+            ended = self._ops.take(self.half_offset)
+            half = None if ended else self._read(self.half_offset)
+            if half is None:
+                self.half_offset += 1
+                yield False
+                continue
+            table = half.properties_map()
+            if self._is_too_young(half, table):
+                return
+            while not (ended := self._ops.take(self.half_offset)) and self._ops.read_more():
+                yield False
+            if not ended and self._ops.next_offset < self._ends_stored():
+                yield True
+                continue
+            if ended or self._is_copy_of_ended(table) or self._settle(half, table):
+                self.half_offset += 1
+            yield False
+
+    def _read(self, offset: int) -> MessageExt | None:
+        for _, message in read_queue(self._store, TRANS_HALF_TOPIC, offset, 1):
+            if message is not None:
+                return message
+        self._log.error("the half message {offset} cannot be read; it is passed over", offset=offset)
+        return None
+
+    def _age_ms(self, half: MessageExt) -> int:
+        age: int = self._broker.now_ms() - half.born_timestamp
+        return age
+
+    def _is_too_young(self, half: MessageExt, table: dict[str, str]) -> bool:
+        """Whether this message, and with it all behind it, is looked at later. Those that say themselves how long they
+        are not to be checked hold up nobody.
+        """
+        if names.CHECK_IMMUNITY_TIME_IN_SECONDS in table:
+            return False
+        timeout_ms: int = self._settings.transaction_time_out
+        return 0 <= self._age_ms(half) < timeout_ms
+
+    def _is_copy_of_ended(self, table: dict[str, str]) -> bool:
+        first = table.get(names.TRAN_PREPARED_QUEUE_OFFSET)
+        return first is not None and self._ops.take_first(_number(first))
+
+    def _settle(self, half: MessageExt, table: dict[str, str]) -> bool:
+        """Do what is to be done with a half message that has not ended; False when it could not be stored."""
+        checks = table.get(names.TRANSACTION_CHECK_TIMES)
+        age_ms = self._age_ms(half)
+        reserved_ms = self._broker.settings.store.file_reserved_time * _HOUR_MS
+        if age_ms > reserved_ms or (checks is not None and _number(checks) >= self._settings.transaction_check_max):
+            return self._give_up(half, table)
+        immunity = table.get(names.CHECK_IMMUNITY_TIME_IN_SECONDS)
+        if immunity is not None and age_ms < self._immunity_ms(immunity):
+            table.setdefault(names.TRAN_PREPARED_QUEUE_OFFSET, str(half.queue_offset))
+            return self._put(half, half_messages.renewed(half, table)) is not None
+        asked = {**table, names.TRANSACTION_CHECK_TIMES: str(1 if checks is None else _number(checks) + 1)}
+        result = self._put(half, half_messages.renewed(half, asked))
+        if result is None:
+            return False
+        if result.status is PutStatus.PUT_OK:
+            self.asked += 1
+            self._ask(half, asked, result)
+        return True
+
+    def _immunity_ms(self, text: str) -> int:
+        seconds = _number(text)
+        limit: int = self._settings.transaction_time_out if seconds == -1 else seconds * 1000
+        return limit
+
+    def _give_up(self, half: MessageExt, table: dict[str, str]) -> bool:
+        self._broker.topics.create_topic_in_send_message_back(TRANS_CHECK_MAX_TIME_TOPIC, 1, READ | WRITE, 0)
+        result = self._put(half, half_messages.given_up(half, table))
+        if result is None:
+            return False
+        self.given_up += 1
+        self._log.error(
+            "the half message {offset} of group {group} for topic {topic} is given up after {checks} checks and {age} ms; "
+            "it is in {kept} now",
+            offset=half.queue_offset,
+            group=table.get(names.PGROUP),
+            topic=table.get(names.REAL_TOPIC),
+            checks=table.get(names.TRANSACTION_CHECK_TIMES, 0),
+            age=self._age_ms(half),
+            kept=TRANS_CHECK_MAX_TIME_TOPIC,
+        )
+        return True
+
+    def _put(self, half: MessageExt, message: MessageInner) -> PutResult | None:
+        """Store a message; None, and a failure, when that may be tried again."""
+        result: PutResult = self._store.put_messages([message])[0]
+        if result.status in _NEVER_STORED:
+            self._log.error(
+                "the half message {offset} can never be stored again and is lost: {cause}",
+                offset=half.queue_offset,
+                cause=result.cause,
+            )
+        elif result.status is not PutStatus.PUT_OK:
+            self.failure = result.cause or result.status.value
+            return None
+        return result
+
+
+def _number(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        return -1

@@ -1,0 +1,188 @@
+"""Transactional messages of one broker: what ends them, and when those that nobody ends are looked through.
+
+Answers to Apache's TransactionalMessageService and TransactionalMessageCheckService. Progress is kept as the offsets of
+group CID_RMQ_SYS_TRANS in both system topics, as Apache's, so that either broker goes on where the other was; it is written
+only when all that it rests on is on the disk.
+"""
+
+import threading
+from collections.abc import Callable, Iterator
+from time import monotonic
+from typing import Any
+
+from twisted.logger import Logger
+
+from rocketd.broker.transaction import half_messages
+from rocketd.broker.transaction.check import HalfMessageCheck
+from rocketd.broker.transaction.half_messages import QUEUE_ID
+from rocketd.broker.transaction.op_messages import LateEnds
+from rocketd.common import properties as names
+from rocketd.common.names import TRANS_GROUP, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
+from rocketd.common.permission import READ, WRITE
+from rocketd.remoting.headers import CheckTransactionStateRequestHeader
+from rocketd.store.message import MessageInner, PutResult, PutStatus
+from rocketd.store.record import MessageExt
+
+TICK_SECONDS = 0.1
+"""How often ``tick`` is to be called."""
+_SLICE_SECONDS = 0.01
+"""How long the storage thread looks through half messages before others get their turn."""
+
+
+class TransactionService:
+    """``tick`` belongs to the reactor thread, ``put_end`` to the storage thread; ``publish`` may be called from any but
+    these two. ``clock`` tells seconds that only go forward.
+    """
+
+    _log = Logger()
+
+    def __init__(self, broker: Any, clock: Callable[[], float] = monotonic) -> None:
+        self._broker = broker
+        self._clock = clock
+        self._next_check = clock() + self._interval
+        self._busy = False
+        self._late = LateEnds()
+        self._ends_stored = 0
+        self._check: HalfMessageCheck | None = None
+        self._steps: Iterator[bool] = iter(())
+        self._reached: tuple[int, int] | None = None
+        self._published: tuple[int, int] | None = None
+        self._failure = ""
+        self._guard = threading.Lock()
+
+    @property
+    def _interval(self) -> float:
+        seconds: float = self._broker.settings.broker.transaction_check_interval / 1000
+        return seconds
+
+    # ------------------------------------------------------------ ends
+
+    def put_end(self, half: MessageExt, final: MessageInner | None) -> PutResult:
+        """Store that a half message has ended, and with it the message for consumers, if it was committed.
+
+        Both or neither: they are one write, so that a crash in between cannot double the message.
+        """
+        broker = self._broker
+        mark = half_messages.end_mark(half.queue_offset, broker.now_ms(), broker.store_host)
+        results: list[PutResult] = broker.store.put_batch([mark] if final is None else [final, mark])
+        first, last = results[0], results[-1]
+        if last.status is PutStatus.PUT_OK:
+            self._ends_stored = last.queue_offset + 1
+        return first if first.status is not PutStatus.PUT_OK else last
+
+    # ------------------------------------------------------------ checks
+
+    def tick(self) -> None:
+        """Begin to look through the half messages when it is time, or go on with it."""
+        if self._busy or (self._check is None and self._clock() < self._next_check):
+            return
+        self._busy = True
+        self._broker.dispatcher.pool("send").call(self._run_slice)
+
+    def _run_slice(self) -> None:
+        try:
+            if self._check is None:
+                self._begin()
+            if self._step():
+                self._broker.dispatcher.pool("send").call(self._run_slice)
+                return
+        except Exception:
+            self._log.failure("half messages could not be looked through; trying again")
+            self._end()
+        self._busy = False
+
+    def _step(self) -> bool:
+        """Take steps for a while; True when more can be taken at once."""
+        check = self._check
+        assert check is not None
+        deadline = self._clock() + _SLICE_SECONDS
+        for must_wait in self._steps:
+            self._reached = check.half_offset, check.op_offset
+            if must_wait:
+                return False
+            if self._clock() > deadline:
+                return True
+        self._end()
+        return False
+
+    def _begin(self) -> None:
+        topics = self._broker.topics
+        topics.create_topic_in_send_message_back(TRANS_HALF_TOPIC, 1, READ | WRITE, 0)
+        half_offset, op_offset = self._offsets()
+        self._check = HalfMessageCheck(
+            self._broker, half_offset, op_offset, self._late, lambda: self._ends_stored, self._ask
+        )
+        self._steps = self._check.steps()
+
+    def _end(self) -> None:
+        check, self._check = self._check, None
+        self._next_check = self._clock() + self._interval
+        if check is None:
+            return
+        self._reached = check.half_offset, check.op_offset
+        if check.failure and check.failure != self._failure:
+            self._log.error("half messages cannot be stored again, trying again: {cause}", cause=check.failure)
+        self._failure = check.failure
+        if check.asked or check.given_up:
+            self._log.info(
+                "half messages: {asked} asked about, {given_up} given up, looked through up to {offset}",
+                asked=check.asked,
+                given_up=check.given_up,
+                offset=check.half_offset,
+            )
+
+    def _ask(self, half: MessageExt, table: dict[str, str], result: PutResult) -> None:
+        """Ask a producer of the group about a half message that was stored again."""
+        broker = self._broker
+        group = table.get(names.PGROUP, "")
+        connection = broker.producers.available_connection(group)
+        if connection is None:
+            self._log.warn("group {group} has no producer to ask about a half message", group=group)
+            return
+        try:
+            body = half_messages.question(half, table, result)
+        except ValueError as error:
+            self._log.error("the half message {offset} is damaged: {error}", offset=half.queue_offset, error=error)
+            return
+        key = table.get(names.UNIQ_KEY)
+        header = CheckTransactionStateRequestHeader(
+            tran_state_table_offset=result.queue_offset,
+            commit_log_offset=result.physical_offset,
+            msg_id=key,
+            transaction_id=key,
+            offset_msg_id=f"{broker.store_host.hex()}{result.physical_offset:016x}".upper(),
+        )
+        broker.to_clients.check_producer_transaction_state(connection, header, body)
+
+    # ------------------------------------------------------------ progress
+
+    def _offsets(self) -> tuple[int, int]:
+        """Where to go on: where the last look ended, unless an administrator has set the group's offsets since."""
+        with self._guard:
+            stored = self._stored_offsets()
+            if self._reached is None or stored != self._published:
+                self._published = stored
+                self._reached = max(stored[0], 0), max(stored[1], 0)
+            return self._reached
+
+    def _stored_offsets(self) -> tuple[int, int]:
+        offsets = self._broker.offsets
+        return (
+            offsets.query(TRANS_GROUP, TRANS_HALF_TOPIC, QUEUE_ID),
+            offsets.query(TRANS_GROUP, TRANS_OP_HALF_TOPIC, QUEUE_ID),
+        )
+
+    def publish(self) -> None:
+        """Commit how far half messages are dealt with, once what was stored meanwhile is on the disk. Blocks for that."""
+        reached = self._reached
+        if reached is None or reached == self._published:
+            return
+        store, offsets = self._broker.store, self._broker.offsets
+        # Looked up behind the progress: what was stored for it lies before this end.
+        if not store.wait_until_flushed(store.max_physical_offset()):
+            self._log.warn("half messages: progress is not written, as the log is not flushed in time")
+            return
+        with self._guard:
+            for topic, offset in zip((TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC), reached, strict=True):
+                offsets.commit(self._broker.address, TRANS_GROUP, topic, QUEUE_ID, offset)
+            self._published = reached

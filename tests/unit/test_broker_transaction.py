@@ -1,0 +1,255 @@
+"""Half messages and their ends, on a real store: what is stored, who sees it, what is refused."""
+
+import os
+
+from twisted.trial.unittest import SynchronousTestCase
+from zope.interface.verify import verifyObject
+
+from rocketd.broker.processors.end_transaction import EndTransactionProcessor, ResumeCheckProcessor
+from rocketd.broker.processors.send import SendMessageProcessor
+from rocketd.broker.testing import BORN_HOST, STORE_HOST, RecordingConnection, SmallBroker, job_of
+from rocketd.broker.transaction.half_messages import renewed
+from rocketd.common.java_hash import java_string_hash
+from rocketd.common.properties import encode_properties
+from rocketd.remoting.bodies import TopicConfig
+from rocketd.remoting.command import ONEWAY_FLAG, RemotingCommand
+from rocketd.remoting.interfaces import IJobProcessor, IRequestProcessor
+from rocketd.store.message import PutStatus
+from rocketd.store.record import decode_message, decode_messages
+from rocketd.store.running_flags import DISK_FULL
+
+HALF = "RMQ_SYS_TRANS_HALF_TOPIC"
+OP = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+GIVEN_UP = "TRANS_CHECK_MAX_TIME_TOPIC"
+COMMIT, ROLLBACK, UNKNOWN = 8, 12, 0
+
+
+class TransactionTestCase(SynchronousTestCase):
+    options = {}
+
+    def setUp(self):
+        self.directory = os.path.abspath(self.mktemp())
+        self.broker = None
+        self.start()
+        self.addCleanup(lambda: self.broker.stop())
+        self.connection = RecordingConnection()
+
+    def start(self, clock=None, **options):
+        self.broker = SmallBroker(self.directory, clock, **{**self.options, **options})
+        self.broker.start()
+        if self.broker.topics.select("T") is None:
+            self.broker.topics.update(TopicConfig("T", 4, 4))
+        self.sends = SendMessageProcessor(self.broker)
+        self.ends = EndTransactionProcessor(self.broker)
+
+    def restart(self, **options):
+        self.broker.transactions.publish()
+        self.broker.stop()
+        self.start(self.broker.clock, **options)
+
+    def send(self, body=b"x", queue_id=2, born_ms=None, sys_flag=4, reconsume_times=0, **properties):
+        """Send a half message; returns the answer."""
+        table = {"TRAN_MSG": "true", "PGROUP": "P", "UNIQ_KEY": "u", "WAIT": "true", **properties}
+        fields = {
+            "a": "P", "b": "T", "c": "TBW102", "d": "4", "e": str(queue_id), "f": str(sys_flag),
+            "g": str(self.broker.now_ms() if born_ms is None else born_ms), "h": "7",
+            "i": encode_properties(table), "j": str(reconsume_times), "k": "false", "m": "false",
+        }  # fmt: skip
+        self.sends.process_jobs([job_of(self.sends, self.connection, RemotingCommand(310, fields, body, version=407))])
+        self.broker.settle()
+        return self.connection.answer()
+
+    def half(self, *args, **more):
+        """Send a half message; returns it as it is stored."""
+        self.assertEqual(self.send(*args, **more).code, 0)
+        return self.read(HALF)[-1]
+
+    def end_fields(self, half, how, **changed):
+        return {
+            "producerGroup": "P",
+            "tranStateTableOffset": str(half.queue_offset),
+            "commitLogOffset": str(half.physical_offset),
+            "commitOrRollback": str(how),
+            "msgId": "u",
+            **changed,
+        }
+
+    def end(self, half, how=COMMIT, oneway=False, **changed):
+        """End a transaction; returns the answer, None without one."""
+        request = RemotingCommand(37, self.end_fields(half, how, **changed), flag=ONEWAY_FLAG if oneway else 0)
+        self.ends.process_jobs([job_of(self.ends, self.connection, request)])
+        self.broker.settle()
+        answers = self.connection.answers()
+        return answers[0] if answers else None
+
+    def read(self, topic, queue_id=0):
+        """The visible messages of a queue."""
+        store = self.broker.store
+        return [decode_message(store.look_message(entry[0])) for entry in store.queue_entries(topic, queue_id, 0, 1000)]
+
+    def bodies(self, topic="T", queue_id=2):
+        return [message.body for message in self.read(topic, queue_id)]
+
+
+class HalfTests(TransactionTestCase):
+    def test_is_hidden_and_says_where_it_belongs(self):
+        answer = self.send(b"body", TAGS="A", KEYS="k", mine="x")
+        self.assertEqual((answer.code, answer.ext_fields["queueId"], answer.ext_fields["queueOffset"]), (0, "2", "0"))
+        (half,) = self.read(HALF)
+        self.assertEqual(
+            half.properties_map(),
+            {"TRAN_MSG": "true", "PGROUP": "P", "UNIQ_KEY": "u", "WAIT": "true", "TAGS": "A", "KEYS": "k", "mine": "x",
+             "CLUSTER": "DefaultCluster", "REAL_TOPIC": "T", "REAL_QID": "2"},
+        )  # fmt: skip
+        self.assertEqual((half.body, half.flag, half.sys_flag & 12, half.born_host), (b"body", 7, 0, BORN_HOST))
+        self.assertEqual(answer.ext_fields["msgId"], f"{STORE_HOST.hex()}{half.physical_offset:016x}".upper())
+        self.assertEqual(self.bodies(), [])
+
+    def test_the_mark_counts_in_any_case_and_only_true(self):
+        self.send(TRAN_MSG="TRUE")
+        self.send(TRAN_MSG="1", sys_flag=0)
+        self.assertEqual((len(self.read(HALF)), len(self.bodies())), (1, 1))
+
+    def test_a_retry_of_an_old_consumer_is_none(self):
+        self.send(b"back", sys_flag=0, reconsume_times=1, DELAY="1")
+        self.assertEqual((self.read(HALF), len(self.read("SCHEDULE_TOPIC_XXXX"))), ([], 1))
+
+    def test_a_delay_waits_for_the_commit(self):
+        half = self.half(b"late", sys_flag=0, DELAY="2")
+        self.assertEqual(self.end(half).code, 0)
+        (waiting,) = self.read("SCHEDULE_TOPIC_XXXX", 1)
+        self.assertEqual((waiting.body, waiting.sys_flag & 12, self.bodies()), (b"late", 8, []))
+        self.broker.clock.advance(5)
+        self.broker.schedule.deliver_due()
+        self.broker.settle()
+        self.assertEqual(self.bodies(), [b"late"])
+
+    def test_can_be_refused_while_running(self):
+        self.broker.settings.broker.reject_transaction_message = True
+        answer = self.send()
+        self.assertEqual(
+            (answer.code, answer.remark.partition("; cause: ")[0]),
+            (16, "the broker[127.0.0.1] sending transaction message is forbidden"),
+        )
+        self.assertEqual(self.broker.store.max_physical_offset(), 0)
+        self.broker.settings.broker.reject_transaction_message = False
+        self.assertEqual(self.send().code, 0)
+
+
+class EndTests(TransactionTestCase):
+    def test_commit_shows_the_message(self):
+        half = self.half(b"body", TAGS="A", KEYS="k1 k2", mine="x", reconsume_times=3)
+        answer = self.end(half)
+        self.assertEqual((answer.code, answer.remark, answer.ext_fields), (0, None, None))
+        (message,) = self.read("T", 2)
+        self.assertEqual(message.properties, half.properties)
+        self.assertEqual(
+            (message.body, message.flag, message.sys_flag & 12, message.prepared_transaction_offset),
+            (b"body", 7, 8, half.physical_offset),
+        )
+        self.assertEqual(
+            (message.born_timestamp, message.born_host, message.reconsume_times),
+            (half.born_timestamp, BORN_HOST, 3),
+        )
+        self.assertEqual(self.broker.store.queue_entries("T", 2, 0, 9)[0][2], java_string_hash("A"))
+        for key in ("u", "k1", "k2"):
+            self.assertEqual(len(self.broker.store.query_messages("T", key, 9, 0, 1 << 60).buffers), 1)
+
+    def test_its_mark_is_as_apaches(self):
+        self.half()
+        self.end(self.half())
+        (op,) = self.read(OP)
+        self.assertEqual(
+            (op.body, op.properties, op.sys_flag, op.born_host), (b"1", b"WAIT\1true\2TAGS\1d", 0, STORE_HOST)
+        )
+        self.assertEqual(self.broker.store.queue_entries(OP, 0, 0, 9)[0][2], java_string_hash("d"))
+
+    def test_message_and_mark_are_one_write(self):
+        half = self.half(b"b" * 1000)
+        sizes = []
+        self.broker.store.add_append_listener(lambda: sizes.append(self.broker.store.max_physical_offset()))
+        self.end(half)
+        self.assertEqual(len(sizes), 1)
+
+    def test_rollback_hides_it_for_ever(self):
+        half = self.half()
+        self.assertEqual(self.end(half, ROLLBACK).code, 0)
+        self.assertEqual((self.bodies(), [op.body for op in self.read(OP)]), ([], [b"0"]))
+
+    def test_undecided_is_not_answered(self):
+        half = self.half()
+        for check in ("true", "false"):
+            self.assertIsNone(self.end(half, UNKNOWN, fromTransactionCheck=check))
+        self.assertEqual((self.bodies(), self.read(OP)), ([], []))
+
+    def test_one_way_as_java_sends_it(self):
+        self.assertIsNone(self.end(self.half(), oneway=True))
+        self.assertEqual(self.bodies(), [b"x"])
+
+    def test_what_does_not_fit_is_refused(self):
+        half = self.half()
+        end = half.physical_offset + half.store_size
+        for changed, remark in (
+            ({"producerGroup": "Q"}, "The producer group wrong"),
+            ({"tranStateTableOffset": "1"}, "The transaction state table offset wrong"),
+            ({"commitLogOffset": str(end)}, "Find prepared transaction message failed"),
+            ({"commitLogOffset": str(half.physical_offset + 1)}, "Find prepared transaction message failed"),
+            ({"commitLogOffset": "-1"}, "Find prepared transaction message failed"),
+            ({"commitOrRollback": "4"}, "commitOrRollback field wrong"),
+        ):
+            for how in (COMMIT, ROLLBACK):
+                answer = self.end(half, how, **changed)
+                self.assertEqual((answer.code, answer.remark), (1, remark))
+        self.assertEqual(self.broker.store.max_physical_offset(), end)
+
+    def test_only_half_messages_can_be_committed(self):
+        self.end(self.half())
+        answer = self.end(self.read("T", 2)[0])
+        self.assertEqual((answer.code, answer.remark), (1, "Find prepared transaction message failed"))
+        self.assertEqual(self.bodies(), [b"x"])
+
+    def test_a_half_message_that_belongs_nowhere_stays_hidden(self):
+        half = self.half()
+        table = half.properties_map()
+        for changed in ({"REAL_TOPIC": "a/b"}, {"REAL_QID": "two"}, {"REAL_QID": "-1"}):
+            self.assertEqual(self.put_half(half, {**table, **changed}).status, PutStatus.PUT_OK)
+            self.assertEqual(self.end(self.read(HALF)[-1]).code, 13)
+        self.assertEqual(self.read(OP), [])
+
+    def put_half(self, half, table):
+        result = self.broker.store.put_messages([renewed(half, table)])[0]
+        self.broker.settle()
+        return result
+
+    def test_a_store_that_takes_nothing(self):
+        half = self.half()
+        self.broker.store.flags.set(DISK_FULL, True)
+        answer = self.end(half)
+        self.assertEqual(answer.code, 14)
+        self.broker.store.flags.set(DISK_FULL, False)
+        self.assertEqual(self.end(half).code, 0)
+        self.assertEqual(self.bodies(), [b"x"])
+
+    def test_a_slave_refuses(self):
+        half = self.half()
+        self.broker.settings.store.broker_role = "SLAVE"
+        for how in (COMMIT, ROLLBACK, UNKNOWN):
+            answer = self.end(half, how)
+            self.assertEqual((answer.code, answer.remark), (11, "not set any response code"))
+
+    def test_interfaces(self):
+        verifyObject(IJobProcessor, self.ends)
+        verifyObject(IRequestProcessor, ResumeCheckProcessor(self.broker))
+
+
+class LogTests(TransactionTestCase):
+    def test_the_whole_log(self):
+        """What stands in the log of a commit and a rollback, in order."""
+        first, second = self.half(b"1"), self.half(b"2")
+        self.end(first)
+        self.end(second, ROLLBACK)
+        log = self.broker.store.commit_log
+        self.assertEqual(
+            [(m.topic, m.queue_id, m.queue_offset, m.body) for m in decode_messages(log.select(0, log.max_offset))],
+            [(HALF, 0, 0, b"1"), (HALF, 0, 1, b"2"), ("T", 2, 0, b"1"), (OP, 0, 0, b"0"), (OP, 0, 1, b"1")],
+        )
