@@ -3,29 +3,38 @@
 Answers to Apache's ClientChannelInfo.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
+from rocketd.broker.subscriptions import ANY_TAG, is_tag_type
+from rocketd.remoting.bodies import SubscriptionData
 from rocketd.remoting.command import RemotingCommand
 from rocketd.remoting.interfaces import IConnection
 
+TAG_SEPARATOR = "||"
 CHANNEL_EXPIRED_TIMEOUT_MS = 120_000
 """How long a client counts as there after its last heartbeat."""
 
 
 @dataclass(slots=True)
 class ClientChannelInfo:
-    """A client: its id, its LanguageCode, its version, and when it was last heard of (Unix milliseconds)."""
+    """A client: its id, its LanguageCode, its version, when it was last heard of and when first (Unix milliseconds).
+
+    ``wanted`` is what a consumer subscribes to, in one text for each topic.
+    """
 
     connection: IConnection
     client_id: str
     language: int
     version: int
     last_update: int
+    since: int = 0
+    wanted: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, request: RemotingCommand, connection: IConnection, client_id: str, now: int) -> "ClientChannelInfo":
         """Describe the sender of a request."""
-        return cls(connection, client_id, request.language, request.version, now)
+        return cls(connection, client_id, request.language, request.version, now, now)
 
     def is_expired(self, now: int) -> bool:
         """Whether its heartbeats have stopped."""
@@ -33,3 +42,15 @@ class ClientChannelInfo:
 
     def __str__(self) -> str:
         return f"{self.client_id} ({self.connection.address}, language {self.language}, version {self.version})"
+
+
+def wanted_texts(subscriptions: Sequence[SubscriptionData]) -> dict[str, str]:
+    """Write what is wanted of each topic so that equal subscriptions have equal texts, in whatever order their tags are."""
+    return {subscription.topic: _wanted_text(subscription) for subscription in subscriptions}
+
+
+def _wanted_text(subscription: SubscriptionData) -> str:
+    if not is_tag_type(subscription.expression_type):
+        return f"{subscription.expression_type}: {subscription.sub_string}"
+    tags = {tag.strip() for tag in subscription.sub_string.split(TAG_SEPARATOR)} - {""}
+    return " || ".join(sorted(tags)) or ANY_TAG

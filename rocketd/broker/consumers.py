@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from twisted.logger import Logger
 
-from rocketd.broker.clients import ClientChannelInfo
+from rocketd.broker.clients import ClientChannelInfo, wanted_texts
 from rocketd.remoting.bodies import ConsumeFromWhere, ConsumerData, ConsumeType, MessageModel, SubscriptionData
 from rocketd.remoting.interfaces import IConnection
 
@@ -79,6 +79,11 @@ class ConsumerManager:
     def find(self, group: str) -> ConsumerGroupInfo | None:
         """Return a group, None when nobody of it is online."""
         return self._groups.get(group)
+
+    def all_groups(self) -> list[ConsumerGroupInfo]:
+        """Copy the list of all groups, by name."""
+        with self._guard:
+            return [self._groups[name] for name in sorted(self._groups)]
 
     def groups_of_topic(self, topic: str) -> set[str]:
         """Name the groups that subscribe to a topic."""
@@ -153,9 +158,11 @@ class ConsumerManager:
         info.consume_type = data.consume_type
         info.message_model = data.message_model
         info.consume_from_where = data.consume_from_where
+        client.wanted = wanted_texts(data.subscription_data_set)
         old = info.channels.get(client.connection)
         if old is not None and old.client_id == client.client_id:
             old.last_update = client.last_update
+            old.wanted = client.wanted
             return False
         info.channels[client.connection] = client
         self._groups_of.setdefault(client.connection, set()).add(info.group)

@@ -17,6 +17,7 @@ class IBroker(Interface):
     filters = Attribute("ConsumerFilterManager: what groups have subscribed to by SQL92.")
     producers = Attribute("ProducerManager.")
     locks = Attribute("RebalanceLockManager.")
+    group_guard = Attribute("GroupGuard: what is wrong within consumer groups.")
     to_clients = Attribute("BrokerToClient: requests to clients.")
     schedule = Attribute("ScheduleMessageService: the delivery of delayed messages.")
     transactions = Attribute("TransactionService: ends of transactions, and the half messages that wait for theirs.")

@@ -9,6 +9,7 @@ from typing import Any
 
 from rocketd.broker import problems
 from rocketd.broker.expression_filter import ConsumerFilter, RetryFilter
+from rocketd.broker.slow_readers import SlowReaders
 from rocketd.broker.subscriptions import ANY_TAG, SubscriptionError, build_subscription, is_tag_type
 from rocketd.common.names import RETRY_PREFIX
 from rocketd.common.permission import is_readable
@@ -42,6 +43,9 @@ class PullCheck:
     def __init__(self, broker: Any) -> None:
         self._broker = broker
         self._settings = broker.settings.broker
+        self._guard = broker.group_guard
+        self._slow_readers = SlowReaders(broker)
+        broker.held_pull_checks.append(self._slow_readers.check)
         self._filters: dict[int, tuple[SubscriptionData, TagFilter]] = {}
 
     def check(self, header: PullMessageRequestHeader, address: str) -> tuple[SubscriptionGroupConfig, MessageFilter]:
@@ -80,6 +84,8 @@ class PullCheck:
                 wanted = self._expression_of_group(header)
         if not (settings.enable_property_filter or is_tag_type(subscription.expression_type)):
             raise problems.FILTER_NOT_SUPPORTED.error(kind=subscription.expression_type)
+        self._guard.queue_used(header.consumer_group, header.topic, header.queue_id)
+        self._slow_readers.reads(header)
         return group, wanted
 
     def _subscription_of_request(self, header: PullMessageRequestHeader) -> SubscriptionData:

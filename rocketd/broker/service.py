@@ -24,6 +24,7 @@ from rocketd.broker.consumer_filters import ConsumerFilterManager
 from rocketd.broker.consumers import ConsumerManager
 from rocketd.broker.delay_levels import DelayLevels
 from rocketd.broker.fast_failure import CHECK_SECONDS, FastFailure
+from rocketd.broker.group_guard import GroupGuard
 from rocketd.broker.groups import SubscriptionGroupManager
 from rocketd.broker.incoming import MessageBuilder
 from rocketd.broker.interfaces import IBroker
@@ -121,6 +122,7 @@ class Broker(Service):
         self.to_clients = BrokerToClient(settings.broker, self.invoke)
         self.consumers.on_ids_changed(self.to_clients.notify_consumer_ids_changed)
         self.consumers.on_group_gone(self.filters.unregister)
+        self.group_guard = GroupGuard(self)
         self.server = RemotingServer(
             reactor,
             self.dispatcher,
@@ -307,6 +309,7 @@ class Broker(Service):
     def _scan_clients(self) -> None:
         self.consumers.scan_not_active()
         self.producers.scan_not_active()
+        self.group_guard.check()
 
     def _check_held_pulls(self) -> None:
         for check in self.held_pull_checks:

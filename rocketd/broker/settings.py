@@ -189,6 +189,14 @@ class BrokerConfig:
     disable_consume_if_consumer_read_slowly: bool = setting(
         False, "Whether a group further behind than consumerFallbehindThreshold may no longer read.", hot=True
     )
+    group_guard_grace_time: Long = setting(
+        120_000,
+        "How long the subscriptions of a consumer group's members may differ, and a queue stay unread, before the log and "
+        "`rocketd groups` name the group.",
+        unit="ms",
+        minimum=0,
+        hot=True,
+    )
     consumer_fallbehind_threshold: Long = setting(
         16 * 1024**3, "How far a group may fall behind.", unit="bytes", minimum=0, hot=True
     )

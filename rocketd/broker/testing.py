@@ -17,6 +17,7 @@ from rocketd.broker.consumer_filter_file import ConsumerFilterWrapper
 from rocketd.broker.consumer_filters import ConsumerFilterManager
 from rocketd.broker.consumers import ConsumerManager
 from rocketd.broker.delay_levels import DelayLevels
+from rocketd.broker.group_guard import GroupGuard
 from rocketd.broker.groups import SubscriptionGroupManager
 from rocketd.broker.incoming import MessageBuilder
 from rocketd.broker.json_file import JsonFile
@@ -188,6 +189,7 @@ class SmallBroker:
         )
         self.consumers.on_group_gone(self.filters.unregister)
         self.producers = ProducerManager(self.now_ms)
+        self.group_guard = GroupGuard(self)
         self.invoke = RecordingInvoke()
         self.to_clients = BrokerToClient(broker, self.invoke)
         self.delay_levels = DelayLevels(self.settings.store.message_delay_level)

@@ -14,6 +14,7 @@ from rocketd.broker.broker_to_client import BrokerToClient
 from rocketd.broker.consumer_filter_file import ConsumerFilterWrapper
 from rocketd.broker.consumer_filters import ConsumerFilterManager
 from rocketd.broker.consumers import ConsumerManager
+from rocketd.broker.group_guard import GroupGuard
 from rocketd.broker.groups import SubscriptionGroupManager
 from rocketd.broker.interfaces import IBroker
 from rocketd.broker.json_file import JsonFile
@@ -134,6 +135,7 @@ class Tables:
         )
         self.producers = ProducerManager(self.now_ms)
         self.locks = RebalanceLockManager(self.now_ms)
+        self.group_guard = GroupGuard(self)
         self.invoke = RecordingInvoke()
         self.to_clients = BrokerToClient(self.settings.broker, self.invoke)
         self.schedule = SimpleNamespace(progress=lambda: iter([(1, 2, 3)]))

@@ -346,7 +346,7 @@ class HoldTests(PullTestCase):
 
     def test_held_until_the_time_is_over(self):
         self.hold(suspendTimeoutMillis="3000")
-        (check,) = self.broker.held_pull_checks
+        check = self.broker.held_pull_checks[0]
         self.broker.clock.advance(2.999)
         check()
         self.assertEqual(self.connection.written, [])

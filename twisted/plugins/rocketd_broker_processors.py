@@ -48,3 +48,4 @@ state = BuiltInProcessor(
 statistics = BuiltInProcessor("statistics", "admin", (208, 303, 308, 315, 317), "statistics.StatisticsProcessor")
 client_relay = BuiltInProcessor("client-relay", "admin", (223, 307, 309), "client_relay.ClientRelayProcessor")
 offset_reset = BuiltInProcessor("offset-reset", "admin", (222, 314), "offset_reset.OffsetResetProcessor")
+group_problems = BuiltInProcessor("group-problems", "admin", (30001,), "group_problems.GroupProblemsProcessor")

@@ -59,6 +59,7 @@ class ConsumerManageProcessor:
 
     def _update_offset(self, request: RemotingCommand, context: Any) -> RemotingCommand:
         header = read_header(UpdateConsumerOffsetRequestHeader, request)
+        self._broker.group_guard.queue_used(header.consumer_group, header.topic, header.queue_id)
         self._broker.offsets.commit(
             context.connection.address, header.consumer_group, header.topic, header.queue_id, header.commit_offset
         )

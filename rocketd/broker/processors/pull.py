@@ -87,7 +87,6 @@ class PullMessageProcessor:
         self._broker = broker
         self._settings = broker.settings.broker
         self._dispatcher: Dispatcher = broker.dispatcher
-        self._check = PullCheck(broker)
         self._stats = broker.stats
         self._broker_stats = broker.broker_stats
         self._is_slave = broker.settings.store.broker_role == "SLAVE"
@@ -96,6 +95,7 @@ class PullMessageProcessor:
         )
         broker.store.add_arrival_listener(self.long_polling.arrived)
         broker.held_pull_checks.append(self.long_polling.check)
+        self._check = PullCheck(broker)
 
     def process(self, request: RemotingCommand, context: Any) -> RemotingCommand:
         """Never called: the dispatcher gives whole jobs to this processor."""

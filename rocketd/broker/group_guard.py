@@ -1,0 +1,212 @@
+"""What is wrong within consumer groups: differing subscriptions, one client id used twice, queues that nobody reads.
+
+No counterpart in Apache, where each of them loses or doubles messages silently. What heartbeats, pulls and commits tell is
+compared every few seconds and when an administrator asks; each group with problems is named in the log, once a minute,
+with its clients. A difference younger than ``groupGuardGraceTime`` is not spoken of: a rolling deployment makes some.
+"""
+
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from twisted.logger import Logger
+
+from rocketd.broker.clients import ClientChannelInfo
+from rocketd.broker.consumers import ConsumerGroupInfo
+from rocketd.common.names import RETRY_PREFIX
+from rocketd.common.permission import is_readable
+from rocketd.remoting.bodies import ConsumeType
+from rocketd.remoting.group_bodies import GroupProblem, GroupProblemKind, GroupProblems
+
+LOG_INTERVAL_MS = 60_000
+_NAMED = 5
+"""Clients that a text names of those that have something in common."""
+
+_Key = tuple[str, GroupProblemKind, str]
+
+
+class GroupGuard:
+    """Looks after the groups that are online. ``queue_used`` may be called from any thread, ``check`` and ``problems`` from
+    any, too, but they are slow for the hot paths.
+    """
+
+    _log = Logger()
+
+    def __init__(self, broker: Any) -> None:
+        """``broker`` is an IBroker; its tables are looked at only when something is asked."""
+        self._broker = broker
+        self._settings = broker.settings.broker
+        self._used: dict[tuple[str, str, int], int] = {}
+        self._guard = threading.Lock()
+        self._since: dict[_Key, int] = {}
+        self._counted: set[_Key] = set()
+        self._logged: dict[str, int] = {}
+        self.counts = dict.fromkeys(GroupProblemKind, 0)
+        """How many problems of each kind there were since the start, those that are gone included."""
+
+    # ---------------------------------------------------------------- what happens
+
+    def queue_used(self, group: str, topic: str, queue_id: int) -> None:
+        """Take in that a member of a group read from a queue, or committed an offset of it."""
+        self._used[group, topic, queue_id] = self._broker.now_ms()
+
+    # ---------------------------------------------------------------- what is wrong
+
+    def check(self) -> None:
+        """Look through all groups and write the log's lines; to be called every few seconds."""
+        now = self._broker.now_ms()
+        problems = self.problems()
+        self._forget_groups_offline()
+        by_group: dict[str, list[GroupProblem]] = {}
+        for problem in problems:
+            by_group.setdefault(problem.group, []).append(problem)
+        self._logged = {group: at for group, at in self._logged.items() if group in by_group}
+        for group, found in by_group.items():
+            if now - self._logged.get(group, now - LOG_INTERVAL_MS) >= LOG_INTERVAL_MS:
+                self._logged[group] = now
+                self._log.warn(
+                    "consumer group {group}: {problems}",
+                    group=group,
+                    problems="; ".join(problem.text for problem in found),
+                )
+
+    def problems(self, group: str | None = None) -> list[GroupProblem]:
+        """List what is wrong, and has been for the grace time, in one group or in all."""
+        now = self._broker.now_ms()
+        consumers = self._broker.consumers
+        infos = consumers.all_groups() if group is None else [consumers.find(group)]
+        found = [problem for info in infos if info is not None for problem in self._look_at(info, now)]
+        with self._guard:
+            return self._lasting(found, group, now)
+
+    def _lasting(self, found: list[GroupProblem], group: str | None, now: int) -> list[GroupProblem]:
+        """Pick those that have lasted, and count what is new among them; the others of these groups are over."""
+        by_key = {
+            (problem.group, problem.kind, problem.topic or ",".join(problem.clients)): problem for problem in found
+        }
+        for key in [key for key in self._since if key not in by_key and group in (None, key[0])]:
+            del self._since[key]
+            self._counted.discard(key)
+        lasting = []
+        for key, problem in by_key.items():
+            problem.since = self._since.setdefault(key, now)
+            if now - problem.since < self._grace_of(problem):
+                continue
+            lasting.append(problem)
+            if key not in self._counted:
+                self._counted.add(key)
+                self.counts[problem.kind] += 1
+        return lasting
+
+    def answer(self, group: str | None) -> GroupProblems:
+        """What an administrator is told of one group or all."""
+        return GroupProblems(self.problems(group), {str(kind): count for kind, count in self.counts.items()})
+
+    def _grace_of(self, problem: GroupProblem) -> int:
+        """Queues count as unread only after that time anyway; twins are told apart from a reconnected client by both
+        having spoken.
+        """
+        if problem.kind is GroupProblemKind.DIFFERENT_SUBSCRIPTIONS:
+            return int(self._settings.group_guard_grace_time)
+        return 0
+
+    def _look_at(self, info: ConsumerGroupInfo, now: int) -> Iterator[GroupProblem]:
+        clients = info.clients()
+        yield from _different_subscriptions(info.group, clients)
+        yield from _duplicate_ids(info.group, clients)
+        yield from self._unread_queues(info, clients, now)
+
+    # ---------------------------------------------------------------- queues that nobody reads
+
+    def _unread_queues(
+        self, info: ConsumerGroupInfo, clients: Sequence[ClientChannelInfo], now: int
+    ) -> Iterator[GroupProblem]:
+        """Compare what may be read with what was. Slaves, and groups that pull when they like, are not looked at."""
+        broker, grace = self._broker, self._settings.group_guard_grace_time
+        config = broker.groups.find(info.group)
+        if (
+            broker.settings.store.broker_role == "SLAVE"
+            or info.consume_type is not ConsumeType.CONSUME_PASSIVELY
+            or not is_readable(self._settings.broker_permission)
+            or not clients
+            or now - min(client.since for client in clients) < grace
+            or (config is not None and not config.consume_enable)
+        ):
+            return
+        for name in sorted(info.subscriptions):
+            topic = broker.topics.select(name)
+            if topic is None or not is_readable(topic.perm):
+                continue
+            unread = [
+                queue_id
+                for queue_id in range(topic.read_queue_nums)
+                if now - self._used.get((info.group, name, queue_id), 0) >= grace
+            ]
+            if unread:
+                waiting = sum(self._waiting(info.group, name, queue_id) for queue_id in unread)
+                yield GroupProblem(
+                    info.group,
+                    GroupProblemKind.UNREAD_QUEUES,
+                    f"nobody reads queue {', '.join(map(str, unread))} of {name}, {waiting} messages wait there; "
+                    f"members are {_names(clients)}",
+                    topic=name,
+                    clients=[str(client) for client in clients],
+                    queues=unread,
+                    waiting=waiting,
+                )
+
+    def _waiting(self, group: str, topic: str, queue_id: int) -> int:
+        store = self._broker.store
+        first = max(self._broker.offsets.query(group, topic, queue_id), store.get_min_offset(topic, queue_id), 0)
+        return int(max(0, store.get_max_offset(topic, queue_id) - first))
+
+    def _forget_groups_offline(self) -> None:
+        for key in list(self._used):
+            if self._broker.consumers.find(key[0]) is None:
+                self._used.pop(key, None)
+
+
+def _different_subscriptions(group: str, clients: Sequence[ClientChannelInfo]) -> Iterator[GroupProblem]:
+    """Compare the members' subscriptions topic by topic; each has its own retry topic in common with the others."""
+    if all(client.wanted == clients[0].wanted for client in clients):
+        return
+    for topic in sorted({topic for client in clients for topic in client.wanted if not topic.startswith(RETRY_PREFIX)}):
+        sides: dict[str, list[ClientChannelInfo]] = {}
+        for client in clients:
+            sides.setdefault(client.wanted.get(topic, ""), []).append(client)
+        if len(sides) > 1:
+            texts = [
+                f"{_names(members)} {'subscribe to ' + repr(wanted) if wanted else 'do not subscribe'}"
+                for wanted, members in sorted(sides.items(), reverse=True)
+            ]
+            yield GroupProblem(
+                group,
+                GroupProblemKind.DIFFERENT_SUBSCRIPTIONS,
+                f"of {topic}, {', '.join(texts)}: its messages will be lost, let all members subscribe alike",
+                topic=topic,
+                clients=[str(client) for client in clients],
+            )
+
+
+def _duplicate_ids(group: str, clients: Sequence[ClientChannelInfo]) -> Iterator[GroupProblem]:
+    """Find ids that are alive on two connections: the older one has spoken since the younger came."""
+    by_id: dict[str, list[ClientChannelInfo]] = {}
+    for client in clients:
+        by_id.setdefault(client.client_id, []).append(client)
+    for client_id, twins in by_id.items():
+        newest = max(twin.since for twin in twins)
+        alive = [twin for twin in twins if twin.since == newest or twin.last_update > newest]
+        if len(alive) > 1:
+            addresses = ", ".join(twin.connection.address for twin in alive)
+            yield GroupProblem(
+                group,
+                GroupProblemKind.DUPLICATE_CLIENT_ID,
+                f"client id {client_id} is used by {addresses}: they count as one and share no queues, give each an "
+                "instance name of its own",
+                clients=[str(twin) for twin in alive],
+            )
+
+
+def _names(clients: Sequence[ClientChannelInfo]) -> str:
+    named = ", ".join(client.client_id for client in clients[:_NAMED])
+    return named if len(clients) <= _NAMED else f"{named} and {len(clients) - _NAMED} more"
