@@ -55,6 +55,11 @@ class ConsumerFilterManager:
         """Return a group's filter for a topic, None when it has none that can be used."""
         return self._topics.get(topic, {}).get(group)
 
+    def stored_form(self, topic: str, group: str) -> ConsumerFilterData | None:
+        """Return a group's filter for a topic as the file has it."""
+        known = self.get(topic, group)
+        return None if known is None else _stored(known)
+
     def make_bitmaps(self, requests: Sequence[DispatchRequest]) -> None:
         """Note of messages to topics with filters which groups' filters they match, if that is switched on."""
         if self._config.enable_calc_filter_bit_map and self._topics:

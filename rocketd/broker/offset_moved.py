@@ -27,7 +27,7 @@ def offset_moved_event(broker: Any, header: PullMessageRequestHeader, new_offset
         "offsetNew": new_offset,
         "offsetRequest": header.queue_offset,
     }
-    table = {names.WAIT: "true", names.TAGS: group, names.KEYS: group}
+    table = {names.KEYS: group, names.DELAY: "0", names.TAGS: group}
     return MessageInner(
         OFFSET_MOVED_EVENT,
         0,

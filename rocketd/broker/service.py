@@ -110,6 +110,8 @@ class Broker(Service):
         self.filters = ConsumerFilterManager(
             settings.broker, json_file("consumerFilter.json", ConsumerFilterWrapper), now_ms
         )
+        # As Apache's broker does: what is read as a setting is what the filters need.
+        settings.store.bit_map_length_consume_queue_ext = self.filters.bloom.bits
         self.producers = ProducerManager(now_ms)
         self.locks = RebalanceLockManager(now_ms, settings.broker.rebalance_lock_max_live_time)
         self.schedule = ScheduleMessageService(self, json_file("delayOffset.json", DelayOffsetSerializeWrapper))

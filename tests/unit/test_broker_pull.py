@@ -179,7 +179,7 @@ class AnswerTests(PullTestCase):
             {"consumerGroup": "G", "messageQueue": {"brokerName": "broker-a", "queueId": 0, "topic": "T"},
              "offsetNew": 0, "offsetRequest": 7},
         )  # fmt: skip
-        self.assertEqual(event.properties_map(), {"WAIT": "true", "TAGS": "G", "KEYS": "G"})
+        self.assertEqual(event.properties_map(), {"KEYS": "G", "DELAY": "0", "TAGS": "G"})
         self.assertEqual(len(self.broker.store.query_messages("OFFSET_MOVED_EVENT", "G", 9, 0, 1 << 60).buffers), 1)
 
     def test_slaves_leave_that_to_their_master(self):
