@@ -25,6 +25,8 @@ class IBroker(Interface):
     replication = Attribute("Replication: slaves, and on a slave the master.")
     stats = Attribute("StoreStats: what is stored and read.")
     broker_stats = Attribute("BrokerStatsManager: what goes into each topic and out to each group.")
+    access = Attribute("AccessControl, None where aclEnable is false.")
+    last_subscriptions = Attribute("LastSubscriptions: what groups wanted when they were last online.")
     file_system = Attribute("IFileSystem for configuration files.")
     dispatcher = Attribute("Dispatcher: pools by name; that of ``send`` is the storage thread.")
     address = Attribute("What clients are told to connect to, ``host:port``.")

@@ -152,6 +152,27 @@ PROPERTIES_TOO_LONG = Problem(
     advice="put long values into the body: a record has no room for longer properties, and no setting changes that",
 )
 
+TIMER_ILLEGAL = Problem(
+    id="timer-illegal",
+    code=ResponseCode.MESSAGE_ILLEGAL,
+    remark=(
+        "timer message illegal, the delay time should not be bigger than the max delay {limit}ms; or if set del msg, "
+        "the delay time should be bigger than the current time"
+    ),
+    cause="{found}",
+    advice="send a time that is nearer, or a cancellation while the message still waits",
+    setting="timerMaxDelaySec",
+)
+
+TIMER_NOT_ENABLED = Problem(
+    id="timer-not-enabled",
+    code=ResponseCode.SYSTEM_ERROR,
+    remark="accurate timer message is not enabled, timerWheelEnable is false",
+    cause="this broker delivers no messages at a time of their own",
+    advice="use a delay level, or have the broker's operator allow it",
+    setting="timerWheelEnable",
+)
+
 SERVICE_NOT_AVAILABLE = Problem(
     id="service-not-available",
     code=ResponseCode.SERVICE_NOT_AVAILABLE,
@@ -295,4 +316,60 @@ FILTER_DATA_NOT_LATEST = Problem(
     remark="the consumer's consumer filter data not latest",
     cause="the broker knows version {known}, the request has {asked}",
     advice="nothing: the client's next heartbeat brings the new one",
+)
+
+NO_ACCESS_KEY = Problem(
+    id="acl-no-access-key",
+    code=ResponseCode.SYSTEM_ERROR,
+    remark="org.apache.rocketmq.acl.common.AclException: No accessKey is configured",
+    cause="the request is not signed, and {host} is no global white address",
+    advice="give the client an access key and its secret, or add its address to globalWhiteRemoteAddresses",
+    setting="aclEnable",
+)
+
+UNKNOWN_ACCESS_KEY = Problem(
+    id="acl-unknown-access-key",
+    code=ResponseCode.SYSTEM_ERROR,
+    remark="org.apache.rocketmq.acl.common.AclException: No acl config for {access_key}",
+    cause="no file of this broker has that account",
+    advice="create it with updateAclConfig, or correct the access key of the client",
+    setting="rocketmq.acl.plain.file",
+)
+
+SIGNATURE_WRONG = Problem(
+    id="acl-signature-wrong",
+    code=ResponseCode.SYSTEM_ERROR,
+    remark="org.apache.rocketmq.acl.common.AclException: Check signature failed for accessKey={access_key}",
+    cause="the request was not signed with the secret that this broker has for the account",
+    advice="give the client the same secretKey as the broker's file, every digit of it",
+    setting="rocketmq.acl.plain.file",
+)
+
+ADMIN_NEEDED = Problem(
+    id="acl-admin-needed",
+    code=ResponseCode.SYSTEM_ERROR,
+    remark=(
+        "org.apache.rocketmq.acl.common.AclException: Need admin permission for request code={code}, "
+        "but accessKey={access_key} is not"
+    ),
+    cause="only accounts with admin: true may do this",
+    advice="use an admin account, for mqadmin in conf/tools.yml",
+    setting="rocketmq.acl.plain.file",
+)
+
+ACCESS_FORBIDDEN = Problem(
+    id="acl-forbidden",
+    code=ResponseCode.SYSTEM_ERROR,
+    remark="org.apache.rocketmq.acl.common.AclException: No default permission for {resource}",
+    cause="account {access_key} needs {needed} and has {owned}",
+    advice="add an entry to topicPerms or groupPerms of the account, or raise its defaults",
+    setting="rocketmq.acl.plain.file",
+)
+
+ACCESS_NOT_READABLE = Problem(
+    id="acl-request-unreadable",
+    code=ResponseCode.SYSTEM_ERROR,
+    remark="org.apache.rocketmq.acl.common.AclException: {found}",
+    cause="which topics and groups the request touches cannot be told",
+    advice="look for a client that is broken or no RocketMQ client at all",
 )

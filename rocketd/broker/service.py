@@ -17,6 +17,7 @@ from twisted.logger import Logger
 from zope.interface import implementer
 
 from rocketd import core
+from rocketd.broker.access_control import RELOAD_SECONDS, AccessControl, make_access_control, signing_hooks
 from rocketd.broker.address import AdvertisedAddress, choose_address, join, record_host
 from rocketd.broker.broker_to_client import BrokerToClient
 from rocketd.broker.consumer_filter_file import ConsumerFilterWrapper
@@ -146,7 +147,9 @@ class Broker(Service):
         self.replication = Replication(self, self.client, reactor)
         self.registration.on_answer = self.replication.registered
         self.file_system = file_system
+            hooks=signing_hooks(settings.broker),
         self._loops: list[LoopingCall] = []
+        self.access: AccessControl | None = None
         self._delivering = False
         self.held_pull_checks: list[Callable[[], None]] = []
         self.started_ms = 0
@@ -208,6 +211,9 @@ class Broker(Service):
                 self.server.listen(self.port - VIP_PORT_DISTANCE)
             self.replication.listen()
             try:
+        self.access = make_access_control(self.settings.broker, self.now_ms)
+        if self.access is not None:
+            self.dispatcher.hooks += (self.access,)
                 self._open_store()
             except OSError as error:
                 raise path_error(error, self.settings.store) from error
@@ -294,6 +300,8 @@ class Broker(Service):
             loop.start(seconds, now=False)
             self._loops.append(loop)
 
+        if self.access is not None:
+            loops.append((RELOAD_SECONDS, partial(self._in_pool, "admin", self.access.manager.reload)))
     def _guarded(self, function: Callable[[], None]) -> Callable[[], None]:
         """Have a function that fails be a line in the log, and called again next time."""
 

@@ -24,7 +24,7 @@ class BrokerConfig:
 
     rocketmq_home: str | None = setting(
         None,
-        "Directory below which the access control file is looked for.",
+        "Directory below which the files of accounts are looked for: the one below, and conf/acl.",
         remote=False,
         environment="ROCKETMQ_HOME",
         aliases=("rocketmq.home.dir",),
@@ -268,6 +268,19 @@ class BrokerConfig:
         "Requests cannot be checked for rights yet: true is refused at start, rather than run open to all.",
         important=True,
     )
+    acl_strict: bool = setting(
+        False,
+        "Whether batches need the same right as single messages, and only admin accounts may read and change accounts: "
+        "Apache 4.9.7 asks for neither.",
+        system_property=True,
+    )
+    acl_credentials_file: str | None = setting(
+        None,
+        "File with the accessKey and secretKey that this broker signs its own requests with, as a slave or behind a name "
+        "server that asks; relative to rocketmqHome. It has the form of Apache's conf/tools.yml.",
+        remote=False,
+        system_property=True,
+    )
     store_reply_message_enable: bool = setting(
         True, "Whether replies of request-reply are stored beside being passed on.", hot=True
     )
@@ -302,7 +315,7 @@ class BrokerConfig:
     )
     acl_plain_file: str = setting(
         "conf/plain_acl.yml",
-        "Access control file, relative to rocketmqHome.",
+        "The file of accounts that administration writes new ones to, relative to rocketmqHome.",
         name="rocketmq.acl.plain.file",
         remote=False,
         system_property=True,
@@ -330,11 +343,6 @@ class BrokerSettings(DaemonSettings):
             raise ConfigError(
                 f"{given['enableDLegerCommitLog']}: enableDLegerCommitLog = true: there is no DLedger commit log here; "
                 "replicate with brokerRole=SYNC_MASTER and a SLAVE instead"
-            )
-        if broker.acl_enable:
-            raise ConfigError(
-                f"{given['aclEnable']}: aclEnable = true: requests cannot be checked for rights yet; start without it only "
-                "where every client may do everything"
             )
         if store.broker_role != "SLAVE":
             if broker.broker_id != 0:

@@ -161,6 +161,8 @@ class SmallBroker:
 
     def __init__(self, directory: str, clock: Clock | None = None, **options: str) -> None:
         self.clock = clock or Clock()
+    access = None
+
         if clock is None:
             self.clock.advance(1_795_000_000)
         given = {

@@ -117,6 +117,8 @@ class Tables:
                 ("brokerName", "broker-a"),
                 ("mappedFileSizeCommitLog", str(1 << 20)),
                 ("mappedFileSizeConsumeQueue", "6000"),
+    access = None
+
                 ("maxHashSlotNum", "100"),
                 ("maxIndexNum", "400"),
             ],

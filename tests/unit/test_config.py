@@ -405,9 +405,6 @@ class RuleTests(LoadTestCase):
     def test_dledger_is_not_silently_left_out(self):
         self.assertIn("broker.conf:1: enableDLegerCommitLog", self.error("enableDLegerCommitLog=true"))
 
-    def test_access_control_is_not_silently_left_out(self):
-        self.assertIn("broker.conf:1: aclEnable = true", self.error("aclEnable=true"))
-
     def test_outgoing_tls_follows_the_mode_unless_told(self):
         self.assertFalse(self.load()[0].client.use_tls)
         self.assertTrue(self.load("tls.server.mode=enforcing")[0].client.use_tls)

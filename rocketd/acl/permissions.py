@@ -1,0 +1,95 @@
+"""What an account may do with a topic or group, and how it is written.
+
+Answers to Apache's Permission. Groups are held under the name of their retry topic, as resources beside topics. Pure.
+"""
+
+from collections.abc import Iterable
+from enum import IntFlag
+
+from rocketd.acl.errors import AclError
+
+RETRY_PREFIX = "%RETRY%"
+TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
+"""Every account may send its traces there."""
+
+
+class Permission(IntFlag):
+    """Rights to a resource; DENY outweighs the others."""
+
+    DENY = 1
+    ANY = 2
+    """Only ever needed, never owned: either of PUB and SUB will do."""
+    PUB = 4
+    SUB = 8
+
+
+_BY_TEXT = {
+    "DENY": Permission.DENY,
+    "PUB": Permission.PUB,
+    "SUB": Permission.SUB,
+    "PUB|SUB": Permission.PUB | Permission.SUB,
+    "SUB|PUB": Permission.PUB | Permission.SUB,
+}
+
+
+def parse_permission(text: str | None) -> Permission:
+    """Read a permission as files have it; what is absent or unknown is DENY."""
+    return Permission.DENY if text is None else _BY_TEXT.get(text.strip(), Permission.DENY)
+
+
+def describe(permission: Permission) -> str:
+    """Write a permission as files have it."""
+    return "|".join(flag.name or "" for flag in Permission if flag & permission)
+
+
+def grants(owned: Permission, needed: Permission) -> bool:
+    """Whether what an account has is enough for what a request needs."""
+    if owned & Permission.DENY:
+        return False
+    if needed & Permission.ANY:
+        return bool(owned & (Permission.PUB | Permission.SUB))
+    return bool(owned & needed)
+
+
+def parse_resources(entries: Iterable[str], *, topics: bool) -> dict[str, Permission]:
+    """Read entries such as ``topicA=PUB|SUB``; those of groups come out under their retry topics. Raises AclError."""
+    resources = {}
+    for entry in entries:
+        parts = _split(entry)
+        if len(parts) != 2:
+            raise AclError(f"Parse resource permission failed for {'topic' if topics else 'group'}:{entry}")
+        name = parts[0].strip()
+        resources[name if topics else retry_topic(name)] = parse_permission(parts[1])
+    return resources
+
+
+def check_entries(entries: Iterable[str] | None) -> None:
+    """Refuse entries that nobody can have meant, before they are stored. Raises AclError."""
+    for entry in entries or ():
+        parts = _split(entry)
+        if len(parts) != 2:
+            raise AclError(
+                f"Parse Resource format error for {entry}.\n"
+                "The expected resource format is 'Res=Perm'. For example: topicA=SUB"
+            )
+        if parts[1].strip() not in _BY_TEXT:
+            raise AclError(
+                f"Parse resource permission error for {entry}.\n"
+                "The expected permissions are 'SUB' or 'PUB' or 'SUB|PUB' or 'PUB|SUB'."
+            )
+
+
+def retry_topic(group: str) -> str:
+    """Name the resource that stands for a group."""
+    return RETRY_PREFIX + group
+
+
+def shown(resource: str) -> str:
+    """Name a resource for people: ``topic:T`` or ``group:G``."""
+    if resource.startswith(RETRY_PREFIX):
+        return "group:" + resource[len(RETRY_PREFIX) :]
+    return "topic:" + resource
+
+
+def _split(entry: str) -> list[str]:
+    return [part for part in entry.split("=") if part]

@@ -1,0 +1,199 @@
+"""One file of accounts: what it says, and the same with something changed.
+
+Answers to the reading and writing of plain_acl.yml in Apache's PlainPermissionManager. A file is taken as a whole or not at
+all. What is written again keeps unknown members and the comments at its top; others are lost, as YAML's writers lose them.
+"""
+
+from copy import deepcopy
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+
+from rocketd.acl.accounts import Account, AccountConfig
+from rocketd.acl.addresses import AddressRule, address_rule
+from rocketd.acl.errors import AclError, AclFileError
+from rocketd.acl.yaml_text import TextLoader, dump, is_true, place_of
+
+WHITE_ADDRESSES = "globalWhiteRemoteAddresses"
+ACCOUNTS = "accounts"
+DATA_VERSION = "dataVersion"
+
+_TEXTS = {
+    "accessKey": "access_key",
+    "secretKey": "secret_key",
+    "whiteRemoteAddress": "white_remote_address",
+    "defaultTopicPerm": "default_topic_perm",
+    "defaultGroupPerm": "default_group_perm",
+}
+_LISTS = {"topicPerms": "topic_perms", "groupPerms": "group_perms"}
+
+
+@dataclass(frozen=True)
+class Version:
+    """Which state of a file this is: ``timestamp`` in milliseconds of the last change, ``counter`` of all changes."""
+
+    counter: int
+    timestamp: int
+
+
+@dataclass
+class PlainFile:
+    """What a file says. ``document`` is its YAML, every scalar a text; ``head`` the comments before it."""
+
+    path: str
+    document: dict[str, Any] = field(default_factory=dict, repr=False)
+    head: str = ""
+    white_addresses: list[str] = field(default_factory=list)
+    white_rules: list[AddressRule] = field(default_factory=list, repr=False)
+    configs: list[AccountConfig] = field(default_factory=list)
+    accounts: list[Account] = field(default_factory=list)
+    version: Version | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the file says nothing at all."""
+        return not self.document
+
+    # ---------------------------------------------------------------- changes
+
+    def with_account(self, config: AccountConfig, now_ms: int) -> str:
+        """Return the text of the file with an account set; it becomes the last one. What ``config`` leaves out stays."""
+        document = deepcopy(self.document)
+        accounts = document.get(ACCOUNTS) or []
+        entry = next((entry for entry in accounts if entry.get("accessKey") == config.access_key), None)
+        if entry is None:
+            entry = {}
+        else:
+            accounts.remove(entry)
+        for name, attribute in _TEXTS.items():
+            value = getattr(config, attribute)
+            # Apache's clients send no empty permission, and an empty one would change nothing there either.
+            if value or (value is not None and name == "whiteRemoteAddress"):
+                entry[name] = value
+            if name == "whiteRemoteAddress":
+                entry["admin"] = config.admin
+        for name, attribute in _LISTS.items():
+            if getattr(config, attribute) is not None:
+                entry[name] = getattr(config, attribute)
+        document[ACCOUNTS] = [*accounts, entry]
+        return self._written(document, now_ms)
+
+    def without_account(self, access_key: str, now_ms: int) -> str | None:
+        """Return the text of the file without an account; None when it has no such one."""
+        document = deepcopy(self.document)
+        accounts = document.get(ACCOUNTS) or []
+        rest = [entry for entry in accounts if entry.get("accessKey") != access_key]
+        if len(rest) == len(accounts):
+            return None
+        document[ACCOUNTS] = rest
+        return self._written(document, now_ms)
+
+    def with_white_addresses(self, addresses: list[str], now_ms: int) -> str:
+        """Return the text of the file with other global white addresses."""
+        return self._written({**deepcopy(self.document), WHITE_ADDRESSES: addresses}, now_ms)
+
+    def _written(self, document: dict[str, Any], now_ms: int) -> str:
+        counter = 1 if self.version is None else self.version.counter + 1
+        document[DATA_VERSION] = [{"counter": counter, "timestamp": now_ms}]
+        for entry in document.get(ACCOUNTS) or ():
+            if entry.get("admin") is not None and not isinstance(entry["admin"], bool):
+                entry["admin"] = is_true(entry["admin"])
+        return self.head + dump(document)
+
+
+def parse(data: bytes, path: str) -> PlainFile:
+    """Read a file's content. Raises AclFileError, which names the line where it can."""
+    try:
+        text = data.decode()
+        loader = TextLoader(text)
+        try:
+            node = loader.get_single_node()
+            document = None if node is None else loader.construct_document(node)
+        finally:
+            loader.dispose()
+    except yaml.YAMLError as error:
+        raise AclFileError(f"{path}: {place_of(error)}") from error
+    except UnicodeDecodeError as error:
+        raise AclFileError(f"{path}: byte {error.start} is no UTF-8") from error
+    if document is None:
+        return PlainFile(path, head=_head(text))
+    if not isinstance(document, dict):
+        raise AclFileError(f"{path}: {WHITE_ADDRESSES} and {ACCOUNTS} were expected, each with a list")
+    return _Reader(path, node).read(document, _head(text))
+
+
+class _Reader:
+    """Makes a PlainFile of a document, or says in which line it is not one."""
+
+    def __init__(self, path: str, node: Any) -> None:
+        self._path = path
+        self._lines: dict[str, list[int]] = {}
+        for key, value in node.value:
+            if isinstance(value, yaml.SequenceNode):
+                self._lines[key.value] = [entry.start_mark.line + 1 for entry in value.value]
+
+    def read(self, document: dict[str, Any], head: str) -> PlainFile:
+        addresses = self._texts(document.get(WHITE_ADDRESSES), WHITE_ADDRESSES)
+        rules = []
+        for index, address in enumerate(addresses or ()):
+            try:
+                rules.append(address_rule(address))
+            except AclError as error:
+                raise self._fault(WHITE_ADDRESSES, index, str(error)) from error
+        entries = document.get(ACCOUNTS)
+        if entries is not None and not isinstance(entries, list):
+            raise AclFileError(f"{self._path}: {ACCOUNTS} must be a list")
+        configs, accounts = [], []
+        for index, entry in enumerate(entries or ()):
+            try:
+                config = self._config(entry)
+                accounts.append(Account.of(config))
+            except AclError as error:
+                raise self._fault(ACCOUNTS, index, str(error)) from error
+            configs.append(config)
+        version = self._version(document.get(DATA_VERSION))
+        return PlainFile(self._path, document, head, addresses or [], rules, configs, accounts, version)
+
+    def _config(self, entry: Any) -> AccountConfig:
+        if not isinstance(entry, dict):
+            raise AclError("an account must be a map with accessKey and secretKey")
+        values: dict[str, Any] = {"admin": is_true(entry.get("admin"))}
+        for name, attribute in _TEXTS.items():
+            value = entry.get(name)
+            if value is not None and not isinstance(value, str):
+                raise AclError(f"{name} must be a text")
+            values[attribute] = value
+        for name, attribute in _LISTS.items():
+            values[attribute] = self._texts(entry.get(name), name)
+        return AccountConfig(**values)
+
+    def _texts(self, value: Any, name: str) -> list[str] | None:
+        if value is None:
+            return None
+        if not isinstance(value, list) or not all(isinstance(entry, str) for entry in value):
+            raise AclFileError(f"{self._path}: {name} must be a list of texts")
+        return value
+
+    def _version(self, value: Any) -> Version | None:
+        if not value:
+            return None
+        try:
+            return Version(int(value[0]["counter"]), int(value[0]["timestamp"]))
+        except (KeyError, TypeError, ValueError, IndexError):
+            raise AclFileError(f"{self._path}: {DATA_VERSION} must hold one counter and timestamp") from None
+
+    def _fault(self, name: str, index: int, what: str) -> AclFileError:
+        lines = self._lines.get(name, ())
+        line = f"line {lines[index]}, " if index < len(lines) else ""
+        return AclFileError(f"{self._path}: {line}{name} number {index + 1}: {what}")
+
+
+def _head(text: str) -> str:
+    """Return the comments and empty lines that a text begins with."""
+    head = []
+    for line in text.splitlines(keepends=True):
+        if line.strip() and not line.startswith("#"):
+            break
+        head.append(line)
+    return "".join(head)

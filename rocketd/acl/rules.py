@@ -1,0 +1,69 @@
+"""Everything that requests are checked against, at one moment.
+
+Answers to the checks of Apache's PlainPermissionManager, in their order: global white addresses, the account, its own white
+address, the signature, rights. Rules do not change; any thread may use them while others take their place.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+
+from rocketd.acl.accounts import ADMIN_CODES, Account
+from rocketd.acl.addresses import AddressRule, canonical
+from rocketd.acl.errors import NoAccessKeyError, SignatureError, UnknownAccessKeyError
+from rocketd.acl.permissions import TRACE_TOPIC, Permission
+from rocketd.acl.signature import ACCESS_KEY, SIGNATURE, is_signed, signed_content
+
+CONFIG_CODES = frozenset((50, 51, 52, 53, 54))
+"""Reading and changing accounts."""
+
+_HOSTS_LIMIT = 4096
+
+
+class Rules:
+    """Accounts and white addresses. ``strict`` asks for an admin where Apache lets every account at the accounts."""
+
+    def __init__(
+        self, accounts: Iterable[Account] = (), white: Iterable[AddressRule] = (), *, strict: bool = False
+    ) -> None:
+        self.accounts = {account.access_key: account for account in accounts}
+        self._white = tuple(white)
+        self._admin_codes = ADMIN_CODES | CONFIG_CODES if strict else ADMIN_CODES
+        self._white_hosts: dict[str, bool] = {}
+
+    def is_white(self, host: str) -> bool:
+        """Whether a peer's host is one of the global white addresses."""
+        known = self._white_hosts.get(host)
+        if known is None:
+            plain = canonical(host)
+            known = any(rule(plain) for rule in self._white)
+            if len(self._white_hosts) < _HOSTS_LIMIT:
+                self._white_hosts[host] = known
+        return known
+
+    def check(
+        self,
+        code: int,
+        host: str,
+        fields: Mapping[str, str] | None,
+        body: bytes | memoryview | None,
+        needed: Callable[[], Mapping[str, Permission]],
+    ) -> None:
+        """Let a request pass, or raise an AccessDeniedError.
+
+        ``fields`` are its header fields, ``needed`` tells the resources it touches and is called only when that matters.
+        """
+        if self.is_white(host):
+            return
+        access_key = fields.get(ACCESS_KEY) if fields else None
+        if fields is None or access_key is None:
+            raise NoAccessKeyError(host)
+        account = self.accounts.get(access_key)
+        if account is None:
+            raise UnknownAccessKeyError(access_key)
+        if account.is_white(canonical(host)):
+            return
+        if not is_signed(fields.get(SIGNATURE), signed_content(fields, body), account.secret):
+            raise SignatureError(access_key)
+        resources = needed()
+        if resources.get(TRACE_TOPIC) == Permission.PUB:
+            return
+        account.check(code, resources, needs_admin=code in self._admin_codes)

@@ -1,0 +1,157 @@
+"""Reading and changing accounts: 50, 51, 52, 53, 54.
+
+Answers to that part of Apache's AdminBrokerProcessor, remarks included. Where access control is off, Apache's broker answers
+52 and 54 not at all, and the others with the text of an internal error; here all of them are refused and say why.
+"""
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+from twisted.logger import Logger
+from zope.interface import implementer
+
+from rocketd.acl.accounts import AccountConfig
+from rocketd.acl.errors import AclError
+from rocketd.acl.manager import PlainPermissionManager
+from rocketd.remoting.acl_headers import (
+    CreateAccessConfigRequestHeader,
+    DeleteAccessConfigRequestHeader,
+    GetBrokerAclConfigResponseHeader,
+    UpdateGlobalWhiteAddrsConfigRequestHeader,
+)
+from rocketd.remoting.admin_bodies import GetBrokerClusterAclConfigResponseBody, PlainAccessConfig
+from rocketd.remoting.codes import RequestCode, ResponseCode
+from rocketd.remoting.command import RemotingCommand
+from rocketd.remoting.errors import RemotingCommandError, RequestError
+from rocketd.remoting.headers import HeaderT, read_header, write_header
+from rocketd.remoting.interfaces import IRequestProcessor
+
+CODES = (
+    RequestCode.UPDATE_AND_CREATE_ACL_CONFIG,
+    RequestCode.DELETE_ACL_CONFIG,
+    RequestCode.GET_BROKER_CLUSTER_ACL_INFO,
+    RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG,
+    RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG,
+)
+
+_FAILED = {
+    RequestCode.UPDATE_AND_CREATE_ACL_CONFIG: ResponseCode.UPDATE_AND_CREATE_ACL_CONFIG_FAILED,
+    RequestCode.DELETE_ACL_CONFIG: ResponseCode.DELETE_ACL_CONFIG_FAILED,
+    RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG: ResponseCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG_FAILED,
+}
+
+
+@implementer(IRequestProcessor)
+class AclConfigProcessor:
+    """Changes accounts. ``process`` belongs to the thread of the admin pool, as the accounts' manager does."""
+
+    _log = Logger()
+
+    def __init__(self, broker: Any) -> None:
+        """``broker`` is an IBroker."""
+        self._broker = broker
+        self._methods: dict[int, Callable[[RemotingCommand, Any], RemotingCommand]] = {
+            RequestCode.UPDATE_AND_CREATE_ACL_CONFIG: self._update_account,
+            RequestCode.DELETE_ACL_CONFIG: self._delete_account,
+            RequestCode.GET_BROKER_CLUSTER_ACL_INFO: self._versions,
+            RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG: self._update_white_addresses,
+            RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG: self._config,
+        }
+
+    def process(self, request: RemotingCommand, context: Any) -> RemotingCommand:
+        """Handle one request; see IRequestProcessor. What goes wrong never names the request: it holds secrets."""
+        failed = _FAILED.get(RequestCode(request.code), ResponseCode.SYSTEM_ERROR)
+        if self._broker.access is None:
+            raise RequestError(failed, "access control is off at this broker: aclEnable=false")
+        try:
+            return self._methods[request.code](request, context)
+        except (AclError, OSError) as error:
+            raise RequestError(failed, str(error)) from None
+
+    @property
+    def _manager(self) -> PlainPermissionManager:
+        manager: PlainPermissionManager = self._broker.access.manager
+        return manager
+
+    # ---------------------------------------------------------------- changes
+
+    def _update_account(self, request: RemotingCommand, context: Any) -> RemotingCommand:
+        header = _read(CreateAccessConfigRequestHeader, request)
+        self._log_call("sets account", header.access_key, context)
+        self._manager.set_account(
+            AccountConfig(
+                access_key=header.access_key,
+                secret_key=header.secret_key,
+                white_remote_address=header.white_remote_address,
+                admin=header.admin,
+                default_topic_perm=header.default_topic_perm,
+                default_group_perm=header.default_group_perm,
+                topic_perms=_split(header.topic_perms),
+                group_perms=_split(header.group_perms),
+            )
+        )
+        return RemotingCommand.response()
+
+    def _delete_account(self, request: RemotingCommand, context: Any) -> RemotingCommand:
+        access_key = _read(DeleteAccessConfigRequestHeader, request).access_key
+        self._log_call("deletes account", access_key, context)
+        if not self._manager.delete_account(access_key):
+            raise AclError(f"The accesskey[{access_key}] corresponding to accessConfig has been deleted failed.")
+        return RemotingCommand.response()
+
+    def _update_white_addresses(self, request: RemotingCommand, context: Any) -> RemotingCommand:
+        header = _read(UpdateGlobalWhiteAddrsConfigRequestHeader, request)
+        self._log_call("sets global white addresses", header.global_white_addrs, context)
+        addresses = _split(header.global_white_addrs) or []
+        if not self._manager.set_white_addresses(addresses, header.acl_file_full_path):
+            raise AclError(f"The globalWhiteAddresses[{header.global_white_addrs}] has been updated failed.")
+        return RemotingCommand.response()
+
+    # ---------------------------------------------------------------- answers
+
+    def _versions(self, request: RemotingCommand, context: Any) -> RemotingCommand:
+        settings = self._broker.settings.broker
+        self._manager.reload()
+        header = GetBrokerAclConfigResponseHeader(
+            version=_compact(asdict(self._manager.version())),
+            all_acl_file_version=_compact({path: asdict(of) for path, of in self._manager.versions().items()}),
+            broker_name=settings.broker_name,
+            broker_addr=self._broker.address,
+            cluster_name=settings.broker_cluster_name,
+        )
+        return RemotingCommand.response(ext_fields=write_header(header))
+
+    def _config(self, request: RemotingCommand, context: Any) -> RemotingCommand:
+        self._log_call("reads all accounts", "", context)
+        body = GetBrokerClusterAclConfigResponseBody(
+            global_white_addrs=self._manager.white_addresses(),
+            plain_access_configs=[PlainAccessConfig(**asdict(config)) for config in self._manager.account_configs()],
+        )
+        return RemotingCommand.response(ext_fields={}, body=body.encode())
+
+    def _log_call(self, what: str, name: str, context: Any) -> None:
+        self._log.info("{address} {what} {name}", address=context.connection.address, what=what, name=name)
+
+
+def _read(header_type: type[HeaderT], request: RemotingCommand) -> HeaderT:
+    """Read a header. Raises RequestError: unlike other errors, that is not logged together with the request."""
+    try:
+        return read_header(header_type, request)
+    except RemotingCommandError as error:
+        raise RequestError(ResponseCode.SYSTEM_ERROR, str(error)) from None
+
+
+def _split(text: str | None) -> list[str] | None:
+    """Split at commas as Java does: without empty parts at the end."""
+    if text is None:
+        return None
+    parts = text.split(",")
+    while len(parts) > 1 and not parts[-1]:
+        parts.pop()
+    return parts
+
+
+def _compact(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)

@@ -1,0 +1,107 @@
+"""Signatures, against those that Apache's clients made."""
+
+import json
+import os
+from pathlib import Path
+
+from twisted.trial.unittest import SynchronousTestCase
+from zope.interface.verify import verifyObject
+
+from rocketd.acl.credentials import Credentials, read_credentials
+from rocketd.acl.errors import AclFileError
+from rocketd.acl.signature import is_signed, signature_of, signed_content
+from rocketd.remoting.command import RemotingCommand
+from rocketd.remoting.frame import FrameDecoder
+from rocketd.remoting.interfaces import IRPCHook
+from rocketd.remoting.signing import SigningHook
+
+FRAMES = Path(__file__).resolve().parent.parent / "golden" / "frames" / "acl4.jsonl"
+SECRETS = {"adminKey": b"adminSecret1", "userKey1": b"userSecret1"}
+
+
+def recorded():
+    """Yield the place in the file and the command of every recorded request."""
+    for number, line in enumerate(FRAMES.read_text().splitlines(), 1):
+        entry = json.loads(line)
+        if entry["kind"] == "request":
+            (frame,) = FrameDecoder().feed(bytes.fromhex(entry["hex"]))
+            yield number, RemotingCommand.decode(frame)
+
+
+class SignatureTests(SynchronousTestCase):
+    def test_of_a_known_request(self):
+        content = signed_content({"topic": "TopicTest", "queueId": "3", "AccessKey": "RocketMQ"}, b"hello")
+        self.assertEqual(content, b"RocketMQ3TopicTesthello")
+        self.assertEqual(signature_of(content, b"12345678"), b"481uDC2zg2EaErJJQ/+C6SFdJxM=")
+
+    def test_of_recorded_requests(self):
+        good = 0
+        for number, request in recorded():
+            fields = request.ext_fields
+            secret = SECRETS.get(fields["AccessKey"])
+            # The recording has requests of a client with a wrong secret, by design.
+            right = secret is not None and is_signed(fields["Signature"], signed_content(fields, request.body), secret)
+            self.assertEqual(right, number not in (17, 19, 22), f"line {number}")
+            good += right
+        self.assertEqual(good, 14)
+
+    def test_fields_that_are_not_signed(self):
+        fields = {"b": "2", "Signature": "x", "_UNIQUE_KEY_QUERY": "true", "a": "1"}
+        self.assertEqual(signed_content(fields, None), b"12")
+
+    def test_a_wrong_or_missing_signature(self):
+        for signature in (None, "", "481uDC2zg2EaErJJQ/+C6SFdJxM", "ž", "A" * 28):
+            self.assertFalse(is_signed(signature, b"RocketMQ3TopicTesthello", b"12345678"))
+
+    def test_text_that_utf8_cannot_carry(self):
+        self.assertEqual(signed_content({"a": "\ud800"}, b""), b"?")
+
+
+class CredentialsTests(SynchronousTestCase):
+    def write(self, text):
+        path = self.mktemp()
+        Path(path).write_text(text)
+        return path
+
+    def test_signing(self):
+        signed = Credentials("RocketMQ", "12345678").sign({"topic": "TopicTest", "queueId": "3"}, b"hello")
+        self.assertEqual(signed["Signature"], "481uDC2zg2EaErJJQ/+C6SFdJxM=")
+        self.assertEqual(list(signed), ["topic", "queueId", "AccessKey", "Signature"])
+
+    def test_a_token_is_signed_too(self):
+        signed = Credentials("key", "secret", "token").sign(None, None)
+        self.assertEqual(signed_content(signed, None), b"keytoken")
+        self.assertTrue(is_signed(signed["Signature"], b"keytoken", b"secret"))
+
+    def test_signing_again_gives_the_same(self):
+        credentials = Credentials("RocketMQ", "12345678")
+        once = credentials.sign({"a": "1"}, None)
+        self.assertEqual(credentials.sign(once, None), once)
+
+    def test_the_hook(self):
+        hook = SigningHook(Credentials("RocketMQ", "12345678"))
+        verifyObject(IRPCHook, hook)
+        request = RemotingCommand(34, None, b"{}")
+        hook.before_request("127.0.0.1:10911", request)
+        self.assertTrue(is_signed(request.ext_fields["Signature"], b"RocketMQ{}", b"12345678"))
+
+    def test_a_file(self):
+        credentials = read_credentials(self.write("accessKey: rocketmq2\nsecretKey: 01234567\n"))
+        self.assertEqual((credentials.access_key, credentials.secret_key), ("rocketmq2", "01234567"))
+        self.assertNotIn("01234567", repr(credentials))
+
+    def test_files_that_are_none(self):
+        for text, what in (
+            ("accessKey: rocketmq2\n", "accessKey and secretKey must both be there"),
+            ("- a\n", "accessKey and secretKey must both be there"),
+            ("accessKey: a\nsecretKey: b: s3cret\n", "line 2, column 13"),
+            ("secretKey: !s3cret x\n", "line 1, column 12"),
+            ("secretKey: *s3cret\n", "line 1, column 12"),
+        ):
+            error = str(self.assertRaises(AclFileError, read_credentials, self.write(text)))
+            self.assertIn(what, error)
+            self.assertNotIn("s3cret", error)
+
+    def test_no_file(self):
+        path = os.path.join(self.mktemp(), "tools.yml")
+        self.assertIn("No such file", str(self.assertRaises(AclFileError, read_credentials, path)))
