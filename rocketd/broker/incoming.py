@@ -42,11 +42,14 @@ class BatchFormatError(ValueError):
 
 
 class MessageBuilder:
-    """Makes messages for the store. ``delay_ms`` are the delays of levels 1 and up. Belongs to the storage thread."""
+    """Makes messages for the store. ``delay_ms`` are the delays of levels 1 and up, ``timers`` a TimerGate, without
+    which messages have no times of their own. Belongs to the storage thread.
+    """
 
-    def __init__(self, cluster_name: str, delays_ms: list[int]) -> None:
+    def __init__(self, cluster_name: str, delays_ms: list[int], timers: Any = None) -> None:
         self._cluster_entry = names.CLUSTER + NAME_VALUE_SEPARATOR + cluster_name
         self._delays_ms = delays_ms
+        self._timers: Any = timers
         self._tags_codes: dict[str, int] = {}
 
     def single(
@@ -57,9 +60,9 @@ class MessageBuilder:
         body: bytes,
         now_ms: int,
     ) -> MessageInner:
-        """Build the message of a single send: WAIT is not stored, CLUSTER is added, a delayed one goes to its level.
+        """Build the message of a single send: WAIT is not stored, CLUSTER is added, a delayed one goes where it waits.
 
-        Raises RequestError when a record has no room for one of its numbers.
+        Raises RequestError when a record has no room for one of its numbers, or a time cannot be kept.
         """
         text: str = header.properties or ""
         entries = property_entries(text)
@@ -87,7 +90,7 @@ class MessageBuilder:
             index_keys(unique_key, keys),
             wait is None or wait.lower() == "true",
         )
-        if names.DELAY in entries:
+        if names.DELAY in entries or names.TIMER_PREFIX in text:
             table = decode_properties(PROPERTY_SEPARATOR.join(entries.values()))
             if wait is not None:
                 table[names.WAIT] = wait  # Apache writes this string after it has put WAIT back
@@ -98,10 +101,20 @@ class MessageBuilder:
         return message
 
     def delay(self, message: MessageInner, table: dict[str, str], now_ms: int) -> None:
-        """Send a message whose DELAY asks for it to the queue of its level; its properties are still to be encoded."""
-        level = delay_level(table)
-        if level <= 0 or message.sys_flag & TRANSACTION_PREPARED:
+        """Send a message that is to be delivered later to where it waits: the queue of the level that DELAY names, else
+        the topic for times of their own. Its properties are still to be encoded.
+
+        Raises RequestError when a time cannot be kept.
+        """
+        if message.sys_flag & TRANSACTION_PREPARED:
             return
+        level = delay_level(table)
+        if level <= 0:
+            if self._timers is not None:
+                self._timers.redirect(message, table, now_ms)
+            return
+        for name in (names.TIMER_DELIVER_MS, names.TIMER_DELAY_MS, names.TIMER_DELAY_SEC, names.TIMER_DEL_UNIQKEY):
+            table.pop(name, None)
         level = min(level, len(self._delays_ms))
         table[names.DELAY] = str(level)
         table[names.REAL_TOPIC] = message.topic

@@ -21,6 +21,7 @@ class IBroker(Interface):
     to_clients = Attribute("BrokerToClient: requests to clients.")
     schedule = Attribute("ScheduleMessageService: the delivery of delayed messages.")
     transactions = Attribute("TransactionService: ends of transactions, and the half messages that wait for theirs.")
+    timers = Attribute("TimerMessageService: the delivery of messages with a time of their own.")
     store = Attribute("MessageStore.")
     replication = Attribute("Replication: slaves, and on a slave the master.")
     stats = Attribute("StoreStats: what is stored and read.")

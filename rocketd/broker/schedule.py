@@ -11,17 +11,17 @@ from typing import Any
 from twisted.logger import Logger
 
 from rocketd.broker.json_file import JsonFile
+from rocketd.broker.restored import restored_message
 from rocketd.common import properties as names
-from rocketd.common.java_hash import java_string_hash
 from rocketd.common.names import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
 from rocketd.remoting.bodies import DelayOffsetSerializeWrapper
 from rocketd.store.errors import StoreError
 from rocketd.store.message import MessageInner, PutStatus
-from rocketd.store.properties import index_keys
 from rocketd.store.record import MessageExt, decode_message
 
 LEVEL_LIMIT = 256
-"""Messages of one level delivered at a time, so that sends get their turn."""
+LEVEL_BYTES = 4 << 20
+"""Messages of one level delivered at a time, and bytes after which no more are added, so that sends get their turn."""
 
 _NEVER_STORED = (PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED)
 """What another try would not change."""
@@ -90,8 +90,11 @@ class ScheduleMessageService:
         """Copy the offsets by level, as the answer to code 45 carries them."""
         return DelayOffsetSerializeWrapper(offset_table=dict(self._offsets))
 
-    def deliver_due(self) -> None:
-        """Store every due message in its own topic, up to a limit for each level."""
+    def deliver_due(self) -> bool:
+        """Store due messages in their own topics, up to a limit for each level; returns whether it is to be called again,
+        behind the sends that have come meanwhile.
+        """
+        more = False
         now_ms = self._broker.now_ms()
         store = self._broker.store
         for level, delay_ms in enumerate(self._levels.delays_ms, 1):
@@ -100,14 +103,16 @@ class ScheduleMessageService:
                 try:
                     # What was removed as too old cannot be delivered any more.
                     first = max(offset, store.get_min_offset(SCHEDULE_TOPIC, level - 1))
-                    self._deliver_level(level, first, now_ms, delay_ms)
+                    more = self._deliver_level(level, first, now_ms, delay_ms) or more
                 except Exception as error:
                     self._complain(level, f"{type(error).__name__}: {error}")
+        return more
 
-    def _deliver_level(self, level: int, offset: int, now_ms: int, delay_ms: int) -> None:
+    def _deliver_level(self, level: int, offset: int, now_ms: int, delay_ms: int) -> bool:
+        """Deliver some messages of one level; returns whether there were any."""
         due = list(self._due(level, offset, now_ms, delay_ms))
         if not due:
-            return
+            return False
         messages = [message for _, message in due if message is not None]
         results = iter(self._broker.store.put_messages(messages) if messages else ())
         for next_offset, message in due:
@@ -124,12 +129,13 @@ class ScheduleMessageService:
                 elif result.status is not PutStatus.PUT_OK:
                     # Nothing behind it was stored either.
                     self._complain(level, result.cause)
-                    return
+                    return False
                 elif self._counts.enable_schedule_message_stats:
                     self._broker.broker_stats.count_delivery(level, message.topic, result.size)
             self._offsets[level] = next_offset
             self._changes += 1
         self._stuck.discard(level)
+        return True
 
     def _complain(self, level: int, cause: str) -> None:
         if level not in self._stuck:  # it is tried again ten times a second: once is enough
@@ -139,13 +145,15 @@ class ScheduleMessageService:
     def _due(self, level: int, offset: int, now_ms: int, delay_ms: int) -> Iterator[tuple[int, MessageInner | None]]:
         """Yield the messages that are due with the offset behind each; None for one that cannot be delivered."""
         entries = self._broker.store.queue_entries(SCHEDULE_TOPIC, level - 1, offset, LEVEL_LIMIT)
-        for number, (physical_offset, _, due_ms) in enumerate(entries, offset + 1):
+        total = 0
+        for number, (physical_offset, size, due_ms) in enumerate(entries, offset + 1):
             if due_ms < 0:
                 # The address of a unit of the queue's extension, which is lost.
                 due_ms = self._broker.store.get_store_time(SCHEDULE_TOPIC, level - 1, number - 1) + delay_ms
             # A time further off than the level's whole delay comes from a clock that was set back.
-            if now_ms < due_ms <= now_ms + delay_ms:
+            if now_ms < due_ms <= now_ms + delay_ms or total > LEVEL_BYTES:
                 return
+            total += size
             record = self._broker.store.look_message(physical_offset)
             yield number, None if record is None else self._read(record, physical_offset)
 
@@ -162,22 +170,7 @@ class ScheduleMessageService:
         if not topic or topic == TRANS_HALF_TOPIC:
             self._log.error("the delayed message at {offset} has no topic to go to", offset=stored.physical_offset)
             return None
-        tags = table.get(names.TAGS)
-        return MessageInner(
-            topic,
-            int(table.get(names.REAL_QID, 0)),
-            stored.flag,
-            stored.sys_flag,
-            stored.born_timestamp,
-            stored.born_host,
-            stored.reconsume_times,
-            0,
-            bytes(stored.body),
-            stored.properties,
-            java_string_hash(tags) if tags else 0,
-            index_keys(table.get(names.UNIQ_KEY), table.get(names.KEYS)),
-            wait=False,
-        )
+        return restored_message(stored, topic, int(table.get(names.REAL_QID, 0)), table, stored.properties)
 
     def progress(self) -> Iterator[tuple[int, int, int]]:
         """Yield level, delivered offset and queue end of each level in use."""

@@ -42,6 +42,7 @@ from rocketd.broker.stats.broker_stats_manager import BrokerStatsManager
 from rocketd.broker.store_paths import path_error
 from rocketd.broker.store_stats import SAMPLE_SECONDS, StoreStats
 from rocketd.broker.topics import TopicConfigManager
+from rocketd.broker.timer.service import TimerMessageService
 from rocketd.broker.transaction.service import TICK_SECONDS, TransactionService
 from rocketd.common.config import ConfigError
 from rocketd.remoting.bodies import (
@@ -96,7 +97,10 @@ class Broker(Service):
         self._advertised = advertised or choose_address(settings.broker.broker_ip1)
         self._slave_side = choose_address(settings.broker.broker_ip2, "brokerIP2")
         self.delay_levels = DelayLevels(settings.store.message_delay_level)
-        self.message_builder = MessageBuilder(settings.broker.broker_cluster_name, self.delay_levels.delays_ms)
+        self.timers = TimerMessageService(self)
+        self.message_builder = MessageBuilder(
+            settings.broker.broker_cluster_name, self.delay_levels.delays_ms, self.timers.gate
+        )
         config_dir = os.path.join(settings.store.store_path_root_dir, "config")
 
         def json_file(name: str, content_type: Any) -> Any:
@@ -230,6 +234,7 @@ class Broker(Service):
         self._start_loops()
         self.replication.start(self.store)
         self.registration.start()
+        self.timers.start()
         self._log.info("broker {line}", line=self._advertised.describe(self.port))
         if self._advertised.warning:
             self._log.warn("{doubt}; set brokerIP1", doubt=self._advertised.warning)
@@ -337,11 +342,16 @@ class Broker(Service):
 
     def _deliver_in_storage_thread(self) -> None:
         try:
-            self.schedule.deliver_due()
+            more = self.schedule.deliver_due()
         except Exception:
             self._log.failure("delayed messages could not be delivered; trying again")
+        more = False
         finally:
-            self._delivering = False
+            if more:
+                # Behind the sends that have come meanwhile.
+                self.dispatcher.pool("send").call(self._deliver_in_storage_thread)
+            else:
+                self._delivering = False
 
     # ------------------------------------------------------------ stop
 
@@ -361,6 +371,7 @@ class Broker(Service):
         await self.replication.stop()
         await self.client.stopService()
         await threads.deferToThreadPool(self._reactor, self._reactor.getThreadPool(), self._close_store)
+        await threads.deferToThreadPool(self._reactor, self._reactor.getThreadPool(), self.timers.stop)
         self._log.info("broker {name} stopped", name=self.settings.broker.broker_name)
 
     def _close_store(self) -> None:

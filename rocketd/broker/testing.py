@@ -28,6 +28,7 @@ from rocketd.broker.settings import BrokerSettings
 from rocketd.broker.stats.broker_stats_manager import BrokerStatsManager
 from rocketd.broker.store_stats import StoreStats
 from rocketd.broker.topics import TopicConfigManager
+from rocketd.broker.timer.service import TimerMessageService
 from rocketd.broker.transaction.service import TransactionService
 from rocketd.remoting.bodies import (
     ConsumerOffsetSerializeWrapper,
@@ -195,7 +196,8 @@ class SmallBroker:
         self.invoke = RecordingInvoke()
         self.to_clients = BrokerToClient(broker, self.invoke)
         self.delay_levels = DelayLevels(self.settings.store.message_delay_level)
-        self.message_builder = MessageBuilder(broker.broker_cluster_name, self.delay_levels.delays_ms)
+        self.timers = TimerMessageService(self)
+        self.message_builder = MessageBuilder(broker.broker_cluster_name, self.delay_levels.delays_ms, self.timers.gate)
         self.schedule = ScheduleMessageService(self, self.json_file("delayOffset", DelayOffsetSerializeWrapper))
         self.transactions = TransactionService(self, self.clock.seconds)
         self.dispatcher = InlineDispatcher()

@@ -260,6 +260,19 @@ class MessageStoreConfig:
         check=is_delays,
         accepted=DELAYS,
     )
+    timer_wheel_enable: bool = setting(
+        True,
+        "Whether messages may have a time of delivery of their own (TIMER_DELIVER_MS, TIMER_DELAY_MS, TIMER_DELAY_SEC), as "
+        "in RocketMQ 5.x. Without, those that wait go on waiting, and new ones are refused.",
+    )
+    timer_max_delay_sec: int = setting(
+        3600 * 24 * 3,
+        "How far ahead such a time may lie. Messages that wait for longer than half of fileReservedTime are stored anew, "
+        "so that their log files can be deleted.",
+        unit="s",
+        minimum=0,
+        hot=True,
+    )
     flush_delay_offset_interval: Long = setting(
         10000, "How often the progress of delayed delivery is written.", unit="ms", minimum=1
     )
