@@ -265,7 +265,7 @@ class BrokerConfig:
     )
     acl_enable: bool = setting(
         False,
-        "Requests cannot be checked for rights yet: true is refused at start, rather than run open to all.",
+        "Whether requests need the rights of an account, or a white address. The name server asks for none.",
         important=True,
     )
     acl_strict: bool = setting(

@@ -48,6 +48,7 @@ state = BuiltInProcessor(
 statistics = BuiltInProcessor("statistics", "admin", (208, 303, 308, 315, 317), "statistics.StatisticsProcessor")
 client_relay = BuiltInProcessor("client-relay", "admin", (223, 307, 309), "client_relay.ClientRelayProcessor")
 clean_up = BuiltInProcessor("clean-up", "send", (306, 316, 329), "clean_up.CleanUpProcessor")
+offset_reset = BuiltInProcessor("offset-reset", "admin", (222, 314), "offset_reset.OffsetResetProcessor")
 consume_queue = BuiltInProcessor("consume-queue", "query", (321,), "consume_queue.ConsumeQueueProcessor")
 acl_config = BuiltInProcessor("acl-config", "admin", (50, 51, 52, 53, 54), "acl_config.AclConfigProcessor")
 group_problems = BuiltInProcessor("group-problems", "admin", (30001,), "group_problems.GroupProblemsProcessor")
