@@ -1,94 +1,19 @@
 """Half messages and their ends, on a real store: what is stored, who sees it, what is refused."""
 
-import os
-
-from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
 
-from rocketd.broker.processors.end_transaction import EndTransactionProcessor, ResumeCheckProcessor
-from rocketd.broker.processors.send import SendMessageProcessor
-from rocketd.broker.testing import BORN_HOST, STORE_HOST, RecordingConnection, SmallBroker, job_of
+from rocketd.broker.processors.end_transaction import ResumeCheckProcessor
+from rocketd.broker.testing import BORN_HOST, STORE_HOST
 from rocketd.broker.transaction.half_messages import renewed
+from rocketd.broker.transaction.testing import COMMIT, ROLLBACK, UNKNOWN, TransactionTestCase
 from rocketd.common.java_hash import java_string_hash
-from rocketd.common.properties import encode_properties
-from rocketd.remoting.bodies import TopicConfig
-from rocketd.remoting.command import ONEWAY_FLAG, RemotingCommand
 from rocketd.remoting.interfaces import IJobProcessor, IRequestProcessor
 from rocketd.store.message import PutStatus
-from rocketd.store.record import decode_message, decode_messages
+from rocketd.store.record import decode_messages
 from rocketd.store.running_flags import DISK_FULL
 
 HALF = "RMQ_SYS_TRANS_HALF_TOPIC"
 OP = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
-GIVEN_UP = "TRANS_CHECK_MAX_TIME_TOPIC"
-COMMIT, ROLLBACK, UNKNOWN = 8, 12, 0
-
-
-class TransactionTestCase(SynchronousTestCase):
-    options = {}
-
-    def setUp(self):
-        self.directory = os.path.abspath(self.mktemp())
-        self.broker = None
-        self.start()
-        self.addCleanup(lambda: self.broker.stop())
-        self.connection = RecordingConnection()
-
-    def start(self, clock=None, **options):
-        self.broker = SmallBroker(self.directory, clock, **{**self.options, **options})
-        self.broker.start()
-        if self.broker.topics.select("T") is None:
-            self.broker.topics.update(TopicConfig("T", 4, 4))
-        self.sends = SendMessageProcessor(self.broker)
-        self.ends = EndTransactionProcessor(self.broker)
-
-    def restart(self, **options):
-        self.broker.transactions.publish()
-        self.broker.stop()
-        self.start(self.broker.clock, **options)
-
-    def send(self, body=b"x", queue_id=2, born_ms=None, sys_flag=4, reconsume_times=0, **properties):
-        """Send a half message; returns the answer."""
-        table = {"TRAN_MSG": "true", "PGROUP": "P", "UNIQ_KEY": "u", "WAIT": "true", **properties}
-        fields = {
-            "a": "P", "b": "T", "c": "TBW102", "d": "4", "e": str(queue_id), "f": str(sys_flag),
-            "g": str(self.broker.now_ms() if born_ms is None else born_ms), "h": "7",
-            "i": encode_properties(table), "j": str(reconsume_times), "k": "false", "m": "false",
-        }  # fmt: skip
-        self.sends.process_jobs([job_of(self.sends, self.connection, RemotingCommand(310, fields, body, version=407))])
-        self.broker.settle()
-        return self.connection.answer()
-
-    def half(self, *args, **more):
-        """Send a half message; returns it as it is stored."""
-        self.assertEqual(self.send(*args, **more).code, 0)
-        return self.read(HALF)[-1]
-
-    def end_fields(self, half, how, **changed):
-        return {
-            "producerGroup": "P",
-            "tranStateTableOffset": str(half.queue_offset),
-            "commitLogOffset": str(half.physical_offset),
-            "commitOrRollback": str(how),
-            "msgId": "u",
-            **changed,
-        }
-
-    def end(self, half, how=COMMIT, oneway=False, **changed):
-        """End a transaction; returns the answer, None without one."""
-        request = RemotingCommand(37, self.end_fields(half, how, **changed), flag=ONEWAY_FLAG if oneway else 0)
-        self.ends.process_jobs([job_of(self.ends, self.connection, request)])
-        self.broker.settle()
-        answers = self.connection.answers()
-        return answers[0] if answers else None
-
-    def read(self, topic, queue_id=0):
-        """The visible messages of a queue."""
-        store = self.broker.store
-        return [decode_message(store.look_message(entry[0])) for entry in store.queue_entries(topic, queue_id, 0, 1000)]
-
-    def bodies(self, topic="T", queue_id=2):
-        return [message.body for message in self.read(topic, queue_id)]
 
 
 class HalfTests(TransactionTestCase):

@@ -16,6 +16,7 @@ from rocketd.broker.transaction.op_messages import LateEnds, OpMessages, read_qu
 from rocketd.common import properties as names
 from rocketd.common.names import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC
 from rocketd.common.permission import READ, WRITE
+from rocketd.common.properties import MAX_LENGTH
 from rocketd.store.message import MessageInner, PutResult, PutStatus
 from rocketd.store.record import MessageExt
 
@@ -117,7 +118,11 @@ class HalfMessageCheck:
             table.setdefault(names.TRAN_PREPARED_QUEUE_OFFSET, str(half.queue_offset))
             return self._put(half, half_messages.renewed(half, table)) is not None
         asked = {**table, names.TRANSACTION_CHECK_TIMES: str(1 if checks is None else _number(checks) + 1)}
-        result = self._put(half, half_messages.renewed(half, asked))
+        message = half_messages.renewed(half, asked)
+        if len(message.properties) > MAX_LENGTH:  # there is no room for a count
+            asked = table
+            message = half_messages.renewed(half, asked)
+        result = self._put(half, message)
         if result is None:
             return False
         if result.status is PutStatus.PUT_OK:

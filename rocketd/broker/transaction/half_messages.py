@@ -8,7 +8,13 @@ and its retry count.
 from rocketd.common import properties as names
 from rocketd.common.java_hash import java_string_hash
 from rocketd.common.names import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC, is_storable
-from rocketd.common.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR, decode_properties, encode_properties
+from rocketd.common.properties import (
+    MAX_LENGTH,
+    NAME_VALUE_SEPARATOR,
+    PROPERTY_SEPARATOR,
+    decode_properties,
+    encode_properties,
+)
 from rocketd.common.sysflag import TRANSACTION_COMMIT, TRANSACTION_NOT, reset_transaction_value
 from rocketd.store.message import MessageInner, PutResult
 from rocketd.store.properties import index_keys
@@ -100,6 +106,8 @@ def question(half: MessageExt, table: dict[str, str], result: PutResult) -> byte
     """
     topic, queue_id = destination(table)
     message = _again(half, {**table, names.WAIT: "false"})
+    if len(message.properties) > MAX_LENGTH:
+        message = _again(half, table)
     message.topic, message.queue_id = topic, queue_id
     return encode_record(message, half.store_host, result.queue_offset, result.physical_offset, half.store_timestamp)
 

@@ -20,6 +20,7 @@ from rocketd.common import properties as names
 from rocketd.common.names import TRANS_GROUP, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
 from rocketd.common.permission import READ, WRITE
 from rocketd.remoting.headers import CheckTransactionStateRequestHeader
+from rocketd.remoting.interfaces import IConnection
 from rocketd.store.message import MessageInner, PutResult, PutStatus
 from rocketd.store.record import MessageExt
 
@@ -132,18 +133,26 @@ class TransactionService:
             )
 
     def _ask(self, half: MessageExt, table: dict[str, str], result: PutResult) -> None:
-        """Ask a producer of the group about a half message that was stored again."""
-        broker = self._broker
+        """Ask a producer of the group about a half message that was stored again. Never raises: its copy is asked about
+        again anyway.
+        """
         group = table.get(names.PGROUP, "")
-        connection = broker.producers.available_connection(group)
+        connection = self._broker.producers.available_connection(group)
         if connection is None:
             self._log.warn("group {group} has no producer to ask about a half message", group=group)
             return
         try:
-            body = half_messages.question(half, table, result)
-        except ValueError as error:
-            self._log.error("the half message {offset} is damaged: {error}", offset=half.queue_offset, error=error)
-            return
+            self._ask_at(connection, half, table, result)
+        except Exception as error:
+            self._log.error(
+                "nobody can be asked about the half message {offset} of group {group}: {error}",
+                offset=half.queue_offset,
+                group=group,
+                error=error,
+            )
+
+    def _ask_at(self, connection: IConnection, half: MessageExt, table: dict[str, str], result: PutResult) -> None:
+        broker = self._broker
         key = table.get(names.UNIQ_KEY)
         header = CheckTransactionStateRequestHeader(
             tran_state_table_offset=result.queue_offset,
@@ -152,6 +161,7 @@ class TransactionService:
             transaction_id=key,
             offset_msg_id=f"{broker.store_host.hex()}{result.physical_offset:016x}".upper(),
         )
+        body = half_messages.question(half, table, result)
         broker.to_clients.check_producer_transaction_state(connection, header, body)
 
     # ------------------------------------------------------------ progress

@@ -1,0 +1,394 @@
+"""Asking producers about half messages that nobody ends, on a real store and with a clock that the tests move."""
+
+import os
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from rocketd.broker.processors.end_transaction import ResumeCheckProcessor
+from rocketd.broker.testing import BORN_HOST, STORE_HOST
+from rocketd.broker.transaction import op_messages
+from rocketd.broker.transaction.half_messages import end_mark, renewed
+from rocketd.broker.transaction.op_messages import LateEnds
+from rocketd.broker.transaction.testing import ROLLBACK, TransactionTestCase
+from rocketd.remoting.command import RemotingCommand
+from rocketd.remoting.errors import RequestError
+from rocketd.store.message import MessageInner, PutStatus
+from rocketd.store.record import decode_message
+from rocketd.store.running_flags import DISK_FULL
+
+HALF = "RMQ_SYS_TRANS_HALF_TOPIC"
+OP = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+GIVEN_UP = "TRANS_CHECK_MAX_TIME_TOPIC"
+GROUP = "CID_RMQ_SYS_TRANS"
+
+
+class CheckTestCase(TransactionTestCase):
+    def setUp(self):
+        super().setUp()
+        self.producer = self.join()
+
+    def progress(self):
+        """Publish and return how far half and op messages are dealt with."""
+        self.broker.transactions.publish()
+        return [self.broker.offsets.query(GROUP, topic, 0) for topic in (HALF, OP)]
+
+    def asked(self, seconds=60.0):
+        return [message.body for message in self.check(seconds)]
+
+
+class QuestionTests(CheckTestCase):
+    def test_whoever_ends_in_time_is_not_asked(self):
+        self.end(self.half(b"1"))
+        self.end(self.half(b"2"), ROLLBACK)
+        self.assertEqual(self.check(), [])
+        self.assertEqual((self.bodies(), self.progress(), len(self.read(HALF))), ([b"1"], [2, 2], 2))
+
+    def test_the_question(self):
+        half = self.half(b"body", TAGS="A", mine="x", reconsume_times=2)
+        self.broker.clock.advance(60)
+        self.broker.transactions.tick()
+        self.broker.settle()
+        ((connection, request),) = self.questions()
+        again = self.read(HALF)[1]
+        self.assertIs(connection, self.producer)
+        self.assertEqual(
+            (request.code, request.ext_fields),
+            (39, {
+                "tranStateTableOffset": "1",
+                "commitLogOffset": str(again.physical_offset),
+                "msgId": "u",
+                "transactionId": "u",
+                "offsetMsgId": f"{STORE_HOST.hex()}{again.physical_offset:016x}".upper(),
+            }),
+        )  # fmt: skip
+        message = decode_message(request.body)
+        self.assertEqual((message.topic, message.queue_id, message.body), ("T", 2, b"body"))
+        self.assertEqual((message.queue_offset, message.physical_offset), (1, again.physical_offset))
+        self.assertEqual((message.born_timestamp, message.born_host), (half.born_timestamp, BORN_HOST))
+        self.assertEqual((message.store_timestamp, message.store_host), (half.store_timestamp, STORE_HOST))
+        expected = {**half.properties_map(), "TRANSACTION_CHECK_TIMES": "1"}
+        self.assertEqual(again.properties_map(), expected)
+        self.assertEqual(message.properties_map(), {**expected, "WAIT": "false"})
+        self.assertEqual((again.flag, again.reconsume_times, again.sys_flag & 12), (7, 2, 0))
+        self.assertEqual((again.born_timestamp, again.body), (half.born_timestamp, b"body"))
+
+    def test_the_answer_ends_the_copy(self):
+        self.half(b"1")
+        self.check()
+        self.end(self.read(HALF)[-1], fromTransactionCheck="true")
+        self.assertEqual((self.check(), self.bodies(), self.progress()), ([], [b"1"], [2, 1]))
+
+    def test_not_before_its_time(self):
+        self.broker.clock.advance(55)
+        self.half()
+        self.assertEqual(self.check(5), [])
+        self.assertEqual(self.check(59.9), [])
+        self.assertEqual(len(self.check(0.1)), 1)
+
+    def test_the_timeout_can_be_changed_while_running(self):
+        self.broker.settings.broker.transaction_time_out = 90_000
+        self.half()
+        self.assertEqual(self.check(), [])
+        self.assertEqual(len(self.check()), 1)
+
+    def test_a_young_one_holds_up_those_behind_it(self):
+        self.broker.settings.broker.transaction_time_out = 90_000
+        self.half(b"young")
+        self.half(b"old", born_ms=self.broker.now_ms() - 60_000)
+        self.assertEqual(self.asked(), [])
+        self.assertEqual(self.asked(), [b"young", b"old"])
+
+    def test_born_tomorrow(self):
+        self.half(born_ms=self.broker.now_ms() + 86_400_000)
+        self.assertEqual(len(self.check()), 1)
+
+    def test_more_ends_than_one_pull_has(self):
+        halves = [self.half(b"%d" % number) for number in range(100)]
+        for half in reversed(halves):
+            if half.queue_offset % 10:
+                self.end(half)
+        self.assertEqual(self.asked(), [b"%d" % number for number in range(0, 100, 10)])
+        self.assertEqual(self.progress(), [100, 90])
+
+    def test_an_end_that_is_not_visible_yet_counts(self):
+        half = self.half()
+        self.broker.store.holds_dispatch = True
+        self.end(half, settle=False)
+        self.broker.clock.advance(60)
+        for _ in range(3):
+            self.broker.transactions.tick()
+        self.assertEqual((self.questions(), self.read(OP)), ([], []))
+        self.broker.store.holds_dispatch = False
+        self.broker.store.release_dispatch(True)
+        self.broker.settle()
+        self.broker.transactions.tick()
+        self.assertEqual((self.questions(), self.bodies(), self.progress()), ([], [b"x"], [1, 1]))
+
+    def test_producers_take_turns(self):
+        others = [self.join() for _ in range(2)]
+        others[0].close()
+        self.join("Q")
+        for _ in range(4):
+            self.half()
+        self.broker.clock.advance(60)
+        self.broker.transactions.tick()
+        asked = [connection for connection, _ in self.questions()]
+        self.assertEqual([asked.count(each) for each in (self.producer, others[0], others[1])], [2, 0, 2])
+
+    def test_without_a_producer_it_waits_for_one(self):
+        self.broker.producers.connection_closed(self.producer)
+        self.half(b"1")
+        self.assertEqual(self.asked(), [])
+        self.join()
+        self.assertEqual(self.asked(), [b"1"])
+        self.assertEqual(self.read(HALF)[-1].properties_map()["TRANSACTION_CHECK_TIMES"], "2")
+
+    def test_a_long_look_gives_others_their_turn(self):
+        for _ in range(50):
+            self.half()
+        self.broker.dispatcher.delay = True
+        self.broker.clock.advance(60)
+        seconds = self.broker.clock.seconds
+        self.patch(self.broker.transactions, "_clock", lambda: (self.broker.clock.advance(0.004), seconds())[1])
+        self.broker.transactions.tick()
+        rounds = 0
+        while self.broker.dispatcher.calls:
+            self.assertEqual(self.broker.dispatcher.run(), ["send"])
+            rounds += 1
+        self.assertEqual(len(self.questions()), 50)
+        self.assertGreater(rounds, 10)
+
+
+class GivenUpTests(CheckTestCase):
+    options = {"transactionCheckMax": "3"}
+
+    def test_after_so_many_checks(self):
+        self.half(b"1", TAGS="A")
+        self.assertEqual([self.asked() for _ in range(3)], [[b"1"]] * 3)
+        self.assertIsNone(self.broker.topics.select(GIVEN_UP))
+        self.assertEqual([self.asked() for _ in range(2)], [[], []])
+        (kept,) = self.read(GIVEN_UP)
+        self.assertEqual((kept.body, kept.flag, kept.properties), (b"1", 7, self.read(HALF)[-1].properties))
+        self.assertEqual(kept.properties_map()["TRANSACTION_CHECK_TIMES"], "3")
+        config = self.broker.topics.select(GIVEN_UP)
+        self.assertEqual((config.read_queue_nums, config.write_queue_nums, config.perm), (1, 1, 6))
+        self.assertEqual(self.bodies(), [])
+
+    def test_its_end_may_still_come(self):
+        half = self.half(b"1")
+        for _ in range(3):
+            self.check()
+        for _ in range(40):
+            self.end(self.half(b"other"), ROLLBACK)
+        self.end(self.read(HALF)[3])
+        self.assertEqual((self.check(), self.bodies(), self.read(GIVEN_UP)), ([], [b"1"], []))
+        self.assertEqual(half.queue_offset, 0)
+
+    def test_older_than_files_are_kept(self):
+        self.half(b"1", born_ms=self.broker.now_ms() - 73 * 3_600_000)
+        self.assertEqual((self.asked(), [kept.body for kept in self.read(GIVEN_UP)]), ([], [b"1"]))
+
+    def test_resumed(self):
+        self.half(b"1")
+        for _ in range(4):
+            self.check()
+        (kept,) = self.read(GIVEN_UP)
+        resume = ResumeCheckProcessor(self.broker)
+        message_id = f"{STORE_HOST.hex()}{kept.physical_offset:016x}".upper()
+        answer = resume.process(RemotingCommand(323, {"msgId": message_id}), None)
+        self.broker.settle()
+        self.assertEqual((answer.code, answer.remark), (0, None))
+        self.assertEqual(self.read(HALF)[-1].properties_map()["TRANSACTION_CHECK_TIMES"], "0")
+        self.assertEqual([self.asked() for _ in range(4)], [[b"1"], [b"1"], [b"1"], []])
+        self.end(self.read(HALF)[-1])
+        self.assertEqual(self.bodies(), [b"1"])
+
+    def test_what_cannot_be_resumed(self):
+        resume = ResumeCheckProcessor(self.broker)
+        half = self.half()
+        self.end(half)
+        (op,) = self.read(OP)
+        raised = "Exception was thrown when putting message back to RMQ_SYS_TRANS_HALF_TOPIC."
+        for message_id in (None, "", "x" * 32, f"{0:016x}{1:016x}", f"{0:016x}{op.physical_offset:016x}"):
+            fields = {} if message_id is None else {"msgId": message_id}
+            error = self.assertRaises(RequestError, resume.process, RemotingCommand(323, fields), None)
+            self.assertEqual((error.code, error.remark), (1, raised))
+        self.broker.store.flags.set(DISK_FULL, True)
+        fields = {"msgId": f"{0:016x}{half.physical_offset:016x}"}
+        error = self.assertRaises(RequestError, resume.process, RemotingCommand(323, fields), None)
+        self.assertEqual((error.code, error.remark), (1, "Put message back to RMQ_SYS_TRANS_HALF_TOPIC failed."))
+        self.broker.store.flags.set(DISK_FULL, False)
+        self.assertEqual((len(self.read(HALF)), self.bodies()), (1, [b"x"]))
+
+
+class ImmunityTests(CheckTestCase):
+    def test_is_not_asked_about_until_then(self):
+        self.half(b"1", CHECK_IMMUNITY_TIME_IN_SECONDS="150")
+        self.half(b"2")
+        self.assertEqual([self.asked() for _ in range(4)], [[b"2"], [b"2"], [b"1", b"2"], [b"1", b"2"]])
+        copies = [m.properties_map() for m in self.read(HALF) if m.body == b"1"]
+        self.assertEqual([m.get("TRAN_PREPARED_QUEUE_OFFSET") for m in copies], [None, "0", "0", "0", "0"])
+        self.assertEqual([m.get("TRANSACTION_CHECK_TIMES") for m in copies], [None, None, None, "1", "2"])
+
+    def test_its_first_offset_ends_it(self):
+        half = self.half(b"1", CHECK_IMMUNITY_TIME_IN_SECONDS="150")
+        self.check()
+        self.check()
+        self.end(half)
+        self.assertEqual([self.asked() for _ in range(3)], [[], [], []])
+        self.assertEqual((self.bodies(), self.progress()), ([b"1"], [3, 1]))
+
+    def test_what_is_no_time(self):
+        self.half(b"1", CHECK_IMMUNITY_TIME_IN_SECONDS="soon")
+        self.half(b"2", CHECK_IMMUNITY_TIME_IN_SECONDS="-1")
+        self.assertEqual(self.asked(), [b"1", b"2"])
+
+
+class ProgressTests(CheckTestCase):
+    def test_goes_on_after_a_restart(self):
+        self.end(self.half(b"1"))
+        self.half(b"2")
+        self.check()
+        self.restart()
+        self.join()
+        with open(os.path.join(self.directory, "config", "consumerOffset.json")) as file:
+            self.assertEqual(
+                file.read(),
+                '{\n\t"offsetTable":{\n\t\t"RMQ_SYS_TRANS_HALF_TOPIC@CID_RMQ_SYS_TRANS":{0:2\n\t\t},\n'
+                '\t\t"RMQ_SYS_TRANS_OP_HALF_TOPIC@CID_RMQ_SYS_TRANS":{0:1\n\t\t}\n\t}\n}',
+            )
+        self.assertEqual(self.asked(), [b"2"])
+
+    def test_lost_progress_repeats_questions_and_loses_nothing(self):
+        self.end(self.half(b"1"))
+        self.half(b"2")
+        self.check()
+        self.restart(clean=False)
+        self.join()
+        self.assertEqual((set(self.asked()), self.bodies()), ({b"2"}, [b"1"]))
+
+    def test_is_written_once_the_log_is_flushed(self):
+        self.half()
+        self.check()
+        flushed = self.broker.store.wait_until_flushed
+        self.broker.store.wait_until_flushed = lambda end: False
+        self.assertEqual(self.progress(), [-1, -1])
+        self.assertEqual(len(self.check()), 1)
+        self.broker.store.wait_until_flushed = flushed
+        self.assertEqual(self.progress(), [2, 0])
+
+    def test_an_administrator_can_set_it(self):
+        self.half(b"1")
+        self.check()
+        self.assertEqual(self.progress(), [1, 0])
+        self.broker.offsets.commit("127.0.0.1", GROUP, HALF, 0, 0)
+        self.assertEqual(self.asked(), [b"1", b"1"])
+
+    def test_offsets_outside_the_queues(self):
+        self.end(self.half(b"1"))
+        for offset in (99, -5):
+            self.broker.offsets.commit("127.0.0.1", GROUP, HALF, 0, offset)
+            self.broker.offsets.commit("127.0.0.1", GROUP, OP, 0, offset)
+            self.assertEqual(self.check(), [])
+            self.assertEqual(self.progress(), [1, 1])
+        self.half(b"2")
+        self.assertEqual(self.asked(), [b"2"])
+
+    def test_an_empty_broker(self):
+        self.assertEqual((self.check(), self.progress()), ([], [0, 0]))
+        config = self.broker.topics.select(HALF)
+        self.assertEqual((config.read_queue_nums, config.write_queue_nums, config.perm), (1, 1, 6))
+
+
+class TroubleTests(CheckTestCase):
+    def test_a_full_disk(self):
+        half = self.half(b"1")
+        self.half(b"2")
+        self.broker.store.flags.set(DISK_FULL, True)
+        self.assertEqual([self.asked() for _ in range(3)], [[], [], []])
+        self.assertEqual((len(self.read(HALF)), self.progress()), (2, [0, 0]))
+        self.broker.store.flags.set(DISK_FULL, False)
+        self.end(half)
+        self.assertEqual((self.asked(), self.bodies()), ([b"2"], [b"1"]))
+
+    def test_a_full_disk_keeps_what_is_to_be_given_up(self):
+        self.broker.settings.broker.transaction_check_max = 1
+        self.half(b"1")
+        self.check()
+        self.broker.store.flags.set(DISK_FULL, True)
+        self.check()
+        self.broker.store.flags.set(DISK_FULL, False)
+        self.assertEqual(self.read(GIVEN_UP), [])
+        self.check()
+        self.assertEqual([kept.body for kept in self.read(GIVEN_UP)], [b"1"])
+
+    def test_a_damaged_message_holds_up_nobody(self):
+        half = self.half(b"broken")
+        self.half(b"whole")
+        file = self.broker.store.commit_log.queue.find(half.physical_offset)
+        with open(file.path, "r+b") as log:
+            log.seek(half.physical_offset + log.read().index(b"broken"))
+            log.write(b"brokeN")
+        self.assertEqual((self.asked(), self.progress()), ([b"whole"], [2, 0]))
+        self.flushLoggedErrors()
+
+    def test_one_that_belongs_nowhere_asks_nobody(self):
+        half = self.half(b"lost")
+        table = {**half.properties_map(), "REAL_QID": "two"}
+        self.end(half)
+        self.put(renewed(half, table))
+        self.half(b"whole")
+        self.assertEqual(self.asked(), [b"whole"])
+
+    def test_one_without_room_for_a_count_of_its_checks(self):
+        full = 32_767 - 400
+        length = len(self.half(b"long", filler="x" * full).properties)
+        self.end(self.read(HALF)[0], ROLLBACK)
+        self.half(b"longest", filler="x" * (full + 32_767 - length))
+        self.half(b"short")
+        self.assertEqual(len(self.read(HALF)[1].properties), 32_767)
+        self.assertEqual([self.asked() for _ in range(2)], [[b"longest", b"short"]] * 2)
+        self.end(self.read(HALF)[-2])
+        self.assertEqual((self.asked(), self.bodies()), ([b"short"], [b"longest"]))
+
+    def test_one_that_has_become_too_long_is_passed_over(self):
+        self.half(b"long" * 100)
+        self.half(b"short")
+        self.patch(self.broker.store._appender, "max_message_size", 300)
+        self.assertEqual((self.asked(), self.progress()), ([b"short"], [2, 0]))
+
+    def test_marks_that_cannot_be_read(self):
+        half = self.half(b"1")
+        for body in (b"", b"x", b"-1"):
+            mark = end_mark(0, self.broker.now_ms(), STORE_HOST)
+            mark.body = body
+            self.put(mark)
+        self.end(half)
+        self.assertEqual((self.check(), self.progress()), ([], [1, 4]))
+
+    def test_an_error_is_not_the_end(self):
+        self.half(b"1")
+        look = self.broker.store.look_message
+
+        def failing(offset):
+            raise OSError("unreadable")
+
+        self.broker.store.look_message = failing
+        self.broker.clock.advance(60)
+        self.broker.transactions.tick()
+        self.assertEqual(len(self.flushLoggedErrors(OSError)), 1)
+        self.broker.store.look_message = look
+        self.assertEqual(self.asked(), [b"1"])
+
+    def put(self, message: MessageInner):
+        self.assertEqual(self.broker.store.put_messages([message])[0].status, PutStatus.PUT_OK)
+        self.broker.settle()
+
+
+class LateEndsTests(SynchronousTestCase):
+    def test_the_oldest_are_forgotten(self):
+        self.patch(op_messages, "_LATE_ENDS_LIMIT", 2)
+        late = LateEnds()
+        for offset in (5, 6, 7):
+            late.add(offset)
+        self.assertEqual([late.take(offset) for offset in (5, 6, 7, 7)], [False, True, True, False])
