@@ -41,8 +41,8 @@ from rocketd.broker.stats.broker_stats_manager import SAMPLE_SECONDS as BROKER_S
 from rocketd.broker.stats.broker_stats_manager import BrokerStatsManager
 from rocketd.broker.store_paths import path_error
 from rocketd.broker.store_stats import SAMPLE_SECONDS, StoreStats
-from rocketd.broker.topics import TopicConfigManager
 from rocketd.broker.timer.service import TimerMessageService
+from rocketd.broker.topics import TopicConfigManager
 from rocketd.broker.transaction.service import TICK_SECONDS, TransactionService
 from rocketd.common.config import ConfigError
 from rocketd.remoting.bodies import (
@@ -145,15 +145,15 @@ class Broker(Service):
             settings.client,
             tls=ClientTLS(settings.tls) if settings.client.use_tls else None,
             max_frame_length=remoting.frame_max_length,
+            hooks=signing_hooks(settings.broker),
         )
+        self.access: AccessControl | None = None
         self.registration = Registration(self, self.client, reactor)
         self.topics.on_change(self.registration.changed)
         self.replication = Replication(self, self.client, reactor)
         self.registration.on_answer = self.replication.registered
         self.file_system = file_system
-            hooks=signing_hooks(settings.broker),
         self._loops: list[LoopingCall] = []
-        self.access: AccessControl | None = None
         self._delivering = False
         self.held_pull_checks: list[Callable[[], None]] = []
         self.started_ms = 0
@@ -209,15 +209,15 @@ class Broker(Service):
         Blocks while the store recovers. Raises ListenError, StoreError, JsonFileError or, for what the operating
         system refuses, ConfigError; nothing stays open then.
         """
+        self.access = make_access_control(self.settings.broker, self.now_ms)
+        if self.access is not None:
+            self.dispatcher.hooks += (self.access,)
         self.server.listen()
         try:
             if self.port > VIP_PORT_DISTANCE and self.settings.server.listen_port:
                 self.server.listen(self.port - VIP_PORT_DISTANCE)
             self.replication.listen()
             try:
-        self.access = make_access_control(self.settings.broker, self.now_ms)
-        if self.access is not None:
-            self.dispatcher.hooks += (self.access,)
                 self._open_store()
             except OSError as error:
                 raise path_error(error, self.settings.store) from error
@@ -232,9 +232,9 @@ class Broker(Service):
         self.server.startService()
         self.started_ms = self.now_ms()
         self._start_loops()
+        self.timers.start()
         self.replication.start(self.store)
         self.registration.start()
-        self.timers.start()
         self._log.info("broker {line}", line=self._advertised.describe(self.port))
         if self._advertised.warning:
             self._log.warn("{doubt}; set brokerIP1", doubt=self._advertised.warning)
@@ -296,6 +296,8 @@ class Broker(Service):
             (delay_seconds, partial(self._in_pool, "admin", self.schedule.persist)),
             (FILTERS_SECONDS, partial(self._in_pool, "admin", self.filters.persist)),
         ]
+        if self.access is not None:
+            loops.append((RELOAD_SECONDS, partial(self._in_pool, "admin", self.access.manager.reload)))
         if not self.replication.is_slave:
             loops.append((DELIVERY_SECONDS, self._deliver))
             loops.append((TICK_SECONDS, self.transactions.tick))
@@ -305,8 +307,6 @@ class Broker(Service):
             loop.start(seconds, now=False)
             self._loops.append(loop)
 
-        if self.access is not None:
-            loops.append((RELOAD_SECONDS, partial(self._in_pool, "admin", self.access.manager.reload)))
     def _guarded(self, function: Callable[[], None]) -> Callable[[], None]:
         """Have a function that fails be a line in the log, and called again next time."""
 
@@ -341,11 +341,11 @@ class Broker(Service):
             self.dispatcher.pool("send").call(self._deliver_in_storage_thread)
 
     def _deliver_in_storage_thread(self) -> None:
+        more = False
         try:
             more = self.schedule.deliver_due()
         except Exception:
             self._log.failure("delayed messages could not be delivered; trying again")
-        more = False
         finally:
             if more:
                 # Behind the sends that have come meanwhile.
@@ -367,11 +367,11 @@ class Broker(Service):
         await self.registration.stop()
         self.replication.stop_following()
         self.invoke.stop()
+        await threads.deferToThreadPool(self._reactor, self._reactor.getThreadPool(), self.timers.stop)
         await self.server.stopService()
         await self.replication.stop()
         await self.client.stopService()
         await threads.deferToThreadPool(self._reactor, self._reactor.getThreadPool(), self._close_store)
-        await threads.deferToThreadPool(self._reactor, self._reactor.getThreadPool(), self.timers.stop)
         self._log.info("broker {name} stopped", name=self.settings.broker.broker_name)
 
     def _close_store(self) -> None:

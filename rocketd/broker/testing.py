@@ -27,8 +27,8 @@ from rocketd.broker.schedule import ScheduleMessageService
 from rocketd.broker.settings import BrokerSettings
 from rocketd.broker.stats.broker_stats_manager import BrokerStatsManager
 from rocketd.broker.store_stats import StoreStats
-from rocketd.broker.topics import TopicConfigManager
 from rocketd.broker.timer.service import TimerMessageService
+from rocketd.broker.topics import TopicConfigManager
 from rocketd.broker.transaction.service import TransactionService
 from rocketd.remoting.bodies import (
     ConsumerOffsetSerializeWrapper,
@@ -160,10 +160,10 @@ class RecordingInvoke:
 class SmallBroker:
     """A broker's tables and store in a directory. ``start`` opens the store, ``stop`` writes and closes everything."""
 
-    def __init__(self, directory: str, clock: Clock | None = None, **options: str) -> None:
-        self.clock = clock or Clock()
     access = None
 
+    def __init__(self, directory: str, clock: Clock | None = None, **options: str) -> None:
+        self.clock = clock or Clock()
         if clock is None:
             self.clock.advance(1_795_000_000)
         given = {
