@@ -2,7 +2,7 @@
 
 Answers to AdminBrokerProcessor.prepareRuntimeInfo and the parts of the store that add to it, with Apache's keys and
 formats. What is not measured here is left out, not invented. Apache's broker tells nothing of replication: its keys are
-ours, and begin with ``ha``.
+ours, and begin with ``ha``. Those of messages with times of their own, once there are some, begin with ``timer`` as in 5.x.
 """
 
 import shutil
@@ -38,8 +38,8 @@ class RuntimeInfo:
             for level, delivered, end in self._broker.schedule.progress()
         }
         stats: StoreStats = self._broker.stats
-        replication: dict[str, str] = self._broker.replication.table()
-        return self._of_broker() | stats.table() | self._of_store() | self._of_disk() | delays | replication
+        others: dict[str, str] = self._broker.replication.table() | self._broker.timers.table()
+        return self._of_broker() | stats.table() | self._of_store() | self._of_disk() | delays | others
 
     def _of_broker(self) -> dict[str, str]:
         broker = self._broker
