@@ -30,6 +30,7 @@ from rocketd.broker.groups import SubscriptionGroupManager
 from rocketd.broker.incoming import MessageBuilder
 from rocketd.broker.interfaces import IBroker
 from rocketd.broker.json_file import JsonFile, JsonFileError
+from rocketd.broker.last_subscriptions import NOTE_SECONDS, LastSubscriptions, LastSubscriptionWrapper
 from rocketd.broker.offsets import ConsumerOffsetManager
 from rocketd.broker.producers import ProducerManager
 from rocketd.broker.rebalance_lock import RebalanceLockManager
@@ -118,6 +119,7 @@ class Broker(Service):
         # As Apache's broker does: what is read as a setting is what the filters need.
         settings.store.bit_map_length_consume_queue_ext = self.filters.bloom.bits
         self.producers = ProducerManager(now_ms)
+        self.last_subscriptions = LastSubscriptions(self, json_file("lastSubscription.json", LastSubscriptionWrapper))
         self.locks = RebalanceLockManager(now_ms, settings.broker.rebalance_lock_max_live_time)
         self.schedule = ScheduleMessageService(self, json_file("delayOffset.json", DelayOffsetSerializeWrapper))
         self.transactions = TransactionService(self)
@@ -271,6 +273,7 @@ class Broker(Service):
         try:
             for table in (self.topics, self.groups, self.offsets, self.schedule):
                 table.load()
+            self.last_subscriptions.load()
         except BaseException:
             self.store.stop()
             raise
@@ -291,6 +294,7 @@ class Broker(Service):
             (HELD_PULLS_SECONDS, lambda: pull.call(self._check_held_pulls)),
             (SAMPLE_SECONDS, self.stats.sample),
             (BROKER_STATS_SECONDS, partial(self._in_pool, "admin", self.broker_stats.sample)),
+            (NOTE_SECONDS, partial(self._in_pool, "admin", self.last_subscriptions.note)),
             (CHECK_SECONDS, fast_failure.check),
             (flush_seconds, partial(self._in_pool, "admin", self._persist_offsets)),
             (delay_seconds, partial(self._in_pool, "admin", self.schedule.persist)),

@@ -21,6 +21,7 @@ from rocketd.broker.group_guard import GroupGuard
 from rocketd.broker.groups import SubscriptionGroupManager
 from rocketd.broker.incoming import MessageBuilder
 from rocketd.broker.json_file import JsonFile
+from rocketd.broker.last_subscriptions import LastSubscriptions, LastSubscriptionWrapper
 from rocketd.broker.offsets import ConsumerOffsetManager
 from rocketd.broker.producers import ProducerManager
 from rocketd.broker.schedule import ScheduleMessageService
@@ -192,6 +193,7 @@ class SmallBroker:
         )
         self.consumers.on_group_gone(self.filters.unregister)
         self.producers = ProducerManager(self.now_ms)
+        self.last_subscriptions = LastSubscriptions(self, self.json_file("lastSubscription", LastSubscriptionWrapper))
         self.group_guard = GroupGuard(self)
         self.invoke = RecordingInvoke()
         self.to_clients = BrokerToClient(broker, self.invoke)

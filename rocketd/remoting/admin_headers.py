@@ -92,6 +92,13 @@ class QueryCorrectionOffsetHeader(Header):
     filter_groups: str | None = None
 
 
+class ConsumerLagRequestHeader(Header):
+    """GET_CONSUMER_LAG (30002); without a topic, all that the group reads."""
+
+    consumer_group: str
+    topic: str | None = None
+
+
 class ViewBrokerStatsDataRequestHeader(Header):
     """VIEW_BROKER_STATS_DATA (315): the name of a statistic, and the key of a thing within it."""
 

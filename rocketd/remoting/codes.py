@@ -110,6 +110,7 @@ class RequestCode(IntEnum):
     LITE_PULL_MESSAGE = 361
     # Of our own: far from Apache's, and small enough for binary headers.
     GET_GROUP_PROBLEMS = 30001
+    GET_CONSUMER_LAG = 30002
 
 
 class ResponseCode(IntEnum):

@@ -18,8 +18,17 @@ from rocketd.broker.group_guard import GroupGuard
 from rocketd.broker.groups import SubscriptionGroupManager
 from rocketd.broker.interfaces import IBroker
 from rocketd.broker.json_file import JsonFile
+from rocketd.broker.last_subscriptions import LastSubscriptions, LastSubscriptionWrapper
 from rocketd.broker.offsets import ConsumerOffsetManager
-from rocketd.broker.processors import admin, admin_state, client_manage, consumer_manage, query, queue_lock
+from rocketd.broker.processors import (
+    admin,
+    admin_state,
+    client_manage,
+    consumer_manage,
+    query,
+    queue_lock,
+    statistics,
+)
 from rocketd.broker.producers import ProducerManager
 from rocketd.broker.rebalance_lock import RebalanceLockManager
 from rocketd.broker.runtime_info import bytes_text, duration_text, ratio_text
@@ -56,6 +65,7 @@ PROCESSORS = {
     **dict.fromkeys(queue_lock.CODES, queue_lock.QueueLockProcessor),
     **dict.fromkeys(admin.CODES, admin.AdminBrokerProcessor),
     **dict.fromkeys(admin_state.CODES, admin_state.AdminStateProcessor),
+    **dict.fromkeys(statistics.CODES, statistics.StatisticsProcessor),
 }
 
 
@@ -136,6 +146,9 @@ class Tables:
             self.settings.broker, self.json_file("consumerFilter.json", ConsumerFilterWrapper), self.now_ms
         )
         self.producers = ProducerManager(self.now_ms)
+        self.last_subscriptions = LastSubscriptions(
+            self, self.json_file("lastSubscription.json", LastSubscriptionWrapper)
+        )
         self.locks = RebalanceLockManager(self.now_ms)
         self.group_guard = GroupGuard(self)
         self.invoke = RecordingInvoke()
@@ -697,7 +710,7 @@ class AdminStateTests(ProcessorsTestCase):
 class ReplayTests(ProcessorsTestCase):
     """Every recorded request of our codes is answered with the header fields and remark of Apache's answer."""
 
-    WITHOUT_THE_RECORDED_STATE = {12: 22, 33: 1, 38: 1}
+    WITHOUT_THE_RECORDED_STATE = {12: 22, 33: 1, 38: 1, 315: 1}
     """How requests about messages and groups end that this broker does not have."""
 
     def recorded(self):
