@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -24,6 +25,9 @@ from toolchain import PROGRAMS, Run, run_client  # noqa: E402
 from benchmarks.peers import wire  # noqa: E402
 from benchmarks.peers.apache import ApacheCluster, PeerUnavailableError, fetch_jars  # noqa: E402
 from benchmarks.peers.ports import free_port  # noqa: E402
+
+if TYPE_CHECKING:
+    from mqadmin_sides import Both
 
 
 @dataclass(frozen=True)
@@ -122,3 +126,19 @@ def namesrv(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     server = start_namesrv(tmp_path_factory.mktemp("namesrv"), port)
     yield f"{IPV4}:{port}"
     server.stop()
+
+
+@pytest.fixture(scope="session")
+def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator["Both"]:
+    """Apache's servers and rocketd's in the same state, and mqadmin beside each."""
+    from mqadmin_sides import Both, fill
+
+    try:
+        sides = Both(tmp_path_factory.mktemp("mqadmin"))
+    except PeerUnavailableError as e:
+        end_test_lacking(str(e))
+    try:
+        fill(sides)
+        yield sides
+    finally:
+        sides.stop()

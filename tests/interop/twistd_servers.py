@@ -15,12 +15,13 @@ _SIGNS_OF_TROUBLE = ("Traceback (most recent call last)", "Unhandled Error")
 _SOURCES = Path(rocketd.__file__).parents[1]
 
 
-def start_namesrv(directory: Path, port: int) -> ServerProcess:
+def start_namesrv(directory: Path, port: int, properties: Mapping[str, str] | None = None) -> ServerProcess:
     """Start a name server on 127.0.0.1 whose files are all below ``directory``; returns once its port accepts."""
     config = {
         "listenPort": str(port),
         "kvConfigPath": f"{directory}/kvConfig.json",
         "configStorePath": f"{directory}/namesrv.properties",
+        **(properties or {}),
     }
     server = _spawn("namesrv", directory, config)
     _await(server, f"port {port} accepts", lambda: wire.accepts(f"127.0.0.1:{port}"))

@@ -1,0 +1,257 @@
+"""Two clusters in the same state, Apache's and rocketd's, and Apache's mqadmin run against both.
+
+Each has a JVM beside it in which mqadmin runs, command after command, and with it the producers and consumers that the
+commands tell of. Whatever is done, is done to both, in the same order: so even the offsets in their logs are the same.
+"""
+
+import difflib
+import json
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import twistd_servers
+from mqadmin_text import Names, fields, without_stack_frames
+
+from benchmarks.peers import apache
+from benchmarks.peers.ports import free_broker_port, free_port
+from benchmarks.peers.process import ServerProcess
+
+SOURCE = Path(__file__).parent / "mqadmin" / "Driver.java"
+CLUSTER, BROKER_NAME = "DefaultCluster", "broker-a"
+APACHE, ROCKETD = "apache", "rocketd"
+
+# Small, so that both start fast, and alike, so that places in the logs are.
+PROPERTIES = {
+    "mappedFileSizeCommitLog": "67108864",
+    "mappedFileSizeConsumeQueue": "600000",
+    "maxHashSlotNum": "10000",
+    "maxIndexNum": "40000",
+    "diskMaxUsedSpaceRatio": "95",
+    "traceTopicEnable": "true",
+    "enablePropertyFilter": "true",
+    "enableConsumeQueueExt": "true",
+    "enableCalcFilterBitMap": "true",
+    "brokerIP2": "127.0.0.1",
+}
+_JVM = ("-Xms128m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+_DRIVER_JVM = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+_LOGBACK = '<configuration><root level="OFF"/></configuration>\n'
+
+Word = str | Mapping[str, str]
+"""A word of a command line; a mapping where it is another for each kind of side."""
+
+
+class DriverError(AssertionError):
+    """The JVM with mqadmin in it failed, which is no answer of mqadmin's."""
+
+
+class Driver:
+    """A JVM in which mqadmin runs against one name server; ``stop`` ends it."""
+
+    def __init__(self, directory: Path, namesrv: str) -> None:
+        home = directory / "mqadmin"
+        (home / "conf").mkdir(parents=True)
+        (home / "conf" / "logback_tools.xml").write_text(_LOGBACK)
+        self._log = home / "driver.log"
+        command = [
+            *("java", *_DRIVER_JVM, f"-Drocketmq.home.dir={home}", f"-Duser.home={home}"),
+            *("-cp", f"{apache.fetch_jars()}/*", str(SOURCE), namesrv),
+        ]
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                command,
+                cwd=home,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                encoding="utf-8",
+            )
+
+    def ask(self, do: str, **request: Any) -> dict[str, Any]:
+        """One request of the program's; it says which there are."""
+        stdin, stdout = self._process.stdin, self._process.stdout
+        assert stdin is not None
+        assert stdout is not None
+        stdin.write(json.dumps({"do": do, **request}) + "\n")
+        stdin.flush()
+        line = stdout.readline()
+        answer: dict[str, Any] = json.loads(line) if line else {"failure": f"ended with {self._process.wait()}"}
+        if "failure" in answer:
+            raise DriverError(f"{do} {request}: {answer['failure']}\n{self._log.read_text(errors='replace')[-4000:]}")
+        return answer
+
+    def stop(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+
+
+class Side:
+    """One cluster: a name server, a broker, a driver. ``names`` gives its output the common names."""
+
+    def __init__(self, kind: str, directory: Path) -> None:
+        self.kind = kind
+        self.directory = directory
+        directory.mkdir()
+        namesrv_port, self._port = free_port(), free_broker_port()
+        self.namesrv, self.broker = f"127.0.0.1:{namesrv_port}", f"127.0.0.1:{self._port}"
+        # Apache's servers are given it in the place that the environment has for it.
+        home = {"rocketmqHome": f"{directory}/home"}
+        properties = {**PROPERTIES, **home, "storePathCommitLog": f"{directory}/store/commitlog"}
+        own = {
+            str(directory): "DIRECTORY",
+            # Where rocketd's name server is started, beside Apache's.
+            f"{directory}/namesrv/namesrv.conf": "DIRECTORY/namesrv.conf",
+            self.namesrv: "NAMESRV",
+            self.broker: "BROKER",
+            f"127.0.0.1:{self._port + 1}": "HA-ADDRESS",
+            str(namesrv_port): "NAMESRV-PORT",
+            str(self._port): "BROKER-PORT",
+            str(self._port + 1): "HA-PORT",
+        }
+        self.names = Names(own, self.broker)
+        self._servers: list[ServerProcess] = []
+        self.driver: Driver
+        try:
+            if kind == APACHE:
+                self._servers.append(apache.start_namesrv(directory, namesrv_port, _JVM))
+                self._servers.append(apache.start_broker(directory, self._port, self.namesrv, properties, _JVM))
+            else:
+                self._servers.append(twistd_servers.start_namesrv(directory, namesrv_port, home))
+                self._servers.append(twistd_servers.start_broker(directory, self._port, self.namesrv, properties))
+            self.driver = Driver(directory, self.namesrv)
+        except BaseException:
+            for server in self._servers:
+                server.kill()
+            raise
+
+    def mqadmin(self, *words: Word, **how: Any) -> dict[str, str]:
+        """What a command prints, "out" and "err", with the common names.
+
+        ``NAMESRV``, ``BROKER`` and ``DIRECTORY`` among the words are this side's own, and -n is added.
+        """
+        filled = [self._filled(word if isinstance(word, str) else word[self.kind]) for word in words]
+        answer = self.driver.ask("mqadmin", words=[*filled, "-n", self.namesrv], **how)
+        return {
+            "out": self.names.given_to(answer["out"]),
+            "err": self.names.given_to(without_stack_frames(answer["err"])),
+        }
+
+    def _filled(self, word: str) -> str:
+        return {"NAMESRV": self.namesrv, "BROKER": self.broker}.get(
+            word, word.replace("DIRECTORY", str(self.directory))
+        )
+
+    def stop(self) -> None:
+        """End all; AssertionError when a server of rocketd's logged a traceback."""
+        self.driver.stop()
+        for server in reversed(self._servers):
+            server.stop()
+        if self.kind == ROCKETD:
+            for server in self._servers:
+                twistd_servers.check_log(server)
+
+
+class Both:
+    """Both sides. What is done here, is done to both."""
+
+    def __init__(self, directory: Path) -> None:
+        self._pool = ThreadPoolExecutor(2)
+        apache.fetch_jars()
+        self.apache, self.rocketd = self._pool.map(lambda kind: Side(kind, directory / kind), (APACHE, ROCKETD))
+
+    def each(self, action: Callable[[Side], Any]) -> tuple[Any, Any]:
+        """Do it to both at once: what it was for Apache's, and what for rocketd's."""
+        of_apache, of_rocketd = self._pool.map(action, (self.apache, self.rocketd))
+        return of_apache, of_rocketd
+
+    def ask(self, do: str, **request: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Have both drivers do something."""
+        return self.each(lambda side: side.driver.ask(do, **request))
+
+    def send(self, group: str, messages: Sequence[dict[str, Any]]) -> tuple[list[dict[str, str]], list[dict[str, str]]]:
+        """Have both sent the same messages; their ids, "id" and "offsetId", at each."""
+        first, second = self.ask("send", group=group, messages=[{"properties": {}, **message} for message in messages])
+        return first["sent"], second["sent"]
+
+    def same(
+        self, *words: Word, err: str = "", in_any_order: bool = False, change: Callable[[str], str] = str, **how: Any
+    ) -> str:
+        """Run a command against both; AssertionError unless every field printed is the same.
+
+        Returns what was printed of Apache's, changed. ``err`` must stand in what came to standard error; without it
+        nothing may come there. ``in_any_order`` is for commands that print a hash set or map: the order of its lines
+        depends on the order in which they came. ``change`` is applied to both outputs first: a test says with it what
+        else must differ, and why. ``how`` goes to the driver.
+        """
+        printed = self.each(lambda side: side.mqadmin(*words, **how))
+        for stream in ("out", "err"):
+            assert_same_fields(
+                f"mqadmin {' '.join(map(str, words))}: standard {stream}",
+                *(change(side[stream]) for side in printed),
+                in_any_order=in_any_order,
+            )
+        complaint = printed[0]["err"]
+        assert err in complaint if err else not complaint, complaint
+        return change(printed[0]["out"])
+
+    def become_same(self, *words: Word, limit: float = 60.0, **given: Any) -> str:
+        """As ``same``, tried again for ``limit`` seconds: for what each broker counts at moments of its own."""
+        deadline = time.monotonic() + limit
+        while True:
+            try:
+                return self.same(*words, **given)
+            except AssertionError:
+                if time.monotonic() > deadline:
+                    raise
+            time.sleep(1.0)
+
+    def stop(self) -> None:
+        self.each(lambda side: side.stop())
+        self._pool.shutdown()
+
+
+def assert_same_fields(what: str, of_apache: str, of_rocketd: str, in_any_order: bool = False) -> None:
+    """AssertionError, with the differing lines, unless both texts have the same fields."""
+    lines = [[" ".join(line) for line in fields(text)] for text in (of_apache, of_rocketd)]
+    if in_any_order:
+        lines = [sorted(side) for side in lines]
+    if lines[0] != lines[1]:
+        difference = difflib.unified_diff(*lines, APACHE, ROCKETD, n=1, lineterm="")
+        raise AssertionError(f"{what} differs\n" + "\n".join(difference))
+
+
+TOPIC, GROUP, PRODUCERS = "Basic", "basic-consumers", "basic-producers"
+MESSAGES = 12
+QUEUES = 4
+
+
+def fill(both: Both) -> None:
+    """The state that all tests begin with: a topic whose messages a group has consumed, and both still connected.
+
+    Nobody changes it; a test that changes or deletes something makes it first.
+    """
+    both.same("updateTopic", "-c", CLUSTER, "-t", TOPIC, "-r", str(QUEUES), "-w", str(QUEUES))
+    both.same("updateSubGroup", "-c", CLUSTER, "-g", GROUP)
+    both.send(PRODUCERS, [message(TOPIC, number) for number in range(MESSAGES)])
+    both.ask("consume", group=GROUP, topic=TOPIC, expression="TagA || TagB")
+    both.ask("consumed", group=GROUP, count=MESSAGES)
+
+
+def message(topic: str, number: int) -> dict[str, Any]:
+    """A message by its number: queue after queue, tags in turn, a key of its own."""
+    return {
+        "topic": topic,
+        "queue": number % QUEUES,
+        "body": f"message {number}: žluťoučký kůň, 消息",
+        "tags": "TagA" if number % 2 else "TagB",
+        "keys": f"key-{number}",
+        "properties": {"index": str(number)},
+    }

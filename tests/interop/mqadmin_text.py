@@ -1,0 +1,74 @@
+"""What mqadmin printed, as fields that can be compared between two clusters that are in the same state.
+
+Only what must differ between them gets a common name first; each of these names says here why it must.
+"""
+
+import re
+import time
+from collections.abc import Mapping
+
+# Year 1970 stays: it is how mqadmin prints a time that is not there, and that has to be the same.
+_TIME = re.compile(r"\b(?!1970)\d{4}-\d\d-\d\d[ #]\d\d:\d\d:\d\d(?:[:,]\d{3})?")
+_MILLIS = re.compile(r"\b1\d{12}\b")
+_ADDRESS = re.compile(r"127\.0\.0\.1:\d{2,5}\b")
+_CLIENT_PROCESS = re.compile(r"@\d+#\d+")
+# Of a machine that has an IPv4 address, and of one that has not.
+_MESSAGE_ID = re.compile(r"\b(?:[0-9A-F]{32}|[0-9A-F]{56})\b")
+_STACK_FRAME = re.compile(r"^\s+(at |\.\.\. \d+ (more|common frames))")
+
+RUN_BEGAN_MS = int(time.time() * 1000)
+_HOUR_MS = 3_600_000
+
+
+class Names:
+    """Common names for what one cluster prints. ``own`` are texts that are its own: addresses, ports, directories."""
+
+    def __init__(self, own: Mapping[str, str], broker: str) -> None:
+        """``broker`` is host:port of an IPv4 broker; its messages' offset ids begin with it."""
+        # The longest first: a port is also the end of an address.
+        longest_first = sorted(own.items(), key=lambda item: -len(item[0]))
+        self._own = [(re.compile(rf"(?<!\d){re.escape(text)}(?!\d)"), name) for text, name in longest_first]
+        host, _, port = broker.rpartition(":")
+        self._offset_id = "".join(f"{int(part):02X}" for part in host.split(".")) + f"{int(port):08X}"
+
+    def given_to(self, text: str) -> str:
+        """The text with common names."""
+        for own, name in self._own:
+            text = own.sub(name, text)
+        # A client's end of a connection: the system chose the port.
+        text = _ADDRESS.sub("CLIENT-ADDRESS", text)
+        # In the id of a client that has no instance name: its process and when it began.
+        text = _CLIENT_PROCESS.sub("@CLIENT-PROCESS", text)
+        text = self._ids(text)
+        # When something was done: the two clusters are not driven in the same instant.
+        text = _TIME.sub("TIME", text)
+        return _MILLIS.sub(_millis, text)
+
+    def _ids(self, text: str) -> str:
+        # An offset id is the broker's address and the place in its log: the place has to be the same.
+        # A unique id has the client's process and the time in it: all there is to compare is which are the same.
+        seen: dict[str, str] = {}
+
+        def name(match: re.Match[str]) -> str:
+            found = match[0]
+            if found.startswith(self._offset_id):
+                return f"OFFSET-ID({int(found[16:], 16)})"
+            return seen.setdefault(found, f"UNIQUE-ID({len(seen) + 1})")
+
+        return _MESSAGE_ID.sub(name, text)
+
+
+def _millis(match: re.Match[str]) -> str:
+    """Name a time of this run; any other long number stays."""
+    known = RUN_BEGAN_MS - _HOUR_MS < int(match[0]) < time.time() * 1000 + _HOUR_MS
+    return "MILLIS" if known else match[0]
+
+
+def fields(text: str) -> list[list[str]]:
+    """Lines of words. How wide a column is depends on what stands in it, so blanks are no part of a field."""
+    return [line.split() for line in text.splitlines()]
+
+
+def without_stack_frames(text: str) -> str:
+    """What exceptions say, without where in the program they were thrown: threads and caches change that."""
+    return "\n".join(line for line in text.splitlines() if not _STACK_FRAME.match(line))

@@ -1,0 +1,139 @@
+"""mqadmin's commands about brokers and clusters print of rocketd what they print of Apache's in the same state."""
+
+import re
+from pathlib import Path
+
+from mqadmin_sides import CLUSTER, GROUP, MESSAGES, TOPIC, Both
+
+COMPATIBILITY = Path(__file__).parents[2] / "docs" / "compatibility.md"
+
+
+def test_cluster_list(both: Both) -> None:
+    assert [CLUSTER, "broker-a", "0", "BROKER", "V4_9_7"] in [
+        line.split()[:5] for line in both.same("clusterList", change=_without_rates).splitlines()
+    ]
+
+
+def test_cluster_list_with_more(both: Both) -> None:
+    assert "#InTotalYest" in both.same("clusterList", "-m")
+
+
+def _without_rates(printed: str) -> str:
+    """What was stored and read in the last seconds, and how full the disk is."""
+    printed = re.sub(r"\d+\.\d\d\((\d+),\d+ms\)", r"RATE(\1)", printed)
+    return re.sub(r"\d+ +\d+\.\d\d +\d\.\d{4}$", "WAIT HOURS SPACE", printed, flags=re.MULTILINE)
+
+
+def test_broker_status(both: Both) -> None:
+    assert "brokerVersionDesc" in both.same("brokerStatus", "-b", "BROKER", change=_status)
+
+
+def test_broker_status_of_a_cluster(both: Both) -> None:
+    assert "brokerVersionDesc" in both.same("brokerStatus", "-c", CLUSTER, change=_status)
+
+
+def _status(printed: str) -> str:
+    """What is of the moment and of the machine: how long something took, since when it runs, what waits for the disk,
+    and rates. earliestMessageTimeStamp differs on purpose.
+    """
+    of_the_moment = "|".join(
+        (
+            r"earliestMessageTimeStamp|bootTimestamp|runtime|dispatchBehindBytes|remainHowManyDataToFlush",
+            r"\w+EntireTimeMax|\w+Tps|putLatency\w+|putMessageDistributeTime|\w+HeadWaitTimeMills|pageCacheLockTimeMills",
+            r"commitLogDirCapacity|\w+DiskRatio\S*",
+        )
+    )
+    return re.sub(rf"\b({of_the_moment}) *: .*", r"\1 : MOMENT", printed)
+
+
+def test_broker_status_of_no_broker(both: Both) -> None:
+    both.same("brokerStatus", "-b", "127.0.0.1:1", err="connect to 127.0.0.1:1 failed")
+
+
+def test_get_broker_config(both: Both) -> None:
+    both.same("getBrokerConfig", "-b", "BROKER", in_any_order=True, change=_without_own_settings)
+
+
+def test_get_broker_config_of_a_cluster(both: Both) -> None:
+    both.same("getBrokerConfig", "-c", CLUSTER, in_any_order=True, change=_without_own_settings)
+
+
+def _without_own_settings(printed: str) -> str:
+    """Settings that rocketd alone has."""
+    (listed,) = re.findall(r"^Settings that rocketd alone has .*", COMPATIBILITY.read_text(), re.MULTILINE)
+    own = re.findall(r"`(\w+)`", listed)
+    return "\n".join(line for line in printed.splitlines() if line.split(" ")[0] not in own)
+
+
+def test_update_broker_config(both: Both) -> None:
+    assert "success" in both.same(
+        "updateBrokerConfig", "-b", "BROKER", "-k", "maxTransferCountOnMessageInDisk", "-v", "9"
+    )
+    printed = both.each(lambda side: side.mqadmin("getBrokerConfig", "-b", "BROKER")["out"])
+    for side in printed:
+        assert re.search(r"maxTransferCountOnMessageInDisk *= *9$", side, re.MULTILINE)
+    assert "success" in both.same(
+        "updateBrokerConfig", "-c", CLUSTER, "-k", "maxTransferCountOnMessageInDisk", "-v", "8"
+    )
+
+
+def test_send_msg_status(both: Both) -> None:
+    printed = both.same("sendMsgStatus", "-b", "broker-a", "-s", "30", "-c", "3", change=_without_times)
+    assert printed.count("sendStatus=SEND_OK") == 3
+
+
+def _without_times(printed: str) -> str:
+    """How long a send took."""
+    return re.sub(r"rt=\d+ms", "rt=TIME", printed)
+
+
+def test_cluster_rt(both: Both) -> None:
+    # It goes on for ever: what ends it is an interruption.
+    words = ("-a", "3", "-s", "20", "-c", CLUSTER)
+    printed = both.same("clusterRT", *words, lines=2, err="InterruptedException", change=_without_mean)
+    assert printed.splitlines()[1].split()[-2:] == ["3", "0"]
+
+
+def _without_mean(printed: str) -> str:
+    """How long a send took."""
+    return re.sub(r"\d+\.\d\d", "MEAN", printed)
+
+
+def test_clean_expired_cq(both: Both) -> None:
+    assert both.same("cleanExpiredCQ", "-b", "BROKER") == "success"
+    assert both.same("cleanExpiredCQ", "-c", CLUSTER) == "success"
+    assert both.same("cleanExpiredCQ") == "success"
+
+
+def test_clean_unused_topic(both: Both) -> None:
+    assert both.same("cleanUnusedTopic", "-b", "BROKER") == "success"
+    assert both.same("cleanUnusedTopic", "-c", CLUSTER) == "success"
+
+
+def test_delete_expired_commit_log(both: Both) -> None:
+    assert both.same("deleteExpiredCommitLog", "-b", "BROKER") == "success"
+    assert both.same("deleteExpiredCommitLog", "-c", CLUSTER) == "success"
+
+
+def test_broker_consume_stats(both: Both) -> None:
+    assert "Diff Total: 0" in both.same("brokerConsumeStats", "-b", "BROKER")
+
+
+def test_stats_all(both: Both) -> None:
+    printed = both.become_same("statsAll", in_any_order=True, change=_without_tps)
+    assert [TOPIC, GROUP, "0", "TPS", "TPS", str(MESSAGES), str(MESSAGES)] in [
+        line.split() for line in printed.splitlines()
+    ]
+
+
+def test_stats_all_of_a_topic(both: Both) -> None:
+    assert TOPIC in both.become_same("statsAll", "-t", TOPIC, change=_without_tps)
+
+
+def test_stats_all_of_active_topics(both: Both) -> None:
+    assert TOPIC in both.become_same("statsAll", "-a", in_any_order=True, change=_without_tps)
+
+
+def _without_tps(printed: str) -> str:
+    """What is stored and read a second, in the minute that a broker has just counted."""
+    return re.sub(r"\b\d+\.\d\d\b", "TPS", printed)

@@ -1,0 +1,76 @@
+"""mqadmin's commands about producers, consumers and their groups print of rocketd what they print of Apache's broker."""
+
+import re
+
+from mqadmin_sides import CLUSTER, GROUP, PRODUCERS, TOPIC, Both
+
+
+def test_producer_connection(both: Both) -> None:
+    assert f"@of-{PRODUCERS}" in both.same("producerConnection", "-g", PRODUCERS, "-t", TOPIC)
+
+
+def test_producer_connection_of_no_group(both: Both) -> None:
+    both.same("producerConnection", "-g", "nobody", "-t", TOPIC, err="the producer group[nobody] not exist")
+
+
+def test_producer(both: Both) -> None:
+    assert PRODUCERS in both.same("producer", "-b", "BROKER", in_any_order=True)
+
+
+def test_consumer_connection(both: Both) -> None:
+    printed = both.same("consumerConnection", "-g", GROUP)
+    assert "CONSUME_FROM_FIRST_OFFSET" in printed
+    both.same("consumerConnection", "-g", GROUP, "-b", "BROKER")
+
+
+def test_consumer_connection_of_no_group(both: Both) -> None:
+    both.same("consumerConnection", "-g", "nobody", err="No topic route info")
+    both.same("consumerConnection", "-g", "nobody", "-b", "BROKER", err="not online")
+
+
+def test_consumer_progress(both: Both) -> None:
+    assert "Diff Total: 0" in both.same("consumerProgress", "-g", GROUP, change=_without_rate)
+
+
+def test_consumer_progress_with_addresses(both: Both) -> None:
+    both.same("consumerProgress", "-g", GROUP, "-s", "true", change=_without_rate)
+
+
+def test_consumer_progress_of_all(both: Both) -> None:
+    assert GROUP in both.same("consumerProgress", in_any_order=True, change=_without_rate)
+
+
+def test_consumer_progress_of_no_group(both: Both) -> None:
+    both.same("consumerProgress", "-g", "nobody", err="No topic route info")
+
+
+def _without_rate(printed: str) -> str:
+    """How many messages a second the group has read lately."""
+    printed = re.sub(r"Consume TPS: \d+\.\d\d", "Consume TPS: RATE", printed)
+    return re.sub(r"(PUSH +CLUSTERING +)\d+", r"\1RATE", printed)
+
+
+def test_consumer_status(both: Both) -> None:
+    both.same("consumerStatus", "-g", GROUP)
+
+
+def test_get_consumer_config(both: Both) -> None:
+    assert "retryMaxTimes" in both.same("getConsumerConfig", "-g", GROUP)
+
+
+def test_update_sub_group(both: Both) -> None:
+    words = ("-s", "false", "-m", "true", "-d", "true", "-q", "2", "-r", "3", "-i", "1", "-w", "2", "-a", "false")
+    assert "retryMaxTimes=3" in both.same("updateSubGroup", "-b", "BROKER", "-g", "made-group", *words)
+    assert "retryMaxTimes" in both.same("getConsumerConfig", "-g", "made-group")
+
+
+def test_delete_sub_group(both: Both) -> None:
+    both.same("updateSubGroup", "-c", CLUSTER, "-g", "gone-group")
+    both.same("deleteSubGroup", "-b", "BROKER", "-g", "gone-group", "-r", "true")
+    both.same("updateSubGroup", "-c", CLUSTER, "-g", "gone-group")
+    assert "%RETRY%gone-group" in both.same("deleteSubGroup", "-c", CLUSTER, "-g", "gone-group")
+    assert both.same("getConsumerConfig", "-g", "gone-group") == ""
+
+
+def test_delete_sub_group_that_is_not_there(both: Both) -> None:
+    both.same("deleteSubGroup", "-b", "BROKER", "-g", "never-made")

@@ -1,0 +1,89 @@
+"""mqadmin's commands about messages print of rocketd what they print of Apache's broker in the same state."""
+
+import re
+
+import pytest
+from mqadmin_sides import GROUP, PRODUCERS, TOPIC, Both, message
+
+
+@pytest.fixture(scope="module")
+def sent(both: Both) -> tuple[list[dict[str, str]], list[dict[str, str]]]:
+    """Messages of a topic of their own; its ids at each side."""
+    both.same("updateTopic", "-b", "BROKER", "-t", "Looked", "-r", "4", "-w", "4")
+    return both.send(PRODUCERS, [message("Looked", number) for number in range(8)])
+
+
+def test_query_msg_by_key(both: Both, sent: object) -> None:
+    assert both.same("queryMsgByKey", "-t", "Looked", "-k", "key-5").splitlines()[1].split()[1:] == ["1", "1"]
+
+
+def test_query_msg_by_no_key(both: Both, sent: object) -> None:
+    both.same("queryMsgByKey", "-t", "Looked", "-k", "nobody", err="query message by key finished, but no message")
+
+
+def test_query_msg_by_offset(both: Both, sent: object) -> None:
+    printed = both.same("queryMsgByOffset", "-t", "Looked", "-b", "broker-a", "-i", "2", "-o", "1")
+    assert "[key-6]" in printed
+
+
+def test_query_msg_by_offset_beyond_the_end(both: Both, sent: object) -> None:
+    assert both.same("queryMsgByOffset", "-t", "Looked", "-b", "broker-a", "-i", "2", "-o", "100") == ""
+
+
+def test_print_msg(both: Both, sent: object) -> None:
+    assert both.same("printMsg", "-t", "Looked").count("MSGID:") == 8
+
+
+def test_print_msg_by_tag(both: Both, sent: object) -> None:
+    both.same("printMsg", "-t", "Looked", "-s", "TagA", "-d", "false")
+
+
+def test_print_msg_by_queue(both: Both, sent: object) -> None:
+    words = ("-t", "Looked", "-a", "broker-a", "-i", "3", "-p", "true", "-d", "true", "-f", "true")
+    assert "Tag: TagA" in both.same("printMsgByQueue", *words)
+
+
+def test_consume_message(both: Both, sent: object) -> None:
+    assert both.same("consumeMessage", "-t", "Looked").count("Consume ok") == 4
+
+
+def test_consume_message_of_a_queue(both: Both, sent: object) -> None:
+    words = ("-t", "Looked", "-b", "broker-a", "-i", "1", "-o", "1")
+    assert "Consume ok" in both.same("consumeMessage", *words)
+
+
+def test_send_message(both: Both, sent: object) -> None:
+    words = ("-t", "Sent", "-p", "the body", "-k", "the-key", "-c", "TheTag", "-b", "broker-a", "-i", "1")
+    both.same("updateTopic", "-b", "BROKER", "-t", "Sent")
+    assert "SEND_OK" in both.same("sendMessage", *words)
+    assert "the body" in both.same("printMsg", "-t", "Sent")
+
+
+def test_check_msg_send_rt(both: Both) -> None:
+    both.same("updateTopic", "-b", "BROKER", "-t", "Timed", "-r", "2", "-w", "2")
+    printed = both.same("checkMsgSendRT", "-t", "Timed", "-a", "4", "-s", "10", change=_without_times)
+    assert printed.count("true") == 4
+
+
+def _without_times(printed: str) -> str:
+    """How long a send took."""
+    return re.sub(r"(true +|Avg RT: )[\d.]+", r"\1TIME", printed)
+
+
+def test_query_msg_by_id(both: Both, sent: tuple[list[dict[str, str]], list[dict[str, str]]]) -> None:
+    ids = {side.kind: ids[3]["offsetId"] for side, ids in zip((both.apache, both.rocketd), sent, strict=True)}
+    assert "[key-3]" in both.same("queryMsgById", "-i", ids)
+
+
+def test_query_msg_by_unique_key(both: Both, sent: tuple[list[dict[str, str]], list[dict[str, str]]]) -> None:
+    ids = {side.kind: ids[3]["id"] for side, ids in zip((both.apache, both.rocketd), sent, strict=True)}
+    assert "[key-3]" in both.same("queryMsgByUniqueKey", "-t", "Looked", "-i", ids)
+    assert "[key-3]" in both.same("queryMsgByUniqueKey", "-t", "Looked", "-i", ids, "-a")
+
+
+def test_query_cq(both: Both, sent: object) -> None:
+    assert "max: 2, min: 0" in both.same("queryCq", "-t", "Looked", "-q", "1", "-i", "0")
+
+
+def test_query_cq_for_a_group(both: Both, sent: object) -> None:
+    assert "Subscription data" in both.same("queryCq", "-t", TOPIC, "-q", "1", "-i", "0", "-g", GROUP, "-b", "BROKER")
