@@ -103,6 +103,8 @@ class AdminBrokerProcessor:
                 self._log.failure("the queues of topic {topic} could not be deleted", topic=topic)
                 context.answer(RemotingCommand.response(ResponseCode.SYSTEM_ERROR, str(error)))
             else:
+                # Behind the sends that came before.
+                self._broker.broker_stats.on_topic_deleted(topic)
                 context.answer(RemotingCommand.response())
 
         self._broker.dispatcher.pool(STORAGE_POOL).call(delete)
@@ -124,6 +126,7 @@ class AdminBrokerProcessor:
         header = read_header(DeleteSubscriptionGroupRequestHeader, request)
         self._log_call("deletes consumer group", header.group_name, context)
         self._broker.groups.delete(header.group_name)
+        self._broker.broker_stats.on_group_deleted(header.group_name)
         if header.remove_offset:
             self._broker.offsets.remove_group(header.group_name)
         return RemotingCommand.response()
