@@ -17,6 +17,7 @@ from rocketd.acl.permissions import (
     parse_resources,
     shown,
 )
+from rocketd.acl.signature import Secret
 
 KEY_LENGTH = 6
 """Access key and secret must be longer."""
@@ -49,7 +50,7 @@ class Account:
     """An account as it is enforced. ``resources`` maps topics, and groups by their retry topics, to what is allowed."""
 
     access_key: str
-    secret: bytes = field(repr=False)
+    secret: Secret = field(repr=False)
     is_white: AddressRule
     admin: bool
     default_topic: Permission
@@ -63,7 +64,7 @@ class Account:
             raise AclError(f"accessKey and secretKey must both be there and longer than {KEY_LENGTH} characters")
         return cls(
             access_key=config.access_key,
-            secret=config.secret_key.encode(),
+            secret=Secret(config.secret_key.encode("utf-8", "replace")),
             is_white=address_rule(config.white_remote_address),
             admin=config.admin,
             default_topic=parse_permission(config.default_topic_perm),

@@ -4,29 +4,28 @@ Answers to Apache's SessionCredentials and AclClientRPCHook, and reads the file 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 import yaml
 
 from rocketd.acl.errors import AclFileError
-from rocketd.acl.signature import ACCESS_KEY, SECURITY_TOKEN, SIGNATURE, signature_of, signed_content
+from rocketd.acl.signature import ACCESS_KEY, SECURITY_TOKEN, SIGNATURE, Secret, signed_content
 from rocketd.acl.yaml_text import TextLoader, place_of
 
 
-@dataclass(frozen=True, slots=True)
 class Credentials:
     """An account's name and secret. The secret is not shown when this is printed."""
 
-    access_key: str
-    secret_key: str = field(repr=False)
-    security_token: str | None = None
+    def __init__(self, access_key: str, secret_key: str, security_token: str | None = None) -> None:
+        self.access_key = access_key
+        self.security_token = security_token
+        self._secret = Secret(secret_key.encode("utf-8", "replace"))
 
     def sign(self, fields: Mapping[str, str] | None, body: bytes | None) -> dict[str, str]:
         """Return the fields of a request with those of its signature."""
         signed = {**(fields or {}), ACCESS_KEY: self.access_key}
         if self.security_token is not None:
             signed[SECURITY_TOKEN] = self.security_token
-        signed[SIGNATURE] = signature_of(signed_content(signed, body), self.secret_key.encode()).decode()
+        signed[SIGNATURE] = self._secret.sign(signed_content(signed, body)).decode()
         return signed
 
 

@@ -7,10 +7,10 @@ address, the signature, rights. Rules do not change; any thread may use them whi
 from collections.abc import Callable, Iterable, Mapping
 
 from rocketd.acl.accounts import ADMIN_CODES, Account
-from rocketd.acl.addresses import AddressRule, canonical
+from rocketd.acl.addresses import AddressRule, canonical, nobody
 from rocketd.acl.errors import NoAccessKeyError, SignatureError, UnknownAccessKeyError
 from rocketd.acl.permissions import TRACE_TOPIC, Permission
-from rocketd.acl.signature import ACCESS_KEY, SIGNATURE, is_signed, signed_content
+from rocketd.acl.signature import ACCESS_KEY, SIGNATURE, signed_content
 
 CONFIG_CODES = frozenset((50, 51, 52, 53, 54))
 """Reading and changing accounts."""
@@ -59,9 +59,9 @@ class Rules:
         account = self.accounts.get(access_key)
         if account is None:
             raise UnknownAccessKeyError(access_key)
-        if account.is_white(canonical(host)):
+        if account.is_white is not nobody and account.is_white(canonical(host)):
             return
-        if not is_signed(fields.get(SIGNATURE), signed_content(fields, body), account.secret):
+        if not account.secret.has_signed(signed_content(fields, body), fields.get(SIGNATURE)):
             raise SignatureError(access_key)
         resources = needed()
         if resources.get(TRACE_TOPIC) == Permission.PUB:

@@ -13,6 +13,7 @@ from twisted.internet.defer import Deferred, ensureDeferred, gatherResults
 from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 
+from rocketd.acl.credentials import Credentials
 from rocketd.client.errors import ClientError
 from rocketd.client.identity import UniqueKeys, client_id, local_address
 from rocketd.client.routes import Routes
@@ -29,6 +30,7 @@ from rocketd.remoting.headers import (
     write_header,
 )
 from rocketd.remoting.settings import NettyClientConfig
+from rocketd.remoting.signing import SigningHook
 from rocketd.remoting.tls import ClientTLS
 
 HEARTBEAT_SECONDS = 30.0
@@ -51,9 +53,9 @@ class Consumer(Protocol):
 class MQClient(Service):
     """One client of a cluster. All methods belong to the reactor thread.
 
-    ``name_servers`` are addresses ``host:port``. ``config`` and ``tls`` are for the RemotingClient it makes for itself
-    unless it is given one. ``address`` is this machine's, for the client id and the unique keys. Starting the client
-    connects to nothing: the first request does.
+    ``name_servers`` are addresses ``host:port``. ``config``, ``tls`` and ``credentials``, which sign all requests, are for
+    the RemotingClient it makes for itself unless it is given one. ``address`` is this machine's, for the client id and the
+    unique keys. Starting the client connects to nothing: the first request does.
     """
 
     log = Logger()
@@ -66,6 +68,7 @@ class MQClient(Service):
         instance_name: str | None = None,
         config: NettyClientConfig | None = None,
         tls: ClientTLS | None = None,
+        credentials: Credentials | None = None,
         remoting: RemotingClient | None = None,
         address: str | None = None,
         now_ms: Callable[[], float] = lambda: time() * 1000,
@@ -76,7 +79,8 @@ class MQClient(Service):
         self.now_ms = now_ms
         self.client_id = client_id(address, instance_name or f"{os.getpid()}#{salt.hex()}")
         self.unique_keys = UniqueKeys(address, os.getpid(), salt, now_ms)
-        self.remoting = remoting or RemotingClient(reactor, config, tls=tls)
+        hooks = () if credentials is None else (SigningHook(credentials),)
+        self.remoting = remoting or RemotingClient(reactor, config, tls=tls, hooks=hooks)
         self.remoting.update_name_server_addresses(name_servers)
         self.remoting.register_processor(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, self._consumer_ids_changed)
         self.routes = Routes(self.remoting)

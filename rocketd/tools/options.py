@@ -10,6 +10,8 @@ from typing import Any, ClassVar
 from twisted.python import usage
 from twisted.python.reflect import accumulateClassList
 
+from rocketd.acl.credentials import Credentials, read_credentials
+from rocketd.acl.errors import AclFileError
 from rocketd.client.mq_client import MQClient
 from rocketd.common.checks import ADDRESSES, is_address_list
 from rocketd.common.command_line import CommandLine
@@ -79,11 +81,20 @@ def seconds(text: str) -> float:
     return value
 
 
+def credentials(path: str) -> Credentials:
+    """Read what to sign with. Raises UsageError when the file is none of that."""
+    try:
+        return read_credentials(path)
+    except AclFileError as error:
+        raise usage.UsageError(str(error)) from None
+
+
 class ClientOptions(CommandOptions):
     """Options of the commands that connect to a cluster."""
 
     optParameters: ClassVar[list[list[Any]]] = [
         ["namesrv", "n", "127.0.0.1:9876", "Name servers, HOST:PORT separated by semicolons.", name_server_list],
+        ["credentials", None, None, "File with accessKey and secretKey to sign with, as conf/tools.yml.", credentials],
     ]
     optFlags: ClassVar[list[list[Any]]] = [  # noqa: N815 - the name is Twisted's
         ["tls", None, "Encrypt the connections; every server is believed."],
@@ -91,4 +102,5 @@ class ClientOptions(CommandOptions):
 
     def make_client(self, reactor: Any) -> MQClient:
         """Make the client that the options describe."""
-        return MQClient(reactor, self["namesrv"], tls=ClientTLS(TlsConfig()) if self["tls"] else None)
+        tls = ClientTLS(TlsConfig()) if self["tls"] else None
+        return MQClient(reactor, self["namesrv"], tls=tls, credentials=self["credentials"])

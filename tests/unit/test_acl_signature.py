@@ -1,5 +1,7 @@
 """Signatures, against those that Apache's clients made."""
 
+import base64
+import hmac
 import json
 import os
 from pathlib import Path
@@ -9,14 +11,15 @@ from zope.interface.verify import verifyObject
 
 from rocketd.acl.credentials import Credentials, read_credentials
 from rocketd.acl.errors import AclFileError
-from rocketd.acl.signature import is_signed, signature_of, signed_content
+from rocketd.acl.signature import Secret, signed_content
 from rocketd.remoting.command import RemotingCommand
 from rocketd.remoting.frame import FrameDecoder
 from rocketd.remoting.interfaces import IRPCHook
 from rocketd.remoting.signing import SigningHook
 
 FRAMES = Path(__file__).resolve().parent.parent / "golden" / "frames" / "acl4.jsonl"
-SECRETS = {"adminKey": b"adminSecret1", "userKey1": b"userSecret1"}
+SECRETS = {"adminKey": Secret(b"adminSecret1"), "userKey1": Secret(b"userSecret1")}
+STOCK = Secret(b"12345678")
 
 
 def recorded():
@@ -32,7 +35,7 @@ class SignatureTests(SynchronousTestCase):
     def test_of_a_known_request(self):
         content = signed_content({"topic": "TopicTest", "queueId": "3", "AccessKey": "RocketMQ"}, b"hello")
         self.assertEqual(content, b"RocketMQ3TopicTesthello")
-        self.assertEqual(signature_of(content, b"12345678"), b"481uDC2zg2EaErJJQ/+C6SFdJxM=")
+        self.assertEqual(STOCK.sign(content), b"481uDC2zg2EaErJJQ/+C6SFdJxM=")
 
     def test_of_recorded_requests(self):
         good = 0
@@ -40,10 +43,16 @@ class SignatureTests(SynchronousTestCase):
             fields = request.ext_fields
             secret = SECRETS.get(fields["AccessKey"])
             # The recording has requests of a client with a wrong secret, by design.
-            right = secret is not None and is_signed(fields["Signature"], signed_content(fields, request.body), secret)
+            right = secret is not None and secret.has_signed(signed_content(fields, request.body), fields["Signature"])
             self.assertEqual(right, number not in (17, 19, 22), f"line {number}")
             good += right
         self.assertEqual(good, 14)
+
+    def test_keys_of_every_length(self):
+        for length in (0, 1, 63, 64, 65, 200):
+            key = bytes(range(256))[:length]
+            expected = base64.b64encode(hmac.digest(key, b"content", "sha1"))
+            self.assertEqual(Secret(key).sign(b"content"), expected, length)
 
     def test_fields_that_are_not_signed(self):
         fields = {"b": "2", "Signature": "x", "_UNIQUE_KEY_QUERY": "true", "a": "1"}
@@ -51,7 +60,7 @@ class SignatureTests(SynchronousTestCase):
 
     def test_a_wrong_or_missing_signature(self):
         for signature in (None, "", "481uDC2zg2EaErJJQ/+C6SFdJxM", "ž", "A" * 28):
-            self.assertFalse(is_signed(signature, b"RocketMQ3TopicTesthello", b"12345678"))
+            self.assertFalse(STOCK.has_signed(b"RocketMQ3TopicTesthello", signature))
 
     def test_text_that_utf8_cannot_carry(self):
         self.assertEqual(signed_content({"a": "\ud800"}, b""), b"?")
@@ -71,7 +80,7 @@ class CredentialsTests(SynchronousTestCase):
     def test_a_token_is_signed_too(self):
         signed = Credentials("key", "secret", "token").sign(None, None)
         self.assertEqual(signed_content(signed, None), b"keytoken")
-        self.assertTrue(is_signed(signed["Signature"], b"keytoken", b"secret"))
+        self.assertTrue(Secret(b"secret").has_signed(b"keytoken", signed["Signature"]))
 
     def test_signing_again_gives_the_same(self):
         credentials = Credentials("RocketMQ", "12345678")
@@ -83,12 +92,12 @@ class CredentialsTests(SynchronousTestCase):
         verifyObject(IRPCHook, hook)
         request = RemotingCommand(34, None, b"{}")
         hook.before_request("127.0.0.1:10911", request)
-        self.assertTrue(is_signed(request.ext_fields["Signature"], b"RocketMQ{}", b"12345678"))
+        self.assertTrue(STOCK.has_signed(b"RocketMQ{}", request.ext_fields["Signature"]))
 
     def test_a_file(self):
         credentials = read_credentials(self.write("accessKey: rocketmq2\nsecretKey: 01234567\n"))
-        self.assertEqual((credentials.access_key, credentials.secret_key), ("rocketmq2", "01234567"))
-        self.assertNotIn("01234567", repr(credentials))
+        self.assertEqual(credentials.sign({}, None), Credentials("rocketmq2", "01234567").sign({}, None))
+        self.assertNotIn("01234567", str(vars(credentials)))
 
     def test_files_that_are_none(self):
         for text, what in (
