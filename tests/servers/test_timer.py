@@ -1,0 +1,162 @@
+"""Messages with times of their own, on broker processes that are killed and replaced: none lost, none early."""
+
+import shutil
+import time
+
+import pytest
+from load import Connection, pull_all
+from server_processes import QUEUES, TOPIC, ServerProcesses
+from test_replication import Pair
+
+from rocketd.remoting.bodies import KVTable
+from rocketd.remoting.codes import RequestCode, ResponseCode
+from rocketd.remoting.command import RemotingCommand
+
+COUNT = 300
+WAIT_LIMIT = 60.0  # seconds
+
+
+def fields(number, body_key, **properties):
+    table = {"UNIQ_KEY": body_key, "WAIT": "true", **properties}
+    text = "\x02".join(f"{name}\x01{value}" for name, value in table.items())
+    return {
+        "a": "P", "b": TOPIC, "c": "TBW102", "d": str(QUEUES), "e": str(number % QUEUES), "f": "0", "g": "1700000000000",
+        "h": "0", "i": text, "j": "0", "k": "false", "m": "false",
+    }  # fmt: skip
+
+
+def send(address, messages):
+    """Send messages, each its key and properties; returns the keys of those that are acknowledged."""
+    connection = Connection(address)
+    try:
+        requests = [
+            RemotingCommand(RequestCode.SEND_MESSAGE_V2, fields(number, key, **properties), key.encode())
+            for number, (key, properties) in enumerate(messages)
+        ]
+        keys = {request.opaque: key for request, (key, _) in zip(requests, messages, strict=True)}
+        connection.send(*requests)
+        acknowledged = []
+        while len(acknowledged) < len(keys):
+            answers = connection.receive()
+            assert answers, "the connection is gone"
+            assert {answer.code for answer in answers} == {ResponseCode.SUCCESS}, answers[0].remark
+            acknowledged += [keys[answer.opaque] for answer in answers]
+        return acknowledged
+    finally:
+        connection.close()
+
+
+def figures(address):
+    connection = Connection(address)
+    try:
+        body = connection.ask(RemotingCommand(RequestCode.GET_BROKER_RUNTIME_INFO)).body
+        table = KVTable.decode(body).table
+        return {name: int(value) for name, value in table.items() if name.startswith("timer")}
+    finally:
+        connection.close()
+
+
+def delivered(address):
+    """What has been delivered: key to messages. None of it before its time."""
+    found = {}
+    for queue_id in range(QUEUES):
+        for message in pull_all(address, queue_id):
+            table = message.properties_map()
+            assert message.store_timestamp >= int(table["TIMER_OUT_MS"]), table
+            assert "REAL_TOPIC" not in table
+            found.setdefault(message.body.decode(), []).append(message)
+    return found
+
+
+def in_ms(milliseconds):
+    return str(int(time.time() * 1000) + milliseconds)
+
+
+def await_delivery(broker, address, keys):
+    """Return what is delivered once all these are."""
+    broker.wait_for("all are delivered", lambda: set(keys) <= delivered(address).keys(), WAIT_LIMIT)
+    broker.wait_for("none waits", lambda: figures(address).get("timerCongestNum") == 0, WAIT_LIMIT)
+    return delivered(address)
+
+
+@pytest.fixture
+def servers(tmp_path):
+    made = ServerProcesses(tmp_path)
+    yield made
+    made.kill_all()
+    assert "Traceback" not in "".join(process.log.read_text() for process in made.processes)
+
+
+@pytest.mark.parametrize("table", ["kept", "deleted", "damaged"])
+def test_killed_while_messages_wait(servers, table):
+    broker = servers.start_broker(registered=False)
+    address = servers.broker_address
+    keys = send(address, [(f"m{n}", {"TIMER_DELIVER_MS": in_ms(500 + n * 20)}) for n in range(COUNT)])
+    keys += send(address, [(f"late{n}", {"TIMER_DELIVER_MS": in_ms(8_000)}) for n in range(COUNT)])
+    broker.wait_for("some are delivered", lambda: figures(address).get("timerDeliveredTotal", 0) > 20, WAIT_LIMIT)
+    before = delivered(address)
+    broker.kill()
+    path = servers.store / "timer" / "waiting.db"
+    if table == "deleted":
+        shutil.rmtree(path.parent)
+    elif table == "damaged":
+        path.write_bytes(b"no database" * 2_000)
+    broker = servers.start_broker(registered=False)
+    found = await_delivery(broker, address, keys)
+    assert found.keys() == set(keys)
+    # The note of what is done is in the log with what it speaks of, so that nothing is repeated.
+    assert {key: len(messages) for key, messages in found.items() if key in before} == dict.fromkeys(before, 1)
+    assert broker.stop() == 0
+
+
+def test_a_cancellation_survives_a_kill(servers):
+    broker = servers.start_broker(registered=False)
+    address = servers.broker_address
+    due = {"TIMER_DELIVER_MS": in_ms(4_000)}
+    send(address, [("a", due), ("b", due), ("c", due)])
+    send(address, [("x", {**due, "TIMER_DEL_UNIQKEY": "a"}), ("y", {**due, "TIMER_DEL_UNIQKEY": f"{TOPIC}+b"})])
+    broker.kill()
+    broker = servers.start_broker(registered=False)
+    assert await_delivery(broker, address, ["c"]).keys() == {"c"}
+    assert broker.stop() == 0
+
+
+def test_many_at_one_instant(servers):
+    broker = servers.start_broker(registered=False)
+    address = servers.broker_address
+    due = {"TIMER_DELIVER_MS": in_ms(3_000)}
+    keys = send(address, [(f"m{n}", due) for n in range(3_000)])
+    found = await_delivery(broker, address, keys)
+    assert {key: len(messages) for key, messages in found.items()} == dict.fromkeys(keys, 1)
+    for queue_id in range(QUEUES):
+        order = [int(message.body[1:]) for message in pull_all(address, queue_id)]
+        assert order == sorted(order)
+    assert broker.stop() == 0
+
+
+def test_a_slave_that_becomes_the_master(tmp_path):
+    pair = Pair(tmp_path)
+    try:
+        pair.start()
+        address = pair.master_address
+        keys = send(address, [(f"m{n}", {"TIMER_DELAY_MS": str(100 + n)}) for n in range(50)])
+        keys += send(address, [(f"late{n}", {"TIMER_DELIVER_MS": in_ms(15_000)}) for n in range(50)])
+        send(address, [("x", {"TIMER_DELAY_SEC": "10", "TIMER_DEL_UNIQKEY": "late7"})])
+        keys.remove("late7")
+        pair.master.wait_for(
+            "some are delivered", lambda: figures(address).get("timerDeliveredTotal", 0) >= 50, WAIT_LIMIT
+        )
+        pair.await_topic()
+        pair.await_copy()
+        assert figures(pair.slave_address) == {}
+        pair.master.kill()
+        assert pair.slave.stop() == 0
+        assert not (pair.slave_servers.store / "timer").exists()
+        pair.slave_servers.broker_config |= {"brokerRole": "ASYNC_MASTER", "brokerId": "0"}
+        new = pair.slave_servers.start_broker()
+        found = await_delivery(new, pair.slave_address, keys)
+        assert {key: len(messages) for key, messages in found.items()} == dict.fromkeys(keys, 1)
+        assert new.stop() == 0
+    finally:
+        pair.end()
+    assert "Traceback" not in pair.logs()
