@@ -1,4 +1,4 @@
-// Command interop is the interop ring's Go program: send and consume with the unmodified rocketmq-client-go.
+// Command interop is the interop ring's Go program: send, consume and transact with the unmodified rocketmq-client-go.
 package main
 
 import (
@@ -14,6 +14,7 @@ import (
 
 type options struct {
 	namesrv, topic, group, tag, sql string
+	states, answer                  string
 	count, timeout                  int
 }
 
@@ -33,7 +34,7 @@ func printLine(v any) {
 func main() {
 	rlog.SetLogLevel("warn") // on standard error
 	if len(os.Args) < 2 {
-		fail(fmt.Errorf("usage: %s send|consume --namesrv HOST:PORT --topic T --group G --count N ...", os.Args[0]))
+		fail(fmt.Errorf("usage: %s send|consume|transact --namesrv HOST:PORT --topic T --group G --count N ...", os.Args[0]))
 	}
 	var o options
 	flags := flag.NewFlagSet(os.Args[1], flag.ExitOnError)
@@ -44,6 +45,8 @@ func main() {
 	flags.StringVar(&o.sql, "sql", "", "consume: SQL92 expression, in the place of tags")
 	flags.IntVar(&o.count, "count", 0, "messages")
 	flags.IntVar(&o.timeout, "timeout", 60, "consume: seconds")
+	flags.StringVar(&o.states, "states", "commit,rollback,unknown", "transact: how transactions end, in turns")
+	flags.StringVar(&o.answer, "answer", "commit", "transact: what checks are answered")
 	if err := flags.Parse(os.Args[2:]); err != nil {
 		fail(err)
 	}
@@ -59,6 +62,10 @@ func main() {
 		}
 		if !enough {
 			os.Exit(1)
+		}
+	case "transact":
+		if err := transact(o); err != nil {
+			fail(err)
 		}
 	default:
 		fail(fmt.Errorf("unknown command %q", os.Args[1]))
