@@ -61,7 +61,7 @@ class BrokerStatsManager:
         self._guard = threading.Lock()
         self._tables: dict[str, dict[str, StatsItem]] = {name: {} for name in COUNTED}
         # The items of what is counted often, so that their keys need not be built again.
-        self._puts: dict[str, tuple[StatsItem, StatsItem]] = {}
+        self._puts: dict[str, tuple[StatsItem, StatsItem, StatsItem]] = {}
         self._gets: dict[tuple[str, str, int], tuple[StatsItem, StatsItem, StatsItem]] = {}
         self._next_hour_sample_ms = now_ms() + MINUTES_MS
         self._next_day_sample_ms = now_ms() + HOURS_MS
@@ -70,7 +70,13 @@ class BrokerStatsManager:
 
     def count_sends(self, messages: Sequence[MessageInner], results: Sequence[PutResult]) -> None:
         """Count messages that were each sent alone, and whose puts ended so."""
-        topic = messages[0].topic
+        first = messages[0]
+        topic = first.topic
+        if len(messages) == 1:
+            size = results[0].size
+            if size:
+                self._count_puts(topic, first.queue_id, 1, size, 1)
+            return
         sizes = [result.size for result in results]
         if topic == SCHEDULE_TOPIC or len({message.topic for message in messages}) > 1:
             for message, size in zip(messages, sizes, strict=True):
@@ -79,7 +85,7 @@ class BrokerStatsManager:
         else:
             stored = len(sizes) - sizes.count(0)
             if stored:
-                self._count_puts(topic, messages[0].queue_id, stored, sum(sizes), stored)
+                self._count_puts(topic, first.queue_id, stored, sum(sizes), stored)
 
     def count_batch(self, messages: Sequence[MessageInner], results: Sequence[PutResult]) -> None:
         """Count messages that were sent together, all to one queue."""
@@ -112,8 +118,7 @@ class BrokerStatsManager:
             key = topic_group(SCHEDULE_TOPIC, SCHEDULE_CONSUMER)
             self._item(GROUP_GET_NUMS, key).add(1, 1)
             self._item(GROUP_GET_SIZE, key).add(size, 1)
-            self._add_puts(topic, 0, 1, size, 1)
-            self._item(BROKER_PUT_NUMS, self._cluster_name).value += 1
+            self._add_puts(topic, 0, 1, size, 1).value += 1
 
     def count_gets(
         self, group: str, topic: str, queue_id: int, messages: int, size: int, latency_ms: int | None = None
@@ -135,16 +140,20 @@ class BrokerStatsManager:
 
     def _count_puts(self, topic: str, queue_id: int, messages: int, size: int, times: int) -> None:
         with self._guard:
-            self._add_puts(topic, queue_id, messages, size, times)
-            self._item(BROKER_PUT_NUMS, self._cluster_name).value += messages
+            self._add_puts(topic, queue_id, messages, size, times).value += messages
 
     # ---------------------------------------------------------------- counting, with the lock held
 
-    def _add_puts(self, topic: str, queue_id: int, messages: int, size: int, times: int) -> None:
+    def _add_puts(self, topic: str, queue_id: int, messages: int, size: int, times: int) -> StatsItem:
+        """Count for the topic, and return what counts for the broker."""
         items = self._puts.get(topic)
         if items is None:
-            items = self._puts[topic] = (self._item(TOPIC_PUT_NUMS, topic), self._item(TOPIC_PUT_SIZE, topic))
-        nums, sizes = items
+            items = self._puts[topic] = (
+                self._item(TOPIC_PUT_NUMS, topic),
+                self._item(TOPIC_PUT_SIZE, topic),
+                self._item(BROKER_PUT_NUMS, self._cluster_name),
+            )
+        nums, sizes, broker = items
         nums.value += messages
         nums.times += times
         sizes.value += size
@@ -153,6 +162,7 @@ class BrokerStatsManager:
             key = topic_queue(topic, queue_id)
             self._item(QUEUE_PUT_NUMS, key).add(messages, times)
             self._item(QUEUE_PUT_SIZE, key).add(size, times)
+        return broker
 
     def _items_of_gets(self, group: str, topic: str, queue_id: int) -> tuple[StatsItem, StatsItem, StatsItem]:
         key = topic_group(topic, group)
