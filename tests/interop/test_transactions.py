@@ -228,7 +228,7 @@ def shape(store):
                 "properties": properties if record.topic != OP else record.raw[-len(END_PROPERTIES) :],
             }
         )
-    return {topic: sorted(records, key=str) for topic, records in seen.items()}
+    return {topic: sorted(records, key=lambda record: record["body"]) for topic, records in seen.items()}
 
 
 def test_both_brokers_store_the_same(namesrv, tmp_path_factory):
