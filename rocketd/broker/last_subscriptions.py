@@ -5,12 +5,15 @@ No counterpart in Apache, whose broker forgets the subscriptions of a group with
 """
 
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 from twisted.logger import Logger
 
+from rocketd.broker.consumers import ConsumerGroupInfo
 from rocketd.broker.json_file import JsonFile, JsonFileError
 from rocketd.remoting.bodies import Body
+from rocketd.remoting.interfaces import IConnection
 
 NOTE_SECONDS = 10.0
 """How often ``note`` is to be called."""
@@ -45,6 +48,7 @@ class LastSubscriptions:
         self._changes = 0
         # Tables of topics are replaced, never changed.
         self._groups: dict[str, dict[str, Wanted]] = {}
+        broker.consumers.on_ids_changed(self._ids_changed)
 
     def load(self) -> None:
         """Read the file."""
@@ -59,13 +63,7 @@ class LastSubscriptions:
 
     def note(self) -> None:
         """Look who is online and wants what, forget the groups that were deleted, and write the file after a change."""
-        online = {
-            info.group: {
-                topic: Wanted(subscription.expression_type, subscription.sub_string)
-                for topic, subscription in list(info.subscriptions.items())
-            }
-            for info in self._broker.consumers.all_groups()
-        }
+        online = {info.group: _wanted(info) for info in self._broker.consumers.all_groups()}
         known = self._broker.groups.snapshot().subscription_group_table
         with self._guard:
             kept = {group: wanted for group, wanted in self._groups.items() if group in known} | online
@@ -76,6 +74,16 @@ class LastSubscriptions:
             self._file.save(self._numbered_snapshot)
         except OSError as error:
             self._log.warn("{path} cannot be written: {error}", path=self._file.path, error=error)
+
+    def _ids_changed(self, group: str, members: Sequence[IConnection]) -> None:
+        """Look at a group as soon as somebody comes, who may be gone before the next ``note``."""
+        info = self._broker.consumers.find(group)
+        if info is not None:
+            wanted = _wanted(info)
+            with self._guard:
+                if self._groups.get(group) != wanted:
+                    self._groups = self._groups | {group: wanted}
+                    self._changes += 1
 
     def find(self, group: str, topic: str) -> Wanted | None:
         """Return what a group wanted of a topic when it was last seen."""
@@ -88,3 +96,10 @@ class LastSubscriptions:
     def _numbered_snapshot(self) -> tuple[int, LastSubscriptionWrapper]:
         with self._guard:
             return self._changes, LastSubscriptionWrapper(dict(self._groups))
+
+
+def _wanted(info: ConsumerGroupInfo) -> dict[str, Wanted]:
+    return {
+        topic: Wanted(subscription.expression_type, subscription.sub_string)
+        for topic, subscription in list(info.subscriptions.items())
+    }

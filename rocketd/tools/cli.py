@@ -16,6 +16,7 @@ _COMMANDS = {
     "up": ("rocketd.tools.up", "UpOptions", "Run a name server and a broker in the foreground."),
     "produce": ("rocketd.tools.produce", "ProduceOptions", "Send messages."),
     "consume": ("rocketd.tools.consume", "ConsumeOptions", "Print messages as they come."),
+    "lag": ("rocketd.tools.lag", "LagOptions", "Print how far a consumer group is behind."),
     "store": ("rocketd.tools.store", "StoreOptions", "Inspect, verify, dump or repair a stopped store."),
 }
 

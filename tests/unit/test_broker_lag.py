@@ -221,6 +221,16 @@ class LastSubscriptionsTests(LagTestCase):
         self.join("B")
         self.assertEqual(self.wanted(), Wanted("TAG", "B"))
 
+    def test_who_comes_is_seen_at_once(self):
+        client = ClientChannelInfo(self.connection, "c", 0, 407, self.broker.now_ms())
+        data = ConsumerData("G", subscription_data_set=[build_subscription("T", "A || B")])
+        self.broker.consumers.register(client, data, notify=True)
+        self.leave()
+        self.assertEqual(self.wanted(), Wanted("TAG", "A || B"))
+        self.broker.last_subscriptions.note()
+        stored = self.broker.json_file("lastSubscription", LastSubscriptionWrapper).load()
+        self.assertEqual(stored, LastSubscriptionWrapper({"G": {"T": Wanted("TAG", "A || B")}}))
+
     def test_a_deleted_group_is_forgotten(self):
         self.join("A")
         self.leave()

@@ -15,6 +15,7 @@ from rocketd import core
 from rocketd.remoting.bodies import ConsumeFromWhere
 from rocketd.tools.cli import main
 from rocketd.tools.consume import ConsumeOptions
+from rocketd.tools.lag import LagOptions
 from rocketd.tools.produce import ProduceOptions
 from rocketd.tools.up import UpOptions
 
@@ -79,6 +80,9 @@ class OptionsTests(SynchronousTestCase):
             (ConsumeOptions(), "T", "--group", ""),
             (ConsumeOptions(), "T", "--group", "组"),
             (ConsumeOptions(), "T", "--tag", "a\x01b"),
+            (LagOptions(),),
+            (LagOptions(), "bad group"),
+            (LagOptions(), "g", "--topic", "bad topic"),
             (ProduceOptions(), "", "x"),
             (ProduceOptions(), "bad!", "x"),
             (ProduceOptions(), "bad!"),
@@ -110,7 +114,7 @@ class MainTests(SynchronousTestCase):
         self.assertEqual(self.run_main("--version"), (0, f"rocketd {rocketd.__version__} ({core.kind()})\n", ""))
 
     def test_every_command_names_itself_and_our_version(self):
-        for command in ("up", "produce", "consume", "store", "store dump"):
+        for command in ("up", "produce", "consume", "lag", "store", "store dump"):
             status, out, _ = self.run_main(*command.split(), "--help")
             self.assertEqual((status, out.split(" [")[0].split(" COMMAND")[0]), (0, f"Usage: rocketd {command}"))
             self.assertNotIn("Twisted", out)
@@ -294,6 +298,24 @@ class ClusterTests(CommandTestCase):
         # Not one of them was given back: then it would come only after ten seconds.
         status, got, err = self.call("consume", "U", "--count", "3", "--timeout", "8")
         self.assertEqual((status, sorted(got), err), (0, ["\t\tone", "\t\tthree", "\t\ttwo"], []))
+
+    def test_lag(self):
+        self.up()
+        for tag in ("A", "B", "A"):
+            self.assertEqual(self.call("produce", "T", "x", "--tag", tag)[0], 0)
+        status, got, err = self.call("consume", "T", "-g", "g", "--tag", "A", "--count", "2", "--timeout", "30")
+        self.assertEqual((status, len(got), err), (0, 2, []))
+        self.assertEqual(self.call("produce", "T", "x", "y", "--tag", "A")[0], 0)
+        status, lines, err = self.call("lag", "g", "-t", "T")
+        self.assertEqual((status, err), (0, []))
+        first, *queues, last = [line.split("\t") for line in lines]
+        self.assertEqual(first, ["broker", "topic", "queue", "behind", "seconds", "consumed", "end"])
+        self.assertEqual([line[1:3] for line in queues], [["T", str(queue_id)] for queue_id in range(4)])
+        self.assertEqual(sum(int(line[6]) for line in queues), 5)
+        self.assertEqual(last[:3], ["all", "offline", ""])
+        self.assertEqual(sum(int(line[3]) for line in queues), int(last[3]))
+        self.assertEqual(last[3], "2")
+        self.assert_fails("no broker knows the group none", "lag", "none")
 
     def test_what_cannot_be_done_is_one_line(self):
         self.up()

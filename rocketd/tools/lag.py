@@ -1,0 +1,123 @@
+"""``rocketd lag``: print how far a consumer group is behind.
+
+Answers to mqadmin consumerProgress -g, but counts only what the group wants, and when nobody of it is online, too. Asks
+every master of the cluster with a request that only rocketd's brokers know.
+"""
+
+from typing import Any, ClassVar
+
+from twisted.logger import LogLevel
+from twisted.python import usage
+
+from rocketd.client.errors import ClientError, check_response
+from rocketd.client.mq_client import TIMEOUT_MS, MQClient
+from rocketd.common.names import group_fault, topic_fault
+from rocketd.remoting.bodies import ClusterInfo
+from rocketd.remoting.codes import RequestCode, ResponseCode
+from rocketd.remoting.command import RemotingCommand
+from rocketd.remoting.errors import RemotingError
+from rocketd.remoting.lag_bodies import ConsumerLag
+from rocketd.tools.console import CommandError, run, show, show_log
+from rocketd.tools.options import ClientOptions
+
+COUNT_TIMEOUT_MS = 60_000
+"""How long a broker may count."""
+
+MASTER_ID = 0
+_COLUMNS = ("broker", "topic", "queue", "behind", "seconds", "consumed", "end")
+
+
+class LagOptions(ClientOptions):
+    """Options of ``rocketd lag``."""
+
+    synopsis = "Usage: rocketd lag [options] GROUP"
+    longdesc = (
+        "Print a line for each queue, its fields separated by tabs: the messages that the group wants and has not "
+        "consumed (~ before a number that is no more than an upper limit), the age of the first of them, the offset that "
+        "the group has reached and the queue's end; then the sum. - is an offset that was never stored."
+    )
+
+    optParameters: ClassVar[list[list[Any]]] = [["topic", "t", None, "Only this topic."]]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.group = ""
+
+    def parseArgs(self, group: str | None = None) -> None:
+        """Take the group."""
+        if group is None:
+            raise usage.UsageError("GROUP is missing")
+        self.group = group
+
+    def postOptions(self) -> None:
+        """Refuse names that none can have."""
+        topic = self["topic"]
+        for what, text, fault in (
+            ("group", self.group, group_fault(self.group)),
+            ("--topic", topic, None if topic is None else topic_fault(topic)),
+        ):
+            if fault is not None:
+                raise usage.UsageError(f"{what} {text!r}: {fault}")
+
+    def run(self) -> int:
+        """Print the lag; return the exit status."""
+        show_log(LogLevel.critical)
+        return run("rocketd lag", self._print_lag, (CommandError, ClientError, RemotingError))
+
+    async def _print_lag(self, reactor: Any) -> int:
+        client = self.make_client(reactor)
+        client.startService()
+        try:
+            found = {}
+            for name, address in sorted((await _masters(client)).items()):
+                lag = await self._ask(client, address)
+                if lag is not None:
+                    found[name] = lag
+        finally:
+            await client.stopService()
+        if not found:
+            raise CommandError(f"no broker knows the group {self.group}")
+        _show(found)
+        return 0
+
+    async def _ask(self, client: MQClient, address: str) -> ConsumerLag | None:
+        """Ask a broker; None when it has no such group or topic."""
+        fields = {"consumerGroup": self.group}
+        if self["topic"] is not None:
+            fields["topic"] = self["topic"]
+        response = await client.remoting.invoke_sync(
+            address, RemotingCommand(RequestCode.GET_CONSUMER_LAG, fields), COUNT_TIMEOUT_MS
+        )
+        if response.code in (ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, ResponseCode.TOPIC_NOT_EXIST):
+            return None
+        return ConsumerLag.decode(check_response(address, response).body)
+
+
+async def _masters(client: MQClient) -> dict[str, str]:
+    """Find the addresses of all masters by name."""
+    request = RemotingCommand(RequestCode.GET_BROKER_CLUSTER_INFO)
+    response = check_response("the name server", await client.remoting.invoke_sync(None, request, TIMEOUT_MS))
+    brokers = ClusterInfo.decode(response.body).broker_addr_table
+    return {name: data.broker_addrs[MASTER_ID] for name, data in brokers.items() if MASTER_ID in data.broker_addrs}
+
+
+def _show(found: dict[str, ConsumerLag]) -> None:
+    show(*_COLUMNS, sep="\t")
+    for broker, lag in found.items():
+        for queue in lag.queues:
+            show(
+                broker,
+                queue.topic,
+                str(queue.queue_id),
+                f"{'' if queue.exact else '~'}{queue.messages}",
+                f"{queue.delay_millis / 1000:.1f}",
+                "-" if queue.consumer_offset < 0 else str(queue.consumer_offset),
+                str(queue.max_offset),
+                sep="\t",
+            )
+    lags = found.values()
+    exact = all(queue.exact for lag in lags for queue in lag.queues)
+    behind = sum(lag.total_messages for lag in lags)
+    seconds = max(lag.max_delay_millis for lag in lags) / 1000
+    state = "online" if any(lag.online for lag in lags) else "offline"
+    show("all", state, "", f"{'' if exact else '~'}{behind}", f"{seconds:.1f}", "", "", sep="\t")
