@@ -31,6 +31,7 @@ func consume(o options, limit time.Duration) (bool, error) {
 		consumer.WithGroupName(o.group),
 		consumer.WithConsumeFromWhere(consumer.ConsumeFromFirstOffset),
 	)
+		consumer.WithCredentials(o.credentials()),
 	if err != nil {
 		return false, err
 	}

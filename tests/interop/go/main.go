@@ -15,6 +15,8 @@ import (
 type options struct {
 	namesrv, topic, group, tag, sql string
 	states, answer                  string
+	accessKey, secretKey            string
+	properties                      string
 	count, timeout                  int
 }
 
@@ -43,6 +45,9 @@ func main() {
 	flags.StringVar(&o.group, "group", "", "producer or consumer group")
 	flags.StringVar(&o.tag, "tag", "*", "consume: tag expression")
 	flags.StringVar(&o.sql, "sql", "", "consume: SQL92 expression, in the place of tags")
+	flags.StringVar(&o.accessKey, "access-key", "", "account to sign with")
+	flags.StringVar(&o.secretKey, "secret-key", "", "its secret")
+	flags.StringVar(&o.properties, "properties", "", "send: more properties, NAME=VALUE, separated by commas")
 	flags.IntVar(&o.count, "count", 0, "messages")
 	flags.IntVar(&o.timeout, "timeout", 60, "consume: seconds")
 	flags.StringVar(&o.states, "states", "commit,rollback,unknown", "transact: how transactions end, in turns")

@@ -25,6 +25,7 @@ func send(o options) error {
 		producer.WithNsResolver(primitive.NewPassthroughResolver([]string{o.namesrv})),
 		producer.WithGroupName(o.group),
 	)
+		producer.WithCredentials(o.credentials()),
 	if err != nil {
 		return err
 	}

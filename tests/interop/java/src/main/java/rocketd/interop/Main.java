@@ -6,9 +6,9 @@ package rocketd.interop;
  * <p>Beside what all programs of the ring take: {@code send} has {@code --batch K}, {@code --async}, {@code --oneway}
  * and {@code --order} (each of four streams to one queue), {@code consume} has {@code --order} (an orderly listener),
  * {@code --fail-first} (each message is refused the first time it comes) and {@code --sql EXPRESSION} in the place of
- * {@code --tag}, {@code create-topic} has {@code --queues N}. {@code fill}, {@code load}, {@code look-up} and
- * {@code transact} write and read what a store has to keep: {@link StoreWriter}, {@link StoreLoader},
- * {@link StoreReader} and {@link Transactor} say how.
+ * {@code --tag}, both have {@code --access-key K} and {@code --secret-key S}, {@code create-topic} has {@code --queues N}.
+ * {@code fill}, {@code load}, {@code look-up} and {@code transact} write and read what a store has to keep:
+ * {@link StoreWriter}, {@link StoreLoader}, {@link StoreReader} and {@link Transactor} say how.
  */
 public final class Main {
     private Main() {

@@ -14,6 +14,7 @@ import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
+import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragely;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.MessageExt;
 
@@ -36,7 +37,8 @@ final class Receiver {
     }
 
     int run() throws Exception {
-        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(options.text("group"));
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(
+            options.text("group"), Credentials.hook(options), new AllocateMessageQueueAveragely());
         consumer.setNamesrvAddr(options.text("namesrv"));
         // A group's retry topic appears after its first heartbeat; the default is to look again after half a minute.
         consumer.setPollNameServerInterval(1000);

@@ -25,7 +25,7 @@ final class Sender {
     Sender(Options options) {
         this.options = options;
         this.count = options.number("count");
-        producer = new DefaultMQProducer(options.text("group"));
+        producer = new DefaultMQProducer(options.text("group"), Credentials.hook(options));
         producer.setNamesrvAddr(options.text("namesrv"));
     }
 
