@@ -22,6 +22,7 @@ type received struct {
 	QueueID        int               `json:"queueId"`
 	QueueOffset    int64             `json:"queueOffset"`
 	ReconsumeTimes int32             `json:"reconsumeTimes"`
+	StoreTimestamp int64             `json:"storeTimestamp"`
 }
 
 // consume prints every delivery and says whether all wanted messages came in time.
@@ -89,6 +90,7 @@ func receive(m *primitive.MessageExt) (received, error) {
 		QueueID:        m.Queue.QueueId,
 		QueueOffset:    m.QueueOffset,
 		ReconsumeTimes: m.ReconsumeTimes,
+		StoreTimestamp: m.StoreTimestamp,
 	}, nil
 }
 

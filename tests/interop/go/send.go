@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"strings"
 
 	rocketmq "github.com/apache/rocketmq-client-go/v2"
 	"github.com/apache/rocketmq-client-go/v2/primitive"
@@ -33,7 +34,13 @@ func send(o options) error {
 		return err
 	}
 	for i := 0; i < o.count; i++ {
-		result, err := p.SendSync(context.Background(), message(o.topic, i))
+		m := message(o.topic, i)
+		for _, property := range strings.Split(o.properties, ",") {
+			if name, value, found := strings.Cut(property, "="); found {
+				m.WithProperty(name, value)
+			}
+		}
+		result, err := p.SendSync(context.Background(), m)
 		if err != nil {
 			return fmt.Errorf("message %d: %w", i, err)
 		}

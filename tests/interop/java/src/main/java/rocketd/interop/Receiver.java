@@ -80,6 +80,7 @@ final class Receiver {
         fields.put("queueId", message.getQueueId());
         fields.put("queueOffset", message.getQueueOffset());
         fields.put("reconsumeTimes", message.getReconsumeTimes());
+        fields.put("storeTimestamp", message.getStoreTimestamp());
         fields.put("accepted", accept);
         Output.line(fields);
         if (accept && accepted.add(index) && accepted.size() >= count) {

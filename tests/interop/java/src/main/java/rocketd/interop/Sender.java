@@ -118,6 +118,12 @@ final class Sender {
             new Message(options.text("topic"), tag, "key-" + index, body.getBytes(StandardCharsets.UTF_8));
         message.putUserProperty("index", Integer.toString(index));
         message.putUserProperty("from", "java");
+        for (String property : options.text("properties", "").split(",")) {
+            if (!property.isEmpty()) {
+                String[] pair = property.split("=", 2);
+                message.putUserProperty(pair[0], pair[1]);
+            }
+        }
         return message;
     }
 
