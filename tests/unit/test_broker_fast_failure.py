@@ -1,0 +1,71 @@
+"""Which requests that wait are answered by somebody else than their pool's thread, after how long, and with what."""
+
+import os
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from rocketd.broker.fast_failure import FastFailure
+from rocketd.broker.processors.end_transaction import EndTransactionProcessor
+from rocketd.broker.processors.send import SendMessageProcessor
+from rocketd.broker.testing import RecordingConnection, SmallBroker
+from rocketd.remoting.command import ONEWAY_FLAG, RemotingCommand
+from rocketd.remoting.dispatch import Dispatcher
+from rocketd.remoting.frame import FrameDecoder
+from rocketd.remoting.pools import Job
+
+
+class WaitingTests(SynchronousTestCase):
+    """The threads of these pools never start: everything waits."""
+
+    def setUp(self):
+        self.broker = SmallBroker(os.path.abspath(self.mktemp()))
+        self.broker.start()
+        self.addCleanup(self.broker.stop)
+        self.dispatcher = Dispatcher(lambda function, *arguments: function(*arguments))
+        self.now = 0
+        self.fast_failure = FastFailure(
+            self.broker.settings.broker, self.dispatcher, self.broker.store, lambda: self.now, lambda: "an append, 7 ms"
+        )
+        self.connection = RecordingConnection()
+        self.send = SendMessageProcessor(self.broker)
+        self.end = EndTransactionProcessor(self.broker)
+
+    def submit(self, handler, code, flag=0, pool="send"):
+        frames = FrameDecoder().feed(RemotingCommand(code, {}, flag=flag).encode())
+        self.assertTrue(self.dispatcher.pool(pool).submit(Job(handler, self.connection, frames, self.now)))
+
+    def answers_at(self, milliseconds):
+        self.now = milliseconds
+        self.fast_failure.check()
+        return [(answer.code, answer.remark.partition(";")[0]) for answer in self.connection.answers()]
+
+    def test_sends_wait_shorter_than_ends_of_transactions(self):
+        self.submit(self.end, 37)
+        self.submit(self.send, 310)
+        self.submit(self.end, 37, ONEWAY_FLAG)
+        self.assertEqual(self.answers_at(200), [])
+        ((code, remark),) = self.answers_at(201)
+        self.assertEqual(code, 2)
+        self.assertIn("period in queue: 201ms, size of queue: 3", remark)
+        self.assertEqual(self.answers_at(3000), [])
+        ((code, remark),) = self.answers_at(3001)
+        self.assertEqual(code, 2)
+        self.assertIn("period in queue: 3001ms, size of queue: 2", remark)
+        self.assertEqual(self.dispatcher.pool("send").queued_requests, 0)
+
+    def test_the_limit_of_ends_can_be_changed_while_running(self):
+        self.submit(self.end, 37)
+        self.broker.settings.broker.wait_time_mills_in_transaction_queue = 10
+        self.assertEqual(len(self.answers_at(11)), 1)
+
+    def test_nothing_is_answered_when_that_is_off(self):
+        self.broker.settings.broker.broker_fast_failure_enable = False
+        self.submit(self.end, 37)
+        self.submit(self.send, 310)
+        self.assertEqual(self.answers_at(10_000), [])
+
+    def test_an_append_that_hangs_answers_all(self):
+        self.submit(self.end, 37)
+        self.submit(self.send, 310)
+        self.patch(self.broker.store, "is_os_page_cache_busy", lambda: True)
+        self.assertEqual([code for code, _ in self.answers_at(1)], [2, 2])
