@@ -117,6 +117,8 @@ class InlinePools:
 class Tables:
     """A broker's tables and store, without a service around them."""
 
+    access = None
+
     def __init__(self, directory):
         self.clock = Clock()
         self.clock.advance(1_795_000_000)
@@ -127,8 +129,6 @@ class Tables:
                 ("brokerName", "broker-a"),
                 ("mappedFileSizeCommitLog", str(1 << 20)),
                 ("mappedFileSizeConsumeQueue", "6000"),
-    access = None
-
                 ("maxHashSlotNum", "100"),
                 ("maxIndexNum", "400"),
             ],

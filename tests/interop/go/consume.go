@@ -31,8 +31,8 @@ func consume(o options, limit time.Duration) (bool, error) {
 		consumer.WithNsResolver(primitive.NewPassthroughResolver([]string{o.namesrv})),
 		consumer.WithGroupName(o.group),
 		consumer.WithConsumeFromWhere(consumer.ConsumeFromFirstOffset),
-	)
 		consumer.WithCredentials(o.credentials()),
+	)
 	if err != nil {
 		return false, err
 	}

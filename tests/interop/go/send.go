@@ -25,8 +25,8 @@ func send(o options) error {
 	p, err := rocketmq.NewProducer(
 		producer.WithNsResolver(primitive.NewPassthroughResolver([]string{o.namesrv})),
 		producer.WithGroupName(o.group),
-	)
 		producer.WithCredentials(o.credentials()),
+	)
 	if err != nil {
 		return err
 	}
