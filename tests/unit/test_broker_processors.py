@@ -154,6 +154,8 @@ class Tables:
         self.invoke = RecordingInvoke()
         self.to_clients = BrokerToClient(self.settings.broker, self.invoke)
         self.schedule = SimpleNamespace(progress=lambda: iter([(1, 2, 3)]))
+        self.transactions = None
+        self.timers = SimpleNamespace(table=dict)
         self.replication = RecordingReplication()
         self.dispatcher = InlinePools()
         self.address = "127.0.0.1:10911"
