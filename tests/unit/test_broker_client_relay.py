@@ -11,7 +11,13 @@ from rocketd.broker.processors import client_relay, offset_reset
 from rocketd.broker.testing import RecordingConnection, SmallBroker
 from rocketd.remoting import fastjson
 from rocketd.remoting.admin_bodies import GetConsumerStatusBody
-from rocketd.remoting.bodies import ConsumerData, MessageQueue, SubscriptionData, TopicConfig
+from rocketd.remoting.bodies import (
+    ConsumerData,
+    ConsumerOffsetSerializeWrapper,
+    MessageQueue,
+    SubscriptionData,
+    TopicConfig,
+)
 from rocketd.remoting.codes import LanguageCode
 from rocketd.remoting.command import RemotingCommand
 from rocketd.remoting.errors import (
@@ -302,6 +308,11 @@ class CloneTests(RelayTestCase):
         self.join(topics=("U",))
         self.assertEqual(self.clone(), {"T": {7: 1}, "U": {0: 5}})
         self.assertEqual(self.clone(offline="true"), {"T": {0: 3, 1: 4}, "U": {0: 5}})
+
+    def test_what_was_answered_is_on_the_disk(self):
+        self.clone(topic="T")
+        stored = self.broker.json_file("consumerOffset", ConsumerOffsetSerializeWrapper).load()
+        self.assertEqual(stored.offset_table["T@New"], {0: 3, 1: 4})
 
     def test_nothing_to_clone(self):
         self.assertEqual(self.clone(topic="SELF_TEST_TOPIC"), {"T": {7: 1}})

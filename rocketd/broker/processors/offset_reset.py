@@ -3,7 +3,7 @@
 Answers to Broker2Client.resetOffset and AdminBrokerProcessor.cloneGroupOffset. The members apply new offsets themselves
 and commit them; without any, the broker refuses, and administrators commit offsets as a consumer would. Unlike there,
 each member gets the form that it can read, whatever the administrator's language is, nobody is told anything when one of
-them is too old, and a clone without a topic copies all topics.
+them is too old, and a clone without a topic copies all topics; a clone that was answered is on the disk.
 """
 
 from typing import Any
@@ -127,6 +127,7 @@ class OffsetResetProcessor:
                 source=source,
                 target=header.dest_group,
             )
+        self._broker.offsets.persist()
         return RemotingCommand.response()
 
 
