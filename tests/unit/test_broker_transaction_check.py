@@ -124,6 +124,19 @@ class QuestionTests(CheckTestCase):
         self.broker.transactions.tick()
         self.assertEqual((self.questions(), self.bodies(), self.progress()), ([], [b"x"], [1, 1]))
 
+    def test_nobody_is_asked_while_a_start_still_makes_queues(self):
+        self.half(b"1")
+        self.restart()
+        self.join()
+        behind = self.broker.store.dispatch_behind_bytes
+        self.broker.store.dispatch_behind_bytes = lambda: 1
+        self.broker.clock.advance(60)
+        for _ in range(2):
+            self.broker.transactions.tick()
+        self.assertEqual(self.questions(), [])
+        self.broker.store.dispatch_behind_bytes = behind
+        self.assertEqual(self.asked(0), [b"1"])
+
     def test_producers_take_turns(self):
         others = [self.join() for _ in range(2)]
         others[0].close()

@@ -49,6 +49,7 @@ class TransactionService:
         self._reached: tuple[int, int] | None = None
         self._published: tuple[int, int] | None = None
         self._failure = ""
+        self._begin_of_new = -1
         self._guard = threading.Lock()
 
     @property
@@ -82,9 +83,9 @@ class TransactionService:
 
     def _run_slice(self) -> None:
         try:
-            if self._check is None:
+            if self._check is None and self._is_caught_up():
                 self._begin()
-            if self._step():
+            if self._check is not None and self._step(self._check):
                 self._broker.dispatcher.pool("send").call(self._run_slice)
                 return
         except Exception:
@@ -92,10 +93,19 @@ class TransactionService:
             self._end()
         self._busy = False
 
-    def _step(self) -> bool:
+    def _is_caught_up(self) -> bool:
+        """Whether all that was in the log at the first check is visible: a start on a full disk makes queues later, and
+        until then ends seem to lack that are there.
+        """
+        store = self._broker.store
+        end: int = store.max_physical_offset()
+        if self._begin_of_new < 0:
+            self._begin_of_new = end
+        behind: int = store.dispatch_behind_bytes()
+        return end - behind >= self._begin_of_new
+
+    def _step(self, check: HalfMessageCheck) -> bool:
         """Take steps for a while; True when more can be taken at once."""
-        check = self._check
-        assert check is not None
         deadline = self._clock() + _SLICE_SECONDS
         for must_wait in self._steps:
             self._reached = check.half_offset, check.op_offset
