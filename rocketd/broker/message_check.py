@@ -12,7 +12,13 @@ from rocketd.broker import problems
 from rocketd.broker.transaction.half_messages import is_transactional
 from rocketd.common import names
 from rocketd.common.permission import describe, is_writable
-from rocketd.common.properties import decode_properties
+from rocketd.common.properties import (
+    TIMER_DEL_UNIQKEY,
+    TIMER_DELAY_MS,
+    TIMER_DELAY_SEC,
+    TIMER_DELIVER_MS,
+    decode_properties,
+)
 from rocketd.common.sysflag import MULTI_TAGS, TRANSACTION_PREPARED, topic_sys_flag
 from rocketd.remoting.bodies import TopicConfig
 from rocketd.remoting.codes import ResponseCode
@@ -25,6 +31,7 @@ DLQ_QUEUES = 1
 READ_WRITE = 6
 
 
+_TIMERS = frozenset({TIMER_DELIVER_MS, TIMER_DELAY_MS, TIMER_DELAY_SEC, TIMER_DEL_UNIQKEY})
 _CACHE_LIMIT = 10_000
 _CACHED_QUEUES = 1024
 
@@ -101,7 +108,8 @@ class MessageCheck:
     def check_batch(self, header: SendMessageRequestHeader) -> None:
         """Refuse batches that are delayed or transactional, as their messages could not be told apart later."""
         table = decode_properties(header.properties)
-        if table.get("DELAY", "0") not in ("", "0") or header.sys_flag & TRANSACTION_PREPARED:
+        late = table.get("DELAY", "0") not in ("", "0") or not _TIMERS.isdisjoint(table)
+        if late or header.sys_flag & TRANSACTION_PREPARED:
             raise self.illegal_batch("a batch cannot be delayed or transactional")
 
     def illegal_batch(self, found: object) -> RequestError:

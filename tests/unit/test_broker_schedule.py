@@ -5,6 +5,7 @@ import os
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from rocketd.broker import schedule
 from rocketd.broker.delay_levels import DelayLevels
 from rocketd.broker.message_check import Destination
 from rocketd.broker.testing import BORN_HOST, SmallBroker
@@ -103,10 +104,42 @@ class DeliveryTests(ScheduleTestCase):
     def test_many_take_several_rounds(self):
         for number in range(300):
             self.put(b"%d" % number)
-        self.tick(1)
+        self.broker.clock.advance(1)
+        self.assertTrue(self.broker.schedule.deliver_due())
+        self.broker.settle()
         self.assertEqual(len(self.bodies()), 256)
-        self.tick()
+        self.assertTrue(self.broker.schedule.deliver_due())
+        self.assertFalse(self.broker.schedule.deliver_due())
+        self.broker.settle()
         self.assertEqual(self.bodies(), [b"%d" % number for number in range(300)])
+
+    def test_long_ones_take_rounds_of_their_own(self):
+        self.patch(schedule, "LEVEL_BYTES", 1_000)
+        for number in range(5):
+            self.put(b"%d" % number * 600)
+        self.broker.clock.advance(1)
+        counts = []
+        while self.broker.schedule.deliver_due():
+            self.broker.settle()
+            counts.append(len(self.bodies()))
+        self.assertEqual(counts, [2, 4, 5])
+
+    def test_what_cannot_be_stored_is_not_tried_again_at_once(self):
+        self.put()
+        failed = PutResult(PutStatus.SERVICE_NOT_AVAILABLE, cause="full")
+        self.broker.store.put_messages = lambda messages: [failed]
+        self.broker.schedule._log = Told([])
+        self.broker.clock.advance(1)
+        self.assertFalse(self.broker.schedule.deliver_due())
+
+    def test_one_level_is_delivered_in_the_order_of_its_queue(self):
+        for number in range(20):
+            self.put(b"%d" % number, queue_id=number % 2)
+            self.broker.clock.advance(0.1)
+        self.tick(1)
+        for queue_id in range(2):
+            bodies = [message.body for message in self.delivered(queue_id)]
+            self.assertEqual(bodies, [b"%d" % number for number in range(queue_id, 20, 2)])
 
     def test_progress(self):
         self.put()

@@ -479,7 +479,8 @@ class BatchTests(SendTestCase):
         self.assertEqual(self.ask(batch(good)).code, 0)
 
     def test_delayed_and_transactional_batches_are_refused(self):
-        self.assertEqual(self.refused(batch(in_batch(b"x"), properties="DELAY\x013"))[0], 13)
+        for properties in ("DELAY\x013", "TIMER_DELAY_SEC\x013", "TIMER_DELIVER_MS\x01999"):
+            self.assertEqual(self.refused(batch(in_batch(b"x"), properties=properties))[0], 13)
         self.assertEqual(self.refused(batch(in_batch(b"x"), sysFlag="4"))[0], 13)
 
     def test_code_310_may_carry_a_batch(self):

@@ -205,6 +205,14 @@ class DeliveryTests(TimerTestCase):
         expected = {"timerCongestNum": "1", "timerOffsetBehind": "1", "timerDeliveredTotal": "1"}
         self.assertEqual(self.timers.table(), expected | {"timerCancelledTotal": "0", "timerLostTotal": "0"})
 
+    def test_counted_as_put(self):
+        self.after(1)
+        self.after(1)
+        self.run_timers(1)
+        self.broker.broker_stats.sample()
+        item = self.broker.broker_stats._item("TOPIC_PUT_NUMS", "T")
+        self.assertEqual(item.value, 2)
+
 
 class RefusalTestCase(TimerTestCase):
     def refusal(self, **properties):

@@ -254,6 +254,8 @@ class TimerMessageService:
             return EAGER_SECONDS
         messages = [item.message for item in chosen if item.message is not None]
         results = broker.store.put_messages([*messages, note_done(done, broker.store_host, broker.now_ms())])
+        if messages:
+            broker.broker_stats.count_sends(messages, results[:-1])
         noted = results[-1]
         outcomes = iter(results)
         undone: list[int] = []
