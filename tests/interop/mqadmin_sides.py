@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import twistd_servers
 from mqadmin_text import Names, fields, without_stack_frames
@@ -49,13 +49,22 @@ class DriverError(AssertionError):
     """The JVM with mqadmin in it failed, which is no answer of mqadmin's."""
 
 
+class Accounts(NamedTuple):
+    """The text of a broker's file of accounts, and of the file with mqadmin's own."""
+
+    file: str
+    credentials: str
+
+
 class Driver:
     """A JVM in which mqadmin runs against one name server; ``stop`` ends it."""
 
-    def __init__(self, directory: Path, namesrv: str) -> None:
-        home = directory / "mqadmin"
+    def __init__(self, home: Path, namesrv: str, credentials: str = "") -> None:
+        """``home`` is a directory to be made for it; ``credentials`` go into the file that mqadmin takes them from."""
         (home / "conf").mkdir(parents=True)
         (home / "conf" / "logback_tools.xml").write_text(_LOGBACK)
+        if credentials:
+            (home / "conf" / "tools.yml").write_text(credentials)
         self._log = home / "driver.log"
         command = [
             *("java", *_DRIVER_JVM, f"-Drocketmq.home.dir={home}", f"-Duser.home={home}"),
@@ -96,15 +105,18 @@ class Driver:
 class Side:
     """One cluster: a name server, a broker, a driver. ``names`` gives its output the common names."""
 
-    def __init__(self, kind: str, directory: Path) -> None:
+    def __init__(self, kind: str, directory: Path, accounts: Accounts | None = None) -> None:
         self.kind = kind
         self.directory = directory
-        directory.mkdir()
+        (directory / "home" / "conf").mkdir(parents=True)
         namesrv_port, self._port = free_port(), free_broker_port()
         self.namesrv, self.broker = f"127.0.0.1:{namesrv_port}", f"127.0.0.1:{self._port}"
         # Apache's servers are given it in the place that the environment has for it.
         home = {"rocketmqHome": f"{directory}/home"}
         properties = {**PROPERTIES, **home, "storePathCommitLog": f"{directory}/store/commitlog"}
+        if accounts is not None:
+            (directory / "home" / "conf" / "plain_acl.yml").write_text(accounts.file)
+            properties["aclEnable"] = "true"
         own = {
             str(directory): "DIRECTORY",
             # Where rocketd's name server is started, beside Apache's.
@@ -126,19 +138,21 @@ class Side:
             else:
                 self._servers.append(twistd_servers.start_namesrv(directory, namesrv_port, home))
                 self._servers.append(twistd_servers.start_broker(directory, self._port, self.namesrv, properties))
-            self.driver = Driver(directory, self.namesrv)
+            credentials = "" if accounts is None else accounts.credentials
+            self.driver = Driver(directory / "mqadmin", self.namesrv, credentials)
         except BaseException:
             for server in self._servers:
                 server.kill()
             raise
 
-    def mqadmin(self, *words: Word, **how: Any) -> dict[str, str]:
+    def mqadmin(self, *words: Word, alone: bool = False, **how: Any) -> dict[str, str]:
         """What a command prints, "out" and "err", with the common names.
 
-        ``NAMESRV``, ``BROKER`` and ``DIRECTORY`` among the words are this side's own, and -n is added.
+        ``NAMESRV``, ``BROKER`` and ``DIRECTORY`` among the words are this side's own. The address of the name server
+        is added unless these words are to stand ``alone``.
         """
         filled = [self._filled(word if isinstance(word, str) else word[self.kind]) for word in words]
-        answer = self.driver.ask("mqadmin", words=[*filled, "-n", self.namesrv], **how)
+        answer = self.driver.ask("mqadmin", words=filled if alone else [*filled, "-n", self.namesrv], **how)
         return {
             "out": self.names.given_to(answer["out"]),
             "err": self.names.given_to(without_stack_frames(answer["err"])),
@@ -153,19 +167,23 @@ class Side:
         """End all; AssertionError when a server of rocketd's logged a traceback."""
         self.driver.stop()
         for server in reversed(self._servers):
-            server.stop()
-        if self.kind == ROCKETD:
-            for server in self._servers:
+            if self.kind == APACHE:
+                server.kill()  # faster, and nothing is to be learned from its end
+            else:
+                server.stop()
                 twistd_servers.check_log(server)
 
 
 class Both:
     """Both sides. What is done here, is done to both."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, accounts: Accounts | None = None) -> None:
+        """Start all in ``directory``; with ``accounts`` the brokers serve nobody else."""
         self._pool = ThreadPoolExecutor(2)
         apache.fetch_jars()
-        self.apache, self.rocketd = self._pool.map(lambda kind: Side(kind, directory / kind), (APACHE, ROCKETD))
+        self.apache, self.rocketd = self._pool.map(
+            lambda kind: Side(kind, directory / kind, accounts), (APACHE, ROCKETD)
+        )
 
     def each(self, action: Callable[[Side], Any]) -> tuple[Any, Any]:
         """Do it to both at once: what it was for Apache's, and what for rocketd's."""

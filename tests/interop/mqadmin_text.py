@@ -13,7 +13,7 @@ _MILLIS = re.compile(r"\b1\d{12}\b")
 _ADDRESS = re.compile(r"127\.0\.0\.1:\d{2,5}\b")
 _CLIENT_PROCESS = re.compile(r"@\d+#\d+")
 # Of a machine that has an IPv4 address, and of one that has not.
-_MESSAGE_ID = re.compile(r"\b(?:[0-9A-F]{32}|[0-9A-F]{56})\b")
+_MESSAGE_ID = re.compile(r"\b(?:[0-9A-F]{56}|[0-9A-F]{32})")
 _STACK_FRAME = re.compile(r"^\s+(at |\.\.\. \d+ (more|common frames))")
 
 RUN_BEGAN_MS = int(time.time() * 1000)

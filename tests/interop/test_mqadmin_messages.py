@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from mqadmin_sides import GROUP, PRODUCERS, TOPIC, Both, message
+from mqadmin_sides import GROUP, PRODUCERS, TOPIC, Both, Side, message
 
 
 @pytest.fixture(scope="module")
@@ -87,3 +87,57 @@ def test_query_cq(both: Both, sent: object) -> None:
 
 def test_query_cq_for_a_group(both: Both, sent: object) -> None:
     assert "Subscription data" in both.same("queryCq", "-t", TOPIC, "-q", "1", "-i", "0", "-g", GROUP, "-b", "BROKER")
+
+
+def test_query_msg_by_id_gives_it_to_a_consumer(both: Both) -> None:
+    both.same("updateTopic", "-b", "BROKER", "-t", "Pushed", "-r", "4", "-w", "4")
+    ids = _ids(both, both.send(PRODUCERS, [message("Pushed", 1)]), "offsetId")
+    client = {side.kind: _client_of(side) for side in (both.apache, both.rocketd)}
+    printed = both.same("queryMsgById", "-i", ids, "-g", GROUP, "-d", client, change=_without_spent_time)
+    assert "consumeResult=CR_SUCCESS" in printed
+
+
+def test_query_msg_by_unique_key_gives_it_to_a_consumer(both: Both) -> None:
+    both.same("updateTopic", "-b", "BROKER", "-t", "PushedToo", "-r", "4", "-w", "4")
+    ids = _ids(both, both.send(PRODUCERS, [message("PushedToo", 1)]), "id")
+    client = {side.kind: _client_of(side) for side in (both.apache, both.rocketd)}
+    words = ("-t", "PushedToo", "-i", ids, "-g", GROUP, "-d", client)
+    assert "consumeResult=CR_SUCCESS" in both.same("queryMsgByUniqueKey", *words, change=_without_spent_time)
+
+
+def test_query_msg_by_id_sends_it_again(both: Both) -> None:
+    both.same("updateTopic", "-b", "BROKER", "-t", "Again", "-r", "1", "-w", "1")
+    ids = _ids(both, both.send(PRODUCERS, [message("Again", 0)]), "offsetId")
+    assert "sendStatus=SEND_OK" in both.same("queryMsgById", "-i", ids, "-s", "true")
+    assert both.same("printMsg", "-t", "Again").count("MSGID:") == 2
+
+
+def test_query_msg_trace_by_id(both: Both) -> None:
+    both.same("updateTopic", "-b", "BROKER", "-t", "Traced", "-r", "1", "-w", "1")
+    words = ["sendMessage", "-t", "Traced", "-p", "x", "-m", "true", "-n"]
+    outs = both.each(lambda side: side.driver.ask("mqadmin", words=[*words, side.namesrv])["out"])
+    ids = {side.kind: out.split()[-1] for side, out in zip((both.apache, both.rocketd), outs, strict=True)}
+    printed = both.become_same("queryMsgTraceById", "-i", ids, change=_without_cost)
+    assert "Pub" in printed
+
+
+def _ids(both: Both, sent: tuple[list[dict[str, str]], list[dict[str, str]]], which: str) -> dict[str, str]:
+    """The id of the last of these messages, for each side."""
+    return {side.kind: ids[-1][which] for side, ids in zip((both.apache, both.rocketd), sent, strict=True)}
+
+
+def _client_of(side: Side) -> str:
+    """The id of the only member of the group."""
+    return next(
+        word for word in side.mqadmin("consumerConnection", "-g", GROUP)["out"].split() if f"@of-{GROUP}" in word
+    )
+
+
+def _without_spent_time(printed: str) -> str:
+    """How long the consumer took."""
+    return re.sub(r"spentTimeMills=\d+", "spentTimeMills=TIME", printed)
+
+
+def _without_cost(printed: str) -> str:
+    """How long the send took, and the group, which is named after the time."""
+    return re.sub(r"\b\d+ms\b", "COST", printed)

@@ -1,0 +1,90 @@
+"""mqadmin's commands that move consumer groups print of rocketd what they print of Apache's broker, and do the same."""
+
+from mqadmin_sides import CLUSTER, GROUP, PRODUCERS, QUEUES, TOPIC, Both, message
+
+COUNT = 8
+LONG_AGO = "2001-01-01#00:00:00:000"
+
+
+def _fill(both: Both, topic: str, group: str) -> None:
+    """A topic with messages, and a group that has read none of them and is not there."""
+    both.same("updateTopic", "-c", CLUSTER, "-t", topic, "-r", str(QUEUES), "-w", str(QUEUES))
+    both.same("updateSubGroup", "-c", CLUSTER, "-g", group)
+    both.send(PRODUCERS, [message(topic, number) for number in range(COUNT)])
+
+
+def _consume(both: Both, topic: str, group: str) -> None:
+    _fill(both, topic, group)
+    both.ask("consume", group=group, topic=topic, expression="*")
+    both.ask("consumed", group=group, count=COUNT)
+
+
+def _offsets(both: Both, topic: str, group: str) -> list[str]:
+    """A group's offsets in a topic, the same at both, once what its members had to tell has arrived."""
+    printed = both.become_same("consumerProgress", "-g", group, change=_without_rate)
+    return [line.split()[4] for line in printed.splitlines() if line.startswith(f"{topic} ")]
+
+
+def _without_rate(printed: str) -> str:
+    """How many messages a second the group has read lately."""
+    return "\n".join(line for line in printed.splitlines() if not line.startswith("Consume TPS:"))
+
+
+def test_reset_offset_by_time_of_a_group_that_is_gone(both: Both) -> None:
+    _consume(both, "ResetGone", "reset-gone")
+    both.ask("stop", group="reset-gone")
+    assert _offsets(both, "ResetGone", "reset-gone") == ["2"] * QUEUES
+    # Only then is the group known to be gone.
+    printed = both.become_same("resetOffsetByTime", "-g", "reset-gone", "-t", "ResetGone", "-s", LONG_AGO)
+    assert "#rollbackOffset" in printed
+    assert _offsets(both, "ResetGone", "reset-gone") == ["0"] * QUEUES
+
+
+def test_reset_offset_by_time_of_a_group_that_is_there(both: Both) -> None:
+    _consume(both, "ResetHere", "reset-here")
+    words = ("-g", "reset-here", "-t", "ResetHere", "-s", LONG_AGO)
+    printed = both.same("resetOffsetByTime", *words, in_any_order=True)
+    assert [line.split() for line in printed.splitlines()[2:]].count(["broker-a", "3", "0"]) == 1
+    # It reads all of it again.
+    both.ask("consumed", group="reset-here", count=COUNT)
+    assert _offsets(both, "ResetHere", "reset-here") == ["2"] * QUEUES
+
+
+def test_reset_offset_by_time_of_a_group_without_offsets(both: Both) -> None:
+    _fill(both, "ResetNever", "reset-never")
+    both.same("resetOffsetByTime", "-g", "reset-never", "-t", "ResetNever", "-s", "now", err="not exist")
+
+
+def test_skip_accumulated_message_of_a_group_that_is_there(both: Both) -> None:
+    words = ("-g", GROUP, "-t", TOPIC)
+    printed = both.same("skipAccumulatedMessage", *words, in_any_order=True)
+    assert [line.split() for line in printed.splitlines()].count(["broker-a", "3", "3"]) == 1
+
+
+def test_skip_accumulated_message_of_a_group_that_is_gone(both: Both) -> None:
+    _consume(both, "Skipped", "skipping")
+    both.ask("stop", group="skipping")
+    both.send(PRODUCERS, [message("Skipped", number) for number in range(COUNT)])
+    assert "#rollbackOffset" in both.become_same("skipAccumulatedMessage", "-g", "skipping", "-t", "Skipped")
+    assert _offsets(both, "Skipped", "skipping") == ["4"] * QUEUES
+
+
+def test_clone_group_offset(both: Both) -> None:
+    _consume(both, "Cloned", "clone-of")
+    both.same("updateSubGroup", "-c", CLUSTER, "-g", "clone-to")
+    words = ("-s", "clone-of", "-d", "clone-to", "-t", "Cloned", "-o", "true")
+    assert "clone group offset success" in both.same("cloneGroupOffset", *words)
+
+
+def test_reset_offset_by_time_old(both: Both) -> None:
+    both.same("resetOffsetByTimeOld", "-g", GROUP, "-t", TOPIC, "-s", LONG_AGO)
+    words = ("-g", "old-way", "-t", "OldWay", "-s", LONG_AGO)
+    _consume(both, "OldWay", "old-way")
+    both.ask("stop", group="old-way")
+    assert "#rollbackOffset" in both.same("resetOffsetByTimeOld", *words, unlisted=True)
+
+
+def test_get_consumer_status(both: Both) -> None:
+    assert "does not exist" not in both.same("getConsumerStatus", "-g", GROUP, "-t", TOPIC)
+    words = ("-g", GROUP, "-t", TOPIC)
+    assert f"@of-{GROUP}" in both.same("getConsumerStatus", *words, in_any_order=True, unlisted=True)

@@ -1,0 +1,70 @@
+"""The program itself, and what it does alone: help, ids taken apart; and that no command goes without a test."""
+
+import re
+import time
+from pathlib import Path
+
+from mqadmin_sides import CLUSTER, GROUP, TOPIC, Both, Driver, Side, assert_same_fields
+
+# Until the first round of monitoring, and for it.
+MONITOR_LIMIT = 90.0
+_REPORT = re.compile(r"\[MONITOR\] +(.*)")
+
+
+def test_every_command_has_a_test(both: Both) -> None:
+    tests = "".join(file.read_text() for file in Path(__file__).parent.glob("test_mqadmin_*.py"))
+    used = set(re.findall(r'(?:same|_exported)\(\s*(?:both, )?"(\w+)"', tests)) | {"startMonitoring"}
+    of_apache, of_rocketd = both.ask("commands")
+    assert of_apache == of_rocketd
+    assert set(of_apache["commands"]) - used == set()
+
+
+def test_start_monitoring(both: Both) -> None:
+    """It goes on for ever, and writes into its log, from the 20th second on, what it has seen."""
+    programs = both.each(lambda side: Driver(side.directory / "monitor", side.namesrv))
+    try:
+        for program, side in zip(programs, (both.apache, both.rocketd), strict=True):
+            started = program.ask("mqadmin", words=["startMonitoring", "-n", side.namesrv])
+            assert started == {"out": "", "err": ""}
+        of_apache, of_rocketd = both.each(_reports)
+        assert_same_fields("what startMonitoring reports", of_apache, of_rocketd, in_any_order=True)
+        assert GROUP in of_apache
+    finally:
+        for program in programs:
+            program.stop()
+
+
+def _reports(side: Side) -> str:
+    """What the first round of monitoring wrote."""
+    log = side.directory / "monitor" / "logs" / "rocketmqlogs" / "rocketmq_client.log"
+    deadline = time.monotonic() + MONITOR_LIMIT
+    while True:
+        reports = side.names.given_to("\n".join(_REPORT.findall(log.read_text() if log.exists() else "")))
+        if "endRound" in reports:
+            return reports
+        assert time.monotonic() < deadline, reports
+        time.sleep(0.5)
+
+
+def test_help(both: Both) -> None:
+    assert "updateTopic" in both.same(alone=True)
+    assert "queue nums" in both.same("help", "updateTopic", alone=True)
+
+
+def test_options_of_a_command_without_what_it_needs(both: Both) -> None:
+    assert "usage: mqadmin updateOrderConf" in both.same("updateOrderConf", "-t", TOPIC, "-m", "other")
+
+
+def test_decode_message_id(both: Both) -> None:
+    words = ("DecodeMessageId", "-i", "AC11000100002A9F0000000000000000")
+    assert "not exist" in both.same(*words)
+    assert "ip=" in both.same(*words, unlisted=True)
+
+
+def test_consumer(both: Both) -> None:
+    assert "not exist" in both.same("consumer", "-g", GROUP)
+    assert "Rebalance OK" in both.same("consumer", "-g", GROUP, unlisted=True)
+
+
+def test_cluster_of_no_name(both: Both) -> None:
+    assert "Make sure the specified clusterName exists" in both.same("brokerStatus", "-c", f"not-{CLUSTER}")
