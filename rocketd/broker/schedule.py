@@ -21,7 +21,9 @@ from rocketd.store.record import MessageExt, decode_message
 
 LEVEL_LIMIT = 256
 LEVEL_BYTES = 4 << 20
-"""Messages of one level delivered at a time, and bytes after which no more are added, so that sends get their turn."""
+"""Messages of one level delivered by one write, unless settings allow more, and bytes after which no more are added: sends
+get their turn.
+"""
 
 _NEVER_STORED = (PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED)
 """What another try would not change."""
@@ -39,7 +41,9 @@ class ScheduleMessageService:
     def __init__(self, broker: Any, file: JsonFile[DelayOffsetSerializeWrapper]) -> None:
         self._broker = broker
         self._levels = broker.delay_levels
-        self._counts = broker.settings.store
+        settings = self._settings = broker.settings.store
+        is_async = settings.enable_schedule_async_deliver
+        self._limit = settings.schedule_async_deliver_max_pending_limit if is_async else LEVEL_LIMIT
         self._file = file
         self._offsets: dict[int, int] = {}
         self._changes = 0
@@ -63,6 +67,16 @@ class ScheduleMessageService:
                     corrected=corrected,
                 )
                 self._offsets[level] = corrected
+        for topic, queue_id in store.queue_keys():
+            waiting = store.get_max_offset(topic, queue_id) - self._offsets.get(queue_id + 1, 0)
+            if topic == SCHEDULE_TOPIC and queue_id >= self._levels.highest and waiting > 0:
+                self._log.warn(
+                    "delay level {number}: {waiting} messages wait, but messageDelayLevel has only {highest} levels: they "
+                    "are not delivered until it has that level again",
+                    number=queue_id + 1,
+                    waiting=waiting,
+                    highest=self._levels.highest,
+                )
 
     def persist(self) -> None:
         """Write the offsets, when what was delivered up to them is on the disk. Raises OSError.
@@ -130,7 +144,7 @@ class ScheduleMessageService:
                     # Nothing behind it was stored either.
                     self._complain(level, result.cause)
                     return False
-                elif self._counts.enable_schedule_message_stats:
+                elif self._settings.enable_schedule_message_stats:
                     self._broker.broker_stats.count_delivery(level, message.topic, result.size)
             self._offsets[level] = next_offset
             self._changes += 1
@@ -144,7 +158,7 @@ class ScheduleMessageService:
 
     def _due(self, level: int, offset: int, now_ms: int, delay_ms: int) -> Iterator[tuple[int, MessageInner | None]]:
         """Yield the messages that are due with the offset behind each; None for one that cannot be delivered."""
-        entries = self._broker.store.queue_entries(SCHEDULE_TOPIC, level - 1, offset, LEVEL_LIMIT)
+        entries = self._broker.store.queue_entries(SCHEDULE_TOPIC, level - 1, offset, self._limit)
         total = 0
         for number, (physical_offset, size, due_ms) in enumerate(entries, offset + 1):
             if due_ms < 0:

@@ -330,13 +330,17 @@ class MessageStoreConfig:
     )
     max_lmq_consume_queue_num: int = setting(20000, "Most light message queues.", minimum=0, hot=True)
     enable_schedule_async_deliver: bool = setting(
-        False, "Whether delayed messages are delivered without waiting for each to be stored."
+        False,
+        "Whether up to scheduleAsyncDeliverMaxPendingLimit delayed messages of a level are stored by one write, rather than "
+        "256. Their order is kept either way, and none is waited for alone.",
     )
     schedule_async_deliver_max_pending_limit: int = setting(
-        2000, "Most delayed messages of one level that are being delivered at once.", minimum=1
+        2000, "Most delayed messages of a level stored by one write, with enableScheduleAsyncDeliver.", minimum=1
     )
     schedule_async_deliver_max_resend_num2_blocked: int = setting(
-        3, "How often a delayed delivery is tried again before its level waits for it.", minimum=0
+        3,
+        "Accepted for compatibility; what cannot be delivered is tried again ten times a second, and its level waits.",
+        minimum=0,
     )
     disk_space_warning_level_ratio: float = setting(
         0.90,

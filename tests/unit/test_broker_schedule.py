@@ -36,8 +36,8 @@ class ScheduleTestCase(SynchronousTestCase):
         self.start()
         self.addCleanup(lambda: self.broker.stop())
 
-    def start(self, clock=None):
-        self.broker = SmallBroker(self.directory, clock)
+    def start(self, clock=None, **options):
+        self.broker = SmallBroker(self.directory, clock, **options)
         self.broker.start()
 
     def put(self, body=b"late", level=1, queue_id=2, **properties):
@@ -113,6 +113,16 @@ class DeliveryTests(ScheduleTestCase):
         self.broker.settle()
         self.assertEqual(self.bodies(), [b"%d" % number for number in range(300)])
 
+    def test_more_at_once_where_delivery_is_asynchronous(self):
+        self.broker.stop()
+        self.start(enableScheduleAsyncDeliver="true", scheduleAsyncDeliverMaxPendingLimit="280")
+        for number in range(290):
+            self.put(b"%d" % number)
+        self.tick(1)
+        self.assertEqual(self.bodies(), [b"%d" % number for number in range(280)])
+        self.tick()
+        self.assertEqual(self.bodies(), [b"%d" % number for number in range(290)])
+
     def test_long_ones_take_rounds_of_their_own(self):
         self.patch(schedule, "LEVEL_BYTES", 1_000)
         for number in range(5):
@@ -181,6 +191,22 @@ class RestartTests(ScheduleTestCase):
         self.put(b"b")
         self.tick(1)
         self.assertEqual(self.bodies()[-1], b"b")
+
+    def test_a_level_that_is_configured_no_more_is_told_of(self):
+        self.put(b"a", 2)
+        clock = self.broker.clock
+        self.broker.stop()
+        warnings = []
+        self.patch(schedule.ScheduleMessageService, "_log", Warnings(warnings))
+        self.start(clock, messageDelayLevel="1s")
+        self.assertEqual(warnings, [(2, 1, 1)])
+        self.tick(100)
+        self.assertEqual(self.bodies(), [])
+        self.broker.stop()
+        self.start(clock)
+        self.assertEqual(len(warnings), 1)
+        self.tick()
+        self.assertEqual(self.bodies(), [b"a"])
 
 
 class TroubleTests(ScheduleTestCase):
@@ -262,6 +288,14 @@ class TroubleTests(ScheduleTestCase):
         self.broker.store.get_min_offset = lambda topic, queue_id: 1 if queue_id == 0 else 0
         self.tick(1)
         self.assertEqual(self.bodies(), [b"b"])
+
+
+class Warnings:
+    def __init__(self, values):
+        self._values = values
+
+    def warn(self, text, **values):
+        self._values.append((values["number"], values["waiting"], values["highest"]))
 
 
 class Told:
