@@ -6,6 +6,7 @@ commands tell of. Whatever is done, is done to both, in the same order: so even 
 
 import difflib
 import json
+import re
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -220,12 +221,17 @@ class Both:
         assert err in complaint if err else not complaint, complaint
         return change(printed[0]["out"])
 
-    def become_same(self, *words: Word, limit: float = 60.0, **given: Any) -> str:
-        """As ``same``, tried again for ``limit`` seconds: for what each broker counts at moments of its own."""
+    def become_same(self, *words: Word, wanted: str = "", limit: float = 60.0, **given: Any) -> str:
+        """As ``same``, tried again for ``limit`` seconds until what is ``wanted``, a regular expression, is printed too.
+
+        It is for what each broker counts at moments of its own.
+        """
         deadline = time.monotonic() + limit
         while True:
             try:
-                return self.same(*words, **given)
+                printed = self.same(*words, **given)
+                assert re.search(wanted, printed), printed
+                return printed
             except AssertionError:
                 if time.monotonic() > deadline:
                     raise

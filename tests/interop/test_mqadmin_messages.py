@@ -117,8 +117,7 @@ def test_query_msg_trace_by_id(both: Both) -> None:
     words = ["sendMessage", "-t", "Traced", "-p", "x", "-m", "true", "-n"]
     outs = both.each(lambda side: side.driver.ask("mqadmin", words=[*words, side.namesrv])["out"])
     ids = {side.kind: out.split()[-1] for side, out in zip((both.apache, both.rocketd), outs, strict=True)}
-    printed = both.become_same("queryMsgTraceById", "-i", ids, change=_without_cost)
-    assert "Pub" in printed
+    both.become_same("queryMsgTraceById", "-i", ids, wanted="Pub", change=_without_cost)
 
 
 def _ids(both: Both, sent: tuple[list[dict[str, str]], list[dict[str, str]]], which: str) -> dict[str, str]:

@@ -35,8 +35,8 @@ def test_reset_offset_by_time_of_a_group_that_is_gone(both: Both) -> None:
     both.ask("stop", group="reset-gone")
     assert _offsets(both, "ResetGone", "reset-gone") == ["2"] * QUEUES
     # Only then is the group known to be gone.
-    printed = both.become_same("resetOffsetByTime", "-g", "reset-gone", "-t", "ResetGone", "-s", LONG_AGO)
-    assert "#rollbackOffset" in printed
+    words = ("-g", "reset-gone", "-t", "ResetGone", "-s", LONG_AGO)
+    both.become_same("resetOffsetByTime", *words, wanted="#rollbackOffset")
     assert _offsets(both, "ResetGone", "reset-gone") == ["0"] * QUEUES
 
 
@@ -65,7 +65,7 @@ def test_skip_accumulated_message_of_a_group_that_is_gone(both: Both) -> None:
     _consume(both, "Skipped", "skipping")
     both.ask("stop", group="skipping")
     both.send(PRODUCERS, [message("Skipped", number) for number in range(COUNT)])
-    assert "#rollbackOffset" in both.become_same("skipAccumulatedMessage", "-g", "skipping", "-t", "Skipped")
+    both.become_same("skipAccumulatedMessage", "-g", "skipping", "-t", "Skipped", wanted="#rollbackOffset")
     assert _offsets(both, "Skipped", "skipping") == ["4"] * QUEUES
 
 
