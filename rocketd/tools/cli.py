@@ -17,6 +17,7 @@ _COMMANDS = {
     "produce": ("rocketd.tools.produce", "ProduceOptions", "Send messages."),
     "consume": ("rocketd.tools.consume", "ConsumeOptions", "Print messages as they come."),
     "lag": ("rocketd.tools.lag", "LagOptions", "Print how far a consumer group is behind."),
+    "groups": ("rocketd.tools.groups", "GroupsOptions", "Print what is wrong within consumer groups."),
     "store": ("rocketd.tools.store", "StoreOptions", "Inspect, verify, dump or repair a stopped store."),
 }
 

@@ -10,20 +10,19 @@ from twisted.logger import LogLevel
 from twisted.python import usage
 
 from rocketd.client.errors import ClientError, check_response
-from rocketd.client.mq_client import TIMEOUT_MS, MQClient
+from rocketd.client.mq_client import MQClient
 from rocketd.common.names import group_fault, topic_fault
-from rocketd.remoting.bodies import ClusterInfo
 from rocketd.remoting.codes import RequestCode, ResponseCode
 from rocketd.remoting.command import RemotingCommand
 from rocketd.remoting.errors import RemotingError
 from rocketd.remoting.lag_bodies import ConsumerLag
 from rocketd.tools.console import CommandError, run, show, show_log
+from rocketd.tools.masters import find_masters
 from rocketd.tools.options import ClientOptions
 
 COUNT_TIMEOUT_MS = 60_000
 """How long a broker may count."""
 
-MASTER_ID = 0
 _COLUMNS = ("broker", "topic", "queue", "behind", "seconds", "consumed", "end")
 
 
@@ -69,7 +68,7 @@ class LagOptions(ClientOptions):
         client.startService()
         try:
             found = {}
-            for name, address in sorted((await _masters(client)).items()):
+            for name, address in sorted((await find_masters(client)).items()):
                 lag = await self._ask(client, address)
                 if lag is not None:
                     found[name] = lag
@@ -91,14 +90,6 @@ class LagOptions(ClientOptions):
         if response.code in (ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, ResponseCode.TOPIC_NOT_EXIST):
             return None
         return ConsumerLag.decode(check_response(address, response).body)
-
-
-async def _masters(client: MQClient) -> dict[str, str]:
-    """Find the addresses of all masters by name."""
-    request = RemotingCommand(RequestCode.GET_BROKER_CLUSTER_INFO)
-    response = check_response("the name server", await client.remoting.invoke_sync(None, request, TIMEOUT_MS))
-    brokers = ClusterInfo.decode(response.body).broker_addr_table
-    return {name: data.broker_addrs[MASTER_ID] for name, data in brokers.items() if MASTER_ID in data.broker_addrs}
 
 
 def _show(found: dict[str, ConsumerLag]) -> None:

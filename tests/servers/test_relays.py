@@ -1,10 +1,14 @@
 """What a broker asks and tells its clients on real sockets, while the clients are slow, gone, or all there."""
 
 import json
+import os
+import sys
 from contextlib import asynccontextmanager
 
 import pytest_twisted
 from in_process import both_servers
+from server_processes import SOURCES
+from twisted.internet.utils import getProcessOutputAndValue
 from wire_client import connect, eventually
 
 from rocketd.remoting import fastjson
@@ -163,6 +167,12 @@ async def test_members_at_odds_are_named(tmp_path):
         await eventually(both_named)
         assert [problem.kind for problem in found] == ["DIFFERENT_SUBSCRIPTIONS", "DUPLICATE_CLIENT_ID"]
         assert "twin subscribe to 'B', twin subscribe to 'A'" in found[0].text
+        out, err, status = await rocketd_groups(broker, "G")
+        assert (err, status) == ("", 1)
+        lines = [line.split("\t") for line in out.splitlines()]
+        assert [line[:3] for line in lines] == [["broker-a", "G", problem.kind] for problem in found]
+        assert lines[0][3] == found[0].text
+        assert await rocketd_groups(broker, "H") == ("", "", 0)
         one.transport.loseConnection()
 
         async def none_left():
@@ -170,3 +180,12 @@ async def test_members_at_odds_are_named(tmp_path):
             return GroupProblems.decode(answer.body).problems == []
 
         await eventually(none_left)
+        assert await rocketd_groups(broker) == ("", "", 0)
+
+
+async def rocketd_groups(broker, *arguments):
+    """Run the command; returns what it printed, on its two outputs, and its status."""
+    program = "from rocketd.tools.cli import main; raise SystemExit(main())"
+    words = ["-c", program, "groups", "-n", broker.settings.broker.namesrv_addr, *arguments]
+    out, err, status = await getProcessOutputAndValue(sys.executable, words, {**os.environ, "PYTHONPATH": SOURCES})
+    return out.decode(), err.decode(), status

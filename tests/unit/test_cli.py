@@ -15,6 +15,7 @@ from rocketd import core
 from rocketd.remoting.bodies import ConsumeFromWhere
 from rocketd.tools.cli import main
 from rocketd.tools.consume import ConsumeOptions
+from rocketd.tools.groups import GroupsOptions
 from rocketd.tools.lag import LagOptions
 from rocketd.tools.produce import ProduceOptions
 from rocketd.tools.up import UpOptions
@@ -76,6 +77,8 @@ class OptionsTests(SynchronousTestCase):
             (ConsumeOptions(), "T", "--namesrv", "nowhere"),
             (ConsumeOptions(), "T", "--nonsense"),
             (ConsumeOptions(), "bad topic"),
+            (GroupsOptions(), "bad group"),
+            (GroupsOptions(), "G", "H"),
             (ConsumeOptions(), "T", "--group", "bad group"),
             (ConsumeOptions(), "T", "--group", ""),
             (ConsumeOptions(), "T", "--group", "组"),
@@ -114,7 +117,7 @@ class MainTests(SynchronousTestCase):
         self.assertEqual(self.run_main("--version"), (0, f"rocketd {rocketd.__version__} ({core.kind()})\n", ""))
 
     def test_every_command_names_itself_and_our_version(self):
-        for command in ("up", "produce", "consume", "lag", "store", "store dump"):
+        for command in ("up", "produce", "consume", "lag", "groups", "store", "store dump"):
             status, out, _ = self.run_main(*command.split(), "--help")
             self.assertEqual((status, out.split(" [")[0].split(" COMMAND")[0]), (0, f"Usage: rocketd {command}"))
             self.assertNotIn("Twisted", out)
