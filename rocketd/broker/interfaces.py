@@ -3,6 +3,9 @@
 Answers to the getters of Apache's BrokerController. Third-party processors get the same object.
 """
 
+from typing import Any
+
+from twisted.plugin import IPlugin
 from zope.interface import Attribute, Interface
 
 
@@ -27,6 +30,7 @@ class IBroker(Interface):
     stats = Attribute("StoreStats: what is stored and read.")
     access = Attribute("AccessControl, None where aclEnable is false.")
     last_subscriptions = Attribute("LastSubscriptions: what groups wanted when they were last online.")
+    message_hooks = Attribute("MessageHooks: what packages of third parties see of messages.")
     broker_stats = Attribute("BrokerStatsManager: what goes into each topic and out to each group.")
     file_system = Attribute("IFileSystem for configuration files.")
     dispatcher = Attribute("Dispatcher: pools by name; that of ``send`` is the storage thread.")
@@ -41,3 +45,36 @@ class IBroker(Interface):
 
     def register_with_name_servers(reason: str) -> None:
         """Register with every name server now; the reason is for the log. May be called from any thread."""
+
+
+class ISendMessageHook(Interface):
+    """Sees sends, each as a SendMessageContext. Called in the storage thread, ``send_message_after`` perhaps in another one;
+    has to be quick.
+    """
+
+    def send_message_before(context: Any) -> None:
+        """See a send before it is checked."""
+
+    def send_message_after(context: Any) -> None:
+        """See how it has ended, before it is answered."""
+
+
+class IConsumeMessageHook(Interface):
+    """Sees what consumers get and give back, each as a ConsumeMessageContext. Called in the threads of pulls and of storage;
+    has to be quick.
+    """
+
+    def consume_message_before(context: Any) -> None:
+        """See the answer to a pull before it is sent; a pull that is held has none yet."""
+
+    def consume_message_after(context: Any) -> None:
+        """See a message that was given back and stored to be tried again, ``topic`` being the one it came from."""
+
+
+class IMessageHookPlugin(IPlugin):
+    """A descriptor found by ``twisted.plugin``, cheap to import."""
+
+    name = Attribute("Unique name, for logs.")
+
+    def create_hook(broker: Any) -> Any:
+        """Make a hook that provides ISendMessageHook, IConsumeMessageHook or both. ``broker`` is an IBroker."""

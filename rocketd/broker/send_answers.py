@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from rocketd.broker import problems
+from rocketd.broker.message_hooks import SendMessageContext
 from rocketd.remoting.codes import ResponseCode, SerializeType
 from rocketd.remoting.command import RESPONSE_FLAG, RemotingCommand
 from rocketd.remoting.connection import Connection
@@ -29,7 +30,7 @@ _STORED = {
 
 
 class Request(msgspec.Struct, gc=False):
-    """What of a send is needed for its answer. ``queue_id`` is set when a queue was chosen."""
+    """What of a send is needed for its answer. ``queue_id`` is set when a queue was chosen, ``context`` for hooks."""
 
     connection: Connection
     opaque: int
@@ -38,6 +39,7 @@ class Request(msgspec.Struct, gc=False):
     version: int
     header: SendMessageRequestHeader
     queue_id: int = 0
+    context: SendMessageContext | None = None
 
 
 class SendAnswers:
@@ -77,10 +79,12 @@ class SendAnswers:
         """Answer a request whose messages ended so; ``safety`` is how the flush or replication that they waited for
         ended.
         """
-        if request.is_oneway:
-            return
         first = results[0]
         status = first.status if first.status is not PutStatus.PUT_OK else safety
+        if request.context is not None and status in _STORED:
+            self._tell_hooks(request, _STORED[status], None, results)
+        if request.is_oneway and status in _STORED:
+            return
         if status is PutStatus.PUT_OK and request.serialize_type == SerializeType.JSON and len(results) == 1:
             header = self._template % (
                 first.physical_offset,
@@ -96,15 +100,30 @@ class SendAnswers:
             self.refused(request, store_error(self._broker, first), answers)
             return
         fields = self._plain_fields()
-        fields["msgId"] = ",".join([f"{self._store_host}{result.physical_offset:016X}" for result in results])
+        fields["msgId"] = self._msg_ids(results)
         fields["queueId"] = str(request.queue_id)
         fields["queueOffset"] = str(first.queue_offset)
         self._append(request, RemotingCommand.response(code, None, fields), answers)
 
     def refused(self, request: Request, error: RequestError, answers: list[tuple[Connection, bytes]]) -> None:
         """Answer a request that is not carried out."""
+        if request.context is not None:
+            self._tell_hooks(request, error.code, error.remark, ())
         if not request.is_oneway:
             self._append(request, RemotingCommand.response(error.code, error.remark, self._plain_fields()), answers)
+
+    def _msg_ids(self, results: Sequence[PutResult]) -> str:
+        return ",".join([f"{self._store_host}{result.physical_offset:016X}" for result in results])
+
+    def _tell_hooks(self, request: Request, code: int, remark: str | None, results: Sequence[PutResult]) -> None:
+        context = request.context
+        assert context is not None
+        context.code, context.remark, context.queue_id = code, remark, request.queue_id
+        if results:
+            context.msg_id = self._msg_ids(results)
+            context.queue_offset = results[0].queue_offset
+            context.stored_size = sum([result.size for result in results])
+        self._broker.message_hooks.after_send(context)
 
     def _append(self, request: Request, response: RemotingCommand, answers: list[tuple[Connection, bytes]]) -> None:
         response.opaque = request.opaque

@@ -31,6 +31,7 @@ from rocketd.broker.incoming import MessageBuilder
 from rocketd.broker.interfaces import IBroker
 from rocketd.broker.json_file import JsonFile, JsonFileError
 from rocketd.broker.last_subscriptions import NOTE_SECONDS, LastSubscriptions, LastSubscriptionWrapper
+from rocketd.broker.message_hooks import MessageHooks
 from rocketd.broker.offsets import ConsumerOffsetManager
 from rocketd.broker.producers import ProducerManager
 from rocketd.broker.rebalance_lock import RebalanceLockManager
@@ -160,6 +161,7 @@ class Broker(Service):
         self.held_pull_checks: list[Callable[[], None]] = []
         self.started_ms = 0
         self.stats = StoreStats(now_ms, lambda: self.store.messages_put)
+        self.message_hooks = MessageHooks()
         self.broker_stats = BrokerStatsManager(
             settings.broker.broker_cluster_name, now_ms, per_queue=settings.broker.enable_detail_stat
         )
@@ -228,7 +230,7 @@ class Broker(Service):
             self.replication.stop_listening()
             raise
         super().startService()
-        processors = load_processors(self.dispatcher, "broker", self)
+        processors = load_processors(self.dispatcher, "broker", self) + self.message_hooks.load(self)
         self.client.startService()
         self.invoke.start()
         self.server.startService()

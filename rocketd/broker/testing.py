@@ -22,6 +22,7 @@ from rocketd.broker.groups import SubscriptionGroupManager
 from rocketd.broker.incoming import MessageBuilder
 from rocketd.broker.json_file import JsonFile
 from rocketd.broker.last_subscriptions import LastSubscriptions, LastSubscriptionWrapper
+from rocketd.broker.message_hooks import MessageHooks
 from rocketd.broker.offsets import ConsumerOffsetManager
 from rocketd.broker.producers import ProducerManager
 from rocketd.broker.schedule import ScheduleMessageService
@@ -210,6 +211,7 @@ class SmallBroker:
         self.store_host = STORE_HOST
         self.replication = RecordingReplication()
         self.stats = StoreStats(self.now_ms, lambda: self.store.messages_put)
+        self.message_hooks = MessageHooks()
         self.broker_stats = BrokerStatsManager(broker.broker_cluster_name, self.now_ms)
         self.store = MessageStore(
             self.settings.store, STORE_HOST, clock=self.clock.seconds, delay_time_of=self.delay_levels.deliver_ms

@@ -19,6 +19,7 @@ from rocketd.broker.groups import SubscriptionGroupManager
 from rocketd.broker.interfaces import IBroker
 from rocketd.broker.json_file import JsonFile
 from rocketd.broker.last_subscriptions import LastSubscriptions, LastSubscriptionWrapper
+from rocketd.broker.message_hooks import MessageHooks
 from rocketd.broker.offsets import ConsumerOffsetManager
 from rocketd.broker.processors import (
     admin,
@@ -163,6 +164,7 @@ class Tables:
         self.store = MessageStore(self.settings.store, HOST, clock=self.clock.seconds)
         self.stats = StoreStats(self.now_ms, lambda: self.store.messages_put)
         self.store.put_listener = self.stats.puts_took
+        self.message_hooks = MessageHooks()
         self.broker_stats = BrokerStatsManager("DefaultCluster", self.now_ms)
         self.registrations = []
         self.topics.on_change(self.register_with_name_servers)

@@ -14,6 +14,7 @@ from twisted.logger import Logger
 from zope.interface import implementer
 
 from rocketd.broker.long_polling import HeldPull, LongPolling
+from rocketd.broker.message_hooks import ConsumeMessageContext, MessageHooks
 from rocketd.broker.offset_moved import offset_moved_event
 from rocketd.broker.pull_check import PullCheck
 from rocketd.common.sysflag import PULL_COMMIT_OFFSET, PULL_SUSPEND
@@ -89,6 +90,7 @@ class PullMessageProcessor:
         self._dispatcher: Dispatcher = broker.dispatcher
         self._stats = broker.stats
         self._broker_stats = broker.broker_stats
+        self._hooks: MessageHooks = broker.message_hooks
         self._is_slave = broker.settings.store.broker_role == "SLAVE"
         self.long_polling = LongPolling(
             broker.now_ms, broker.store.get_max_offset, self._run_again, broker.dispatcher.pool("pull").call
@@ -176,6 +178,8 @@ class PullMessageProcessor:
             self._broker_stats.count_gets(
                 header.consumer_group, header.topic, header.queue_id, result.count, result.size, took_ms
             )
+            if self._hooks.consume:
+                self._call_hooks(request, header, ResponseCode.SUCCESS, result)
             self._send_found(request, result, suggested)
             return
         self._stats.missed += 1
@@ -187,10 +191,20 @@ class PullMessageProcessor:
             return
         if code == ResponseCode.PULL_OFFSET_MOVED:
             code, suggested = self._offset_moved(request, header, result, group, suggested)
+        if self._hooks.consume:
+            self._call_hooks(request, header, code, result)
         fields = write_header(
             PullMessageResponseHeader(suggested, result.next_begin_offset, result.min_offset, result.max_offset)
         )
         self._send(request, RemotingCommand.response(code, result.status.value, fields))
+
+    def _call_hooks(self, request: PullRequest, header: PullMessageRequestHeader, code: int, result: GetResult) -> None:
+        address = request.connection.address
+        self._hooks.before_consume(
+            ConsumeMessageContext(
+                header.consumer_group, header.topic, header.queue_id, address, code, result.count, result.size
+            )
+        )
 
     def _hold(self, request: PullRequest, header: PullMessageRequestHeader, message_filter: MessageFilter) -> None:
         settings = self._settings

@@ -16,6 +16,7 @@ from rocketd.broker.durability import Durability
 from rocketd.broker.fast_failure import send_too_old
 from rocketd.broker.incoming import BatchFormatError, MessageBuilder
 from rocketd.broker.message_check import Destination, MessageCheck, added_flags, choose_queue
+from rocketd.broker.message_hooks import MessageHooks, SendMessageContext
 from rocketd.broker.send_answers import Request, SendAnswers
 from rocketd.broker.transaction.half_messages import turn_into_half
 from rocketd.common import properties as names
@@ -66,6 +67,7 @@ class SendMessageProcessor:
         self._check = MessageCheck(broker)
         self._builder: MessageBuilder = broker.message_builder
         self._answers = SendAnswers(broker)
+        self._hooks: MessageHooks = broker.message_hooks
         self._durability = Durability(broker)
         self._waits = self._durability.needed
 
@@ -92,6 +94,8 @@ class SendMessageProcessor:
                     continue
                 if request is None:
                     continue
+                if self._hooks.send:
+                    self._call_hooks(request, frame[2])
                 try:
                     if age_ms > self._settings.broker.wait_time_mills_in_send_queue and not request.is_oneway:
                         raise self._too_old(age_ms)
@@ -140,6 +144,22 @@ class SendMessageProcessor:
                 connection.send(self._dispatcher.error_response(connection, command, error).answering(command))
             return None
         return Request(connection, command.opaque, command.is_oneway, command.serialize_type, command.version, header)
+
+    def _call_hooks(self, request: Request, body: bytes) -> None:
+        header = request.header
+        context = request.context = SendMessageContext(
+            producer_group=header.producer_group,
+            topic=header.topic,
+            queue_id=header.queue_id,
+            properties=header.properties or "",
+            body_length=len(body),
+            born_host=request.connection.address,
+            born_timestamp=header.born_timestamp,
+            broker_address=self._broker.address,
+            is_batch=header.batch,
+        )
+        self._hooks.before_send(context)
+        header.properties = context.properties
 
     def _refuse(self, request: Request, error: Exception, answers: list[tuple[Connection, bytes]]) -> None:
         """Answer a request that failed; what is no refusal is logged, and costs the other requests nothing."""

@@ -10,6 +10,7 @@ from typing import Any
 from zope.interface import implementer
 
 from rocketd.broker import problems
+from rocketd.broker.message_hooks import ConsumeMessageContext
 from rocketd.common import properties as names
 from rocketd.common.names import dlq_topic, retry_topic
 from rocketd.common.permission import is_writable
@@ -70,6 +71,18 @@ class SendBackProcessor:
             raise RequestError(ResponseCode.SYSTEM_ERROR, result.status.value)
         origin = stored.properties_map().get(names.RETRY_TOPIC, stored.topic)
         broker.broker_stats.count_send_back(header.group, origin, message, result)
+        if broker.message_hooks.consume:
+            broker.message_hooks.after_consume(
+                ConsumeMessageContext(
+                    header.group,
+                    origin,
+                    stored.queue_id,
+                    context.connection.address,
+                    ResponseCode.SUCCESS,
+                    1,
+                    result.size,
+                )
+            )
         return RemotingCommand.response()
 
     def _writable_topic(self, topic: str, queues: int, sys_flag: int) -> None:

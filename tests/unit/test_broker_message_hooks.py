@@ -1,0 +1,220 @@
+"""Hooks around sends and consumption: what they are told, what they may change, and what their failures cost."""
+
+import os
+
+from twisted.logger import LogLevel, formatEvent, globalLogPublisher
+from twisted.trial.unittest import SynchronousTestCase
+from zope.interface import implementer
+
+from rocketd.broker import message_hooks
+from rocketd.broker.interfaces import IConsumeMessageHook, IMessageHookPlugin, ISendMessageHook
+from rocketd.broker.message_hooks import ConsumeMessageContext, SendMessageContext
+from rocketd.broker.processors.pull import PullMessageProcessor
+from rocketd.broker.processors.send import SendMessageProcessor
+from rocketd.broker.processors.send_back import SendBackProcessor
+from rocketd.broker.testing import RecordingConnection, SmallBroker, job_of
+from rocketd.remoting.bodies import SubscriptionGroupConfig, TopicConfig
+from rocketd.remoting.command import ONEWAY_FLAG, RemotingCommand
+from rocketd.store.message import PutStatus
+from rocketd.store.record import decode_message, decode_messages
+
+SEND = {
+    "a": "P", "b": "T", "c": "TBW102", "d": "4", "e": "1", "f": "0", "g": "17", "h": "0", "i": "TAGS\x01A", "m": "false",
+}  # fmt: skip
+PULL = {
+    "consumerGroup": "G", "topic": "T", "queueId": "1", "queueOffset": "0", "maxMsgNums": "32", "sysFlag": "4",
+    "commitOffset": "0", "suspendTimeoutMillis": "0", "subVersion": "1", "subscription": "*",
+}  # fmt: skip
+
+
+@implementer(ISendMessageHook, IConsumeMessageHook)
+class Hook:
+    """Keeps what it is told. ``properties`` replaces those of messages."""
+
+    def __init__(self, properties=None):
+        self.properties = properties
+        self.told = []
+
+    def send_message_before(self, context):
+        self.told.append(("before", context.topic, context.properties, context.code))
+        if self.properties is not None:
+            context.properties = self.properties
+        context.trace = "mine"
+
+    def send_message_after(self, context):
+        self.told.append(("after", context))
+
+    def consume_message_before(self, context):
+        self.told.append(("pulled", context))
+
+    def consume_message_after(self, context):
+        self.told.append(("given back", context))
+
+
+@implementer(ISendMessageHook)
+class Broken:
+    def send_message_before(self, context):
+        raise ValueError("no")
+
+    def send_message_after(self, context):
+        raise ValueError("no")
+
+
+@implementer(IMessageHookPlugin)
+class Plugin:
+    def __init__(self, name, hook):
+        self.name, self._hook = name, hook
+
+    def create_hook(self, broker):
+        if isinstance(self._hook, Exception):
+            raise self._hook
+        return self._hook
+
+
+class HooksTestCase(SynchronousTestCase):
+    options = {}
+
+    def setUp(self):
+        self.broker = SmallBroker(os.path.abspath(self.mktemp()), **self.options)
+        self.broker.start()
+        self.addCleanup(self.broker.stop)
+        self.broker.topics.update(TopicConfig("T", 4, 4))
+        self.broker.groups.update(SubscriptionGroupConfig("G"))
+        self.connection = RecordingConnection()
+        self.hook = Hook()
+        self.broker.message_hooks.add(self.hook)
+        self.events = []
+        globalLogPublisher.addObserver(self.events.append)
+        self.addCleanup(globalLogPublisher.removeObserver, self.events.append)
+
+    def send(self, flag=0, body=b"hello", **changes):
+        processor = SendMessageProcessor(self.broker)
+        command = RemotingCommand(310, {**SEND, **changes}, body, flag=flag)
+        processor.process_jobs([job_of(processor, self.connection, command)])
+        answers = self.connection.answers()
+        self.broker.settle()
+        return answers[0] if answers else None
+
+    def stored(self):
+        log = self.broker.store.commit_log
+        return decode_messages(log.select(0, log.max_offset))
+
+
+class SendTests(HooksTestCase):
+    def test_before_and_after(self):
+        answer = self.send()
+        size = self.broker.store.max_physical_offset()
+        self.assertEqual(
+            self.hook.told,
+            [
+                ("before", "T", "TAGS\x01A", -1),
+                (
+                    "after",
+                    SendMessageContext(
+                        "P", "T", 1, "TAGS\x01A", 5, self.connection.address, 17, "127.0.0.1:10911", False, "mine",
+                        0, None, answer.ext_fields["msgId"], 0, size,
+                    ),
+                ),
+            ],
+        )  # fmt: skip
+
+    def test_a_refusal(self):
+        answer = self.send(e="9")
+        (_, context) = self.hook.told[1]
+        self.assertEqual((context.code, context.remark), (answer.code, answer.remark))
+        self.assertEqual((context.msg_id, context.queue_offset, context.stored_size), ("", -1, 0))
+        self.assertNotEqual(answer.code, 0)
+
+    def test_what_nobody_waits_for(self):
+        self.assertIsNone(self.send(flag=ONEWAY_FLAG))
+        self.assertEqual(self.hook.told[1][1].code, 0)
+        self.assertIsNone(self.send(flag=ONEWAY_FLAG, e="9"))
+        self.assertEqual(self.hook.told[3][1].code, 1)
+
+    def test_properties_may_be_replaced(self):
+        self.broker.message_hooks.add(Hook("TAGS\x01B"))
+        self.send()
+        self.assertEqual(self.stored()[0].properties_map(), {"TAGS": "B", "CLUSTER": "DefaultCluster"})
+
+    def test_failures_cost_nothing_and_are_logged_once(self):
+        self.broker.message_hooks.add(Broken())
+        for _ in range(3):
+            self.assertEqual(self.send().code, 0)
+        self.assertEqual(len(self.hook.told), 6)
+        failures = [formatEvent(event) for event in self.events if event["log_level"] is LogLevel.critical]
+        self.assertEqual(len(failures), 2)
+        self.assertIn("Broken.send_message_before", failures[0])
+        self.assertEqual(len(self.flushLoggedErrors(ValueError)), 2)
+
+    def test_without_hooks_requests_carry_nothing(self):
+        self.broker.message_hooks.send = ()
+        self.assertEqual(self.send().code, 0)
+        self.assertEqual(self.hook.told, [])
+
+
+class SafeTests(HooksTestCase):
+    options = {"brokerRole": "SYNC_MASTER"}
+
+    def test_after_is_when_it_is_safe(self):
+        self.assertIsNone(self.send())
+        self.assertEqual([told[0] for told in self.hook.told], ["before"])
+        ((_, callback),) = self.broker.replication.waiting
+        callback(PutStatus.FLUSH_SLAVE_TIMEOUT)
+        self.assertEqual(self.hook.told[1][1].code, self.connection.answer().code)
+        self.assertEqual(self.hook.told[1][1].queue_offset, 0)
+
+
+class ConsumeTests(HooksTestCase):
+    def pull(self, **changes):
+        self.hook.told.clear()
+        processor = PullMessageProcessor(self.broker)
+        processor.process_jobs([job_of(processor, self.connection, RemotingCommand(11, {**PULL, **changes}))])
+        return self.connection.answers()
+
+    def test_answers_to_pulls(self):
+        self.send()
+        self.pull()
+        size = self.broker.store.max_physical_offset()
+        context = ConsumeMessageContext("G", "T", 1, self.connection.address, 0, 1, size)
+        self.assertEqual(self.hook.told, [("pulled", context)])
+        self.pull(queueOffset="1")
+        context = ConsumeMessageContext("G", "T", 1, self.connection.address, 19)
+        self.assertEqual(self.hook.told, [("pulled", context)])
+
+    def test_a_pull_that_is_held_has_no_answer_yet(self):
+        self.send()
+        self.assertEqual(self.pull(queueOffset="1", sysFlag="6", suspendTimeoutMillis="15000"), [])
+        self.assertEqual(self.hook.told, [])
+
+    def test_given_back(self):
+        self.send()
+        self.hook.told.clear()
+
+        class Context:
+            connection = self.connection
+
+        fields = {"offset": "0", "group": "G", "delayLevel": "0", "originTopic": "T"}
+        SendBackProcessor(self.broker).process(RemotingCommand(36, fields, version=407), Context)
+        size = len(self.broker.store.look_message(self.stored()[1].physical_offset))
+        self.assertEqual(decode_message(self.broker.store.look_message(0)).topic, "T")
+        context = ConsumeMessageContext("G", "T", 1, self.connection.address, 0, 1, size)
+        self.assertEqual(self.hook.told, [("given back", context)])
+
+
+class LoadTests(HooksTestCase):
+    def load(self, *plugins):
+        self.patch(message_hooks, "getPlugins", lambda interface, package: iter(plugins))
+        return self.broker.message_hooks.load(self.broker)
+
+    def test_plugins_by_name(self):
+        first, second = Hook(), Broken()
+        self.assertEqual(self.load(Plugin("b", second), Plugin("a", first)), ["a", "b"])
+        self.assertEqual(self.broker.message_hooks.send, (self.hook, first, second))
+        self.assertEqual(self.broker.message_hooks.consume, (self.hook, first))
+
+    def test_one_that_cannot_be_loaded_is_left_out(self):
+        self.assertEqual(self.load(Plugin("a", ValueError("no")), Plugin("b", object()), Plugin("c", Hook())), ["c"])
+        self.assertEqual(len(self.flushLoggedErrors(ValueError, TypeError)), 2)
+
+    def test_none_are_installed_here(self):
+        self.assertEqual(self.broker.message_hooks.load(self.broker), [])
