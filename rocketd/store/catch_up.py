@@ -72,6 +72,16 @@ class CatchUp:
                 return True
         return False
 
+    def begin_timestamp(self) -> int:
+        """Store time in ms of the first record from `begin` on, 0 where there is none."""
+        offset = self.begin
+        while (data := self._commit_log.data_from(offset)) is not None and len(data):
+            scan = self._scanner.scan(data, 0, len(data), offset, check_crc=False, max_records=1)
+            if scan.requests:
+                return scan.requests[0].store_timestamp
+            offset = self._commit_log.roll(offset)
+        return 0
+
     def queue_offsets(self) -> dict[tuple[str, int], int]:
         """The offsets behind the last message of queues that have messages from `begin` on."""
         found: dict[tuple[str, int], int] = {}

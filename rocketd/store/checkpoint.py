@@ -101,6 +101,15 @@ class StoreCheckpoint:
         """Write all and wait until it is on the disk. Makes file and directory; raises OSError."""
         self._write(wait=True)
 
+    def go_back_to(self, timestamp: int) -> None:
+        """Say, on the disk when this returns, that queues and index may lack what was stored from a time in ms on. Raises
+        OSError.
+        """
+        if self.progress is not None or self.logics_msg_timestamp > timestamp:
+            self.progress = None
+            self.logics_msg_timestamp = min(self.logics_msg_timestamp, timestamp)
+            self.flush()
+
     def note_progress(self) -> None:
         """Write the progress alone, which a crash of the system may lose. Raises OSError."""
         self._write(wait=False)

@@ -477,6 +477,8 @@ class MessageStore(MessageReader):
         if late.attempt():
             self._caught_up()
         else:
+            # Until all is entered, the next start has to go by time; what the disk was known to hold, it may lack again.
+            self.checkpoint.go_back_to(late.begin_timestamp())
             # For what is put from now on; behind this it is dispatched.
             self._reput.reput_from_offset = self.commit_log.max_offset
 

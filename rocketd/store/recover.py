@@ -176,6 +176,10 @@ class Recovery:
         if limit is None and self._last_stop is LastStop.CRASHED:
             # From there on all is dispatched again; an entry of which a part was lost must not be in its place.
             limit = begin
+        if self._progress is None and self._last_stop is not LastStop.CLEAN and self._checkpoint.progress is not None:
+            # What is not believed now, the next start must not believe: it may find less in the queues.
+            self._checkpoint.progress = None
+            self._checkpoint.flush()
         queues.recover(self._last_stop is LastStop.CLEAN, limit)
         if not log.files:
             if queues.queues:

@@ -345,6 +345,29 @@ class MissingFilesTests(RebuildTestCase):
         self.assert_all_is_there(self.open())
 
 
+    def test_a_process_that_ends_before_it_has_entered_all_leaves_that_to_the_next_start(self):
+        late = 0
+        for nth in range(28, 36):
+            self.begin()
+            self.fill()
+            mark_in_doubt(self.fs, self.root)
+            shutil.rmtree(self.queue_dir(1))
+            self.fs.fail("open", OSError("no room"), nth, 3)
+            store = MessageStore(small_config(self.root, max_index_num=46), STORE_HOST, fs=self.fs)
+            self.addCleanup(store.stop)
+            store.index._retry_seconds = 0.0
+            try:
+                store.start()
+            except (OSError, StoreError):
+                continue
+            finally:
+                self.fs._faults.clear()
+            late += store.dispatch_behind_bytes() > 0
+            self.end(store)
+            self.assert_all_is_there(self.open())
+        self.assertGreater(late, 0)
+
+
 class MissingFilesAfterKillTests(MissingFilesTests):
     how = LastStop.KILLED
 
