@@ -344,7 +344,6 @@ class MissingFilesTests(RebuildTestCase):
         self.assertGreater(failed, 2)
         self.assert_all_is_there(self.open())
 
-
     def test_a_process_that_ends_before_it_has_entered_all_leaves_that_to_the_next_start(self):
         late = 0
         for nth in range(28, 36):
