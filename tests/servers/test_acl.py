@@ -1,0 +1,189 @@
+"""Brokers with access control as processes: how they start, and who of ours signs: our commands, and a slave."""
+
+import os
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from load import Connection
+from server_processes import SOURCES, ServerProcesses
+
+from rocketd.acl.credentials import Credentials
+from rocketd.remoting.codes import RequestCode, ResponseCode
+from rocketd.remoting.command import RemotingCommand
+
+LIMIT = 60.0  # seconds
+ADMIN, READER = Credentials("adminKey", "adminSecret1"), Credentials("readerKey", "readerSecret")
+ACCOUNTS = """\
+accounts:
+- {accessKey: adminKey, secretKey: adminSecret1, admin: true}
+- {accessKey: readerKey, secretKey: readerSecret, topicPerms: [News=SUB], groupPerms: [readers=SUB]}
+"""
+
+
+@pytest.fixture
+def home(tmp_path):
+    """Make a home with these accounts, and tools.yml with what the broker itself signs with."""
+
+    def make(name="home", accounts=ACCOUNTS):
+        conf = tmp_path / name / "conf"
+        conf.mkdir(parents=True)
+        (conf / "plain_acl.yml").write_text(accounts)
+        (conf / "tools.yml").write_text("accessKey: adminKey\nsecretKey: adminSecret1\n")
+        for file in conf.iterdir():
+            file.chmod(0o600)
+        return str(tmp_path / name)
+
+    return make
+
+
+@contextmanager
+def ended(*servers):
+    try:
+        yield
+    finally:
+        for each in servers:
+            each.kill_all()
+            for process in each.processes:
+                assert "Traceback" not in process.log.read_text()
+
+
+def ask(address, code, credentials=None, **fields):
+    connection = Connection(address)
+    try:
+        return connection.ask(RemotingCommand(code, credentials.sign(fields, None) if credentials else fields))
+    finally:
+        connection.close()
+
+
+@pytest.mark.parametrize(
+    ("accounts", "fault"),
+    [
+        ("accounts: [{accessKey: adminKey", "plain_acl.yml: line 2, column "),
+        (
+            ACCOUNTS.replace("adminSecret1", "short"),
+            "plain_acl.yml: line 2, accounts number 1: accessKey and secretKey must",
+        ),
+    ],
+    ids=["syntax", "account"],
+)
+def test_accounts_that_cannot_be_used_end_the_start(tmp_path, home, accounts, fault):
+    result = ServerProcesses(tmp_path).run_broker(aclEnable="true", rocketmqHome=home(accounts=accounts))
+    assert result.returncode == 1
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("rocketd-broker: aclEnable = true: ")
+    assert fault in line
+
+
+def test_a_home_that_is_not_given_ends_the_start(tmp_path, monkeypatch):
+    monkeypatch.delenv("ROCKETMQ_HOME", raising=False)
+    result = ServerProcesses(tmp_path).run_broker(aclEnable="true")
+    assert result.returncode == 1
+    (line,) = result.stderr.splitlines()
+    assert "rocketmqHome, which is not set" in line
+
+
+def rocketd(servers, directory, *arguments):
+    """Run a command of ours."""
+    return subprocess.run(
+        [sys.executable, "-m", "rocketd", *arguments, "--namesrv", servers.namesrv_address],
+        cwd=directory,
+        env={**os.environ, "PYTHONPATH": SOURCES},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
+        check=False,
+    )
+
+
+def test_commands_sign_with_the_credentials_they_are_given(tmp_path, home):
+    servers = ServerProcesses(tmp_path, aclEnable="true", rocketmqHome=home())
+    reader = tmp_path / "reader.yml"
+    reader.write_text("accessKey: readerKey\nsecretKey: readerSecret\n")
+    admin = f"{home('other')}/conf/tools.yml"
+    with ended(servers):
+        servers.start_namesrv()
+        broker = servers.start_broker()
+        assert (
+            ask(servers.broker_address, RequestCode.UPDATE_AND_CREATE_TOPIC, READER).code == ResponseCode.SYSTEM_ERROR
+        )
+        sent = rocketd(servers, tmp_path, "produce", "News", "first", "second", "--credentials", admin)
+        assert (sent.returncode, sent.stderr) == (0, "")
+        for arguments, why in (
+            (("--credentials", str(reader)), "No default permission for topic:News"),
+            ((), "No accessKey is configured"),
+        ):
+            refused = rocketd(servers, tmp_path, "produce", "News", "third", *arguments)
+            assert refused.returncode != 0
+            assert why in refused.stderr
+        consumed = rocketd(
+            servers,
+            tmp_path,
+            "consume",
+            "News",
+            "-g",
+            "readers",
+            "--count",
+            "2",
+            "--timeout",
+            "40",
+            "--credentials",
+            reader,
+        )
+        assert consumed.returncode == 0, consumed.stderr
+        assert sorted(line.split("\t")[2] for line in consumed.stdout.splitlines()) == ["first", "second"]
+        assert "request 310 refused: 'No accessKey is configured'" in broker.log.read_text()
+        assert rocketd(servers, tmp_path, "produce", "News", "--credentials", "none.yml").returncode == 2
+
+
+def test_a_slave_signs_what_it_asks_its_master(tmp_path, home):
+    guarded = {
+        "aclEnable": "true",
+        "rocketmqHome": home(),
+        "registerNameServerPeriod": "10000",
+        "brokerIP2": "127.0.0.1",
+    }
+    (tmp_path / "slave").mkdir()
+    master = ServerProcesses(tmp_path, brokerRole="ASYNC_MASTER", **guarded)
+    slave = ServerProcesses(
+        tmp_path / "slave", brokerRole="SLAVE", brokerId="1", aclCredentialsFile="conf/tools.yml", **guarded
+    )
+    slave.namesrv_address = slave.broker_config["namesrvAddr"] = master.namesrv_address
+    with ended(slave, master):
+        master.start_namesrv()
+        process = master.start_broker()
+        topic = {"topic": "News", "defaultTopic": "TBW102", "readQueueNums": "1", "writeQueueNums": "1", "perm": "6"}
+        created = ask(
+            master.broker_address,
+            RequestCode.UPDATE_AND_CREATE_TOPIC,
+            ADMIN,
+            topicFilterType="SINGLE_TAG",
+            topicSysFlag="0",
+            order="false",
+            **topic,
+        )
+        assert created.code == ResponseCode.SUCCESS, created
+
+        def has_topic():
+            answer = ask(slave.broker_address, RequestCode.GET_TOPIC_STATS_INFO, ADMIN, topic="News")
+            return answer.code == ResponseCode.SUCCESS
+
+        slave.start_broker().wait_for("the topic is copied", has_topic, LIMIT)
+        assert "refused" not in process.log.read_text()
+
+
+def test_a_slave_that_does_not_sign_is_refused(tmp_path, home):
+    common = {"registerNameServerPeriod": "10000", "brokerIP2": "127.0.0.1"}
+    (tmp_path / "slave").mkdir()
+    master = ServerProcesses(tmp_path, brokerRole="ASYNC_MASTER", aclEnable="true", rocketmqHome=home(), **common)
+    slave = ServerProcesses(tmp_path / "slave", brokerRole="SLAVE", brokerId="1", **common)
+    slave.namesrv_address = slave.broker_config["namesrvAddr"] = master.namesrv_address
+    with ended(slave, master):
+        master.start_namesrv()
+        log = Path(master.start_broker().log)
+        slave.start_broker().wait_for(
+            "the master refuses", lambda: "request 21 refused: 'No accessKey is configured'" in log.read_text(), LIMIT
+        )
