@@ -1,6 +1,10 @@
 """Hooks around sends and consumption: what they are told, what they may change, and what their failures cost."""
 
 import os
+import re
+import sys
+from pathlib import Path
+from types import SimpleNamespace
 
 from twisted.logger import LogLevel, formatEvent, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
@@ -18,6 +22,7 @@ from rocketd.remoting.command import ONEWAY_FLAG, RemotingCommand
 from rocketd.store.message import PutStatus
 from rocketd.store.record import decode_message, decode_messages
 
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "howto" / "message-hooks.md"
 SEND = {
     "a": "P", "b": "T", "c": "TBW102", "d": "4", "e": "1", "f": "0", "g": "17", "h": "0", "i": "TAGS\x01A", "m": "false",
 }  # fmt: skip
@@ -218,3 +223,26 @@ class LoadTests(HooksTestCase):
 
     def test_none_are_installed_here(self):
         self.assertEqual(self.broker.message_hooks.load(self.broker), [])
+
+
+class PageTests(HooksTestCase):
+    """The package that the page shows."""
+
+    def test_it_works(self):
+        files = dict(
+            re.findall(r"^\*\*`([^`]+)`\*\*.*?^```python\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+        )
+        plugin, module = {}, {}
+        exec(files["rocketd_meter.py"], module)
+        exec(files["twisted/plugins/rocketd_meter_plugin.py"], plugin)
+        self.patch(sys, "modules", {**sys.modules, "rocketd_meter": SimpleNamespace(**module)})
+        self.patch(message_hooks, "getPlugins", lambda interface, package: iter([plugin["meter"]]))
+        self.assertTrue(IMessageHookPlugin.providedBy(plugin["meter"]))
+        self.assertEqual(self.broker.message_hooks.load(self.broker), ["meter"])
+        meter = self.broker.message_hooks.send[1]
+        self.send()
+        self.assertEqual(self.stored()[0].properties_map()["METERED"], "yes")
+        self.assertEqual(meter.sent, {"T": self.broker.store.max_physical_offset()})
+        processor = PullMessageProcessor(self.broker)
+        processor.process_jobs([job_of(processor, self.connection, RemotingCommand(11, PULL))])
+        self.assertEqual(meter.got, {("G", "T"): self.broker.store.max_physical_offset()})
