@@ -122,6 +122,21 @@ class ConsumerFilterManager:
         """Note that nobody of a group is there any more."""
         self._bury(group, list(self._topics))
 
+    def forget_topic(self, topic: str) -> None:
+        """Drop the filters that groups without members have of a topic; a group with members needs its own."""
+        self._forget(lambda known: known.topic == topic)
+
+    def forget_group(self, group: str) -> None:
+        """Drop all filters of a group, unless it has members."""
+        self._forget(lambda known: known.group == group)
+
+    def _forget(self, is_gone: Callable[[ConsumerFilter], bool]) -> None:
+        with self._guard:
+            filters = [known for groups in self._topics.values() for known in groups.values()]
+            for known in filters:
+                if known.is_dead and is_gone(known):
+                    self._drop(known)
+
     def _bury(self, group: str, topics: Collection[str]) -> None:
         for topic in topics:
             if self.get(topic, group) is None:
@@ -202,12 +217,8 @@ class ConsumerFilterManager:
         self._file.save(self._numbered_snapshot)
 
     def _clean(self) -> None:
-        with self._guard:
-            latest = self._now_ms() - self._config.filter_data_clean_time_span
-            filters = [known for groups in self._topics.values() for known in groups.values()]
-            for known in filters:
-                if known.is_dead and known.dead_time <= latest:
-                    self._drop(known)
+        latest = self._now_ms() - self._config.filter_data_clean_time_span
+        self._forget(lambda known: known.dead_time <= latest)
 
     def _numbered_snapshot(self) -> tuple[int, ConsumerFilterWrapper]:
         with self._guard:

@@ -6,6 +6,7 @@ again what they committed since.
 """
 
 import threading
+from collections.abc import Callable
 
 from twisted.logger import Logger
 
@@ -105,8 +106,15 @@ class ConsumerOffsetManager:
 
     def remove_group(self, group: str) -> None:
         """Forget all offsets of a group."""
+        self._remove(lambda parts: parts[1:] == [group])
+
+    def remove_topic(self, topic: str) -> None:
+        """Forget the offsets that all groups have in a topic."""
+        self._remove(lambda parts: parts[0] == topic)
+
+    def _remove(self, is_gone: Callable[[list[str]], bool]) -> None:
         with self._guard:
-            gone = [key for key in self._table if key.split(SEPARATOR)[1:] == [group]]
+            gone = [key for key in self._table if is_gone(key.split(SEPARATOR))]
             for key in gone:
                 del self._table[key]
                 self._changes += 1

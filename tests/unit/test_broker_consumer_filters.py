@@ -111,6 +111,27 @@ class RegisterTests(ManagerTestCase):
         self.assertEqual(self.state(), ("a = 1", 1, False))
 
 
+class ForgetTests(ManagerTestCase):
+    def setUp(self):
+        super().setUp()
+        for group in ("G", "H", "Here"):
+            self.filters.register_group(group, [sql("a = 1"), sql("a = 2", topic="U")])
+        for group in ("G", "H"):
+            self.filters.unregister(group)
+
+    def known(self):
+        return {(topic, group) for topic in "TU" for group in ("G", "H", "Here") if self.filters.get(topic, group)}
+
+    def test_a_deleted_topic(self):
+        self.filters.forget_topic("T")
+        self.assertEqual(self.known(), {("U", "G"), ("U", "H"), ("T", "Here"), ("U", "Here")})
+
+    def test_a_deleted_group(self):
+        self.filters.forget_group("G")
+        self.filters.forget_group("Here")
+        self.assertEqual(self.known(), {("T", "H"), ("U", "H"), ("T", "Here"), ("U", "Here")})
+
+
 class FileTests(ManagerTestCase):
     def test_apaches_file_is_read_and_written_as_it_is(self):
         os.makedirs(os.path.dirname(self.path))

@@ -73,6 +73,12 @@ class OffsetsTests(SynchronousTestCase):
         self.offsets.persist()
         self.assertEqual(self.make().groups_of("T"), {"GG", "XG"})
 
+    def test_remove_topic_takes_only_whole_names(self):
+        for topic in ("T", "TT", "%RETRY%T"):
+            self.commit("G", topic, 0, 1)
+        self.offsets.remove_topic("T")
+        self.assertEqual(self.offsets.topics_of("G"), {"TT", "%RETRY%T"})
+
     def test_a_snapshot_does_not_change(self):
         self.commit("G", "T", 0, 1)
         snapshot = self.offsets.snapshot()

@@ -509,8 +509,10 @@ class AdminTests(ProcessorsTestCase):
     def test_delete_topic_with_its_messages(self):
         self.ask(17, self.create())
         self.broker.put("T", b"a")
+        self.broker.offsets.commit("h:1", "G", "T", 0, 1)
         self.assert_like_apache(self.ask(215, {"topic": "T"}), 215)
         self.assertIsNone(self.broker.topics.select("T"))
+        self.assertEqual(self.broker.offsets.query("G", "T", 0), -1)
         self.broker.put("U", b"b")
         self.assertEqual(self.broker.store.get_max_offset("T", 0), 0)
         self.assertEqual(self.refused(215, {"topic": "SELF_TEST_TOPIC"})[0], 1)

@@ -1,7 +1,8 @@
 """Changing topics, groups and settings: 17, 215, 21 / 200, 207, 201 / 25, 26.
 
 Answers to the changing half of Apache's AdminBrokerProcessor, remarks included: a created topic is answered with code 0
-and the remark ``not set any response code``, because Apache's is.
+and the remark ``not set any response code``, because Apache's is. With a topic go the offsets, filters and statistics of
+groups in it, which Apache leaves; with a group its filters and statistics, and its offsets if the request says so.
 """
 
 from collections.abc import Callable
@@ -95,6 +96,10 @@ class AdminBrokerProcessor:
         self._broker.topics.check_may_change(topic)
         self._log_call("deletes topic", topic, context)
         self._broker.topics.delete(topic)
+        # Before its queues: a group must not begin in a new topic of this name where it ended in the old one.
+        self._broker.offsets.remove_topic(topic)
+        self._broker.offsets.persist()
+        self._broker.filters.forget_topic(topic)
 
         def delete() -> None:
             try:
@@ -127,8 +132,10 @@ class AdminBrokerProcessor:
         self._log_call("deletes consumer group", header.group_name, context)
         self._broker.groups.delete(header.group_name)
         self._broker.broker_stats.on_group_deleted(header.group_name)
+        self._broker.filters.forget_group(header.group_name)
         if header.remove_offset:
             self._broker.offsets.remove_group(header.group_name)
+            self._broker.offsets.persist()
         return RemotingCommand.response()
 
     def _all_groups(self, request: RemotingCommand, context: Any) -> RemotingCommand:
