@@ -159,6 +159,23 @@ def broadcasting(world: World) -> Iterator[None]:
         java.wait_bodies(name, first | second)
 
 
+def switched_off(world: World) -> Iterator[None]:
+    """A group that may not consume, or not broadcast, gets nothing until it may; what came meanwhile is there then."""
+    java, topic, groups = world.java, world.topic(), [world.fresh("G"), world.fresh("G")]
+    for group, allowed in zip(groups, ("broadcast", "consume"), strict=True):
+        java.do("group", world.brokers.address, group, allowed)
+    names = [world.consumer(topic, groups[0]), world.consumer(topic, groups[1], model="BROADCASTING")]
+    sent = world.send(topic, numbered("kept", range(8)))
+    # Whoever may consume has got them long before.
+    other = world.consumer(topic, world.fresh("G"))
+    java.wait_bodies(other, set(sent))
+    yield
+    for name, group in zip(names, groups, strict=True):
+        allowed_at = java.do("group", world.brokers.address, group, "consume broadcast")
+        java.wait_bodies(name, set(sent))
+        assert min(told["at"] for told in java.of(name)) >= allowed_at
+
+
 def request_and_reply(world: World) -> Iterator[None]:
     """A request gets its reply, which is stored as well."""
     java, topic, asker = world.java, world.topic(), world.fresh("asker")
@@ -266,6 +283,7 @@ STORIES: tuple[Story, ...] = (
     order,
     shared_order,
     broadcasting,
+    switched_off,
     request_and_reply,
     trace,
     relays,
@@ -307,3 +325,13 @@ def test_a_broker_killed_in_the_middle(told: dict[Story, Any], story: Story) -> 
     if isinstance(rest, Exception):
         raise rest
     assert next(rest, "the end") == "the end"
+
+
+# ---------------------------------------------------------------- another client
+
+
+def test_go_gets_replies(clients: Any, fresh: Callable[[str], str]) -> None:
+    topic = fresh("Conversation")
+    clients.create_topic(topic)
+    lines = clients.run("go", "converse", topic, "--group", fresh("G"), "--count", 5).lines
+    assert lines == [{"request": f"request {number}", "reply": f"re: request {number}"} for number in range(5)]

@@ -29,6 +29,7 @@ import org.apache.rocketmq.common.message.MessageQueue;
 import org.apache.rocketmq.common.protocol.body.ConsumeMessageDirectlyResult;
 import org.apache.rocketmq.common.protocol.body.ConsumerRunningInfo;
 import org.apache.rocketmq.common.protocol.heartbeat.MessageModel;
+import org.apache.rocketmq.common.subscription.SubscriptionGroupConfig;
 import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
 
 /**
@@ -90,6 +91,7 @@ public class Features {
             case "reset": return offsets(admin.resetOffsetByTimestamp(
                 words[0], words[1], Long.parseLong(words[2]), Boolean.parseBoolean(words[3])));
             case "status": return status(words[0], words[1], words[2]);
+            case "group": return group(words[0], words[1], words[2].contains("consume"), words[2].contains("broadcast"));
             case "clone": admin.cloneGroupOffset(words[0], words[1], words[2], true); return "";
             case "trace": return trace(words[0]);
             default: throw new IllegalArgumentException(command);
@@ -230,6 +232,16 @@ public class Features {
     private Object consumeDirectly(String group, String clientId, String messageId) throws Exception {
         ConsumeMessageDirectlyResult result = admin.consumeMessageDirectly(group, clientId, messageId);
         return result.getConsumeResult().name();
+    }
+
+    private Object group(String broker, String group, boolean consume, boolean broadcast) throws Exception {
+        SubscriptionGroupConfig config = new SubscriptionGroupConfig();
+        config.setGroupName(group);
+        config.setConsumeEnable(consume);
+        config.setConsumeBroadcastEnable(broadcast);
+        long before = System.currentTimeMillis();
+        admin.createAndUpdateSubscriptionGroupConfig(broker, config);
+        return before;
     }
 
     private Object status(String topic, String group, String clientId) throws Exception {

@@ -36,7 +36,7 @@ func printLine(v any) {
 func main() {
 	rlog.SetLogLevel("warn") // on standard error
 	if len(os.Args) < 2 {
-		fail(fmt.Errorf("usage: %s send|consume|transact --namesrv HOST:PORT --topic T --group G --count N ...", os.Args[0]))
+		fail(fmt.Errorf("usage: %s send|consume|transact|converse --namesrv HOST:PORT --topic T --group G --count N ...", os.Args[0]))
 	}
 	var o options
 	flags := flag.NewFlagSet(os.Args[1], flag.ExitOnError)
@@ -67,6 +67,10 @@ func main() {
 		}
 		if !enough {
 			os.Exit(1)
+		}
+	case "converse":
+		if err := converse(o, time.Duration(o.timeout)*time.Second); err != nil {
+			fail(err)
 		}
 	case "transact":
 		if err := transact(o); err != nil {
