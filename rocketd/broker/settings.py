@@ -272,6 +272,7 @@ class BrokerConfig:
         False,
         "Whether batches need the same right as single messages, and only admin accounts may read and change accounts: "
         "Apache 4.9.7 asks for neither.",
+        remote=False,
         system_property=True,
     )
     acl_credentials_file: str | None = setting(
