@@ -142,8 +142,9 @@ class GroupGuard:
                 for queue_id in range(topic.read_queue_nums)
                 if now - self._used.get((info.group, name, queue_id), 0) >= grace
             ]
-            if unread:
-                waiting = sum(self._waiting(info.group, name, queue_id) for queue_id in unread)
+            waiting = sum(self._waiting(info.group, name, queue_id) for queue_id in unread)
+            # Some clients look for their retry topic only when there is something in it.
+            if waiting or (unread and not name.startswith(RETRY_PREFIX)):
                 yield GroupProblem(
                     info.group,
                     GroupProblemKind.UNREAD_QUEUES,

@@ -180,6 +180,17 @@ class UnreadQueueTests(GuardTestCase):
         self.guard.queue_used("G", "T", 1)
         self.assertEqual(self.found(), [])
 
+    def test_a_retry_topic_only_when_something_is_in_it(self):
+        self.broker.topics.update(TopicConfig("%RETRY%G", 1, 1))
+        self.beat("a", topics={"T": "*", "%RETRY%G": "*"})
+        self.pass_seconds(GRACE)
+        self.read_all()
+        self.assertEqual(self.found(), [])
+        message = MessageInner("%RETRY%G", 0, 0, 0, self.broker.now_ms(), b"\x7f\0\0\1\0\0\0\1", 0, 0, b"x", b"", 0)
+        self.broker.store.put_messages([message])
+        self.broker.settle()
+        self.assertEqual(self.found(), [("G", UNREAD, "%RETRY%G")])
+
     def unread_after_grace(self, **more):
         self.beat("a", topics={"T": "*"}, **more)
         self.pass_seconds(GRACE)
