@@ -287,7 +287,9 @@ class BrokerConfig:
     )
     enable_detail_stat: bool = setting(True, "Whether statistics are kept for each queue too.")
     auto_delete_unused_stats: bool = setting(
-        False, "Whether statistics of a deleted topic or group are deleted with it.", hot=True
+        False,
+        "Accepted for compatibility; statistics of a deleted topic or group are always deleted with it.",
+        hot=True,
     )
     isolate_log_enable: bool = setting(
         False, "Accepted for compatibility; twistd --logfile gives each broker its own log."
