@@ -30,6 +30,8 @@ class ReplyTestCase(TestCase):
         self.producers = self.broker.producers
         self.producers.register("P", ClientChannelInfo(self.asker, "asker", 0, 407, self.broker.now_ms()))
         self.answers = []
+        self.counted = []
+        self.patch(self.broker.broker_stats, "count_reply", lambda *counted: self.counted.append(counted))
 
     def make(self, **options):
         self.broker = SmallBroker(self.mktemp(), **options)
@@ -96,6 +98,7 @@ class ReplyTests(ReplyTestCase):
             record = decode_message(self.broker.store.look_message(begin))
             self.assertEqual((record.topic, record.body, record.flag), (TOPIC, b"pong", 7))
             self.assertEqual(record.properties_map(), PROPERTIES)
+            self.assertEqual(self.counted, [(TOPIC, record.store_size)] * (1 if short else 2))
             self.broker.invoke.sent.clear()
             self.broker.invoke.waiting.clear()
             self.answers.clear()

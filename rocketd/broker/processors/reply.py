@@ -185,6 +185,7 @@ class ReplyMessageProcessor:
         if result.status in _STORED:
             message_id = f"{self._broker.store_host.hex()}{result.physical_offset:016x}".upper()
             self._place(reply, message_id, result.queue_offset)
+            self._broker.broker_stats.count_reply(reply.header.topic, result.size)
         else:
             self._log.warn("a reply was not stored: {status}, {cause}", status=result.status.value, cause=result.cause)
         reply.context.answer(reply.response)
