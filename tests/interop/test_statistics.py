@@ -19,6 +19,8 @@ RUNTIME_INFO, TOPIC_STATS, CONSUME_STATS, WHO_CONSUMES, TIME_SPAN, LEAST_OFFSETS
     28, 202, 208, 300, 303, 308, 315, 317,
 )  # fmt: skip
 STATS, READERS, OTHERS = "Stats", "stats-readers", "stats-others"
+LAGGING, SLOW = "Lagging", "slow-consumers"
+CONSUMER_LAG = 30002
 DELAYED = "SCHEDULE_TOPIC_XXXX"
 LIMIT_SECONDS = 60.0
 SAMPLED_SECONDS = 12.0
@@ -38,10 +40,10 @@ def success(side: "Side", code: int, body: bytes = b"", **fields: str) -> wire.A
     return answer
 
 
-def send(side: "Side", code: int, queue_id: int, properties: str, body: bytes) -> int:
+def send(side: "Side", code: int, queue_id: int, properties: str, body: bytes, topic: str = STATS) -> int:
     """Send; the offset in the log of what was stored first."""
     answer = success(
-        side, code, body, a="P", b=STATS, c="TBW102", d="2", e=str(queue_id), f="0", g=str(int(time.time() * 1000)),
+        side, code, body, a="P", b=topic, c="TBW102", d="2", e=str(queue_id), f="0", g=str(int(time.time() * 1000)),
         h="0", i=properties, j="0", k="false", l="0", m=str(code == SEND_BATCH).lower(),
     )  # fmt: skip
     return int(answer.ext_fields["msgId"].split(",")[0][-16:], 16)
@@ -225,6 +227,42 @@ def test_runtime_information_has_all_keys(both: "Both") -> None:
 
     theirs, ours = both.each(names)
     assert theirs - ours == set()
+
+
+def test_lag_of_a_java_consumer_by_its_tags(both: "Both") -> None:
+    """Apache's broker knows no such thing; what is done is done to both so that they stay alike."""
+    both.same("updateTopic", "-c", CLUSTER, "-t", LAGGING, "-r", "1", "-w", "1")
+    both.same("updateSubGroup", "-c", CLUSTER, "-g", SLOW)
+    both.ask("consume", group=SLOW, topic=LAGGING, expression="TagA")
+    both.each(lambda side: send_tags(side, "TagA", "TagB", "TagA"))
+    both.ask("consumed", group=SLOW, count=2)
+    lag = await_lag(both, lambda lag: lag["online"] and lag["queues"] and lag["totalMessages"] == 0)
+    assert lag["filters"][LAGGING] == {"current": True, "expressionType": "TAG", "subString": "TagA"}
+    both.ask("stop", group=SLOW)
+    both.each(lambda side: send_tags(side, "TagB", "TagA", "TagB", "TagA"))
+    lag = await_lag(both, lambda lag: not lag["online"] and lag["totalMessages"] > 1)
+    assert lag["totalMessages"] == 2
+    assert 0 < lag["maxDelayMillis"] < 1000 * LIMIT_SECONDS
+    assert not lag["filters"][LAGGING]["current"]
+    _, _, progress = ask(both.rocketd, CONSUME_STATS, consumerGroup=SLOW, topic=LAGGING)
+    (queue,) = progress["offsetTable"].values()
+    assert queue["brokerOffset"] - queue["consumerOffset"] == 4
+
+
+def send_tags(side: "Side", *tags: str) -> None:
+    for tag in tags:
+        send(side, SEND_MESSAGE_V2, 0, f"TAGS\x01{tag}", b"x", topic=LAGGING)
+
+
+def await_lag(both: "Both", condition: Callable[[Any], bool]) -> Any:
+    deadline = time.monotonic() + LIMIT_SECONDS
+    while True:
+        code, remark, lag = ask(both.rocketd, CONSUMER_LAG, consumerGroup=SLOW)
+        assert code == wire.SUCCESS, remark
+        if condition(lag):
+            return lag
+        assert time.monotonic() < deadline, lag
+        time.sleep(0.2)
 
 
 @pytest.mark.usefixtures("minutes")
