@@ -6,6 +6,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from rocketd.broker.clients import ClientChannelInfo
+from rocketd.broker.processors.clean_up import CleanUpProcessor
 from rocketd.broker.processors.pull import PullMessageProcessor
 from rocketd.broker.processors.send import SendMessageProcessor
 from rocketd.broker.processors.send_back import SendBackProcessor
@@ -310,3 +311,15 @@ class PlacesTests(SynchronousTestCase):
         self.assertEqual(processor.process(RemotingCommand(36, fields, version=407), None).code, 0)
         self.assertEqual(self.minute("SNDBCK_PUT_NUMS", "T@G"), (1, 1))
         self.assertEqual(self.minute("TOPIC_PUT_NUMS", "SCHEDULE_TOPIC_XXXX"), (1, 1))
+
+    def test_what_belongs_to_no_topic_is_cleaned_up_with_its_statistics(self):
+        self.send()
+        self.broker.settle()
+        self.broker.topics.delete("T")
+
+        class Context:
+            connection = self.connection
+
+        CleanUpProcessor(self.broker).process(RemotingCommand(316), Context)
+        self.assertIsNone(self.minute("TOPIC_PUT_NUMS", "T"))
+        self.assertEqual(self.minute("BROKER_PUT_NUMS", "DefaultCluster"), (1, 0))

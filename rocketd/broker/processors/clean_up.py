@@ -61,4 +61,5 @@ class CleanUpProcessor:
         for topic in sorted({topic for topic, _ in broker.store.queue_keys()}):
             if broker.topics.select(topic) is None and topic not in NEVER_UNUSED and not topic.startswith(LMQ_PREFIX):
                 broker.store.delete_topic(topic)
+                broker.broker_stats.on_topic_deleted(topic)
                 self._log.info("the queues of {topic} are deleted: there is no such topic", topic=topic)
