@@ -25,11 +25,8 @@ from rocketd.store.record import decode_messages
 FRAMES = Path(__file__).resolve().parent.parent / "golden" / "frames"
 FILES = ("java4", "java4bin", "go", "node", "python")
 ZERO_COPY = (RequestCode.PULL_MESSAGE, RequestCode.QUERY_MESSAGE, RequestCode.VIEW_MESSAGE_BY_ID)
-NOT_SERVED = (
-    RequestCode.SEND_REPLY_MESSAGE,
-    RequestCode.SEND_REPLY_MESSAGE_V2,
-    RequestCode.END_TRANSACTION,
-)
+NOT_SERVED = (RequestCode.END_TRANSACTION,)
+REPLIES = (RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2)
 SENDS = (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
 SQL_ANSWERS = (ResponseCode.FILTER_DATA_NOT_EXIST, ResponseCode.FILTER_DATA_NOT_LATEST)
 FAR_FUTURE = 1 << 62
@@ -98,6 +95,12 @@ class Preparation:
         body = {"clientID": "preparation", "producerDataSet": [], "consumerDataSet": [consumer]}
         await self.done(RemotingCommand(RequestCode.HEART_BEAT, body=json.dumps(body).encode()))
 
+    async def asker(self, client_id):
+        """Be the producer that waits for a reply, and take it."""
+        self._client.answered.add(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT)
+        body = {"clientID": client_id, "producerDataSet": [{"groupName": "P"}], "consumerDataSet": []}
+        await self.done(RemotingCommand(RequestCode.HEART_BEAT, body=json.dumps(body).encode()))
+
     def nobody_of(self, fields, answer):
         """Let the request name a group without members, and the answer expected name it too."""
         group = fields["consumerGroup"]
@@ -142,6 +145,8 @@ class Preparation:
                 self.nobody_of(fields, answer)
         elif request.code == RequestCode.QUERY_CONSUMER_OFFSET:
             await self.done(RemotingCommand(RequestCode.UPDATE_CONSUMER_OFFSET, {**fields, "commitOffset": "1"}))
+        elif request.code in REPLIES and answer.code == ResponseCode.SUCCESS:
+            await self.asker(decode_properties(fields.get("i") or fields.get("properties"))["REPLY_TO_CLIENT"])
         elif request.code == RequestCode.GET_EARLIEST_MSG_STORETIME:
             await self.message(topic, int(fields["queueId"]))
 

@@ -15,12 +15,15 @@ ANSWER_LIMIT = 20  # seconds
 
 
 class WireClient(Protocol):
-    """``requests`` are the commands that the server sent of its own; ``closed`` fires with the connection's end."""
+    """``requests`` are the commands that the server sent of its own; those of a code in ``answered`` are answered with
+    success. ``closed`` fires with the connection's end.
+    """
 
     def __init__(self):
         self.closed = Deferred()
         self.is_closed = False
         self.requests = []
+        self.answered = set()
         self.strays = []
         self._decoder = FrameDecoder()
         self._waiting = {}
@@ -30,6 +33,8 @@ class WireClient(Protocol):
             command = RemotingCommand.decode(frame)
             if not command.is_response:
                 self.requests.append(command)
+                if command.code in self.answered:
+                    self.send(RemotingCommand.response().answering(command))
             elif command.opaque in self._waiting:
                 self._waiting.pop(command.opaque).callback(command)
             else:

@@ -243,6 +243,7 @@ class ResetTests(RelayTestCase):
         cpp = self.join("cpp", language=LanguageCode.CPP)
         answer = self.reset(self.times[1])
         self.assertEqual((answer.code, self.offsets(answer)), (0, {0: 1, 1: 0}))
+        self.assertEqual(answer.remark, "not set any response code")
         (to_java, to_cpp) = self.sent
         self.assertEqual([to_java[0], to_cpp[0]], [java, cpp])
         self.assertEqual([(request.code, timeout) for _, request, timeout in self.sent], [(220, 5000)] * 2)

@@ -13,6 +13,7 @@ from twisted.logger import Logger
 from zope.interface import implementer
 
 from rocketd.broker.clients import ClientChannelInfo
+from rocketd.broker.processors.admin import NOT_SET_REMARK
 from rocketd.remoting.admin_bodies import GetConsumerStatusBody
 from rocketd.remoting.admin_headers import (
     ConsumeMessageDirectlyRequestHeader,
@@ -145,7 +146,7 @@ class ClientRelayProcessor:
 def answer_when_all(asked: list[Any], encode: Callable[[], bytes]) -> Answer:
     """Answer with a body once all of these have fired."""
     result: Deferred[Any] = DeferredList(asked, consumeErrors=True)
-    return result.addCallback(lambda _: RemotingCommand.response(body=encode()))
+    return result.addCallback(lambda _: RemotingCommand.response(remark=NOT_SET_REMARK, body=encode()))
 
 
 def refuse_old_clients(clients: list[ClientChannelInfo]) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 from twisted.logger import Logger
 from zope.interface import implementer
 
+from rocketd.broker.processors.admin import NOT_SET_REMARK
 from rocketd.broker.processors.client_relay import refuse_old_clients
 from rocketd.remoting.admin_bodies import MessageQueueForC, ResetOffsetBody, ResetOffsetBodyForC
 from rocketd.remoting.admin_headers import CloneGroupOffsetRequestHeader, ResetOffsetRequestHeader
@@ -84,7 +85,7 @@ class OffsetResetProcessor:
                 ),
                 RESET_TIMEOUT_MS,
             )
-        return RemotingCommand.response(body=body)
+        return RemotingCommand.response(remark=NOT_SET_REMARK, body=body)
 
     def _new_offsets(self, header: ResetOffsetRequestHeader, queues: int) -> dict[MessageQueue, int]:
         """Find the offsets at the time; without force none lies behind the group's own. Raises RequestError."""
