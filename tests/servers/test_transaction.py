@@ -21,7 +21,12 @@ WINDOW = 32
 BEFORE_KILL = 600
 CHECKED_BEFORE_KILL = 20
 LIMIT = 60.0  # seconds
-SELDOM = {"transactionCheckInterval": "3600000"}
+SELDOM = {
+    "transactionCheckInterval": "3600000",
+    # A machine that is slow for a moment is no reason to refuse anything here.
+    "brokerFastFailureEnable": "false",
+    "waitTimeMillsInSendQueue": "60000",
+}
 QUICK = {
     "transactionCheckInterval": "300",
     "transactionTimeOut": "300",
@@ -98,7 +103,7 @@ class Transactor:
 
     def _half_stored(self, connection, number, answer, ends):
         self._take(number, answer, self.stored)
-        if not is_left_open(number):
+        if number in self.stored and not is_left_open(number):
             place = int(answer.ext_fields["msgId"][-16:], 16)
             request = end(number, answer.ext_fields["queueOffset"], place)
             ends[request.opaque] = number

@@ -3,7 +3,7 @@
 from zope.interface.verify import verifyObject
 
 from rocketd.broker.processors.end_transaction import ResumeCheckProcessor
-from rocketd.broker.testing import BORN_HOST, STORE_HOST
+from rocketd.broker.testing import BORN_HOST, STORE_HOST, job_of
 from rocketd.broker.transaction.half_messages import renewed
 from rocketd.broker.transaction.testing import COMMIT, ROLLBACK, UNKNOWN, TransactionTestCase
 from rocketd.common.java_hash import java_string_hash
@@ -95,6 +95,45 @@ class EndTests(TransactionTestCase):
         self.broker.store.add_append_listener(lambda: sizes.append(self.broker.store.max_physical_offset()))
         self.end(half)
         self.assertEqual(len(sizes), 1)
+
+    def test_those_of_many_requests_are_few_writes(self):
+        halves = [self.half(b"b" * 10_000) for _ in range(60)]
+        sizes = []
+        self.broker.store.add_append_listener(lambda: sizes.append(self.broker.store.max_physical_offset()))
+        requests = [self.end_request(half, ROLLBACK if half.queue_offset % 2 else COMMIT) for half in halves]
+        self.ends.process_jobs([job_of(self.ends, self.connection, *requests[:50], requests[0]),
+                                job_of(self.ends, self.connection, *requests[50:])])  # fmt: skip
+        self.broker.settle()
+        answers = self.connection.answers()
+        self.assertEqual({answer.code for answer in answers}, {0})
+        self.assertEqual(
+            [answer.opaque for answer in answers],
+            [request.opaque for request in (*requests[:50], requests[0], *requests[50:])],
+        )
+        self.assertEqual((len(sizes), len(self.bodies()), len(self.read(OP))), (3, 31, 61))
+
+    def test_one_that_cannot_be_stored_costs_the_others_nothing(self):
+        halves = [self.half(b"b" * size) for size in (10, 1000, 20)]
+        self.patch(self.broker.store._appender, "max_message_size", 500)
+        requests = [self.end_request(half) for half in halves]
+        self.ends.process_jobs([job_of(self.ends, self.connection, *requests)])
+        self.broker.settle()
+        self.assertEqual([answer.code for answer in self.connection.answers()], [0, 13, 0])
+        self.assertEqual([len(body) for body in self.bodies()], [10, 20])
+        self.assertEqual([op.body for op in self.read(OP)], [b"0", b"2"])
+
+    def test_an_error_is_answered(self):
+        requests = [self.end_request(self.half()) for _ in range(2)]
+
+        def failing(messages):
+            raise OSError("no such disk")
+
+        self.patch(self.broker.store, "put_batch", failing)
+        self.ends.process_jobs([job_of(self.ends, self.connection, *requests)])
+        self.assertEqual(
+            [(answer.code, answer.remark) for answer in self.connection.answers()], [(1, "OSError: no such disk")] * 2
+        )
+        self.assertEqual(len(self.flushLoggedErrors(OSError)), 2)
 
     def test_rollback_hides_it_for_ever(self):
         half = self.half()

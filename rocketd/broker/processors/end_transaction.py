@@ -15,6 +15,7 @@ from rocketd.broker.processors.admin import NOT_SET_REMARK
 from rocketd.broker.send_answers import store_error
 from rocketd.broker.transaction import half_messages
 from rocketd.broker.transaction.half_messages import QUEUE_ID
+from rocketd.broker.transaction.service import End
 from rocketd.common import properties as names
 from rocketd.common.names import TRANS_HALF_TOPIC
 from rocketd.common.properties import encode_properties
@@ -33,6 +34,9 @@ from rocketd.store.record import MessageExt, decode_message
 END_CODES = (RequestCode.END_TRANSACTION,)
 RESUME_CODES = (RequestCode.RESUME_CHECK_HALF_MESSAGE,)
 
+_STORED_TOGETHER = 1 << 18
+"""Bytes of half messages whose ends are one write."""
+
 _NOT_FOUND = "Find prepared transaction message failed"
 _PUT_BACK_FAILED = "Put message back to RMQ_SYS_TRANS_HALF_TOPIC failed."
 _PUT_BACK_RAISED = "Exception was thrown when putting message back to RMQ_SYS_TRANS_HALF_TOPIC."
@@ -48,13 +52,18 @@ class EndTransactionProcessor:
         self._broker = broker
         self._commands = CommandHandler(broker.dispatcher)
         self._commands.processors.update(dict.fromkeys(END_CODES, self))
+        self._ends: list[tuple[End, Any]] = []
+        self._size = 0
 
     def process_jobs(self, jobs: Sequence[Job]) -> None:
-        """Handle every frame the ordinary way. By this handler of their own fast failure tells them from sends."""
+        """Handle every frame, then store what they end together. By this handler of their own fast failure tells them
+        from sends.
+        """
         self._commands.process_jobs(jobs)
+        self._store()
 
     def process(self, request: RemotingCommand, context: Any) -> RemotingCommand | None:
-        """Handle one END_TRANSACTION. That a transaction is undecided is not answered."""
+        """Handle one END_TRANSACTION, but for storing it. That a transaction is undecided is not answered."""
         header = read_header(EndTransactionRequestHeader, request)
         broker = self._broker
         if broker.settings.store.broker_role == "SLAVE":
@@ -67,10 +76,30 @@ class EndTransactionProcessor:
         final = None
         if header.commit_or_rollback == TRANSACTION_COMMIT:
             final = self._committed(half, table)
-        result = broker.transactions.put_end(half, final)
-        if result.status is not PutStatus.PUT_OK:
-            raise store_error(broker, result)
-        return RemotingCommand.response()
+        self._ends.append(((half, final), context))
+        self._size += half.store_size
+        if self._size > _STORED_TOGETHER:
+            self._store()
+        return None
+
+    def _store(self) -> None:
+        """Store the ends that were gathered, and answer their requests."""
+        broker = self._broker
+        ends, self._ends, self._size = self._ends, [], 0
+        if not ends:
+            return
+        try:
+            results = broker.transactions.put_ends([end for end, _ in ends])
+        except Exception as error:
+            for _, context in ends:
+                context.answer(broker.dispatcher.error_response(context.connection, context.request, error))
+            return
+        for (_, context), result in zip(ends, results, strict=True):
+            if result.status is PutStatus.PUT_OK:
+                context.answer(RemotingCommand.response())
+            else:
+                refusal = store_error(broker, result)
+                context.answer(RemotingCommand.response(refusal.code, refusal.remark))
 
     def _half(self, header: EndTransactionRequestHeader) -> MessageExt:
         record = self._broker.store.look_message(header.commit_log_offset)

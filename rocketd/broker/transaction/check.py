@@ -23,7 +23,8 @@ from rocketd.store.record import MessageExt
 TIME_LIMIT_MS = 60_000
 """A look takes no longer; the next goes on where it was."""
 _HOUR_MS = 3_600_000
-_NEVER_STORED = (PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED)
+NEVER_STORED = (PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED)
+"""What another try would not change."""
 
 Ask = Callable[[MessageExt, dict[str, str], PutResult], None]
 """Asks the producer of a half message, which has these properties and was stored again with this result."""
@@ -156,7 +157,7 @@ class HalfMessageCheck:
     def _put(self, half: MessageExt, message: MessageInner) -> PutResult | None:
         """Store a message; None, and a failure, when that may be tried again."""
         result: PutResult = self._store.put_messages([message])[0]
-        if result.status in _NEVER_STORED:
+        if result.status in NEVER_STORED:
             self._log.error(
                 "the half message {offset} can never be stored again and is lost: {cause}",
                 offset=half.queue_offset,

@@ -6,14 +6,14 @@ only when all that it rests on is on the disk.
 """
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from time import monotonic
 from typing import Any
 
 from twisted.logger import Logger
 
 from rocketd.broker.transaction import half_messages
-from rocketd.broker.transaction.check import HalfMessageCheck
+from rocketd.broker.transaction.check import NEVER_STORED, HalfMessageCheck
 from rocketd.broker.transaction.half_messages import QUEUE_ID
 from rocketd.broker.transaction.op_messages import LateEnds
 from rocketd.common import properties as names
@@ -30,8 +30,12 @@ _SLICE_SECONDS = 0.01
 """How long the storage thread looks through half messages before others get their turn."""
 
 
+End = tuple[MessageExt, MessageInner | None]
+"""A half message that has ended, and the message for consumers if it was committed."""
+
+
 class TransactionService:
-    """``tick`` belongs to the reactor thread, ``put_end`` to the storage thread; ``publish`` may be called from any but
+    """``tick`` belongs to the reactor thread, ``put_ends`` to the storage thread; ``publish`` may be called from any but
     these two. ``clock`` tells seconds that only go forward.
     """
 
@@ -59,18 +63,27 @@ class TransactionService:
 
     # ------------------------------------------------------------ ends
 
-    def put_end(self, half: MessageExt, final: MessageInner | None) -> PutResult:
-        """Store that a half message has ended, and with it the message for consumers, if it was committed.
+    def put_ends(self, ends: Sequence[End]) -> list[PutResult]:
+        """Store that half messages have ended, and with it the messages for consumers of those that were committed.
 
-        Both or neither: they are one write, so that a crash in between cannot double the message.
+        All are one write, so that a crash in between cannot double a message; each has its result.
         """
         broker = self._broker
-        mark = half_messages.end_mark(half.queue_offset, broker.now_ms(), broker.store_host)
-        results: list[PutResult] = broker.store.put_batch([mark] if final is None else [final, mark])
-        first, last = results[0], results[-1]
+        now_ms = broker.now_ms()
+        messages: list[MessageInner] = []
+        for half, final in ends:
+            if final is not None:
+                messages.append(final)
+            messages.append(half_messages.end_mark(half.queue_offset, now_ms, broker.store_host))
+        results: list[PutResult] = broker.store.put_batch(messages)
+        last = results[-1]
         if last.status is PutStatus.PUT_OK:
             self._ends_stored = last.queue_offset + 1
-        return first if first.status is not PutStatus.PUT_OK else last
+        elif len(ends) > 1 and last.status in NEVER_STORED:
+            # One of them, or all together, are too much: each for itself.
+            return [self.put_ends([end])[0] for end in ends]
+        # Stored are all or none.
+        return [last] * len(ends)
 
     # ------------------------------------------------------------ checks
 

@@ -74,10 +74,8 @@ class TransactionTestCase(SynchronousTestCase):
         self.assertEqual(self.send(body, **more).code, 0)
         return self.read(TRANS_HALF_TOPIC)[-1]
 
-    def end(
-        self, half: MessageExt, how: int = COMMIT, *, oneway: bool = False, settle: bool = True, **changed: str
-    ) -> RemotingCommand | None:
-        """End a transaction; returns the answer, None without one."""
+    def end_request(self, half: MessageExt, how: int = COMMIT, flag: int = 0, **changed: str) -> RemotingCommand:
+        """Make a request that ends a transaction."""
         fields = {
             "producerGroup": "P",
             "tranStateTableOffset": str(half.queue_offset),
@@ -86,7 +84,13 @@ class TransactionTestCase(SynchronousTestCase):
             "msgId": "u",
             **changed,
         }
-        request = RemotingCommand(RequestCode.END_TRANSACTION, fields, flag=ONEWAY_FLAG if oneway else 0)
+        return RemotingCommand(RequestCode.END_TRANSACTION, fields, flag=flag)
+
+    def end(
+        self, half: MessageExt, how: int = COMMIT, *, oneway: bool = False, settle: bool = True, **changed: str
+    ) -> RemotingCommand | None:
+        """End a transaction; returns the answer, None without one."""
+        request = self.end_request(half, how, ONEWAY_FLAG if oneway else 0, **changed)
         self.ends.process_jobs([job_of(self.ends, self.connection, request)])
         if settle:
             self.broker.settle()
