@@ -5,9 +5,11 @@ fields in the order of their names, followed by the body, in Base64. Pure.
 """
 
 from binascii import b2a_base64
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 from hashlib import sha1
 from hmac import compare_digest
+from operator import itemgetter
 
 ACCESS_KEY = "AccessKey"
 SECURITY_TOKEN = "SecurityToken"
@@ -21,8 +23,17 @@ _BLOCK = 64
 
 def signed_content(fields: Mapping[str, str], body: bytes | memoryview | None) -> bytes:
     """Join what is signed of a request."""
-    content = "".join([fields[name] for name in sorted(fields) if name not in NOT_SIGNED]).encode("utf-8", "replace")
+    content = "".join(_signed_values(tuple(fields))(fields)).encode("utf-8", "replace")
     return b"".join((content, body)) if body else content
+
+
+@lru_cache(maxsize=1024)
+def _signed_values(names: tuple[str, ...]) -> Callable[[Mapping[str, str]], Iterable[str]]:
+    """Make what picks the signed values of fields of these names, in their order: a client's come in few orders."""
+    signed = sorted(set(names) - NOT_SIGNED)
+    if len(signed) > 1:
+        return itemgetter(*signed)
+    return lambda fields: [fields[name] for name in signed]
 
 
 class Secret:

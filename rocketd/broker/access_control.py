@@ -36,7 +36,7 @@ from rocketd.remoting.headers import (
     UpdateConsumerOffsetRequestHeader,
     read_header,
 )
-from rocketd.remoting.interfaces import IRPCHook
+from rocketd.remoting.interfaces import IFieldsHook
 from rocketd.remoting.signing import SigningHook
 
 RELOAD_SECONDS = 5.0
@@ -53,33 +53,46 @@ Resources = dict[str, Permission]
 # ---------------------------------------------------------------- what a request touches
 
 
-def _send(request: RemotingCommand, topic_name: str, group_name: str) -> Resources:
-    fields = request.ext_fields or {}
+def _nothing(_request: object) -> Resources:
+    return {}
+
+
+def _send(fields: Mapping[str, str], topic_name: str, group_name: str) -> Resources:
     topic = fields.get(topic_name)
     if topic is None:
         return {}
     if not topic.startswith(RETRY_PREFIX):
         return {topic: Permission.PUB}
-    return _groups(fields.get(group_name))
+    return _group(fields.get(group_name))
 
 
-def _groups(*groups: str | None) -> Resources:
-    return {retry_topic(group): Permission.SUB for group in groups if group is not None}
+def _group(group: str | None) -> Resources:
+    return {} if group is None else {retry_topic(group): Permission.SUB}
 
 
 def _topic(topic: str | None) -> Resources:
     return {} if topic is None else {topic: Permission.SUB}
 
 
-def _pull(request: RemotingCommand) -> Resources:
-    fields = request.ext_fields or {}
-    return {**_topic(fields.get("topic")), **_groups(fields.get("consumerGroup"))}
+def _pull(fields: Mapping[str, str]) -> Resources:
+    return {**_topic(fields.get("topic")), **_group(fields.get("consumerGroup"))}
+
+
+_FIELDS_TELL: Mapping[int, Callable[[Mapping[str, str]], Resources]] = {
+    RequestCode.SEND_MESSAGE: lambda fields: _send(fields, "topic", "group"),
+    RequestCode.SEND_MESSAGE_V2: lambda fields: _send(fields, "b", "a"),
+    RequestCode.CONSUMER_SEND_MSG_BACK: lambda fields: _group(fields.get("group")),
+    RequestCode.PULL_MESSAGE: _pull,
+    RequestCode.LITE_PULL_MESSAGE: _pull,
+    RequestCode.QUERY_MESSAGE: lambda fields: _topic(fields.get("topic")),
+}
+_FIELDS_TELL_IF_STRICT = {**_FIELDS_TELL, RequestCode.SEND_BATCH_MESSAGE: _FIELDS_TELL[RequestCode.SEND_MESSAGE_V2]}
 
 
 def _heartbeat(request: RemotingCommand) -> Resources:
     resources: Resources = {}
     for consumer in HeartbeatData.decode(request.body).consumer_data_set:
-        resources.update(_groups(consumer.group_name))
+        resources.update(_group(consumer.group_name))
         for subscription in consumer.subscription_data_set:
             resources[subscription.topic] = Permission.SUB
     return resources
@@ -87,34 +100,26 @@ def _heartbeat(request: RemotingCommand) -> Resources:
 
 def _commit_offset(request: RemotingCommand) -> Resources:
     header = read_header(UpdateConsumerOffsetRequestHeader, request)
-    return {**_groups(header.consumer_group), **_topic(header.topic)}
+    return {**_group(header.consumer_group), **_topic(header.topic)}
 
 
-_TOUCHED: Mapping[int, Callable[[RemotingCommand], Resources]] = {
-    RequestCode.SEND_MESSAGE: lambda request: _send(request, "topic", "group"),
-    RequestCode.SEND_MESSAGE_V2: lambda request: _send(request, "b", "a"),
-    RequestCode.CONSUMER_SEND_MSG_BACK: lambda request: _groups((request.ext_fields or {}).get("group")),
-    RequestCode.PULL_MESSAGE: _pull,
-    RequestCode.LITE_PULL_MESSAGE: _pull,
-    RequestCode.QUERY_MESSAGE: lambda request: _topic((request.ext_fields or {}).get("topic")),
+_COMMAND_TELLS: Mapping[int, Callable[[RemotingCommand], Resources]] = {
     RequestCode.HEART_BEAT: _heartbeat,
-    RequestCode.UNREGISTER_CLIENT: lambda request: _groups(
+    RequestCode.UNREGISTER_CLIENT: lambda request: _group(
         read_header(UnregisterClientRequestHeader, request).consumer_group
     ),
-    RequestCode.GET_CONSUMER_LIST_BY_GROUP: lambda request: _groups(
+    RequestCode.GET_CONSUMER_LIST_BY_GROUP: lambda request: _group(
         read_header(ConsumerGroupRequestHeader, request).consumer_group
     ),
     RequestCode.UPDATE_CONSUMER_OFFSET: _commit_offset,
 }
-"""All other requests need a signature and nothing else."""
-
-_TOUCHED_IF_STRICT = {**_TOUCHED, RequestCode.SEND_BATCH_MESSAGE: _TOUCHED[RequestCode.SEND_MESSAGE_V2]}
+"""Requests of no code here need a signature and nothing else."""
 
 
 # ---------------------------------------------------------------- the hook
 
 
-@implementer(IRPCHook)
+@implementer(IFieldsHook)
 class AccessControl:
     """Refuses what accounts may not do. ``manager`` holds the accounts; its methods belong to the admin pool's thread."""
 
@@ -124,36 +129,48 @@ class AccessControl:
         self, manager: PlainPermissionManager, *, strict: bool = False, seconds: Callable[[], float] = monotonic
     ) -> None:
         self.manager = manager
-        self._touched = _TOUCHED_IF_STRICT if strict else _TOUCHED
+        self._fields_tell = _FIELDS_TELL_IF_STRICT if strict else _FIELDS_TELL
         self._seconds = seconds
         self._logged: dict[str, float] = {}
 
     def before_request(self, address: str, request: RemotingCommand) -> None:
         """Let a request pass or raise RequestError. Any thread."""
-        try:
-            self.manager.rules.check(
-                request.code,
-                address.rpartition(":")[0],
-                request.ext_fields,
-                request.body,
-                lambda: self.resources_of(request),
-            )
-        except AccessDeniedError as error:
-            self._log_refusal(address, request.code, error)
-            raise refusal(error) from None
+        fields = request.ext_fields
+        self._check(address, request.code, fields, request.body, lambda: self.resources_of(request))
+
+    def before_fields(
+        self, address: str, code: int, fields: Mapping[str, str], body: bytes | memoryview | None
+    ) -> None:
+        """Let a request of a code whose fields tell all pass, or raise RequestError. Any thread."""
+        tell = self._fields_tell.get(code, _nothing)
+        self._check(address, code, fields, body, lambda: tell(fields))
 
     def after_response(self, address: str, request: RemotingCommand, response: RemotingCommand | None) -> None:
         """Do nothing."""
 
     def resources_of(self, request: RemotingCommand) -> Resources:
         """List what a request touches, and the right that it needs. Raises RequestError when that cannot be read."""
-        touched = self._touched.get(request.code)
-        if touched is None:
-            return {}
+        tell = self._fields_tell.get(request.code)
+        if tell is not None:
+            return tell(request.ext_fields or {})
         try:
-            return touched(request)
+            return _COMMAND_TELLS.get(request.code, _nothing)(request)
         except RemotingCommandError as error:
             raise problems.ACCESS_NOT_READABLE.error(found=error) from None
+
+    def _check(
+        self,
+        address: str,
+        code: int,
+        fields: Mapping[str, str] | None,
+        body: bytes | memoryview | None,
+        needed: Callable[[], Resources],
+    ) -> None:
+        try:
+            self.manager.rules.check(code, address.rpartition(":")[0], fields, body, needed)
+        except AccessDeniedError as error:
+            self._log_refusal(address, code, error)
+            raise refusal(error) from None
 
     def _log_refusal(self, address: str, code: int, error: AccessDeniedError) -> None:
         now = self._seconds()

@@ -278,6 +278,13 @@ class Dispatcher:
         return RemotingCommand.response(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {_encodable(error)}")
 
 
+def fields_hooks(hooks: Iterable[IRPCHook]) -> list[Callable[..., None]] | None:
+    """Return what of the hooks is called on the hot paths; None when one of them needs the command."""
+    functions = [getattr(hook, "before_fields", None) for hook in hooks]
+    found = [function for function in functions if function is not None]
+    return found if len(found) == len(functions) else None
+
+
 def _pool_full(pool: Pool) -> RequestError:
     return problems.POOL_FULL.error(
         pool=pool.name,

@@ -3,7 +3,7 @@
 Third parties implement these: see docs/howto/processor-plugin.md. Nothing here imports the reactor.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from twisted.plugin import IPlugin
@@ -75,3 +75,10 @@ class IRPCHook(Interface):
 
     def after_response(address: str, request: RemotingCommand, response: RemotingCommand | None) -> None:
         """See the response; may change its fields."""
+
+
+class IFieldsHook(IRPCHook):
+    """A hook that can do without the command where the code's header fields tell all: on the hot paths it has to."""
+
+    def before_fields(address: str, code: int, fields: Mapping[str, str], body: bytes | memoryview | None) -> None:
+        """As ``before_request``, for the codes of sends and pulls. A request that is refused comes there once more."""

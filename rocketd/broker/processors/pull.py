@@ -4,7 +4,7 @@ Answers to Apache's PullMessageProcessor. Runs in the pull pool's one thread. Th
 socket without a copy; what the fast decoder does not take goes through the ordinary one.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from struct import Struct
 from time import monotonic
 from typing import Any
@@ -21,7 +21,7 @@ from rocketd.common.sysflag import PULL_COMMIT_OFFSET, PULL_SUSPEND
 from rocketd.remoting.codes import CURRENT_VERSION, RequestCode, ResponseCode, SerializeType
 from rocketd.remoting.command import ONEWAY_FLAG, RESPONSE_FLAG, RemotingCommand
 from rocketd.remoting.connection import Connection
-from rocketd.remoting.dispatch import Dispatcher
+from rocketd.remoting.dispatch import Dispatcher, fields_hooks
 from rocketd.remoting.errors import JSON_ERRORS, RequestError
 from rocketd.remoting.frame import Frame
 from rocketd.remoting.headers import (
@@ -64,7 +64,24 @@ class _Command(msgspec.Struct, rename={"fields": "extFields"}, gc=False):
     fields: PullMessageRequestHeader
 
 
+class _CommandFields(msgspec.Struct, rename={"fields": "extFields"}, gc=False):
+    code: int
+    opaque: int
+    flag: int
+    fields: dict[str, str]
+
+
+_decode_fields = msgspec.json.Decoder(_CommandFields).decode
 _decode_json = msgspec.json.Decoder(_Command, strict=False).decode
+
+
+def _decode_fast(header: bytes) -> _Command | None:
+    """Decode the common form of a pull in one pass; None for any other."""
+    try:
+        command = _decode_json(header)
+    except JSON_ERRORS:
+        return None
+    return None if command.flag & (RESPONSE_FLAG | ONEWAY_FLAG) else command
 
 
 class PullRequest:
@@ -98,6 +115,7 @@ class PullMessageProcessor:
         broker.store.add_arrival_listener(self.long_polling.arrived)
         broker.held_pull_checks.append(self.long_polling.check)
         self._check = PullCheck(broker)
+        self._checks: list[Callable[..., None]] | None = None
 
     def process(self, request: RemotingCommand, context: Any) -> RemotingCommand:
         """Never called: the dispatcher gives whole jobs to this processor."""
@@ -105,6 +123,7 @@ class PullMessageProcessor:
 
     def process_jobs(self, jobs: Sequence[Job]) -> None:
         """Answer or hold every pull of the jobs."""
+        self._checks = fields_hooks(self._dispatcher.hooks)
         for job in jobs:
             for frame in job.frames:
                 try:
@@ -114,18 +133,29 @@ class PullMessageProcessor:
                         break
 
     def _process_frame(self, connection: Connection, frame: Frame) -> None:
-        serialize_type, header_bytes, _ = frame
-        if serialize_type == SerializeType.JSON and not self._dispatcher.hooks:
-            try:
-                command = _decode_json(header_bytes)
-            except JSON_ERRORS:
-                pass
-            else:
-                if not command.flag & (RESPONSE_FLAG | ONEWAY_FLAG):
-                    request = PullRequest(connection, command.opaque, serialize_type)
-                    self._pull(request, command.fields, may_hold=True)
-                    return
+        serialize_type, header_bytes, body = frame
+        if serialize_type == SerializeType.JSON and self._checks is not None:
+            command = (
+                self._decode_checked(connection, header_bytes, body) if self._checks else _decode_fast(header_bytes)
+            )
+            if command is not None:
+                request = PullRequest(connection, command.opaque, serialize_type)
+                self._pull(request, command.fields, may_hold=True)
+                return
         self._process_ordinarily(connection, RemotingCommand.decode(frame))
+
+    def _decode_checked(self, connection: Connection, header: bytes, body: bytes) -> _Command | None:
+        """Decode the common form of a pull that all hooks let pass; None for any other, and for one that they refuse."""
+        try:
+            command = _decode_fields(header)
+            if command.flag & (RESPONSE_FLAG | ONEWAY_FLAG) or command.code not in CODES:
+                return None
+            for check in self._checks or ():
+                check(connection.address, command.code, command.fields, body)
+            fields = msgspec.convert(command.fields, PullMessageRequestHeader, strict=False)
+        except Exception:  # what refused it does so again on the ordinary way, and is answered there
+            return None
+        return _Command(command.code, command.opaque, command.flag, fields)
 
     def _process_ordinarily(self, connection: Connection, command: RemotingCommand) -> None:
         if command.is_response:
@@ -133,6 +163,9 @@ class PullMessageProcessor:
             return
         if command.is_oneway:
             return  # a pull whose answer nobody wants
+        if command.code not in CODES:  # the header names two codes, and hooks would look at the other one
+            connection.send(self._dispatcher.not_supported(connection, command))
+            return
         try:
             for hook in self._dispatcher.hooks:
                 hook.before_request(connection.address, command)

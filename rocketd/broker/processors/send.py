@@ -5,7 +5,7 @@ whole queue at once, decodes, checks and builds, appends everything with one wri
 decoder does not take (odd numbers, a binary header) goes through the ordinary one; the rest of the way is the same.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import Any
 
@@ -24,7 +24,7 @@ from rocketd.common.sysflag import TRANSACTION_PREPARED
 from rocketd.remoting.codes import RequestCode, ResponseCode, SerializeType
 from rocketd.remoting.command import ONEWAY_FLAG, RESPONSE_FLAG, RemotingCommand
 from rocketd.remoting.connection import Connection
-from rocketd.remoting.dispatch import Dispatcher
+from rocketd.remoting.dispatch import Dispatcher, fields_hooks
 from rocketd.remoting.errors import JSON_ERRORS, RequestError
 from rocketd.remoting.frame import Frame
 from rocketd.remoting.headers import SendMessageRequestHeader, SendMessageRequestHeaderV2, read_header
@@ -51,6 +51,15 @@ class _CommandV2(msgspec.Struct, rename={"fields": "extFields"}, gc=False):
     version: int = 0
 
 
+class _CommandFields(msgspec.Struct, rename={"fields": "extFields"}, gc=False):
+    code: int
+    opaque: int
+    flag: int
+    fields: dict[str, str]
+    version: int = 0
+
+
+_decode_fields = msgspec.json.Decoder(_CommandFields).decode
 _decode_long_names = msgspec.json.Decoder(_Command, strict=False).decode
 _decode_short_names: Any = msgspec.json.Decoder(_CommandV2, strict=False).decode
 
@@ -70,6 +79,7 @@ class SendMessageProcessor:
         self._hooks: MessageHooks = broker.message_hooks
         self._durability = Durability(broker)
         self._waits = self._durability.needed
+        self._checks: list[Callable[..., None]] | None = None
 
     def process(self, request: RemotingCommand, context: Any) -> RemotingCommand:
         """Never called: the dispatcher gives whole jobs to this processor."""
@@ -82,6 +92,7 @@ class SendMessageProcessor:
         answers: list[tuple[Connection, bytes]] = []
         waiting: list[tuple[Request, MessageInner]] = []
         self._answers.refresh()
+        self._checks = fields_hooks(self._dispatcher.hooks)
         for job in jobs:
             connection = job.connection
             age_ms = clock_ms - job.received_ms
@@ -113,26 +124,52 @@ class SendMessageProcessor:
 
     def _decode(self, connection: Connection, frame: Frame) -> Request | None:
         """Decode a send; None when it has been answered already, or was the response to a request of ours."""
-        serialize_type, header, _ = frame
-        if serialize_type == SerializeType.JSON and not self._dispatcher.hooks:
-            try:
-                command = _decode_short_names(header) if header[8:9] == b"3" else _decode_long_names(header)
-                if not command.flag & RESPONSE_FLAG:
-                    return Request(
-                        connection,
-                        command.opaque,
-                        command.flag & ONEWAY_FLAG != 0,
-                        serialize_type,
-                        command.version,
-                        command.fields,
-                    )
-            except JSON_ERRORS:
-                pass
+        serialize_type, header, body = frame
+        if serialize_type == SerializeType.JSON and self._checks is not None:
+            request = (
+                self._decode_checked(connection, header, body)
+                if self._checks
+                else self._decode_fast(connection, header)
+            )
+            if request is not None:
+                return request
         return self._decode_ordinarily(connection, RemotingCommand.decode(frame))
+
+    def _decode_fast(self, connection: Connection, header: bytes) -> Request | None:
+        """Decode the common form of a send in one pass; None for any other."""
+        try:
+            command = _decode_short_names(header) if header[8:9] == b"3" else _decode_long_names(header)
+        except JSON_ERRORS:
+            return None
+        if command.flag & RESPONSE_FLAG:
+            return None
+        oneway = command.flag & ONEWAY_FLAG != 0
+        return Request(connection, command.opaque, oneway, SerializeType.JSON, command.version, command.fields)
+
+    def _decode_checked(self, connection: Connection, header: bytes, body: bytes) -> Request | None:
+        """Decode the common form of a send that all hooks let pass; None for any other, and for one that they refuse."""
+        try:
+            command = _decode_fields(header)
+            code = command.code
+            if command.flag & RESPONSE_FLAG or code not in CODES:
+                return None
+            for check in self._checks or ():
+                check(connection.address, code, command.fields, body)
+            header_type = SendMessageRequestHeader if code == RequestCode.SEND_MESSAGE else SendMessageRequestHeaderV2
+            fields = msgspec.convert(command.fields, header_type, strict=False)
+        except Exception:  # what refused it does so again on the ordinary way, and is answered there
+            return None
+        oneway = command.flag & ONEWAY_FLAG != 0
+        return Request(connection, command.opaque, oneway, SerializeType.JSON, command.version, fields)
 
     def _decode_ordinarily(self, connection: Connection, command: RemotingCommand) -> Request | None:
         if command.is_response:
             self._dispatcher.call_from_thread(self._dispatcher.take_response, connection, command)
+            return None
+        if command.code not in CODES:  # the header names two codes, and hooks would look at the other one
+            response = self._dispatcher.not_supported(connection, command)
+            if not command.is_oneway:
+                connection.send(response)
             return None
         try:
             for hook in self._dispatcher.hooks:
