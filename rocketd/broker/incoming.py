@@ -92,9 +92,9 @@ class MessageBuilder:
         )
         if names.DELAY in entries or names.TIMER_PREFIX in text:
             table = decode_properties(PROPERTY_SEPARATOR.join(entries.values()))
-            if wait is not None:
-                table[names.WAIT] = wait  # Apache writes this string after it has put WAIT back
             self.delay(message, table, now_ms)
+            if wait is not None and message.topic != destination.topic:
+                table[names.WAIT] = wait  # Apache writes the string of what waits after it has put WAIT back
             message.properties = encode_properties(table).encode()
         else:
             message.properties = join_entries(entries).encode()

@@ -68,6 +68,8 @@ class BuilderTests(SynchronousTestCase):
         )
         self.assertEqual(self.single("DELAY\x017").properties.split(b"\x02")[0], b"DELAY\x012")
         self.assertEqual(self.single("DELAY\x011", sys_flag=4).topic, "T")
+        self.assertEqual(self.single("WAIT\x01true\x02DELAY\x010").properties, b"DELAY\x010\x02CLUSTER\x01C")
+        self.assertIn(b"WAIT\x01true", self.single("WAIT\x01true\x02DELAY\x011").properties)
         self.assertEqual([delay_level({"DELAY": text}) for text in ("3", "-1", "x", "")], [3, -1, 0, 0])
         self.assertEqual(delay_level({}), 0)
 
