@@ -112,8 +112,8 @@ class ConsumeStatsTests(StatisticsTestCase):
         self.broker.topics.update(TopicConfig("U", 1, 1))
         self.commit(0)
         self.commit(0, "U")
-        self.broker.broker_stats.count_gets("G", "T", 0, 30, 500)
-        self.broker.broker_stats.count_gets("G", "U", 0, 10, 500)
+        self.broker.broker_stats.count_gets("G", "T", 0, 30, 500, 0)
+        self.broker.broker_stats.count_gets("G", "U", 0, 10, 500, 0)
         self.broker.broker_stats.sample()
         self.assertEqual(self.ask(208, consumerGroup="G")["consumeTps"], 4.0)
 

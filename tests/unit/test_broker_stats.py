@@ -158,7 +158,7 @@ class CountTests(StatsTestCase):
     def test_gets(self):
         self.stats.count_gets("G", "T", 3, 5, 500, 2)
         self.stats.count_gets("G", "T", 3, 1, 100, 4)
-        self.stats.count_gets("G", "T", 0, 1, 100)
+        self.stats.count_gets("G", "T", 0, 1, 100, 0)
         self.assertEqual(self.totals("GROUP_GET_NUMS"), {"T@G": (7, 3)})
         self.assertEqual(self.totals("GROUP_GET_SIZE"), {"T@G": (700, 3)})
         self.assertEqual(self.totals("GROUP_GET_LATENCY"), {"3@T@G": (6, 2)})

@@ -175,6 +175,8 @@ class ReplyMessageProcessor:
             self._log.failure("a reply could not be stored")
             reply.context.answer(reply.response)
             return
+        if result.size:
+            self._broker.broker_stats.count_reply(reply.header.topic, result.size)
         if result.status is PutStatus.PUT_OK and message.wait and self._durability.needed:
             self._durability.when_safe(result.physical_offset + result.size, lambda _: self._stored(reply, result))
         else:
@@ -185,7 +187,6 @@ class ReplyMessageProcessor:
         if result.status in _STORED:
             message_id = f"{self._broker.store_host.hex()}{result.physical_offset:016x}".upper()
             self._place(reply, message_id, result.queue_offset)
-            self._broker.broker_stats.count_reply(reply.header.topic, result.size)
         else:
             self._log.warn("a reply was not stored: {status}, {cause}", status=result.status.value, cause=result.cause)
         reply.context.answer(reply.response)

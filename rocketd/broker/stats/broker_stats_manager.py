@@ -48,7 +48,10 @@ class StatsOfSpans(NamedTuple):
 
 
 class BrokerStatsManager:
-    """All statistics of a broker. Methods may be called from any thread; ``sample`` from one, every SAMPLE_SECONDS.
+    """All statistics of a broker.
+
+    ``count_gets`` belongs to the thread of the pull pool, all else that counts to the storage thread: no two threads ever
+    change one item, so that counting needs no lock. ``sample`` belongs to one thread, the rest to any.
 
     ``now_ms`` tells Unix milliseconds; ``per_queue`` is whether latencies are kept for each queue, and delayed messages for
     each level.
@@ -58,11 +61,11 @@ class BrokerStatsManager:
         self._cluster_name = cluster_name
         self._now_ms = now_ms
         self._per_queue = per_queue
-        self._guard = threading.Lock()
+        self._guard = threading.RLock()
         self._tables: dict[str, dict[str, StatsItem]] = {name: {} for name in COUNTED}
         # The items of what is counted often, so that their keys need not be built again.
         self._puts: dict[str, tuple[StatsItem, StatsItem, StatsItem]] = {}
-        self._gets: dict[tuple[str, str, int], tuple[StatsItem, StatsItem, StatsItem]] = {}
+        self._gets: dict[tuple[str, str, int], tuple[StatsItem, StatsItem, StatsItem, StatsItem]] = {}
         self._next_hour_sample_ms = now_ms() + MINUTES_MS
         self._next_day_sample_ms = now_ms() + HOURS_MS
 
@@ -102,57 +105,49 @@ class BrokerStatsManager:
 
         Only what waits before it is tried again counts for its topic, as with Apache.
         """
-        with self._guard:
-            self._item(SNDBCK_PUT_NUMS, topic_group(origin, group)).add(1, 1)
-            if message.topic == SCHEDULE_TOPIC:
-                self._add_puts(message.topic, message.queue_id, 1, result.size, 1)
+        self._item(SNDBCK_PUT_NUMS, topic_group(origin, group)).add(1, 1)
+        if message.topic == SCHEDULE_TOPIC:
+            self._add_puts(message.topic, message.queue_id, 1, result.size, 1)
 
     def count_delivery(self, level: int, topic: str, size: int) -> None:
         """Count a delayed message of a level and so many bytes that was stored in its topic."""
         queue_id = level - 1
-        with self._guard:
-            if self._per_queue:
-                key = topic_queue_group(SCHEDULE_TOPIC, queue_id, SCHEDULE_CONSUMER)
-                self._item(QUEUE_GET_NUMS, key).add(1, 1)
-                self._item(QUEUE_GET_SIZE, key).add(size, 1)
-            key = topic_group(SCHEDULE_TOPIC, SCHEDULE_CONSUMER)
-            self._item(GROUP_GET_NUMS, key).add(1, 1)
-            self._item(GROUP_GET_SIZE, key).add(size, 1)
-            self._add_puts(topic, 0, 1, size, 1).value += 1
+        if self._per_queue:
+            key = topic_queue_group(SCHEDULE_TOPIC, queue_id, SCHEDULE_CONSUMER)
+            self._item(QUEUE_GET_NUMS, key).add(1, 1)
+            self._item(QUEUE_GET_SIZE, key).add(size, 1)
+        key = topic_group(SCHEDULE_TOPIC, SCHEDULE_CONSUMER)
+        self._item(GROUP_GET_NUMS, key).add(1, 1)
+        self._item(GROUP_GET_SIZE, key).add(size, 1)
+        self._add_puts(topic, 0, 1, size, 1).value += 1
 
-    def count_gets(
-        self, group: str, topic: str, queue_id: int, messages: int, size: int, latency_ms: int | None = None
-    ) -> None:
-        """Count an answer with messages of so many bytes, and how long it took where that is of interest."""
-        with self._guard:
-            items = self._gets.get((group, topic, queue_id))
-            if items is None:
-                items = self._items_of_gets(group, topic, queue_id)
-            nums, sizes, latency = items
-            nums.value += messages
-            nums.times += 1
-            sizes.value += size
-            sizes.times += 1
-            if latency_ms is not None:
-                latency.value += latency_ms
-                latency.times += 1
-            self._item(BROKER_GET_NUMS, self._cluster_name).value += messages
+    def count_gets(self, group: str, topic: str, queue_id: int, messages: int, size: int, took_ms: int) -> None:
+        """Count an answer with messages of so many bytes, and how long it took."""
+        items = self._gets.get((group, topic, queue_id))
+        if items is None:
+            items = self._items_of_gets(group, topic, queue_id)
+        nums, sizes, latency, broker = items
+        nums.value += messages
+        nums.times += 1
+        sizes.value += size
+        sizes.times += 1
+        latency.value += took_ms
+        latency.times += 1
+        broker.value += messages
 
     def _count_puts(self, topic: str, queue_id: int, messages: int, size: int, times: int) -> None:
-        with self._guard:
-            self._add_puts(topic, queue_id, messages, size, times).value += messages
-
-    # ---------------------------------------------------------------- counting, with the lock held
+        self._add_puts(topic, queue_id, messages, size, times).value += messages
 
     def _add_puts(self, topic: str, queue_id: int, messages: int, size: int, times: int) -> StatsItem:
         """Count for the topic, and return what counts for the broker."""
         items = self._puts.get(topic)
         if items is None:
-            items = self._puts[topic] = (
-                self._item(TOPIC_PUT_NUMS, topic),
-                self._item(TOPIC_PUT_SIZE, topic),
-                self._item(BROKER_PUT_NUMS, self._cluster_name),
-            )
+            with self._guard:
+                items = self._puts[topic] = (
+                    self._item(TOPIC_PUT_NUMS, topic),
+                    self._item(TOPIC_PUT_SIZE, topic),
+                    self._item(BROKER_PUT_NUMS, self._cluster_name),
+                )
         nums, sizes, broker = items
         nums.value += messages
         nums.times += times
@@ -164,22 +159,28 @@ class BrokerStatsManager:
             self._item(QUEUE_PUT_SIZE, key).add(size, times)
         return broker
 
-    def _items_of_gets(self, group: str, topic: str, queue_id: int) -> tuple[StatsItem, StatsItem, StatsItem]:
+    def _items_of_gets(
+        self, group: str, topic: str, queue_id: int
+    ) -> tuple[StatsItem, StatsItem, StatsItem, StatsItem]:
         key = topic_group(topic, group)
         latency_key = queue_topic_group(queue_id, topic, group) if self._per_queue else key
-        items = (
-            self._item(GROUP_GET_NUMS, key),
-            self._item(GROUP_GET_SIZE, key),
-            self._item(GROUP_GET_LATENCY, latency_key),
-        )
-        self._gets[group, topic, queue_id] = items
+        with self._guard:
+            items = (
+                self._item(GROUP_GET_NUMS, key),
+                self._item(GROUP_GET_SIZE, key),
+                self._item(GROUP_GET_LATENCY, latency_key),
+                self._item(BROKER_GET_NUMS, self._cluster_name),
+            )
+            self._gets[group, topic, queue_id] = items
         return items
 
     def _item(self, name: str, key: str) -> StatsItem:
+        """Return an item, made now if need be: with the lock, as others look through the tables."""
         table = self._tables[name]
         item = table.get(key)
         if item is None:
-            item = table[key] = StatsItem()
+            with self._guard:
+                item = table[key] = StatsItem()
         return item
 
     # ---------------------------------------------------------------- asking

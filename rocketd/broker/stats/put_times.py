@@ -54,6 +54,12 @@ class PutTimes:
 
     def count(self, puts: int, took_ms: float) -> None:
         """Count puts that took so long."""
+        if took_ms < 1:
+            # As nearly all are.
+            with self._guard:
+                self._distribution[0] += puts
+                self._buckets[0] += puts
+            return
         took = int(took_ms)
         with self._guard:
             self._distribution[bisect_right(_BEGINS, took)] += puts

@@ -55,7 +55,7 @@ class StatsWindow:
 
 
 class StatsItem:
-    """Totals since the thing was first counted, and the three spans. Guarded by its BrokerStatsManager."""
+    """Totals since the thing was first counted, and the three spans. Totals are changed by one thread."""
 
     __slots__ = ("day", "hour", "minute", "times", "value")
 
