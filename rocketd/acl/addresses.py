@@ -127,11 +127,11 @@ def _ipv4_range(text: str) -> AddressRule:
 def _ipv6_range(text: str) -> AddressRule:
     """Make the rule of a range of IPv6 addresses: ``2::78:1-200``, ``2::78:*`` or ``2::78:1-200:*``."""
     groups = text.split(":")
-    if ("*" in text and not text.endswith("*")) or len(groups) < 3:
-        raise _bad_range(text)
     ranged = next(index for index, group in enumerate(groups) if "*" in group or "-" in group)
     behind = len(groups) - ranged - 1
-    if ranged == 0 or behind > (1 if "*" in text and "-" in text else 0):
+    if ("*" in text and not text.endswith("*")) or not any(groups[:ranged]):
+        raise _bad_range(text)
+    if behind > (1 if "*" in text and "-" in text else 0):
         raise _bad_range(text)
     bounds = _bounds(groups[ranged], 16, 0xFFFF)
     if bounds is None:
