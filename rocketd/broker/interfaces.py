@@ -3,6 +3,7 @@
 Answers to the getters of Apache's BrokerController. Third-party processors get the same object.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 from twisted.plugin import IPlugin
@@ -42,6 +43,9 @@ class IBroker(Interface):
 
     def delay_offsets() -> object:
         """Copy how far each delay level has been delivered, a DelayOffsetSerializeWrapper."""
+
+    def when_registered(callback: Callable[[], None]) -> None:
+        """Call back once the name servers know of all changes so far, or after 3 s, from whatever thread. Any thread."""
 
     def register_with_name_servers(reason: str) -> None:
         """Register with every name server now; the reason is for the log. May be called from any thread."""

@@ -2,7 +2,7 @@
 
 Answers to BrokerOuterAPI's registration and BrokerController.registerBrokerAll. Every name server is told at start, every
 30 s, on each change of the topics, and at the stop; a new ``namesrvAddr`` counts from the next of these on. All of it
-belongs to the reactor thread but for ``changed``.
+belongs to the reactor thread but for ``changed`` and ``when_told``.
 """
 
 from collections.abc import Callable
@@ -29,6 +29,8 @@ from rocketd.remoting.headers import (
 from rocketd.store.record import body_crc
 
 UNREGISTER_TIMEOUT_MS = 3_000
+TOLD_SECONDS = 3.0
+"""For how long ``when_told`` waits for name servers: less than administrators wait for their answer."""
 _PERIOD_LIMITS_MS = (10_000, 60_000)
 _FIRST_REPEAT_SECONDS = 10.0
 """As Apache's: the first repetition comes early, for name servers that start together with the broker."""
@@ -52,6 +54,7 @@ class Registration:
         self._first: Any = None
         self._unreachable: set[str] = set()
         self._pending = False
+        self._waiting: list[Callable[[], None]] = []
         self._stopped = False
         self.on_answer: Callable[[str, RegisterBrokerResponseHeader], None] | None = None
         """Called with a name server and what it said of this broker's master."""
@@ -78,6 +81,16 @@ class Registration:
         """Register soon because something changed. Any thread; changes that come together are told together."""
         self._reactor.callFromThread(self._register_changed)
 
+    def when_told(self, callback: Callable[[], None]) -> None:
+        """Have a function called in the reactor thread once the name servers have been told of all that changed before,
+        or after TOLD_SECONDS. Any thread.
+        """
+        self._reactor.callFromThread(self._tell_and_call, callback)
+
+    def _tell_and_call(self, callback: Callable[[], None]) -> None:
+        self._waiting.append(callback)
+        self._register_changed()
+
     def _register_changed(self) -> None:
         if not self._pending:
             self._pending = True
@@ -85,8 +98,20 @@ class Registration:
 
     def _register_pending(self) -> None:
         self._pending = False
-        if not self._stopped:
-            self.register(force=True)
+        waiting, self._waiting = self._waiting, []
+        told = defer.succeed(None) if self._stopped else self.register(force=True)
+        if waiting:
+            self._call_when(told, waiting)
+
+    def _call_when(self, told: "defer.Deferred[None]", waiting: list[Callable[[], None]]) -> None:
+        def call() -> None:
+            if patience.active():
+                patience.cancel()
+            while waiting:
+                waiting.pop()()
+
+        patience = self._reactor.callLater(TOLD_SECONDS, call)
+        told.addCallback(lambda _: call())
 
     def register(self, force: bool | None = None) -> "defer.Deferred[None]":
         """Tell every name server; where registration is not forced, only those whose knowledge is old."""

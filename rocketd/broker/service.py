@@ -400,6 +400,10 @@ class Broker(Service):
         self.consumers.connection_closed(connection)
         self.producers.connection_closed(connection)
 
+    def when_registered(self, callback: Callable[[], None]) -> None:
+        """Call back once the name servers know of all changes so far, or after a while; see Registration. Any thread."""
+        self.registration.when_told(callback)
+
     def register_with_name_servers(self, reason: str) -> None:
         """Tell the name servers of a change. Any thread."""
         self.registration.changed(reason)

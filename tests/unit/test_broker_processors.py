@@ -119,6 +119,7 @@ class Tables:
     """A broker's tables and store, without a service around them."""
 
     access = None
+    told = 0
 
     def __init__(self, directory):
         self.clock = Clock()
@@ -179,6 +180,10 @@ class Tables:
 
     def delay_offsets(self):
         return DelayOffsetSerializeWrapper({1: 1})
+
+    def when_registered(self, callback):
+        self.told += 1
+        callback()
 
     def register_with_name_servers(self, reason):
         self.registrations.append(reason)
@@ -508,6 +513,7 @@ class AdminTests(ProcessorsTestCase):
 
     def test_delete_topic_with_its_messages(self):
         self.ask(17, self.create())
+        self.assertEqual(self.broker.told, 1)
         self.broker.put("T", b"a")
         self.broker.offsets.commit("h:1", "G", "T", 0, 1)
         self.assert_like_apache(self.ask(215, {"topic": "T"}), 215)

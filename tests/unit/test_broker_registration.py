@@ -7,7 +7,7 @@ from twisted.internet.task import Clock
 from twisted.logger import LogLevel, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 
-from rocketd.broker.registration import Registration
+from rocketd.broker.registration import TOLD_SECONDS, Registration
 from rocketd.broker.testing import SmallBroker
 from rocketd.remoting.bodies import DataVersion, KVTable, RegisterBrokerBody, TopicConfig
 from rocketd.remoting.codes import RequestCode
@@ -157,6 +157,39 @@ class RegistrationTests(SynchronousTestCase):
         self.client.away = {B}
         self.start()
         self.assertEqual(heard, [(A, RegisterBrokerResponseHeader("10.0.0.1:10912", "10.0.0.1:10911"))])
+
+    def test_who_waits_hears_when_all_name_servers_have_answered(self):
+        self.start()
+        self.client.answers[B] = Deferred()
+        heard = []
+        self.registration.changed("one")
+        self.registration.when_told(lambda: heard.append(1))
+        self.registration.when_told(lambda: heard.append(2))
+        for _ in range(3):
+            self.reactor.advance(0)
+        self.assertEqual((len(self.client.take()), heard), (2, []))
+        self.client.answers[B].callback(RemotingCommand.response())
+        self.assertEqual(sorted(heard), [1, 2])
+        self.reactor.advance(TOLD_SECONDS)
+        self.assertEqual(len(heard), 2)
+
+    def test_who_waits_does_not_wait_for_ever(self):
+        self.start()
+        self.client.answers[B] = Deferred()
+        heard = []
+        self.registration.when_told(lambda: heard.append(1))
+        self.reactor.pump((0, 0, TOLD_SECONDS))
+        self.assertEqual(heard, [1])
+        self.client.answers[B].callback(RemotingCommand.response())
+        self.assertEqual(heard, [1])
+
+    def test_who_waits_hears_at_once_while_the_broker_stops(self):
+        self.start()
+        self.registration.stop()
+        heard = []
+        self.registration.when_told(lambda: heard.append(1))
+        self.reactor.pump((0, 0))
+        self.assertEqual(heard, [1])
 
     def test_changes_that_come_together_are_told_together(self):
         self.start()

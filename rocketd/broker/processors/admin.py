@@ -67,7 +67,7 @@ class AdminBrokerProcessor:
 
     # ---------------------------------------------------------------- topics
 
-    def _update_topic(self, request: RemotingCommand, context: Any) -> RemotingCommand:
+    def _update_topic(self, request: RemotingCommand, context: Any) -> None:
         self._refuse_on_slave()
         header = read_header(CreateTopicRequestHeader, request)
         try:
@@ -88,7 +88,9 @@ class AdminBrokerProcessor:
                 topic_sys_flag=header.topic_sys_flag or 0,
             )
         )
-        return RemotingCommand.response(ResponseCode.SUCCESS, NOT_SET_REMARK)
+        # Who made the topic looks for its route next.
+        answer = RemotingCommand.response(ResponseCode.SUCCESS, NOT_SET_REMARK)
+        self._broker.when_registered(lambda: context.answer(answer))
 
     def _delete_topic(self, request: RemotingCommand, context: Any) -> None:
         self._refuse_on_slave()
@@ -143,7 +145,7 @@ class AdminBrokerProcessor:
 
     # ---------------------------------------------------------------- settings
 
-    def _update_config(self, request: RemotingCommand, context: Any) -> RemotingCommand:
+    def _update_config(self, request: RemotingCommand, context: Any) -> RemotingCommand | None:
         if request.body:
             try:
                 results = self._broker.settings.update(request.body.decode("utf-8", "replace"))
@@ -160,7 +162,11 @@ class AdminBrokerProcessor:
                 self._broker.register_with_name_servers("brokerPermission was changed")
             self._refuse_what_was_not_taken(results)
             lost = "" if self._broker.settings.config_file else ", and lost then: no configuration file was given"
-            return RemotingCommand.response(remark=restart_remark(results, lost))
+            answer = RemotingCommand.response(remark=restart_remark(results, lost))
+            if "brokerPermission" not in accepted:
+                return answer
+            self._broker.when_registered(lambda: context.answer(answer))
+            return None
         return RemotingCommand.response()
 
     def _refuse_what_was_not_taken(self, results: list[KeyResult]) -> None:
