@@ -5,6 +5,7 @@ processors; loading and changing accounts belongs to the admin pool's thread.
 """
 
 import os
+import threading
 from collections.abc import Callable, Mapping
 from time import monotonic
 
@@ -45,6 +46,7 @@ QUIET_SECONDS = 60.0
 """For how long a refusal that was logged is not logged again."""
 
 _QUIET_LIMIT = 1000
+"""Different refusals that are logged within that time: names that clients make up must not fill a disk."""
 _DIRECTORY = "conf/acl"
 
 Resources = dict[str, Permission]
@@ -131,6 +133,7 @@ class AccessControl:
         self.manager = manager
         self._fields_tell = _FIELDS_TELL_IF_STRICT if strict else _FIELDS_TELL
         self._seconds = seconds
+        self._lock = threading.Lock()
         self._logged: dict[str, float] = {}
 
     def before_request(self, address: str, request: RemotingCommand) -> None:
@@ -173,13 +176,8 @@ class AccessControl:
             raise refusal(error) from None
 
     def _log_refusal(self, address: str, code: int, error: AccessDeniedError) -> None:
-        now = self._seconds()
-        what = f"{address.rpartition(':')[0]} {code} {error}"
-        if self._logged.get(what, float("-inf")) + QUIET_SECONDS > now:
+        if not self._is_news(f"{address.rpartition(':')[0]} {code} {error}"):
             return
-        if len(self._logged) >= _QUIET_LIMIT:
-            self._logged.clear()
-        self._logged[what] = now
         self._log.warn(
             "{address}: request {code} refused: {why!r:.500}; the same is not logged again for {quiet:g} s",
             address=address,
@@ -187,6 +185,19 @@ class AccessControl:
             why=str(error),
             quiet=QUIET_SECONDS,
         )
+
+    def _is_news(self, what: str) -> bool:
+        """Whether a refusal has not been logged lately, and not too many others have."""
+        now = self._seconds()
+        with self._lock:
+            if self._logged.get(what, float("-inf")) + QUIET_SECONDS > now:
+                return False
+            if len(self._logged) >= _QUIET_LIMIT:
+                self._logged = {old: at for old, at in self._logged.items() if at + QUIET_SECONDS > now}
+            if len(self._logged) >= _QUIET_LIMIT:
+                return False
+            self._logged[what] = now
+            return True
 
 
 def refusal(error: AccessDeniedError) -> RequestError:

@@ -69,6 +69,11 @@ class AclConfigProcessor:
             return self._methods[request.code](request, context)
         except (AclError, OSError) as error:
             raise RequestError(failed, str(error)) from None
+        except RequestError:
+            raise
+        except Exception as error:
+            self._log.failure("request {code} about accounts failed", code=request.code)
+            raise RequestError(failed, type(error).__name__) from None
 
     @property
     def _manager(self) -> PlainPermissionManager:
