@@ -5,8 +5,9 @@ import os
 from twisted.trial.unittest import SynchronousTestCase
 
 from rocketd.broker.processors.end_transaction import ResumeCheckProcessor
-from rocketd.broker.testing import BORN_HOST, STORE_HOST
-from rocketd.broker.transaction import op_messages
+from rocketd.broker.testing import BORN_HOST, STORE_HOST, job_of
+from rocketd.broker.transaction import copies, op_messages
+from rocketd.broker.transaction.copies import Copies
 from rocketd.broker.transaction.half_messages import end_mark, renewed
 from rocketd.broker.transaction.op_messages import LateEnds
 from rocketd.broker.transaction.testing import ROLLBACK, TransactionTestCase
@@ -170,6 +171,59 @@ class QuestionTests(CheckTestCase):
             rounds += 1
         self.assertEqual(len(self.questions()), 50)
         self.assertGreater(rounds, 10)
+
+
+class SlowAnswerTests(CheckTestCase):
+    """A producer that answers about one copy when there is another already."""
+
+    def setUp(self):
+        super().setUp()
+        self.half(b"1")
+        self.check()
+        self.check()
+        self.copies = self.read(HALF)
+        self.assertEqual(len(self.copies), 3)
+
+    def test_a_message_is_committed_once(self):
+        for copy in (*self.copies[1:], *self.copies):
+            self.assertEqual(self.end(copy).code, 0)
+        self.assertEqual((self.bodies(), self.check(), self.progress()), ([b"1"], [], [3, 5]))
+
+    def test_so_it_is_within_one_write(self):
+        requests = [self.end_request(copy) for copy in self.copies]
+        self.ends.process_jobs([job_of(self.ends, self.connection, *requests)])
+        self.broker.settle()
+        self.assertEqual([answer.code for answer in self.connection.answers()], [0, 0, 0])
+        self.assertEqual((self.bodies(), len(self.read(OP))), ([b"1"], 3))
+
+    def test_nobody_is_asked_about_what_is_committed(self):
+        self.end(self.copies[0])
+        self.assertEqual((self.bodies(), self.check(), self.progress()), ([b"1"], [], [3, 1]))
+
+    def test_a_commit_after_a_rollback_counts(self):
+        self.end(self.copies[1], ROLLBACK)
+        self.assertEqual(self.bodies(), [])
+        self.assertEqual(self.asked(), [b"1"])
+        self.end(self.copies[0])
+        self.end(self.read(HALF)[-1])
+        self.assertEqual(self.bodies(), [b"1"])
+
+    def test_what_could_not_be_stored_is_not_committed(self):
+        self.broker.store.flags.set(DISK_FULL, True)
+        self.assertEqual(self.end(self.copies[1]).code, 14)
+        self.broker.store.flags.set(DISK_FULL, False)
+        self.end(self.copies[2])
+        self.assertEqual(self.bodies(), [b"1"])
+
+    def test_the_oldest_are_forgotten(self):
+        self.patch(copies, "LIMIT", 2)
+        known = Copies()
+        for offset in range(0, 30, 10):
+            known.add(offset, offset + 1)
+            known.commit(offset + 1)
+        self.assertEqual([known.is_committed(offset) for offset in (0, 1, 10, 11, 20, 21)], [False] * 2 + [True] * 4)
+        known.commit(5)
+        self.assertFalse(known.is_committed(5))
 
 
 class GivenUpTests(CheckTestCase):

@@ -11,6 +11,7 @@ from typing import Any
 from twisted.logger import Logger
 
 from rocketd.broker.transaction import half_messages
+from rocketd.broker.transaction.copies import Copies
 from rocketd.broker.transaction.half_messages import QUEUE_ID
 from rocketd.broker.transaction.op_messages import LateEnds, OpMessages, read_queue
 from rocketd.common import properties as names
@@ -39,13 +40,21 @@ class HalfMessageCheck:
     _log = Logger()
 
     def __init__(
-        self, broker: Any, half_offset: int, op_offset: int, late: LateEnds, ends_stored: Callable[[], int], ask: Ask
+        self,
+        broker: Any,
+        half_offset: int,
+        op_offset: int,
+        late: LateEnds,
+        copies: Copies,
+        ends_stored: Callable[[], int],
+        ask: Ask,
     ) -> None:
         self._broker = broker
         self._store = broker.store
         self._settings = broker.settings.broker
         self._ends_stored = ends_stored
         self._ask = ask
+        self._copies = copies
         self._end = self._store.get_max_offset(TRANS_HALF_TOPIC, QUEUE_ID)
         lowest = self._store.get_min_offset(TRANS_HALF_TOPIC, QUEUE_ID)
         self.half_offset = min(max(half_offset, lowest), self._end)
@@ -79,7 +88,7 @@ class HalfMessageCheck:
             if not ended and self._ops.next_offset < self._ends_stored():
                 yield True
                 continue
-            if ended or self._is_copy_of_ended(table) or self._settle(half, table):
+            if ended or self._is_copy_of_ended(half, table) or self._settle(half, table):
                 self.half_offset += 1
             yield False
 
@@ -103,7 +112,9 @@ class HalfMessageCheck:
         timeout_ms: int = self._settings.transaction_time_out
         return 0 <= self._age_ms(half) < timeout_ms
 
-    def _is_copy_of_ended(self, table: dict[str, str]) -> bool:
+    def _is_copy_of_ended(self, half: MessageExt, table: dict[str, str]) -> bool:
+        if self._copies.is_committed(half.queue_offset):
+            return True
         first = table.get(names.TRAN_PREPARED_QUEUE_OFFSET)
         return first is not None and self._ops.take_first(_number(first))
 
@@ -117,13 +128,13 @@ class HalfMessageCheck:
         immunity = table.get(names.CHECK_IMMUNITY_TIME_IN_SECONDS)
         if immunity is not None and age_ms < self._immunity_ms(immunity):
             table.setdefault(names.TRAN_PREPARED_QUEUE_OFFSET, str(half.queue_offset))
-            return self._put(half, half_messages.renewed(half, table)) is not None
+            return self._renew(half, half_messages.renewed(half, table)) is not None
         asked = {**table, names.TRANSACTION_CHECK_TIMES: str(1 if checks is None else _number(checks) + 1)}
         message = half_messages.renewed(half, asked)
         if len(message.properties) > MAX_LENGTH:  # there is no room for a count
             asked = table
             message = half_messages.renewed(half, asked)
-        result = self._put(half, message)
+        result = self._renew(half, message)
         if result is None:
             return False
         if result.status is PutStatus.PUT_OK:
@@ -153,6 +164,13 @@ class HalfMessageCheck:
             kept=TRANS_CHECK_MAX_TIME_TOPIC,
         )
         return True
+
+    def _renew(self, half: MessageExt, message: MessageInner) -> PutResult | None:
+        """Store a half message once more, as ``_put`` does."""
+        result = self._put(half, message)
+        if result is not None and result.status is PutStatus.PUT_OK:
+            self._copies.add(half.queue_offset, result.queue_offset)
+        return result
 
     def _put(self, half: MessageExt, message: MessageInner) -> PutResult | None:
         """Store a message; None, and a failure, when that may be tried again."""

@@ -14,6 +14,7 @@ from twisted.logger import Logger
 
 from rocketd.broker.transaction import half_messages
 from rocketd.broker.transaction.check import NEVER_STORED, HalfMessageCheck
+from rocketd.broker.transaction.copies import Copies
 from rocketd.broker.transaction.half_messages import QUEUE_ID
 from rocketd.broker.transaction.op_messages import LateEnds
 from rocketd.common import properties as names
@@ -47,6 +48,7 @@ class TransactionService:
         self._next_check = clock() + self._interval
         self._busy = False
         self._late = LateEnds()
+        self._copies = Copies()
         self._ends_stored = 0
         self._check: HalfMessageCheck | None = None
         self._steps: Iterator[bool] = iter(())
@@ -66,19 +68,25 @@ class TransactionService:
     def put_ends(self, ends: Sequence[End]) -> list[PutResult]:
         """Store that half messages have ended, and with it the messages for consumers of those that were committed.
 
-        All are one write, so that a crash in between cannot double a message; each has its result.
+        All are one write, so that a crash in between cannot double a message; each has its result. A message that was
+        committed by another copy of its half message is not stored again.
         """
         broker = self._broker
         now_ms = broker.now_ms()
         messages: list[MessageInner] = []
+        committed: set[int] = set()
         for half, final in ends:
-            if final is not None:
+            first = self._copies.first(half.queue_offset)
+            if final is not None and first not in committed and not self._copies.is_committed(first):
+                committed.add(first)
                 messages.append(final)
             messages.append(half_messages.end_mark(half.queue_offset, now_ms, broker.store_host))
         results: list[PutResult] = broker.store.put_batch(messages)
         last = results[-1]
         if last.status is PutStatus.PUT_OK:
             self._ends_stored = last.queue_offset + 1
+            for offset in committed:
+                self._copies.commit(offset)
         elif len(ends) > 1 and last.status in NEVER_STORED:
             # One of them, or all together, are too much: each for itself.
             return [self.put_ends([end])[0] for end in ends]
@@ -134,7 +142,7 @@ class TransactionService:
         topics.create_topic_in_send_message_back(TRANS_HALF_TOPIC, 1, READ | WRITE, 0)
         half_offset, op_offset = self._offsets()
         self._check = HalfMessageCheck(
-            self._broker, half_offset, op_offset, self._late, lambda: self._ends_stored, self._ask
+            self._broker, half_offset, op_offset, self._late, self._copies, lambda: self._ends_stored, self._ask
         )
         self._steps = self._check.steps()
 
