@@ -32,6 +32,7 @@ class SubscriptionGroupManager:
         self._now_ms = now_ms
         self._guard = threading.Lock()
         self._changes = 0
+        self._light_queues = False
         self._table = {name: SubscriptionGroupConfig(group_name=name) for name in names.PRESET_GROUPS}
         self._version = DataVersion(counter=0, timestamp=now_ms())
 
@@ -57,11 +58,17 @@ class SubscriptionGroupManager:
                 subscription_group_table=dict(self._table), data_version=self._version
             )
 
+    def serve_light_queues(self) -> None:
+        """Know every group whose name begins with %LMQ%, from now on, without a place in the table."""
+        self._light_queues = True
+
     def find(self, group: str) -> SubscriptionGroupConfig | None:
         """Return a group, made now if it is unknown and groups are created on use (system groups always are)."""
         config = self._table.get(group)
         if config is not None:
             return config
+        if self._light_queues and group.startswith(names.LMQ_PREFIX):
+            return SubscriptionGroupConfig(group_name=group)
         if not self._settings.auto_create_subscription_group and not names.is_system_group(group):
             return None
         with self._guard:

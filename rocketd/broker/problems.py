@@ -194,6 +194,18 @@ CREATE_FILE_FAILED = Problem(
     setting="storePathCommitLog",
 )
 
+LIGHT_QUEUES_EXCEEDED = Problem(
+    id="light-queues-exceeded",
+    code=ResponseCode.SYSTEM_ERROR,
+    remark=(
+        "[LMQ_CONSUME_QUEUE_NUM_EXCEEDED]broker config enableLmq and enableMultiDispatch, lmq consumeQueue num exceed "
+        "maxLmqConsumeQueueNum config num, default limit 2w."
+    ),
+    cause="{found}",
+    advice="delete light queues that nobody needs (deleteTopic), or raise the limit",
+    setting="maxLmqConsumeQueueNum",
+)
+
 PAGE_CACHE_BUSY = Problem(
     id="page-cache-busy",
     code=ResponseCode.SYSTEM_ERROR,

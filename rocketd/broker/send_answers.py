@@ -143,6 +143,8 @@ def store_error(broker: Any, result: PutResult) -> RequestError:
         return problems.SERVICE_NOT_AVAILABLE.error(disk=broker.disk_usage_text(), found=result.cause)
     if status is PutStatus.CREATE_MAPEDFILE_FAILED:
         return problems.CREATE_FILE_FAILED.error(found=result.cause)
+    if status is PutStatus.LMQ_CONSUME_QUEUE_NUM_EXCEEDED:
+        return problems.LIGHT_QUEUES_EXCEEDED.error(found=result.cause)
     if status is PutStatus.OS_PAGECACHE_BUSY:
         return problems.PAGE_CACHE_BUSY.error(found=result.cause)
     return problems.STORE_FAILED.error(status=status.value, found=result.cause)

@@ -31,6 +31,7 @@ from rocketd.broker.incoming import MessageBuilder
 from rocketd.broker.interfaces import IBroker
 from rocketd.broker.json_file import JsonFile, JsonFileError
 from rocketd.broker.last_subscriptions import NOTE_SECONDS, LastSubscriptions, LastSubscriptionWrapper
+from rocketd.broker.light_offsets import offset_file
 from rocketd.broker.message_hooks import MessageHooks
 from rocketd.broker.offsets import ConsumerOffsetManager
 from rocketd.broker.producers import ProducerManager
@@ -48,7 +49,6 @@ from rocketd.broker.topics import TopicConfigManager
 from rocketd.broker.transaction.service import TICK_SECONDS, TransactionService
 from rocketd.common.config import ConfigError
 from rocketd.remoting.bodies import (
-    ConsumerOffsetSerializeWrapper,
     DelayOffsetSerializeWrapper,
     SubscriptionGroupWrapper,
     TopicConfigSerializeWrapper,
@@ -112,7 +112,10 @@ class Broker(Service):
         self.groups = SubscriptionGroupManager(
             settings.broker, json_file("subscriptionGroup.json", SubscriptionGroupWrapper), now_ms
         )
-        self.offsets = ConsumerOffsetManager(json_file("consumerOffset.json", ConsumerOffsetSerializeWrapper))
+        self.offsets = ConsumerOffsetManager(offset_file(settings.store, json_file))
+        if settings.store.enable_lmq:
+            self.topics.serve_light_queues()
+            self.groups.serve_light_queues()
         self.consumers = ConsumerManager(now_ms)
         self.filters = ConsumerFilterManager(
             settings.broker, json_file("consumerFilter.json", ConsumerFilterWrapper), now_ms

@@ -87,6 +87,14 @@ class TopicConfigManager:
 
     # ---------------------------------------------------------------- asking
 
+    def serve_light_queues(self) -> None:
+        """Know every topic whose name begins with %LMQ%, from now on: one queue to read and write, in no table."""
+        self.select = self._select_with_light_queues
+
+    def _select_with_light_queues(self, topic: str) -> TopicConfig | None:
+        config = self._table.get(topic)
+        return _topic(topic, 1) if config is None and topic.startswith(names.LMQ_PREFIX) else config
+
     def all_topics(self) -> list[TopicConfig]:
         """Copy all topics, in no promised order."""
         with self._guard:

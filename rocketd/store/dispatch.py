@@ -22,6 +22,7 @@ from rocketd.store.record_scanner import RecordScanner, ScanEnd
 from rocketd.store.running_flags import WRITE_LOGICS_QUEUE_ERROR, RunningFlags
 
 ArrivalListener = Callable[[Sequence[Arrival]], None]
+FurtherQueues = Callable[[Sequence[DispatchRequest]], list[DispatchRequest]]
 
 MAX_ATTEMPTS = 30
 RETRY_SECONDS = 1.0
@@ -53,6 +54,8 @@ class Dispatcher:
         self.last = (-1, 0, 0)
         self.make_bitmaps: BitmapMaker | None = None
         """Called with records before they get their entries."""
+        self.further: FurtherQueues | None = None
+        """Called with records; returns what further queues get of them."""
 
     def dispatch(self, requests: Sequence[DispatchRequest]) -> None:
         """Enter records in the order of the log; those that are entered already are passed over."""
@@ -71,6 +74,9 @@ class Dispatcher:
                     groups[key] = [request]
                 else:
                     group.append(request)
+        if self.further is not None:
+            for request in self.further(requests):
+                groups.setdefault((request.topic, request.queue_id), []).append(request)
         queues = self._queues
         for key, group in groups.items():
             queue = queues.queues.get(key)
@@ -256,6 +262,8 @@ class ReputMessageService:
     def _dispatch(self, requests: Sequence[DispatchRequest]) -> None:
         self._dispatcher.dispatch(requests)
         if self._listeners:
+            if self._dispatcher.further is not None:
+                requests = [*requests, *self._dispatcher.further(requests)]
             arrivals: list[Arrival] = [
                 (r.topic, r.queue_id, r.queue_offset + 1, r.tags_code, r.store_timestamp, r.properties, r.bitmap)
                 for r in requests

@@ -8,6 +8,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from twisted.logger import Logger
 
@@ -40,6 +41,7 @@ from rocketd.store.layout import (
 from rocketd.store.maintenance import FlushConsumeQueueService, MaintenanceService
 from rocketd.store.mapped_file import PAGE_SIZE
 from rocketd.store.message import BitmapMaker, MessageInner, PutResult, PutStatus
+from rocketd.store.multi_dispatch import MultiDispatch
 from rocketd.store.reader import MessageReader
 from rocketd.store.rebuild import Rebuild, merged
 from rocketd.store.record_scanner import DelayTimeOf, RecordScanner
@@ -106,6 +108,13 @@ class MessageStore(MessageReader):
         self._dispatcher = Dispatcher(self.queues, self.index, self.flags, self._stopping)
         self._reput = ReputMessageService(self.commit_log, self._dispatcher, self._scanner)
         self._appender = GroupAppender(self.commit_log, store_host, config.max_message_size, clock, delay_time_of)
+        self._append: Callable[[Sequence[MessageInner]], tuple[list[PutResult], AppendedGroup | None]]
+        self._append = self._appender.append
+        self._multi_dispatch: MultiDispatch | None = None
+        if config.enable_multi_dispatch:
+            self._multi_dispatch = MultiDispatch(config, lambda: self._appender.topic_queues)
+            self._append = partial(self._multi_dispatch.append, append=self._appender.append)
+            self._dispatcher.further = self._multi_dispatch.further
         self._replica = ReplicaLog(self.commit_log, RecordScanner(delay_time_of))
         self._append_listeners: tuple[Callable[[], None], ...] = ()
         self._sync = config.flush_disk_type == "SYNC_FLUSH"
@@ -221,12 +230,17 @@ class MessageStore(MessageReader):
 
         One call is one write, unless a file ends within it: the more messages it has, the less each costs.
         """
-        return self._put(messages, self._appender.append, len(messages))
+        return self._put(messages, self._append, len(messages))
 
     def put_batch(self, messages: Sequence[MessageInner]) -> list[PutResult]:
         """Append all messages of a batch next to each other in one file, or none of them: one END_OF_FILE decision
         for all.
         """
+        if (
+            self._multi_dispatch is not None
+            and (refusal := self._multi_dispatch.refusal_of_batch(messages)) is not None
+        ):
+            return [refusal] * len(messages)
         return self._put(messages, self._appender.append_batch, 1)
 
     def begin_replica(self) -> int:
@@ -507,6 +521,7 @@ class MessageStore(MessageReader):
     def _make_dispatcher(self, flags: RunningFlags, stopping: threading.Event) -> Dispatcher:
         dispatcher = Dispatcher(self.queues, self.index, flags, stopping)
         dispatcher.make_bitmaps = self._dispatcher.make_bitmaps
+        dispatcher.further = self._dispatcher.further
         return dispatcher
 
     def _make_index(self) -> IndexService:

@@ -1,0 +1,165 @@
+"""Messages that appear in further queues beside that of their topic, light ones among them.
+
+Answers to Apache's MultiDispatch and to the parts of ConsumeQueue and ReputMessageService that serve it. A message names its
+further queues in INNER_MULTI_DISPATCH; its offsets in them are stored with it, in INNER_MULTI_QUEUE_OFFSET, so that their
+entries can be made again from the log. Unlike there, a name that no directory can have is refused, and messages that are not
+in their own topic yet (delayed ones, half ones) wait for that.
+"""
+
+from collections.abc import Callable, Sequence
+from itertools import groupby
+
+from rocketd.common.names import BROKER_ONLY_TOPICS, LMQ_PREFIX, is_storable
+from rocketd.common.properties import (
+    INNER_MULTI_DISPATCH,
+    INNER_MULTI_QUEUE_OFFSET,
+    NAME_VALUE_SEPARATOR,
+    find_property,
+    join_entries,
+    property_entries,
+)
+from rocketd.store.append import AppendedGroup
+from rocketd.store.compose import TopicQueue
+from rocketd.store.message import (
+    SYS_FLAG_TRANSACTION_PREPARED,
+    DispatchRequest,
+    MessageInner,
+    PutResult,
+    PutStatus,
+)
+from rocketd.store.settings import MessageStoreConfig
+
+SPLITTER = ","
+_NAMES = INNER_MULTI_DISPATCH.encode()
+_OFFSETS = INNER_MULTI_QUEUE_OFFSET.encode()
+
+_Key = tuple[str, int]
+_Appended = tuple[list[PutResult], AppendedGroup | None]
+Append = Callable[[Sequence[MessageInner]], _Appended]
+
+
+class MultiDispatch:
+    """``append`` and ``refusal_of_batch`` belong to the storage thread, ``further`` to the dispatching one."""
+
+    def __init__(self, config: MessageStoreConfig, topic_queues: Callable[[], dict[_Key, TopicQueue]]) -> None:
+        """``topic_queues`` gives the queues' next offsets, which are the storage thread's."""
+        self._config = config
+        self._topic_queues = topic_queues
+
+    # ---------------------------------------------------------------- storage thread
+
+    def append(self, messages: Sequence[MessageInner], append: Append) -> _Appended:
+        """Append messages, those with further queues one by one: their offsets count only when they are stored."""
+        results: list[PutResult] = []
+        groups: list[AppendedGroup] = []
+        for further, run in groupby(messages, _has_further_queues):
+            for part in [[message] for message in run] if further else [list(run)]:
+                some, group = self._append_further(part[0], append) if further else append(part)
+                results += some
+                if group is not None:
+                    groups.append(group)
+        return results, _joined(groups)
+
+    def refusal_of_batch(self, messages: Sequence[MessageInner]) -> PutResult | None:
+        """Say why a batch is not stored: none of its messages may name further queues. None when none does."""
+        if any(map(_has_further_queues, messages)):
+            return PutResult(PutStatus.MESSAGE_ILLEGAL, cause="a message of a batch cannot name further queues")
+        return None
+
+    def _append_further(self, message: MessageInner, append: Append) -> _Appended:
+        names = _texts(message.properties, _NAMES)
+        keys = [self._key(name, message.queue_id) for name in names]
+        refusal = self._refusal(message, names, keys)
+        if refusal is not None:
+            return [refusal], None
+        queues = self._topic_queues()
+        offsets = [queues[key].next_offset if key in queues else 0 for key in keys]
+        message.properties = _with_offsets(message.properties, offsets)
+        results, group = append([message])
+        if results[0].status is PutStatus.PUT_OK:
+            for key, offset in zip(keys, offsets, strict=True):
+                if key in queues:
+                    queues[key].next_offset = offset + 1
+                else:
+                    queues[key] = TopicQueue(key[0], offset + 1)
+        return results, group
+
+    def _refusal(self, message: MessageInner, names: list[str], keys: list[_Key]) -> PutResult | None:
+        for name in names:
+            if not is_storable(name):
+                return PutResult(PutStatus.MESSAGE_ILLEGAL, cause=f"no queue can have the name {name!r:.200}")
+        if (message.topic, message.queue_id) in keys:
+            return PutResult(PutStatus.MESSAGE_ILLEGAL, cause="the message names its own queue as a further one")
+        limit = self._config.max_lmq_consume_queue_num
+        if self._config.enable_lmq:
+            count = sum(key[0].startswith(LMQ_PREFIX) for key in self._topic_queues())
+            if count > limit:
+                return PutResult(
+                    PutStatus.LMQ_CONSUME_QUEUE_NUM_EXCEEDED,
+                    cause=f"there are {count} light queues, more than maxLmqConsumeQueueNum={limit}",
+                )
+        return None
+
+    def _key(self, name: str, queue_id: int) -> _Key:
+        return name, 0 if self._config.enable_lmq and name.startswith(LMQ_PREFIX) else queue_id
+
+    # ---------------------------------------------------------------- dispatching thread
+
+    def further(self, requests: Sequence[DispatchRequest]) -> list[DispatchRequest]:
+        """Make what is dispatched to further queues, in the order of the log."""
+        found = []
+        for request in requests:
+            if request.topic in BROKER_ONLY_TOPICS or request.sys_flag & SYS_FLAG_TRANSACTION_PREPARED:
+                continue
+            if _NAMES not in request.properties:
+                continue
+            names, offsets = _texts(request.properties, _NAMES), _texts(request.properties, _OFFSETS)
+            if len(names) != len(offsets) or not all(offset.isdecimal() for offset in offsets):
+                continue
+            for name, offset in zip(names, offsets, strict=True):
+                topic, queue_id = self._key(name, request.queue_id)
+                found.append(
+                    DispatchRequest(
+                        topic,
+                        queue_id,
+                        request.physical_offset,
+                        request.size,
+                        request.tags_code,
+                        request.store_timestamp,
+                        int(offset),
+                        (),
+                        request.sys_flag,
+                        request.prepared_transaction_offset,
+                        request.properties,
+                        request.bitmap,
+                    )
+                )
+        return found
+
+
+def _has_further_queues(message: MessageInner) -> bool:
+    return (
+        _NAMES in message.properties
+        and message.topic not in BROKER_ONLY_TOPICS
+        and not message.sys_flag & SYS_FLAG_TRANSACTION_PREPARED
+        and find_property(message.properties, _NAMES) is not None
+    )
+
+
+def _texts(properties: bytes, name: bytes) -> list[str]:
+    value = find_property(properties, name)
+    return [] if value is None else value.decode("utf-8", "replace").split(SPLITTER)
+
+
+def _with_offsets(properties: bytes, offsets: list[int]) -> bytes:
+    entries = property_entries(properties.decode("utf-8", "replace"))
+    text = SPLITTER.join(map(str, offsets))
+    entries[INNER_MULTI_QUEUE_OFFSET] = INNER_MULTI_QUEUE_OFFSET + NAME_VALUE_SEPARATOR + text
+    return join_entries(entries).encode()
+
+
+def _joined(groups: list[AppendedGroup]) -> AppendedGroup | None:
+    if not groups:
+        return None
+    requests = [request for group in groups for request in group.requests]
+    return AppendedGroup(groups[0].start_offset, groups[-1].end_offset, requests)
