@@ -206,6 +206,23 @@ class EndTests(TransactionTestCase):
         verifyObject(IRequestProcessor, ResumeCheckProcessor(self.broker))
 
 
+class FurtherQueuesTests(TransactionTestCase):
+    options = {"enableLmq": "true", "enableMultiDispatch": "true"}
+
+    def test_they_get_the_message_with_its_commit(self):
+        half = self.half(b"1", INNER_MULTI_DISPATCH="%LMQ%a,%LMQ%b")
+        other = self.half(b"2")
+        self.assertEqual(self.read("%LMQ%a"), [])
+        requests = [self.end_request(each) for each in (half, other)]
+        self.ends.process_jobs([job_of(self.ends, self.connection, *requests)])
+        self.broker.settle()
+        self.assertEqual([answer.code for answer in self.connection.answers()], [0, 0])
+        self.assertEqual(self.bodies(), [b"1", b"2"])
+        for topic in ("%LMQ%a", "%LMQ%b"):
+            self.assertEqual([message.body for message in self.read(topic)], [b"1"])
+        self.assertEqual([op.body for op in self.read(OP)], [b"0", b"1"])
+
+
 class LogTests(TransactionTestCase):
     def test_the_whole_log(self):
         """What stands in the log of a commit and a rollback, in order."""

@@ -6,7 +6,7 @@ only when all that it rests on is on the disk.
 """
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from time import monotonic
 from typing import Any
 
@@ -81,17 +81,30 @@ class TransactionService:
                 committed.add(first)
                 messages.append(final)
             messages.append(half_messages.end_mark(half.queue_offset, now_ms, broker.store_host))
-        results: list[PutResult] = broker.store.put_batch(messages)
-        last = results[-1]
+        last: PutResult = broker.store.put_batch(messages)[-1]
+        if last.status in NEVER_STORED:
+            # One of them, or all together, are too much for a batch.
+            return (
+                [self.put_ends([end])[0] for end in ends] if len(ends) > 1 else [self._put_apart(messages, committed)]
+            )
+        self._note_ends(last, committed)
+        # Stored are all or none.
+        return [last] * len(ends)
+
+    def _put_apart(self, messages: Sequence[MessageInner], committed: Iterable[int]) -> PutResult:
+        """Store a message and then the mark of its end, as a batch takes no message that is to go into several queues."""
+        for message in messages:
+            last: PutResult = self._broker.store.put_messages([message])[0]
+            if last.status is not PutStatus.PUT_OK:
+                return last
+        self._note_ends(last, committed)
+        return last
+
+    def _note_ends(self, last: PutResult, committed: Iterable[int]) -> None:
         if last.status is PutStatus.PUT_OK:
             self._ends_stored = last.queue_offset + 1
             for offset in committed:
                 self._copies.commit(offset)
-        elif len(ends) > 1 and last.status in NEVER_STORED:
-            # One of them, or all together, are too much: each for itself.
-            return [self.put_ends([end])[0] for end in ends]
-        # Stored are all or none.
-        return [last] * len(ends)
 
     # ------------------------------------------------------------ checks
 
