@@ -92,7 +92,7 @@ class Driver:
         line = stdout.readline()
         answer: dict[str, Any] = json.loads(line) if line else {"failure": f"ended with {self._process.wait()}"}
         if "failure" in answer:
-            raise DriverError(f"{do} {request}: {answer['failure']}\n{self._log.read_text(errors='replace')[-4000:]}")
+            raise DriverError(f"{do} {request}: {answer['failure']}\n{self._log.read_text(errors='replace')[-1500:]}")
         return answer
 
     def stop(self) -> None:

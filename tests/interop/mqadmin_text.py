@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 # Year 1970 stays: it is how mqadmin prints a time that is not there, and that has to be the same.
 _TIME = re.compile(r"\b(?!1970)\d{4}-\d\d-\d\d[ #]\d\d:\d\d:\d\d(?:[:,]\d{3})?")
+_COMPACT_TIME = re.compile(r"\b20\d{15}\b")
 _MILLIS = re.compile(r"\b1\d{12}\b")
 _ADDRESS = re.compile(r"127\.0\.0\.1:\d{2,5}\b")
 _CLIENT_PROCESS = re.compile(r"@\d+#\d+")
@@ -41,7 +42,7 @@ class Names:
         text = _CLIENT_PROCESS.sub("@CLIENT-PROCESS", text)
         text = self._ids(text)
         # When something was done: the two clusters are not driven in the same instant.
-        text = _TIME.sub("TIME", text)
+        text = _COMPACT_TIME.sub("TIME", _TIME.sub("TIME", text))
         return _MILLIS.sub(_millis, text)
 
     def _ids(self, text: str) -> str:

@@ -60,7 +60,7 @@ def test_get_broker_config_of_a_cluster(both: Both) -> None:
 
 def _without_own_settings(printed: str) -> str:
     """Settings that rocketd alone has."""
-    (listed,) = re.findall(r"^Settings that rocketd alone has .*", COMPATIBILITY.read_text(), re.MULTILINE)
+    (listed,) = re.findall(r"^Settings that rocketd alone has [^.]*", COMPATIBILITY.read_text(), re.MULTILINE)
     own = re.findall(r"`(\w+)`", listed)
     return "\n".join(line for line in printed.splitlines() if line.split(" ")[0] not in own)
 
@@ -135,3 +135,22 @@ def test_stats_all_of_active_topics(both: Both) -> None:
 def _without_tps(printed: str) -> str:
     """What is stored and read a second, in the minute that a broker has just counted."""
     return re.sub(r"\b\d+\.\d\d\b", "TPS", printed)
+
+
+def test_update_broker_config_changes_permissions_at_once(both: Both) -> None:
+    both.same("updateBrokerConfig", "-b", "BROKER", "-k", "brokerPermission", "-v", "4")
+    try:
+        assert '"perm":4' in both.same("topicRoute", "-t", TOPIC)
+    finally:
+        both.same("updateBrokerConfig", "-b", "BROKER", "-k", "brokerPermission", "-v", "6")
+    assert '"perm":6' in both.same("topicRoute", "-t", TOPIC)
+
+
+def test_update_broker_config_that_has_no_effect(both: Both) -> None:
+    """Listed in docs/compatibility.md: Apache's broker says yes to what it does not do."""
+    for key, value in (("brokerConfigPath", "/nowhere"), ("noSuchSetting", "1"), ("fileReservedTime", "abc")):
+        words = ("updateBrokerConfig", "-b", "BROKER", "-k", key, "-v", value)
+        of_apache, of_rocketd = both.each(lambda side, words=words: side.mqadmin(*words))
+        assert of_apache == {"out": "update broker config success, BROKER\n", "err": ""}
+        assert of_rocketd["out"] == ""
+        assert key in of_rocketd["err"]

@@ -74,3 +74,39 @@ def test_delete_sub_group(both: Both) -> None:
 
 def test_delete_sub_group_that_is_not_there(both: Both) -> None:
     both.same("deleteSubGroup", "-b", "BROKER", "-g", "never-made")
+
+
+def test_update_sub_group_with_odd_names(both: Both) -> None:
+    for group in ("TOOLS_CONSUMER", "CID_RMQ_SYS_mine", "with.dot", "x" * 255):
+        both.same("updateSubGroup", "-b", "BROKER", "-g", group)
+        both.same("getConsumerConfig", "-g", group)
+
+
+def test_delete_sub_group_of_the_system(both: Both) -> None:
+    both.same("deleteSubGroup", "-b", "BROKER", "-g", "SELF_TEST_C_GROUP")
+    both.same("getConsumerConfig", "-g", "SELF_TEST_C_GROUP")
+
+
+def test_broadcasting(both: Both) -> None:
+    both.ask("consume", group="broadcasting", topic=TOPIC, expression="*", broadcast=True)
+    both.become_same("consumerConnection", "-g", "broadcasting", wanted="BROADCASTING")
+    both.same("consumerProgress", "-g", "broadcasting", err="return offset table is empty")
+    both.same("consumerStatus", "-g", "broadcasting")
+    both.same("getConsumerConfig", "-g", "broadcasting")
+    both.ask("stop", group="broadcasting")
+
+
+def test_consumer_status_of_one_client(both: Both) -> None:
+    printed = both.same("consumerConnection", "-g", GROUP)
+    client = next(word for word in printed.split() if f"@of-{GROUP}" in word)
+    both.same("consumerStatus", "-g", GROUP, "-i", client, change=_without_process)
+
+
+def _without_process(printed: str) -> str:
+    """What the consumer tells of its process: rates, times it took, and Java objects that have no text of their own."""
+    printed = re.sub(r"@[0-9a-f]{5,8}\b", "@OBJECT", printed)
+    return re.sub(r"\d+\.\d\d\b", "RATE", printed)
+
+
+def test_consumer_status_of_nobody(both: Both) -> None:
+    both.same("consumerStatus", "-g", "nobody", err="No topic route info")

@@ -140,3 +140,69 @@ def _without_spent_time(printed: str) -> str:
 def _without_cost(printed: str) -> str:
     """How long the send took, and the group, which is named after the time."""
     return re.sub(r"\b\d+ms\b", "COST", printed)
+
+
+def test_query_msg_by_id_of_no_message(both: Both) -> None:
+    ids = {side.kind: f"7F000001{int(side.broker.split(':')[1]):08X}{1:016X}" for side in (both.apache, both.rocketd)}
+    both.same("queryMsgById", "-i", ids, err="can not find message by the offset, 1")
+    both.same("queryMsgById", "-i", "nonsense", err="query message by id finished, but no message")
+
+
+def test_query_msg_by_unique_key_of_no_message(both: Both) -> None:
+    both.same("queryMsgByUniqueKey", "-t", TOPIC, "-i", "7F00000100002A9F0000000000000000", err="but no message")
+
+
+def test_query_cq_of_nothing(both: Both) -> None:
+    both.same("queryCq", "-t", TOPIC, "-q", "9", "-i", "0", err="9@Basic is not exist!")
+    both.same("queryCq", "-t", TOPIC, "-q", "0", "-i", "99", err="Exception")
+    both.same("queryCq", "-t", TOPIC, "-q", "0", "-i", "0", "-g", "nobody")
+
+
+def test_query_cq_for_a_group_with_an_expression(both: Both) -> None:
+    both.same("updateTopic", "-b", "BROKER", "-t", "Filtered", "-r", "4", "-w", "4")
+    both.ask("consume", group="filtering", topic="Filtered", expression="index > 3 AND TAGS = 'TagA'", sql=True)
+    # The filter is there once the group is.
+    both.become_same("consumerConnection", "-g", "filtering", wanted="index > 3")
+    both.send(PRODUCERS, [message("Filtered", number) for number in range(8)])
+    both.ask("consumed", group="filtering", count=2)
+    printed = both.same("queryCq", "-t", "Filtered", "-q", "1", "-i", "0", "-g", "filtering")
+    assert "eval=true" in printed
+    assert "eval=false" in printed
+    both.ask("stop", group="filtering")
+
+
+def test_print_msg_between_times(both: Both, sent: object) -> None:
+    words = ("-t", "Looked", "-b", "2001-01-01#00:00:00:000", "-e", "2100-01-01#00:00:00:000")
+    both.same("printMsg", *words)
+    both.same("printMsg", "-t", "Looked", "-b", "2100-01-01#00:00:00:000")
+    both.same("printMsgByQueue", *words, "-a", "broker-a", "-i", "1")
+
+
+def test_delayed_messages(both: Both) -> None:
+    both.same("updateTopic", "-b", "BROKER", "-t", "Delayed", "-r", "4", "-w", "4")
+    sent = both.send(PRODUCERS, [{**message("Delayed", 0), "delay": 0}, {**message("Delayed", 1), "delay": 1}])
+    for which in (0, 1):
+        ids = {side.kind: ids[which]["offsetId"] for side, ids in zip((both.apache, both.rocketd), sent, strict=True)}
+        assert f"[key-{which}]" in both.same("queryMsgById", "-i", ids)
+    assert both.become_same("printMsg", "-t", "Delayed", wanted="index=1").count("MSGID:") == 2
+
+
+def test_dead_letters(both: Both) -> None:
+    both.same("updateTopic", "-b", "BROKER", "-t", "Refused", "-r", "4", "-w", "4")
+    both.ask("consume", group="refusing", topic="Refused", expression="*", refuse=True)
+    both.send(PRODUCERS, [message("Refused", 0)])
+    both.ask("consumed", group="refusing", count=1)
+    printed = both.become_same("printMsg", "-t", "%DLQ%refusing", wanted="MSGID:")
+    assert "ORIGIN_MESSAGE_ID=OFFSET-ID" in printed
+    both.same("topicRoute", "-t", "%DLQ%refusing")
+    both.ask("stop", group="refusing")
+
+
+def test_send_message_makes_a_topic(both: Both) -> None:
+    assert "SEND_OK" in both.same("sendMessage", "-t", "MadeOnUse", "-p", "x", change=_without_queue)
+    both.same("topicRoute", "-t", "MadeOnUse")
+
+
+def _without_queue(printed: str) -> str:
+    """Which queue comes first: a new producer begins anywhere."""
+    return re.sub(r"(broker-a +)\d", r"\1QUEUE", printed)

@@ -40,3 +40,19 @@ def test_wipe_and_add_write_perm(both: Both) -> None:
 def test_wipe_and_add_write_perm_of_no_broker(both: Both) -> None:
     assert "OK, 0" in both.same("wipeWritePerm", "-b", "no-broker")
     assert "OK, 0" in both.same("addWritePerm", "-b", "no-broker")
+
+
+def test_a_registration_gives_write_perm_back(both: Both) -> None:
+    """Listed in docs/compatibility.md: a changed topic is told alone by Apache's broker, with all others by rocketd."""
+    both.same("wipeWritePerm", "-b", "broker-a")
+    both.same("updateTopic", "-b", "BROKER", "-t", "AfterWipe")
+    assert '"perm":6' in both.same("topicRoute", "-t", "AfterWipe")
+    of_apache, of_rocketd = both.each(lambda side: side.mqadmin("topicRoute", "-t", TOPIC)["out"])
+    assert '"perm":4' in of_apache
+    assert '"perm":6' in of_rocketd
+    both.same("addWritePerm", "-b", "broker-a")
+    assert '"perm":6' in both.same("topicRoute", "-t", TOPIC)
+
+
+def test_at_no_name_server(both: Both) -> None:
+    both.same("topicList", "-n", "127.0.0.1:1", alone=True, err="connect to [127.0.0.1:1] failed")

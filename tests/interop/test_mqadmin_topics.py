@@ -124,3 +124,29 @@ def test_delete_topic_that_is_not_there(both: Both) -> None:
 
 def test_delete_topic_refuses_a_system_topic(both: Both) -> None:
     both.same("deleteTopic", "-c", CLUSTER, "-t", "TBW102", err="is conflict with system topic")
+
+
+def test_update_topic_with_other_permissions(both: Both) -> None:
+    for perm in ("0", "1", "3", "7"):
+        both.same("updateTopic", "-b", "BROKER", "-t", f"Perm{perm}", "-p", perm)
+        both.same("topicRoute", "-t", f"Perm{perm}")
+
+
+def test_update_topic_with_odd_names(both: Both) -> None:
+    both.same("updateTopic", "-b", "BROKER", "-t", "x" * 127)
+    both.same("updateTopic", "-b", "BROKER", "-t", "x" * 128, err="CODE: 1")
+    both.same("updateTopic", "-b", "BROKER", "-t", "%RETRY%of-nobody")
+    both.same("updateTopic", "-b", "BROKER", "-t", "rmq_sys_mine", err="conflict with system topic")
+
+
+def test_updated_topic_without_queues(both: Both) -> None:
+    both.same("updateTopic", "-b", "BROKER", "-t", "NoQueues", "-r", "0", "-w", "0")
+    both.same("topicStatus", "-t", "NoQueues", err="Not found the topic stats info")
+
+
+def test_topic_status_of_an_old_topic_with_fewer_queues(both: Both) -> None:
+    both.same("updateTopic", "-b", "BROKER", "-t", "Shrunk", "-r", "4", "-w", "4")
+    both.send("basic-producers", [message("Shrunk", number) for number in range(8)])
+    both.same("updateTopic", "-b", "BROKER", "-t", "Shrunk", "-r", "2", "-w", "2")
+    both.same("topicStatus", "-t", "Shrunk")
+    both.same("printMsg", "-t", "Shrunk")

@@ -13,6 +13,7 @@ import java.util.Map;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.MessageSelector;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyContext;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
@@ -25,6 +26,7 @@ import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
+import org.apache.rocketmq.common.protocol.heartbeat.MessageModel;
 import org.apache.rocketmq.tools.command.MQAdminStartup;
 import org.apache.rocketmq.tools.command.SubCommand;
 import org.apache.rocketmq.tools.command.consumer.ConsumerSubCommand;
@@ -182,7 +184,15 @@ public class Driver {
 
     private static void consume(JSONObject request) throws Exception {
         Listener listener = new Listener(request.getString("group"), request.getString("topic"));
-        listener.consumer.subscribe(listener.topic, request.getString("expression"));
+        if (request.getBooleanValue("sql")) {
+            listener.consumer.subscribe(listener.topic, MessageSelector.bySql(request.getString("expression")));
+        } else {
+            listener.consumer.subscribe(listener.topic, request.getString("expression"));
+        }
+        if (request.getBooleanValue("broadcast")) {
+            listener.consumer.setMessageModel(MessageModel.BROADCASTING);
+        }
+        listener.refuses = request.getBooleanValue("refuse");
         listener.consumer.registerMessageListener(listener);
         listener.consumer.start();
         CONSUMERS.put(request.getString("group"), listener);
@@ -234,11 +244,12 @@ public class Driver {
         }
     }
 
-    /** A push consumer that takes everything. */
+    /** A push consumer that takes everything, or refuses all. */
     private static final class Listener implements MessageListenerConcurrently {
         final DefaultMQPushConsumer consumer;
         final String topic;
         final Set<String> seen = ConcurrentHashMap.newKeySet();
+        boolean refuses;
 
         Listener(String group, String topic) {
             this.topic = topic;
@@ -254,7 +265,8 @@ public class Driver {
             List<MessageExt> messages,
             ConsumeConcurrentlyContext context) {
             messages.forEach(message -> seen.add(message.getMsgId()));
-            return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+            context.setDelayLevelWhenNextConsume(-1); // to the dead letters at once
+            return refuses ? ConsumeConcurrentlyStatus.RECONSUME_LATER : ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
         }
     }
 }
