@@ -232,10 +232,12 @@ class BrokerConfig:
         20, "Share of false matches that the filter bitmap may give.", unit="%", minimum=1, maximum=99
     )
     filter_data_clean_time_span: Long = setting(
-        24 * 3600 * 1000, "How long the filter of a group that is gone is kept.", unit="ms", minimum=0
+        24 * 3600 * 1000, "How long the filter of a group that is gone is kept.", unit="ms", minimum=0, hot=True
     )
     filter_support_retry: bool = setting(
-        False, "Whether SQL92 filters also apply to messages of retry topics, each by that of the topic it comes from."
+        False,
+        "Whether SQL92 filters also apply to messages of retry topics, each by that of the topic it comes from.",
+        hot=True,
     )
     enable_property_filter: bool = setting(False, "Whether consumers may filter with SQL92 expressions.", hot=True)
     compressed_register: bool = setting(False, "Whether registrations with name servers are compressed.", hot=True)

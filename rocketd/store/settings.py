@@ -76,7 +76,7 @@ class MessageStoreConfig:
         important=True,
     )
     flush_interval_consume_queue: int = setting(
-        1000, "How often consume queues are flushed to disk.", unit="ms", minimum=1
+        1000, "How often consume queues are flushed to disk.", unit="ms", minimum=1, hot=True
     )
     clean_resource_interval: int = setting(
         10000,
@@ -84,12 +84,13 @@ class MessageStoreConfig:
         "the start.",
         unit="ms",
         minimum=1,
+        hot=True,
     )
     delete_commit_log_files_interval: int = setting(
-        100, "Pause between the deletions of two commit log files.", unit="ms", minimum=0
+        100, "Pause between the deletions of two commit log files.", unit="ms", minimum=0, hot=True
     )
     delete_consume_queue_files_interval: int = setting(
-        100, "Pause after a consume queue of which files were deleted.", unit="ms", minimum=0
+        100, "Pause after a consume queue of which files were deleted.", unit="ms", minimum=0, hot=True
     )
     destroy_maped_file_interval_forcibly: int = setting(
         120000,
@@ -97,6 +98,7 @@ class MessageStoreConfig:
         "not free until they let go. No file is ever unmapped under a reader.",
         unit="ms",
         minimum=0,
+        hot=True,
     )
     redelete_hanged_file_interval: int = setting(
         120000,
@@ -104,6 +106,7 @@ class MessageStoreConfig:
         "could not be deleted.",
         unit="ms",
         minimum=0,
+        hot=True,
     )
     delete_when: str = setting(
         "04",
@@ -148,7 +151,11 @@ class MessageStoreConfig:
         minimum=1,
     )
     flush_consume_queue_least_pages: int = setting(
-        2, "A flush of a consume queue is skipped while fewer pages are unflushed.", unit="4 KiB pages", minimum=0
+        2,
+        "A flush of a consume queue is skipped while fewer pages are unflushed.",
+        unit="4 KiB pages",
+        minimum=0,
+        hot=True,
     )
     flush_commit_log_thorough_interval: int = setting(
         10000, "After so long the commit log is flushed however few pages are unflushed.", unit="ms", minimum=0
@@ -159,6 +166,7 @@ class MessageStoreConfig:
         "After so long consume queues are flushed however few pages are unflushed, and the checkpoint is written.",
         unit="ms",
         minimum=0,
+        hot=True,
     )
     max_transfer_bytes_on_message_in_memory: int = setting(
         256 * 1024,
