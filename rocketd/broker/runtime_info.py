@@ -9,6 +9,7 @@ import shutil
 from time import monotonic
 from typing import Any
 
+from rocketd.broker.processors.end_transaction import EndTransactionProcessor
 from rocketd.broker.store_stats import StoreStats
 from rocketd.remoting.codes import CURRENT_VERSION
 from rocketd.store.record import store_timestamp_of
@@ -19,8 +20,6 @@ NO_POOL = str(2**31 - 1)
 """Free buffers of a transient store pool that is off."""
 
 _POOLS = ("send", "pull", "query")
-TRANSACTION_POOL = "transaction"
-"""The pool that ends transactions, where they have one of their own."""
 
 
 class RuntimeInfo:
@@ -56,8 +55,9 @@ class RuntimeInfo:
             table[f"{name}ThreadPoolQueueSize"] = str(pool.queued_requests)
             table[f"{name}ThreadPoolQueueHeadWaitTimeMills"] = str(pool.head_wait_ms(int(monotonic() * 1000)))
             table[f"{name}ThreadPoolQueueCapacity"] = str(getattr(settings, f"{name}_thread_pool_queue_capacity"))
-        transactions = broker.dispatcher.pools.get(TRANSACTION_POOL)
-        table["EndTransactionQueueSize"] = str(0 if transactions is None else transactions.queued_requests)
+        # They wait with the sends.
+        ends = broker.dispatcher.pool("send").waiting_requests(EndTransactionProcessor)
+        table["EndTransactionQueueSize"] = str(ends)
         table["EndTransactionThreadPoolQueueCapacity"] = str(settings.end_transaction_pool_queue_capacity)
         return table
 

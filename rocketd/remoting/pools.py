@@ -121,6 +121,10 @@ class Pool:
         """Requests that wait or are being handled."""
         return self._requests_in - self._requests_out
 
+    def waiting_requests(self, handler_type: type) -> int:
+        """Requests that wait for handlers of one class. Any thread."""
+        return sum([len(job.frames) for job in list(self._waiting) if isinstance(job.handler, handler_type)])
+
     @property
     def queued_bytes(self) -> int:
         """Bytes of those requests."""

@@ -43,6 +43,9 @@ class WaitingTests(SynchronousTestCase):
         self.submit(self.end, 37)
         self.submit(self.send, 310)
         self.submit(self.end, 37, ONEWAY_FLAG)
+        pool = self.dispatcher.pool("send")
+        kinds = EndTransactionProcessor, SendMessageProcessor
+        self.assertEqual([pool.waiting_requests(kind) for kind in kinds], [2, 1])
         self.assertEqual(self.answers_at(200), [])
         ((code, remark),) = self.answers_at(201)
         self.assertEqual(code, 2)

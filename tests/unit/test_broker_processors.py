@@ -30,6 +30,7 @@ from rocketd.broker.processors import (
     queue_lock,
     statistics,
 )
+from rocketd.broker.processors.end_transaction import EndTransactionProcessor
 from rocketd.broker.producers import ProducerManager
 from rocketd.broker.rebalance_lock import RebalanceLockManager
 from rocketd.broker.runtime_info import bytes_text, duration_text, ratio_text
@@ -101,11 +102,11 @@ class InlinePools:
 
     queued_requests = 3
 
-    def __init__(self):
-        self.pools = {"transaction": SimpleNamespace(queued_requests=4)}
-
     def head_wait_ms(self, now_ms):
         return 12
+
+    def waiting_requests(self, handler_type):
+        return {EndTransactionProcessor: 4}[handler_type]
 
     def pool(self, name):
         return self
