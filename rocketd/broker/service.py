@@ -166,7 +166,10 @@ class Broker(Service):
         self.stats = StoreStats(now_ms, lambda: self.store.messages_put)
         self.message_hooks = MessageHooks()
         self.broker_stats = BrokerStatsManager(
-            settings.broker.broker_cluster_name, now_ms, per_queue=settings.broker.enable_detail_stat
+            settings.broker.broker_cluster_name,
+            now_ms,
+            per_queue=settings.broker.enable_detail_stat,
+            merge_lmq=settings.store.enable_lmq,
         )
         self.store: MessageStore
         self.store_host = b""

@@ -175,6 +175,17 @@ class CountTests(StatsTestCase):
         self.assertEqual(self.totals("GROUP_GET_LATENCY"), {"T@G": (2, 1)})
         self.assertEqual((self.totals("QUEUE_PUT_NUMS"), self.totals("QUEUE_GET_NUMS")), ({}, {}))
 
+    def test_light_queues_are_counted_as_one(self):
+        self.stats = self.make(merge_lmq=True)
+        self.stats.count_gets("%LMQ%G", "%LMQ%T", 0, 5, 500, 2)
+        self.stats.count_gets("%LMQ%H", "%LMQ%U", 0, 1, 100, 4)
+        self.stats.count_gets("G", "T", 0, 1, 100, 4)
+        self.stats.count_send_back("%LMQ%G", "%LMQ%T", message("%DLQ%G"), stored(10))
+        self.assertEqual(self.totals("GROUP_GET_NUMS"), {"%LMQ%@%LMQ%": (6, 2), "T@G": (1, 1)})
+        self.assertEqual(self.totals("GROUP_GET_LATENCY"), {"0@%LMQ%@%LMQ%": (6, 2), "0@T@G": (4, 1)})
+        self.assertEqual(self.totals("SNDBCK_PUT_NUMS"), {"%LMQ%@%LMQ%": (1, 1)})
+        self.assertGreater(self.stats.tps_group_get_nums("%LMQ%H", "%LMQ%T"), 0)
+
     def test_given_back(self):
         self.stats.count_send_back("G", "T", message("SCHEDULE_TOPIC_XXXX", 2), stored(10))
         self.stats.count_send_back("G", "T", message("%DLQ%G"), stored(10))

@@ -29,7 +29,7 @@ from rocketd.broker.stats.names import (
     topic_queue_group,
 )
 from rocketd.broker.stats.stats_item import HOURS_MS, MINUTES_MS, StatsItem, StatsSnapshot
-from rocketd.common.names import SCHEDULE_TOPIC
+from rocketd.common.names import LMQ_PREFIX, SCHEDULE_TOPIC
 from rocketd.store.message import MessageInner, PutResult
 
 SAMPLE_SECONDS: Final = 10.0
@@ -54,11 +54,14 @@ class BrokerStatsManager:
     change one item, so that counting needs no lock. ``sample`` belongs to one thread, the rest to any.
 
     ``now_ms`` tells Unix milliseconds; ``per_queue`` is whether latencies are kept for each queue, and delayed messages for
-    each level.
+    each level; ``merge_lmq`` is whether all light queues are counted as one, there may be very many.
     """
 
-    def __init__(self, cluster_name: str, now_ms: Callable[[], int], *, per_queue: bool = True) -> None:
+    def __init__(
+        self, cluster_name: str, now_ms: Callable[[], int], *, per_queue: bool = True, merge_lmq: bool = False
+    ) -> None:
         self._cluster_name = cluster_name
+        self._merge_lmq = merge_lmq
         self._now_ms = now_ms
         self._per_queue = per_queue
         self._guard = threading.RLock()
@@ -105,7 +108,7 @@ class BrokerStatsManager:
 
         Only what waits before it is tried again counts for its topic, as with Apache.
         """
-        self._item(SNDBCK_PUT_NUMS, topic_group(origin, group)).add(1, 1)
+        self._item(SNDBCK_PUT_NUMS, self._key(origin, group)).add(1, 1)
         if message.topic == SCHEDULE_TOPIC:
             self._add_puts(message.topic, message.queue_id, 1, result.size, 1)
 
@@ -162,8 +165,8 @@ class BrokerStatsManager:
     def _items_of_gets(
         self, group: str, topic: str, queue_id: int
     ) -> tuple[StatsItem, StatsItem, StatsItem, StatsItem]:
-        key = topic_group(topic, group)
-        latency_key = queue_topic_group(queue_id, topic, group) if self._per_queue else key
+        key = self._key(topic, group)
+        latency_key = queue_topic_group(queue_id, self._name(topic), self._name(group)) if self._per_queue else key
         with self._guard:
             items = (
                 self._item(GROUP_GET_NUMS, key),
@@ -173,6 +176,12 @@ class BrokerStatsManager:
             )
             self._gets[group, topic, queue_id] = items
         return items
+
+    def _name(self, name: str) -> str:
+        return LMQ_PREFIX if self._merge_lmq and name.startswith(LMQ_PREFIX) else name
+
+    def _key(self, topic: str, group: str) -> str:
+        return topic_group(self._name(topic), self._name(group))
 
     def _item(self, name: str, key: str) -> StatsItem:
         """Return an item, made now if need be: with the lock, as others look through the tables."""
@@ -196,7 +205,7 @@ class BrokerStatsManager:
     def tps_group_get_nums(self, group: str, topic: str) -> float:
         """Messages a second that a group got of a topic in the last minute."""
         with self._guard:
-            item = self._tables[GROUP_GET_NUMS].get(topic_group(topic, group))
+            item = self._tables[GROUP_GET_NUMS].get(self._key(topic, group))
             return 0.0 if item is None else item.minute.snapshot().tps
 
     # ---------------------------------------------------------------- time
