@@ -12,21 +12,21 @@ from rocketd.acl.errors import NoAccessKeyError, SignatureError, UnknownAccessKe
 from rocketd.acl.permissions import TRACE_TOPIC, Permission
 from rocketd.acl.signature import ACCESS_KEY, SIGNATURE, signed_content
 
-CONFIG_CODES = frozenset((50, 51, 52, 53, 54))
-"""Reading and changing accounts."""
+STRICT_ADMIN_CODES = frozenset((50, 51, 52, 53, 54, 222, 306, 309, 314, 316, 323, 329))
+"""Reading and changing accounts; resetting and cloning offsets, having messages consumed or checked again, deleting."""
 
 _HOSTS_LIMIT = 4096
 
 
 class Rules:
-    """Accounts and white addresses. ``strict`` asks for an admin where Apache lets every account at the accounts."""
+    """Accounts and white addresses. ``strict`` asks for an admin where Apache lets every account administer."""
 
     def __init__(
         self, accounts: Iterable[Account] = (), white: Iterable[AddressRule] = (), *, strict: bool = False
     ) -> None:
         self.accounts = {account.access_key: account for account in accounts}
         self._white = tuple(white)
-        self._admin_codes = ADMIN_CODES | CONFIG_CODES if strict else ADMIN_CODES
+        self._admin_codes = ADMIN_CODES | STRICT_ADMIN_CODES if strict else ADMIN_CODES
         self._white_hosts: dict[str, bool] = {}
 
     def is_white(self, host: str) -> bool:

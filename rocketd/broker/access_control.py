@@ -88,7 +88,12 @@ _FIELDS_TELL: Mapping[int, Callable[[Mapping[str, str]], Resources]] = {
     RequestCode.LITE_PULL_MESSAGE: _pull,
     RequestCode.QUERY_MESSAGE: lambda fields: _topic(fields.get("topic")),
 }
-_FIELDS_TELL_IF_STRICT = {**_FIELDS_TELL, RequestCode.SEND_BATCH_MESSAGE: _FIELDS_TELL[RequestCode.SEND_MESSAGE_V2]}
+_FIELDS_TELL_IF_STRICT = {
+    **_FIELDS_TELL,
+    RequestCode.SEND_BATCH_MESSAGE: _FIELDS_TELL[RequestCode.SEND_MESSAGE_V2],
+    RequestCode.SEND_REPLY_MESSAGE: _FIELDS_TELL[RequestCode.SEND_MESSAGE],
+    RequestCode.SEND_REPLY_MESSAGE_V2: _FIELDS_TELL[RequestCode.SEND_MESSAGE_V2],
+}
 
 
 def _heartbeat(request: RemotingCommand) -> Resources:

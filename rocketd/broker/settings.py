@@ -272,8 +272,8 @@ class BrokerConfig:
     )
     acl_strict: bool = setting(
         False,
-        "Whether batches need the same right as single messages, and only admin accounts may read and change accounts: "
-        "Apache 4.9.7 asks for neither.",
+        "Whether what Apache 4.9.7 leaves open to every account is closed: batches and replies need the right to their "
+        "topic; accounts, offsets of other groups and clean-up need an admin.",
         remote=False,
         system_property=True,
     )

@@ -180,9 +180,11 @@ class HookTests(AccessTestCase):
         ):
             self.assertEqual(access.resources_of(RemotingCommand(code, fields, body)), touched, f"{code} {fields}")
 
-    def test_strict_looks_at_batches(self):
-        request = RemotingCommand(320, {"a": "P", "b": "T"})
-        self.assertEqual(self.access(aclStrict="true").resources_of(request), {"T": PUB})
+    def test_strict_looks_at_batches_and_replies(self):
+        for code, fields in ((320, {"a": "P", "b": "T"}), (325, {"a": "P", "b": "T"}), (324, {"topic": "T"})):
+            request = RemotingCommand(code, fields)
+            self.assertEqual(self.access().resources_of(request), {}, code)
+            self.assertEqual(self.access(aclStrict="true").resources_of(request), {"T": PUB}, code)
 
     def test_strict_keeps_accounts_to_admins(self):
         access = self.access(aclStrict="true")

@@ -195,8 +195,13 @@ class RulesTests(SynchronousTestCase):
         with self.assertRaises(NoPermissionError):
             self.check(self.rules(admin=True, topic_perms=["U=PUB"]), {"T": PUB})
 
-    def test_accounts_are_open_to_all_accounts_unless_strict(self):
-        for code in (50, 51, 52, 53, 54):
+    def test_administration_is_open_to_all_accounts_unless_strict(self):
+        for code in (50, 51, 52, 53, 54, 222, 306, 309, 314, 316, 323, 329):
             self.check(self.rules(), code=code)
             with self.assertRaises(NotAdminError):
                 self.check(self.rules(strict=True), code=code)
+            self.check(self.rules(strict=True, admin=True), code=code)
+
+    def test_what_a_slave_asks_needs_no_admin(self):
+        for code in (21, 43, 45, 201):
+            self.check(self.rules(strict=True), code=code)
