@@ -2,6 +2,8 @@
 
 import os
 
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
 
@@ -321,3 +323,63 @@ class CountingTests(LagTestCase):
         self.counter.begin_question()
         found = self.counter.count("G", "T", 0, 0, 10, self.wanted, "B")
         self.assertEqual((found.number, found.first, found.exact), (10, 0, False))
+
+
+class Queue:
+    """Entries of a queue in memory, of tags 0 to 2; files may go from its beginning, and all of it may be made anew."""
+
+    def __init__(self):
+        self.entries = []
+        self.min_offset = 0
+        self.physical = 0
+
+    def put(self, tags):
+        for tag in tags:
+            self.entries.append((self.physical, 100, tag))
+            self.physical += 100
+
+    def queue_entries(self, topic, queue_id, offset, limit):
+        if offset < self.min_offset:
+            return []
+        # As if a file ended after every seven entries.
+        return self.entries[offset : min(offset + limit, (offset // 7 + 1) * 7)]
+
+    def get_min_offset(self, topic, queue_id):
+        return self.min_offset
+
+
+class ModelTests(SynchronousTestCase):
+    STEPS = st.lists(
+        st.one_of(
+            st.tuples(st.just("put"), st.lists(st.integers(0, 2), max_size=20)),
+            st.tuples(st.just("consume"), st.integers(0, 20)),
+            st.tuples(st.just("go back"), st.integers(0, 20)),
+            st.tuples(st.just("expire"), st.integers(0, 20)),
+            st.tuples(st.just("make anew"), st.lists(st.integers(0, 2), max_size=20)),
+        ),
+        max_size=20,
+    )
+
+    @settings(max_examples=200, deadline=None)
+    @given(STEPS)
+    def test_counting_again_finds_what_counting_anew_does(self, steps):
+        queue, consumed = Queue(), 0
+        counter = LagCounter(queue, pause=lambda seconds: None)
+        wanted = TagFilter(frozenset({1}))
+        for step, value in steps:
+            if step == "put":
+                queue.put(value)
+            elif step == "consume":
+                consumed = min(consumed + value, len(queue.entries))
+            elif step == "go back":
+                consumed = max(consumed - value, 0)
+            elif step == "expire":
+                queue.min_offset = min(queue.min_offset + value, len(queue.entries))
+            else:
+                queue.entries.clear()
+                queue.min_offset = consumed = 0
+                queue.put(value)
+            begin, end = max(consumed, queue.min_offset), len(queue.entries)
+            hits = [offset for offset in range(begin, end) if queue.entries[offset][2] == 1]
+            found = counter.count("G", "T", 0, begin, end, wanted, "B")
+            self.assertEqual((found.number, found.first), (len(hits), hits[0] if hits else end))
