@@ -326,13 +326,37 @@ class ProgressTests(CheckTestCase):
             )
         self.assertEqual(self.asked(), [b"2"])
 
-    def test_lost_progress_repeats_questions_and_loses_nothing(self):
+    def test_lost_progress_doubles_nothing(self):
         self.end(self.half(b"1"))
         self.half(b"2")
+        self.half(b"3", CHECK_IMMUNITY_TIME_IN_SECONDS="150")
         self.check()
+        self.check()
+        self.half(b"4")
         self.restart(clean=False)
         self.join()
-        self.assertEqual((set(self.asked()), self.bodies()), ({b"2"}, [b"1"]))
+        self.assertEqual((self.asked(), self.bodies()), ([b"2", b"3", b"4"], [b"1"]))
+        for copy in [half for half in self.read(HALF) if half.body != b"1"]:
+            self.end(copy)
+        self.assertEqual((self.bodies(), self.check()), ([b"1", b"2", b"3", b"4"], []))
+        self.assertEqual(self.progress(), [11, 11])
+
+    def test_lost_progress_asks_nobody_about_what_has_ended(self):
+        self.half(b"1")
+        self.check()
+        self.end(self.read(HALF)[1])
+        self.restart(clean=False)
+        self.join()
+        self.assertEqual((self.check(), self.bodies(), self.progress()), ([], [b"1"], [2, 1]))
+
+    def test_messages_of_one_key_are_not_taken_for_copies(self):
+        self.half(b"1")
+        self.check()
+        self.half(b"1")
+        self.half(b"2", born_ms=self.read(HALF)[0].born_timestamp)
+        self.restart(clean=False)
+        self.join()
+        self.assertEqual(self.asked(), [b"1", b"1", b"2"])
 
     def test_is_written_once_the_log_is_flushed(self):
         self.half()

@@ -12,6 +12,7 @@ from twisted.logger import Logger
 
 from rocketd.broker.transaction import half_messages
 from rocketd.broker.transaction.copies import Copies
+from rocketd.broker.transaction.copy_search import CopySearch
 from rocketd.broker.transaction.half_messages import QUEUE_ID
 from rocketd.broker.transaction.op_messages import LateEnds, OpMessages, read_queue
 from rocketd.common import properties as names
@@ -46,6 +47,7 @@ class HalfMessageCheck:
         op_offset: int,
         late: LateEnds,
         copies: Copies,
+        search: CopySearch,
         ends_stored: Callable[[], int],
         ask: Ask,
     ) -> None:
@@ -55,6 +57,7 @@ class HalfMessageCheck:
         self._ends_stored = ends_stored
         self._ask = ask
         self._copies = copies
+        self._search = search
         self._end = self._store.get_max_offset(TRANS_HALF_TOPIC, QUEUE_ID)
         lowest = self._store.get_min_offset(TRANS_HALF_TOPIC, QUEUE_ID)
         self.half_offset = min(max(half_offset, lowest), self._end)
@@ -72,6 +75,7 @@ class HalfMessageCheck:
     def steps(self) -> Iterator[bool]:
         """Take one small step after the other; yields True where what was stored has to become visible first."""
         deadline = self._broker.now_ms() + TIME_LIMIT_MS
+        yield from self._search.steps()
         self._ops.read_more()
         while self.half_offset < self._end and not self.failure and self._broker.now_ms() <= deadline:
             ended = self._ops.take(self.half_offset)
@@ -88,7 +92,7 @@ class HalfMessageCheck:
             if not ended and self._ops.next_offset < self._ends_stored():
                 yield True
                 continue
-            if ended or self._is_copy_of_ended(half, table) or self._settle(half, table):
+            if ended or self._is_done_by_copy(half, table) or self._settle(half, table):
                 self.half_offset += 1
             yield False
 
@@ -112,8 +116,13 @@ class HalfMessageCheck:
         timeout_ms: int = self._settings.transaction_time_out
         return 0 <= self._age_ms(half) < timeout_ms
 
-    def _is_copy_of_ended(self, half: MessageExt, table: dict[str, str]) -> bool:
+    def _is_done_by_copy(self, half: MessageExt, table: dict[str, str]) -> bool:
+        """Whether a message was committed by another copy, or has a newer one, or ended by its first offset."""
         if self._copies.is_committed(half.queue_offset):
+            return True
+        newer = self._search.newer(half, table)
+        if newer is not None:
+            self._copies.add(newer, half.queue_offset)
             return True
         first = table.get(names.TRAN_PREPARED_QUEUE_OFFSET)
         return first is not None and self._ops.take_first(_number(first))

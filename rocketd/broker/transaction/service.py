@@ -15,6 +15,7 @@ from twisted.logger import Logger
 from rocketd.broker.transaction import half_messages
 from rocketd.broker.transaction.check import NEVER_STORED, HalfMessageCheck
 from rocketd.broker.transaction.copies import Copies
+from rocketd.broker.transaction.copy_search import CopySearch
 from rocketd.broker.transaction.half_messages import QUEUE_ID
 from rocketd.broker.transaction.op_messages import LateEnds
 from rocketd.common import properties as names
@@ -49,6 +50,7 @@ class TransactionService:
         self._busy = False
         self._late = LateEnds()
         self._copies = Copies()
+        self._search: CopySearch | None = None
         self._ends_stored = 0
         self._check: HalfMessageCheck | None = None
         self._steps: Iterator[bool] = iter(())
@@ -154,8 +156,19 @@ class TransactionService:
         topics = self._broker.topics
         topics.create_topic_in_send_message_back(TRANS_HALF_TOPIC, 1, READ | WRITE, 0)
         half_offset, op_offset = self._offsets()
+        if self._search is None:
+            end = self._broker.store.get_max_offset(TRANS_HALF_TOPIC, QUEUE_ID)
+            begin = max(half_offset, self._broker.store.get_min_offset(TRANS_HALF_TOPIC, QUEUE_ID))
+            self._search = CopySearch(self._broker.store, begin, end)
         self._check = HalfMessageCheck(
-            self._broker, half_offset, op_offset, self._late, self._copies, lambda: self._ends_stored, self._ask
+            self._broker,
+            half_offset,
+            op_offset,
+            self._late,
+            self._copies,
+            self._search,
+            lambda: self._ends_stored,
+            self._ask,
         )
         self._steps = self._check.steps()
 
@@ -228,8 +241,9 @@ class TransactionService:
 
     def publish(self) -> None:
         """Commit how far half messages are dealt with, once what was stored meanwhile is on the disk. Blocks for that."""
-        reached = self._reached
-        if reached is None or reached == self._published:
+        reached, published = self._reached, self._published
+        # Nothing dealt with is no progress: such a group is none that consumes the topics.
+        if reached is None or published is None or reached == (max(published[0], 0), max(published[1], 0)):
             return
         store, offsets = self._broker.store, self._broker.offsets
         # Looked up behind the progress: what was stored for it lies before this end.
