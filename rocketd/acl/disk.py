@@ -4,6 +4,7 @@ Answers to AclUtils.writeDataObject and the walking of Apache's AclFileWatchServ
 its mode, as it holds secrets; a new one can be read by its owner alone.
 """
 
+import errno
 import os
 from contextlib import suppress
 
@@ -34,7 +35,10 @@ def read(path: str) -> bytes:
 
 
 def replace(path: str, data: bytes) -> None:
-    """Put a file's new content in the place of the old, after it is on the disk. Raises OSError."""
+    """Put a file's new content in the place of the old, after it is on the disk. Raises OSError.
+
+    A file that is a mount point of its own, as containers have them, cannot be replaced: that one is written over.
+    """
     target = os.path.realpath(path)
     temporary = target + ".tmp"
     try:
@@ -43,23 +47,36 @@ def replace(path: str, data: bytes) -> None:
         mode = _OWNER_ONLY
     with suppress(FileNotFoundError):
         os.unlink(temporary)
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    _write(temporary, data, os.O_CREAT | os.O_EXCL, mode)
     try:
-        with os.fdopen(descriptor, "wb") as file:
-            os.fchmod(descriptor, mode)
-            file.write(data)
-            file.flush()
-            os.fsync(descriptor)
         os.rename(temporary, target)
-    except OSError:
-        with suppress(OSError):
-            os.unlink(temporary)
-        raise
+    except OSError as error:
+        os.unlink(temporary)
+        if error.errno != errno.EBUSY:
+            raise
+        _write(target, data, os.O_TRUNC, mode)
     directory = os.open(os.path.dirname(target), os.O_RDONLY)
     try:
         os.fsync(directory)
     finally:
         os.close(directory)
+
+
+def _write(path: str, data: bytes, flags: int, mode: int) -> None:
+    """Write a whole file and wait until it is on the disk; of a new one nothing is left when that fails."""
+    descriptor = os.open(path, os.O_WRONLY | flags, mode)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            if flags & os.O_EXCL:
+                os.fchmod(descriptor, mode)
+            file.write(data)
+            file.flush()
+            os.fsync(descriptor)
+    except OSError:
+        if flags & os.O_EXCL:
+            with suppress(OSError):
+                os.unlink(path)
+        raise
 
 
 def others_can_read(path: str) -> bool:

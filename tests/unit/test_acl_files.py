@@ -1,5 +1,6 @@
 """Files of accounts: reading, watching, and writing changes back."""
 
+import errno
 import os
 import stat
 from pathlib import Path
@@ -200,6 +201,19 @@ class DiskTests(SynchronousTestCase):
     def test_nothing_is_left_of_what_failed(self):
         os.mkdir(self.path("a.yml"))
         self.assertRaises(OSError, disk.replace, self.path("a.yml"), b"x")
+        self.assertEqual(os.listdir(self.directory), ["a.yml"])
+
+    def test_a_mount_point_is_written_over(self):
+        self.write("a.yml")
+        number = os.stat(self.path("a.yml")).st_ino
+
+        def refuse(source, target):
+            raise OSError(errno.EBUSY, "Device or resource busy")
+
+        self.patch(os, "rename", refuse)
+        disk.replace(self.path("a.yml"), b"x")
+        self.assertEqual(disk.read(self.path("a.yml")), b"x")
+        self.assertEqual(os.stat(self.path("a.yml")).st_ino, number)
         self.assertEqual(os.listdir(self.directory), ["a.yml"])
 
     def test_who_can_read(self):
