@@ -13,6 +13,9 @@ from rocketd.store.flush import FlushCallback
 from rocketd.store.message import PutStatus
 from rocketd.store.message_store import SLOW_PUT_MS
 
+LOG_INTERVAL_MS = 1000
+"""Of slow puts, at most one is logged in so many milliseconds."""
+
 
 class Durability:
     """What ``flushDiskType`` and ``brokerRole`` ask for before a message that wants to wait (WAIT) is acknowledged."""
@@ -24,6 +27,7 @@ class Durability:
         store = broker.settings.store
         self._sync_flush: bool = store.flush_disk_type == "SYNC_FLUSH"
         self._sync_replica: bool = store.broker_role == "SYNC_MASTER"
+        self._logged_ms = 0
 
     @property
     def needed(self) -> bool:
@@ -56,18 +60,26 @@ class Durability:
             took_ms = broker.now_ms() - began_ms
             broker.stats.puts_took(puts, took_ms)
             if took_ms > SLOW_PUT_MS:
-                self._log.warn(
-                    "a put took {took} ms, more than {limit}, {append} of them in the append, the rest until its {what}: "
-                    "{status}",
-                    took=int(took_ms),
-                    limit=SLOW_PUT_MS,
-                    append=int(append_ms),
-                    what="flush" if self._sync_flush else "replication",
-                    status=status.value,
-                )
+                self._complain(took_ms, append_ms, status)
             callback(status)
 
         return measured
+
+    def _complain(self, took_ms: float, append_ms: float, status: PutStatus) -> None:
+        """Log a slow put, unless one was logged just before: with a slow disk or slave, all are."""
+        now_ms = self._broker.now_ms()
+        if abs(now_ms - self._logged_ms) < LOG_INTERVAL_MS:
+            return
+        self._logged_ms = now_ms
+        waits = [text for text, is_on in (("flush", self._sync_flush), ("replication", self._sync_replica)) if is_on]
+        self._log.warn(
+            "a put took {took} ms, more than {limit}, {append} of them in the append, the rest until its {what}: {status}",
+            took=int(took_ms),
+            limit=SLOW_PUT_MS,
+            append=int(append_ms),
+            what=" and ".join(waits),
+            status=status.value,
+        )
 
 
 class _Both:

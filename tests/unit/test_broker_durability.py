@@ -148,6 +148,16 @@ class TimesTests(DurabilityTestCase):
             "a put took 700 ms, more than 500, 0 of them in the append, the rest until its flush: FLUSH_DISK_TIMEOUT",
         )
 
+    def test_of_many_slow_ones_one_a_second_is_logged(self):
+        durability = Durability(self.broker)
+        for _ in range(4):
+            durability.when_safe(5, self.answers.append)
+        for seconds in (0.75, 0.25, 0.5, 0.5):
+            self.broker.clock.advance(seconds)
+            self.flushes.pop(0)[1](OK)
+        self.assertEqual(len(self.warnings()), 2)
+        self.assertEqual((len(self.counted), self.answers), (4, [OK] * 4))
+
     def test_a_slow_append_is_logged(self):
         self.slow_append(0.75)
         self.send("false", "false")
@@ -174,6 +184,12 @@ class AsyncTimesTests(TimesTests):
     def test_what_does_not_wait_is_counted_at_the_append(self):
         self.send("true", "false", "false")
         self.assertEqual(self.counted, [(3, 0)])
+
+    def test_of_many_slow_ones_one_a_second_is_logged(self):
+        """None are, as nobody waits."""
+        self.send("true", "true")
+        self.broker.clock.advance(5)
+        self.assertEqual(self.warnings(), [])
 
     def test_a_slow_flush_is_logged(self):
         """Nobody waits for it, so no put is slow."""
