@@ -386,7 +386,7 @@ class ProgressTests(CheckTestCase):
         self.assertEqual(self.asked(), [b"2"])
 
     def test_an_empty_broker(self):
-        self.assertEqual((self.check(), self.progress()), ([], [0, 0]))
+        self.assertEqual((self.check(), self.progress()), ([], [-1, -1]))
         config = self.broker.topics.select(HALF)
         self.assertEqual((config.read_queue_nums, config.write_queue_nums, config.perm), (1, 1, 6))
 
@@ -397,7 +397,7 @@ class TroubleTests(CheckTestCase):
         self.half(b"2")
         self.broker.store.flags.set(DISK_FULL, True)
         self.assertEqual([self.asked() for _ in range(3)], [[], [], []])
-        self.assertEqual((len(self.read(HALF)), self.progress()), (2, [0, 0]))
+        self.assertEqual((len(self.read(HALF)), self.progress()), (2, [-1, -1]))
         self.broker.store.flags.set(DISK_FULL, False)
         self.end(half)
         self.assertEqual((self.asked(), self.bodies()), ([b"2"], [b"1"]))
