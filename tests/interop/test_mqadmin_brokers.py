@@ -154,3 +154,11 @@ def test_update_broker_config_that_has_no_effect(both: Both) -> None:
         assert of_apache == {"out": "update broker config success, BROKER\n", "err": ""}
         assert of_rocketd["out"] == ""
         assert key in of_rocketd["err"]
+
+
+def test_update_broker_config_that_waits_for_the_next_start(both: Both) -> None:
+    """Listed in docs/compatibility.md: rocketd prints what is in effect."""
+    both.same("updateBrokerConfig", "-b", "BROKER", "-k", "flushIntervalCommitLog", "-v", "600")
+    printed = both.each(lambda side: side.mqadmin("getBrokerConfig", "-b", "BROKER")["out"])
+    values = [re.search(r"flushIntervalCommitLog *= *(\d+)", side)[1] for side in printed]
+    assert values == ["600", "500"]

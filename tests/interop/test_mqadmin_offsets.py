@@ -88,3 +88,18 @@ def test_get_consumer_status(both: Both) -> None:
     assert "does not exist" not in both.same("getConsumerStatus", "-g", GROUP, "-t", TOPIC)
     words = ("-g", GROUP, "-t", TOPIC)
     assert f"@of-{GROUP}" in both.same("getConsumerStatus", *words, in_any_order=True, unlisted=True)
+
+
+def test_offsets_go_with_their_topic(both: Both) -> None:
+    """Listed in docs/compatibility.md: of a topic that is made again, Apache's broker still has the old offsets."""
+    _consume(both, "MadeAgain", "old-readers")
+    both.ask("stop", group="old-readers")
+    assert _offsets(both, "MadeAgain", "old-readers") == ["2"] * QUEUES
+    both.same("deleteTopic", "-c", CLUSTER, "-t", "MadeAgain")
+    both.same("updateTopic", "-c", CLUSTER, "-t", "MadeAgain", "-r", str(QUEUES), "-w", str(QUEUES))
+    both.send(PRODUCERS, [message("MadeAgain", 0)])
+    of_apache, of_rocketd = both.each(lambda side: side.mqadmin("consumerProgress", "-g", "old-readers")["out"])
+    both.same("deleteTopic", "-c", CLUSTER, "-t", "MadeAgain")
+    assert "Diff Total: -7" in of_apache
+    assert "MadeAgain" not in of_rocketd
+    assert "Diff Total: 0" in of_rocketd
