@@ -15,12 +15,14 @@ from java_features import CommandError, JavaFeatures
 from store_brokers import APACHE, ROCKETD, StoreBrokers
 
 from benchmarks.peers import wire
+from rocketd.remoting.group_bodies import GroupProblemKind, GroupProblems
 
 KIND = APACHE if os.environ.get("ROCKETD_INTEROP_SERVERS") == "apache" else ROCKETD
 DELAYS = {1: 1000, 2: 6000}  # milliseconds by level
 PROPERTIES = {
     "messageDelayLevel": "1s 6s 6s 7s",
     "traceTopicEnable": "true",
+    "groupGuardGraceTime": "1000",
     "mappedFileSizeCommitLog": "1048576",
     "mappedFileSizeConsumeQueue": "60000",
     "diskMaxUsedSpaceRatio": "95",
@@ -29,6 +31,7 @@ PROPERTIES = {
 QUEUES = 4
 GET_MAX_OFFSET = 30
 QUERY_CONSUMER_OFFSET = 14
+GET_GROUP_PROBLEMS = 30001
 
 
 @dataclass(frozen=True)
@@ -52,11 +55,17 @@ class World:
         return {body: self.java.persist("send", "sender", topic, body, level, queue) for body in bodies}
 
     def consumer(
-        self, topic: str, group: str, mode: str = "accept", model: str = "CLUSTERING", traced: str = ""
+        self,
+        topic: str,
+        group: str,
+        mode: str = "accept",
+        model: str = "CLUSTERING",
+        traced: str = "",
+        expression: str = "*",
     ) -> str:
         """Start a consumer and return its name."""
         name = self.fresh("consumer")
-        self.java.do("consumer", name, group, topic, "*", mode, model, traced)
+        self.java.do("consumer", name, group, topic, expression, mode, model, traced)
         return name
 
     def ask(self, code: int, **fields: object) -> wire.Answer:
@@ -176,6 +185,32 @@ def switched_off(world: World) -> Iterator[None]:
         assert min(told["at"] for told in java.of(name)) >= allowed_at
 
 
+def members_at_odds(world: World) -> Iterator[None]:
+    """Two members of a group that want different tags are named, until they are no longer two."""
+    if KIND == APACHE:
+        yield  # whose broker cannot be asked
+        return
+    java, topic, group = world.java, world.topic(), world.fresh("G")
+    names = [world.consumer(topic, group, expression=tag) for tag in ("TagA", "TagB")]
+    ids = [java.do("id", name) for name in names]
+
+    def named() -> bool:
+        texts = differences(world, group)
+        return len(texts) == 1 and all(f"{client_id} subscribe to" in texts[0] for client_id in ids)
+
+    java.wait("both are named", named)
+    yield
+    java.wait("both are named again", named)
+    java.do("stop", names[1])
+    java.wait("nobody is named", lambda: not differences(world, group))
+
+
+def differences(world: World, group: str) -> list[str]:
+    """What the broker says of the subscriptions within a group."""
+    problems = GroupProblems.decode(world.ask(GET_GROUP_PROBLEMS, consumerGroup=group).body).problems
+    return [problem.text for problem in problems if problem.kind is GroupProblemKind.DIFFERENT_SUBSCRIPTIONS]
+
+
 def request_and_reply(world: World) -> Iterator[None]:
     """A request gets its reply, which is stored as well."""
     java, topic, asker = world.java, world.topic(), world.fresh("asker")
@@ -284,6 +319,7 @@ STORIES: tuple[Story, ...] = (
     shared_order,
     broadcasting,
     switched_off,
+    members_at_odds,
     request_and_reply,
     trace,
     relays,
