@@ -345,26 +345,37 @@ class MissingFilesTests(RebuildTestCase):
         self.assert_all_is_there(self.open())
 
     def test_a_process_that_ends_before_it_has_entered_all_leaves_that_to_the_next_start(self):
-        late = 0
-        for nth in range(28, 36):
-            self.begin()
-            self.fill()
-            mark_in_doubt(self.fs, self.root)
-            shutil.rmtree(self.queue_dir(1))
-            self.fs.fail("open", OSError("no room"), nth, 3)
-            store = MessageStore(small_config(self.root, max_index_num=46), STORE_HOST, fs=self.fs)
-            self.addCleanup(store.stop)
-            store.index._retry_seconds = 0.0
-            try:
-                store.start()
-            except (OSError, StoreError):
-                continue
-            finally:
-                self.fs._faults.clear()
-            late += store.dispatch_behind_bytes() > 0
-            self.end(store)
-            self.assert_all_is_there(self.open())
-        self.assertGreater(late, 0)
+        for queue_id, noted in ((1, True), (2, False)):
+            late = 0
+            for nth in range(28, 36):
+                self.begin()
+                self.fill()
+                mark_in_doubt(self.fs, self.root)
+                shutil.rmtree(self.queue_dir(queue_id))
+                if not noted:
+                    os.remove(notes_path(self.root))
+                late += self.start_and_end(nth)
+                self.assert_all_is_there(self.open())
+            self.assertGreater(late, 0)
+
+    def start_and_end(self, nth):
+        """Begin to start a store, with no room for some file, and end the process; returns whether it started, but had
+        not entered all.
+        """
+        self.fs.fail("open", OSError("no room"), nth, 3)
+        store = MessageStore(small_config(self.root, max_index_num=46), STORE_HOST, fs=self.fs)
+        self.addCleanup(store.stop)
+        store.index._retry_seconds = 0.0
+        try:
+            store.start()
+        except (OSError, StoreError):
+            return False
+        finally:
+            self.fs._faults.clear()
+        late = store.dispatch_behind_bytes() > 0
+        store._file_notes.note()  # as is done every second
+        self.end(store)
+        return late
 
 
 class MissingFilesAfterKillTests(MissingFilesTests):
