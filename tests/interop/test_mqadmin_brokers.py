@@ -162,3 +162,24 @@ def test_update_broker_config_that_waits_for_the_next_start(both: Both) -> None:
     printed = both.each(lambda side: side.mqadmin("getBrokerConfig", "-b", "BROKER")["out"])
     values = [re.search(r"flushIntervalCommitLog *= *(\d+)", side)[1] for side in printed]
     assert values == ["600", "500"]
+
+
+def test_broker_consume_stats_of_ordered_topics_and_of_groups_behind(both: Both) -> None:
+    assert "Diff Total: 0" in both.same("brokerConsumeStats", "-b", "BROKER", "-o", "true", "-t", "9000")
+    assert GROUP not in both.same("brokerConsumeStats", "-b", "BROKER", "-l", "1")
+
+
+def test_cluster_rt_as_a_log(both: Both) -> None:
+    words = ("-a", "2", "-s", "20", "-p", "true", "-m", "room")
+    printed = both.same("clusterRT", *words, lines=1, err="InterruptedException", change=_without_log_time)
+    assert "|room|DefaultCluster|broker-a|" in printed
+
+
+def _without_log_time(printed: str) -> str:
+    """When the sends were made, and how long they took in the mean."""
+    return re.sub(r"^TIME(\|.*\|)\d+$", r"\1MEAN", printed, flags=re.MULTILINE)
+
+
+def test_cluster_list_again_and_again(both: Both) -> None:
+    printed = both.same("clusterList", "-i", "1", lines=4, err="InterruptedException", change=_without_rates)
+    assert printed.count(CLUSTER) == 2

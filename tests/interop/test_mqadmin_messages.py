@@ -206,3 +206,22 @@ def test_send_message_makes_a_topic(both: Both) -> None:
 def _without_queue(printed: str) -> str:
     """Which queue comes first: a new producer begins anywhere."""
     return re.sub(r"(broker-a +)\d", r"\1QUEUE", printed)
+
+
+def test_consume_message_with_limits(both: Both, sent: object) -> None:
+    both.same("consumeMessage", "-t", "Looked", "-c", "3")
+    both.same("consumeMessage", "-t", "Looked", "-b", "broker-a", "-i", "1", "-c", "1", "-g", GROUP)
+    assert "Please input a positive messageNumber!" in both.same("consumeMessage", "-t", "Looked", "-c", "0")
+    assert "Please set the beginTimestamp before now!" in both.same("consumeMessage", "-t", "Looked", "-s", "9" * 13)
+    both.same("consumeMessage", "-t", "Looked", "-s", "2001-01-01#00:00:00:000", "-e", "2001-01-02#00:00:00:000")
+
+
+def test_consume_message_of_no_topic(both: Both) -> None:
+    both.same("consumeMessage", "-t", "Nowhere", err="Can not find Message Queue for this topic, Nowhere")
+
+
+def test_print_msg_by_queue_and_tag(both: Both, sent: object) -> None:
+    words = ("-t", "Looked", "-a", "broker-a", "-i", "3", "-p", "true", "-f", "true")
+    both.same("printMsgByQueue", *words, "-s", "TagA")
+    both.same("printMsgByQueue", *words, "-s", "TagB")
+    both.same("printMsgByQueue", *words, "-c", "GBK", "-d", "true")

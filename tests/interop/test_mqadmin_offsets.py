@@ -103,3 +103,14 @@ def test_offsets_go_with_their_topic(both: Both) -> None:
     assert "Diff Total: -7" in of_apache
     assert "MadeAgain" not in of_rocketd
     assert "Diff Total: 0" in of_rocketd
+
+
+def test_reset_offset_by_time_without_force(both: Both) -> None:
+    words = ("-g", GROUP, "-t", TOPIC, "-s", "now", "-f", "false")
+    assert "force[false]" in both.same("resetOffsetByTime", *words, in_any_order=True)
+
+
+def test_reset_offset_by_time_for_c(both: Both) -> None:
+    # The consumer is none of C++, and cannot read that: nothing moves.
+    words = ("-g", GROUP, "-t", TOPIC, "-s", "now", "-c")
+    both.same("resetOffsetByTime", *words, in_any_order=True)
