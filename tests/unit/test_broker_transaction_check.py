@@ -376,6 +376,7 @@ class ProgressTests(CheckTestCase):
         self.assertEqual(self.asked(), [b"1", b"1"])
 
     def test_offsets_outside_the_queues(self):
+        """Nothing is passed over, and nobody is asked twice."""
         self.end(self.half(b"1"))
         for offset in (99, -5):
             self.broker.offsets.commit("127.0.0.1", GROUP, HALF, 0, offset)
@@ -383,7 +384,20 @@ class ProgressTests(CheckTestCase):
             self.assertEqual(self.check(), [])
             self.assertEqual(self.progress(), [1, 1])
         self.half(b"2")
+        self.broker.offsets.commit("127.0.0.1", GROUP, HALF, 0, 99)
+        self.broker.offsets.commit("127.0.0.1", GROUP, OP, 0, 99)
         self.assertEqual(self.asked(), [b"2"])
+
+    def test_an_op_queue_that_begins_anew(self):
+        self.end(self.half(b"1"))
+        self.broker.store.delete_topic(OP)
+        self.half(b"2")
+        self.assertEqual(self.read(OP), [])
+        # It waits while anything is not visible, what it has stored itself included.
+        asked = self.asked() + self.asked(0)
+        self.assertEqual(asked, [b"1", b"2"])
+        self.end(self.read(HALF)[-1])
+        self.assertEqual(self.bodies().count(b"2"), 1)
 
     def test_an_empty_broker(self):
         self.assertEqual((self.check(), self.progress()), ([], [-1, -1]))

@@ -59,8 +59,11 @@ class HalfMessageCheck:
         self._copies = copies
         self._search = search
         self._end = self._store.get_max_offset(TRANS_HALF_TOPIC, QUEUE_ID)
-        lowest = self._store.get_min_offset(TRANS_HALF_TOPIC, QUEUE_ID)
-        self.half_offset = min(max(half_offset, lowest), self._end)
+        if half_offset > self._end:
+            # The queue has begun anew, or lost its end: nothing is known of what it has.
+            half_offset = op_offset = 0
+            late.clear()
+        self.half_offset = max(half_offset, self._store.get_min_offset(TRANS_HALF_TOPIC, QUEUE_ID))
         """Half messages before this one are dealt with."""
         self._ops = OpMessages(self._store, op_offset, self.half_offset, late)
         self.asked = self.given_up = 0
@@ -89,7 +92,7 @@ class HalfMessageCheck:
                 return
             while not (ended := self._ops.take(self.half_offset)) and self._ops.read_more():
                 yield False
-            if not ended and self._ops.next_offset < self._ends_stored():
+            if not ended and self._ops.next_offset < self._ends_stored() and self._store.dispatch_behind_bytes():
                 yield True
                 continue
             if ended or self._is_done_by_copy(half, table) or self._settle(half, table):
@@ -118,11 +121,11 @@ class HalfMessageCheck:
 
     def _is_done_by_copy(self, half: MessageExt, table: dict[str, str]) -> bool:
         """Whether a message was committed by another copy, or has a newer one, or ended by its first offset."""
-        if self._copies.is_committed(half.queue_offset):
+        if self._copies.is_committed(half.physical_offset):
             return True
         newer = self._search.newer(half, table)
         if newer is not None:
-            self._copies.add(newer, half.queue_offset)
+            self._copies.add(newer, half.physical_offset)
             return True
         first = table.get(names.TRAN_PREPARED_QUEUE_OFFSET)
         return first is not None and self._ops.take_first(_number(first))
@@ -178,7 +181,7 @@ class HalfMessageCheck:
         """Store a half message once more, as ``_put`` does."""
         result = self._put(half, message)
         if result is not None and result.status is PutStatus.PUT_OK:
-            self._copies.add(half.queue_offset, result.queue_offset)
+            self._copies.add(half.physical_offset, result.physical_offset)
         return result
 
     def _put(self, half: MessageExt, message: MessageInner) -> PutResult | None:

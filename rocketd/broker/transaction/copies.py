@@ -10,7 +10,7 @@ LIMIT = 100_000
 
 
 class Copies:
-    """Knows half messages by their queue offsets. Storage thread only."""
+    """Knows half messages by their offsets in the log, which none ever shares. Storage thread only."""
 
     def __init__(self) -> None:
         self._first: dict[int, int] = {}

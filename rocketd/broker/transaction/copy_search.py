@@ -18,8 +18,8 @@ _Key = tuple[str, int, bytes, int, str | None, str | None]
 
 
 class CopySearch:
-    """Looks for copies among the half messages of these offsets, those from the written progress to the end at the start.
-    Storage thread only.
+    """Looks for copies among the half messages of these queue offsets: those from the written progress to the end at the
+    start. Storage thread only.
     """
 
     def __init__(self, store: MessageStore, begin: int, end: int) -> None:
@@ -42,12 +42,12 @@ class CopySearch:
     def _take_in(self, message: MessageExt) -> None:
         table = message.properties_map()
         if names.TRANSACTION_CHECK_TIMES in table or names.TRAN_PREPARED_QUEUE_OFFSET in table:
-            self._newest[_key(message, table)] = message.queue_offset
+            self._newest[_key(message, table)] = message.physical_offset
 
     def newer(self, half: MessageExt, table: dict[str, str]) -> int | None:
-        """Return the offset of the last copy of a half message with these properties, if it has one."""
+        """Return the offset in the log of the last copy of a half message with these properties, if it has one."""
         found = self._newest.get(_key(half, table), -1) if self._newest else -1
-        return found if found > half.queue_offset else None
+        return found if found > half.physical_offset else None
 
 
 def _key(message: MessageExt, table: dict[str, str]) -> _Key:

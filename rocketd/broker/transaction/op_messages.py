@@ -42,6 +42,10 @@ class LateEnds:
         if len(self._offsets) > _LATE_ENDS_LIMIT:
             del self._offsets[next(iter(self._offsets))]
 
+    def clear(self) -> None:
+        """Forget all."""
+        self._offsets.clear()
+
     def take(self, half_offset: int) -> bool:
         """Say whether one is known, and forget it."""
         return self._offsets.pop(half_offset, 0) is None
@@ -61,7 +65,7 @@ class OpMessages:
         self._late = late
         lowest = store.get_min_offset(TRANS_OP_HALF_TOPIC, QUEUE_ID)
         highest = store.get_max_offset(TRANS_OP_HALF_TOPIC, QUEUE_ID)
-        self.next_offset = self.done_to = min(max(offset, lowest), highest)
+        self.next_offset = self.done_to = lowest if offset > highest else max(offset, lowest)
         """Op messages are read up to the first, and dealt with up to the second."""
         self._ops: dict[int, list[int]] = {}
         self._done: set[int] = set()

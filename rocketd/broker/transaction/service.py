@@ -78,7 +78,7 @@ class TransactionService:
         messages: list[MessageInner] = []
         committed: set[int] = set()
         for half, final in ends:
-            first = self._copies.first(half.queue_offset)
+            first = self._copies.first(half.physical_offset)
             if final is not None and first not in committed and not self._copies.is_committed(first):
                 committed.add(first)
                 messages.append(final)
