@@ -434,7 +434,7 @@ class RestartTests(TimerTestCase):
         def change(path):
             with sqlite3.connect(path) as database:
                 database.execute("DELETE FROM waiting")
-                database.execute("UPDATE progress SET stored_ms = stored_ms + 1")
+                database.execute("UPDATE progress SET checksum = checksum + 1")
 
         self.with_changed_table(change)
 
@@ -579,6 +579,17 @@ class TroubleTests(TimerTestCase):
         self.timers._log_end -= 1
         self.run_timers()
         self.assertEqual(self.bodies(), [b"late"])
+
+    def test_a_queue_that_was_deleted_begins_anew(self):
+        self.after(1, b"a")
+        self.after(50, b"gone")
+        self.run_timers(1)
+        self.timers._reader._log = Silent()
+        self.broker.store.delete_topic(TIMER_TOPIC)
+        self.broker.settle()
+        self.after(1, b"b")
+        self.run_timers(100)
+        self.assertEqual((self.bodies(), self.timers.waiting.count), ([b"a", b"b"], 0))
 
     def test_a_full_disk_of_the_table_ends_nothing(self):
         self.after(1)

@@ -10,7 +10,7 @@ from typing import Any
 from twisted.logger import Logger
 from zope.interface import implementer
 
-from rocketd.common.names import LMQ_PREFIX, SCHEDULE_TOPIC, TRANS_OP_HALF_TOPIC
+from rocketd.common.names import LMQ_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_OP_HALF_TOPIC
 from rocketd.remoting.codes import RequestCode, ResponseCode
 from rocketd.remoting.command import RemotingCommand
 from rocketd.remoting.interfaces import IRequestProcessor
@@ -21,7 +21,7 @@ CODES = (
     RequestCode.DELETE_EXPIRED_COMMITLOG,
 )
 
-NEVER_UNUSED = frozenset((SCHEDULE_TOPIC, TRANS_OP_HALF_TOPIC))
+NEVER_UNUSED = frozenset((SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_OP_HALF_TOPIC))
 """Topics whose queues stay, even if they are not configured."""
 
 

@@ -5,6 +5,7 @@ away, and what a crash has taken from the log is never believed.
 """
 
 from typing import Any
+from zlib import crc32
 
 from twisted.logger import Logger
 
@@ -13,14 +14,16 @@ from rocketd.broker.timer.table import Progress, TimerTable
 from rocketd.common.names import TIMER_TOPIC
 from rocketd.store.consume_queue import FILLER_SIZE
 from rocketd.store.errors import StoreError
-from rocketd.store.record import store_timestamp_of
 
 READ_LIMIT = 2_000
 """Records read before what is due gets its turn."""
 
 
 class TimerReader:
-    """Belongs to the timer thread. ``next_offset`` is the topic's queue offset to go on at."""
+    """Belongs to the timer thread, but for ``awaited``, which the storage thread sets while the timer thread waits for it.
+
+    ``next_offset`` is the topic's queue offset to go on at.
+    """
 
     _log = Logger()
 
@@ -29,6 +32,8 @@ class TimerReader:
         self._store = store
         self._table = table
         self.next_offset = 0
+        self.awaited = -1
+        """Queue offset of a note that has to be read before anything is delivered."""
         self.cancelled = 0
         """Messages taken back since the start."""
 
@@ -58,11 +63,16 @@ class TimerReader:
         record = self._store.look_message(entries[0][0]) if entries else None
         if record is None:
             return Progress(next_offset, -1, -1)
-        return Progress(next_offset, entries[0][0], store_timestamp_of(record))
+        return Progress(next_offset, entries[0][0], crc32(record))
 
     def read(self) -> bool:
         """Read some records; returns whether there are more. Raises sqlite3.Error, after which nothing has changed."""
         store = self._store
+        if store.get_max_offset(TIMER_TOPIC, 0) < self.next_offset:
+            self._log.warn("timers: the queue of {topic} begins anew: somebody has deleted it", topic=TIMER_TOPIC)
+            self._table.clear()
+            self.next_offset = 0
+            self.awaited = -1
         begin = max(self.next_offset, store.get_min_offset(TIMER_TOPIC, 0))
         entries = store.queue_entries(TIMER_TOPIC, 0, begin, READ_LIMIT)
         if not entries:
@@ -71,12 +81,12 @@ class TimerReader:
         waits: dict[int, Wait] = {}
         gone: set[int] = set()
         cancelled = 0
-        last = (-1, -1)
+        last: tuple[int, memoryview | bytes] = -1, b""
         for offset, (physical_offset, size, _) in enumerate(entries, begin):
             record = None if size == FILLER_SIZE else store.look_message(physical_offset)
             if record is None:
                 continue  # its file has been deleted
-            last = (physical_offset, store_timestamp_of(record))
+            last = physical_offset, record
             try:
                 event = read_event(record, physical_offset)
                 if isinstance(event, Wait):
@@ -92,7 +102,7 @@ class TimerReader:
         for offset in gone & waits.keys():
             del waits[offset]
         end = begin + len(entries)
-        self._table.apply(waits, gone, Progress(end, *last))
+        self._table.apply(waits, gone, Progress(end, last[0], crc32(last[1])))
         self.cancelled += cancelled
         self.next_offset = end
         return bool(end < store.get_max_offset(TIMER_TOPIC, 0))

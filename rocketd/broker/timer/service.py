@@ -67,7 +67,6 @@ class TimerMessageService:
         self._stopping = threading.Event()
         self._awake = threading.Event()
         self._eager_until = 0.0
-        self._note_offset = -1
         self._log_end = 0
         self._undone: list[int] = []
         self._next_roll: float | None = None
@@ -178,7 +177,7 @@ class TimerMessageService:
         if reader.read():
             return 0.0
         self.gate.forget_cancellations(dispatched_to)
-        if dispatched_to < self._log_end or reader.next_offset <= self._note_offset:
+        if dispatched_to < self._log_end or reader.next_offset <= reader.awaited:
             return EAGER_SECONDS
         self._log_end = 0
         now_ms = self._broker.now_ms()
@@ -273,7 +272,8 @@ class TimerMessageService:
         if noted.status is PutStatus.PUT_OK:
             self._undone = []
             self._told = ""
-            self._note_offset = noted.queue_offset
+            if self._reader is not None:
+                self._reader.awaited = noted.queue_offset
             return EAGER_SECONDS / 5
         self._undone += undone
         self._complain(f"cannot deliver, trying again: {noted.cause}")

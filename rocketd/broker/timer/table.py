@@ -22,7 +22,7 @@ _SCHEMA = f"""
     );
     CREATE INDEX waiting_by_due ON waiting(due_ms);
     CREATE INDEX waiting_by_key ON waiting(key_hash);
-    CREATE TABLE progress(next_offset INTEGER NOT NULL, physical_offset INTEGER NOT NULL, stored_ms INTEGER NOT NULL);
+    CREATE TABLE progress(next_offset INTEGER NOT NULL, physical_offset INTEGER NOT NULL, checksum INTEGER NOT NULL);
     PRAGMA user_version = {VERSION};
 """
 _BLOCKS = (128, 16, 1)
@@ -32,11 +32,11 @@ _CACHE_KIB = 16_384
 
 
 class Progress(NamedTuple):
-    """How far the topic is read: the offset to go on at, and of the record before it place and store time (ms)."""
+    """How far the topic is read: the offset to go on at, and of the record before it place and check sum."""
 
     next_offset: int
     physical_offset: int
-    stored_ms: int
+    checksum: int
 
 
 class Row(NamedTuple):
@@ -74,7 +74,7 @@ class TimerTable:
             raise sqlite3.DatabaseError(f"it has version {version}, not {VERSION}")
         (self.count,) = database.execute("SELECT count(*) FROM waiting").fetchone()
         self._next_due_known = False
-        row = database.execute("SELECT next_offset, physical_offset, stored_ms FROM progress").fetchone()
+        row = database.execute("SELECT next_offset, physical_offset, checksum FROM progress").fetchone()
         return None if row is None else Progress(*row)
 
     @property
