@@ -345,24 +345,31 @@ class MissingFilesTests(RebuildTestCase):
         self.assert_all_is_there(self.open())
 
     def test_a_process_that_ends_before_it_has_entered_all_leaves_that_to_the_next_start(self):
-        for queue_id, noted in ((1, True), (2, False)):
-            late = 0
-            for nth in range(28, 36):
-                self.begin()
-                self.fill()
-                mark_in_doubt(self.fs, self.root)
-                shutil.rmtree(self.queue_dir(queue_id))
-                if not noted:
-                    os.remove(notes_path(self.root))
-                late += self.start_and_end(nth)
-                self.assert_all_is_there(self.open())
-            self.assertGreater(late, 0)
+        late = 0
+        for nth in range(28, 36):
+            self.begin_in_doubt(without_queue=1)
+            late += self.start_and_end(nth, 3)
+            self.assert_all_is_there(self.open())
+        self.assertGreater(late, 0)
 
-    def start_and_end(self, nth):
-        """Begin to start a store, with no room for some file, and end the process; returns whether it started, but had
+    def test_what_a_start_did_not_believe_the_next_one_does_not_believe_either(self):
+        for nth in range(20, 36):
+            self.begin_in_doubt(without_queue=2)
+            os.remove(notes_path(self.root))
+            self.start_and_end(nth, 10)
+            self.assert_all_is_there(self.open())
+
+    def begin_in_doubt(self, without_queue):
+        self.begin()
+        self.fill()
+        mark_in_doubt(self.fs, self.root)
+        shutil.rmtree(self.queue_dir(without_queue))
+
+    def start_and_end(self, nth, times):
+        """Begin to start a store, with no room for some files, and end the process; returns whether it started, but had
         not entered all.
         """
-        self.fs.fail("open", OSError("no room"), nth, 3)
+        self.fs.fail("open", OSError("no room"), nth, times)
         store = MessageStore(small_config(self.root, max_index_num=46), STORE_HOST, fs=self.fs)
         self.addCleanup(store.stop)
         store.index._retry_seconds = 0.0
