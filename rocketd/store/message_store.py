@@ -12,7 +12,7 @@ from functools import partial
 
 from twisted.logger import Logger
 
-from rocketd.common.names import SCHEDULE_TOPIC, TIMER_TOPIC
+from rocketd.common.names import SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
 from rocketd.store.append import AppendedGroup, GroupAppender
 from rocketd.store.catch_up import CatchUp
 from rocketd.store.checkpoint import StoreCheckpoint
@@ -59,6 +59,9 @@ flush or replication, it is not told of those that wait for them.
 """
 
 _log = Logger()
+
+_KEPT_TOPICS = (SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC)
+"""Whose queues never begin anew: how far they are dealt with is known by queue offsets."""
 
 
 class MessageStore(MessageReader):
@@ -310,16 +313,14 @@ class MessageStore(MessageReader):
     def delete_expired_queues(self) -> list[tuple[str, int]]:
         """Remove the queues all of whose messages have left the log, and say which they are: topics and queue ids.
 
-        The next message of such a queue gets queue offset 0 again. Queues in which messages wait for their time stay.
+        The next message of such a queue gets queue offset 0 again. Queues in which messages wait for something stay.
         Belongs to the storage thread.
         """
         first = self.commit_log.min_offset
         expired = [
             key
             for key, queue in self.queues.all()
-            if key[0] not in (SCHEDULE_TOPIC, TIMER_TOPIC)
-            and 0 <= queue.max_physic_offset <= first
-            and not self._has_more(key, queue)
+            if key[0] not in _KEPT_TOPICS and 0 <= queue.max_physic_offset <= first and not self._has_more(key, queue)
         ]
         for key in expired:
             self._appender.topic_queues.pop(key, None)

@@ -315,9 +315,10 @@ class ExpiredQueueTests(StoreTestCase):
         self.settle()
         self.assertEqual(store.get_max_offset("TopicTest", 0), 2)
 
-    def test_queues_of_delay_levels_stay(self):
+    def test_queues_in_which_messages_wait_stay(self):
         store = self.start()
-        self.put(make_message(b"old", topic="SCHEDULE_TOPIC_XXXX"))
+        for topic in ("SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"):
+            self.put(make_message(b"old", topic=topic))
         self.begin_log_at(store.max_physical_offset())
         self.assertEqual(store.delete_expired_queues(), [])
 
