@@ -5,7 +5,7 @@ import sqlite3
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from rocketd.broker.message_check import Destination
+from rocketd.broker.message_check import Destination, MessageCheck
 from rocketd.broker.testing import BORN_HOST, SmallBroker
 from rocketd.broker.timer import reader, records
 from rocketd.broker.timer.service import GROUP_MESSAGES
@@ -188,6 +188,27 @@ class DeliveryTests(TimerTestCase):
         message.sys_flag = 4
         self.broker.message_builder.delay(message, {"TIMER_DELAY_SEC": "9"}, self.broker.now_ms())
         self.assertEqual(message.topic, "T")
+
+    def test_a_committed_message_waits(self):
+        message = self.build(b"committed", TIMER_OUT_MS="1")
+        message.sys_flag = 8
+        table = {"UNIQ_KEY": "u", "TIMER_DELAY_SEC": "9"}
+        self.broker.message_builder.delay(message, table, self.broker.now_ms())
+        message.properties = encode_properties(table).encode()
+        self.store(message)
+        self.run_timers(8.999)
+        self.assertEqual(self.bodies(), [])
+        self.run_timers(0.001)
+        self.assertEqual(self.bodies(), [b"committed"])
+
+    def test_nobody_else_may_send_to_the_topic(self):
+        check = MessageCheck(self.broker)
+        header = SendMessageRequestHeader("P", TIMER_TOPIC, "TBW102", 4, 0, 0, 17, 0, "")
+        for _ in range(2):
+            error = self.assertRaises(RequestError, check.destination, header, 399, "somebody", self.broker.now_ms())
+            self.assertEqual(error.code, 16)
+            self.after(1)  # which makes the topic
+        self.assertIsNotNone(self.broker.topics.select(TIMER_TOPIC))
 
     def test_the_longest_properties_are_delivered_though_nothing_can_be_added(self):
         spare = 32_767 - len(self.build(TIMER_DELAY_MS="10", x="").properties) - 3
