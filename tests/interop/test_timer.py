@@ -69,7 +69,7 @@ def test_apaches_broker_keeps_what_waits(namesrv, tmp_path_factory):
 
     try:
         brokers.start(ROCKETD)
-        due = in_ms(40_000)
+        due = in_ms(30_000)
         run("send", "--group", "P", "--count", COUNT, "--properties", f"TIMER_DELIVER_MS={due}")
         run("send", "--group", "P", "--count", 3)
         waiting = pull_records(brokers.address, TIMER_TOPIC, 0)
