@@ -130,8 +130,10 @@ class Side:
             str(self._port + 1): "HA-PORT",
         }
         self.names = Names(own, self.broker)
+        self._properties = properties
         self._servers: list[ServerProcess] = []
         self.driver: Driver
+        self.slave = ""
         try:
             if kind == APACHE:
                 self._servers.append(apache.start_namesrv(directory, namesrv_port, _JVM))
@@ -146,11 +148,29 @@ class Side:
                 server.kill()
             raise
 
+    def start_slave(self) -> None:
+        """Start a slave of the broker; the common name of its address is SLAVE."""
+        port, directory = free_broker_port(), self.directory / "slave"
+        directory.mkdir()
+        self.slave = f"127.0.0.1:{port}"
+        self.names.add({self.slave: "SLAVE", str(port): "SLAVE-PORT", str(port + 1): "SLAVE-HA-PORT"})
+        properties = {
+            **self._properties,
+            "brokerRole": "SLAVE",
+            "brokerId": "1",
+            "rocketmqHome": f"{directory}/home",
+            "storePathCommitLog": f"{directory}/store/commitlog",
+        }
+        if self.kind == APACHE:
+            self._servers.append(apache.start_broker(directory, port, self.namesrv, properties, _JVM))
+        else:
+            self._servers.append(twistd_servers.start_broker(directory, port, self.namesrv, properties))
+
     def mqadmin(self, *words: Word, alone: bool = False, **how: Any) -> dict[str, str]:
         """What a command prints, "out" and "err", with the common names.
 
-        ``NAMESRV``, ``BROKER`` and ``DIRECTORY`` among the words are this side's own. The address of the name server
-        is added unless these words are to stand ``alone``.
+        ``NAMESRV``, ``BROKER``, ``SLAVE`` and ``DIRECTORY`` among the words are this side's own. The address of the name
+        server is added unless these words are to stand ``alone``.
         """
         filled = [self._filled(word if isinstance(word, str) else word[self.kind]) for word in words]
         answer = self.driver.ask("mqadmin", words=filled if alone else [*filled, "-n", self.namesrv], **how)
@@ -160,7 +180,7 @@ class Side:
         }
 
     def _filled(self, word: str) -> str:
-        return {"NAMESRV": self.namesrv, "BROKER": self.broker}.get(
+        return {"NAMESRV": self.namesrv, "BROKER": self.broker, "SLAVE": self.slave}.get(
             word, word.replace("DIRECTORY", str(self.directory))
         )
 
@@ -182,9 +202,14 @@ class Both:
         """Start all in ``directory``; with ``accounts`` the brokers serve nobody else."""
         self._pool = ThreadPoolExecutor(2)
         apache.fetch_jars()
-        self.apache, self.rocketd = self._pool.map(
-            lambda kind: Side(kind, directory / kind, accounts), (APACHE, ROCKETD)
-        )
+        starting = [self._pool.submit(Side, kind, directory / kind, accounts) for kind in (APACHE, ROCKETD)]
+        try:
+            self.apache, self.rocketd = (side.result() for side in starting)
+        except BaseException:
+            for side in starting:
+                if side.exception() is None:
+                    side.result().stop()
+            raise
 
     def each(self, action: Callable[[Side], Any]) -> tuple[Any, Any]:
         """Do it to both at once: what it was for Apache's, and what for rocketd's."""

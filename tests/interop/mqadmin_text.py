@@ -26,11 +26,16 @@ class Names:
 
     def __init__(self, own: Mapping[str, str], broker: str) -> None:
         """``broker`` is host:port of an IPv4 broker; its messages' offset ids begin with it."""
-        # The longest first: a port is also the end of an address.
-        longest_first = sorted(own.items(), key=lambda item: -len(item[0]))
-        self._own = [(re.compile(rf"(?<!\d){re.escape(text)}(?!\d)"), name) for text, name in longest_first]
+        self._own: list[tuple[re.Pattern[str], str]] = []
+        self.add(own)
         host, _, port = broker.rpartition(":")
         self._offset_id = "".join(f"{int(part):02X}" for part in host.split(".")) + f"{int(port):08X}"
+
+    def add(self, own: Mapping[str, str]) -> None:
+        """Give names to more texts of its own, before those it has."""
+        # The longest first: a port is also the end of an address.
+        longest_first = sorted(own.items(), key=lambda item: -len(item[0]))
+        self._own[:0] = [(re.compile(rf"(?<!\d){re.escape(text)}(?!\d)"), name) for text, name in longest_first]
 
     def given_to(self, text: str) -> str:
         """The text with common names."""
@@ -73,3 +78,23 @@ def fields(text: str) -> list[list[str]]:
 def without_stack_frames(text: str) -> str:
     """What exceptions say, without where in the program they were thrown: threads and caches change that."""
     return "\n".join(line for line in text.splitlines() if not _STACK_FRAME.match(line))
+
+
+def without_rates(printed: str) -> str:
+    """What was stored and read in the last seconds, and how full the disk is."""
+    printed = re.sub(r"\d+\.\d\d\((\d+),\d+ms\)", r"RATE(\1)", printed)
+    return re.sub(r"\d+ +\d+\.\d\d +\d\.\d{4}$", "WAIT HOURS SPACE", printed, flags=re.MULTILINE)
+
+
+def without_moments(printed: str) -> str:
+    """What is of the moment and of the machine: how long something took, since when it runs, what waits for the disk,
+    and rates. earliestMessageTimeStamp differs on purpose.
+    """
+    of_the_moment = "|".join(
+        (
+            r"earliestMessageTimeStamp|bootTimestamp|runtime|dispatchBehindBytes|remainHowManyDataToFlush",
+            r"\w+EntireTimeMax|\w+Tps|putLatency\w+|putMessageDistributeTime|\w+HeadWaitTimeMills|pageCacheLockTimeMills",
+            r"commitLogDirCapacity|\w+DiskRatio\S*",
+        )
+    )
+    return re.sub(rf"\b({of_the_moment}) *: .*", r"\1 : MOMENT", printed)
