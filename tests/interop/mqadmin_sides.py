@@ -5,9 +5,7 @@ commands tell of. Whatever is done, is done to both, in the same order: so even 
 """
 
 import difflib
-import json
 import re
-import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,14 +13,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import twistd_servers
+from mqadmin_driver import Driver
 from mqadmin_text import Names, fields, without_stack_frames
 
 from benchmarks.peers import apache
 from benchmarks.peers.ports import free_broker_port, free_port
 from benchmarks.peers.process import ServerProcess
 
-SOURCE = Path(__file__).parent / "mqadmin" / "Driver.java"
-CLUSTER, BROKER_NAME = "DefaultCluster", "broker-a"
+CLUSTER = "DefaultCluster"
 APACHE, ROCKETD = "apache", "rocketd"
 
 # Small, so that both start fast, and alike, so that places in the logs are.
@@ -39,15 +37,9 @@ PROPERTIES = {
     "brokerIP2": "127.0.0.1",
 }
 _JVM = ("-Xms128m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-_DRIVER_JVM = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-_LOGBACK = '<configuration><root level="OFF"/></configuration>\n'
 
 Word = str | Mapping[str, str]
 """A word of a command line; a mapping where it is another for each kind of side."""
-
-
-class DriverError(AssertionError):
-    """The JVM with mqadmin in it failed, which is no answer of mqadmin's."""
 
 
 class Accounts(NamedTuple):
@@ -55,52 +47,6 @@ class Accounts(NamedTuple):
 
     file: str
     credentials: str
-
-
-class Driver:
-    """A JVM in which mqadmin runs against one name server; ``stop`` ends it."""
-
-    def __init__(self, home: Path, namesrv: str, credentials: str = "") -> None:
-        """``home`` is a directory to be made for it; ``credentials`` go into the file that mqadmin takes them from."""
-        (home / "conf").mkdir(parents=True)
-        (home / "conf" / "logback_tools.xml").write_text(_LOGBACK)
-        if credentials:
-            (home / "conf" / "tools.yml").write_text(credentials)
-        self._log = home / "driver.log"
-        command = [
-            *("java", *_DRIVER_JVM, f"-Drocketmq.home.dir={home}", f"-Duser.home={home}"),
-            *("-cp", f"{apache.fetch_jars()}/*", str(SOURCE), namesrv),
-        ]
-        with self._log.open("wb") as log:
-            self._process = subprocess.Popen(
-                command,
-                cwd=home,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-                encoding="utf-8",
-            )
-
-    def ask(self, do: str, **request: Any) -> dict[str, Any]:
-        """One request of the program's; it says which there are."""
-        stdin, stdout = self._process.stdin, self._process.stdout
-        assert stdin is not None
-        assert stdout is not None
-        stdin.write(json.dumps({"do": do, **request}) + "\n")
-        stdin.flush()
-        line = stdout.readline()
-        answer: dict[str, Any] = json.loads(line) if line else {"failure": f"ended with {self._process.wait()}"}
-        if "failure" in answer:
-            raise DriverError(f"{do} {request}: {answer['failure']}\n{self._log.read_text(errors='replace')[-1500:]}")
-        return answer
-
-    def stop(self) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait()
-        assert self._process.stdout is not None
-        self._process.stdout.close()
 
 
 class Side:
