@@ -18,8 +18,8 @@ from rocketd.store.message import PutStatus
 from rocketd.store.record import decode_message
 
 SETTINGS = settings(
-    max_examples=25,
-    stateful_step_count=25,
+    max_examples=12,
+    stateful_step_count=15,
     deadline=None,
     database=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
