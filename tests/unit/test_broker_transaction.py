@@ -137,7 +137,8 @@ class EndTests(TransactionTestCase):
 
     def test_rollback_hides_it_for_ever(self):
         half = self.half()
-        self.assertEqual(self.end(half, ROLLBACK).code, 0)
+        answer = self.end(half, ROLLBACK)
+        self.assertEqual((answer.code, answer.remark, answer.ext_fields), (0, "not set any response code", None))
         self.assertEqual((self.bodies(), [op.body for op in self.read(OP)]), ([], [b"0"]))
 
     def test_undecided_is_not_answered(self):

@@ -94,9 +94,10 @@ class EndTransactionProcessor:
             for _, context in ends:
                 context.answer(broker.dispatcher.error_response(context.connection, context.request, error))
             return
-        for (_, context), result in zip(ends, results, strict=True):
+        for ((_, final), context), result in zip(ends, results, strict=True):
             if result.status is PutStatus.PUT_OK:
-                context.answer(RemotingCommand.response())
+                # Apache's forgets the remark of a rollback.
+                context.answer(RemotingCommand.response(remark=NOT_SET_REMARK if final is None else None))
             else:
                 refusal = store_error(broker, result)
                 context.answer(RemotingCommand.response(refusal.code, refusal.remark))
