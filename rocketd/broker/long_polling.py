@@ -14,6 +14,9 @@ from rocketd.store.message import Arrival, MessageFilter
 
 QueueKey = tuple[str, int]
 
+LOOK_MS = 5_000
+"""How often pulls are answered for messages that their filter does not take: so the group gets past these."""
+
 
 class HeldPull(NamedTuple):
     """A pull that waits. ``deadline_ms`` is on the clock given to LongPolling."""
@@ -39,6 +42,7 @@ class LongPolling:
         self._run_again = run_again
         self._call = call
         self._held: dict[QueueKey, list[HeldPull]] = {}
+        self._next_look_ms = now_ms() + LOOK_MS
 
     @property
     def count(self) -> int:
@@ -59,9 +63,14 @@ class LongPolling:
     def check(self) -> None:
         """Run again what has waited long enough, and forget the pulls of connections that are gone."""
         now_ms = self._now_ms()
+        look = now_ms >= self._next_look_ms
+        if look:
+            self._next_look_ms = now_ms + LOOK_MS
         for key, pulls in list(self._held.items()):
+            end = self._max_offset(*key) if look else 0
             for pull in list(pulls):
-                if pull.deadline_ms <= now_ms or pull.request.connection.closed:
+                over = pull.deadline_ms <= now_ms or pull.request.connection.closed
+                if over or end > pull.header.queue_offset:
                     self._remove(key, pull)
                     self._run_again(pull)
 

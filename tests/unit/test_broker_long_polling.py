@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from rocketd.broker.long_polling import HeldPull, LongPolling
+from rocketd.broker.long_polling import LOOK_MS, HeldPull, LongPolling
 from rocketd.remoting.headers import PullMessageRequestHeader
 
 
@@ -105,6 +105,24 @@ class LongPollingTests(SynchronousTestCase):
         self.assertEqual(len(self.calls), 1)
         self.calls[0]()
         self.assertEqual((self.again, self.table.count), ([pull], 0))
+
+    def test_who_wants_none_of_the_messages_gets_past_them_now_and_then(self):
+        pull = self.hold(tags=frozenset({7}), deadline=15_000)
+        later = self.hold(offset=1, tags=frozenset({7}), deadline=15_000)
+        self.arrive(tags_code=8)
+        self.now = LOOK_MS - 1
+        self.table.check()
+        self.assertEqual(self.again, [])
+        self.now = LOOK_MS
+        self.table.check()
+        self.assertEqual(self.again, [pull])
+        self.now = 2 * LOOK_MS - 1
+        self.arrive(end=2, tags_code=8)
+        self.table.check()
+        self.assertEqual(self.again, [pull])
+        self.now = 2 * LOOK_MS
+        self.table.check()
+        self.assertEqual(self.again, [pull, later])
 
     def test_deadlines(self):
         soon, late = self.hold(deadline=10), self.hold(deadline=11)
