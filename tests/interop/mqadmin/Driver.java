@@ -205,7 +205,10 @@ public class Driver {
     private static void consumed(JSONObject request) throws Exception {
         Listener listener = CONSUMERS.get(request.getString("group"));
         DefaultMQPushConsumerImpl consumer = listener.consumer.getDefaultMQPushConsumerImpl();
-        await(() -> listener.seen.size() >= request.getIntValue("count"));
+        await(() -> {
+            consumer.doRebalance(); // by itself only every 20 seconds
+            return listener.seen.size() >= request.getIntValue("count");
+        });
         String retryTopic = MixAll.getRetryTopic(request.getString("group"));
         await(() -> {
             consumer.doRebalance();
