@@ -17,6 +17,7 @@ from rocketd.store.mapped_file import LogFile
 from rocketd.store.mapped_file_queue import MappedFileQueue
 from rocketd.store.message import PutStatus
 from rocketd.store.running_flags import FLUSH_ERROR, RunningFlags
+from rocketd.store.settings import MessageStoreConfig
 
 FlushCallback = Callable[[PutStatus], None]
 
@@ -52,9 +53,9 @@ class _FlushRequest:
 class FlushCommitLogService:
     """The flush thread of the log, and a watcher that answers in time when the disk does not.
 
-    `when_flushed` and `wake` may be called by any thread, callbacks come from one of the two threads. Under `sync`
-    whatever is asked for is flushed at once; else every `interval_ms`, when at least `least_pages` pages of 4 KiB
-    are new or `thorough_interval_ms` have passed.
+    `when_flushed` and `wake` may be called by any thread, callbacks come from one of the two threads. Under SYNC_FLUSH
+    whatever is asked for is flushed at once; else every flushIntervalCommitLog, when at least flushCommitLogLeastPages
+    are new or flushCommitLogThoroughInterval has passed. But for the first, settings count as they are at the time.
 
     A flush that fails is the last: FLUSH_ERROR in `flags` refuses what would be appended, and who waits is answered
     FLUSH_DISK_TIMEOUT, until the store is started again.
@@ -65,22 +66,14 @@ class FlushCommitLogService:
         queue: MappedFileQueue[LogFile],
         checkpoint: StoreCheckpoint,
         flags: RunningFlags,
-        *,
-        sync: bool,
-        interval_ms: int,
-        least_pages: int,
-        thorough_interval_ms: int,
-        timeout_ms: int,
+        config: MessageStoreConfig,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._queue = queue
         self._checkpoint = checkpoint
         self._flags = flags
-        self._sync = sync
-        self._interval = interval_ms / 1000
-        self._least_pages = least_pages
-        self._thorough_interval = thorough_interval_ms / 1000
-        self._timeout = timeout_ms / 1000
+        self._config = config
+        self._sync = config.flush_disk_type == "SYNC_FLUSH"
         self._monotonic = monotonic
         self._requests: SimpleQueue[_FlushRequest | None] = SimpleQueue()
         self._waiting: deque[_FlushRequest] = deque()
@@ -100,7 +93,7 @@ class FlushCommitLogService:
         """Call back with PUT_OK when the log is on the disk up to an offset, with FLUSH_DISK_TIMEOUT when it is not
         in time.
         """
-        request = _FlushRequest(end_offset, self._monotonic() + self._timeout, callback)
+        request = _FlushRequest(end_offset, self._monotonic() + self._config.sync_flush_timeout / 1000, callback)
         self._waiting.append(request)
         self._requests.put(request)
 
@@ -120,17 +113,18 @@ class FlushCommitLogService:
         last_thorough = self._monotonic()
         while not self._stopping.is_set():
             try:
-                asked = [self._requests.get(timeout=self._interval)]
+                asked = [self._requests.get(timeout=self._config.flush_interval_commit_log / 1000)]
                 while self._requests.qsize():
                     asked.append(self._requests.get())
             except Empty:
                 asked = []
             requests = [request for request in asked if request is not None]
             now = self._monotonic()
-            thorough = self._sync or bool(requests) or now >= last_thorough + self._thorough_interval
+            thorough_interval = self._config.flush_commit_log_thorough_interval / 1000
+            thorough = self._sync or bool(requests) or now >= last_thorough + thorough_interval
             if thorough:
                 last_thorough = now
-            self._flush(0 if thorough else self._least_pages)
+            self._flush(0 if thorough else self._config.flush_commit_log_least_pages)
             self._answer(requests)
         for _ in range(STOP_ATTEMPTS):
             if self._flush(0):
@@ -173,8 +167,7 @@ class FlushCommitLogService:
         return done
 
     def _watch(self) -> None:
-        period = min(0.25, self._timeout / 4)
-        while not self._stopping.wait(period):
+        while not self._stopping.wait(min(0.25, self._config.sync_flush_timeout / 4000)):
             now = self._monotonic()
             for request in list(self._waiting):
                 if now >= request.deadline:

@@ -129,12 +129,8 @@ class MessageStore(MessageReader):
             self.commit_log.queue,
             self.checkpoint,
             self.flags,
-            sync=self._sync,
-            interval_ms=config.flush_interval_commit_log,
-            least_pages=config.flush_commit_log_least_pages,
-            thorough_interval_ms=config.flush_commit_log_thorough_interval,
-            timeout_ms=config.sync_flush_timeout,
-            monotonic=monotonic,
+            config,
+            monotonic,
         )
         self.disk_watch = DiskWatch(config, self._fs, config.store_path_commit_log, consume_queue_dir(root), self.flags)
         self._flush_queues = FlushConsumeQueueService(
@@ -399,6 +395,7 @@ class MessageStore(MessageReader):
             self.puts_failed += len(messages)
             return [refusal] * len(messages) if refusal is not None else []
         begin = self._append_began = self._clock()
+        self._appender.max_message_size = self.config.max_message_size
         try:
             results, group = append(messages)
         finally:

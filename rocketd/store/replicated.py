@@ -32,15 +32,17 @@ class ReplicatedOffset:
     """The offset up to which some slave has the log, and those who wait for it to grow.
 
     ``when_replicated`` belongs to one thread, the storage thread: ends come in order. All else belongs to the thread of
-    the connections, which has to call ``settle`` after each ``when_replicated``. ``fallbehind_max`` gives bytes,
-    ``seconds`` the time.
+    the connections, which has to call ``settle`` after each ``when_replicated``. ``timeout_ms`` gives how long to wait,
+    ``fallbehind_max`` bytes, ``seconds`` the time.
     """
 
-    def __init__(self, timeout_ms: int, fallbehind_max: Callable[[], int], seconds: Callable[[], float]) -> None:
+    def __init__(
+        self, timeout_ms: Callable[[], int], fallbehind_max: Callable[[], int], seconds: Callable[[], float]
+    ) -> None:
         self.offset = 0
         self.connections = 0
         """How many slaves are connected."""
-        self._timeout = timeout_ms / 1000
+        self._timeout_ms = timeout_ms
         self._fallbehind_max = fallbehind_max
         self._seconds = seconds
         self._waiting: deque[_Waiter] = deque()
@@ -53,7 +55,7 @@ class ReplicatedOffset:
         """Call back with PUT_OK when a slave has the log up to an offset, with FLUSH_SLAVE_TIMEOUT when none has it in
         time, at once with SLAVE_NOT_AVAILABLE when none is usable.
         """
-        waiter = _Waiter(end_offset, self._seconds() + self._timeout, callback)
+        waiter = _Waiter(end_offset, self._seconds() + self._timeout_ms() / 1000, callback)
         if self.is_slave_usable(end_offset):
             self._waiting.append(waiter)
         else:

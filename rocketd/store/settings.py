@@ -64,7 +64,12 @@ class MessageStoreConfig:
         minimum=8,
     )
     flush_interval_commit_log: int = setting(
-        500, "How often the commit log is flushed to disk under ASYNC_FLUSH.", unit="ms", minimum=1, important=True
+        500,
+        "How often the commit log is flushed to disk under ASYNC_FLUSH.",
+        unit="ms",
+        minimum=1,
+        hot=True,
+        important=True,
     )
     commit_interval_commit_log: int = setting(200, POOL, unit="ms", important=True)
     use_reentrant_lock_when_put_message: bool = setting(
@@ -135,13 +140,17 @@ class MessageStoreConfig:
         600000, "Accepted for compatibility; Apache's code does not read it either."
     )
     max_message_size: int = setting(
-        4 * 1024 * 1024, "Longest body of a message that is taken.", unit="bytes", minimum=1
+        4 * 1024 * 1024, "Longest body of a message that is taken.", unit="bytes", minimum=1, hot=True
     )
     check_crc_on_recover: bool = setting(
         True, "Whether recovery at start checks the body checksum of every record.", name="checkCRCOnRecover"
     )
     flush_commit_log_least_pages: int = setting(
-        4, "A flush by interval is skipped while fewer pages than this are unflushed.", unit="4 KiB pages", minimum=0
+        4,
+        "A flush by interval is skipped while fewer pages than this are unflushed.",
+        unit="4 KiB pages",
+        minimum=0,
+        hot=True,
     )
     commit_commit_log_least_pages: int = setting(4, POOL, unit="4 KiB pages")
     flush_least_pages_when_warm_maped_file: int = setting(
@@ -158,7 +167,11 @@ class MessageStoreConfig:
         hot=True,
     )
     flush_commit_log_thorough_interval: int = setting(
-        10000, "After so long the commit log is flushed however few pages are unflushed.", unit="ms", minimum=0
+        10000,
+        "After so long the commit log is flushed however few pages are unflushed.",
+        unit="ms",
+        minimum=0,
+        hot=True,
     )
     commit_commit_log_thorough_interval: int = setting(200, POOL, unit="ms")
     flush_consume_queue_thorough_interval: int = setting(
@@ -221,10 +234,14 @@ class MessageStoreConfig:
         maximum=65535,
     )
     ha_send_heartbeat_interval: int = setting(
-        5000, "How often master and slave tell each other that they are there.", unit="ms", minimum=1
+        5000, "How often master and slave tell each other that they are there.", unit="ms", minimum=1, hot=True
     )
     ha_housekeeping_interval: int = setting(
-        20000, "A replication connection on which nothing was heard for so long is closed.", unit="ms", minimum=1
+        20000,
+        "A replication connection on which nothing was heard for so long is closed.",
+        unit="ms",
+        minimum=1,
+        hot=True,
     )
     ha_transfer_batch_size: int = setting(
         32 * 1024, "Most bytes of the commit log sent to a slave in one piece.", unit="bytes", minimum=1
@@ -257,10 +274,18 @@ class MessageStoreConfig:
         important=True,
     )
     sync_flush_timeout: int = setting(
-        5000, "How long a send waits for the disk before it is answered FLUSH_DISK_TIMEOUT.", unit="ms", minimum=1
+        5000,
+        "How long a send waits for the disk before it is answered FLUSH_DISK_TIMEOUT.",
+        unit="ms",
+        minimum=1,
+        hot=True,
     )
     slave_timeout: int = setting(
-        3000, "How long a send waits for the slave before it is answered FLUSH_SLAVE_TIMEOUT.", unit="ms", minimum=1
+        3000,
+        "How long a send waits for the slave before it is answered FLUSH_SLAVE_TIMEOUT.",
+        unit="ms",
+        minimum=1,
+        hot=True,
     )
     message_delay_level: str = setting(
         "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h",

@@ -139,10 +139,10 @@ def test_update_broker_config_that_has_no_effect(both: Both) -> None:
 
 def test_update_broker_config_that_waits_for_the_next_start(both: Both) -> None:
     """Listed in docs/compatibility.md: rocketd prints what is in effect."""
-    both.same("updateBrokerConfig", "-b", "BROKER", "-k", "flushIntervalCommitLog", "-v", "600")
+    both.same("updateBrokerConfig", "-b", "BROKER", "-k", "haTransferBatchSize", "-v", "40000")
     printed = both.each(lambda side: side.mqadmin("getBrokerConfig", "-b", "BROKER")["out"])
-    values = [re.search(r"flushIntervalCommitLog *= *(\d+)", side)[1] for side in printed]
-    assert values == ["600", "500"]
+    values = [re.search(r"haTransferBatchSize *= *(\d+)", side)[1] for side in printed]
+    assert values == ["40000", "32768"]
 
 
 def test_broker_consume_stats_of_ordered_topics_and_of_groups_behind(both: Both) -> None:

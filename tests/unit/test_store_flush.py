@@ -12,6 +12,7 @@ from rocketd.store.commit_log import CommitLog
 from rocketd.store.flush import FlushCommitLogService
 from rocketd.store.message import PutStatus
 from rocketd.store.running_flags import RunningFlags
+from rocketd.store.settings import MessageStoreConfig
 from rocketd.store.testing import STORE_HOST, FaultyFileSystem, make_message
 
 WAIT = 10
@@ -29,15 +30,18 @@ class FlushTests(SynchronousTestCase):
         self.flags = RunningFlags()
 
     def start(self, sync=True, interval_ms=3_600_000, least_pages=4, thorough_interval_ms=3_600_000, timeout_ms=5000):
+        self.config = MessageStoreConfig(
+            flush_disk_type="SYNC_FLUSH" if sync else "ASYNC_FLUSH",
+            flush_interval_commit_log=interval_ms,
+            flush_commit_log_least_pages=least_pages,
+            flush_commit_log_thorough_interval=thorough_interval_ms,
+            sync_flush_timeout=timeout_ms,
+        )
         self.service = FlushCommitLogService(
             self.log.queue,
             self.checkpoint,
             self.flags,
-            sync=sync,
-            interval_ms=interval_ms,
-            least_pages=least_pages,
-            thorough_interval_ms=thorough_interval_ms,
-            timeout_ms=timeout_ms,
+            self.config,
         )
         self.service.start()
         self.addCleanup(self.log.queue.close)
@@ -124,6 +128,14 @@ class FlushTests(SynchronousTestCase):
         self.put()
         self.service.wake()
         self.assertTrue(synced.wait(WAIT))
+
+    def test_settings_count_at_once(self):
+        self.start()
+        gate = self.fs.block("fdatasync")
+        self.addCleanup(gate.set)
+        self.config.sync_flush_timeout = 40
+        self.service.when_flushed(self.put(), self.answers.put)
+        self.assertIs(self.answers.get(timeout=WAIT), PutStatus.FLUSH_DISK_TIMEOUT)
 
     def test_interval_with_too_few_pages_waits_for_the_thorough_one(self):
         synced = self.watch_disk()

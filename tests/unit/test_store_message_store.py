@@ -334,6 +334,14 @@ class UnstorableTests(StoreTestCase):
         self.assertEqual(store.get_max_offset("TopicTest", 0), 8)
         self.assertFalse(os.path.exists(outside))
 
+    def test_the_longest_body_can_be_changed_while_running(self):
+        store = self.start()
+        store.config.max_message_size = 3
+        self.assertEqual(
+            [result.status for result in self.put(make_message(b"123"), make_message(b"1234"))],
+            [PutStatus.PUT_OK, PutStatus.MESSAGE_ILLEGAL],
+        )
+
     def test_a_number_without_room_leaves_no_gap(self):
         store = self.start()
         results = self.put(make_message(b"1"), make_message(b"2", reconsume_times=2**31), make_message(b"3"))

@@ -371,7 +371,7 @@ class ReplicatedOffsetTests(SynchronousTestCase):
     def setUp(self):
         self.clock = Clock()
         self.limit = 100
-        self.replicated = ReplicatedOffset(3000, lambda: self.limit, self.clock.seconds)
+        self.replicated = ReplicatedOffset(lambda: 3000, lambda: self.limit, self.clock.seconds)
         self.answers = []
 
     def wait(self, end):

@@ -50,7 +50,7 @@ class ReplicationMaster:
         self._reactor = reactor
         self._listening: list[Any] = []
         self._replicated = ReplicatedOffset(
-            config.slave_timeout, lambda: config.ha_slave_fallbehind_max, reactor.seconds
+            lambda: config.slave_timeout, lambda: config.ha_slave_fallbehind_max, reactor.seconds
         )
         self._watch = LoopingCall(self._look_after)
         self._watch.clock = reactor
