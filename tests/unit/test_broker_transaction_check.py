@@ -125,6 +125,31 @@ class QuestionTests(CheckTestCase):
         self.broker.transactions.tick()
         self.assertEqual((self.questions(), self.bodies(), self.progress()), ([], [b"x"], [1, 1]))
 
+    def test_an_end_that_becomes_visible_just_after_ends_were_looked_for_counts(self):
+        self.check()
+        half = self.half()
+        store = self.broker.store
+        store.holds_dispatch = True
+        self.end(half, settle=False)
+        behind = store.dispatch_behind_bytes
+        read_more = op_messages.OpMessages.read_more
+        found = []
+
+        def read_before_it_is_visible(ops):
+            found.append(read_more(ops))
+            # When the look begins, and before the half message is settled.
+            if found == [False, False]:
+                store.holds_dispatch = False
+                store.release_dispatch(True)
+                while behind():
+                    pass
+            return found[-1]
+
+        self.patch(op_messages.OpMessages, "read_more", read_before_it_is_visible)
+        self.patch(self.broker.transactions, "_is_caught_up", lambda: True)
+        self.assertEqual((self.asked(), found[:3]), ([], [False, False, True]))
+        self.assertEqual((self.bodies(), len(self.read(HALF)), self.progress()), ([b"x"], 1, [1, 1]))
+
     def test_nobody_is_asked_while_a_start_still_makes_queues(self):
         self.half(b"1")
         self.restart()
@@ -459,7 +484,7 @@ class TroubleTests(CheckTestCase):
     def test_one_that_has_become_too_long_is_passed_over(self):
         self.half(b"long" * 100)
         self.half(b"short")
-        self.patch(self.broker.store._appender, "max_message_size", 300)
+        self.patch(self.broker.settings.store, "max_message_size", 300)
         self.assertEqual((self.asked(), self.progress()), ([b"short"], [2, 0]))
 
     def test_marks_that_cannot_be_read(self):

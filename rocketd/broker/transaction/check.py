@@ -92,9 +92,12 @@ class HalfMessageCheck:
                 return
             while not (ended := self._ops.take(self.half_offset)) and self._ops.read_more():
                 yield False
-            if not ended and self._ops.next_offset < self._ends_stored() and self._store.dispatch_behind_bytes():
-                yield True
-                continue
+            if not ended and self._ops.next_offset < self._ends_stored():
+                # In this order: what was not visible when ends were looked for may be so by now.
+                behind = self._store.dispatch_behind_bytes() > 0
+                if behind or self._ops.read_more():
+                    yield behind
+                    continue
             if ended or self._is_done_by_copy(half, table) or self._settle(half, table):
                 self.half_offset += 1
             yield False
