@@ -102,16 +102,22 @@ class MessageBuilder:
 
     def delay(self, message: MessageInner, table: dict[str, str], now_ms: int) -> None:
         """Send a message that is to be delivered later to where it waits: the queue of the level that DELAY names, else
-        the topic for times of their own. Its properties are still to be encoded.
+        the topic for times of their own. Its properties are still to be encoded. A half message stays, as its commit is
+        what is delayed, but its time is checked, for that could never come if it were refused then.
 
         Raises RequestError when a time cannot be kept.
         """
-        if message.sys_flag & TRANSACTION_PREPARED:
-            return
+        is_half = message.sys_flag & TRANSACTION_PREPARED
         level = delay_level(table)
         if level <= 0:
-            if self._timers is not None:
+            if self._timers is None:
+                return
+            if is_half:
+                self._timers.time_to_come(table, now_ms)
+            else:
                 self._timers.redirect(message, table, now_ms)
+            return
+        if is_half:
             return
         for name in (names.TIMER_DELIVER_MS, names.TIMER_DELAY_MS, names.TIMER_DELAY_SEC, names.TIMER_DEL_UNIQKEY):
             table.pop(name, None)

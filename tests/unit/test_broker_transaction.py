@@ -7,6 +7,7 @@ from rocketd.broker.testing import BORN_HOST, STORE_HOST, job_of
 from rocketd.broker.transaction.half_messages import renewed
 from rocketd.broker.transaction.testing import COMMIT, ROLLBACK, UNKNOWN, TransactionTestCase
 from rocketd.common.java_hash import java_string_hash
+from rocketd.common.names import TIMER_TOPIC
 from rocketd.remoting.interfaces import IJobProcessor, IRequestProcessor
 from rocketd.store.message import PutStatus
 from rocketd.store.record import decode_messages
@@ -48,6 +49,34 @@ class HalfTests(TransactionTestCase):
         self.broker.schedule.deliver_due()
         self.broker.settle()
         self.assertEqual(self.bodies(), [b"late"])
+
+    def test_a_time_of_its_own_waits_for_the_commit(self):
+        half = self.half(b"late", sys_flag=0, TIMER_DELAY_SEC="9")
+        self.assertNotIn("TIMER_OUT_MS", half.properties_map())
+        self.assertEqual((self.read(TIMER_TOPIC), self.end(half).code), ([], 0))
+        (waiting,) = self.read(TIMER_TOPIC)
+        self.assertEqual((waiting.body, waiting.sys_flag & 12, self.bodies()), (b"late", 8, []))
+
+    def test_a_time_that_its_commit_could_not_keep_is_refused(self):
+        for table in (
+            {"TIMER_DELAY_SEC": "99999999"},
+            {"TIMER_DELIVER_MS": "abc"},
+            {"TIMER_DEL_UNIQKEY": "other"},
+            {"TIMER_DEL_UNIQKEY": "other", "TIMER_DELAY_MS": "0"},
+        ):
+            for sys_flag in (0, 4):
+                answer = self.send(sys_flag=sys_flag, **table)
+                self.assertEqual(answer.code, 13)
+                self.assertTrue(answer.remark.startswith("timer message illegal, "), answer.remark)
+        self.broker.settings.store.timer_wheel_enable = False
+        answer = self.send(TIMER_DELAY_SEC="9")
+        self.assertEqual(answer.code, 1)
+        self.assertIn("accurate timer message is not enabled", answer.remark)
+        self.assertEqual(self.broker.store.max_physical_offset(), 0)
+
+    def test_a_level_goes_before_a_time_that_could_not_be_kept(self):
+        self.assertEqual(self.end(self.half(b"late", DELAY="2", TIMER_DELAY_SEC="abc")).code, 0)
+        self.assertEqual(len(self.read("SCHEDULE_TOPIC_XXXX", 1)), 1)
 
     def test_can_be_refused_while_running(self):
         self.broker.settings.broker.reject_transaction_message = True
@@ -114,7 +143,7 @@ class EndTests(TransactionTestCase):
 
     def test_one_that_cannot_be_stored_costs_the_others_nothing(self):
         halves = [self.half(b"b" * size) for size in (10, 1000, 20)]
-        self.patch(self.broker.store._appender, "max_message_size", 500)
+        self.patch(self.broker.settings.store, "max_message_size", 500)
         requests = [self.end_request(half) for half in halves]
         self.ends.process_jobs([job_of(self.ends, self.connection, *requests)])
         self.broker.settle()

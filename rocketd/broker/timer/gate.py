@@ -35,30 +35,17 @@ class TimerGate:
     def redirect(self, message: MessageInner, table: dict[str, str], now_ms: int) -> None:
         """Have a message wait whose properties ask for a time to come; they are still to be encoded.
 
-        Raises RequestError for a time that cannot be kept, and for a cancellation without a time to come.
+        Raises RequestError as ``time_to_come`` does.
         """
-        if names.TIMER_OUT_MS in table:
-            return  # it has been delivered once already
-        cancels = table.get(names.TIMER_DEL_UNIQKEY)
-        due_ms = self._due_ms(table, now_ms)
-        if due_ms is None and cancels is None:
+        due_ms = self.time_to_come(table, now_ms)
+        if due_ms is None:
             return
-        if not self._settings.timer_wheel_enable:
-            raise problems.TIMER_NOT_ENABLED.error()
-        if due_ms is None or due_ms <= now_ms:
-            if cancels is not None:
-                raise self._illegal("a cancellation needs a time to come, such as that of the message to be cancelled")
-            return
-        limit_ms = self._settings.timer_max_delay_sec * 1_000
-        if due_ms - now_ms > limit_ms:
-            raise self._illegal(
-                f"the message is to be delivered in {due_ms - now_ms} ms, at most {limit_ms} are allowed"
-            )
         # So that it is known to tools, and to Apache's broker as a topic that is in use.
         self._broker.topics.create_topic_in_send_message_back(TIMER_TOPIC, 1, permission.READ | permission.WRITE, 0)
         table[names.TIMER_OUT_MS] = str(due_ms)
         table[names.REAL_TOPIC] = message.topic
         table[names.REAL_QID] = str(message.queue_id)
+        cancels = table.get(names.TIMER_DEL_UNIQKEY)
         if cancels is not None:
             self._coming[identity_of(message.topic, cancels, names_topic=True)] = (
                 self._broker.store.max_physical_offset()
@@ -66,6 +53,30 @@ class TimerGate:
         message.topic = TIMER_TOPIC
         message.queue_id = 0
         self._wake()
+
+    def time_to_come(self, table: dict[str, str], now_ms: int) -> int | None:
+        """Return the time to come that properties ask for, in ms; None when they ask for none. Changes nothing.
+
+        Raises RequestError for a time that cannot be kept, and for a cancellation without a time to come.
+        """
+        if names.TIMER_OUT_MS in table:
+            return None  # it has been delivered once already
+        cancels = table.get(names.TIMER_DEL_UNIQKEY)
+        due_ms = self._due_ms(table, now_ms)
+        if due_ms is None and cancels is None:
+            return None
+        if not self._settings.timer_wheel_enable:
+            raise problems.TIMER_NOT_ENABLED.error()
+        if due_ms is None or due_ms <= now_ms:
+            if cancels is not None:
+                raise self._illegal("a cancellation needs a time to come, such as that of the message to be cancelled")
+            return None
+        limit_ms = self._settings.timer_max_delay_sec * 1_000
+        if due_ms - now_ms > limit_ms:
+            raise self._illegal(
+                f"the message is to be delivered in {due_ms - now_ms} ms, at most {limit_ms} are allowed"
+            )
+        return due_ms
 
     def _due_ms(self, table: dict[str, str], now_ms: int) -> int | None:
         """The time that properties ask for, in ms; None when they ask for none."""
