@@ -142,7 +142,13 @@ class TimerMessageService:
             self.waiting.close()
             return RETRY_SECONDS
         except sqlite3.DatabaseError as error:
-            self._complain(f"{self.waiting.path} is damaged and is made anew from {TIMER_TOPIC}: {error}")
+            # A loss of power may do that, and nothing is lost by it.
+            self._log.warn(
+                "timers: {path} is damaged and is made anew from {topic}: {error}",
+                path=self.waiting.path,
+                topic=TIMER_TOPIC,
+                error=error,
+            )
             return self._discard()
         except Exception as error:
             self._complain(f"cannot deliver, trying again: {type(error).__name__}: {error}")
