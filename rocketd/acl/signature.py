@@ -17,13 +17,20 @@ SIGNATURE = "Signature"
 NOT_SIGNED = frozenset((SIGNATURE, "_UNIQUE_KEY_QUERY"))
 """Fields that a signature leaves out: itself, and one that clients add to a request that is signed already."""
 
+_REMEMBERED_NAMES = 64
+_REMEMBERED_LENGTH = 1024
+"""Names of fields that are more, or longer together, are not remembered: no client of RocketMQ has such."""
+
 _BLOCK = 64
 """Bytes that SHA-1 works on at a time."""
 
 
 def signed_content(fields: Mapping[str, str], body: bytes | memoryview | None) -> bytes:
     """Join what is signed of a request."""
-    content = "".join(_signed_values(tuple(fields))(fields)).encode("utf-8", "replace")
+    names = tuple(fields)
+    few = len(names) <= _REMEMBERED_NAMES and sum(map(len, names)) <= _REMEMBERED_LENGTH
+    values = (_signed_values if few else _signed_values.__wrapped__)(names)(fields)
+    content = "".join(values).encode("utf-8", "replace")
     return b"".join((content, body)) if body else content
 
 

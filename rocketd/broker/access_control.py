@@ -47,6 +47,8 @@ QUIET_SECONDS = 60.0
 
 _QUIET_LIMIT = 1000
 """Different refusals that are logged within that time: names that clients make up must not fill a disk."""
+_KEPT_LENGTH = 200
+"""Characters of a refusal that tell it from others: nor must they fill the memory."""
 _DIRECTORY = "conf/acl"
 
 Resources = dict[str, Permission]
@@ -66,6 +68,14 @@ def _send(fields: Mapping[str, str], topic_name: str, group_name: str) -> Resour
     if not topic.startswith(RETRY_PREFIX):
         return {topic: Permission.PUB}
     return _group(fields.get(group_name))
+
+
+def _send_if_strict(fields: Mapping[str, str], topic_name: str) -> Resources:
+    topic = fields.get(topic_name)
+    if topic is None:
+        return {}
+    # Apache asks for the group that the sender names, whoever's retries the topic is for.
+    return {topic: Permission.SUB if topic.startswith(RETRY_PREFIX) else Permission.PUB}
 
 
 def _group(group: str | None) -> Resources:
@@ -90,9 +100,11 @@ _FIELDS_TELL: Mapping[int, Callable[[Mapping[str, str]], Resources]] = {
 }
 _FIELDS_TELL_IF_STRICT = {
     **_FIELDS_TELL,
-    RequestCode.SEND_BATCH_MESSAGE: _FIELDS_TELL[RequestCode.SEND_MESSAGE_V2],
-    RequestCode.SEND_REPLY_MESSAGE: _FIELDS_TELL[RequestCode.SEND_MESSAGE],
-    RequestCode.SEND_REPLY_MESSAGE_V2: _FIELDS_TELL[RequestCode.SEND_MESSAGE_V2],
+    RequestCode.SEND_MESSAGE: lambda fields: _send_if_strict(fields, "topic"),
+    RequestCode.SEND_MESSAGE_V2: lambda fields: _send_if_strict(fields, "b"),
+    RequestCode.SEND_BATCH_MESSAGE: lambda fields: _send_if_strict(fields, "b"),
+    RequestCode.SEND_REPLY_MESSAGE: lambda fields: _send_if_strict(fields, "topic"),
+    RequestCode.SEND_REPLY_MESSAGE_V2: lambda fields: _send_if_strict(fields, "b"),
 }
 
 
@@ -181,7 +193,8 @@ class AccessControl:
             raise refusal(error) from None
 
     def _log_refusal(self, address: str, code: int, error: AccessDeniedError) -> None:
-        if not self._is_news(f"{address.rpartition(':')[0]} {code} {error}"):
+        # What the client made of it may be as long as a frame.
+        if not self._is_news(f"{address.rpartition(':')[0]} {code} {error}"[:_KEPT_LENGTH]):
             return
         self._log.warn(
             "{address}: request {code} refused: {why!r:.500}; the same is not logged again for {quiet:g} s",

@@ -112,6 +112,18 @@ class ConsumerOffsetManager:
         """Forget the offsets that all groups have in a topic."""
         self._remove(lambda parts: parts[0] == topic)
 
+    def remove_queue(self, topic: str, queue_id: int) -> None:
+        """Forget the offsets that all groups have in one queue of a topic."""
+        with self._guard:
+            gone = [
+                key for key, queues in self._table.items() if key.split(SEPARATOR)[0] == topic and queue_id in queues
+            ]
+            for key in gone:
+                self._table[key] = {id_: offset for id_, offset in self._table[key].items() if id_ != queue_id}
+                self._changes += 1
+        for key in gone:
+            self._log.warn("the offset of {key} in queue {queue} was removed", key=key, queue=queue_id)
+
     def _remove(self, is_gone: Callable[[list[str]], bool]) -> None:
         with self._guard:
             gone = [key for key in self._table if is_gone(key.split(SEPARATOR))]

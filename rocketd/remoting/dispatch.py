@@ -80,7 +80,7 @@ class Dispatcher:
         self._started = False
         self._lanes: dict[int, tuple[Pool, JobHandler]] = {}
         self._lanes_by_prefix: dict[bytes, tuple[Pool, JobHandler]] = {}
-        self._commands = CommandHandler(self)
+        self._commands: dict[str, CommandHandler] = {}
 
     # ------------------------------------------------------------ set-up
 
@@ -121,8 +121,10 @@ class Dispatcher:
         if hasattr(processor, "process_jobs"):
             handler: JobHandler = processor
         else:
-            self._commands.processors[code] = IRequestProcessor(processor)
-            handler = self._commands
+            # One for each pool: a header that names two codes must not have a processor run in another pool's thread.
+            commands = self._commands.setdefault(pool_name, CommandHandler(self))
+            commands.processors[code] = IRequestProcessor(processor)
+            handler = commands
         self._lanes[code] = (self.pool(pool_name), handler)
 
     def start(self) -> None:

@@ -147,6 +147,7 @@ class ReputMessageService:
         self._held: list[AppendedGroup] = []
         self._turn = threading.Lock()
         self._thread: threading.Thread | None = None
+        self._calls_wanted = self._calls_done = 0
         self.reput_from_offset = 0
 
     def add_listener(self, listener: ArrivalListener) -> None:
@@ -174,7 +175,9 @@ class ReputMessageService:
         held = self._held
         if not held:
             return
-        if idle and not self._queue.qsize() and self._turn.acquire(blocking=False):
+        # A call that has left the queue and has not got the turn yet comes first, too.
+        quiet = idle and not self._queue.qsize() and self._calls_wanted == self._calls_done
+        if quiet and self._turn.acquire(blocking=False):
             try:
                 for group in held:
                     self._handle(group)
@@ -195,9 +198,13 @@ class ReputMessageService:
         self._held.clear()
 
         def call() -> None:
-            self._dispatch_log(end)  # what found no room in the queue
-            function()
+            try:
+                self._dispatch_log(end)  # what found no room in the queue
+                function()
+            finally:
+                self._calls_done += 1
 
+        self._calls_wanted += 1
         self._queue.put(call)
 
     def behind(self) -> int:

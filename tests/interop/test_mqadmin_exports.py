@@ -12,14 +12,16 @@ def _exported(both: Both, *words: str, file: str, drop: tuple[str, ...] = ()) ->
     directory = f"DIRECTORY/export-{words[0]}{len(words)}"
     assert f"export {directory}/{file} success" in both.same(*words, "-f", directory)
 
-    def read(side: Side) -> str:
-        text = Path(directory.replace("DIRECTORY", str(side.directory)), file).read_text()
-        content = json.loads(side.names.given_to(text).replace(":MILLIS", ":0"))
-        return json.dumps(_without(content, drop), indent=1, sort_keys=True)
+    def read(side: Side) -> Any:
+        path = Path(directory.replace("DIRECTORY", str(side.directory)), file)
+        return _without(json.loads(path.read_text()), drop)
 
-    of_apache, of_rocketd = both.each(read)
+    def named(side: Side) -> str:
+        return side.names.given_to(json.dumps(read(side), indent=1, sort_keys=True))
+
+    of_apache, of_rocketd = both.each(named)
     assert_same_fields(file, of_apache, of_rocketd)
-    return json.loads(of_apache)
+    return read(both.apache)
 
 
 def _without(content: Any, drop: tuple[str, ...]) -> Any:

@@ -186,6 +186,11 @@ class HookTests(AccessTestCase):
             self.assertEqual(self.access().resources_of(request), {}, code)
             self.assertEqual(self.access(aclStrict="true").resources_of(request), {"T": PUB}, code)
 
+    def test_strict_asks_whose_retries_they_are(self):
+        request = RemotingCommand(310, {"a": "mine", "b": "%RETRY%theirs"})
+        self.assertEqual(self.access().resources_of(request), {"%RETRY%mine": SUB})
+        self.assertEqual(self.access(aclStrict="true").resources_of(request), {"%RETRY%theirs": SUB})
+
     def test_strict_keeps_accounts_to_admins(self):
         access = self.access(aclStrict="true")
         self.assertIn("Need admin permission for request code=54", self.refused(access, self.signed(54)))
@@ -209,6 +214,11 @@ class HookTests(AccessTestCase):
         clock.advance(QUIET_SECONDS)
         self.refused(access, self.signed(17))
         self.assertEqual(len(self.lines(LogLevel.warn)), 1)
+
+    def test_long_refusals_do_not_fill_the_memory(self):
+        access = self.access()
+        self.refused(access, self.signed(28, by=Credentials("k" * 100_000, "x")))
+        self.assertEqual([len(text) for text in access._logged], [200])
 
     def test_ever_new_refusals_do_not_fill_the_log(self):
         clock = Clock()

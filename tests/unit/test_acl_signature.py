@@ -11,7 +11,7 @@ from zope.interface.verify import verifyObject
 
 from rocketd.acl.credentials import Credentials, read_credentials
 from rocketd.acl.errors import AclFileError
-from rocketd.acl.signature import Secret, signed_content
+from rocketd.acl.signature import Secret, _signed_values, signed_content
 from rocketd.remoting.command import RemotingCommand
 from rocketd.remoting.frame import FrameDecoder
 from rocketd.remoting.interfaces import IRPCHook
@@ -57,6 +57,13 @@ class SignatureTests(SynchronousTestCase):
     def test_fields_that_are_not_signed(self):
         fields = {"b": "2", "Signature": "x", "_UNIQUE_KEY_QUERY": "true", "a": "1"}
         self.assertEqual(signed_content(fields, None), b"12")
+
+    def test_requests_with_odd_many_fields_are_not_remembered(self):
+        before = _signed_values.cache_info()
+        for number in range(3):
+            fields = {f"f{number}-{n}": str(n % 10) for n in range(100)}
+            self.assertEqual(signed_content(fields, None).decode(), "".join(fields[name] for name in sorted(fields)))
+        self.assertEqual(_signed_values.cache_info(), before)
 
     def test_a_wrong_or_missing_signature(self):
         for signature in (None, "", "481uDC2zg2EaErJJQ/+C6SFdJxM", "ž", "A" * 28):

@@ -62,9 +62,13 @@ class CleanUpTests(ProcessorTestCase):
         self.put("T", b"body")
         self.assertEqual(self.ask(306), (0, None))
         self.assertEqual(self.broker.store.queue_keys(), [("T", 0)])
+        for queue_id in (0, 1):
+            self.broker.offsets.commit("c", "G", "T", queue_id, 1)
         self.patch(type(self.broker.store.commit_log), "min_offset", self.end())
         self.ask(306)
         self.assertEqual(self.broker.store.queue_keys(), [])
+        # The queue begins anew, and so does who read it.
+        self.assertEqual([self.broker.offsets.query("G", "T", queue_id) for queue_id in (0, 1)], [-1, 1])
 
     def test_log_files(self):
         asked = []

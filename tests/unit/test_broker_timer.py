@@ -487,7 +487,7 @@ class RestartTests(TimerTestCase):
         self.timers._guarded_run()
         del self.timers.waiting.next_due
         self.run_timers(10)
-        self.assertEqual((self.bodies(), len(told.errors)), ([b"late"], 1))
+        self.assertEqual((self.bodies(), len(told.warnings)), ([b"late"], 1))
 
     def test_a_slave_does_not_deliver(self):
         self.after(1)
@@ -569,12 +569,14 @@ class TroubleTests(TimerTestCase):
             b"TIMER_OUT_MS\x011",
             b"TIMER_OUT_MS\x011\x02REAL_TOPIC\x01RMQ_SYS_TRANS_HALF_TOPIC\x02REAL_QID\x010",
             b"TIMER_OUT_MS\x011\x02REAL_TOPIC\x01T\x02REAL_QID\x01two",
+            b"TIMER_DONE\x011",
+            b"TIMER_OUT_MS\x01" + b"9" * 30 + b"\x02REAL_TOPIC\x01T\x02REAL_QID\x012",
         ):
             self.raw(properties)
         self.timers._log = Silent()
         self.after(1, b"good")
         self.run_timers(1)
-        self.assertEqual((self.bodies(), self.timers.lost, len(told)), ([b"good"], 2, 3))
+        self.assertEqual((self.bodies(), self.timers.lost, len(told)), ([b"good"], 2, 5))
 
     def test_a_message_whose_record_is_gone_is_told_of(self):
         self.after(1)
@@ -626,6 +628,21 @@ class TroubleTests(TimerTestCase):
         self.timers.waiting.apply = apply
         self.run_timers(1)
         self.assertEqual(self.bodies(), [b"late"])
+
+
+class FurtherQueuesTests(TimerTestCase):
+    options = {"enableLmq": "true", "enableMultiDispatch": "true", "maxLmqConsumeQueueNum": "0"}
+
+    def test_too_many_light_queues_lose_nothing(self):
+        self.after(1, b"a", INNER_MULTI_DISPATCH="%LMQ%x")
+        self.after(1, b"b", INNER_MULTI_DISPATCH="%LMQ%y")
+        self.after(1, b"c")
+        self.run_timers(1)
+        self.assertEqual((self.bodies(), self.timers.lost), ([b"a", b"b", b"c"], 0))
+        self.assertEqual([len(self.messages(f"%LMQ%{name}", 0)) for name in "xy"], [1, 0])
+        self.restart()
+        self.run_timers(1)
+        self.assertEqual(self.bodies(), [b"a", b"b", b"c"])
 
 
 class RollTests(TimerTestCase):
@@ -692,11 +709,13 @@ class Silent:
 
     def __init__(self, errors=None):
         self.errors = [] if errors is None else errors
+        self.warnings = []
 
     def error(self, *line, **values):
         self.errors.append(line[0].format(**values).removeprefix("timers: "))
 
     def warn(self, *line, **values):
-        pass
+        self.warnings.append(line[0].format(**values))
 
-    info = warn
+    def info(self, *line, **values):
+        pass

@@ -241,6 +241,14 @@ class UnknownCodeTests(DispatchTestCase):
         self.assertEqual(self.handle(frame_of(RemotingCommand(9999, flag=ONEWAY_FLAG))), [])
         self.assertEqual(len(self.warnings()), 1)
 
+    def test_a_header_with_two_codes_runs_in_no_other_pool(self):
+        elsewhere = Processor()
+        self.dispatcher.register(CODE + 1, elsewhere, "elsewhere")
+        self.dispatcher.register(CODE, Processor(), "here")
+        twice = frame(b'{"code":105,"code":106,"flag":0,"language":"JAVA","opaque":1,"version":0}')
+        self.assertEqual([answer.code for answer in self.handle(twice)], [ResponseCode.REQUEST_CODE_NOT_SUPPORTED])
+        self.assertEqual(elsewhere.requests, [])
+
     def test_a_header_with_two_codes_costs_nobody_else(self):
         processor = Processor()
         self.dispatcher.register(CODE, processor, "p")

@@ -334,6 +334,21 @@ class UnstorableTests(StoreTestCase):
         self.assertEqual(store.get_max_offset("TopicTest", 0), 8)
         self.assertFalse(os.path.exists(outside))
 
+    def test_what_is_put_behind_a_deletion_is_dispatched_behind_it(self):
+        """Even where the dispatching thread has taken the deletion, and has not begun with it."""
+        store = self.start()
+        self.put(make_message(b"old"))
+        store._reput.stop()
+        store.delete_topic("TopicTest")
+        deletion = store._reput._queue.get()
+        store.holds_dispatch = True
+        store.put_messages([make_message(b"new")])
+        store.release_dispatch(idle=True)
+        deletion()
+        self.assertEqual(store.get_max_offset("TopicTest", 0), 0)
+        store._reput._handle(store._reput._queue.get())
+        self.assertEqual(self.bodies(), [b"new"])
+
     def test_the_longest_body_can_be_changed_while_running(self):
         store = self.start()
         store.config.max_message_size = 3

@@ -54,6 +54,8 @@ class CleanUpProcessor:
 
     def _clean_expired_queues(self) -> None:
         for topic, queue_id in self._broker.store.delete_expired_queues():
+            # Its next message gets offset 0 again: whoever went on at an old offset would pass over new messages.
+            self._broker.offsets.remove_queue(topic, queue_id)
             self._log.info("queue {queue} of {topic} is deleted: it had no messages", queue=queue_id, topic=topic)
 
     def _clean_unused_topics(self) -> None:
