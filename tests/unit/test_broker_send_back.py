@@ -91,6 +91,13 @@ class SendBackTests(SynchronousTestCase):
         table = self.given_back(self.put(1, properties)).properties_map()
         self.assertEqual((table["RETRY_TOPIC"], table["ORIGIN_MESSAGE_ID"]), ("First", "ID1"))
 
+    def test_further_queues_do_not_get_it_again(self):
+        table = self.given_back(
+            self.put(1, b"INNER_MULTI_DISPATCH\x01%LMQ%x\x02INNER_MULTI_QUEUE_OFFSET\x010\x02mine\x01x")
+        ).properties_map()
+        self.assertEqual(table["mine"], "x")
+        self.assertEqual([name for name in table if name.startswith("INNER_")], [])
+
     def assert_dead(self, message):
         self.assertEqual((message.topic, message.queue_id), ("%DLQ%G", 0))
         self.assertEqual(message.properties_map()["DELAY"], "0")

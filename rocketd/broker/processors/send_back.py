@@ -95,6 +95,9 @@ class SendBackProcessor:
     def _build(self, stored: MessageExt, topic: str, queue_id: int, level: int) -> MessageInner:
         broker = self._broker
         table = stored.properties_map()
+        for name in (names.INNER_MULTI_DISPATCH, names.INNER_MULTI_QUEUE_OFFSET):
+            # Its further queues have it already, and their readers did not fail.
+            table.pop(name, None)
         table.setdefault(names.RETRY_TOPIC, stored.topic)
         table[names.WAIT] = "false"
         table[names.DELAY] = str(level)
