@@ -29,4 +29,5 @@ def restored_message(
         java_string_hash(tags) if tags else 0,
         index_keys(table.get(names.UNIQ_KEY), table.get(names.KEYS)),
         wait=False,
+        is_accepted=True,
     )

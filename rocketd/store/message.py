@@ -26,7 +26,8 @@ class MessageInner(msgspec.Struct, gc=False):
     length decides about bit 0x10 of the stored sysFlag. `properties` is Apache's property string in UTF-8.
     `index_keys` is what is to be found by key: UNIQ_KEY first, then each word of KEYS. `tags_code` is the hash of
     the tag, or the delivery time in ms where the topic is SCHEDULE_TOPIC_XXXX. `wait` says whether the sender's
-    answer waits for the disk.
+    answer waits for the disk. `is_accepted` says that its sender was answered long ago: what stands against its further
+    queues does not keep it from its own.
     """
 
     topic: str
@@ -42,6 +43,7 @@ class MessageInner(msgspec.Struct, gc=False):
     tags_code: int
     index_keys: tuple[str, ...] = ()
     wait: bool = True
+    is_accepted: bool = False
 
 
 class PutStatus(enum.Enum):

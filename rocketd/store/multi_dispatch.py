@@ -2,12 +2,14 @@
 
 Answers to Apache's MultiDispatch and to the parts of ConsumeQueue and ReputMessageService that serve it. A message names its
 further queues in INNER_MULTI_DISPATCH; its offsets in them are stored with it, in INNER_MULTI_QUEUE_OFFSET, so that their
-entries can be made again from the log. Unlike there, a name that no directory can have is refused, and messages that are not
-in their own topic yet (delayed ones, half ones) wait for that.
+entries can be made again from the log. Unlike there, only light queues may be named: a name does not pass the checks of a
+topic that is sent to. Messages that are not in their own topic yet (delayed ones, half ones) wait for that.
 """
 
 from collections.abc import Callable, Sequence
-from itertools import groupby
+from itertools import groupby, takewhile
+
+from twisted.logger import Logger
 
 from rocketd.common.names import BROKER_ONLY_TOPICS, LMQ_PREFIX, is_storable
 from rocketd.common.properties import (
@@ -27,11 +29,20 @@ from rocketd.store.message import (
     PutResult,
     PutStatus,
 )
+from rocketd.store.record import MAX_PROPERTIES_LENGTH
 from rocketd.store.settings import MessageStoreConfig
 
 SPLITTER = ","
 _NAMES = INNER_MULTI_DISPATCH.encode()
 _OFFSETS = INNER_MULTI_QUEUE_OFFSET.encode()
+
+_OF_ONE_MESSAGE = (
+    PutStatus.PUT_OK,
+    PutStatus.MESSAGE_ILLEGAL,
+    PutStatus.PROPERTIES_SIZE_EXCEEDED,
+    PutStatus.LMQ_CONSUME_QUEUE_NUM_EXCEEDED,
+)
+"""How an append ends without a meaning for the messages behind it."""
 
 _Key = tuple[str, int]
 _Appended = tuple[list[PutResult], AppendedGroup | None]
@@ -41,15 +52,23 @@ Append = Callable[[Sequence[MessageInner]], _Appended]
 class MultiDispatch:
     """``append`` and ``refusal_of_batch`` belong to the storage thread, ``further`` to the dispatching one."""
 
+    _log = Logger()
+
     def __init__(self, config: MessageStoreConfig, topic_queues: Callable[[], dict[_Key, TopicQueue]]) -> None:
         """``topic_queues`` gives the queues' next offsets, which are the storage thread's."""
         self._config = config
         self._topic_queues = topic_queues
+        self._light = 0
+        self._counted = 0
+        self._newest: TopicQueue | None = None
 
     # ---------------------------------------------------------------- storage thread
 
     def append(self, messages: Sequence[MessageInner], append: Append) -> _Appended:
-        """Append messages, those with further queues one by one: their offsets count only when they are stored."""
+        """Append messages, those with further queues one by one: their offsets count only when they are stored.
+
+        As of ``GroupAppender.append``, when the disk refuses one, all behind it fail.
+        """
         results: list[PutResult] = []
         groups: list[AppendedGroup] = []
         for further, run in groupby(messages, _has_further_queues):
@@ -58,6 +77,10 @@ class MultiDispatch:
                 results += some
                 if group is not None:
                     groups.append(group)
+                failure = next((result for result in some if result.status not in _OF_ONE_MESSAGE), None)
+                if failure is not None:
+                    results += [failure] * (len(messages) - len(results))
+                    return results, _joined(groups)
         return results, _joined(groups)
 
     def refusal_of_batch(self, messages: Sequence[MessageInner]) -> PutResult | None:
@@ -69,12 +92,21 @@ class MultiDispatch:
     def _append_further(self, message: MessageInner, append: Append) -> _Appended:
         names = _texts(message.properties, _NAMES)
         keys = [self._key(name, message.queue_id) for name in names]
-        refusal = self._refusal(message, names, keys)
-        if refusal is not None:
-            return [refusal], None
         queues = self._topic_queues()
         offsets = [queues[key].next_offset if key in queues else 0 for key in keys]
-        message.properties = _with_offsets(message.properties, offsets)
+        properties = _with_offsets(message.properties, offsets)
+        refusal = self._refusal(message, names, keys, properties)
+        if refusal is not None:
+            if not message.is_accepted:
+                return [refusal], None
+            self._log.error(
+                "a message that has waited to {topic} is stored without its further queues: {cause}",
+                topic=message.topic,
+                cause=refusal.cause,
+            )
+            message.properties = _without_further(message.properties)
+            return append([message])
+        message.properties = properties
         results, group = append([message])
         if results[0].status is PutStatus.PUT_OK:
             for key, offset in zip(keys, offsets, strict=True):
@@ -84,21 +116,39 @@ class MultiDispatch:
                     queues[key] = TopicQueue(key[0], offset + 1)
         return results, group
 
-    def _refusal(self, message: MessageInner, names: list[str], keys: list[_Key]) -> PutResult | None:
-        for name in names:
-            if not is_storable(name):
-                return PutResult(PutStatus.MESSAGE_ILLEGAL, cause=f"no queue can have the name {name!r:.200}")
+    def _refusal(
+        self, message: MessageInner, names: list[str], keys: list[_Key], properties: bytes
+    ) -> PutResult | None:
+        """Why a message cannot go into its further queues; ``properties`` are those that it would be stored with."""
+        if (fault := _fault_of(names)) is not None:
+            return PutResult(PutStatus.MESSAGE_ILLEGAL, cause=fault)
         if (message.topic, message.queue_id) in keys:
             return PutResult(PutStatus.MESSAGE_ILLEGAL, cause="the message names its own queue as a further one")
         limit = self._config.max_lmq_consume_queue_num
-        if self._config.enable_lmq:
-            count = sum(key[0].startswith(LMQ_PREFIX) for key in self._topic_queues())
-            if count > limit:
-                return PutResult(
-                    PutStatus.LMQ_CONSUME_QUEUE_NUM_EXCEEDED,
-                    cause=f"there are {count} light queues, more than maxLmqConsumeQueueNum={limit}",
-                )
+        count = self._light_queues()
+        if count > limit:
+            return PutResult(
+                PutStatus.LMQ_CONSUME_QUEUE_NUM_EXCEEDED,
+                cause=f"there are {count} light queues, more than maxLmqConsumeQueueNum={limit}",
+            )
+        if len(properties) > MAX_PROPERTIES_LENGTH:
+            cause = f"the properties have {len(properties)} bytes with the offsets, more than {MAX_PROPERTIES_LENGTH}"
+            return PutResult(PutStatus.PROPERTIES_SIZE_EXCEEDED, cause=cause)
         return None
+
+    def _light_queues(self) -> int:
+        """How many light queues there are. Looks only at queues made since the last call, unless some were removed."""
+        queues = self._topic_queues()
+        # A table has its newest queue last: with it still there, and the number right, nothing was removed.
+        new = list(takewhile(lambda item: item[1] is not self._newest, reversed(queues.items())))
+        if len(new) < len(queues) == self._counted + len(new):
+            self._light += sum(key[0].startswith(LMQ_PREFIX) for key, _ in new)
+        else:
+            self._light = sum(key[0].startswith(LMQ_PREFIX) for key in queues)
+        self._counted = len(queues)
+        if new:
+            self._newest = new[0][1]
+        return self._light
 
     def _key(self, name: str, queue_id: int) -> _Key:
         return name, 0 if self._config.enable_lmq and name.startswith(LMQ_PREFIX) else queue_id
@@ -117,6 +167,9 @@ class MultiDispatch:
             if len(names) != len(offsets) or not all(offset.isdecimal() for offset in offsets):
                 continue
             for name, offset in zip(names, offsets, strict=True):
+                if not name.startswith(LMQ_PREFIX):
+                    # Stored while nobody looked at the names, and so without a right to that queue.
+                    continue
                 topic, queue_id = self._key(name, request.queue_id)
                 found.append(
                     DispatchRequest(
@@ -137,6 +190,20 @@ class MultiDispatch:
         return found
 
 
+def fault_of_further(properties: bytes) -> str | None:
+    """Say why the further queues that properties name can never get a message; None when they can, or there are none."""
+    return _fault_of(_texts(properties, _NAMES)) if _NAMES in properties else None
+
+
+def _fault_of(names: list[str]) -> str | None:
+    for name in names:
+        if not name.startswith(LMQ_PREFIX):
+            return f"INNER_MULTI_DISPATCH may name queues that begin with {LMQ_PREFIX}, and not {name!r:.200}"
+        if not is_storable(name):
+            return f"no queue can have the name {name!r:.200}"
+    return None
+
+
 def _has_further_queues(message: MessageInner) -> bool:
     return (
         _NAMES in message.properties
@@ -155,6 +222,13 @@ def _with_offsets(properties: bytes, offsets: list[int]) -> bytes:
     entries = property_entries(properties.decode("utf-8", "replace"))
     text = SPLITTER.join(map(str, offsets))
     entries[INNER_MULTI_QUEUE_OFFSET] = INNER_MULTI_QUEUE_OFFSET + NAME_VALUE_SEPARATOR + text
+    return join_entries(entries).encode()
+
+
+def _without_further(properties: bytes) -> bytes:
+    entries = property_entries(properties.decode("utf-8", "replace"))
+    for name in (INNER_MULTI_DISPATCH, INNER_MULTI_QUEUE_OFFSET):
+        entries.pop(name, None)
     return join_entries(entries).encode()
 
 

@@ -359,7 +359,8 @@ class MessageStoreConfig:
     )
     enable_lmq: bool = setting(False, "Whether light message queues (names that begin with %LMQ%) are served.")
     enable_multi_dispatch: bool = setting(
-        False, "Whether a message may name further queues in its property INNER_MULTI_DISPATCH."
+        False,
+        "Whether a message may name further queues, which begin with %LMQ%, in its property INNER_MULTI_DISPATCH.",
     )
     max_lmq_consume_queue_num: int = setting(20000, "Most light message queues.", minimum=0, hot=True)
     enable_schedule_async_deliver: bool = setting(

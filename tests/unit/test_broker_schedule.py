@@ -269,6 +269,28 @@ class TroubleTests(ScheduleTestCase):
         self.assertEqual(self.bodies(), [b"a", b"b"])
         self.assertEqual(self.broker.schedule.snapshot().offset_table, {1: 3})
 
+    def test_too_many_light_queues_neither_stop_nor_repeat_a_level(self):
+        self.broker.stop()
+        self.start(enableLmq="true", enableMultiDispatch="true", maxLmqConsumeQueueNum="0")
+        for name in "ab":
+            self.put(name.encode(), INNER_MULTI_DISPATCH=f"%LMQ%{name}")
+        self.put(b"c")
+        for _ in range(3):
+            self.tick(1)
+        self.assertEqual(self.bodies(), [b"a", b"b", b"c"])
+        self.assertEqual([self.broker.store.get_max_offset(f"%LMQ%{name}", 0) for name in "ab"], [1, 0])
+
+    def test_properties_without_room_for_offsets_lose_nothing(self):
+        self.broker.stop()
+        self.start(enableLmq="true", enableMultiDispatch="true")
+        self.put(b"short", INNER_MULTI_DISPATCH="%LMQ%x", x="x")
+        store = self.broker.store
+        waiting = decode_message(store.look_message(store.queue_entries("SCHEDULE_TOPIC_XXXX", 0, 0, 1)[0][0]))
+        self.put(b"long", INNER_MULTI_DISPATCH="%LMQ%x", x="x" * (1 + 32_767 - len(waiting.properties)))
+        self.tick(1)
+        self.assertEqual(self.bodies(), [b"short", b"long"])
+        self.assertEqual(store.get_max_offset("%LMQ%x", 0), 1)
+
     def test_a_lost_time_is_computed_again(self):
         self.put(b"late")
         entries = self.broker.store.queue_entries

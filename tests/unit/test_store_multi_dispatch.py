@@ -6,6 +6,7 @@ import threading
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from rocketd.store.compose import TopicQueue
 from rocketd.store.message import DispatchRequest, GetStatus, PutStatus
 from rocketd.store.message_store import MessageStore
 from rocketd.store.record import decode_message, decode_messages
@@ -59,7 +60,7 @@ class PutTests(MultiDispatchTestCase):
             self.message(b"a", f"{LIGHT}x,{LIGHT}y"),
             self.message(b"b"),
             self.message(b"c", f"{LIGHT}y", queue_id=1),
-            self.message(b"d", f"{LIGHT}y,other", queue_id=1),
+            self.message(b"d", f"{LIGHT}y,{LIGHT}z", queue_id=1),
         )
         self.assertEqual([result.status for result in results], [PutStatus.PUT_OK] * 4)
         self.assertEqual([result.queue_offset for result in results], [0, 1, 0, 1])
@@ -67,7 +68,7 @@ class PutTests(MultiDispatchTestCase):
         self.assertEqual(self.bodies("TopicTest", 1), [b"c", b"d"])
         self.assertEqual(self.bodies(LIGHT + "x"), [b"a"])
         self.assertEqual(self.bodies(LIGHT + "y"), [b"a", b"c", b"d"])
-        self.assertEqual(self.bodies("other", 1), [b"d"])
+        self.assertEqual(self.bodies(LIGHT + "z"), [b"d"])
         table = self.offsets(results[3])
         self.assertEqual((table["INNER_MULTI_QUEUE_OFFSET"], table["TAGS"]), ("2,0", "t"))
 
@@ -89,10 +90,65 @@ class PutTests(MultiDispatchTestCase):
         self.assertEqual(result.status, PutStatus.MESSAGE_ILLEGAL)
 
     def test_names_that_no_queue_can_have(self):
-        for name in ("../x", "a/b", "x" * 128, "TopicTest", f"ok,{LIGHT}/"):
+        for name in ("../x", f"{LIGHT}a/b", LIGHT + "x" * 128, f"{LIGHT}ok,{LIGHT}/"):
             (result,) = self.put(self.message(b"a", name))
             self.assertEqual(result.status, PutStatus.MESSAGE_ILLEGAL, name)
         self.assertEqual(self.store.queue_keys(), [])
+
+    def test_only_light_queues(self):
+        for name in (
+            "TopicTest",
+            "other",
+            "rmq_sys_wheel_timer",
+            "RMQ_SYS_TRANS_OP_HALF_TOPIC",
+            f"{LIGHT}x,other",
+            "%LM",
+        ):
+            (result,) = self.put(self.message(b"a", name))
+            self.assertEqual(result.status, PutStatus.MESSAGE_ILLEGAL, name)
+            self.assertIn("queues that begin with %LMQ%", result.cause)
+        self.assertEqual(self.store.queue_keys(), [])
+
+    def test_names_that_were_stored_while_nobody_looked(self):
+        properties = b"INNER_MULTI_DISPATCH\x01rmq_sys_wheel_timer,%LMQ%x\x02INNER_MULTI_QUEUE_OFFSET\x015,7"
+        request = DispatchRequest("T", 0, 0, 10, 0, 0, 0, (), 0, 0, properties)
+        (found,) = self.store._multi_dispatch.further([request])
+        self.assertEqual((found.topic, found.queue_offset), (LIGHT + "x", 7))
+
+    def test_when_one_fails_all_behind_it_do(self):
+        self.put(self.message(b"first", f"{LIGHT}x"))
+        self.fs.fail("pwrite", OSError(28, "full"), nth=2)
+        results = self.put(
+            self.message(b"a", f"{LIGHT}x"),
+            self.message(b"b", f"{LIGHT}x"),
+            self.message(b"c", f"{LIGHT}x"),
+            self.message(b"d"),
+        )
+        self.assertEqual(
+            [result.status for result in results], [PutStatus.PUT_OK] + [PutStatus.SERVICE_NOT_AVAILABLE] * 3
+        )
+        self.assertEqual(self.bodies("TopicTest"), [b"first", b"a"])
+        results = self.put(self.message(b"b", f"{LIGHT}x"), self.message(b"d"))
+        self.assertEqual([result.queue_offset for result in results], [2, 3])
+        self.assertEqual(self.bodies(LIGHT + "x"), [b"first", b"a", b"b"])
+
+    def test_a_refused_one_leaves_those_behind_it_alone(self):
+        results = self.put(self.message(b"a", "other"), self.message(b"b", f"{LIGHT}x"), self.message(b"c"))
+        self.assertEqual(
+            [result.status for result in results], [PutStatus.MESSAGE_ILLEGAL, PutStatus.PUT_OK, PutStatus.PUT_OK]
+        )
+
+    def test_what_was_accepted_is_stored_without_queues_that_cannot_take_it(self):
+        self.put(self.message(b"a", f"{LIGHT}x"), self.message(b"b", f"{LIGHT}y"))
+        self.store.config.max_lmq_consume_queue_num = 1
+        results = self.put(
+            self.message(b"many", f"{LIGHT}z", is_accepted=True),
+            self.message(b"name", "other", is_accepted=True),
+        )
+        self.assertEqual([result.status for result in results], [PutStatus.PUT_OK] * 2)
+        self.assertEqual(self.offsets(results[0]), {"KEYS": "k", "TAGS": "t"})
+        self.assertEqual(self.bodies("TopicTest"), [b"a", b"b", b"many", b"name"])
+        self.assertEqual([self.bodies(LIGHT + name) for name in "xyz"], [[b"a"], [b"b"], []])
 
     def test_what_is_not_stored_takes_no_offset(self):
         refused, stored = self.put(
@@ -121,6 +177,59 @@ class PutTests(MultiDispatchTestCase):
         )
         (result,) = self.put(self.message(b"d"))
         self.assertEqual(result.status, PutStatus.PUT_OK)
+
+    def test_light_queues_are_counted_as_they_come_and_go(self):
+        dispatch, queues = self.store._multi_dispatch, self.store._appender.topic_queues
+
+        def count():
+            found = sum(topic.startswith(LIGHT) for topic, _ in queues)
+            self.assertEqual(dispatch._light_queues(), found)
+            self.assertEqual(dispatch._light_queues(), found)
+            return found
+
+        self.assertEqual(count(), 0)
+        self.put(self.message(b"a", f"{LIGHT}x,{LIGHT}y"), self.message(b"b", topic="Other"))
+        self.assertEqual(count(), 2)
+        self.put(self.message(b"c", topic="Another"), self.message(b"d", topic=f"{LIGHT}z"))
+        self.assertEqual(count(), 3)
+        # As many come as go.
+        self.store.delete_topic(LIGHT + "x")
+        self.put(self.message(b"e", topic="Third"))
+        self.assertEqual(count(), 2)
+        self.store.delete_topic("Third")
+        self.put(self.message(b"f", topic=f"{LIGHT}w"))
+        self.assertEqual(count(), 3)
+        for topic in {topic for topic, _ in queues}:
+            self.store.delete_topic(topic)
+        self.assertEqual(count(), 0)
+        self.put(self.message(b"g", f"{LIGHT}x"))
+        self.assertEqual(count(), 1)
+
+    def test_the_count_does_not_look_at_all_queues_for_each_message(self):
+        queues = self.store._appender.topic_queues
+        queues.update({(f"{LIGHT}{number}", 0): TopicQueue(f"{LIGHT}{number}") for number in range(1_000)})
+        dispatch = self.store._multi_dispatch
+        self.assertEqual(dispatch._light_queues(), 1_000)
+        looked_at = []
+
+        class Keys(dict):
+            def __iter__(self):
+                looked_at.append(len(self))
+                return super().__iter__()
+
+        dispatch._topic_queues = lambda: Keys(queues)
+        self.assertEqual(dispatch._light_queues(), 1_000)
+        queues[f"{LIGHT}new", 0] = TopicQueue(f"{LIGHT}new")
+        self.assertEqual(dispatch._light_queues(), 1_001)
+        self.assertEqual(looked_at, [])
+
+    def test_the_limit_holds_without_light_queues_too(self):
+        self.store.stop()
+        self.start(enable_lmq=False, max_lmq_consume_queue_num=0)
+        results = self.put(self.message(b"a", f"{LIGHT}x"), self.message(b"b", f"{LIGHT}y"))
+        self.assertEqual(
+            [result.status for result in results], [PutStatus.PUT_OK, PutStatus.LMQ_CONSUME_QUEUE_NUM_EXCEEDED]
+        )
 
     def test_without_light_queues_the_number_is_the_messages_own(self):
         self.store.stop()

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 from zope.interface import implementer
 
+from rocketd.broker import problems
 from rocketd.broker.durability import Durability
 from rocketd.broker.fast_failure import send_too_old
 from rocketd.broker.incoming import BatchFormatError, MessageBuilder
@@ -31,6 +32,7 @@ from rocketd.remoting.headers import SendMessageRequestHeader, SendMessageReques
 from rocketd.remoting.interfaces import IJobProcessor
 from rocketd.remoting.pools import Job
 from rocketd.store.message import MessageInner, PutResult, PutStatus
+from rocketd.store.multi_dispatch import fault_of_further
 
 CODES = (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
 
@@ -72,6 +74,7 @@ class SendMessageProcessor:
         settings = broker.settings
         self._broker = broker
         self._settings = settings
+        self._has_further_queues: bool = settings.store.enable_multi_dispatch
         self._dispatcher: Dispatcher = broker.dispatcher
         self._check = MessageCheck(broker)
         self._builder: MessageBuilder = broker.message_builder
@@ -223,8 +226,13 @@ class SendMessageProcessor:
             header.sys_flag |= TRANSACTION_PREPARED  # so that it is not delayed before its commit
             message = self._builder.single(header, destination, connection.host, body, now_ms)
             turn_into_half(message, header.properties, destination.topic, destination.queue_id)
-            return message
-        return self._builder.single(header, destination, connection.host, body, now_ms)
+        else:
+            message = self._builder.single(header, destination, connection.host, body, now_ms)
+        if self._has_further_queues and (fault := fault_of_further(message.properties)) is not None:
+            # The store would say so only when what waits reaches its topic.
+            limit = self._settings.store.max_message_size
+            raise problems.MESSAGE_ILLEGAL.error(limit=limit, found=fault)
+        return message
 
     def _store_batch(self, request: Request, body: bytes, now_ms: int, answers: list[tuple[Connection, bytes]]) -> None:
         """Check a batch, store all of it, and answer it. Raises RequestError."""
