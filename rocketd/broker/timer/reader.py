@@ -4,6 +4,7 @@ Answers to TimerMessageStore.enqueue of Apache's 5.x. The table follows the topi
 away, and what a crash has taken from the log is never believed.
 """
 
+import struct
 from typing import Any
 from zlib import crc32
 
@@ -97,7 +98,7 @@ class TimerReader:
                     found = self._cancelled_by(event, waits, gone)
                     gone.update(found)
                     cancelled += len(found)
-            except (StoreError, ValueError) as error:
+            except (StoreError, ValueError, struct.error, OverflowError) as error:
                 self._log.error("timers: the record at {at} is passed over: {error}", at=physical_offset, error=error)
         for offset in gone & waits.keys():
             del waits[offset]

@@ -85,13 +85,18 @@ def read_event(record: memoryview, physical_offset: int) -> Wait | Cancellation 
         if find_property(properties, _DONE) is None:
             raise RecordError(f"it has neither {names.TIMER_OUT_MS} nor {TIMER_DONE}")
         body = decode_message(record).body
+        if len(body) % 8:
+            raise RecordError(f"it lists offsets of 8 bytes in {len(body)}")
         return Done(struct.unpack(f">{len(body) // 8}q", body))
     cancels = find_property(properties, _DEL_UNIQKEY)
     if cancels is not None:
         topic = find_property(properties, _REAL_TOPIC) or b""
         key = cancels.decode("utf-8", "replace")
         return Cancellation(identity_of(topic.decode("utf-8", "replace"), key, names_topic=True))
-    return Wait(int(due), physical_offset, hash_of(_identity(properties, find_property(properties, _UNIQ_KEY))))
+    due_ms = int(due)
+    if not -(2**63) <= due_ms < 2**63:
+        raise ValueError(f"its property {names.TIMER_OUT_MS} is {due_ms}, which is no time")
+    return Wait(due_ms, physical_offset, hash_of(_identity(properties, find_property(properties, _UNIQ_KEY))))
 
 
 def message_to_deliver(record: memoryview, now_ms: int) -> MessageInner:
