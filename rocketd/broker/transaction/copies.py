@@ -30,10 +30,10 @@ class Copies:
         """Return what this is a copy of; itself when it is none."""
         return self._first.get(offset, offset)
 
-    def commit(self, offset: int) -> None:
-        """Take in that the message of a half message was stored for consumers."""
+    def commit(self, offset: int, *, ends_again: bool = False) -> None:
+        """Take in that the message of a half message was stored for consumers; ``ends_again`` without the mark of it."""
         first = self.first(offset)
-        if first in self._copied:
+        if ends_again or first in self._copied:
             self._committed[first] = None
             if len(self._committed) > LIMIT:
                 del self._committed[next(iter(self._committed))]

@@ -98,6 +98,10 @@ class TransactionService:
         for message in messages:
             last: PutResult = self._broker.store.put_messages([message])[0]
             if last.status is not PutStatus.PUT_OK:
+                if message is not messages[0]:
+                    # Whoever ends it once more gets the mark stored, and not the message again.
+                    for offset in committed:
+                        self._copies.commit(offset, ends_again=True)
                 return last
         self._note_ends(last, committed)
         return last
