@@ -54,6 +54,13 @@ class EndTests(TransactionTestCase):
         self.assertEqual((self.bodies(), [op.body for op in self.read(OP)]), ([b"1"], [b"0"]))
         self.assertEqual([message.body for message in self.read("%LMQ%a")], [b"1"])
 
+    def test_too_many_light_queues_do_not_keep_a_message_from_its_commit(self):
+        self.broker.settings.store.max_lmq_consume_queue_num = 0
+        for name in "ab":
+            self.assertEqual(self.end(self.half(name.encode(), INNER_MULTI_DISPATCH=f"%LMQ%{name}")).code, 0)
+        self.assertEqual((self.bodies(), len(self.read(OP))), ([b"a", b"b"], 2))
+        self.assertEqual([len(self.read(f"%LMQ%{name}")) for name in "ab"], [1, 0])
+
     def test_a_message_that_failed_itself_is_stored_by_the_next_end(self):
         half = self.half(b"1", INNER_MULTI_DISPATCH="%LMQ%a")
         good = self.broker.store.put_messages

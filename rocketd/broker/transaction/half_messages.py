@@ -65,6 +65,7 @@ def committed(half: MessageExt, table: dict[str, str]) -> MessageInner:
     message.topic, message.queue_id = destination(table)
     message.sys_flag = reset_transaction_value(half.sys_flag, TRANSACTION_COMMIT)
     message.prepared_transaction_offset = half.physical_offset
+    message.is_accepted = True
     return message
 
 
