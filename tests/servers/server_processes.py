@@ -13,6 +13,8 @@ from benchmarks.peers.process import ServerProcess
 START_LIMIT = 60.0  # seconds
 TOPIC = "LoadTest"
 QUEUES = 4
+PATIENT = {"brokerFastFailureEnable": "false", "waitTimeMillsInSendQueue": "60000"}
+"""Settings for tests that count on every send: a machine that hangs for some seconds is no reason to refuse one."""
 SOURCES = str(Path(rocketd.__file__).parents[1])
 
 

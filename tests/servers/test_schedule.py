@@ -4,7 +4,7 @@ import time
 
 import pytest
 from load import Connection, pull_all
-from server_processes import QUEUES, TOPIC, ServerProcesses
+from server_processes import PATIENT, QUEUES, TOPIC, ServerProcesses
 
 from rocketd.remoting.bodies import KVTable
 from rocketd.remoting.codes import RequestCode, ResponseCode
@@ -54,14 +54,17 @@ def names_of(address):
     return {name for name, _ in delivered(address)}
 
 
-def progress(address):
-    """Delivered offset and end of each level's queue."""
+def runtime(address):
     connection = Connection(address)
     try:
-        body = connection.ask(RemotingCommand(RequestCode.GET_BROKER_RUNTIME_INFO)).body
-        table = KVTable.decode(body).table
+        return KVTable.decode(connection.ask(RemotingCommand(RequestCode.GET_BROKER_RUNTIME_INFO)).body).table
     finally:
         connection.close()
+
+
+def progress(address):
+    """Delivered offset and end of each level's queue."""
+    table = runtime(address)
     prefix = "scheduleMessageOffset_"
     return {
         int(key.removeprefix(prefix)): tuple(map(int, value.split(",")))
@@ -72,7 +75,7 @@ def progress(address):
 
 @pytest.fixture
 def servers(tmp_path):
-    made = ServerProcesses(tmp_path, messageDelayLevel="1s 3s 6s", flushDelayOffsetInterval="1000")
+    made = ServerProcesses(tmp_path, messageDelayLevel="1s 3s 6s", flushDelayOffsetInterval="1000", **PATIENT)
     yield made
     made.kill_all()
     assert "Traceback" not in "".join(process.log.read_text() for process in made.processes)
@@ -96,6 +99,7 @@ def test_killed_in_the_middle_of_delays(servers):
     broker.wait_for("all are delivered", lambda: names_of(address) == sent_ms.keys(), WAIT_LIMIT)
     check_nothing_was_early(address, sent_ms)
     broker.wait_for("it knows that", lambda: progress(address) == dict.fromkeys(DELAYS_MS, (400, 400)), WAIT_LIMIT)
+    broker.wait_for("it shows that", lambda: runtime(address)["dispatchBehindBytes"] == "0", WAIT_LIMIT)
     # A clean stop writes how far it is: nothing is repeated.
     count = len(delivered(address))
     assert broker.stop() == 0
