@@ -45,7 +45,7 @@ def test_delivered_at_its_time(clients, fresh, language, name):
     assert min(line["storeTimestamp"] for line in received) >= due
 
 
-@pytest.mark.parametrize(("language", "ahead_ms", "form"), [("java", 20_000, "{key}"), ("go", 10_000, "{topic}+{key}")])
+@pytest.mark.parametrize(("language", "ahead_ms", "form"), [("java", 20_000, "{key}"), ("go", 20_000, "{topic}+{key}")])
 def test_cancelled(clients, fresh, language, ahead_ms, form):
     clients.require(language)
     topic = fresh("TimerCancelled")

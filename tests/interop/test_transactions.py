@@ -31,6 +31,9 @@ QUICK = {
     "waitTimeMillsInSendQueue": "60000",
 }
 SELDOM = {**QUICK, "transactionCheckInterval": "3600000", "transactionCheckMax": "1000"}
+# Nobody is asked before ``begin_checks``, however long ends take on a machine that hangs.
+LATER = {**QUICK, "transactionTimeOut": "3600000"}
+UPDATE_BROKER_CONFIG = 25
 RESUME_CHECK_HALF_MESSAGE = 323
 END_PROPERTIES = b"\0\x10WAIT\x01true\x02TAGS\x01d"
 LIMIT = 60.0  # seconds
@@ -122,6 +125,13 @@ def half_messages(brokers):
     return max_offset(brokers.address, HALF, 0)
 
 
+def begin_checks(brokers, ends):
+    """Have the broker, started with LATER, ask about what has not ended, once so many have."""
+    await_condition("what was decided has ended", lambda: max_offset(brokers.address, OP, 0) == ends)
+    text = f"transactionTimeOut={QUICK['transactionTimeOut']}\n"
+    assert wire.call(brokers.address, UPDATE_BROKER_CONFIG, body=text.encode()).code == wire.SUCCESS
+
+
 def once(indexes):
     return Counter(dict.fromkeys(indexes, 1))
 
@@ -169,9 +179,10 @@ def test_go_is_asked_by_a_broker_that_was_killed(brokers, go, java):
 
 
 def test_go_rolls_back_when_it_is_asked(brokers, go):
-    start(brokers)
+    start(brokers, properties=LATER)
     with go("--count", COUNT, "--answer", "rollback") as producer:
         await_condition("all is sent", lambda: len(producer.lines) >= COUNT)
+        begin_checks(brokers, COUNT - len(UNDECIDED))
         await_condition("all is asked", lambda: producer.checks().keys() == {str(index) for index in UNDECIDED})
         await_condition("all has ended", lambda: max_offset(brokers.address, OP, 0) >= COUNT)
     assert stored(brokers) == once(COMMITTED)
@@ -243,10 +254,11 @@ def test_both_brokers_store_the_same(namesrv, tmp_path_factory):
     for kind in (APACHE, ROCKETD):
         brokers = StoreBrokers(tmp_path_factory.mktemp(kind), namesrv, {**QUICK, "transactionCheckMax": "1"})
         try:
-            start(brokers, kind, {})
+            start(brokers, kind, {"transactionTimeOut": LATER["transactionTimeOut"]})
             given = ("--namesrv", brokers.namesrv, "--topic", TOPIC, "--group", "java")
             home = tmp_path_factory.mktemp("java")
             run_client("java", "transact", *given, "--first", 0, "--count", 3, home=home, jvm=("-Xmx256m",))
+            begin_checks(brokers, 2)
             await_condition("one is given up", lambda b=brokers: max_offset(b.address, GIVEN_UP, 0) == 1)
             brokers.stop()
         finally:
