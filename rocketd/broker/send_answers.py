@@ -21,12 +21,13 @@ from rocketd.store.message import PutResult, PutStatus
 
 _PREFIX = Struct(">II")
 
-_STORED = {
+STORED_CODES = {
     PutStatus.PUT_OK: ResponseCode.SUCCESS,
     PutStatus.FLUSH_DISK_TIMEOUT: ResponseCode.FLUSH_DISK_TIMEOUT,
     PutStatus.FLUSH_SLAVE_TIMEOUT: ResponseCode.FLUSH_SLAVE_TIMEOUT,
     PutStatus.SLAVE_NOT_AVAILABLE: ResponseCode.SLAVE_NOT_AVAILABLE,
 }
+"""How a send is answered whose message is in the log."""
 
 
 class Request(msgspec.Struct, gc=False):
@@ -81,9 +82,9 @@ class SendAnswers:
         """
         first = results[0]
         status = first.status if first.status is not PutStatus.PUT_OK else safety
-        if request.context is not None and status in _STORED:
-            self._tell_hooks(request, _STORED[status], None, results)
-        if request.is_oneway and status in _STORED:
+        if request.context is not None and status in STORED_CODES:
+            self._tell_hooks(request, STORED_CODES[status], None, results)
+        if request.is_oneway and status in STORED_CODES:
             return
         if status is PutStatus.PUT_OK and request.serialize_type == SerializeType.JSON and len(results) == 1:
             header = self._template % (
@@ -95,7 +96,7 @@ class SendAnswers:
             size = len(header)
             answers.append((request.connection, _PREFIX.pack(4 + size, size) + header))
             return
-        code = _STORED.get(status)
+        code = STORED_CODES.get(status)
         if code is None:
             self.refused(request, store_error(self._broker, first), answers)
             return

@@ -6,12 +6,12 @@ Answers to Message, MessageExt and SendResult of Apache's client. Plain values.
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from socket import AF_INET, AF_INET6, inet_ntop
 
 from rocketd.client.errors import IllegalMessageError
 from rocketd.common import properties as names
 from rocketd.common.names import topic_fault
 from rocketd.common.properties import decode_properties
+from rocketd.common.record_host import host_text
 from rocketd.remoting.bodies import MessageQueue
 from rocketd.store.record import MessageExt
 
@@ -141,7 +141,7 @@ class ReceivedMessage:
             flag=record.flag,
             born_timestamp=record.born_timestamp,
             store_timestamp=record.store_timestamp,
-            born_host=_host_text(record.born_host),
+            born_host=host_text(record.born_host),
             reconsume_times=record.reconsume_times,
         )
 
@@ -155,9 +155,3 @@ def _unpack(body: bytes, sys_flag: int) -> bytes:
         return zlib.decompress(body)
     except zlib.error as error:
         raise IllegalMessageError(f"the body cannot be unpacked: {error}") from error
-
-
-def _host_text(host: bytes) -> str:
-    address, port = host[:-4], int.from_bytes(host[-4:], "big")
-    text = inet_ntop(AF_INET if len(address) == 4 else AF_INET6, address)
-    return f"{text}:{port}" if len(address) == 4 else f"[{text}]:{port}"

@@ -5,13 +5,13 @@ keep the store from being opened and read: what cannot be entered then becomes v
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from twisted.logger import Logger
 
 from rocketd.store.commit_log import CommitLog
 from rocketd.store.dispatch import Dispatcher, ReputMessageService
-from rocketd.store.message import SYS_FLAG_TRANSACTION_PREPARED
+from rocketd.store.message import SYS_FLAG_TRANSACTION_PREPARED, DispatchRequest
 from rocketd.store.record_scanner import RecordScanner, ScanEnd
 from rocketd.store.running_flags import RunningFlags
 
@@ -74,25 +74,23 @@ class CatchUp:
 
     def begin_timestamp(self) -> int:
         """Store time in ms of the first record from `begin` on, 0 where there is none."""
-        offset = self.begin
-        while (data := self._commit_log.data_from(offset)) is not None and len(data):
-            scan = self._scanner.scan(data, 0, len(data), offset, check_crc=False, max_records=1)
-            if scan.requests:
-                return scan.requests[0].store_timestamp
-            offset = self._commit_log.roll(offset)
-        return 0
+        return next((request.store_timestamp for request in self._requests()), 0)
 
     def queue_offsets(self) -> dict[tuple[str, int], int]:
         """The offsets behind the last message of queues that have messages from `begin` on."""
-        found: dict[tuple[str, int], int] = {}
+        return {
+            (request.topic, request.queue_id): request.queue_offset + 1
+            for request in self._requests()
+            if not request.sys_flag & SYS_FLAG_TRANSACTION_PREPARED
+        }
+
+    def _requests(self) -> Iterator[DispatchRequest]:
+        """What the log has from `begin` on."""
         offset = self.begin
         while (data := self._commit_log.data_from(offset)) is not None and len(data):
             scan = self._scanner.scan(data, 0, len(data), offset, check_crc=False)
-            for request in scan.requests:
-                if not request.sys_flag & SYS_FLAG_TRANSACTION_PREPARED:
-                    found[request.topic, request.queue_id] = request.queue_offset + 1
+            yield from scan.requests
             if scan.end is ScanEnd.MORE:
                 offset += scan.position
             else:
                 offset = self._commit_log.roll(offset)
-        return found

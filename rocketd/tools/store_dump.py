@@ -4,17 +4,17 @@ Answers to nothing of Apache's. The names are those of the fields of Apache's Me
 """
 
 import base64
-import socket
 from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
 import msgspec
 
+from rocketd.common.record_host import host_text
 from rocketd.store.consume_queue import FILLER_SIZE
 from rocketd.store.errors import RecordError, StoreError
 from rocketd.store.examine_log import Damaged, LogWalk, Missing, Records
-from rocketd.store.record import HOST_V4, MessageExt, decode_message
+from rocketd.store.record import MessageExt, decode_message
 from rocketd.store.stopped_store import LogReader, StoppedStore
 
 Line = tuple[str, bool]
@@ -79,9 +79,9 @@ def _fields(message: MessageExt, with_body: bool) -> dict[str, Any]:
         "flag": message.flag,
         "sysFlag": message.sys_flag,
         "bornTimestamp": message.born_timestamp,
-        "bornHost": _host(message.born_host),
+        "bornHost": host_text(message.born_host),
         "storeTimestamp": message.store_timestamp,
-        "storeHost": _host(message.store_host),
+        "storeHost": host_text(message.store_host),
         "reconsumeTimes": message.reconsume_times,
         "preparedTransactionOffset": message.prepared_transaction_offset,
         "bodyCRC": message.body_crc,
@@ -94,11 +94,3 @@ def _fields(message: MessageExt, with_body: bool) -> dict[str, Any]:
         except UnicodeDecodeError:
             fields["bodyBase64"] = base64.b64encode(message.body).decode()
     return fields
-
-
-def _host(host: bytes) -> str:
-    """Address and port as text."""
-    address, port = host[:-4], int.from_bytes(host[-4:], "big")
-    if len(host) == HOST_V4:
-        return f"{socket.inet_ntop(socket.AF_INET, address)}:{port}"
-    return f"[{socket.inet_ntop(socket.AF_INET6, address)}]:{port}"

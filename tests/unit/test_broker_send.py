@@ -323,7 +323,6 @@ class RefusalTests(SendTestCase):
         self.broker.settings.store.max_message_size = 1000
         limit = (13, "the message is illegal, maybe msg body or properties length not matched. msg body length limit "
                      "1000B, msg properties length limit 32KB.")  # fmt: skip
-        self.broker.store._appender.max_message_size = 1000
         self.assertEqual(self.refused(send(body=b"x" * 1001)), limit)
         self.assertEqual(self.refused(batch(in_batch(b"x" * 1001))), limit)
         self.assertEqual(self.ask(send(body=b"x" * 1000)).code, 0)

@@ -5,18 +5,18 @@ its heartbeats; then it is stored, if ``storeReplyMessageEnable`` says so, wheth
 is answered. No thread waits for the producer. Unlike Apache's, the record tells that its body is compressed.
 """
 
-from socket import AF_INET, AF_INET6, inet_ntop
 from typing import Any
 
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from rocketd.broker.address import join
 from rocketd.broker.durability import Durability
 from rocketd.broker.message_check import MessageCheck, choose_queue
+from rocketd.broker.send_answers import STORED_CODES
 from rocketd.common import properties as names
 from rocketd.common.properties import decode_properties, encode_properties
+from rocketd.common.record_host import host_text, offset_message_id
 from rocketd.common.sysflag import COMPRESSED, COMPRESSION_MASK
 from rocketd.remoting.codes import RequestCode, ResponseCode
 from rocketd.remoting.command import RemotingCommand
@@ -34,13 +34,6 @@ from rocketd.store.properties import index_keys
 
 CODES = (RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2)
 STORAGE_POOL = "send"
-
-_STORED = (
-    PutStatus.PUT_OK,
-    PutStatus.FLUSH_DISK_TIMEOUT,
-    PutStatus.FLUSH_SLAVE_TIMEOUT,
-    PutStatus.SLAVE_NOT_AVAILABLE,
-)
 
 
 class Reply:
@@ -139,8 +132,8 @@ class ReplyMessageProcessor:
                 sys_flag=header.sys_flag,
                 born_timestamp=header.born_timestamp,
                 flag=header.flag,
-                born_host=_host_text(reply.context.connection.host),
-                store_host=_host_text(self._broker.store_host),
+                born_host=host_text(reply.context.connection.host),
+                store_host=host_text(self._broker.store_host),
                 store_timestamp=now_ms,
                 properties=encode_properties(table),
                 reconsume_times=header.reconsume_times,
@@ -184,8 +177,8 @@ class ReplyMessageProcessor:
 
     def _stored(self, reply: Reply, result: PutResult) -> None:
         """Answer; that a reply was not stored is only logged. Any thread."""
-        if result.status in _STORED:
-            message_id = f"{self._broker.store_host.hex()}{result.physical_offset:016x}".upper()
+        if result.status in STORED_CODES:
+            message_id = offset_message_id(self._broker.store_host, result.physical_offset)
             self._place(reply, message_id, result.queue_offset)
         else:
             self._log.warn("a reply was not stored: {status}, {cause}", status=result.status.value, cause=result.cause)
@@ -215,9 +208,3 @@ class ReplyMessageProcessor:
             self._broker.message_builder.delay(message, table, self._broker.now_ms())
             message.properties = encode_properties(table).encode()
         return message
-
-
-def _host_text(host: bytes) -> str:
-    """Write a record's host field as ``address:port``."""
-    address, port = host[:-4], int.from_bytes(host[-4:], "big")
-    return join(inet_ntop(AF_INET if len(address) == 4 else AF_INET6, address), port)

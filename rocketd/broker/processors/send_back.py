@@ -15,6 +15,7 @@ from rocketd.common import properties as names
 from rocketd.common.names import dlq_topic, retry_topic
 from rocketd.common.permission import is_writable
 from rocketd.common.properties import encode_properties
+from rocketd.common.record_host import offset_message_id
 from rocketd.common.sysflag import topic_sys_flag
 from rocketd.remoting.codes import ResponseCode
 from rocketd.remoting.command import RemotingCommand
@@ -102,7 +103,7 @@ class SendBackProcessor:
         table[names.WAIT] = "false"
         table[names.DELAY] = str(level)
         if not table.get(names.ORIGIN_MESSAGE_ID, "").strip():
-            table[names.ORIGIN_MESSAGE_ID] = f"{stored.store_host.hex()}{stored.physical_offset:016x}".upper()
+            table[names.ORIGIN_MESSAGE_ID] = offset_message_id(stored.store_host, stored.physical_offset)
         message = MessageInner(
             topic,
             queue_id,

@@ -21,6 +21,7 @@ from rocketd.broker.transaction.op_messages import LateEnds
 from rocketd.common import properties as names
 from rocketd.common.names import TRANS_GROUP, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
 from rocketd.common.permission import READ, WRITE
+from rocketd.common.record_host import offset_message_id
 from rocketd.remoting.headers import CheckTransactionStateRequestHeader
 from rocketd.remoting.interfaces import IConnection
 from rocketd.store.message import MessageInner, PutResult, PutStatus
@@ -220,7 +221,7 @@ class TransactionService:
             commit_log_offset=result.physical_offset,
             msg_id=key,
             transaction_id=key,
-            offset_msg_id=f"{broker.store_host.hex()}{result.physical_offset:016x}".upper(),
+            offset_msg_id=offset_message_id(broker.store_host, result.physical_offset),
         )
         body = half_messages.question(half, table, result)
         broker.to_clients.check_producer_transaction_state(connection, header, body)
