@@ -171,6 +171,26 @@ class Both:
         first, second = self.ask("send", group=group, messages=[{"properties": {}, **message} for message in messages])
         return first["sent"], second["sent"]
 
+    def level(self) -> None:
+        """Bring both logs to the same end again, after something whose records are not equally long in both."""
+
+        def end(side: Side) -> int:
+            found = re.search(r"commitLogMaxOffset *: (\d+)", side.mqadmin("brokerStatus", "-b", "BROKER")["out"])
+            assert found is not None
+            return int(found[1])
+
+        ends = self.each(end)
+        longer = {side.kind: max(ends) - own for side, own in zip((self.apache, self.rocketd), ends, strict=True)}
+
+        def fill_up(side: Side) -> None:
+            filler = {**message("Fillers", 0), "body": "x" * (1 + longer[side.kind])}
+            side.driver.ask("send", group=PRODUCERS, messages=[filler])
+
+        self.same("updateTopic", "-b", "BROKER", "-t", "Fillers", "-r", "1", "-w", "1")
+        self.each(fill_up)
+        first, second = self.each(end)
+        assert first == second
+
     def same(
         self, *words: Word, err: str = "", in_any_order: bool = False, change: Callable[[str], str] = str, **how: Any
     ) -> str:

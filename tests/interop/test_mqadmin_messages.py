@@ -118,6 +118,8 @@ def test_query_msg_trace_by_id(both: Both) -> None:
     outs = both.each(lambda side: side.driver.ask("mqadmin", words=[*words, side.namesrv])["out"])
     ids = {side.kind: out.split()[-1] for side, out in zip((both.apache, both.rocketd), outs, strict=True)}
     both.become_same("queryMsgTraceById", "-i", ids, wanted="Pub", change=_without_cost)
+    # How long the send took stands in the trace in digits, one or more.
+    both.level()
 
 
 def _ids(both: Both, sent: tuple[list[dict[str, str]], list[dict[str, str]]], which: str) -> dict[str, str]:
