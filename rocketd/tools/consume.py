@@ -9,9 +9,9 @@ from twisted.internet.defer import Deferred
 from twisted.logger import LogLevel
 from twisted.python import usage
 
+from rocketd.client.consumer.push_consumer import PushConsumer
 from rocketd.client.errors import ClientError, StopConsuming
 from rocketd.client.message import ReceivedMessage
-from rocketd.client.push_consumer import PushConsumer
 from rocketd.common.names import group_fault, topic_fault
 from rocketd.remoting.bodies import ConsumeFromWhere
 from rocketd.remoting.errors import RemotingError

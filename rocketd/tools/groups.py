@@ -9,7 +9,7 @@ from twisted.logger import LogLevel
 from twisted.python import usage
 
 from rocketd.client.errors import ClientError, check_response
-from rocketd.client.mq_client import TIMEOUT_MS, MQClient
+from rocketd.client.instance.client_instance import TIMEOUT_MS, ClientInstance
 from rocketd.common.names import group_fault
 from rocketd.remoting.codes import RequestCode
 from rocketd.remoting.command import RemotingCommand
@@ -60,7 +60,7 @@ class GroupsOptions(ClientOptions):
             await client.stopService()
         return status
 
-    async def _ask(self, client: MQClient, address: str) -> GroupProblems:
+    async def _ask(self, client: ClientInstance, address: str) -> GroupProblems:
         fields = {} if self.group is None else {"consumerGroup": self.group}
         request = RemotingCommand(RequestCode.GET_GROUP_PROBLEMS, fields)
         response = await client.remoting.invoke_sync(address, request, TIMEOUT_MS)

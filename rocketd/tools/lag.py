@@ -10,7 +10,7 @@ from twisted.logger import LogLevel
 from twisted.python import usage
 
 from rocketd.client.errors import ClientError, check_response
-from rocketd.client.mq_client import MQClient
+from rocketd.client.instance.client_instance import ClientInstance
 from rocketd.common.names import group_fault, topic_fault
 from rocketd.remoting.codes import RequestCode, ResponseCode
 from rocketd.remoting.command import RemotingCommand
@@ -79,7 +79,7 @@ class LagOptions(ClientOptions):
         _show(found)
         return 0
 
-    async def _ask(self, client: MQClient, address: str) -> ConsumerLag | None:
+    async def _ask(self, client: ClientInstance, address: str) -> ConsumerLag | None:
         """Ask a broker; None when it has no such group or topic."""
         fields = {"consumerGroup": self.group}
         if self["topic"] is not None:

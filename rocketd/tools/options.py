@@ -12,7 +12,7 @@ from twisted.python.reflect import accumulateClassList
 
 from rocketd.acl.credentials import Credentials, read_credentials
 from rocketd.acl.errors import AclFileError
-from rocketd.client.mq_client import MQClient
+from rocketd.client.instance.client_instance import ClientInstance
 from rocketd.common.checks import ADDRESSES, is_address_list
 from rocketd.common.command_line import CommandLine
 from rocketd.remoting.settings import TlsConfig
@@ -100,7 +100,7 @@ class ClientOptions(CommandOptions):
         ["tls", None, "Encrypt the connections; every server is believed."],
     ]
 
-    def make_client(self, reactor: Any) -> MQClient:
+    def make_client(self, reactor: Any) -> ClientInstance:
         """Make the client that the options describe."""
         tls = ClientTLS(TlsConfig()) if self["tls"] else None
-        return MQClient(reactor, self["namesrv"], tls=tls, credentials=self["credentials"])
+        return ClientInstance(reactor, self["namesrv"], tls=tls, credentials=self["credentials"])

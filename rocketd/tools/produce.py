@@ -16,7 +16,7 @@ from twisted.python import usage
 
 from rocketd.client.errors import ClientError, IllegalMessageError
 from rocketd.client.message import Message
-from rocketd.client.producer import Producer
+from rocketd.client.producer.producer import Producer
 from rocketd.remoting.errors import RemotingError
 from rocketd.tools.console import CommandError, run, show, show_log
 from rocketd.tools.options import ClientOptions, positive

@@ -9,10 +9,10 @@ from twisted.internet import reactor
 from twisted.internet.defer import Deferred
 from wire_client import eventually, running
 
+from rocketd.client.consumer.push_consumer import PushConsumer
+from rocketd.client.instance.client_instance import ClientInstance
 from rocketd.client.message import Message
-from rocketd.client.mq_client import MQClient
-from rocketd.client.producer import Producer
-from rocketd.client.push_consumer import PushConsumer
+from rocketd.client.producer.producer import Producer
 from rocketd.remoting.bodies import ConsumeFromWhere
 
 
@@ -36,7 +36,7 @@ async def test_messages_over_either_family(host, tmp_path):
         options = {"brokerIP1": host.strip("[]"), "brokerIP2": host.strip("[]")}
         async with (
             running(broker_in(tmp_path, address, **options)) as broker,
-            running(MQClient(reactor, [address])) as client,
+            running(ClientInstance(reactor, [address])) as client,
         ):
             assert broker.address == f"{host}:{broker.port}"
             await eventually(lambda: namesrv.routes.pick_topic_route("TBW102"))

@@ -4,11 +4,11 @@ from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
+from rocketd.client.consumer.push_consumer import PushConsumer
 from rocketd.client.errors import BrokerError, NoRouteError, StopConsuming
+from rocketd.client.instance.client_instance import ClientInstance
 from rocketd.client.message import Message
-from rocketd.client.mq_client import MQClient
-from rocketd.client.producer import Producer
-from rocketd.client.push_consumer import PushConsumer
+from rocketd.client.producer.producer import Producer
 from rocketd.common.names import AUTO_CREATE_TOPIC
 from rocketd.remoting.bodies import (
     BrokerData,
@@ -135,7 +135,7 @@ class ClientTestCase(SynchronousTestCase):
     def setUp(self):
         self.clock = Clock()
         self.cluster = Cluster()
-        self.client = MQClient(
+        self.client = ClientInstance(
             self.clock,
             ["ns:9876"],
             remoting=self.cluster,

@@ -5,14 +5,14 @@ from datetime import datetime
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from rocketd.client.consumer.allocation import allocate_averagely
+from rocketd.client.consumer.push_consumer import PushConsumer
+from rocketd.client.consumer.subscription import subscription_of, wants
 from rocketd.client.errors import IllegalGroupError, IllegalMessageError
-from rocketd.client.identity import UniqueKeys
+from rocketd.client.instance.identity import UniqueKeys
+from rocketd.client.instance.routes import readable_queues, writable_queues
 from rocketd.client.message import COMPRESS_FROM, Message, ReceivedMessage
-from rocketd.client.producer import Producer
-from rocketd.client.push_consumer import PushConsumer
-from rocketd.client.rebalance import allocate_averagely
-from rocketd.client.routes import readable_queues, writable_queues
-from rocketd.client.subscription import subscription_of, wants
+from rocketd.client.producer.producer import Producer
 from rocketd.remoting.bodies import BrokerData, MessageQueue, QueueData, TopicRouteData
 from rocketd.store.message import MessageInner
 from rocketd.store.record import decode_message, encode_record

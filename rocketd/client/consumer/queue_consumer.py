@@ -10,10 +10,10 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
+from rocketd.client.consumer.subscription import wants
 from rocketd.client.errors import BrokerError, ClientError, NoRouteError, StopConsuming, check_response
+from rocketd.client.instance.client_instance import ClientInstance
 from rocketd.client.message import ReceivedMessage
-from rocketd.client.mq_client import MQClient
-from rocketd.client.subscription import wants
 from rocketd.common.names import RETRY_PREFIX
 from rocketd.common.properties import TAGS, decode_properties
 from rocketd.remoting.bodies import ConsumeFromWhere, MessageQueue, SubscriptionData
@@ -58,7 +58,7 @@ class QueueConsumer:
 
     def __init__(
         self,
-        client: MQClient,
+        client: ClientInstance,
         group: str,
         queue: MessageQueue,
         subscription: SubscriptionData,

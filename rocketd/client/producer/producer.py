@@ -8,9 +8,9 @@ from random import randrange
 from twisted.internet.defer import Deferred
 
 from rocketd.client.errors import BrokerError, ClientError, NoRouteError, check_group
+from rocketd.client.instance.client_instance import ClientInstance
+from rocketd.client.instance.routes import DEFAULT_TOPIC_QUEUES
 from rocketd.client.message import Message, SendResult
-from rocketd.client.mq_client import MQClient
-from rocketd.client.routes import DEFAULT_TOPIC_QUEUES
 from rocketd.common.names import AUTO_CREATE_TOPIC
 from rocketd.common.properties import encode_properties
 from rocketd.remoting.bodies import MessageQueue
@@ -50,7 +50,7 @@ class Producer:
     Making it raises IllegalGroupError for a name that no group may have.
     """
 
-    def __init__(self, client: MQClient, group: str) -> None:
+    def __init__(self, client: ClientInstance, group: str) -> None:
         check_group(group)
         self.group = group
         self._client = client

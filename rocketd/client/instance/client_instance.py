@@ -15,8 +15,8 @@ from twisted.logger import Logger
 
 from rocketd.acl.credentials import Credentials
 from rocketd.client.errors import ClientError
-from rocketd.client.identity import UniqueKeys, client_id, local_address
-from rocketd.client.routes import Routes
+from rocketd.client.instance.identity import UniqueKeys, client_id, local_address
+from rocketd.client.instance.routes import Routes
 from rocketd.remoting.bodies import ConsumerData, HeartbeatData, ProducerData
 from rocketd.remoting.client import RemotingClient
 from rocketd.remoting.client_connection import ClientConnection
@@ -50,7 +50,7 @@ class Consumer(Protocol):
         """Share the queues anew."""
 
 
-class MQClient(Service):
+class ClientInstance(Service):
     """One client of a cluster. All methods belong to the reactor thread.
 
     ``name_servers`` are addresses ``host:port``. ``config``, ``tls`` and ``credentials``, which sign all requests, are for

@@ -10,11 +10,11 @@ from twisted.internet.defer import Deferred, ensureDeferred
 from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 
+from rocketd.client.consumer.allocation import allocate_averagely
+from rocketd.client.consumer.queue_consumer import MessageListener, QueueConsumer
+from rocketd.client.consumer.subscription import subscription_of
 from rocketd.client.errors import BrokerError, ClientError, NoRouteError, check_group
-from rocketd.client.mq_client import MQClient
-from rocketd.client.queue_consumer import MessageListener, QueueConsumer
-from rocketd.client.rebalance import allocate_averagely
-from rocketd.client.subscription import subscription_of
+from rocketd.client.instance.client_instance import ClientInstance
 from rocketd.common.names import retry_topic
 from rocketd.remoting.bodies import (
     ConsumeFromWhere,
@@ -46,7 +46,7 @@ class PushConsumer:
 
     def __init__(
         self,
-        client: MQClient,
+        client: ClientInstance,
         group: str,
         listener: MessageListener,
         from_where: ConsumeFromWhere = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET,
