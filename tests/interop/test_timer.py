@@ -68,7 +68,7 @@ def test_apaches_broker_keeps_what_waits(namesrv, tmp_path_factory):
         return run_client("java", command, "--namesrv", namesrv, "--topic", "Kept", *arguments, home=home).lines
 
     def all_that_wait(whose):
-        """Wait until the queue has an entry for each: sends are answered, and brokers serve, before the last is made."""
+        """Wait until the queue has an entry for each: sends are answered before, and a broker that starts serves before."""
         records = []
 
         def complete():
