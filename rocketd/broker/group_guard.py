@@ -1,4 +1,5 @@
-"""What is wrong within consumer groups: differing subscriptions, one client id used twice, queues that nobody reads.
+"""What is wrong within consumer groups: differing subscriptions, one client id used twice, queues that nobody reads, and
+new groups that want what comes from now on, but are sent what lies there.
 
 No counterpart in Apache, where each of them loses or doubles messages silently. What heartbeats, pulls and commits tell is
 compared every few seconds and when an administrator asks; each group with problems is named in the log, once a minute,
@@ -7,7 +8,7 @@ with its clients. A difference younger than ``groupGuardGraceTime`` is not spoke
 
 import threading
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from twisted.logger import Logger
 
@@ -15,19 +16,28 @@ from rocketd.broker.clients import ClientChannelInfo
 from rocketd.broker.consumers import ConsumerGroupInfo
 from rocketd.common.names import RETRY_PREFIX
 from rocketd.common.permission import is_readable
-from rocketd.remoting.bodies import ConsumeType
+from rocketd.remoting.bodies import ConsumeFromWhere, ConsumeType
 from rocketd.remoting.group_bodies import GroupProblem, GroupProblemKind, GroupProblems
 
 LOG_INTERVAL_MS = 60_000
+TOLD_MS = 600_000
+"""For how long it is told at least that a group began at the first message: it may have read them all within seconds."""
 _NAMED = 5
 """Clients that a text names of those that have something in common."""
 
 _Key = tuple[str, GroupProblemKind, str]
 
 
+class _Beginning(NamedTuple):
+    """``end`` is the queue's end when a group was first told to begin at 0 of it, ``at`` when that was."""
+
+    end: int
+    at: int
+
+
 class GroupGuard:
-    """Looks after the groups that are online. ``queue_used`` may be called from any thread, ``check`` and ``problems`` from
-    any, too, but they are slow for the hot paths.
+    """Looks after the groups that are online. ``queue_used`` and ``begun_at_first`` may be called from any thread, ``check``
+    and ``problems`` from any, too, but they are slow for the hot paths.
     """
 
     _log = Logger()
@@ -37,6 +47,7 @@ class GroupGuard:
         self._broker = broker
         self._settings = broker.settings.broker
         self._used: dict[tuple[str, str, int], int] = {}
+        self._begun: dict[str, dict[tuple[str, int], _Beginning]] = {}
         self._guard = threading.Lock()
         self._since: dict[_Key, int] = {}
         self._counted: set[_Key] = set()
@@ -50,6 +61,15 @@ class GroupGuard:
         """Take in that a member of a group read from a queue, or committed an offset of it."""
         self._used[group, topic, queue_id] = self._broker.now_ms()
 
+    def begun_at_first(self, group: str, topic: str, queue_id: int) -> None:
+        """Take in that a group without an offset in a queue was told to begin at 0, as all the queue has is in memory."""
+        if topic.startswith(RETRY_PREFIX) or self._knows(group, topic):
+            return
+        # An empty queue counts as well: what comes while the group is online is no surprise to members that join later.
+        # Where the group wants to begin is looked at later, too, since its heartbeat may come after its question.
+        beginning = _Beginning(self._broker.store.get_max_offset(topic, queue_id), self._broker.now_ms())
+        self._begun.setdefault(group, {}).setdefault((topic, queue_id), beginning)
+
     # ---------------------------------------------------------------- what is wrong
 
     def check(self) -> None:
@@ -57,6 +77,7 @@ class GroupGuard:
         now = self._broker.now_ms()
         problems = self.problems()
         self._forget_groups_offline()
+        self._forget_beginnings(now)
         by_group: dict[str, list[GroupProblem]] = {}
         for problem in problems:
             by_group.setdefault(problem.group, []).append(problem)
@@ -115,6 +136,7 @@ class GroupGuard:
         yield from _different_subscriptions(info.group, clients)
         yield from _duplicate_ids(info.group, clients)
         yield from self._unread_queues(info, clients, now)
+        yield from self._first_instead_of_last(info, clients, now)
 
     # ---------------------------------------------------------------- queues that nobody reads
 
@@ -156,15 +178,70 @@ class GroupGuard:
                     waiting=waiting,
                 )
 
-    def _waiting(self, group: str, topic: str, queue_id: int) -> int:
+    def _waiting(self, group: str, topic: str, queue_id: int, end: int | None = None) -> int:
+        """Count what a group has before it in a queue, or of that what lies before ``end``."""
         store = self._broker.store
         first = max(self._broker.offsets.query(group, topic, queue_id), store.get_min_offset(topic, queue_id), 0)
-        return int(max(0, store.get_max_offset(topic, queue_id) - first))
+        last = store.get_max_offset(topic, queue_id)
+        return int(max(0, (last if end is None else min(end, last)) - first))
 
     def _forget_groups_offline(self) -> None:
         for key in list(self._used):
             if self._broker.consumers.find(key[0]) is None:
                 self._used.pop(key, None)
+
+    # ---------------------------------------------------------------- groups that began at the first message
+
+    def _knows(self, group: str, topic: str) -> bool:
+        """Whether a group has an offset in any queue of a topic: then another queue is new, not the group."""
+        config = self._broker.topics.select(topic)
+        queues = range(0 if config is None else config.read_queue_nums)
+        return any(self._broker.offsets.query(group, topic, queue_id) >= 0 for queue_id in queues)
+
+    def _first_instead_of_last(
+        self, info: ConsumerGroupInfo, clients: Sequence[ClientChannelInfo], now: int
+    ) -> Iterator[GroupProblem]:
+        """Tell for ``TOLD_MS``, and for longer while some of the old messages are still to be read."""
+        # Nor are CONSUME_FROM_MAX_OFFSET and the like meant: of C++ peers, who send ordinals, these are others' names.
+        if info.consume_from_where is not ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET:
+            return
+        by_topic: dict[str, list[tuple[int, int, int]]] = {}
+        for (topic, queue_id), begun in sorted(self._begun.get(info.group, {}).copy().items()):
+            left = self._waiting(info.group, topic, queue_id, begun.end)
+            if begun.end > 0 and topic in info.subscriptions and (left or now - begun.at < TOLD_MS):
+                by_topic.setdefault(topic, []).append((queue_id, begun.end, left))
+        for topic, found in by_topic.items():
+            queues, ends, lefts = zip(*found, strict=True)
+            waiting = sum(lefts)
+            yield GroupProblem(
+                info.group,
+                GroupProblemKind.FIRST_INSTEAD_OF_LAST_OFFSET,
+                f"wants CONSUME_FROM_LAST_OFFSET and began at the first message in queue {', '.join(map(str, queues))} of "
+                f"{topic}, as all of them were still in memory: {sum(ends)} messages were there then, "
+                + (
+                    f"{waiting} are still to be read; to skip all that is there by now: mqadmin skipAccumulatedMessage -g "
+                    f"{info.group} -t {topic}"
+                    if waiting
+                    else "none is still to be read"
+                ),
+                topic=topic,
+                clients=[str(client) for client in clients],
+                queues=list(queues),
+                waiting=waiting,
+            )
+
+    def _forget_beginnings(self, now: int) -> None:
+        """Forget those of groups that are offline, of other topics, and those that are told no longer."""
+        for group, begun in self._begun.copy().items():
+            info = self._broker.consumers.find(group)
+            if info is None:
+                self._begun.pop(group, None)
+                continue
+            for (topic, queue_id), (end, at) in begun.copy().items():
+                # An offset of the group's own is the last word: it will not be told to begin again.
+                consumed = self._broker.offsets.query(group, topic, queue_id)
+                if topic not in info.subscriptions or (now - at >= TOLD_MS and consumed >= end):
+                    begun.pop((topic, queue_id), None)
 
 
 def _different_subscriptions(group: str, clients: Sequence[ClientChannelInfo]) -> Iterator[GroupProblem]:

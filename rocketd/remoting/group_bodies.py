@@ -12,12 +12,14 @@ class GroupProblemKind(JavaEnum):
     DIFFERENT_SUBSCRIPTIONS = "DIFFERENT_SUBSCRIPTIONS"
     DUPLICATE_CLIENT_ID = "DUPLICATE_CLIENT_ID"
     UNREAD_QUEUES = "UNREAD_QUEUES"
+    FIRST_INSTEAD_OF_LAST_OFFSET = "FIRST_INSTEAD_OF_LAST_OFFSET"
 
 
 class GroupProblem(Body):
     """One thing that is wrong: ``text`` says it to people, ``clients`` are those concerned, each with its address.
 
-    ``queues`` are the unread ones of the topic, in which ``waiting`` messages are; ``since`` is when it was first seen.
+    ``queues`` are those of the topic that are unread, or were begun at their first message; ``waiting`` messages of them are
+    still to be read, of the latter those that were there when the group began. ``since`` is when it was first seen.
     """
 
     group: str

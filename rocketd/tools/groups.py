@@ -28,8 +28,9 @@ class GroupsOptions(ClientOptions):
     synopsis = "Usage: rocketd groups [options] [GROUP]"
     longdesc = (
         "Print a line for each problem of the groups that are online, or of one group: broker, group, kind, and what is "
-        "wrong, separated by tabs. Problems are differing subscriptions, one client id used twice, and queues that nobody "
-        "reads. The exit status is 1 when there is any."
+        "wrong, separated by tabs. Problems are differing subscriptions, one client id used twice, queues that nobody "
+        "reads, and groups that asked for CONSUME_FROM_LAST_OFFSET and began at the first message. The exit status is 1 "
+        "when there is any."
     )
 
     def __init__(self) -> None:

@@ -10,14 +10,22 @@ from rocketd.broker.processors.consumer_manage import ConsumerManageProcessor
 from rocketd.broker.processors.group_problems import GroupProblemsProcessor
 from rocketd.broker.pull_check import PullCheck
 from rocketd.broker.testing import RecordingConnection, SmallBroker
-from rocketd.remoting.bodies import ConsumerData, ConsumeType, MessageModel, SubscriptionData, TopicConfig
+from rocketd.remoting.bodies import (
+    ConsumeFromWhere,
+    ConsumerData,
+    ConsumeType,
+    MessageModel,
+    SubscriptionData,
+    TopicConfig,
+)
 from rocketd.remoting.command import RemotingCommand
 from rocketd.remoting.group_bodies import GroupProblemKind, GroupProblems
 from rocketd.remoting.headers import PullMessageRequestHeader
 from rocketd.store.message import MessageInner
 
 GRACE = 120
-DIFFERENT, DUPLICATE, UNREAD = GroupProblemKind
+DIFFERENT, DUPLICATE, UNREAD, FIRST = GroupProblemKind
+WHERE = ConsumeFromWhere
 
 
 class WantedTests(SynchronousTestCase):
@@ -43,7 +51,7 @@ class GuardTestCase(SynchronousTestCase):
         self.guard = self.broker.group_guard
         self.connections = {}
 
-    def beat(self, name, client_id=None, group="G", topics=None, passive=True, kind="TAG"):
+    def beat(self, name, client_id=None, group="G", topics=None, passive=True, kind="TAG", where=None):
         """Let the client on the connection of that name send a heartbeat."""
         connection = self.connections.setdefault(name, RecordingConnection(f"10.0.0.1:{1000 + len(self.connections)}"))
         now = self.broker.now_ms()
@@ -52,6 +60,7 @@ class GuardTestCase(SynchronousTestCase):
             group,
             ConsumeType.CONSUME_PASSIVELY if passive else ConsumeType.CONSUME_ACTIVELY,
             MessageModel.CLUSTERING,
+            where,
             subscription_data_set=[
                 SubscriptionData(topic, text, expression_type=kind)
                 for topic, text in (topics or {"T": "*", f"%RETRY%{group}": "*"}).items()
@@ -62,6 +71,11 @@ class GuardTestCase(SynchronousTestCase):
     def read_all(self, group="G", topic="T"):
         for queue_id in range(2):
             self.guard.queue_used(group, topic, queue_id)
+
+    def put(self, queue_id, count, topic="T"):
+        message = MessageInner(topic, queue_id, 0, 0, self.broker.now_ms(), b"\x7f\0\0\1\0\0\0\1", 0, 0, b"x", b"", 0)
+        self.broker.store.put_messages([message] * count)
+        self.broker.settle()
 
     def found(self, group=None):
         return [(problem.group, problem.kind, problem.topic) for problem in self.guard.problems(group)]
@@ -161,11 +175,6 @@ class DuplicateIdTests(GuardTestCase):
 
 
 class UnreadQueueTests(GuardTestCase):
-    def put(self, queue_id, count):
-        message = MessageInner("T", queue_id, 0, 0, self.broker.now_ms(), b"\x7f\0\0\1\0\0\0\1", 0, 0, b"x", b"", 0)
-        self.broker.store.put_messages([message] * count)
-        self.broker.settle()
-
     def test_a_queue_without_a_reader(self):
         self.beat("a", topics={"T": "*"})
         self.put(1, 5)
@@ -186,9 +195,7 @@ class UnreadQueueTests(GuardTestCase):
         self.pass_seconds(GRACE)
         self.read_all()
         self.assertEqual(self.found(), [])
-        message = MessageInner("%RETRY%G", 0, 0, 0, self.broker.now_ms(), b"\x7f\0\0\1\0\0\0\1", 0, 0, b"x", b"", 0)
-        self.broker.store.put_messages([message])
-        self.broker.settle()
+        self.put(0, 1, "%RETRY%G")
         self.assertEqual(self.found(), [("G", UNREAD, "%RETRY%G")])
 
     def unread_after_grace(self, **more):
@@ -227,6 +234,115 @@ class UnreadQueueTests(GuardTestCase):
         self.assertEqual(self.found(), [])
 
 
+class FirstInsteadOfLastOffsetTests(GuardTestCase):
+    def setUp(self):
+        super().setUp()
+        self.processor = ConsumerManageProcessor(self.broker)
+        # Of unread queues it is told elsewhere.
+        self.broker.settings.broker.group_guard_grace_time = 10_000_000
+
+    def begin(self, *queue_ids, group="G", topic="T", answer="0"):
+        """Have a member ask where to begin, and compare what it is told."""
+        for queue_id in queue_ids:
+            fields = {"consumerGroup": group, "topic": topic, "queueId": str(queue_id)}
+            response = self.processor.process(RemotingCommand(14, fields), None)
+            self.assertEqual((response.code, response.ext_fields.get("offset")), (0 if answer else 22, answer))
+
+    def commit(self, queue_id, offset):
+        self.broker.offsets.commit("h:1", "G", "T", queue_id, offset)
+
+    def test_a_new_group_that_wants_the_end_is_sent_what_lies_there(self):
+        self.put(0, 5)
+        self.put(1, 2)
+        self.beat("a", where=WHERE.CONSUME_FROM_LAST_OFFSET)
+        self.begin(0, 1)
+        self.put(0, 10)
+        self.commit(0, 1)
+        (problem,) = self.guard.problems()
+        self.assertEqual((problem.group, problem.kind, problem.topic), ("G", FIRST, "T"))
+        self.assertEqual((problem.queues, problem.waiting, len(problem.clients)), ([0, 1], 6, 1))
+        self.assertEqual(
+            problem.text,
+            "wants CONSUME_FROM_LAST_OFFSET and began at the first message in queue 0, 1 of T, as all of them were still in "
+            "memory: 7 messages were there then, 6 are still to be read; to skip all that is there by now: mqadmin "
+            "skipAccumulatedMessage -g G -t T",
+        )
+        self.guard.check()
+        self.assertEqual(self.guard.counts[FIRST], 1)
+
+    def test_the_heartbeat_may_come_after_the_question(self):
+        self.put(0, 5)
+        self.begin(0)
+        self.beat("a", where=WHERE.CONSUME_FROM_LAST_OFFSET)
+        self.assertEqual(self.found(), [("G", FIRST, "T")])
+
+    def test_groups_that_want_it_so(self):
+        self.put(0, 5)
+        for where in (*WHERE, None):
+            if where is not WHERE.CONSUME_FROM_LAST_OFFSET:
+                self.beat("a", where=where)
+                self.begin(0)
+                self.assertEqual(self.found(), [], where)
+
+    def test_what_came_while_the_group_was_there(self):
+        self.beat("a", where=WHERE.CONSUME_FROM_LAST_OFFSET)
+        self.begin(0)
+        self.put(0, 5)
+        self.guard.check()
+        self.begin(0)
+        self.assertEqual(self.found(), [])
+
+    def test_a_new_queue_of_a_group_that_is_not_new(self):
+        self.beat("a", where=WHERE.CONSUME_FROM_LAST_OFFSET)
+        self.commit(0, 0)
+        self.put(1, 5)
+        self.begin(1)
+        self.assertEqual(self.found(), [])
+
+    def test_retries_are_for_the_group(self):
+        self.broker.topics.update(TopicConfig("%RETRY%G", 1, 1))
+        self.put(0, 1, "%RETRY%G")
+        self.beat("a", where=WHERE.CONSUME_FROM_LAST_OFFSET)
+        self.begin(0, topic="%RETRY%G")
+        self.assertEqual(self.found(), [])
+
+    def test_who_is_told_to_begin_at_the_end(self):
+        self.broker.store.is_on_disk = lambda *_queue: True
+        self.put(0, 5)
+        self.beat("a", where=WHERE.CONSUME_FROM_LAST_OFFSET)
+        self.begin(0, answer=None)
+        self.assertEqual(self.found(), [])
+
+    def test_told_for_a_time_and_as_long_as_some_are_left(self):
+        self.put(0, 5)
+        self.beat("a", where=WHERE.CONSUME_FROM_LAST_OFFSET)
+        self.begin(0)
+        self.put(0, 5)
+        self.commit(0, 5)
+        self.pass_seconds(599)
+        self.guard.check()
+        (problem,) = self.guard.problems()
+        self.assertTrue(problem.text.endswith("5 messages were there then, none is still to be read"), problem.text)
+        self.commit(0, 4)
+        self.pass_seconds(1)
+        self.guard.check()
+        (problem,) = self.guard.problems()
+        self.assertEqual((problem.waiting, self.guard.counts[FIRST]), (1, 1))
+        self.commit(0, 5)
+        self.assertEqual(self.found(), [])
+        self.guard.check()
+        self.assertEqual(self.guard._begun, {"G": {}})
+
+    def test_topics_that_are_given_up(self):
+        self.put(0, 5)
+        self.beat("a", where=WHERE.CONSUME_FROM_LAST_OFFSET)
+        self.begin(0)
+        self.beat("a", topics={"U": "*"}, where=WHERE.CONSUME_FROM_LAST_OFFSET)
+        self.assertEqual(self.found(), [])
+        self.guard.check()
+        self.assertEqual(self.guard._begun, {"G": {}})
+
+
 class LogTests(GuardTestCase):
     def setUp(self):
         super().setUp()
@@ -248,13 +364,28 @@ class LogTests(GuardTestCase):
         self.assertIn("b subscribe to 'B', a subscribe to 'A'", lines[0])
         self.assertIn("; nobody reads queue 0, 1 of T", lines[0])
 
+    def test_a_group_that_began_at_the_first_message(self):
+        self.put(0, 3)
+        self.beat("a", group="H", where=WHERE.CONSUME_FROM_LAST_OFFSET)
+        self.guard.begun_at_first("H", "T", 0)
+        self.read_all("H")
+        self.lines.clear()
+        self.broker.settings.broker.group_guard_grace_time = 1
+        self.guard.check()
+        (line,) = [line for line in self.lines if line.startswith("consumer group H: ")]
+        self.assertTrue(
+            line.startswith("consumer group H: wants CONSUME_FROM_LAST_OFFSET and began at the first"), line
+        )
+
     def test_groups_that_have_gone_leave_nothing(self):
         self.read_all()
+        self.guard.begun_at_first("G", "T", 0)
         self.guard.check()
         for connection in self.connections.values():
             self.broker.consumers.connection_closed(connection)
         self.guard.check()
-        self.assertEqual((self.guard._used, self.guard._since, self.guard._logged), ({}, {}, {}))
+        left = self.guard._used, self.guard._begun, self.guard._since, self.guard._logged
+        self.assertEqual(left, ({}, {}, {}, {}))
 
 
 class AnswerTests(GuardTestCase):
@@ -277,7 +408,13 @@ class AnswerTests(GuardTestCase):
         everything = self.ask()
         self.assertEqual([problem.group for problem in everything.problems], ["G", "H"])
         self.assertEqual(
-            everything.counts, {"DIFFERENT_SUBSCRIPTIONS": 2, "DUPLICATE_CLIENT_ID": 0, "UNREAD_QUEUES": 0}
+            everything.counts,
+            {
+                "DIFFERENT_SUBSCRIPTIONS": 2,
+                "DUPLICATE_CLIENT_ID": 0,
+                "UNREAD_QUEUES": 0,
+                "FIRST_INSTEAD_OF_LAST_OFFSET": 0,
+            },
         )
         self.assertEqual([problem.group for problem in self.ask(consumerGroup="H").problems], ["H"])
         self.assertEqual(self.ask(consumerGroup="X").problems, [])

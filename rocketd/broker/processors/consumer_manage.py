@@ -74,6 +74,7 @@ class ConsumerManageProcessor:
                     ResponseCode.QUERY_NOT_FOUND, "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first", {}
                 )
             offset = 0
+            self._broker.group_guard.begun_at_first(header.consumer_group, header.topic, header.queue_id)
         return RemotingCommand.response(ext_fields=write_header(OffsetResponseHeader(offset)))
 
     def _is_young(self, topic: str, queue_id: int) -> bool:
