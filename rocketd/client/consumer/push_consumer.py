@@ -10,7 +10,7 @@ from twisted.internet.defer import Deferred, ensureDeferred
 from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 
-from rocketd.client.consumer.allocation import allocate_averagely
+from rocketd.client.consumer.allocation import AllocateMessageQueueAveragely, sort_client_ids, sort_queues
 from rocketd.client.consumer.queue_consumer import MessageListener, QueueConsumer
 from rocketd.client.consumer.subscription import subscription_of
 from rocketd.client.errors import BrokerError, ClientError, NoRouteError, check_group
@@ -160,9 +160,10 @@ class PushConsumer:
         if not queues:
             return
         members = await self._members(queues[0].broker_name)
-        if members is None:
+        if not members:
             return
-        mine = set(allocate_averagely(self._client.client_id, queues, members))
+        share = AllocateMessageQueueAveragely()
+        mine = set(share(self.group, self._client.client_id, sort_queues(queues), sort_client_ids(members)))
         for queue, consumer in list(self.queues.items()):
             if queue.topic == topic and queue not in mine:
                 del self.queues[queue]

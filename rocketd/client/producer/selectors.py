@@ -1,0 +1,73 @@
+"""How an application chooses the queue of a message itself: by a key, at random, or by machine room, sans-io.
+
+Answers to MessageQueueSelector and its three implementations. Promises that a key which Java's client can have too goes
+to the same queue as there; the choice by machine room, which Apache's client leaves empty, is rocketd's own.
+"""
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import TypeAlias
+
+from rocketd.client.consumer.allocation import room_of_broker
+from rocketd.client.message import Message
+from rocketd.common.java_hash import java_string_hash
+from rocketd.remoting.bodies import MessageQueue
+
+MessageQueueSelector: TypeAlias = Callable[[Sequence[MessageQueue], Message, object], MessageQueue]
+"""Called with the queues of the topic that can be written (at least one), the message and the key given to ``send``."""
+
+
+def java_hash_of_key(key: object) -> int:
+    """Return Java's hashCode of a key, a signed 32-bit number: of String, Integer, Long (beyond 32 bits) and Boolean.
+
+    Other keys count as their text, str(key). ValueError for None, and for an object that is as text only its address.
+    """
+    if isinstance(key, str):
+        return java_string_hash(key)
+    if isinstance(key, bool):
+        return 1231 if key else 1237
+    if isinstance(key, int) and -(1 << 63) <= key < 1 << 63:
+        if -(1 << 31) <= key < 1 << 31:
+            return key
+        folded = (key ^ (key >> 32)) & 0xFFFFFFFF
+        return folded - (1 << 32) if folded >> 31 else folded
+    kind = type(key)
+    if key is None or (kind.__str__ is object.__str__ and kind.__repr__ is object.__repr__):
+        raise ValueError(f"{key!r} is no key: nothing about it stays the same")
+    return java_string_hash(str(key))
+
+
+@dataclass(frozen=True, slots=True)
+class SelectMessageQueueByHash:
+    """The same key, the same queue, as long as the topic has as many queues. See ``java_hash_of_key`` for keys."""
+
+    def __call__(self, queues: Sequence[MessageQueue], message: Message, key: object) -> MessageQueue:
+        """Return the queue of a key."""
+        return queues[abs(java_hash_of_key(key)) % len(queues)]
+
+
+@dataclass(frozen=True, slots=True)
+class SelectMessageQueueByRandom:
+    """Any queue; the key does not matter."""
+
+    random: Random
+
+    def __call__(self, queues: Sequence[MessageQueue], message: Message, key: object) -> MessageQueue:
+        """Return some queue."""
+        return self.random.choice(queues)
+
+
+@dataclass(frozen=True, slots=True)
+class SelectMessageQueueByMachineRoom:
+    """Of the queues of brokers named ``room@broker`` with one of these rooms, the key's."""
+
+    rooms: Collection[str]
+
+    def __call__(self, queues: Sequence[MessageQueue], message: Message, key: object) -> MessageQueue:
+        """Return the queue of a key. ValueError when no queue is in these rooms."""
+        near = [queue for queue in queues if room_of_broker(queue.broker_name) in self.rooms]
+        if not near:
+            rooms = ", ".join(sorted(self.rooms))
+            raise ValueError(f"topic {message.topic} has no queue at a broker named room@broker in: {rooms}")
+        return SelectMessageQueueByHash()(near, message, key)
