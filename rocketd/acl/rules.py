@@ -12,8 +12,10 @@ from rocketd.acl.errors import NoAccessKeyError, SignatureError, UnknownAccessKe
 from rocketd.acl.permissions import TRACE_TOPIC, Permission
 from rocketd.acl.signature import ACCESS_KEY, SIGNATURE, signed_content
 
-STRICT_ADMIN_CODES = frozenset((50, 51, 52, 53, 54, 222, 306, 309, 314, 316, 323, 329))
-"""Reading and changing accounts; resetting and cloning offsets, having messages consumed or checked again, deleting."""
+STRICT_ADMIN_CODES = frozenset((33, 50, 51, 52, 53, 54, 222, 306, 309, 314, 316, 323, 329))
+"""Reading a message by its place in the log, which says nothing of its topic; reading and changing accounts; resetting and
+cloning offsets, having messages consumed or checked again, deleting.
+"""
 
 _HOSTS_LIMIT = 4096
 

@@ -27,7 +27,7 @@ from rocketd.acl.permissions import RETRY_PREFIX, Permission, retry_topic
 from rocketd.broker import problems
 from rocketd.broker.settings import BrokerConfig
 from rocketd.common.config import ConfigError
-from rocketd.remoting.bodies import HeartbeatData
+from rocketd.remoting.bodies import HeartbeatData, LockBatchRequestBody
 from rocketd.remoting.codes import RequestCode
 from rocketd.remoting.command import RemotingCommand
 from rocketd.remoting.errors import RemotingCommandError, RequestError
@@ -122,6 +122,11 @@ def _commit_offset(request: RemotingCommand) -> Resources:
     return {**_group(header.consumer_group), **_topic(header.topic)}
 
 
+def _lock_queues(request: RemotingCommand) -> Resources:
+    body = LockBatchRequestBody.decode(request.body)
+    return {**_group(body.consumer_group), **{queue.topic: Permission.SUB for queue in body.mq_set}}
+
+
 _COMMAND_TELLS: Mapping[int, Callable[[RemotingCommand], Resources]] = {
     RequestCode.HEART_BEAT: _heartbeat,
     RequestCode.UNREGISTER_CLIENT: lambda request: _group(
@@ -132,7 +137,14 @@ _COMMAND_TELLS: Mapping[int, Callable[[RemotingCommand], Resources]] = {
     ),
     RequestCode.UPDATE_CONSUMER_OFFSET: _commit_offset,
 }
-"""Requests of no code here need a signature and nothing else."""
+"""Requests of no code here need a signature and nothing else. Our own are no exception: GET_GROUP_PROBLEMS tells what
+GET_CONSUMER_CONNECTION_LIST does, and GET_CONSUMER_LAG what GET_CONSUME_STATS does.
+"""
+_COMMAND_TELLS_IF_STRICT = {
+    **_COMMAND_TELLS,
+    RequestCode.LOCK_BATCH_MQ: _lock_queues,
+    RequestCode.UNLOCK_BATCH_MQ: _lock_queues,
+}
 
 
 # ---------------------------------------------------------------- the hook
@@ -149,6 +161,7 @@ class AccessControl:
     ) -> None:
         self.manager = manager
         self._fields_tell = _FIELDS_TELL_IF_STRICT if strict else _FIELDS_TELL
+        self._command_tells = _COMMAND_TELLS_IF_STRICT if strict else _COMMAND_TELLS
         self._seconds = seconds
         self._lock = threading.Lock()
         self._logged: dict[str, float] = {}
@@ -174,7 +187,7 @@ class AccessControl:
         if tell is not None:
             return tell(request.ext_fields or {})
         try:
-            return _COMMAND_TELLS.get(request.code, _nothing)(request)
+            return self._command_tells.get(request.code, _nothing)(request)
         except RemotingCommandError as error:
             raise problems.ACCESS_NOT_READABLE.error(found=error) from None
 

@@ -18,7 +18,13 @@ from rocketd.broker.settings import BrokerSettings
 from rocketd.broker.testing import RecordingConnection
 from rocketd.common.config import ConfigError
 from rocketd.remoting import fastjson
-from rocketd.remoting.bodies import ConsumerData, HeartbeatData, SubscriptionData
+from rocketd.remoting.bodies import (
+    ConsumerData,
+    HeartbeatData,
+    LockBatchRequestBody,
+    MessageQueue,
+    SubscriptionData,
+)
 from rocketd.remoting.codes import RequestCode, ResponseCode
 from rocketd.remoting.command import RemotingCommand
 from rocketd.remoting.errors import RequestError
@@ -190,6 +196,53 @@ class HookTests(AccessTestCase):
         request = RemotingCommand(310, {"a": "mine", "b": "%RETRY%theirs"})
         self.assertEqual(self.access().resources_of(request), {"%RETRY%mine": SUB})
         self.assertEqual(self.access(aclStrict="true").resources_of(request), {"%RETRY%theirs": SUB})
+
+    def test_strict_asks_whose_queues_are_locked(self):
+        loose, strict = self.access(), self.access(aclStrict="true")
+
+        def body(group, *topics):
+            return LockBatchRequestBody(group, "c", {MessageQueue(topic, "broker-a", 0) for topic in topics}).encode()
+
+        mine = body("G", "AclPub", "AclSubOnly", "%RETRY%G")
+        touched = {"%RETRY%G": SUB, "AclPub": SUB, "AclSubOnly": SUB}
+        for code in (41, 42):
+            self.assertEqual(loose.resources_of(RemotingCommand(code, None, mine)), {}, code)
+            self.assertEqual(strict.resources_of(RemotingCommand(code, None, mine)), touched, code)
+            strict.before_request(PEER, self.signed(code, body=mine))
+            strict.before_request(PEER, self.signed(code, body=body("G")))
+            others = self.signed(code, body=body("G", "Others"))
+            loose.before_request(PEER, others)
+            self.assertIn("No default permission for topic:Others", self.refused(strict, others))
+            strict.before_request(PEER, self.signed(code, body=body("G", "Others"), by=ADMIN))
+            unreadable = self.signed(code, body=b"{}")
+            self.assertTrue(self.refused(strict, unreadable).endswith("[acl-request-unreadable]"))
+
+    def test_strict_asks_whose_group_it_is(self):
+        Path(self.file).write_text(ACCOUNTS + "  groupPerms:\n  - Theirs=DENY\n")
+        theirs = LockBatchRequestBody("Theirs", "c", {MessageQueue("AclPub", "broker-a", 0)}).encode()
+        for code in (41, 42):
+            self.access().before_request(PEER, self.signed(code, body=theirs))
+            remark = self.refused(self.access(aclStrict="true"), self.signed(code, body=theirs))
+            self.assertIn("No default permission for group:Theirs", remark)
+
+    def test_strict_keeps_messages_of_any_topic_to_admins(self):
+        view = {"offset": "0"}
+        self.access().before_request(PEER, self.signed(33, view))
+        access = self.access(aclStrict="true")
+        self.assertIn("Need admin permission for request code=33", self.refused(access, self.signed(33, view)))
+        access.before_request(PEER, self.signed(33, view, by=ADMIN))
+
+    def test_our_own_requests_need_what_apaches_about_groups_do(self):
+        fields = {"consumerGroup": "G", "topic": "Others"}
+        for access in (self.access(), self.access(aclStrict="true")):
+            for code in (203, 208, 30001, 30002):
+                access.before_request(PEER, self.signed(code, fields))
+                for request, remark in (
+                    (RemotingCommand(code, dict(fields)), "No accessKey is configured"),
+                    (self.signed(code, fields, by=Credentials("nobodyKey", "x")), "No acl config for nobodyKey"),
+                    (self.signed(code, fields, by=Credentials("userKey1", "x")), "Check signature failed for"),
+                ):
+                    self.assertIn(remark, self.refused(access, request), code)
 
     def test_strict_keeps_accounts_to_admins(self):
         access = self.access(aclStrict="true")

@@ -196,7 +196,7 @@ class RulesTests(SynchronousTestCase):
             self.check(self.rules(admin=True, topic_perms=["U=PUB"]), {"T": PUB})
 
     def test_administration_is_open_to_all_accounts_unless_strict(self):
-        for code in (50, 51, 52, 53, 54, 222, 306, 309, 314, 316, 323, 329):
+        for code in (33, 50, 51, 52, 53, 54, 222, 306, 309, 314, 316, 323, 329):
             self.check(self.rules(), code=code)
             with self.assertRaises(NotAdminError):
                 self.check(self.rules(strict=True), code=code)
