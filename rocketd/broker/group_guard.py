@@ -202,7 +202,7 @@ class GroupGuard:
         self, info: ConsumerGroupInfo, clients: Sequence[ClientChannelInfo], now: int
     ) -> Iterator[GroupProblem]:
         """Tell for ``TOLD_MS``, and for longer while some of the old messages are still to be read."""
-        # Nor are CONSUME_FROM_MAX_OFFSET and the like meant: of C++ peers, who send ordinals, these are others' names.
+        # Not the outdated names for it: C++ peers send ordinals, and that of their first offset is one of those names here.
         if info.consume_from_where is not ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET:
             return
         by_topic: dict[str, list[tuple[int, int, int]]] = {}
@@ -213,17 +213,17 @@ class GroupGuard:
         for topic, found in by_topic.items():
             queues, ends, lefts = zip(*found, strict=True)
             waiting = sum(lefts)
+            rest = "none is still to be read"
+            if waiting:
+                rest = (
+                    f"{waiting} are still to be read; to skip all that is there by now, when the group has an offset in "
+                    f"every queue, which takes some seconds: mqadmin skipAccumulatedMessage -g {info.group} -t {topic}"
+                )
             yield GroupProblem(
                 info.group,
                 GroupProblemKind.FIRST_INSTEAD_OF_LAST_OFFSET,
                 f"wants CONSUME_FROM_LAST_OFFSET and began at the first message in queue {', '.join(map(str, queues))} of "
-                f"{topic}, as all of them were still in memory: {sum(ends)} messages were there then, "
-                + (
-                    f"{waiting} are still to be read; to skip all that is there by now: mqadmin skipAccumulatedMessage -g "
-                    f"{info.group} -t {topic}"
-                    if waiting
-                    else "none is still to be read"
-                ),
+                f"{topic}, as all of them were still in memory: {sum(ends)} messages were there then, {rest}",
                 topic=topic,
                 clients=[str(client) for client in clients],
                 queues=list(queues),

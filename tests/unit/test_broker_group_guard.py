@@ -264,8 +264,8 @@ class FirstInsteadOfLastOffsetTests(GuardTestCase):
         self.assertEqual(
             problem.text,
             "wants CONSUME_FROM_LAST_OFFSET and began at the first message in queue 0, 1 of T, as all of them were still in "
-            "memory: 7 messages were there then, 6 are still to be read; to skip all that is there by now: mqadmin "
-            "skipAccumulatedMessage -g G -t T",
+            "memory: 7 messages were there then, 6 are still to be read; to skip all that is there by now, when the group "
+            "has an offset in every queue, which takes some seconds: mqadmin skipAccumulatedMessage -g G -t T",
         )
         self.guard.check()
         self.assertEqual(self.guard.counts[FIRST], 1)

@@ -1,0 +1,51 @@
+"""A Java client that wants the last offset is sent what lies there, and the broker says so."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from benchmarks.peers import wire
+from benchmarks.peers.apache import PeerUnavailableError, fetch_jars
+from rocketd.remoting.group_bodies import GroupProblemKind, GroupProblems
+
+PROGRAM = Path(__file__).parent / "group_guard" / "TwoGroups.java"
+GET_GROUP_PROBLEMS = 30001
+COUNT = 10
+LIMIT_SECONDS = 120.0
+
+
+@pytest.mark.skipif(os.environ.get("ROCKETD_INTEROP_SERVERS") == "apache", reason="Apache's broker does not say")
+def test_a_group_that_wants_the_last_offset_and_gets_the_first(clients, cluster, fresh, lacking, tmp_path):
+    topic, last, first = fresh("Old"), fresh("Last"), fresh("First")
+    try:
+        jars = fetch_jars()
+    except PeerUnavailableError as e:
+        lacking(str(e))
+    clients.create_topic(topic, 2)
+    clients.run("java", "send", topic, "--group", fresh("P"), "--count", COUNT)
+
+    def problems(group):
+        answer = wire.call(cluster.broker, GET_GROUP_PROBLEMS, {"consumerGroup": group})
+        return GroupProblems.decode(answer.body).problems
+
+    command = ["java", "-Xmx256m", f"-Duser.home={tmp_path}", "-cp", f"{jars}/*", str(PROGRAM)]
+    with (tmp_path / "errors").open("w+") as errors:
+        program = subprocess.Popen(
+            [*command, cluster.namesrv, topic, last, first, str(COUNT)],
+            cwd=tmp_path,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+        )
+        try:
+            assert program.stdout.readline() == "all\n", Path(errors.name).read_text()
+            (problem,) = problems(last)
+            assert (problem.kind, problem.topic) == (GroupProblemKind.FIRST_INSTEAD_OF_LAST_OFFSET, topic)
+            assert problem.queues == [0, 1]
+            assert f"{COUNT} messages were there then" in problem.text
+            assert problems(first) == []
+        finally:
+            program.communicate(timeout=LIMIT_SECONDS)
