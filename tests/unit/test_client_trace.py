@@ -1,11 +1,12 @@
 """Message trace: records equal to those of Apache's encoder, contexts made of sends and consumption, and the dispatcher."""
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock
 from twisted.logger import formatEvent, globalLogPublisher
@@ -306,21 +307,22 @@ class HookTests(SynchronousTestCase):
         )
 
     def test_the_end_of_a_transaction(self):
-        context = trace_of_end_transaction(
-            group="G",
-            topic="T",
-            properties={"TAGS": "TagA", "KEYS": "k1"},
-            store_host="127.0.0.1:10911",
-            msg_id="ID1",
-            transaction_id="TX",
-            state="ROLLBACK_MESSAGE",
-            from_check=True,
-            now_ms=5,
-        )
-        self.assertEqual(
-            record(context),
-            separated("EndTransaction|5|DefaultRegion|G|T|ID1|TagA|k1|127.0.0.1:10911|2|TX|ROLLBACK_MESSAGE|true;"),
-        )
+        for flag, state in ((8, "COMMIT_MESSAGE"), (12, "ROLLBACK_MESSAGE"), (0, "UNKNOW")):
+            context = trace_of_end_transaction(
+                group="G",
+                topic="T",
+                properties={"TAGS": "TagA", "KEYS": "k1"},
+                store_host="127.0.0.1:10911",
+                msg_id="ID1",
+                transaction_id="TX",
+                commit_or_rollback=flag,
+                from_check=True,
+                now_ms=5,
+            )
+            self.assertEqual(
+                record(context),
+                separated(f"EndTransaction|5|DefaultRegion|G|T|ID1|TagA|k1|127.0.0.1:10911|2|TX|{state}|true;"),
+            )
 
 
 class Outbox:

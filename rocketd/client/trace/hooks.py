@@ -7,8 +7,9 @@ Topics and groups are given without the client's namespace, moments in ms since 
 """
 
 from collections.abc import Collection, Mapping
-from dataclasses import replace
 from typing import Final, Protocol
+
+from msgspec.structs import replace
 
 from rocketd.client.trace.records import (
     DEFAULT_REGION,
@@ -20,8 +21,11 @@ from rocketd.client.trace.records import (
     TraceType,
 )
 from rocketd.common import properties as names
+from rocketd.common.sysflag import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
 
 _START_DELIVER_TIME: Final = "__STARTDELIVERTIME"
+_STATES: Final = {TRANSACTION_COMMIT: "COMMIT_MESSAGE", TRANSACTION_ROLLBACK: "ROLLBACK_MESSAGE"}
+_UNKNOWN: Final = "UNKNOW"
 
 
 class ConsumedMessage(Protocol):
@@ -155,14 +159,15 @@ def trace_of_end_transaction(
     store_host: str,
     msg_id: str,
     transaction_id: str | None,
-    state: str,
+    commit_or_rollback: int,
     from_check: bool,
     now_ms: int,
 ) -> TraceContext:
     """Tell how a transaction ends.
 
-    ``properties`` are the half message's, ``store_host`` the broker's address. ``state`` is COMMIT_MESSAGE,
-    ROLLBACK_MESSAGE or UNKNOW. ``from_check`` is whether the broker asked for it.
+    ``properties`` are the half message's, ``store_host`` the broker's address. ``commit_or_rollback`` is that of the
+    request END_TRANSACTION: TRANSACTION_COMMIT, TRANSACTION_ROLLBACK, anything else is unknown. ``from_check`` is whether
+    the broker asked for it.
     """
     bean = TraceBean(
         topic=topic,
@@ -173,7 +178,7 @@ def trace_of_end_transaction(
         # Apache's says so whatever the state is.
         message_type=MessageType.TRANSACTION_COMMIT,
         transaction_id=transaction_id,
-        transaction_state=state,
+        transaction_state=_STATES.get(commit_or_rollback, _UNKNOWN),
         from_transaction_check=from_check,
     )
     return TraceContext(

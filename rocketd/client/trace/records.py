@@ -16,9 +16,10 @@ Fields are separated by \x01, and each record ends with \x02. A text that is not
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from enum import Enum, IntEnum, StrEnum
 from typing import Final
+
+import msgspec
 
 CONTENT_SEPARATOR: Final = "\x01"
 RECORD_SEPARATOR: Final = "\x02"
@@ -68,8 +69,7 @@ class AccessChannel(Enum):
     CLOUD = "CLOUD"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TraceBean:
+class TraceBean(msgspec.Struct, frozen=True, kw_only=True):
     """One message in a trace. Only the fields that its record's type has are written.
 
     ``keys`` is the message's KEYS property, words with blanks between. ``body_length`` is in bytes. ``message_type`` is a
@@ -92,8 +92,7 @@ class TraceBean:
     from_transaction_check: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TraceContext:
+class TraceContext(msgspec.Struct, frozen=True, kw_only=True):
     """What happened to one or more messages at once.
 
     ``timestamp`` is in ms since 1970, ``cost_time`` in ms. ``request_id`` joins SubAfter to its SubBefore. Pub and
@@ -112,8 +111,7 @@ class TraceContext:
     access_channel: AccessChannel = AccessChannel.LOCAL
 
 
-@dataclass(frozen=True, slots=True)
-class TraceTransferBean:
+class TraceTransferBean(msgspec.Struct, frozen=True):
     """A context as it is sent: its records, and the words a trace message that holds them is to be found by, each once."""
 
     trans_data: str
