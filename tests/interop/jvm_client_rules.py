@@ -38,7 +38,8 @@ class JvmClientRules:
         """The name of a strategy and a client's share; None when the strategy throws. First sorts the lists if so wished.
 
         ``strategy`` has the "name", and beside it "queues" (CONFIG), "rooms" (MACHINE_ROOM), "virtual_nodes"
-        (CONSISTENT_HASH), or, for MACHINE_ROOM_NEARBY, "inner", and "brokers" and "clients", which have rooms by name.
+        and "ring" (CONSISTENT_HASH: so many places, on which names are put by their hash codes, in place of MD5; 0 for
+        MD5), or, for MACHINE_ROOM_NEARBY, "inner", and "brokers" and "clients", which have rooms by name.
         """
         name, share = self._ask(
             {

@@ -21,6 +21,7 @@ from rocketd.client.message import Message
 from rocketd.client.producer.faults import LATENCY_MAX_MS, LatencyFaultTolerance
 from rocketd.client.producer.queue_choice import QueueChoice, TopicPublishInfo, write_queue_nums_of
 from rocketd.client.producer.selectors import SelectMessageQueueByHash
+from rocketd.common.java_hash import java_string_hash
 from rocketd.remoting.bodies import MessageQueue, QueueData, TopicRouteData
 
 CASES = settings(
@@ -71,7 +72,13 @@ simple = st.one_of(
     st.sampled_from([{"name": "AVG"}, {"name": "AVG_BY_CIRCLE"}, {"name": "CONSISTENT_HASH"}]),
     st.fixed_dictionaries({"name": st.just("CONFIG"), "queues": st.lists(queues, max_size=3).map(arrays)}),
     st.fixed_dictionaries({"name": st.just("MACHINE_ROOM"), "rooms": st.lists(st.sampled_from(ROOMS), max_size=3)}),
-    st.fixed_dictionaries({"name": st.just("CONSISTENT_HASH"), "virtual_nodes": st.integers(0, 40)}),
+    st.fixed_dictionaries(
+        {
+            "name": st.just("CONSISTENT_HASH"),
+            "virtual_nodes": st.integers(0, 40),
+            "ring": st.one_of(st.just(0), st.integers(1, 40)),
+        }
+    ),
 )
 nearby = st.fixed_dictionaries(
     {"name": st.just("MACHINE_ROOM_NEARBY"), "inner": simple, "brokers": places(BROKERS), "clients": places(CLIENTS)}
@@ -89,8 +96,10 @@ def strategy_of(made):
             return AllocateMessageQueueByConfig([MessageQueue(*queue) for queue in configured])
         case {"name": "MACHINE_ROOM", "rooms": rooms}:
             return AllocateMessageQueueByMachineRoom(rooms)
-        case {"name": "CONSISTENT_HASH", "virtual_nodes": virtual_nodes}:
+        case {"name": "CONSISTENT_HASH", "virtual_nodes": virtual_nodes, "ring": 0}:
             return AllocateMessageQueueConsistentHash(virtual_nodes)
+        case {"name": "CONSISTENT_HASH", "virtual_nodes": virtual_nodes, "ring": places}:
+            return AllocateMessageQueueConsistentHash(virtual_nodes, lambda key: java_string_hash(key) % places)
         case {"name": "CONSISTENT_HASH"}:
             return AllocateMessageQueueConsistentHash()
         case {"inner": inner, "brokers": brokers, "clients": clients}:

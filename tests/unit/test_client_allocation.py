@@ -202,6 +202,16 @@ class ConsistentHashTests(SynchronousTestCase):
         self.assertEqual(asked[:-1], ["a-0", "a-1", "a-2", "a-3"])
         self.assertEqual(asked[-1], "MessageQueue [topic=T, brokerName=b, queueId=0]")
 
+    def test_places_that_another_took_are_not_counted(self):
+        asked = []
+
+        def place(key):
+            asked.append(key)
+            return 0
+
+        AllocateMessageQueueConsistentHash(1, place)("G", "a", queues_of(1), ["a", "b", "a", "a"])
+        self.assertEqual(asked[:-1], ["a-0", "b-0", "a-0", "a-1"])
+
     def test_number_of_places(self):
         self.assertEqual(AllocateMessageQueueConsistentHash(0)("G", "a", queues_of(2), ["a"]), [])
         self.assertRaises(AllocationError, AllocateMessageQueueConsistentHash, -1)

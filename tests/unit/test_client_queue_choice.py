@@ -111,6 +111,13 @@ class FaultsTests(SynchronousTestCase):
         faults.update("early", 5000, 0)
         self.assertEqual(faults.pick_one_at_least(20), "early")
 
+    def test_half_of_two_has_its_turn_and_half_of_one_has_not(self):
+        faults = LatencyFaultTolerance(-1)
+        for number, broker in enumerate("abcd"):
+            faults.update(broker, 1000 + number, 0)
+            self.assertEqual(faults.pick_one_at_least(0), "a", broker)
+        self.assertEqual(faults.pick_one_at_least(0), "b")
+
     def test_half_of_one_is_that_one(self):
         faults = LatencyFaultTolerance(0)
         faults.update("a", 5000, 0)

@@ -90,9 +90,12 @@ public class Rules {
                 rooms.setConsumeridcs(new HashSet<>(texts(made.getJSONArray("rooms"))));
                 return rooms;
             case "CONSISTENT_HASH":
-                return made.containsKey("virtual_nodes")
-                    ? new AllocateMessageQueueConsistentHash(made.getIntValue("virtual_nodes"))
-                    : new AllocateMessageQueueConsistentHash();
+                if (!made.containsKey("virtual_nodes")) {
+                    return new AllocateMessageQueueConsistentHash();
+                }
+                int size = made.getIntValue("ring");
+                return new AllocateMessageQueueConsistentHash(
+                    made.getIntValue("virtual_nodes"), size == 0 ? null : key -> Math.floorMod(key.hashCode(), size));
             default:
                 JSONObject brokers = made.getJSONObject("brokers");
                 JSONObject clients = made.getJSONObject("clients");
