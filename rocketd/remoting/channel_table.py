@@ -5,23 +5,26 @@ it closes; nothing reconnects on its own. All of it belongs to the reactor threa
 """
 
 import os
-from typing import Any
+from typing import Any, TypeVar
 
 from twisted.internet.abstract import isIPAddress
 from twisted.internet.defer import CancelledError, Deferred, fail, succeed
-from twisted.internet.endpoints import HostnameEndpoint, TCP4ClientEndpoint, TCP6ClientEndpoint, wrapClientTLS
+from twisted.internet.endpoints import HostnameEndpoint, TCP4ClientEndpoint, TCP6ClientEndpoint
 from twisted.internet.error import ConnectError
 from twisted.internet.interfaces import IStreamClientEndpoint
 from twisted.internet.protocol import Factory
-from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
+from twisted.protocols.tls import TLSMemoryBIOFactory
 from twisted.python.failure import Failure
 
+from rocketd.common.clocked_loop import ClockedLoop
 from rocketd.remoting.client_connection import ClientConnection, ConnectionOwner
 from rocketd.remoting.command import RemotingCommand
 from rocketd.remoting.errors import RemotingConnectError
 from rocketd.remoting.settings import NettyClientConfig
 from rocketd.remoting.tls import ClientTLS
+
+V = TypeVar("V")
 
 CLOSE_SECONDS = 2.0
 """How long closing connections may take to write what is pending."""
@@ -65,8 +68,7 @@ class ChannelTable:
         self._open = False
         self._channels: dict[str, _Channel] = {}
         self._connections: set[ClientConnection] = set()
-        self._idle_scan = LoopingCall(self._close_idle)
-        self._idle_scan.clock = reactor
+        self._idle_scan = ClockedLoop(reactor, self._close_idle)
         self._all_closed: Deferred[None] | None = None
 
     # ------------------------------------------------------------ start and stop
@@ -150,12 +152,13 @@ class ChannelTable:
         host, port = split_address(address)
         secure = self._tls is not None
         connection = ClientConnection(self._reactor, self, address, self._max_frame_length, secure)
-        endpoint = self._endpoint(host, port)
-        if self._tls is not None:
-            endpoint = wrapClientTLS(self._tls.connection_creator(host), endpoint)
-        factory = Factory.forProtocol(lambda: connection)
+        factory: Factory[Any] = Factory.forProtocol(lambda: connection)
         factory.noisy = False
-        await endpoint.connect(factory)
+        if self._tls is not None:
+            creator = self._tls.connection_creator(host)
+            # Given a clock, it leaves the global reactor alone.
+            factory = TLSMemoryBIOFactory(creator, True, factory, clock=self._reactor)
+        await self._endpoint(host, port).connect(factory)
         self._connections.add(connection)
         return await connection.ready
 
@@ -205,19 +208,24 @@ def split_address(address: str) -> tuple[str, int]:
     return host, int(port)
 
 
-def join(waiters: list[Deferred[ClientConnection]]) -> Deferred[ClientConnection]:
+def join(waiters: list[Deferred[V]]) -> Deferred[V]:
     """Wait with others; who is cancelled leaves, and the others wait on."""
-    waiter: Deferred[ClientConnection] = Deferred(lambda gone: waiters.remove(gone) if gone in waiters else None)
+
+    def leave(gone: Deferred[V]) -> None:
+        if gone in waiters:
+            waiters.remove(gone)
+
+    waiter: Deferred[V] = Deferred(leave)
     waiters.append(waiter)
     return waiter
 
 
-def tell_all(result: ClientConnection | Failure, waiters: list[Deferred[ClientConnection]]) -> None:
+def tell_all(result: V | Failure, waiters: list[Deferred[V]]) -> None:
     """Give a result to all who wait."""
     told = list(waiters)
     waiters.clear()
     for waiter in told:
-        waiter.callback(result) if isinstance(result, ClientConnection) else waiter.errback(result)
+        waiter.errback(result) if isinstance(result, Failure) else waiter.callback(result)
 
 
 def _connect_error(address: str, error: BaseException | None) -> RemotingConnectError:

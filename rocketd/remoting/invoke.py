@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable
 from typing import Any, Protocol, TypeVar
 
 from twisted.internet.defer import Deferred, fail, maybeDeferred
-from twisted.internet.task import LoopingCall
 from twisted.logger import Logger, LogLevel
 
+from rocketd.common.clocked_loop import ClockedLoop
 from rocketd.remoting.command import ONEWAY_FLAG, RemotingCommand
 from rocketd.remoting.errors import (
     RemotingError,
@@ -75,8 +75,7 @@ class InvokeLayer:
         self.oneway_permits = FairSemaphore(reactor, oneway_permits)
         self.async_permits = FairSemaphore(reactor, async_permits)
         self.pending: RequestTable[Waiter] = RequestTable()
-        self._scan = LoopingCall(self.scan)
-        self._scan.clock = reactor
+        self._scan = ClockedLoop(reactor, self.scan)
         self._first_scan: Any = None
         for hook in hooks:
             self.register_hook(hook)
