@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from twisted.internet.abstract import isIPAddress
 from twisted.internet.defer import CancelledError, Deferred, fail, succeed
-from twisted.internet.endpoints import HostnameEndpoint, TCP4ClientEndpoint, TCP6ClientEndpoint
+from twisted.internet.endpoints import TCP4ClientEndpoint, TCP6ClientEndpoint
 from twisted.internet.error import ConnectError
 from twisted.internet.interfaces import IStreamClientEndpoint
 from twisted.internet.protocol import Factory
@@ -21,6 +21,7 @@ from rocketd.common.clocked_loop import ClockedLoop
 from rocketd.remoting.client_connection import ClientConnection, ConnectionOwner
 from rocketd.remoting.command import RemotingCommand
 from rocketd.remoting.errors import RemotingConnectError
+from rocketd.remoting.host_endpoint import HostEndpoint
 from rocketd.remoting.settings import NettyClientConfig
 from rocketd.remoting.tls import ClientTLS
 
@@ -168,7 +169,7 @@ class ChannelTable:
             return TCP6ClientEndpoint(self._reactor, host, port, seconds)
         if isIPAddress(host):
             return TCP4ClientEndpoint(self._reactor, host, port, seconds)
-        return HostnameEndpoint(self._reactor, host, port, seconds)
+        return HostEndpoint(self._reactor, host, port, seconds)
 
     def _made(self, result: ClientConnection | Failure, address: str, channel: _Channel) -> None:
         channel.attempt = None

@@ -8,13 +8,14 @@ import warnings
 
 from twisted.internet.asyncioreactor import AsyncioSelectorReactor
 from twisted.internet.defer import CancelledError, Deferred, succeed
-from twisted.internet.endpoints import HostnameEndpoint, TCP4ServerEndpoint
+from twisted.internet.endpoints import TCP4ServerEndpoint
 from twisted.internet.protocol import Factory, Protocol
 from twisted.internet.threads import deferToThreadPool
 from twisted.trial.unittest import SkipTest, SynchronousTestCase
 
 from rocketd.client.hosting import asyncio_host
 from rocketd.client.hosting.asyncio_host import AsyncioHost, to_deferred, to_future
+from rocketd.remoting.host_endpoint import HostEndpoint
 
 SECONDS = 60.0
 
@@ -58,7 +59,7 @@ async def echo_over(reactor, name="localhost"):
     """Send 1 MB to a server on the same reactor and back, after a look-up of a host name in the pool."""
     port = await TCP4ServerEndpoint(reactor, 0, interface="127.0.0.1").listen(Factory.forProtocol(Echo))
     caller = Caller(os.urandom(1 << 20))
-    endpoint = HostnameEndpoint(reactor, name, port.getHost().port)
+    endpoint = HostEndpoint(reactor, name, port.getHost().port, SECONDS)
     await endpoint.connect(Factory.forProtocol(lambda: caller))
     answer = await caller.answered
     caller.transport.loseConnection()
@@ -133,7 +134,7 @@ class HostTests(LoopCase):
             port = await to_future(endpoint.listen(Factory.forProtocol(Echo)))
             caller = Caller(b"x")
             await to_future(
-                HostnameEndpoint(host.reactor, "127.0.0.1", port.getHost().port).connect(
+                HostEndpoint(host.reactor, "localhost", port.getHost().port, SECONDS).connect(
                     Factory.forProtocol(lambda: caller)
                 )
             )

@@ -1,0 +1,92 @@
+"""Clients in processes of their own: on a thread, on an asyncio loop, forked, in gunicorn, and never stopped."""
+
+import http.client
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from server_processes import SOURCES, ServerProcesses
+
+from benchmarks.peers.ports import free_port
+from benchmarks.peers.process import ServerProcess
+
+PROGRAMS = Path(__file__).with_name("hosting_programs.py")
+SECONDS = 120.0
+
+
+@pytest.fixture(scope="module")
+def name_server(tmp_path_factory):
+    servers = ServerProcesses(tmp_path_factory.mktemp("servers"))
+    servers.start_namesrv()
+    yield servers.namesrv_address
+    servers.kill_all()
+
+
+def environment(**more):
+    path = os.pathsep.join((SOURCES, str(PROGRAMS.parent)))
+    return {**os.environ, "PYTHONPATH": path, **more}
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        ("imports",),
+        ("thread",),
+        ("never_stopped",),
+        ("loop",),
+        ("loop_never_stopped",),
+        ("forked", "fork"),
+        ("forked", "spawn"),
+    ],
+    ids=" ".join,
+)
+def test_program(name_server, program):
+    name, *arguments = program
+    # An open connection at the end of a loop that nobody cleaned up is worth its warning.
+    complaints = () if name == "loop_never_stopped" else ("-X", "dev", "-W", "error")
+    run = subprocess.run(
+        [sys.executable, *complaints, str(PROGRAMS), name, name_server, *arguments],
+        env=environment(),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+    assert (run.stdout, run.stderr, run.returncode) == ("right\n", "", 0)
+
+
+def test_gunicorn_that_loads_the_application_before_it_forks(name_server, tmp_path):
+    pytest.importorskip("gunicorn")
+    port = free_port()
+    bind = ["--bind", f"127.0.0.1:{port}", "--workers", "2", "--preload", "--worker-tmp-dir", str(tmp_path)]
+    process = ServerProcess(
+        "gunicorn",
+        [sys.executable, "-m", "gunicorn", *bind, "hosting_programs:application"],
+        tmp_path / "gunicorn.log",
+        tmp_path,
+        environment(NAME_SERVER=name_server),
+    )
+    try:
+        process.wait_for("it answers", lambda: get(port) is not None, SECONDS)
+        answers = [get(port) for _ in range(20)]
+        assert {answer.rpartition(" ")[0] for answer in answers} == {"forked True"}
+    finally:
+        process.stop()
+
+
+def get(port):
+    """Return what the application answers, or None while nothing listens."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=SECONDS)
+    try:
+        connection.request("GET", "/")
+        response = connection.getresponse()
+        body = response.read().decode()
+        assert response.status == 200, body
+        return body
+    except ConnectionError:
+        return None
+    finally:
+        connection.close()
