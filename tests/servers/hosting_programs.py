@@ -98,6 +98,19 @@ def never_stopped(address):
     worker.start()  # outlives the main thread
 
 
+def stuck_pool(address):
+    """The exit waits for no thread of the pool, where a look-up of a host name may hang."""
+    client = Client(address).start()
+    stuck = threading.Event()
+
+    def hang():
+        stuck.set()
+        threading.Event().wait()
+
+    client.host.call_soon(lambda: client.host.reactor.callInThread(hang))
+    assert stuck.wait(SECONDS)
+
+
 def loop(address):
     """Requests over an asyncio loop in debug mode."""
 

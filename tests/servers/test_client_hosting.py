@@ -35,6 +35,7 @@ def environment(**more):
         ("imports",),
         ("thread",),
         ("never_stopped",),
+        ("stuck_pool",),
         ("loop",),
         ("loop_never_stopped",),
         ("forked", "fork"),

@@ -92,7 +92,8 @@ class ThreadHost:
                 return
             if _host is self:
                 _host = None
-        self._stop(STOP_SECONDS)
+        if not self._stop(STOP_SECONDS):
+            self._log.warn("the clients' thread still waits for a look-up of a host name; it ends after that")
 
     # ------------------------------------------------------------ calls
 
@@ -175,13 +176,13 @@ class ThreadHost:
 
     # ------------------------------------------------------------ ends
 
-    def _stop(self, seconds: float) -> None:
+    def _stop(self, seconds: float) -> bool:
+        """Let the thread end; return whether it has, or is this one."""
         self.call_soon(self._stop_reactor)
-        if get_ident() == self._ident:
-            return
-        self._thread.join(seconds)
-        if self._thread.is_alive():
-            self._log.warn("the clients' thread still waits for a look-up of a host name; it ends after that")
+        if get_ident() != self._ident:
+            self._thread.join(seconds)
+            return not self._thread.is_alive()
+        return True
 
     def _fail_waiting(self) -> None:
         for call in list(self._waiting):
