@@ -1,0 +1,165 @@
+"""Keeps a group's offsets in a file of this client's.
+
+Answers to LocalFileOffsetStore: the same file, so that a consumer may go from one client to the other. Unlike there, new
+content is on the disk before it takes the file's place, and a file that cannot be read is an error, not an empty table.
+"""
+
+import os
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Final, Protocol, TypeVar
+
+from twisted.internet.defer import DeferredLock
+from twisted.logger import Logger
+
+from rocketd.client.consumer.offset_store import NO_OFFSET, OffsetStore, OffsetTable, ReadOffsetType
+from rocketd.client.errors import RocketMQError
+from rocketd.remoting import fastjson
+from rocketd.remoting.bodies import BroadcastOffsetSerializeWrapper, MessageQueue
+from rocketd.store.filesystem import IFileSystem, RealFileSystem
+from rocketd.store.small_file import replace_file
+
+DEFAULT_DIRECTORY: Final = os.path.join("~", ".rocketmq_offsets")
+"""Where the files of all clients are, unless a program says otherwise (Apache's ``rocketmq.client.localOffsetStoreDir``)."""
+
+T = TypeVar("T")
+
+
+class DeferToThread(Protocol):
+    """Runs a function in a thread that may block; what it returns or raises comes back to the reactor thread."""
+
+    def __call__(self, function: Callable[[], T], /) -> Awaitable[T]:
+        """Run it."""
+        ...
+
+
+class OffsetFileError(RocketMQError):
+    """A file of offsets that cannot be read; the text names it."""
+
+
+def offsets_path(client_id: str, group: str, directory: str = DEFAULT_DIRECTORY) -> str:
+    """Return where a group's offsets are; ``~`` stands for the user's home."""
+    return os.path.join(os.path.expanduser(directory), client_id, group, "offsets.json")
+
+
+class LocalFileOffsetStore(OffsetTable, OffsetStore):
+    """The offsets of one group in the broadcasting model.
+
+    All methods belong to the reactor thread; the file is touched by what they hand to ``defer_to_thread``, one such call
+    at a time.
+    """
+
+    log = Logger()
+
+    def __init__(self, path: str, defer_to_thread: DeferToThread, file_system: IFileSystem | None = None) -> None:
+        super().__init__()
+        self.path = path
+        self._defer_to_thread = defer_to_thread
+        self._file_system = file_system or RealFileSystem()
+        self._lock = DeferredLock()
+        self._written: dict[MessageQueue, int] | None = None
+        self._damaged = False
+
+    async def load(self) -> None:
+        """Read the file, or its ``.bak`` where it is missing or damaged, which is logged; without both, nothing.
+
+        Raises OffsetFileError when there is something, but nothing readable.
+        """
+        self._offsets.update(await self._read())
+
+    async def read(self, queue: MessageQueue, source: ReadOffsetType) -> int:
+        """See OffsetStore. Raises OffsetFileError."""
+        if source is not ReadOffsetType.READ_FROM_STORE and queue in self._offsets:
+            return self._offsets[queue]
+        if source is ReadOffsetType.READ_FROM_MEMORY:
+            return NO_OFFSET
+        offset = (await self._read()).get(queue)
+        if offset is None:
+            return (
+                self._offsets.get(queue, NO_OFFSET) if source is ReadOffsetType.MEMORY_FIRST_THEN_STORE else NO_OFFSET
+            )
+        if source is ReadOffsetType.READ_FROM_STORE:
+            self._offsets[queue] = offset
+            return offset
+        return self._offsets.setdefault(queue, offset)
+
+    async def persist_all(self, queues: Iterable[MessageQueue], *, oneway: bool = True) -> list[MessageQueue]:
+        """See OffsetStore: writes one file, and returns when it is on the disk, ``oneway`` or not.
+
+        Beside these queues it holds what is remembered of topics that none of them is of: those may only not have been
+        shared out yet. Other queues, which no longer exist, are left out. Nothing is written when nothing has changed.
+        """
+        wanted = set(queues)
+        if not wanted:
+            return []
+        await self._lock.acquire()
+        try:
+            topics = {queue.topic for queue in wanted}
+            offsets = {
+                queue: offset
+                for queue, offset in sorted(self._offsets.items())
+                if queue in wanted or queue.topic not in topics
+            }
+            if offsets == self._written:
+                return []
+            damaged = self._damaged
+            await self._defer_to_thread(lambda: self._write_file(offsets, keep_old=not damaged))
+            self._written = offsets
+            self._damaged = False
+        except OSError as error:
+            self.log.error("offsets were not stored in {path}: {error}", path=self.path, error=error)
+            return sorted(wanted & self._offsets.keys())
+        finally:
+            self._lock.release()
+        return []
+
+    async def persist(self, queue: MessageQueue, *, oneway: bool = True) -> bool:
+        """Do nothing: the one file is written by ``persist_all``."""
+        return True
+
+    def remove(self, queue: MessageQueue) -> None:
+        """Do nothing: the offset is this client's alone, and holds when the queue comes back."""
+
+    async def update_to_broker(self, queue: MessageQueue, offset: int, *, oneway: bool = True) -> None:
+        """Do nothing: no broker keeps these offsets."""
+
+    async def _read(self) -> dict[MessageQueue, int]:
+        await self._lock.acquire()
+        try:
+            path, offsets, faults = await self._defer_to_thread(self._read_files)
+        finally:
+            self._lock.release()
+        if path is None and faults:
+            raise OffsetFileError(
+                f"cannot read offsets from {' nor '.join(faults)}: put a good copy there, or move what is there away to "
+                "start without"
+            )
+        self._damaged = bool(faults)
+        if path is not None and path != self.path:
+            self.log.warn(
+                "{path} is {state}: using {backup}, which holds what was stored before it",
+                path=self.path,
+                state="damaged" if faults else "missing",
+                backup=path,
+            )
+        return offsets
+
+    # ------------------------------------------------------------ in the thread; no attribute changes there
+
+    def _read_files(self) -> tuple[str | None, dict[MessageQueue, int], list[str]]:
+        """Return which file was read, what is in it, and what is wrong with those tried before."""
+        faults: list[str] = []
+        for path in (self.path, self.path + ".bak"):
+            try:
+                data = self._file_system.read_file(path)
+                if not data.strip():
+                    raise fastjson.FastJSONError("it is empty")
+                return path, fastjson.decode(data, BroadcastOffsetSerializeWrapper).offset_table, faults
+            except FileNotFoundError:
+                continue
+            except (OSError, fastjson.FastJSONError) as error:
+                faults.append(f"{path} ({error})")
+        return None, {}, faults
+
+    def _write_file(self, offsets: dict[MessageQueue, int], *, keep_old: bool) -> None:
+        data = fastjson.dumps_pretty(BroadcastOffsetSerializeWrapper(offset_table=offsets))
+        replace_file(self._file_system, self.path, data, keep_old=keep_old)
