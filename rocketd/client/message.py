@@ -3,60 +3,70 @@
 Answers to Message, MessageExt and SendResult of Apache's client. Plain values.
 """
 
-import zlib
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Generic
 
-from rocketd.client.errors import IllegalMessageError
+import msgspec
+from typing_extensions import TypeVar
+
+from rocketd.client.config import Duration, milliseconds
+from rocketd.client.errors import IllegalMessageError, IllegalTopicError, check_topic
 from rocketd.common import properties as names
-from rocketd.common.names import topic_fault
-from rocketd.common.properties import decode_properties
-from rocketd.common.record_host import host_text
+from rocketd.common.names import NOT_ALLOWED_SEND_TOPICS
 from rocketd.remoting.bodies import MessageQueue
-from rocketd.store.record import MessageExt
 
-MAX_BODY = 4 << 20
-"""Bytes of the longest body that is sent."""
+T = TypeVar("T", default=bytes)
+"""Type of bodies; bytes where no codec says otherwise."""
 
-COMPRESS_FROM = 4096
-"""Bytes from which on a body is compressed."""
+SEND_OK = 0
+"""Status of a message that is stored as its topic's broker is told to; others are 10, 11 and 12."""
 
-_COMPRESSED = 0x1
-_COMPRESSION_MASK = 0x700
-_ZLIB = 0x300
-_ZLIB_LEVEL = 5
+DELAY_LEVELS = 18
+"""Levels of a broker with the usual messageDelayLevel; brokers take a higher level for their highest."""
 
 
-@dataclass(slots=True)
-class Message:
+class Message(msgspec.Struct, Generic[T]):
     """A message to send. ``keys`` are words to find it by; ``properties`` are the application's own."""
 
     topic: str
-    body: bytes
+    body: T
     tags: str | None = None
-    keys: list[str] = field(default_factory=list)
-    properties: dict[str, str] = field(default_factory=dict)
+    keys: Sequence[str] = ()
+    properties: dict[str, str] = {}
     flag: int = 0
+    delay_level: int = 0
+    """Level of delay, from 1 on; 0 delivers at once."""
+    deliver_at: datetime | None = None
+    """When to deliver it. Brokers of rocketd and of RocketMQ 5 can; Apache's 4.x delivers at once."""
+    deliver_after: Duration | None = None
+    """How long to wait before it is delivered; as ``deliver_at``."""
+    wait_stored: bool = True
+    """Whether a broker with synchronous flush or replication answers only when that is done."""
 
     def check(self) -> None:
-        """Raise IllegalMessageError when no broker would take it."""
-        fault = topic_fault(self.topic)
-        if fault is not None:
-            raise IllegalMessageError(f"topic {self.topic!r}: {fault}")
+        """Raise IllegalTopicError or IllegalMessageError when no broker would take it. The body is another's to check."""
+        check_topic(self.topic)
+        if self.topic in NOT_ALLOWED_SEND_TOPICS:
+            raise IllegalTopicError(f"topic {self.topic!r}: only brokers send to it")
+        if isinstance(self.keys, str):
+            raise IllegalMessageError(f"keys={self.keys!r}: keys are a sequence of texts, such as [{self.keys!r}]")
         for what, text in self._texts():
+            if not isinstance(text, str):
+                raise IllegalMessageError(f"{what} is {text!r}: it has to be text")
             if names.NAME_VALUE_SEPARATOR in text or names.PROPERTY_SEPARATOR in text:
                 raise IllegalMessageError(f"{what} {text!r}: \\x01 and \\x02 are what separates properties")
             try:
                 text.encode()
             except UnicodeEncodeError:
                 raise IllegalMessageError(f"{what} {text!r}: it is no text that UTF-8 can write") from None
-        if not self.body:
-            raise IllegalMessageError("the body is empty")
-        if len(self.body) > MAX_BODY:
-            raise IllegalMessageError(f"the body has {len(self.body)} bytes, more than {MAX_BODY}")
         reserved = names.RESERVED.intersection(self.properties)
         if reserved:
             raise IllegalMessageError(f"properties that are reserved: {', '.join(sorted(reserved))}")
+        if self.delay_level < 0:
+            raise IllegalMessageError(f"delay_level={self.delay_level}: levels begin with 1, 0 delivers at once")
+        if bool(self.delay_level) + (self.deliver_at is not None) + (self.deliver_after is not None) > 1:
+            raise IllegalMessageError("give one of delay_level, deliver_at and deliver_after")
 
     def _texts(self) -> Iterator[tuple[str, str]]:
         """What becomes part of the property string, and what it is."""
@@ -74,19 +84,18 @@ class Message:
             table[names.TAGS] = self.tags
         if self.keys:
             table[names.KEYS] = " ".join(self.keys)
+        if self.delay_level:
+            table[names.DELAY] = str(self.delay_level)
+        if self.deliver_at is not None:
+            table[names.TIMER_DELIVER_MS] = str(int(self.deliver_at.timestamp() * 1000))
+        if self.deliver_after is not None:
+            table[names.TIMER_DELAY_MS] = str(int(milliseconds("deliver_after", self.deliver_after, zero=True)))
         table[names.UNIQ_KEY] = unique_key
-        table[names.WAIT] = "true"
+        table[names.WAIT] = "true" if self.wait_stored else "false"
         return table
 
-    def wire_body(self) -> tuple[bytes, int]:
-        """Return the body as it is sent, and the bits of sysFlag that tell how it is compressed."""
-        if len(self.body) < COMPRESS_FROM:
-            return self.body, 0
-        return zlib.compress(self.body, _ZLIB_LEVEL), _COMPRESSED | _ZLIB
 
-
-@dataclass(frozen=True, slots=True)
-class SendResult:
+class SendResult(msgspec.Struct, frozen=True):
     """Where a message is. ``status`` is 0, or what the broker warns of: 10, 11 or 12, stored but not flushed or copied."""
 
     status: int
@@ -94,14 +103,16 @@ class SendResult:
     offset_msg_id: str
     queue: MessageQueue
     queue_offset: int
+    transaction_id: str | None = None
+    region_id: str = "DefaultRegion"
+    trace_on: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class ReceivedMessage:
-    """A message that was pulled. ``topic`` is the one it was sent to, also when it is a retry; times are in ms."""
+class ReceivedMessage(msgspec.Struct, Generic[T]):
+    """A message that was pulled. ``topic`` is the one it was sent to, also when it is a retry; times are in Unix ms."""
 
     topic: str
-    body: bytes
+    body: T
     properties: dict[str, str]
     msg_id: str
     offset_msg_id: str
@@ -109,9 +120,12 @@ class ReceivedMessage:
     queue_offset: int
     physical_offset: int
     flag: int
+    sys_flag: int
     born_timestamp: int
     store_timestamp: int
     born_host: str
+    store_host: str
+    store_size: int
     reconsume_times: int
 
     @property
@@ -124,34 +138,17 @@ class ReceivedMessage:
         """The words it can be found by."""
         return [key for key in self.properties.get(names.KEYS, "").split(" ") if key]
 
-    @classmethod
-    def of_record(cls, record: MessageExt, queue: MessageQueue) -> "ReceivedMessage":
-        """Make one of a pulled record. Raises IllegalMessageError when its body cannot be unpacked."""
-        table = decode_properties(record.properties.decode("utf-8", "replace"))
-        offset_msg_id = (record.store_host + record.physical_offset.to_bytes(8, "big")).hex().upper()
-        return cls(
-            topic=table.get(names.RETRY_TOPIC, record.topic),
-            body=_unpack(record.body, record.sys_flag),
-            properties=table,
-            msg_id=table.get(names.UNIQ_KEY, offset_msg_id),
-            offset_msg_id=offset_msg_id,
-            queue=queue,
-            queue_offset=record.queue_offset,
-            physical_offset=record.physical_offset,
-            flag=record.flag,
-            born_timestamp=record.born_timestamp,
-            store_timestamp=record.store_timestamp,
-            born_host=host_text(record.born_host),
-            reconsume_times=record.reconsume_times,
-        )
+    @property
+    def born_at(self) -> datetime:
+        """When it was sent, by the producer's clock."""
+        return datetime.fromtimestamp(self.born_timestamp / 1000, UTC)
 
+    @property
+    def stored_at(self) -> datetime:
+        """When it was stored, by the broker's clock."""
+        return datetime.fromtimestamp(self.store_timestamp / 1000, UTC)
 
-def _unpack(body: bytes, sys_flag: int) -> bytes:
-    if not sys_flag & _COMPRESSED:
-        return body
-    if sys_flag & _COMPRESSION_MASK not in (0, _ZLIB):
-        raise IllegalMessageError(f"the body is compressed in a way that is not known here (sysFlag {sys_flag:#x})")
-    try:
-        return zlib.decompress(body)
-    except zlib.error as error:
-        raise IllegalMessageError(f"the body cannot be unpacked: {error}") from error
+    @property
+    def transaction_id(self) -> str | None:
+        """Unique key of the half message, where it was sent in a transaction."""
+        return self.properties.get(names.UNIQ_KEY) if names.TRAN_MSG in self.properties else None

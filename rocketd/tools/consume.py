@@ -9,25 +9,21 @@ from twisted.internet.defer import Deferred
 from twisted.logger import LogLevel
 from twisted.python import usage
 
+from rocketd.client.consumer.options import ConsumerOptions, Order
 from rocketd.client.consumer.push_consumer import PushConsumer
-from rocketd.client.errors import ClientError, StopConsuming
+from rocketd.client.errors import RocketMQError, StopConsuming
 from rocketd.client.message import ReceivedMessage
 from rocketd.common.names import group_fault, topic_fault
-from rocketd.remoting.bodies import ConsumeFromWhere
-from rocketd.remoting.errors import RemotingError
 from rocketd.tools.console import CommandError, OutputClosedError, run, show, show_log
 from rocketd.tools.options import ClientOptions, positive, seconds
 
-_FROM = {
-    "earliest": ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
-    "latest": ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET,
-}
+_STARTS = ("earliest", "latest")
 
 
-def _from_where(text: str) -> ConsumeFromWhere:
-    if text not in _FROM:
-        raise usage.UsageError(f"--from {text}: accepted is {' or '.join(_FROM)}")
-    return _FROM[text]
+def _start(text: str) -> str:
+    if text not in _STARTS:
+        raise usage.UsageError(f"--from {text}: accepted is {' or '.join(_STARTS)}")
+    return text
 
 
 class ConsumeOptions(ClientOptions):
@@ -39,7 +35,7 @@ class ConsumeOptions(ClientOptions):
     optParameters: ClassVar[list[list[Any]]] = [
         ["group", "g", "rocketd-consume", "Consumer group; what it has consumed does not come again."],
         ["tag", None, "*", "Tags to consume, such as 'TagA || TagB'."],
-        ["from", None, "earliest", "Where a group that is new begins: earliest or latest.", _from_where],
+        ["from", None, "earliest", "Where a group that is new begins: earliest or latest.", _start],
         ["count", None, None, "Stop after so many messages.", positive],
         ["timeout", None, None, "Stop after so many seconds; with --count, too few messages are a failure.", seconds],
     ]
@@ -67,7 +63,7 @@ class ConsumeOptions(ClientOptions):
     def run(self) -> int:
         """Print until done; return the exit status."""
         show_log(LogLevel.critical)
-        return run("rocketd consume", self._consume, (CommandError, ClientError, RemotingError))
+        return run("rocketd consume", self._consume, (CommandError, RocketMQError))
 
     async def _consume(self, reactor: Any) -> int:
         client = self.make_client(reactor)
@@ -79,10 +75,10 @@ class ConsumeOptions(ClientOptions):
 
         def finish() -> None:
             if not stopping:
-                stopping.append(consumer.stop())
+                stopping.append(Deferred.fromCoroutine(consumer.stop()))
                 done.callback(None)
 
-        def print_message(message: ReceivedMessage) -> None:
+        async def print_message(message: ReceivedMessage[bytes]) -> None:
             nonlocal seen
             body = message.body.decode("utf-8", "backslashreplace")
             try:
@@ -95,7 +91,9 @@ class ConsumeOptions(ClientOptions):
             if seen == count:
                 finish()
 
-        consumer = PushConsumer(client, self["group"], print_message, self["from"])
+        # One after the other: they are printed as they lie in the queues.
+        options = ConsumerOptions(start=self["from"], order=Order.NONE, concurrency=1)
+        consumer: PushConsumer[bytes] = PushConsumer(client, self["group"], print_message, options=options)
         consumer.subscribe(self.topic, self["tag"])
         client.startService()
         timer = None if self["timeout"] is None else reactor.callLater(self["timeout"], finish)

@@ -8,12 +8,11 @@ from typing import Any
 from twisted.logger import LogLevel
 from twisted.python import usage
 
-from rocketd.client.errors import ClientError, check_response
-from rocketd.client.instance.client_instance import TIMEOUT_MS, ClientInstance
+from rocketd.client.errors import RocketMQError, check_response
+from rocketd.client.instance.client_instance import ClientInstance
 from rocketd.common.names import group_fault
+from rocketd.remoting.admin_headers import GroupProblemsRequestHeader
 from rocketd.remoting.codes import RequestCode
-from rocketd.remoting.command import RemotingCommand
-from rocketd.remoting.errors import RemotingError
 from rocketd.remoting.group_bodies import GroupProblems
 from rocketd.tools.console import CommandError, run, show, show_log
 from rocketd.tools.masters import find_masters
@@ -46,7 +45,7 @@ class GroupsOptions(ClientOptions):
     def run(self) -> int:
         """Print the problems; return the exit status."""
         show_log(LogLevel.critical)
-        return run("rocketd groups", self._print_problems, (CommandError, ClientError, RemotingError))
+        return run("rocketd groups", self._print_problems, (CommandError, RocketMQError))
 
     async def _print_problems(self, reactor: Any) -> int:
         client = self.make_client(reactor)
@@ -62,7 +61,6 @@ class GroupsOptions(ClientOptions):
         return status
 
     async def _ask(self, client: ClientInstance, address: str) -> GroupProblems:
-        fields = {} if self.group is None else {"consumerGroup": self.group}
-        request = RemotingCommand(RequestCode.GET_GROUP_PROBLEMS, fields)
-        response = await client.remoting.invoke_sync(address, request, TIMEOUT_MS)
+        header = GroupProblemsRequestHeader(consumer_group=self.group)
+        response = await client.ask(address, RequestCode.GET_GROUP_PROBLEMS, header)
         return GroupProblems.decode(check_response(address, response).body)

@@ -9,12 +9,11 @@ from typing import Any, ClassVar
 from twisted.logger import LogLevel
 from twisted.python import usage
 
-from rocketd.client.errors import ClientError, check_response
+from rocketd.client.errors import RocketMQError, check_response
 from rocketd.client.instance.client_instance import ClientInstance
 from rocketd.common.names import group_fault, topic_fault
+from rocketd.remoting.admin_headers import ConsumerLagRequestHeader
 from rocketd.remoting.codes import RequestCode, ResponseCode
-from rocketd.remoting.command import RemotingCommand
-from rocketd.remoting.errors import RemotingError
 from rocketd.remoting.lag_bodies import ConsumerLag
 from rocketd.tools.console import CommandError, run, show, show_log
 from rocketd.tools.masters import find_masters
@@ -61,7 +60,7 @@ class LagOptions(ClientOptions):
     def run(self) -> int:
         """Print the lag; return the exit status."""
         show_log(LogLevel.critical)
-        return run("rocketd lag", self._print_lag, (CommandError, ClientError, RemotingError))
+        return run("rocketd lag", self._print_lag, (CommandError, RocketMQError))
 
     async def _print_lag(self, reactor: Any) -> int:
         client = self.make_client(reactor)
@@ -81,12 +80,8 @@ class LagOptions(ClientOptions):
 
     async def _ask(self, client: ClientInstance, address: str) -> ConsumerLag | None:
         """Ask a broker; None when it has no such group or topic."""
-        fields = {"consumerGroup": self.group}
-        if self["topic"] is not None:
-            fields["topic"] = self["topic"]
-        response = await client.remoting.invoke_sync(
-            address, RemotingCommand(RequestCode.GET_CONSUMER_LAG, fields), COUNT_TIMEOUT_MS
-        )
+        header = ConsumerLagRequestHeader(consumer_group=self.group, topic=self["topic"])
+        response = await client.ask(address, RequestCode.GET_CONSUMER_LAG, header, timeout_ms=COUNT_TIMEOUT_MS)
         if response.code in (ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, ResponseCode.TOPIC_NOT_EXIST):
             return None
         return ConsumerLag.decode(check_response(address, response).body)

@@ -12,11 +12,10 @@ from twisted.python.reflect import accumulateClassList
 
 from rocketd.acl.credentials import Credentials, read_credentials
 from rocketd.acl.errors import AclFileError
+from rocketd.client.config import ClientConfig
 from rocketd.client.instance.client_instance import ClientInstance
 from rocketd.common.checks import ADDRESSES, is_address_list
 from rocketd.common.command_line import CommandLine
-from rocketd.remoting.settings import TlsConfig
-from rocketd.remoting.tls import ClientTLS
 
 
 class CommandOptions(CommandLine):
@@ -102,5 +101,6 @@ class ClientOptions(CommandOptions):
 
     def make_client(self, reactor: Any) -> ClientInstance:
         """Make the client that the options describe."""
-        tls = ClientTLS(TlsConfig()) if self["tls"] else None
-        return ClientInstance(reactor, self["namesrv"], tls=tls, credentials=self["credentials"])
+        return ClientInstance(
+            reactor, ClientConfig(namesrv=self["namesrv"], tls=bool(self["tls"]), credentials=self["credentials"])
+        )

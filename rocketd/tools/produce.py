@@ -14,10 +14,9 @@ from twisted.internet.defer import Deferred, DeferredQueue
 from twisted.logger import LogLevel
 from twisted.python import usage
 
-from rocketd.client.errors import ClientError, IllegalMessageError
+from rocketd.client.errors import RocketMQError, UsageError
 from rocketd.client.message import Message
 from rocketd.client.producer.producer import Producer
-from rocketd.remoting.errors import RemotingError
 from rocketd.tools.console import CommandError, run, show, show_log
 from rocketd.tools.options import ClientOptions, positive
 
@@ -56,22 +55,22 @@ class ProduceOptions(ClientOptions):
         try:
             for body in self.messages or [b"a line to come"]:
                 self._message(body).check()
-        except IllegalMessageError as error:
+        except UsageError as error:
             raise usage.UsageError(str(error)) from None
 
-    def _message(self, body: bytes) -> Message:
+    def _message(self, body: bytes) -> Message[bytes]:
         return Message(self.topic, body, self["tag"], [key for key in (self["key"] or "").split(" ") if key])
 
     def run(self) -> int:
         """Send all; return the exit status."""
         show_log(LogLevel.critical)
-        return run("rocketd produce", self._produce, (CommandError, ClientError, RemotingError))
+        return run("rocketd produce", self._produce, (CommandError, RocketMQError))
 
     async def _produce(self, reactor: Any) -> int:
         client = self.make_client(reactor)
-        producer = Producer(client, GROUP)
+        producer: Producer[bytes] = Producer(client, GROUP)
         client.startService()
-        producer.start()
+        await producer.start()
         try:
             async for body in self._bodies(reactor):
                 result = await producer.send(self._message(body))

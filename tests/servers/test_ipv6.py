@@ -9,11 +9,12 @@ from twisted.internet import reactor
 from twisted.internet.defer import Deferred
 from wire_client import eventually, running
 
+from rocketd.client.config import ClientConfig
+from rocketd.client.consumer.options import ConsumerOptions
 from rocketd.client.consumer.push_consumer import PushConsumer
 from rocketd.client.instance.client_instance import ClientInstance
 from rocketd.client.message import Message
 from rocketd.client.producer.producer import Producer
-from rocketd.remoting.bodies import ConsumeFromWhere
 
 
 def has_ipv6():
@@ -36,15 +37,19 @@ async def test_messages_over_either_family(host, tmp_path):
         options = {"brokerIP1": host.strip("[]"), "brokerIP2": host.strip("[]")}
         async with (
             running(broker_in(tmp_path, address, **options)) as broker,
-            running(ClientInstance(reactor, [address])) as client,
+            running(ClientInstance(reactor, ClientConfig(namesrv=address))) as client,
         ):
             assert broker.address == f"{host}:{broker.port}"
             await eventually(lambda: namesrv.routes.pick_topic_route("TBW102"))
             producer = Producer(client, "P")
-            producer.start()
+            await producer.start()
             sent = await producer.send(Message("T", b"hello"))
             got = Deferred()
-            consumer = PushConsumer(client, "G", got.callback, ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET)
+
+            async def listener(message):
+                got.callback(message)
+
+            consumer = PushConsumer(client, "G", listener, options=ConsumerOptions(start="earliest"))
             consumer.subscribe("T")
             await consumer.start()
             message = await got.addTimeout(10, reactor)

@@ -3,16 +3,29 @@
 import zlib
 from datetime import datetime
 
+from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
+from rocketd.client.codec import BYTES
+from rocketd.client.config import ClientConfig
 from rocketd.client.consumer.allocation import AllocateMessageQueueAveragely
 from rocketd.client.consumer.push_consumer import PushConsumer
 from rocketd.client.consumer.subscription import subscription_of, wants
-from rocketd.client.errors import IllegalGroupError, IllegalMessageError
+from rocketd.client.errors import (
+    IllegalGroupError,
+    IllegalMessageError,
+    IllegalTopicError,
+    MessageTooLargeError,
+    UsageError,
+)
+from rocketd.client.instance.client_instance import ClientInstance
 from rocketd.client.instance.identity import UniqueKeys
 from rocketd.client.instance.routes import readable_queues, writable_queues
-from rocketd.client.message import COMPRESS_FROM, Message, ReceivedMessage
+from rocketd.client.message import Message
+from rocketd.client.producer.options import ProducerOptions
+from rocketd.client.producer.outgoing import encode_body, outgoing_message
 from rocketd.client.producer.producer import Producer
+from rocketd.client.wire_message import received_message
 from rocketd.remoting.bodies import BrokerData, MessageQueue, QueueData, TopicRouteData
 from rocketd.store.message import MessageInner
 from rocketd.store.record import decode_message, encode_record
@@ -58,21 +71,32 @@ class UniqueKeysTests(SynchronousTestCase):
 
 
 class MessageTests(SynchronousTestCase):
+    limit = ProducerOptions().max_message_size
+
+    def check(self, message):
+        message.check()
+        return encode_body(message, BYTES, self.limit)
+
     def test_what_no_broker_takes_is_refused(self):
-        for message, cause in (
-            (Message("T", b""), "empty"),
-            (Message(" ", b"x"), "blank"),
-            (Message("T!", b"x"), "illegal"),
-            (Message("T", bytes((4 << 20) + 1)), "4194304"),
-            (Message("T", b"x", properties={"UNIQ_KEY": "1"}), "UNIQ_KEY"),
-            (Message("T", b"x", "a\x01b"), r"tag 'a\x01b': \x01 and \x02 are what separates properties"),
-            (Message("T", b"x", keys=["k", "a\x02b"]), r"key 'a\x02b': "),
-            (Message("T", b"x", properties={"a\x02b": "c"}), r"property 'a\x02b': "),
-            (Message("T", b"x", properties={"a": "b\x01c"}), r"property 'a' 'b\x01c': "),
-            (Message("T", b"x", "\udcff"), "UTF-8"),
+        for message, error, cause in (
+            (Message("T", b""), IllegalMessageError, "empty"),
+            (Message(" ", b"x"), IllegalTopicError, "blank"),
+            (Message("T!", b"x"), IllegalTopicError, "illegal"),
+            (Message("T", bytes((4 << 20) + 1)), MessageTooLargeError, "4194304"),
+            (Message("T", b"x", properties={"UNIQ_KEY": "1"}), IllegalMessageError, "UNIQ_KEY"),
+            (
+                Message("T", b"x", "a\x01b"),
+                IllegalMessageError,
+                r"tag 'a\x01b': \x01 and \x02 are what separates properties",
+            ),
+            (Message("T", b"x", keys=["k", "a\x02b"]), IllegalMessageError, r"key 'a\x02b': "),
+            (Message("T", b"x", properties={"a\x02b": "c"}), IllegalMessageError, r"property 'a\x02b': "),
+            (Message("T", b"x", properties={"a": "b\x01c"}), IllegalMessageError, r"property 'a' 'b\x01c': "),
+            (Message("T", b"x", "\udcff"), IllegalMessageError, "UTF-8"),
         ):
-            self.assertIn(cause, str(self.assertRaises(IllegalMessageError, message.check)))
-        Message("T", bytes(4 << 20)).check()
+            self.assertIn(cause, str(self.assertRaises(error, self.check, message)))
+            self.assertTrue(issubclass(error, UsageError))
+        self.assertEqual(self.check(Message("T", bytes(4 << 20))), bytes(4 << 20))
 
     def test_properties(self):
         message = Message("T", b"x", "A", ["k1", "k2"], {"color": "red"})
@@ -82,21 +106,28 @@ class MessageTests(SynchronousTestCase):
         )
 
     def test_long_bodies_are_compressed(self):
-        self.assertEqual(Message("T", b"x" * (COMPRESS_FROM - 1)).wire_body()[1], 0)
-        body, sys_flag = Message("T", b"x" * COMPRESS_FROM).wire_body()
-        self.assertEqual((zlib.decompress(body), sys_flag), (b"x" * COMPRESS_FROM, 0x301))
+        options = ProducerOptions()
+
+        def sent(body):
+            message = Message("T", body)
+            return outgoing_message(message, BYTES, "ID", limit=self.limit, compress_over=options.compress_over)
+
+        short, long = sent(b"x" * 4095), sent(b"x" * 4096)
+        self.assertEqual((short.body, short.sys_flag), (b"x" * 4095, 0))
+        self.assertEqual((zlib.decompress(long.body), long.sys_flag), (b"x" * 4096, 0x301))
 
 
 class GroupTests(SynchronousTestCase):
     def test_names_that_no_group_has_are_refused(self):
+        client = ClientInstance(Clock(), ClientConfig(namesrv="ns:9876", client_ip="10.0.0.9"))
         for group, cause in (
             ("", "blank"), (" ", "blank"), ("a b", "characters"), ("组", "characters"), ("x" * 256, "255"),
         ):  # fmt: skip
-            for make in (lambda group: Producer(None, group), lambda group: PushConsumer(None, group, print)):
+            for make in (lambda group: Producer(client, group), lambda group: PushConsumer(client, group, print)):
                 error = self.assertRaises(IllegalGroupError, make, group)
                 self.assertIn(f"group {group!r}: ", str(error))
                 self.assertIn(cause, str(error))
-        self.assertEqual(Producer(None, "%a|B_1-c" + "x" * 247).group[:8], "%a|B_1-c")
+        self.assertEqual(Producer(client, "%a|B_1-c" + "x" * 247).group[:8], "%a|B_1-c")
 
 
 class ReceivedMessageTests(SynchronousTestCase):
@@ -107,7 +138,7 @@ class ReceivedMessageTests(SynchronousTestCase):
 
     def test_of_a_record(self):
         queue = MessageQueue("T", "a", 1)
-        got = ReceivedMessage.of_record(self.record(), queue)
+        got = received_message(self.record(), queue, BYTES)
         self.assertEqual(
             (got.topic, got.body, got.tags, got.keys, got.msg_id), ("T", b"hello", "A", ["k1", "k2"], "ID")
         )
@@ -116,18 +147,18 @@ class ReceivedMessageTests(SynchronousTestCase):
         self.assertEqual(got.born_host, "10.0.0.1:1234")
 
     def test_retried_message_has_its_own_topic(self):
-        got = ReceivedMessage.of_record(self.record(properties="RETRY_TOPIC\x01Mine"), MessageQueue("%RETRY%g", "a", 0))
+        got = received_message(self.record(properties="RETRY_TOPIC\x01Mine"), MessageQueue("%RETRY%g", "a", 0), BYTES)
         self.assertEqual(got.topic, "Mine")
         self.assertEqual(got.msg_id, got.offset_msg_id)
 
     def test_compressed_bodies(self):
         packed = zlib.compress(b"hello")
         for sys_flag in (0x1, 0x301):
-            got = ReceivedMessage.of_record(self.record(packed, sys_flag), MessageQueue("T", "a", 0))
+            got = received_message(self.record(packed, sys_flag), MessageQueue("T", "a", 0), BYTES)
             self.assertEqual(got.body, b"hello")
         for body, sys_flag in ((packed, 0x201), (b"junk", 0x1)):
             record = self.record(body, sys_flag)
-            self.assertRaises(IllegalMessageError, ReceivedMessage.of_record, record, MessageQueue("T", "a", 0))
+            self.assertRaises(IllegalMessageError, received_message, record, MessageQueue("T", "a", 0), BYTES)
 
 
 class AllocateTests(SynchronousTestCase):

@@ -1,61 +1,44 @@
-"""What all producers and consumers of a process share: connections, routes, heartbeats.
+"""What all producers and consumers with one client id share: connections, routes, heartbeats, and what brokers ask of them.
 
-Answers to MQClientInstance.
+Answers to MQClientInstance, MQClientAPIImpl and ClientRemotingProcessor.
 """
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable
 from time import time
-from typing import Any, Protocol
+from typing import Any
 
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred, ensureDeferred, gatherResults
 from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 
-from rocketd.acl.credentials import Credentials
-from rocketd.client.errors import ClientError
+from rocketd.client.config import ClientConfig, milliseconds
+from rocketd.client.errors import BrokerUnreachableError, GroupInUseError, RocketMQError, check_response, of_remoting
 from rocketd.client.instance.identity import UniqueKeys, client_id, local_address
+from rocketd.client.instance.members import Consumer, Producer
+from rocketd.client.instance.pending_replies import PendingReplies
 from rocketd.client.instance.routes import Routes
-from rocketd.remoting.bodies import ConsumerData, HeartbeatData, ProducerData
+from rocketd.client.instance.server_requests import ServerRequests
+from rocketd.remoting.bodies import HeartbeatData, ProducerData
 from rocketd.remoting.client import RemotingClient
-from rocketd.remoting.client_connection import ClientConnection
-from rocketd.remoting.codes import RequestCode, ResponseCode
+from rocketd.remoting.codes import RequestCode
 from rocketd.remoting.command import RemotingCommand
 from rocketd.remoting.errors import RemotingError
-from rocketd.remoting.headers import (
-    ConsumerGroupRequestHeader,
-    UnregisterClientRequestHeader,
-    read_header,
-    write_header,
-)
-from rocketd.remoting.settings import NettyClientConfig
+from rocketd.remoting.headers import Header, UnregisterClientRequestHeader, write_header
+from rocketd.remoting.settings import TlsConfig
 from rocketd.remoting.signing import SigningHook
 from rocketd.remoting.tls import ClientTLS
 
-HEARTBEAT_SECONDS = 30.0
-ROUTE_SECONDS = 30.0
-TIMEOUT_MS = 3000
-
-
-class Consumer(Protocol):
-    """A consumer, as the client sees it."""
-
-    group: str
-
-    def consumer_data(self) -> ConsumerData:
-        """What heartbeats say of it."""
-
-    def rebalance_soon(self) -> None:
-        """Share the queues anew."""
+VIP_PORT_BELOW = 2
+"""How far a broker's second port, for all but pulls, lies below its first."""
 
 
 class ClientInstance(Service):
     """One client of a cluster. All methods belong to the reactor thread.
 
-    ``name_servers`` are addresses ``host:port``. ``config``, ``tls`` and ``credentials``, which sign all requests, are for
-    the RemotingClient it makes for itself unless it is given one. ``address`` is this machine's, for the client id and the
-    unique keys. Starting the client connects to nothing: the first request does.
+    It makes a RemotingClient of the config for itself unless it is given one. Starting it connects to nothing: the first
+    request does. ``now_ms`` gives Unix milliseconds.
     """
 
     log = Logger()
@@ -63,37 +46,34 @@ class ClientInstance(Service):
     def __init__(
         self,
         reactor: Any,
-        name_servers: Iterable[str],
+        config: ClientConfig,
         *,
-        instance_name: str | None = None,
-        config: NettyClientConfig | None = None,
-        tls: ClientTLS | None = None,
-        credentials: Credentials | None = None,
         remoting: RemotingClient | None = None,
-        address: str | None = None,
         now_ms: Callable[[], float] = lambda: time() * 1000,
     ) -> None:
-        address = address or local_address()
+        address = config.client_ip or local_address()
         salt = os.urandom(4)
+        name = config.instance_name or f"{os.getpid()}#{salt.hex()}"
         self.reactor = reactor
+        self.config = config
         self.now_ms = now_ms
-        self.client_id = client_id(address, instance_name or f"{os.getpid()}#{salt.hex()}")
+        self.client_id = client_id(address, name if config.unit_name is None else f"{name}@{config.unit_name}")
         self.unique_keys = UniqueKeys(address, os.getpid(), salt, now_ms)
-        hooks = () if credentials is None else (SigningHook(credentials),)
-        self.remoting = remoting or RemotingClient(reactor, config, tls=tls, hooks=hooks)
-        self.remoting.update_name_server_addresses(name_servers)
-        self.remoting.register_processor(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, self._consumer_ids_changed)
-        self.routes = Routes(self.remoting)
-        self.producer_groups: set[str] = set()
+        self.remoting = remoting or _remoting_of(reactor, config)
+        self.remoting.update_name_server_addresses(config.name_servers())
+        self.routes = Routes(self.ask_name_server, self.remoting.name_servers)
+        self.producers: dict[str, Producer] = {}
         self.consumers: dict[str, Consumer] = {}
+        self.replies = PendingReplies()
         self._loops: list[LoopingCall] = []
+        ServerRequests(self).register()
 
     def startService(self) -> None:
         """Begin to serve and to send heartbeats."""
         super().startService()
         self.remoting.startService()
-        self._repeat(HEARTBEAT_SECONDS, self.send_heartbeats)
-        self._repeat(ROUTE_SECONDS, self._refresh_routes)
+        self._repeat(milliseconds("heartbeat_interval", self.config.heartbeat_interval), self._heartbeat)
+        self._repeat(milliseconds("route_interval", self.config.route_interval), self._refresh_routes)
 
     def stopService(self) -> Deferred[None]:
         """Close all connections; producers and consumers are stopped before."""
@@ -103,54 +83,157 @@ class ClientInstance(Service):
         self._loops.clear()
         return self.remoting.stopService()
 
-    def _repeat(self, seconds: float, function: Callable[[], Any]) -> None:
-        loop = LoopingCall(lambda: ensureDeferred(function()))
+    def _repeat(self, interval_ms: float, function: Callable[[], Awaitable[None]]) -> None:
+        loop = LoopingCall(lambda: ensureDeferred(function()))  # type: ignore[arg-type]
         loop.clock = self.reactor
-        loop.start(seconds, now=False)
+        loop.start(interval_ms / 1000, now=False)
         self._loops.append(loop)
 
-    async def send_heartbeats(self) -> None:
-        """Tell all known brokers who is here (34); one that cannot be reached is logged, the next round tries again."""
-        producers = [ProducerData(group) for group in sorted(self.producer_groups)]
-        consumers = [consumer.consumer_data() for consumer in self.consumers.values()]
-        if not producers and not consumers:
-            return
-        body = HeartbeatData(self.client_id, producers, consumers).encode()
-        addresses = self.routes.addresses(slaves=bool(consumers))
-        await gatherResults([ensureDeferred(self._send_heartbeat(address, body)) for address in addresses])
+    # ------------------------------------------------------------ questions
 
-    async def _send_heartbeat(self, address: str, body: bytes) -> None:
+    async def ask(
+        self,
+        address: str,
+        code: int,
+        header: Header | None = None,
+        body: bytes | None = None,
+        timeout_ms: float | None = None,
+    ) -> RemotingCommand:
+        """Return the answer of an address, whatever its code.
+
+        ``timeout_ms`` is the config's unless given. Raises UnreachableError, ConnectionLostError, RequestTimeoutError or
+        TooManyRequestsError.
+        """
+        timeout_ms = self.config.timeout_ms if timeout_ms is None else timeout_ms
         try:
-            response = await self.remoting.invoke_sync(
-                address, RemotingCommand(RequestCode.HEART_BEAT, body=body), TIMEOUT_MS
-            )
+            return await self.remoting.invoke_sync(address, _command(code, header, body), timeout_ms)
         except RemotingError as error:
-            self.log.warn("heartbeat: {error}", error=error)
-            return
-        if response.code != ResponseCode.SUCCESS:
-            self.log.warn("heartbeat: {address} answers {response}", address=address, response=response)
+            raise of_remoting(error, address) from error
 
-    async def unregister(self, *, producer_group: str | None = None, consumer_group: str | None = None) -> None:
+    async def ask_name_server(self, code: int, header: Header | None = None) -> RemotingCommand:
+        """Return a name server's answer, whatever its code. Raises as ``ask`` does."""
+        try:
+            return await self.remoting.invoke_sync(None, _command(code, header, None), self.config.timeout_ms)
+        except RemotingError as error:
+            raise of_remoting(error, "name server") from error
+
+    async def ask_broker(
+        self,
+        broker_name: str,
+        code: int,
+        header: Header | None = None,
+        body: bytes | None = None,
+        timeout_ms: float | None = None,
+    ) -> RemotingCommand:
+        """Return the successful answer of a broker's master. Raises BrokerError for any other, and as ``ask`` does."""
+        address = self.master(broker_name)
+        return check_response(address, await self.ask(address, code, header, body, timeout_ms))
+
+    async def tell(self, address: str, code: int, header: Header | None = None, body: bytes | None = None) -> None:
+        """Send a request that is not answered. Raises as ``ask`` does where it cannot be written."""
+        try:
+            await self.remoting.invoke_oneway(address, _command(code, header, body), self.config.timeout_ms)
+        except RemotingError as error:
+            raise of_remoting(error, address) from error
+
+    def master(self, broker_name: str) -> str:
+        """Return where to send all but pulls; raises BrokerUnreachableError when no address of the broker is known."""
+        address = self.routes.address_of(broker_name)
+        if address is None:
+            raise BrokerUnreachableError(
+                f"no address of broker {broker_name} is known: it is not registered at the name servers any more",
+                broker=broker_name,
+            )
+        if self.config.vip_channel:
+            host, _, port = address.rpartition(":")
+            return f"{host}:{int(port) - VIP_PORT_BELOW}"
+        return address
+
+    # ------------------------------------------------------------ members
+
+    def add_producer(self, producer: Producer) -> None:
+        """Name a producer's group in heartbeats from now on. Raises GroupInUseError when there is one of the group."""
+        self._add(producer, self.producers, "producer")
+
+    def add_consumer(self, consumer: Consumer) -> None:
+        """Name a consumer in heartbeats from now on. Raises GroupInUseError when there is one of the group."""
+        self._add(consumer, self.consumers, "consumer")
+
+    def _add(self, member: Any, members: dict[str, Any], kind: str) -> None:
+        if members.setdefault(member.group, member) is not member:
+            raise GroupInUseError(
+                f"client {self.client_id} has a {kind} of group {member.group} already: use that one, or give this one "
+                "an instance_name of its own"
+            )
+
+    async def remove_producer(self, producer: Producer) -> None:
+        """Tell the brokers that a producer has gone."""
+        if self.producers.get(producer.group) is producer:
+            del self.producers[producer.group]
+            await self._unregister(producer_group=producer.group)
+
+    async def remove_consumer(self, consumer: Consumer) -> None:
+        """Tell the brokers that a consumer has gone."""
+        if self.consumers.get(consumer.group) is consumer:
+            del self.consumers[consumer.group]
+            await self._unregister(consumer_group=consumer.group)
+
+    async def _unregister(self, *, producer_group: str | None = None, consumer_group: str | None = None) -> None:
         """Tell all known brokers that a group has gone (35), as far as they can be reached."""
         header = UnregisterClientRequestHeader(
             client_id=self.client_id, producer_group=producer_group, consumer_group=consumer_group
         )
-        for address in self.routes.addresses(slaves=consumer_group is not None):
+
+        async def tell(address: str) -> None:
             try:
-                await self.remoting.invoke_sync(
-                    address, RemotingCommand(RequestCode.UNREGISTER_CLIENT, write_header(header)), TIMEOUT_MS
-                )
-            except RemotingError as error:
+                await self.ask(address, RequestCode.UNREGISTER_CLIENT, header)
+            except RocketMQError as error:
                 self.log.info("unregister: {error}", error=error)
+
+        addresses = self.routes.addresses(slaves=consumer_group is not None)
+        await gatherResults([ensureDeferred(tell(address)) for address in addresses])
+
+    # ------------------------------------------------------------ from time to time
+
+    async def send_heartbeats(self) -> None:
+        """Tell all known brokers who is here (34); one that cannot be reached is logged, the next round tries again."""
+        if not self.producers and not self.consumers:
+            return
+        body = HeartbeatData(
+            self.client_id,
+            [ProducerData(group) for group in sorted(self.producers)],
+            [consumer.consumer_data() for consumer in self.consumers.values()],
+        ).encode()
+
+        async def send(address: str) -> None:
+            try:
+                check_response(address, await self.ask(address, RequestCode.HEART_BEAT, body=body))
+            except RocketMQError as error:
+                self.log.warn("heartbeat: {error}", error=error)
+
+        addresses = self.routes.addresses(slaves=bool(self.consumers))
+        await gatherResults([ensureDeferred(send(address)) for address in addresses])
+
+    async def _heartbeat(self) -> None:
+        self.routes.forget_offline_brokers()
+        await self.send_heartbeats()
 
     async def _refresh_routes(self) -> None:
         try:
             await self.routes.refresh(self.routes.topics)
-        except (RemotingError, ClientError) as error:
+        except RocketMQError as error:
             self.log.warn("routes: {error}", error=error)
 
-    def _consumer_ids_changed(self, connection: ClientConnection, request: RemotingCommand) -> None:
-        group = read_header(ConsumerGroupRequestHeader, request).consumer_group
-        consumer = self.consumers.get(group)
-        if consumer is not None:
-            consumer.rebalance_soon()
+
+def _command(code: int, header: Header | None, body: bytes | None) -> RemotingCommand:
+    return RemotingCommand(code, None if header is None else write_header(header), body)
+
+
+def _remoting_of(reactor: Any, config: ClientConfig) -> RemotingClient:
+    tls = None
+    if config.tls:
+        tls = ClientTLS(config.tls if isinstance(config.tls, TlsConfig) else TlsConfig())
+    hooks = list(config.hooks)
+    if config.credentials is not None:
+        hooks.append(SigningHook(config.credentials))  # the last: it signs what the others may have changed
+    return RemotingClient(reactor, config.remoting, tls=tls, hooks=hooks)

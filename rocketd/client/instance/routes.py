@@ -1,56 +1,87 @@
-"""Where topics are: routes asked of the name servers, and the queues made of them.
+"""Where topics are: routes asked of the name servers, the queues made of them, and why a topic has none.
 
 Answers to the route half of MQClientInstance and to TopicPublishInfo.
 """
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
 
-from rocketd.client.errors import BrokerError, NoRouteError
+from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
+
+from rocketd.client.errors import (
+    BrokerUnreachableError,
+    NoBrokerError,
+    NoNameServerError,
+    NoRouteError,
+    TopicNotFoundError,
+    UnreachableError,
+    check_response,
+)
 from rocketd.common.names import AUTO_CREATE_TOPIC
 from rocketd.common.permission import is_readable, is_writable
-from rocketd.remoting.bodies import MessageQueue, TopicRouteData
-from rocketd.remoting.client import RemotingClient
+from rocketd.remoting.bodies import ClusterInfo, MessageQueue, TopicRouteData
+from rocketd.remoting.channel_table import join, tell_all
 from rocketd.remoting.codes import RequestCode, ResponseCode
 from rocketd.remoting.command import RemotingCommand
-from rocketd.remoting.headers import GetRouteInfoRequestHeader, write_header
+from rocketd.remoting.headers import GetRouteInfoRequestHeader, Header
+from rocketd.remoting.name_servers import NameServers
 
 DEFAULT_TOPIC_QUEUES = 4
 """Queues of a topic that the first message makes, if the broker allows as many."""
 
-TIMEOUT_MS = 3000
 MASTER = 0
+
+Ask = Callable[[int, Header | None], Awaitable[RemotingCommand]]
+"""Asks a name server; fails with the errors of a client."""
+
+
+@dataclass(slots=True)
+class _Topic:
+    route: TopicRouteData
+    writable: list[MessageQueue]
+    readable: list[MessageQueue]
 
 
 class Routes:
     """The routes of the topics that were asked for, and the addresses of the brokers in them. Reactor thread."""
 
-    def __init__(self, remoting: RemotingClient) -> None:
-        self._remoting = remoting
-        self._routes: dict[str, TopicRouteData] = {}
+    def __init__(self, ask: Ask, name_servers: NameServers) -> None:
+        self._ask = ask
+        self._name_servers = name_servers
+        self._topics: dict[str, _Topic] = {}
         self._brokers: dict[str, dict[int, str]] = {}
+        self._asking: dict[tuple[str, bool], list[Deferred[_Topic]]] = {}
 
-    async def publish_queues(self, topic: str) -> list[MessageQueue]:
-        """Return the queues that can be written, for a new topic those it will have.
+    async def publish_queues(
+        self, topic: str, template: str = AUTO_CREATE_TOPIC, most: int = DEFAULT_TOPIC_QUEUES
+    ) -> list[MessageQueue]:
+        """Return the queues that can be written; for a new topic those it will have: as ``template``, at most ``most``.
 
-        Raises NoRouteError, which says why, and RemotingError when no name server answers.
+        The list is not to be changed. Raises NoNameServerError, NoBrokerError, TopicNotFoundError or
+        BrokerUnreachableError.
         """
-        route = self._routes.get(topic)
-        if route is None:
-            route = await self._find(topic, make=True)
-        queues = writable_queues(topic, route)
-        if not queues:
-            raise NoRouteError(f"no broker takes messages of topic {topic}: {_describe(route)}")
-        return queues
+        known = self._topics.get(topic)
+        if known is None:
+            known = await self._find(topic, template, most)
+        if not known.writable:
+            raise BrokerUnreachableError(f"no broker takes messages of topic {topic}: {_describe(known.route)}")
+        return known.writable
 
     async def subscribe_queues(self, topic: str) -> list[MessageQueue]:
-        """Return the queues that can be read. Raises as ``publish_queues`` does."""
-        route = self._routes.get(topic)
-        if route is None:
-            route = await self._find(topic, make=False)
-        return readable_queues(topic, route)
+        """Return the queues that can be read; the list is not to be changed. Raises as ``publish_queues`` does."""
+        known = self._topics.get(topic)
+        if known is None:
+            known = await self._find(topic, None, 0)
+        return known.readable
+
+    async def route(self, topic: str) -> TopicRouteData:
+        """Return the route of a topic that there is. Raises as ``publish_queues`` does."""
+        known = self._topics.get(topic)
+        return (known or await self._find(topic, None, 0)).route
 
     async def refresh(self, topics: Iterable[str]) -> None:
-        """Ask anew for topics; one that nobody knows any more keeps its route."""
+        """Ask anew for topics; one that nobody knows any more keeps its route. Raises NoNameServerError or BrokerError."""
         for topic in set(topics):
             route = await self._fetch(topic)
             if route is not None:
@@ -58,17 +89,39 @@ class Routes:
 
     def forget(self, topic: str) -> None:
         """Ask anew when the topic is next needed."""
-        self._routes.pop(topic, None)
+        self._topics.pop(topic, None)
+
+    def forget_offline_brokers(self) -> None:
+        """Forget the addresses that stand in no topic's route any more."""
+        listed = {
+            (broker.broker_name, address)
+            for known in self._topics.values()
+            for broker in known.route.broker_datas
+            for address in broker.broker_addrs.values()
+        }
+        for name, addresses in list(self._brokers.items()):
+            kept = {broker_id: address for broker_id, address in addresses.items() if (name, address) in listed}
+            if kept:
+                self._brokers[name] = kept
+            else:
+                del self._brokers[name]
 
     @property
     def topics(self) -> set[str]:
         """All topics that have a route."""
-        return set(self._routes)
+        return set(self._topics)
 
     def address_of(self, broker_name: str, broker_id: int = MASTER) -> str | None:
-        """Return the address of a broker, that of its master where the one asked for is not known."""
+        """Return the address of a broker with this id, if it is known."""
+        return self._brokers.get(broker_name, {}).get(broker_id)
+
+    def address_to_read(self, broker_name: str, broker_id: int) -> tuple[int, str] | None:
+        """Return id and address of a broker to pull from: the one with this id, else the master, else any."""
         addresses = self._brokers.get(broker_name, {})
-        return addresses.get(broker_id) or addresses.get(MASTER) or next(iter(addresses.values()), None)
+        for wanted in (broker_id, MASTER, *addresses):
+            if wanted in addresses:
+                return wanted, addresses[wanted]
+        return None
 
     def addresses(self, *, slaves: bool) -> list[str]:
         """Return the addresses of all brokers, with or without slaves."""
@@ -79,38 +132,77 @@ class Routes:
             if slaves or broker_id == MASTER
         ]
 
-    async def _find(self, topic: str, make: bool) -> TopicRouteData:
+    # ------------------------------------------------------------ asking
+
+    async def _find(self, topic: str, template: str | None, most: int) -> _Topic:
+        """Ask, once for all who want to know at a time."""
+        key = (topic, template is not None)
+        waiting = self._asking.get(key)
+        if waiting is not None:
+            return await join(waiting)
+        waiting = self._asking[key] = []
+        answer = join(waiting)
+        asked = Deferred.fromCoroutine(self._look_up(topic, template, most))
+        asked.addBoth(self._found, key, waiting)
+        return await answer
+
+    def _found(self, result: _Topic | Failure, key: tuple[str, bool], waiting: list[Deferred[_Topic]]) -> None:
+        del self._asking[key]
+        tell_all(result, waiting)
+
+    async def _look_up(self, topic: str, template: str | None, most: int) -> _Topic:
         route = await self._fetch(topic)
-        if route is None and make:
-            route = await self._fetch(AUTO_CREATE_TOPIC)
+        if route is None and template is not None:
+            route = await self._fetch(template)
             for queue in route.queue_datas if route is not None else ():
-                queue.read_queue_nums = queue.write_queue_nums = min(DEFAULT_TOPIC_QUEUES, queue.read_queue_nums)
+                queue.read_queue_nums = queue.write_queue_nums = min(most, queue.read_queue_nums)
         if route is None:
-            servers = ";".join(self._remoting.name_servers.addresses)
-            hint = (
-                "and no broker that makes topics by itself is registered there either; start a broker with this name "
-                "server, or create the topic"
-                if make
-                else "send to it first, or create it"
+            raise await self._reason(topic, template)
+        return self._keep(topic, route)
+
+    async def _reason(self, topic: str, template: str | None) -> NoRouteError:
+        """Find out why a topic has no route."""
+        info = ClusterInfo.decode(
+            check_response("name server", await self._ask(RequestCode.GET_BROKER_CLUSTER_INFO, None)).body
+        )
+        servers = ";".join(self._name_servers.addresses)
+        if not info.broker_addr_table:
+            return NoBrokerError(
+                f"no route for topic {topic}: no broker is registered at name server {servers}; start one with this name "
+                "server, or correct the name servers' addresses"
             )
-            raise NoRouteError(f"no route for topic {topic}: name server {servers} does not know it, {hint}")
-        self._keep(topic, route)
-        return route
+        brokers = ", ".join(sorted(info.broker_addr_table))
+        if template is None:
+            return TopicNotFoundError(
+                f"no route for topic {topic}: none of {brokers} has it; create it or send to it first"
+            )
+        return TopicNotFoundError(
+            f"no route for topic {topic}: none of {brokers} has it, and none makes topics by itself "
+            "(autoCreateTopicEnable is off); create it with mqadmin updateTopic or create_topic"
+        )
 
     async def _fetch(self, topic: str) -> TopicRouteData | None:
         header = GetRouteInfoRequestHeader(topic=topic, accept_standard_json_only=True)
-        request = RemotingCommand(RequestCode.GET_ROUTEINFO_BY_TOPIC, write_header(header))
-        response = await self._remoting.invoke_sync(None, request, TIMEOUT_MS)
+        try:
+            response = await self._ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, header)
+        except UnreachableError as error:
+            given = self._name_servers.addresses
+            text = (
+                f"no name server can be reached: {error}"
+                if given
+                else "no name server is given: name one where the client is made, or in the environment's NAMESRV_ADDR"
+            )
+            raise NoNameServerError(text) from error
         if response.code == ResponseCode.TOPIC_NOT_EXIST:
             return None
-        if response.code != ResponseCode.SUCCESS:
-            raise BrokerError(self._remoting.name_servers.chosen or "name server", response)
+        check_response(self._name_servers.chosen or "name server", response)
         return TopicRouteData.decode(response.body)
 
-    def _keep(self, topic: str, route: TopicRouteData) -> None:
-        self._routes[topic] = route
+    def _keep(self, topic: str, route: TopicRouteData) -> _Topic:
+        known = self._topics[topic] = _Topic(route, writable_queues(topic, route), readable_queues(topic, route))
         for broker in route.broker_datas:
             self._brokers[broker.broker_name] = dict(broker.broker_addrs)
+        return known
 
 
 def writable_queues(topic: str, route: TopicRouteData) -> list[MessageQueue]:

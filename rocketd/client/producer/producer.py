@@ -1,140 +1,271 @@
-"""Sends messages.
+"""Sends messages: one by one, in batches, in transactions, and with a reply to wait for.
 
-Answers to DefaultMQProducer.
+Answers to DefaultMQProducer, TransactionMQProducer and DefaultMQProducerImpl. The three faces of the client hand their
+calls to it.
 """
 
-from random import randrange
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from itertools import count
+from random import Random
+from types import MappingProxyType
+from typing import Any, Generic, TypeVar
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, ensureDeferred
 
-from rocketd.client.errors import BrokerError, ClientError, NoRouteError, check_group
+from rocketd.client.codec import BYTES, Codec
+from rocketd.client.config import Duration, milliseconds
+from rocketd.client.errors import (
+    ClientClosedError,
+    NotStartedError,
+    TooManyRequestsError,
+    UsageError,
+    check_group,
+    check_topic,
+)
 from rocketd.client.instance.client_instance import ClientInstance
-from rocketd.client.instance.routes import DEFAULT_TOPIC_QUEUES
-from rocketd.client.message import Message, SendResult
-from rocketd.common.names import AUTO_CREATE_TOPIC
-from rocketd.common.properties import encode_properties
+from rocketd.client.listeners import HandlerThreads
+from rocketd.client.message import Message, ReceivedMessage, SendResult, T
+from rocketd.client.namespace import with_namespace, without_namespace
+from rocketd.client.producer.options import ProducerOptions
+from rocketd.client.producer.outgoing import OutgoingMessage, outgoing_batches, outgoing_message
+from rocketd.client.producer.request_reply import reply_properties, request_reply
+from rocketd.client.producer.sender import Select, Sender
+from rocketd.client.producer.transaction import TransactionListener, Transactions, TransactionSendResult
+from rocketd.common.properties import PGROUP, TRAN_MSG
 from rocketd.remoting.bodies import MessageQueue
-from rocketd.remoting.codes import RequestCode, ResponseCode
-from rocketd.remoting.command import RemotingCommand
-from rocketd.remoting.errors import RemotingError, RemotingTimeoutError
-from rocketd.remoting.headers import (
-    SendMessageRequestHeaderV2,
-    SendMessageResponseHeader,
-    read_header,
-    write_header,
-)
+from rocketd.remoting.headers import CheckTransactionStateRequestHeader
+from rocketd.store.record import MessageExt
 
-RETRIES = 2
-TIMEOUT_MS = 3000
+R = TypeVar("R")
 
-_STORED = (
-    ResponseCode.SUCCESS,
-    ResponseCode.FLUSH_DISK_TIMEOUT,
-    ResponseCode.SLAVE_NOT_AVAILABLE,
-    ResponseCode.FLUSH_SLAVE_TIMEOUT,
-)
-_RETRIED = (
-    ResponseCode.TOPIC_NOT_EXIST,
-    ResponseCode.SERVICE_NOT_AVAILABLE,
-    ResponseCode.SYSTEM_ERROR,
-    ResponseCode.NO_PERMISSION,
-    ResponseCode.NO_BUYER_ID,
-    ResponseCode.NOT_IN_CURRENT_UNIT,
-)
-"""Refusals after which another broker is tried."""
+TRANSACTION_THREADS = 4
+"""Local transactions, and checks of them, that run at once in threads."""
+
+Selector = Callable[[Sequence[MessageQueue], Message[Any], Any], MessageQueue]
+"""Chooses a queue by the message and a key of the application's."""
 
 
-class Producer:
-    """A producer of one group. All methods belong to the reactor thread; ``start`` comes first, ``stop`` last.
+class Producer(Generic[T]):
+    """A producer of one group, between ``start`` and ``stop``. All methods belong to the reactor thread.
 
-    Making it raises IllegalGroupError for a name that no group may have.
+    ``run_coroutine`` runs what coroutine functions of the application return. Making it raises IllegalGroupError.
     """
 
-    def __init__(self, client: ClientInstance, group: str) -> None:
+    def __init__(
+        self,
+        instance: ClientInstance,
+        group: str,
+        *,
+        options: ProducerOptions | None = None,
+        codec: Codec[T] = BYTES,  # type: ignore[assignment]
+        transactions: TransactionListener[T] | None = None,
+        run_coroutine: Callable[[Any], Deferred[Any]] = ensureDeferred,
+        random: Random | None = None,
+    ) -> None:
         check_group(group)
-        self.group = group
-        self._client = client
-        self._turn = randrange(1 << 16)
+        self.options = options or ProducerOptions()
+        self.group = with_namespace(instance.config.namespace, group)
+        self.instance = instance
+        self.codec = codec
+        self._sender = Sender(instance, self.group, self.options, random or Random())
+        self._threads = HandlerThreads(
+            instance.reactor, f"rocketd-transactions-{self.group}", TRANSACTION_THREADS, run_coroutine
+        )
+        self._transactions = None if transactions is None else Transactions(self, transactions, self._threads.invoke)
+        self._state: type[NotStartedError] | type[ClientClosedError] | None = NotStartedError
+        self._pending = 0
 
-    def start(self) -> None:
-        """Name the group in heartbeats from now on."""
-        self._client.producer_groups.add(self.group)
+    async def start(self) -> None:
+        """Name the group in heartbeats from now on. Raises GroupInUseError."""
+        self.instance.add_producer(self)
+        self._state = None
+        if self._transactions is not None:
+            self._threads.start()
+            await self.instance.send_heartbeats()
 
-    def stop(self) -> Deferred[None]:
-        """Tell the brokers that the group has gone."""
-        self._client.producer_groups.discard(self.group)
-        return Deferred.fromCoroutine(self._client.unregister(producer_group=self.group))
+    async def stop(self) -> None:
+        """Tell the brokers that the group has gone; what is under way ends as it does."""
+        if self._state is None:
+            self._state = ClientClosedError
+            await self.instance.remove_producer(self)
+            await self._threads.stop()
 
-    def send(
-        self, message: Message, timeout_ms: float = TIMEOUT_MS, queue: MessageQueue | None = None
-    ) -> Deferred[SendResult]:
-        """Send a message, to ``queue`` or to the queues in turn.
+    # ------------------------------------------------------------ sending
 
-        When a broker cannot be reached or refuses, another is tried, up to two more times within the timeout; not when
-        the queue is given. Fails with IllegalMessageError, NoRouteError, BrokerError or RemotingError.
+    async def send(
+        self,
+        message: Message[T],
+        *,
+        queue: MessageQueue | None = None,
+        selector: Selector | None = None,
+        key: Any = None,
+        timeout: Duration | None = None,
+    ) -> SendResult:
+        """Send a message to ``queue``, to the one that ``selector`` chooses by ``key``, or to the queues in turn.
+
+        Raises IllegalMessageError, IllegalTopicError, NoRouteError, BrokerError, UnreachableError, ConnectionLostError,
+        RequestTimeoutError, TooManyRequestsError, NotStartedError or ClientClosedError.
         """
-        return Deferred.fromCoroutine(self._send(message, timeout_ms, queue))
+        outgoing = self._outgoing(message)
+        where = self._where(message, queue, selector, key)
+        return await self._counted(self._sender.send(outgoing, self._timeout_ms(timeout), **where))
 
-    async def _send(self, message: Message, timeout_ms: float, wanted: MessageQueue | None) -> SendResult:
+    async def send_oneway(
+        self,
+        message: Message[T],
+        *,
+        queue: MessageQueue | None = None,
+        selector: Selector | None = None,
+        key: Any = None,
+    ) -> None:
+        """Send a message and do not wait for an answer: whether it is stored is not known. Raises as ``send`` does."""
+        outgoing = self._outgoing(message)
+        await self._counted(self._sender.tell(outgoing, **self._where(message, queue, selector, key)))
+
+    async def send_batch(
+        self,
+        messages: Sequence[Message[T]],
+        *,
+        queue: MessageQueue | None = None,
+        timeout: Duration | None = None,
+    ) -> list[SendResult]:
+        """Send messages of one topic together, in as many requests as the size limit needs; each gets its result.
+
+        ``timeout`` is that of each request. Raises as ``send`` does; those of the requests before are stored then.
+        """
+        self._check()
+        messages = list(messages)
+        namespace = self.instance.config.namespace
+        keys = (self.instance.unique_keys.next_key() for _ in count())
+        batches = outgoing_batches(messages, self.codec, keys, limit=self.options.max_message_size, namespace=namespace)
+        where = self._where(messages[0], queue, None, None)
+        results: list[SendResult] = []
+        for outgoing in batches:
+            whole = await self._counted(self._sender.send(outgoing, self._timeout_ms(timeout), **where))
+            results.extend(_of_each(whole, outgoing))
+        return results
+
+    async def send_in_transaction(self, message: Message[T], arg: Any = None) -> TransactionSendResult:
+        """Send a half message, do the local transaction, and commit or roll back as it ended.
+
+        Consumers get the message only when it is committed. Raises as ``send`` does, and UsageError without a listener.
+        """
+        self._check()
+        if self._transactions is None:
+            raise UsageError("this producer has no transaction listener: give transactions=... where it is made")
+        return await self._transactions.send(message, arg)
+
+    async def request(
+        self,
+        message: Message[T],
+        *,
+        queue: MessageQueue | None = None,
+        selector: Selector | None = None,
+        key: Any = None,
+        timeout: Duration | None = None,
+    ) -> ReceivedMessage[T]:
+        """Send a message and wait for a consumer's reply; ``timeout`` is for both together.
+
+        Raises RequestTimeoutError when none comes in time, and as ``send`` does.
+        """
+        self._check()
+        where = self._where(message, queue, selector, key)
+        return await self._counted(request_reply(self, message, where, self._timeout_ms(timeout)))
+
+    async def reply(self, request: ReceivedMessage[Any], body: T, *, timeout: Duration | None = None) -> SendResult:
+        """Send the reply to a request. Raises IllegalMessageError when that message is none, and as ``send`` does."""
+        topic, more = reply_properties(request)
+        return await self._counted(self.send_with(Message(topic, body), more, self._timeout_ms(timeout), {}))
+
+    async def publish_queues(self, topic: str) -> list[MessageQueue]:
+        """Return the queues of a topic that can be written. Raises NoRouteError."""
+        self._check()
+        check_topic(topic)
+        namespace = self.instance.config.namespace
+        queues = await self._sender.publish_queues(with_namespace(namespace, topic))
+        return [MessageQueue(without_namespace(namespace, q.topic), q.broker_name, q.queue_id) for q in queues]
+
+    # ------------------------------------------------------------ for transactions and requests
+
+    async def send_with(
+        self, message: Message[T], more: dict[str, str], timeout_ms: float, where: dict[str, Any]
+    ) -> SendResult:
+        """Send a message with properties that only clients set."""
+        return await self._sender.send(self._outgoing(message, more), timeout_ms, **where)
+
+    async def send_half(self, message: Message[T]) -> SendResult:
+        """Send the half message of a transaction."""
+        return await self._counted(
+            self.send_with(message, {TRAN_MSG: "true", PGROUP: self.group}, self._timeout_ms(None), {})
+        )
+
+    def check_transaction(self, address: str, header: CheckTransactionStateRequestHeader, record: MessageExt) -> None:
+        """Find out what became of a half message, and tell the broker at ``address``."""
+        if self._transactions is not None:
+            self._transactions.check(address, header, record)
+
+    # ------------------------------------------------------------ within
+
+    def _check(self) -> None:
+        if self._state is NotStartedError:
+            raise NotStartedError(f"producer {self.group} is not started: start it, or use it in a with block")
+        if self._state is not None:
+            raise ClientClosedError(f"producer {self.group} is stopped: make a new one")
+        if self._pending >= self.options.max_pending:
+            raise TooManyRequestsError(
+                f"{self._pending} sends of producer {self.group} are under way, as many as max_pending allows: wait for some"
+            )
+
+    async def _counted(self, sending: Awaitable[R]) -> R:
+        self._pending += 1
+        try:
+            return await sending
+        finally:
+            self._pending -= 1
+
+    def _outgoing(self, message: Message[T], more: Mapping[str, str] = MappingProxyType({})) -> OutgoingMessage:
+        self._check()
         message.check()
-        began = self._client.now_ms()
-        queues = [wanted] if wanted is not None else await self._client.routes.publish_queues(message.topic)
-        unique_key = self._client.unique_keys.next_key()
-        last: MessageQueue | None = None
-        error: RemotingError | ClientError | None = None
-        for _ in range(1 + (RETRIES if wanted is None else 0)):
-            left = timeout_ms - (self._client.now_ms() - began)
-            if left <= 0:
-                break
-            last = self._choose(queues, None if last is None else last.broker_name)
-            try:
-                return await self._send_to(last, message, unique_key, left)
-            except RemotingError as failure:
-                error = failure
-            except BrokerError as refusal:
-                if refusal.code not in _RETRIED:
-                    raise
-                error = refusal
-        self._client.routes.forget(message.topic)
-        raise error or RemotingTimeoutError(f"finding a queue of topic {message.topic} took all of {timeout_ms:g} ms")
-
-    def _choose(self, queues: list[MessageQueue], last_broker: str | None) -> MessageQueue:
-        """Take the queues in turn, but not of the broker that just failed if there is another."""
-        for _ in queues:
-            self._turn += 1
-            queue = queues[self._turn % len(queues)]
-            if queue.broker_name != last_broker:
-                return queue
-        self._turn += 1
-        return queues[self._turn % len(queues)]
-
-    async def _send_to(self, queue: MessageQueue, message: Message, unique_key: str, timeout_ms: float) -> SendResult:
-        address = self._client.routes.address_of(queue.broker_name)
-        if address is None:
-            raise NoRouteError(f"no address of broker {queue.broker_name} is known")
-        body, sys_flag = message.wire_body()
-        header = SendMessageRequestHeaderV2(
-            producer_group=self.group,
-            topic=message.topic,
-            default_topic=AUTO_CREATE_TOPIC,
-            default_topic_queue_nums=DEFAULT_TOPIC_QUEUES,
-            queue_id=queue.queue_id,
-            sys_flag=sys_flag,
-            born_timestamp=int(self._client.now_ms()),
-            flag=message.flag,
-            properties=encode_properties(message.wire_properties(unique_key)),
-            reconsume_times=0,
-            bname=queue.broker_name,
+        return outgoing_message(
+            message,
+            self.codec,
+            self.instance.unique_keys.next_key(),
+            limit=self.options.max_message_size,
+            compress_over=self.options.compress_over,
+            namespace=self.instance.config.namespace,
+            more=more,
         )
-        request = RemotingCommand(RequestCode.SEND_MESSAGE_V2, write_header(header), body)
-        response = await self._client.remoting.invoke_sync(address, request, timeout_ms)
-        if response.code not in _STORED:
-            raise BrokerError(address, response)
-        where = read_header(SendMessageResponseHeader, response)
-        return SendResult(
-            response.code,
-            unique_key,
-            where.msg_id,
-            MessageQueue(message.topic, queue.broker_name, where.queue_id),
-            where.queue_offset,
+
+    def _where(
+        self, message: Message[T], queue: MessageQueue | None, selector: Selector | None, key: Any
+    ) -> dict[str, Any]:
+        if queue is not None:
+            if queue.topic != message.topic:
+                raise UsageError(f"the message is of topic {message.topic}, the queue of topic {queue.topic}")
+            topic = with_namespace(self.instance.config.namespace, queue.topic)
+            return {"queue": MessageQueue(topic, queue.broker_name, queue.queue_id)}
+        if selector is not None:
+            select: Select = lambda queues: selector(queues, message, key)  # noqa: E731
+            return {"select": select}
+        return {}
+
+    def _timeout_ms(self, timeout: Duration | None) -> float:
+        return self._sender.send_timeout_ms if timeout is None else milliseconds("timeout", timeout)
+
+
+def _of_each(whole: SendResult, outgoing: OutgoingMessage) -> list[SendResult]:
+    """Take the answer to a batch apart: its messages stand in one queue, one behind the other."""
+    offset_ids = whole.offset_msg_id.split(",")
+    return [
+        SendResult(
+            whole.status,
+            key,
+            offset_ids[place] if place < len(offset_ids) else "",
+            whole.queue,
+            whole.queue_offset + place,
+            None,
+            whole.region_id,
+            whole.trace_on,
         )
+        for place, key in enumerate(outgoing.unique_keys)
+    ]

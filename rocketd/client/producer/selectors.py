@@ -7,14 +7,14 @@ to the same queue as there; the choice by machine room, which Apache's client le
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from rocketd.client.consumer.allocation import room_of_broker
 from rocketd.client.message import Message
 from rocketd.common.java_hash import java_string_hash
 from rocketd.remoting.bodies import MessageQueue
 
-MessageQueueSelector: TypeAlias = Callable[[Sequence[MessageQueue], Message, object], MessageQueue]
+MessageQueueSelector: TypeAlias = Callable[[Sequence[MessageQueue], Message[Any], object], MessageQueue]
 """Called with the queues of the topic that can be written (at least one), the message and the key given to ``send``."""
 
 
@@ -42,7 +42,7 @@ def java_hash_of_key(key: object) -> int:
 class SelectMessageQueueByHash:
     """The same key, the same queue, as long as the topic has as many queues. See ``java_hash_of_key`` for keys."""
 
-    def __call__(self, queues: Sequence[MessageQueue], message: Message, key: object) -> MessageQueue:
+    def __call__(self, queues: Sequence[MessageQueue], message: Message[Any], key: object) -> MessageQueue:
         """Return the queue of a key."""
         return queues[abs(java_hash_of_key(key)) % len(queues)]
 
@@ -53,7 +53,7 @@ class SelectMessageQueueByRandom:
 
     random: Random
 
-    def __call__(self, queues: Sequence[MessageQueue], message: Message, key: object) -> MessageQueue:
+    def __call__(self, queues: Sequence[MessageQueue], message: Message[Any], key: object) -> MessageQueue:
         """Return some queue."""
         return self.random.choice(queues)
 
@@ -64,7 +64,7 @@ class SelectMessageQueueByMachineRoom:
 
     rooms: Collection[str]
 
-    def __call__(self, queues: Sequence[MessageQueue], message: Message, key: object) -> MessageQueue:
+    def __call__(self, queues: Sequence[MessageQueue], message: Message[Any], key: object) -> MessageQueue:
         """Return the queue of a key. ValueError when no queue is in these rooms."""
         near = [queue for queue in queues if room_of_broker(queue.broker_name) in self.rooms]
         if not near:

@@ -1,0 +1,221 @@
+"""Consumes messages at once, whatever their queue, or one after the other only where they have the same key.
+
+Answers to ConsumeMessageConcurrentlyService. Reactor thread.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from twisted.internet.defer import Deferred
+from twisted.internet.task import deferLater
+from twisted.logger import Logger
+
+from rocketd.client.config import milliseconds
+from rocketd.client.consumer.handler import Handler, Outcome, Verdict
+from rocketd.client.consumer.keyed_order import KeyedOrder
+from rocketd.client.consumer.offset_store import OffsetStore
+from rocketd.client.consumer.options import ConsumerOptions, Order
+from rocketd.client.consumer.pulled import AssignedQueue, Pulled
+from rocketd.client.consumer.send_back import SendBack
+from rocketd.client.instance.client_instance import ClientInstance
+from rocketd.common.properties import KEYS
+
+AGAIN_HERE_SECONDS = 5.0
+"""After which time a message is tried again that could not be given back."""
+
+EXPIRED_LEVEL = 3
+"""Delay level of messages that were handled for too long."""
+
+
+class Consumes(Protocol):
+    """The consumer, as this needs it."""
+
+    instance: ClientInstance
+    options: ConsumerOptions
+    offsets: OffsetStore
+    handler: Handler[Any]
+    send_back: SendBack
+    concurrency: int
+
+    def finished(self, assigned: AssignedQueue, count: int, outcome: Outcome, took_ms: float) -> None:
+        """Take note that messages are finished."""
+
+    def stop_taking(self) -> None:
+        """Take no more messages: the handler wants none."""
+
+
+class ConcurrentConsumption:
+    """What waits for a handler, and what handlers have."""
+
+    log = Logger()
+
+    def __init__(self, consumer: Consumes) -> None:
+        self._consumer = consumer
+        self._waiting: deque[tuple[AssignedQueue, list[Pulled]]] = deque()
+        self._running: set[Deferred[None]] = set()
+        self._again: set[Deferred[None]] = set()
+        self._halted = False
+        self._idle: Deferred[None] | None = None
+
+    def submit(self, assigned: AssignedQueue, new: Sequence[Pulled]) -> None:
+        """Take messages that were pulled."""
+        if self._consumer.options.order is Order.KEY:
+            if assigned.order is None:
+                assigned.order = KeyedOrder(self._key_of(assigned), self._consumer.options.concurrency)
+            assigned.order.put(new)
+            self._take_keyed(assigned)
+        else:
+            size = self._consumer.options.batch
+            for begin in range(0, len(new), size):
+                self._waiting.append((assigned, list(new[begin : begin + size])))
+        self.fill()
+
+    def fill(self) -> None:
+        """Start as many handlers as there may be."""
+        while self._waiting and len(self._running) < self._consumer.concurrency and not self._halted:
+            assigned, pulled = self._waiting.popleft()
+            if not assigned.held.dropped:
+                self._start(assigned, pulled)
+
+    def halt(self) -> None:
+        """Start no more handlers until ``resume``."""
+        self._halted = True
+
+    def resume(self) -> None:
+        """Start handlers again."""
+        self._halted = False
+        self.fill()
+
+    async def stop(self, grace_ms: float) -> None:
+        """Start no more handlers; wait for those that run, cancel them when the time is over."""
+        self._halted = True
+        self._waiting.clear()
+        for again in list(self._again):
+            again.cancel()
+        if not self._running:
+            return
+        self._idle = Deferred()
+        reactor = self._consumer.instance.reactor
+        limit = reactor.callLater(grace_ms / 1000, self._cancel_all)
+        await self._idle
+        if limit.active():
+            limit.cancel()
+
+    def _cancel_all(self) -> None:
+        self.log.warn("{count} handlers are cancelled, as the grace time is over", count=len(self._running))
+        for running in list(self._running):
+            running.cancel()
+        # A plain function in a thread cannot be ended: its result will not count.
+        self._end_of_all()
+
+    # ------------------------------------------------------------ one after the other
+
+    def _start(self, assigned: AssignedQueue, pulled: list[Pulled]) -> None:
+        begin: Deferred[None] = Deferred()
+        running = Deferred.fromCoroutine(self._handle(begin, assigned, pulled))
+        self._running.add(running)
+        running.addErrback(lambda failure: self.log.failure("consuming {queue} failed", failure, queue=assigned))
+        running.addCallback(self._ended, running, assigned)
+        begin.callback(None)  # only now: a handler may stop the consumer at once
+
+    def _ended(self, _: object, running: Deferred[None], assigned: AssignedQueue) -> None:
+        self._running.discard(running)
+        if assigned.puller is not None:
+            assigned.puller.wake()
+        self.fill()
+        if not self._running:
+            self._end_of_all()
+
+    def _end_of_all(self) -> None:
+        idle, self._idle = self._idle, None
+        if idle is not None:
+            idle.callback(None)
+
+    async def _handle(self, begin: Deferred[None], assigned: AssignedQueue, pulled: list[Pulled]) -> None:
+        await begin
+        consumer = self._consumer
+        began = int(consumer.instance.now_ms())
+        assigned.held.begin(pulled, began)
+        outcome = await consumer.handler.consume(assigned.queue, pulled)
+        ended = int(consumer.instance.now_ms())
+        consumer.finished(assigned, len(pulled), outcome, ended - began)
+        if outcome.verdict is Verdict.LEFT:
+            self._waiting.appendleft((assigned, pulled))
+            consumer.stop_taking()
+            return
+        done = pulled
+        if outcome.verdict is Verdict.AGAIN:
+            done = await self._give_back(assigned, pulled, outcome)
+        self._remove(assigned, done)
+
+    def _remove(self, assigned: AssignedQueue, done: Sequence[Pulled]) -> None:
+        """These are finished: the offset moves on."""
+        offset = assigned.held.remove(done, int(self._consumer.instance.now_ms()))
+        if assigned.held.dropped:
+            return
+        if offset is not None:
+            self._consumer.offsets.update(assigned.queue, offset, True)
+        if assigned.order is not None:
+            for pulled in done:
+                assigned.order.done(pulled)
+            self._take_keyed(assigned)
+
+    async def _give_back(self, assigned: AssignedQueue, pulled: list[Pulled], outcome: Outcome) -> list[Pulled]:
+        """Give messages back; return those that are finished here."""
+        if self._consumer.options.broadcast:
+            self.log.warn("{queue}: {count} messages are left behind", queue=assigned, count=len(pulled))
+            return pulled
+        given: list[Pulled] = []
+        kept: list[Pulled] = []
+        for one in pulled:
+            if assigned.held.dropped:
+                return given
+            back = await self._consumer.send_back.send_back(assigned.queue, one, outcome.delay_level)
+            (given if back else kept).append(one)
+        if kept:
+            for one in kept:
+                one.reconsume_times += 1
+            again: Deferred[None] = deferLater(
+                self._consumer.instance.reactor, AGAIN_HERE_SECONDS, self._try_again, assigned, kept
+            )
+            self._again.add(again)
+            again.addErrback(lambda _: None)
+            again.addCallback(lambda _: self._again.discard(again))
+        return given
+
+    def _try_again(self, assigned: AssignedQueue, kept: list[Pulled]) -> None:
+        self._waiting.append((assigned, kept))
+        self.fill()
+
+    # ------------------------------------------------------------ what takes too long
+
+    async def give_back_expired(self, assigned: AssignedQueue) -> None:
+        """Give back what was handled for longer than the timeout, so that its queue can go on."""
+        consumer = self._consumer
+        limit = milliseconds("consume_timeout", consumer.options.consume_timeout)
+        for pulled in assigned.held.expired(limit, int(consumer.instance.now_ms())):
+            self.log.warn(
+                "{queue} at {offset}: handled for more than {minutes:g} minutes, given back to the broker",
+                queue=assigned,
+                offset=pulled.queue_offset,
+                minutes=limit / 60_000,
+            )
+            if consumer.options.broadcast or await consumer.send_back.send_back(assigned.queue, pulled, EXPIRED_LEVEL):
+                self._remove(assigned, [pulled])
+
+    # ------------------------------------------------------------ order by key
+
+    def _key_of(self, assigned: AssignedQueue) -> Any:
+        key = self._consumer.options.key
+        if key is None:
+            return lambda pulled: pulled.record.properties_map().get(KEYS, "").split(" ")[0] or None
+
+        def key_of(pulled: Pulled) -> Any:
+            return key(self._consumer.handler.messages(assigned.queue, [pulled])[0])
+
+        return key_of
+
+    def _take_keyed(self, assigned: AssignedQueue) -> None:
+        self._waiting.extend((assigned, [pulled]) for pulled in assigned.order.take())
+        self.fill()

@@ -1,0 +1,36 @@
+"""Has one message consumed because an administrator asks for it.
+
+Answers to consumeMessageDirectly of Apache's consume services.
+"""
+
+from time import monotonic
+from traceback import format_exception
+from typing import Any
+
+from rocketd.client.consumer.handler import Handler, Verdict
+from rocketd.client.consumer.options import ConsumerOptions, Order
+from rocketd.client.consumer.outcome import Reject, Retry
+from rocketd.client.consumer.pulled import Pulled
+from rocketd.remoting.admin_bodies import CMResult, ConsumeMessageDirectlyResult
+from rocketd.remoting.bodies import MessageQueue
+from rocketd.store.record import MessageExt
+
+
+async def consume_directly(
+    handler: Handler[Any], options: ConsumerOptions, record: MessageExt, broker_name: str | None
+) -> ConsumeMessageDirectlyResult:
+    """Return how it ended; the group's offset and retries stay as they are."""
+    began = monotonic()
+    outcome = await handler.consume(MessageQueue(record.topic, broker_name or "", record.queue_id), [Pulled(record)])
+    result = ConsumeMessageDirectlyResult(order=options.order is Order.QUEUE, auto_commit=True)
+    error = outcome.error
+    if outcome.verdict is Verdict.CONSUMED:
+        result.consume_result = CMResult.CR_SUCCESS
+    elif error is None or isinstance(error, Retry | Reject):
+        result.consume_result = CMResult.CR_LATER
+        result.remark = None if error is None else str(error)
+    else:
+        result.consume_result = CMResult.CR_THROW_EXCEPTION
+        result.remark = "".join(format_exception(error))
+    result.spent_time_mills = int((monotonic() - began) * 1000)
+    return result

@@ -1,0 +1,154 @@
+"""Shares the queues of a group's topics among its members, again and again.
+
+Answers to RebalanceService and RebalanceImpl. Reactor thread.
+"""
+
+from typing import Any, Protocol
+
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+
+from rocketd.client.consumer.allocation import AllocationError, sort_client_ids, sort_queues
+from rocketd.client.consumer.options import ConsumerOptions
+from rocketd.client.errors import BrokerError, RocketMQError, TopicNotFoundError, check_response
+from rocketd.client.instance.client_instance import ClientInstance
+from rocketd.common.names import RETRY_PREFIX
+from rocketd.remoting.bodies import (
+    CheckClientRequestBody,
+    GetConsumerListByGroupResponseBody,
+    MessageQueue,
+    SubscriptionData,
+)
+from rocketd.remoting.codes import RequestCode, ResponseCode
+from rocketd.remoting.headers import ConsumerGroupRequestHeader
+
+SQL92 = "SQL92"
+
+
+class Shares(Protocol):
+    """The consumer, as this needs it."""
+
+    instance: ClientInstance
+    group: str
+    options: ConsumerOptions
+    subscriptions: dict[str, SubscriptionData]
+    assigned: dict[MessageQueue, Any]
+
+    async def take(self, queue: MessageQueue) -> bool:
+        """Begin with a queue; False when that cannot be done now."""
+
+    async def give_up(self, queue: MessageQueue) -> None:
+        """End with a queue."""
+
+
+class Rebalance:
+    """The sharing of one consumer."""
+
+    log = Logger()
+
+    def __init__(self, consumer: Shares) -> None:
+        self._consumer = consumer
+        self._running: Deferred[None] | None = None
+        self._again = False
+        self._stopped = False
+
+    def soon(self) -> None:
+        """Share anew; once more when that is under way."""
+        if self._stopped:
+            return
+        if self._running is not None:
+            self._again = True
+            return
+        self._running = Deferred.fromCoroutine(self.run())
+        self._running.addErrback(lambda failure: self.log.failure("rebalancing failed", failure))
+        self._running.addCallback(self._ended)
+
+    async def now(self) -> None:
+        """Share anew, and wait until that is done."""
+        self.soon()
+        if self._running is not None:
+            await self._running
+
+    async def stop(self) -> None:
+        """Share no more; returns when nothing is under way."""
+        self._stopped = True
+        if self._running is not None:
+            await self._running
+
+    def _ended(self, _: object) -> None:
+        self._running = None
+        if self._again:
+            self._again = False
+            self.soon()
+
+    async def run(self) -> None:
+        """Share all topics once. What cannot be shared now stays as it is, and is logged."""
+        consumer = self._consumer
+        for topic in [queue.topic for queue in consumer.assigned]:
+            if topic not in consumer.subscriptions:
+                await self._set_share(topic, set())
+        for topic in list(consumer.subscriptions):
+            try:
+                await self._rebalance_topic(topic)
+            except (RocketMQError, AllocationError) as error:
+                # The retry topic is made by the broker, after the first heartbeat.
+                if not (topic.startswith(RETRY_PREFIX) and isinstance(error, TopicNotFoundError)):
+                    self.log.warn("rebalancing {topic}: {error}", topic=topic, error=error)
+
+    async def _rebalance_topic(self, topic: str) -> None:
+        consumer = self._consumer
+        queues = sort_queues(await consumer.instance.routes.subscribe_queues(topic))
+        if consumer.options.broadcast:
+            await self._set_share(topic, set(queues))
+            return
+        members = await self._members(sorted({queue.broker_name for queue in queues}))
+        if members is None:
+            return
+        share = consumer.options.allocation(
+            consumer.group, consumer.instance.client_id, queues, sort_client_ids(members)
+        )
+        await self._set_share(topic, set(share))
+
+    async def _set_share(self, topic: str, share: set[MessageQueue]) -> None:
+        consumer = self._consumer
+        for queue in [queue for queue in consumer.assigned if queue.topic == topic and queue not in share]:
+            self.log.info("{group} gives up {queue}", group=consumer.group, queue=queue)
+            await consumer.give_up(queue)
+        for queue in sorted(share - consumer.assigned.keys()):
+            if self._stopped:
+                return
+            if await consumer.take(queue):
+                self.log.info("{group} takes {queue}", group=consumer.group, queue=queue)
+
+    async def _members(self, broker_names: list[str]) -> list[str] | None:
+        """Ask a broker who is in the group (38); None when none knows anybody."""
+        consumer = self._consumer
+        header = ConsumerGroupRequestHeader(consumer_group=consumer.group)
+        for broker_name in broker_names:
+            address = consumer.instance.master(broker_name)
+            try:
+                response = await consumer.instance.ask(address, RequestCode.GET_CONSUMER_LIST_BY_GROUP, header)
+            except RocketMQError as error:
+                self.log.warn("who is in the group: {error}", error=error)
+                continue
+            if response.code == ResponseCode.SYSTEM_ERROR:  # it knows nobody
+                continue
+            check_response(address, response)
+            return GetConsumerListByGroupResponseBody.decode(response.body).consumer_id_list
+        return None
+
+    async def check_expressions(self) -> None:
+        """Have a broker of each topic check its SQL92 expression (46). Raises BrokerError for one that it refuses."""
+        consumer = self._consumer
+        for topic, subscription in consumer.subscriptions.items():
+            if subscription.expression_type != SQL92:
+                continue
+            queues = await consumer.instance.routes.subscribe_queues(topic)
+            body = CheckClientRequestBody(consumer.instance.client_id, consumer.group, subscription)
+            for broker_name in {queue.broker_name for queue in queues}:
+                try:
+                    await consumer.instance.ask_broker(broker_name, RequestCode.CHECK_CLIENT_CONFIG, body=body.encode())
+                except BrokerError:
+                    raise
+                except RocketMQError as error:
+                    self.log.warn("the filter of {topic} was not checked: {error}", topic=topic, error=error)

@@ -1,0 +1,137 @@
+"""What a consumer tells of itself when it is asked: its options, subscriptions, queues, rates and stacks.
+
+Answers to ConsumerRunningInfo as DefaultMQPushConsumerImpl fills it, and to ConsumerStatsManager.
+"""
+
+import sys
+import threading
+from collections import defaultdict, deque
+from time import monotonic
+from traceback import format_stack
+from typing import Any
+
+from rocketd.client.consumer.handler import Verdict
+from rocketd.client.consumer.options import Order
+from rocketd.remoting.admin_bodies import ConsumerRunningInfo, ConsumeStatus
+
+WINDOW_SECONDS = 60.0
+"""Span over which rates and times are given."""
+
+HOUR_SECONDS = 3600.0
+"""Span over which failures are counted."""
+
+
+class _Window:
+    """Sums over the last seconds, in slots of a sixtieth of the span."""
+
+    def __init__(self, span: float) -> None:
+        self._span = span
+        self._slots: deque[list[float]] = deque()
+
+    def add(self, now: float, number: float, time: float = 0.0) -> None:
+        width = self._span / 60
+        if not self._slots or now - self._slots[-1][0] >= width:
+            self._slots.append([now, 0.0, 0.0])
+            self._forget(now)
+        self._slots[-1][1] += number
+        self._slots[-1][2] += time
+
+    def sums(self, now: float) -> tuple[float, float]:
+        """Return the sum of numbers and of times."""
+        self._forget(now)
+        return sum(slot[1] for slot in self._slots), sum(slot[2] for slot in self._slots)
+
+    def _forget(self, now: float) -> None:
+        while self._slots and now - self._slots[0][0] > self._span:
+            self._slots.popleft()
+
+
+class _Topic:
+    def __init__(self) -> None:
+        self.pulls = _Window(WINDOW_SECONDS)
+        self.pulled = _Window(WINDOW_SECONDS)
+        self.consumed = _Window(WINDOW_SECONDS)
+        self.failed = _Window(WINDOW_SECONDS)
+        self.failed_hour = _Window(HOUR_SECONDS)
+
+
+class ConsumeStatistics:
+    """Counts by topic. Reactor thread. ``seconds`` is a clock that only goes on."""
+
+    def __init__(self, seconds: Any = monotonic) -> None:
+        self._seconds = seconds
+        self._topics: defaultdict[str, _Topic] = defaultdict(_Topic)
+
+    def pulled(self, topic: str, count: int, took_ms: float = 0.0) -> None:
+        """Count a pull that found messages."""
+        now = self._seconds()
+        self._topics[topic].pulls.add(now, 1, took_ms)
+        self._topics[topic].pulled.add(now, count)
+
+    def consumed(self, topic: str, count: int, verdict: Verdict, took_ms: float) -> None:
+        """Count messages that a handler ended with."""
+        now, counts = self._seconds(), self._topics[topic]
+        if verdict is Verdict.CONSUMED:
+            counts.consumed.add(now, count, took_ms)
+        elif verdict is Verdict.AGAIN:
+            counts.failed.add(now, count, took_ms)
+            counts.failed_hour.add(now, count)
+
+    def status(self, topic: str) -> ConsumeStatus:
+        """Return a topic's rates."""
+        now, counts = self._seconds(), self._topics[topic]
+        pulls, pull_ms = counts.pulls.sums(now)
+        pulled, _ = counts.pulled.sums(now)
+        consumed, consumed_ms = counts.consumed.sums(now)
+        failed, failed_ms = counts.failed.sums(now)
+        handled = consumed + failed
+        return ConsumeStatus(
+            pull_rt=pull_ms / pulls if pulls else 0.0,
+            pull_tps=pulled / WINDOW_SECONDS,
+            consume_rt=(consumed_ms + failed_ms) / handled if handled else 0.0,
+            consume_ok_tps=consumed / WINDOW_SECONDS,
+            consume_failed_tps=failed / WINDOW_SECONDS,
+            consume_failed_msgs=int(counts.failed_hour.sums(now)[0]),
+        )
+
+
+def running_info(consumer: Any, stacks: bool) -> ConsumerRunningInfo:
+    """Fill the answer of ``consumer``, a PushConsumer."""
+    options = consumer.options
+    offsets = {topic: consumer.offsets.clone(topic) for topic in consumer.subscriptions}
+    properties = {
+        "PROP_NAMESERVER_ADDR": ";".join(consumer.instance.remoting.name_servers.addresses),
+        "PROP_CONSUME_TYPE": "CONSUME_PASSIVELY",
+        "PROP_CLIENT_VERSION": "V4_9_7",
+        "PROP_CONSUMER_START_TIMESTAMP": str(consumer.started_ms),
+        "PROP_THREADPOOL_CORE_SIZE": str(consumer.concurrency),
+        "PROP_CONSUMEORDERLY": "true" if options.order is Order.QUEUE else "false",
+        "consumerGroup": consumer.group,
+        "consumeFromWhere": options.consume_from_where.value,
+        "messageModel": options.message_model.value,
+        "clientLanguage": "PYTHON",
+        "handler": consumer.handler.name,
+        "pullBatchSize": str(options.pull_batch),
+        "consumeMessageBatchMaxSize": str(options.batch),
+        "consumeThreadMax": str(consumer.concurrency),
+        "maxReconsumeTimes": str(options.max_reconsume_times),
+        "pullThresholdForQueue": str(options.limits.messages),
+        "pullThresholdSizeForQueue": str(options.limits.size_mib),
+    }
+    return ConsumerRunningInfo(
+        properties=properties,
+        subscription_set=sorted(consumer.subscriptions.values(), key=lambda subscription: subscription.topic),
+        mq_table={
+            queue: assigned.held.info(offsets.get(queue.topic, {}).get(queue, 0))
+            for queue, assigned in sorted(consumer.assigned.items())
+        },
+        status_table={topic: consumer.statistics.status(topic) for topic in sorted(consumer.subscriptions)},
+        jstack=_stacks() if stacks else None,
+    )
+
+
+def _stacks() -> str:
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    return "\n".join(
+        f"{names.get(ident, ident)}\n{''.join(format_stack(frame))}" for ident, frame in sys._current_frames().items()
+    )

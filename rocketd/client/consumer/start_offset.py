@@ -1,0 +1,71 @@
+"""Where a group begins in a queue it has not consumed yet.
+
+Answers to RebalancePushImpl.computePullFromWhere. Unlike there, "latest" is the end of the queue also when the broker says 0
+because all of the queue is young: a broker's 0 is believed only when the group really has stored it.
+"""
+
+from datetime import datetime
+
+from twisted.logger import Logger
+
+from rocketd.client.consumer.offset_store import NO_OFFSET, OffsetStore, ReadOffsetType
+from rocketd.client.consumer.options import ConsumerOptions
+from rocketd.client.errors import RocketMQError
+from rocketd.client.instance.client_instance import ClientInstance
+from rocketd.common.names import RETRY_PREFIX
+from rocketd.remoting.bodies import ConsumerOffsetSerializeWrapper, MessageQueue
+from rocketd.remoting.codes import RequestCode
+from rocketd.remoting.errors import RemotingError
+from rocketd.remoting.headers import (
+    Header,
+    OffsetResponseHeader,
+    QueueRequestHeader,
+    SearchOffsetRequestHeader,
+    read_header,
+)
+
+_log = Logger()
+
+
+async def start_offset(
+    instance: ClientInstance, group: str, queue: MessageQueue, options: ConsumerOptions, store: OffsetStore
+) -> int:
+    """Return the offset to go on from: the stored one, else what ``start`` says, which is stored at once.
+
+    Raises RocketMQError when the broker cannot tell.
+    """
+    stored = await store.read(queue, ReadOffsetType.READ_FROM_STORE)
+    if stored > 0 or (stored == 0 and (options.broadcast or await _has_stored(instance, group, queue))):
+        return stored
+    first = await _begin(instance, queue, options)
+    if first > 0 or stored == NO_OFFSET:
+        store.update(queue, first, False)
+        await store.update_to_broker(queue, first, oneway=False)
+    return first
+
+
+async def _begin(instance: ClientInstance, queue: MessageQueue, options: ConsumerOptions) -> int:
+    retry = queue.topic.startswith(RETRY_PREFIX)
+    if options.start == "earliest" or (retry and not isinstance(options.start, datetime)):
+        return 0
+    if isinstance(options.start, datetime) and not retry:
+        header: Header = SearchOffsetRequestHeader(
+            topic=queue.topic, queue_id=queue.queue_id, timestamp=int(options.start.timestamp() * 1000)
+        )
+        code = RequestCode.SEARCH_OFFSET_BY_TIMESTAMP
+    else:
+        header = QueueRequestHeader(topic=queue.topic, queue_id=queue.queue_id)
+        code = RequestCode.GET_MAX_OFFSET
+    response = await instance.ask_broker(queue.broker_name, code, header)
+    return read_header(OffsetResponseHeader, response).offset
+
+
+async def _has_stored(instance: ClientInstance, group: str, queue: MessageQueue) -> bool:
+    """Whether the group has stored an offset of the queue; a broker that does not say is taken to mean it."""
+    try:
+        response = await instance.ask_broker(queue.broker_name, RequestCode.GET_ALL_CONSUMER_OFFSET)
+        table = ConsumerOffsetSerializeWrapper.decode(response.body).offset_table
+    except (RocketMQError, RemotingError) as error:
+        _log.warn("{queue}: whether group {group} is new is not known: {error}", queue=queue, group=group, error=error)
+        return True
+    return queue.queue_id in table.get(f"{queue.topic}@{group}", {})

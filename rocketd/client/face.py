@@ -1,0 +1,348 @@
+"""What the three faces of the client have in common: how a producer or consumer is made, opened and closed.
+
+No counterpart in Apache. A face is made without a thread, a socket or a reactor; ``open`` brings the engine up on the
+reactor that the face is hosted by, and ``close`` lets go of it.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, replace
+from typing import Any, Generic
+
+from twisted.internet.defer import CancelledError, Deferred
+
+from rocketd.client.codec import BYTES, Codec
+from rocketd.client.config import ClientConfig, config_of
+from rocketd.client.consumer import push_consumer
+from rocketd.client.consumer.options import ConsumerOptions
+from rocketd.client.errors import (
+    ClientClosedError,
+    ClientStateError,
+    NotStartedError,
+    StopConsuming,
+    UsageError,
+    check_group,
+    check_topic,
+)
+from rocketd.client.hosting.fork import ForkGuard
+from rocketd.client.instance import registry
+from rocketd.client.message import ReceivedMessage, T
+from rocketd.client.producer import producer
+from rocketd.client.producer.options import ProducerOptions
+from rocketd.client.producer.transaction import TransactionListener
+from rocketd.remoting.bodies import MessageQueue
+
+Cluster = str | Sequence[str] | ClientConfig | None
+"""Addresses of name servers, or a whole ClientConfig; None: those of NAMESRV_ADDR in the environment."""
+
+BROADCAST_INSTANCE = "DEFAULT"
+"""Instance name of broadcasting consumers whose program gives none, as Apache's."""
+
+RunCoroutine = Callable[[Any], Deferred[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Sql:
+    """An SQL92 expression over the properties of messages, such as ``Sql("price > 5 AND region = 'x'")``."""
+
+    expression: str
+
+
+Topics = str | Iterable[str] | Mapping[str, "str | Sql | None"]
+"""A topic, several, or each with what is wanted of it: tags such as ``TagA || TagB``, an Sql, or None for all."""
+
+
+class _Life:
+    """Where a client is between its making and its end."""
+
+    def __init__(self, what: str) -> None:
+        self.what = what
+        self.guard = ForkGuard(what)
+        self.begun = False
+        self.ended = False
+
+    def begin(self) -> None:
+        self.guard.check()
+        if self.begun:
+            state = "was closed: make a new one" if self.ended else "is open already"
+            raise (ClientClosedError if self.ended else ClientStateError)(f"this {self.what} {state}")
+        self.begun = True
+        self.guard.begin()
+
+    def fail(self) -> None:
+        """The start failed: it may be tried again."""
+        self.begun = False
+        self.guard.end()
+
+    def check(self) -> None:
+        """Raise what keeps it from being used."""
+        self.guard.check()
+        if self.ended:
+            raise ClientClosedError(f"this {self.what} is closed: make a new one")
+        raise NotStartedError(f"this {self.what} is not open: open it, or use it in a with block")
+
+
+@dataclass(eq=False, repr=False)
+class ProducerFace(ProducerOptions, Generic[T]):
+    """A producer of one group. ``cluster`` are the name servers, or a ClientConfig.
+
+    ``codec`` makes bodies of values, ``transactions`` is needed for sends in transactions. All other options are those of
+    ProducerOptions. Raises IllegalGroupError and IllegalOptionError.
+    """
+
+    group: str
+    cluster: Cluster = None
+    _: KW_ONLY
+    codec: Codec[T] = BYTES  # type: ignore[assignment]
+    transactions: TransactionListener[T] | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_group(self.group)
+        self.config = config_of(self.cluster)
+        self._life = _Life(f"producer of group {self.group}")
+        self._engine: producer.Producer[T] | None = None
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__module__}.{type(self).__name__} of group {self.group}>"
+
+    @property
+    def engine(self) -> producer.Producer[T]:
+        """The engine. Raises NotStartedError, ClientClosedError or ForkedClientError."""
+        engine = self._engine
+        if engine is None or self._life.guard.forked:
+            self._life.check()
+        assert engine is not None
+        return engine
+
+    async def bring_up(self, reactor: Any, run_coroutine: RunCoroutine) -> None:
+        """Bring the engine up. Reactor thread."""
+        instance = registry.acquire(reactor, self.config, "producer", self.group)
+        engine = producer.Producer(
+            instance,
+            self.group,
+            options=self,
+            codec=self.codec,
+            transactions=self.transactions,
+            run_coroutine=run_coroutine,
+        )
+        try:
+            await engine.start()
+        except BaseException:
+            await registry.release(instance, "producer", self.group)
+            raise
+        self._engine = engine
+
+    async def bring_down(self) -> None:
+        """Let go of the engine. Reactor thread."""
+        engine, self._engine = self._engine, None
+        self._life.ended = True
+        if engine is not None:
+            await engine.stop()
+            await registry.release(engine.instance, "producer", self.group)
+
+
+@dataclass(eq=False, repr=False)
+class ConsumerFace(ConsumerOptions, Generic[T]):
+    """A consumer of one group. ``cluster`` are the name servers, or a ClientConfig.
+
+    ``topics`` is what to consume, more comes with ``subscribe``. ``handler`` gets each message (a list of messages where
+    ``batch`` is above 1), and may be a coroutine function: what it raises makes the message come again, so do ``Retry`` and
+    ``Reject``. Without a handler the messages come by iterating over the consumer: one is consumed when the next is asked
+    for. ``codec`` makes values of bodies. All other options are those of ConsumerOptions. Raises IllegalGroupError,
+    IllegalTopicError and IllegalOptionError.
+    """
+
+    group: str
+    cluster: Cluster = None
+    _: KW_ONLY
+    topics: Topics = ()
+    handler: Callable[..., Any] | None = None
+    codec: Codec[T] = BYTES  # type: ignore[assignment]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_group(self.group)
+        self.config = config_of(self.cluster)
+        self._life = _Life(f"consumer of group {self.group}")
+        self._engine: push_consumer.PushConsumer[T] | None = None
+        self._wanted: dict[str, tuple[str | None, bool]] = {}
+        for topic, wanted in _each_topic(self.topics):
+            self._want(topic, wanted)
+        self.arrivals: Arrivals[T] | None = None
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__module__}.{type(self).__name__} of group {self.group}>"
+
+    @property
+    def engine(self) -> push_consumer.PushConsumer[T]:
+        """The engine. Raises NotStartedError, ClientClosedError or ForkedClientError."""
+        engine = self._engine
+        if engine is None or self._life.guard.forked:
+            self._life.check()
+        assert engine is not None
+        return engine
+
+    def _want(self, topic: str, wanted: str | Sql | None) -> tuple[str | None, bool]:
+        check_topic(topic)
+        sql = isinstance(wanted, Sql)
+        self._wanted[topic] = (wanted.expression if isinstance(wanted, Sql) else wanted, sql)
+        return self._wanted[topic]
+
+    # ------------------------------------------------------------ while it runs, in the reactor's thread
+
+    def subscribe(self, topic: str, wanted: str | Sql | None = None) -> None:
+        """Consume a topic, too: messages with tags such as ``TagA || TagB``, those an Sql selects, or all."""
+        expression, sql = self._want(topic, wanted)
+        if self._life.begun:
+            self.engine.subscribe(topic, expression, sql=sql)
+
+    def unsubscribe(self, topic: str) -> None:
+        """Consume a topic no more."""
+        self._wanted.pop(topic, None)
+        if self._life.begun:
+            self.engine.unsubscribe(topic)
+
+    def queues(self) -> list[MessageQueue]:
+        """Return this consumer's share of the queues."""
+        return self.engine.queues()
+
+    def suspend(self) -> None:
+        """Pull nothing until ``resume``; what is held is handled."""
+        self.engine.suspend()
+
+    def resume(self) -> None:
+        """Pull again."""
+        self.engine.resume()
+
+    def pause(self, queues: Iterable[MessageQueue]) -> None:
+        """Pull these queues no more, until ``unpause``."""
+        self.engine.pause(queues)
+
+    def unpause(self, queues: Iterable[MessageQueue]) -> None:
+        """Pull these queues again."""
+        self.engine.unpause(queues)
+
+    def set_concurrency(self, concurrency: int) -> None:
+        """Handle so many messages at once from now on."""
+        self.engine.set_concurrency(concurrency)
+
+    async def next_arrival(self) -> ReceivedMessage[T] | None:
+        """Return the next message for who iterates; None after the end. Raises UsageError where there is a handler."""
+        if self.arrivals is None:
+            self._life.guard.check()
+            if self.handler is not None:
+                raise UsageError(f"this {self._life.what} has a handler, which gets the messages")
+            self._life.check()
+        assert self.arrivals is not None
+        return await self.arrivals.next()
+
+    async def bring_up(self, reactor: Any, run_coroutine: RunCoroutine) -> None:
+        """Bring the engine up."""
+        config = self.config
+        if self.broadcast and config.instance_name is None:
+            # Offsets are kept by client id: it has to be the same after a restart.
+            config = replace(config, instance_name=BROADCAST_INSTANCE)
+        instance = registry.acquire(reactor, config, "consumer", self.group)
+        handler = self.handler
+        if handler is None:
+            self.arrivals = Arrivals(self.batch)
+            handler = self.arrivals.offer
+            run_coroutine = _run_in_reactor
+        engine: push_consumer.PushConsumer[T] = push_consumer.PushConsumer(
+            instance, self.group, handler, options=self, codec=self.codec, run_coroutine=run_coroutine
+        )
+        try:
+            for topic, (expression, sql) in self._wanted.items():
+                engine.subscribe(topic, expression, sql=sql)
+            await engine.start()
+        except BaseException:
+            await engine.stop()
+            await registry.release(instance, "consumer", self.group)
+            raise
+        self._engine = engine
+
+    async def bring_down(self) -> None:
+        """Let go of the engine."""
+        engine, self._engine = self._engine, None
+        self._life.ended = True
+        if engine is not None:
+            if self.arrivals is not None:
+                self.arrivals.close()
+            await engine.stop()
+            await registry.release(engine.instance, "consumer", self.group)
+
+
+def _run_in_reactor(coroutine: Any) -> Deferred[Any]:
+    return Deferred.fromCoroutine(coroutine)
+
+
+def _each_topic(topics: Topics) -> Iterable[tuple[str, str | Sql | None]]:
+    if isinstance(topics, str):
+        return [(topics, None)]
+    if isinstance(topics, Mapping):
+        return topics.items()
+    return [(topic, None) for topic in topics]
+
+
+class Arrivals(Generic[T]):
+    """Messages that wait to be iterated over. Reactor thread.
+
+    One that was given out is consumed when the next is asked for, or at ``close`` unless that says otherwise.
+    """
+
+    def __init__(self, batch: int) -> None:
+        if batch > 1:
+            raise UsageError(f"batch={batch}: without a handler messages come one by one")
+        self._waiting: deque[tuple[ReceivedMessage[T], Deferred[None]]] = deque()
+        self._asking: deque[Deferred[ReceivedMessage[T] | None]] = deque()
+        self._out: Deferred[None] | None = None
+        self._closed = False
+
+    async def offer(self, message: ReceivedMessage[T]) -> None:
+        """Be the consumer's handler: ends when the message is consumed."""
+        if self._closed:
+            raise StopConsuming
+        consumed: Deferred[None] = Deferred()
+        self._waiting.append((message, consumed))
+        self._hand_out()
+        await consumed
+
+    def next(self) -> Deferred[ReceivedMessage[T] | None]:
+        """Fires with the next message; the one before is consumed now. None after the end."""
+        if self._asking:
+            raise UsageError("somebody waits for the next message already: give a handler to handle several at once")
+        self._settle(consumed=True)
+        asking: Deferred[ReceivedMessage[T] | None] = Deferred(self._leave)
+        self._asking.append(asking)
+        self._hand_out()
+        return asking
+
+    def close(self, *, consumed: bool = True) -> None:
+        """Give out no more; with ``consumed`` false the message that is out comes again."""
+        if self._closed:
+            return
+        self._closed = True
+        self._settle(consumed=consumed)
+        for _, waiting in self._waiting:
+            waiting.errback(StopConsuming())
+        self._waiting.clear()
+        self._hand_out()
+
+    def _settle(self, *, consumed: bool) -> None:
+        out, self._out = self._out, None
+        if out is not None and not out.called:
+            out.callback(None) if consumed else out.errback(StopConsuming())
+
+    def _leave(self, asking: Deferred[Any]) -> None:
+        self._asking.remove(asking)
+        asking.errback(CancelledError())
+
+    def _hand_out(self) -> None:
+        while self._asking and (self._waiting or self._closed):
+            asking = self._asking.popleft()
+            if self._closed:
+                asking.callback(None)
+                continue
+            message, self._out = self._waiting.popleft()
+            asking.callback(message)

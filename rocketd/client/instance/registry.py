@@ -1,0 +1,66 @@
+"""The instances of this process, shared by producers and consumers whose configs are equal.
+
+Answers to MQClientManager. All belongs to the reactor thread of the instances it is asked for.
+"""
+
+from typing import Any, Literal
+
+from rocketd.client.config import ClientConfig
+from rocketd.client.errors import IllegalOptionError
+from rocketd.client.hosting.fork import at_fork_in_child
+from rocketd.client.instance.client_instance import ClientInstance
+
+Kind = Literal["producer", "consumer"]
+
+
+class _Shared:
+    def __init__(self, reactor: Any, config: ClientConfig) -> None:
+        self.reactor = reactor
+        self.config = config
+        self.instance = ClientInstance(reactor, config)
+        self.claims: list[tuple[Kind, str]] = []
+
+
+_shared: list[_Shared] = []
+at_fork_in_child(_shared.clear)
+
+
+def acquire(reactor: Any, config: ClientConfig, kind: Kind, group: str) -> ClientInstance:
+    """Return a started instance of the config; give it back with ``release``.
+
+    One without an instance name of the program's serves a group only once a kind: a second member of it gets another,
+    with a client id of its own. Raises IllegalOptionError when an instance name is in use with other options.
+    """
+    for shared in _shared:
+        if shared.reactor is not reactor:
+            continue
+        if shared.config == config and (config.instance_name is not None or (kind, group) not in shared.claims):
+            shared.claims.append((kind, group))
+            return shared.instance
+        if shared.config != config and _same_client(shared.config, config):
+            raise IllegalOptionError(
+                f"instance_name={config.instance_name!r} is in use in this process with other options: give the same "
+                "ClientConfig, or another instance_name"
+            )
+    fresh = _Shared(reactor, config)
+    fresh.claims.append((kind, group))
+    _shared.append(fresh)
+    fresh.instance.startService()
+    return fresh.instance
+
+
+def _same_client(one: ClientConfig, other: ClientConfig) -> bool:
+    if one.instance_name is None or one.name_servers() != other.name_servers():
+        return False
+    return (one.client_ip, one.instance_name, one.unit_name) == (other.client_ip, other.instance_name, other.unit_name)
+
+
+async def release(instance: ClientInstance, kind: Kind, group: str) -> None:
+    """Give an instance back; after the last member its connections are closed when this returns."""
+    for shared in _shared:
+        if shared.instance is instance:
+            shared.claims.remove((kind, group))
+            if not shared.claims:
+                _shared.remove(shared)
+                await instance.stopService()
+            return

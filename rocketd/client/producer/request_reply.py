@@ -1,0 +1,99 @@
+"""Requests whose replies come back as messages.
+
+Answers to the request methods of DefaultMQProducerImpl, and to MessageUtil.createReplyMessage.
+"""
+
+from typing import Any
+from uuid import uuid4
+
+from twisted.internet.defer import Deferred
+from twisted.internet.defer import TimeoutError as DeferredTimeoutError
+
+from rocketd.client.errors import IllegalMessageError, RequestTimeoutError
+from rocketd.client.message import Message, ReceivedMessage, T
+from rocketd.client.namespace import without_namespace
+from rocketd.client.wire_message import unpack
+from rocketd.common import properties as names
+from rocketd.common.names import reply_topic
+from rocketd.common.properties import decode_properties
+from rocketd.remoting.bodies import MessageQueue
+from rocketd.remoting.headers import ReplyMessageRequestHeader
+
+REPLY = "reply"
+CREATE_REPLY_MESSAGE = 10007
+"""Apache's code of a reply to what is no request."""
+
+
+async def request_reply(
+    producer: Any, message: Message[T], where: dict[str, Any], timeout_ms: float
+) -> ReceivedMessage[T]:
+    """Send a request and return its reply. See ``Producer.request``."""
+    instance = producer.instance
+    seconds = instance.reactor.seconds
+    ends = seconds() + timeout_ms / 1000
+    correlation_id = str(uuid4())
+    more = {
+        names.CORRELATION_ID: correlation_id,
+        names.REPLY_TO_CLIENT: instance.client_id,
+        names.TTL: str(int(timeout_ms)),
+    }
+    reply: Deferred[tuple[ReplyMessageRequestHeader, bytes]] = instance.replies.expect(correlation_id)
+    try:
+        # Brokers find the way back by the producers' heartbeats.
+        known = instance.routes.topics
+        await producer.publish_queues(message.topic)
+        if instance.routes.topics != known:
+            await instance.send_heartbeats()
+        await producer.send_with(message, more, max(1.0, (ends - seconds()) * 1000), where)
+        reply.addTimeout(max(0.0, ends - seconds()), instance.reactor)
+        header, body = await reply
+    except DeferredTimeoutError:
+        raise RequestTimeoutError(
+            f"no reply to the request to {message.topic} within {timeout_ms:g} ms (correlation id {correlation_id})"
+        ) from None
+    finally:
+        reply.addErrback(lambda _: None)
+        reply.cancel()
+    return _reply_of(header, unpack(body, header.sys_flag), producer)
+
+
+def _reply_of(header: ReplyMessageRequestHeader, body: bytes, producer: Any) -> ReceivedMessage[Any]:
+    table = decode_properties(header.properties)
+    topic = without_namespace(producer.instance.config.namespace, header.topic)
+    return ReceivedMessage(
+        topic=topic,
+        body=producer.codec.decode(body),
+        properties=table,
+        msg_id=table.get(names.UNIQ_KEY, ""),
+        offset_msg_id="",
+        queue=MessageQueue(topic, "", header.queue_id),
+        queue_offset=0,
+        physical_offset=0,
+        flag=header.flag,
+        sys_flag=header.sys_flag,
+        born_timestamp=header.born_timestamp,
+        store_timestamp=header.store_timestamp,
+        born_host=header.born_host,
+        store_host=header.store_host,
+        store_size=0,
+        reconsume_times=header.reconsume_times or 0,
+    )
+
+
+def reply_properties(request: ReceivedMessage[Any]) -> tuple[str, dict[str, str]]:
+    """Return the topic of replies to a request, and the properties that bring one back to who asked.
+
+    Raises IllegalMessageError when the message is no request.
+    """
+    table = request.properties
+    cluster = table.get(names.CLUSTER)
+    if cluster is None or names.CORRELATION_ID not in table:
+        raise IllegalMessageError(
+            f"message {request.msg_id} is no request: it has no {names.CLUSTER} or {names.CORRELATION_ID}",
+            code=CREATE_REPLY_MESSAGE,
+        )
+    more = {names.MSG_TYPE: REPLY}
+    for name in (names.CORRELATION_ID, names.REPLY_TO_CLIENT, names.TTL):
+        if name in table:
+            more[name] = table[name]
+    return reply_topic(cluster), more

@@ -1,0 +1,213 @@
+"""For the unit tests of producers and consumers: scripted name servers and brokers, on a fake clock."""
+
+from queue import SimpleQueue
+
+from twisted.internet.defer import Deferred, fail, succeed
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+
+from rocketd.client.config import ClientConfig
+from rocketd.client.instance.client_instance import ClientInstance
+from rocketd.common.names import AUTO_CREATE_TOPIC
+from rocketd.remoting.bodies import (
+    BrokerData,
+    ClusterInfo,
+    ConsumerOffsetSerializeWrapper,
+    GetConsumerListByGroupResponseBody,
+    HeartbeatData,
+    LockBatchRequestBody,
+    LockBatchResponseBody,
+    QueueData,
+    TopicRouteData,
+)
+from rocketd.remoting.command import RemotingCommand
+from rocketd.remoting.errors import RemotingConnectError
+from rocketd.store.message import MessageInner
+from rocketd.store.record import encode_record
+
+HOST = bytes([10, 0, 0, 1]) + (1).to_bytes(4, "big")
+THREAD_LIMIT = 20  # seconds
+
+
+class Cluster:
+    """Name servers and two brokers, a and b, each with one queue of each topic; stands in for a RemotingClient.
+
+    ``asked`` has all requests, a name server's with address None. ``down`` are addresses that cannot be reached,
+    ``refusals`` what a broker answers by code and address. ``offsets`` are those stored by address and topic, ``held`` the
+    pulls that came, answered by ``deliver``.
+    """
+
+    def __init__(self, topics=("T",)):
+        self.topics = set(topics)
+        self.brokers = ["a", "b"]
+        self.down = set()
+        self.asked = []
+        self.refusals = {}
+        self.heartbeats = []
+        self.offsets = {}
+        self.log = []
+        self.held = []
+        self.others = ()
+        self.present = ()
+        self.processors = {}
+        self.name_servers = self
+        self.addresses = ()
+        self.chosen = "ns:9876"
+
+    def update_name_server_addresses(self, addresses):
+        self.addresses = tuple(addresses)
+
+    def register_processor(self, code, processor):
+        self.processors[code] = processor
+
+    def startService(self):
+        pass
+
+    def stopService(self):
+        return succeed(None)
+
+    def invoke_sync(self, address, request, timeout_ms):
+        self.asked.append((request.code, address, dict(request.ext_fields or {}), request))
+        if address in self.down:
+            return fail(RemotingConnectError(address))
+        refusal = self.refusals.get((request.code, address))
+        if refusal is not None:
+            return succeed(RemotingCommand.response(refusal, "because"))
+        answer = getattr(self, f"answer_{request.code}")(address, request, request.ext_fields or {})
+        return answer if isinstance(answer, Deferred) else succeed(answer)
+
+    def invoke_oneway(self, address, request, timeout_ms):
+        return self.invoke_sync(address, request, timeout_ms).addCallback(lambda _: None)
+
+    def request(self, code, fields):
+        """Ask something of the client, as a broker does."""
+        return self.processors[code](None, RemotingCommand(code, fields))
+
+    def codes(self):
+        return [code for code, *_ in self.asked]
+
+    def of(self, code):
+        return [(address, fields) for asked, address, fields, _ in self.asked if asked == code]
+
+    def broker_data(self):
+        return [BrokerData("c", name, {0: f"{name}:10911"}) for name in self.brokers]
+
+    def answer_105(self, address, request, fields):
+        if fields["topic"] not in self.topics:
+            return RemotingCommand.response(17, "no route")
+        number = 8 if fields["topic"] == AUTO_CREATE_TOPIC else 1
+        route = TopicRouteData([QueueData(name, number, 1, 6) for name in self.brokers], self.broker_data())
+        return RemotingCommand.response(0, body=route.encode(standard=True))
+
+    def answer_106(self, address, request, fields):
+        info = ClusterInfo({data.broker_name: data for data in self.broker_data()}, {"c": set(self.brokers)})
+        return RemotingCommand.response(0, body=info.encode())
+
+    def answer_310(self, address, request, fields):
+        header = {"msgId": "OFFSETID", "queueId": fields["e"], "queueOffset": str(len(self.log))}
+        self.log.append(fields)
+        return RemotingCommand.response(0, ext_fields=header)
+
+    def answer_34(self, address, request, fields):
+        self.heartbeats.append(HeartbeatData.decode(request.body))
+        return RemotingCommand.response(0)
+
+    def answer_38(self, address, request, fields):
+        members = [*self.others, *self.present]
+        return RemotingCommand.response(0, body=GetConsumerListByGroupResponseBody(members).encode())
+
+    def answer_41(self, address, request, fields):
+        wanted = LockBatchRequestBody.decode(request.body).mq_set
+        return RemotingCommand.response(0, body=LockBatchResponseBody(wanted).encode())
+
+    def answer_43(self, address, request, fields):
+        table = {f"{topic}@cg": {0: offset} for (at, topic), offset in self.offsets.items() if at == address}
+        return RemotingCommand.response(0, body=ConsumerOffsetSerializeWrapper(table).encode())
+
+    def answer_14(self, address, request, fields):
+        stored = self.offsets.get((address, fields["topic"]))
+        if stored is None:
+            return RemotingCommand.response(22)
+        return RemotingCommand.response(0, ext_fields={"offset": str(stored)})
+
+    def answer_30(self, address, request, fields):
+        return RemotingCommand.response(0, ext_fields={"offset": "7"})
+
+    def answer_15(self, address, request, fields):
+        self.offsets[address, fields["topic"]] = int(fields["commitOffset"])
+        return RemotingCommand.response(0)
+
+    def answer_35(self, address, request, fields):
+        return RemotingCommand.response(0)
+
+    answer_36 = answer_42 = answer_35
+
+    def answer_11(self, address, request, fields):
+        held = Deferred()
+        self.held.append((address, fields, held))
+        return held
+
+    def pulls(self):
+        """Where the pulls that wait at each broker begin."""
+        return {address: int(fields["queueOffset"]) for address, fields, held in self.held if not held.called}
+
+    def deliver(self, address, records, begin):
+        """Answer the pull that waits at a broker, with records from an offset on."""
+        (entry,) = [entry for entry in self.held if entry[0] == address and not entry[2].called]
+        self.held.remove(entry)
+        body = b"".join(
+            encode_record(
+                MessageInner("T", 0, 0, 0, 0, HOST, 0, 0, text, properties.encode(), 0), HOST, begin + n, 100 + n, 0
+            )
+            for n, (text, properties) in enumerate(records)
+        )
+        header = dict.fromkeys(("suggestWhichBrokerId", "minOffset", "maxOffset"), "0")
+        header["nextBeginOffset"] = str(begin + len(records))
+        entry[2].callback(RemotingCommand.response(0, ext_fields=header, body=body))
+
+
+class ThreadedClock(Clock):
+    """A clock that takes calls from threads, which run when the test says so."""
+
+    def __init__(self):
+        super().__init__()
+        self._calls = SimpleQueue()
+
+    def callFromThread(self, function, *arguments):
+        self._calls.put((function, arguments))
+
+    def run_call(self):
+        """Run the next call of a thread; waits until there is one."""
+        function, arguments = self._calls.get(timeout=THREAD_LIMIT)
+        function(*arguments)
+
+
+class ClientTestCase(SynchronousTestCase):
+    """Has a client of a Cluster, started."""
+
+    def setUp(self):
+        self.clock = ThreadedClock()
+        self.cluster = Cluster()
+        self.client = ClientInstance(
+            self.clock,
+            ClientConfig(namesrv=["ns:9876"], client_ip="10.0.0.9", instance_name="me"),
+            remoting=self.cluster,
+            now_ms=lambda: 1_700_000_000_000 + self.clock.seconds() * 1000,
+        )
+        self.cluster.present = (self.client.client_id,)
+        self.client.startService()
+
+    def result_of(self, coroutine):
+        """Return what a coroutine returns, which waits for nothing."""
+        return self.successResultOf(Deferred.fromCoroutine(coroutine))
+
+    def failure_of(self, coroutine, error):
+        """Return the error of this type that a coroutine, which waits for nothing, raises."""
+        return self.failureResultOf(Deferred.fromCoroutine(coroutine), error).value
+
+    def end_of(self, stopping):
+        """Wait for a coroutine, or its Deferred, that has nothing but threads to wait for."""
+        stopped = stopping if isinstance(stopping, Deferred) else Deferred.fromCoroutine(stopping)
+        while not stopped.called:
+            self.clock.run_call()
+        return self.successResultOf(stopped)

@@ -1,0 +1,201 @@
+"""The consumer against scripted name servers and brokers, on a fake clock."""
+
+import sys
+from pathlib import Path
+
+from twisted.internet.defer import Deferred
+
+from rocketd.client.consumer.options import ConsumerOptions
+from rocketd.client.consumer.push_consumer import PushConsumer
+from rocketd.client.errors import NoRouteError, StopConsuming
+from rocketd.remoting.command import RemotingCommand
+
+# Test modules are no package: what stands beside them is found by its directory.
+_HERE = str(Path(__file__).resolve().parent)
+if _HERE not in sys.path:
+    sys.path.insert(0, _HERE)
+
+from client_cluster import ClientTestCase  # noqa: E402
+
+
+class ConsumerTestCase(ClientTestCase):
+    begin_at = "earliest"
+
+    def setUp(self):
+        super().setUp()
+        self.got = []
+        self.consumer = self.make(self.take)
+
+    async def take(self, message):
+        self.got.append((message.queue.broker_name, message.body))
+
+    def make(self, listener, **options):
+        return PushConsumer(self.client, "cg", listener, options=ConsumerOptions(start=self.begin_at, **options))
+
+    def start(self, expression=None, consumer=None):
+        consumer = consumer or self.consumer
+        consumer.subscribe("T", expression)
+        self.result_of(consumer.start())
+
+
+class ConsumerTests(ConsumerTestCase):
+    def test_heartbeat_comes_before_the_first_pull(self):
+        self.start()
+        codes = self.cluster.codes()
+        self.assertLess(codes.index(34), codes.index(11))
+        (consumer,) = self.cluster.heartbeats[0].consumer_data_set
+        topics = {subscription.topic for subscription in consumer.subscription_data_set}
+        self.assertEqual((consumer.group_name, topics), ("cg", {"T", "%RETRY%cg"}))
+        self.assertEqual(self.cluster.pulls(), {"a:10911": 0, "b:10911": 0})
+
+    def test_messages_are_consumed_and_offsets_stored(self):
+        self.start()
+        self.cluster.deliver("a:10911", [(b"one", ""), (b"two", "")], 0)
+        self.assertEqual(self.got, [("a", b"one"), ("a", b"two")])
+        self.assertEqual(self.cluster.pulls(), {"a:10911": 2, "b:10911": 0})
+        self.clock.advance(5)
+        self.assertEqual(self.cluster.offsets, {("a:10911", "T"): 2, ("b:10911", "T"): 0})
+
+    def test_begins_where_the_group_has_got_to(self):
+        self.cluster.offsets["a:10911", "T"] = 40
+        self.start()
+        self.assertEqual(self.cluster.pulls(), {"a:10911": 40, "b:10911": 0})
+
+    def test_other_tags_with_the_same_hash_are_skipped(self):
+        self.start("Aa")
+        self.cluster.deliver("a:10911", [(b"no", "TAGS\x01BB"), (b"yes", "TAGS\x01Aa")], 0)
+        self.assertEqual(self.got, [("a", b"yes")])
+        self.assertEqual(self.cluster.pulls()["a:10911"], 2)
+
+    def test_failed_message_is_sent_back(self):
+        async def listener(message):
+            raise RuntimeError("not now")
+
+        self.start(consumer=self.make(listener))
+        self.cluster.deliver("a:10911", [(b"one", "")], 0)
+        ((address, fields),) = self.cluster.of(36)
+        self.assertEqual((address, fields["offset"], fields["group"]), ("a:10911", "100", "cg"))
+        self.assertEqual(self.cluster.pulls()["a:10911"], 1)
+
+    def test_message_that_cannot_be_sent_back_is_consumed_again_here(self):
+        fails = [True]
+
+        async def listener(message):
+            if fails.pop() if fails else False:
+                raise RuntimeError("not now")
+            self.got.append(message.body)
+
+        self.start(consumer=self.make(listener))
+        self.cluster.refusals[36, "a:10911"] = 1
+        self.cluster.deliver("a:10911", [(b"one", "")], 0)
+        self.assertEqual(self.got, [])
+        self.clock.advance(5)
+        self.assertEqual(self.got, [b"one"])
+        self.assertEqual(self.cluster.pulls()["a:10911"], 1)
+
+    def test_listener_that_takes_no_more_leaves_the_message_where_it_was(self):
+        async def listener(message):
+            if message.body == b"two":
+                raise StopConsuming()
+
+        consumer = self.make(listener)
+        self.start(consumer=consumer)
+        self.cluster.deliver("a:10911", [(b"one", ""), (b"two", ""), (b"three", "")], 0)
+        self.assertNotIn("a:10911", self.cluster.pulls())
+        self.end_of(consumer.stop())
+        self.assertEqual(self.cluster.of(36), [])
+        self.assertEqual(self.cluster.offsets["a:10911", "T"], 1)
+
+    def test_slow_listener_holds_its_queue_only(self):
+        slow = Deferred()
+        seen = []
+
+        async def listener(message):
+            seen.append(message.body)
+            if message.body == b"one":
+                await slow
+
+        self.start(consumer=self.make(listener, order="queue"))
+        self.cluster.deliver("a:10911", [(b"one", ""), (b"two", "")], 0)
+        self.cluster.deliver("b:10911", [(b"three", "")], 0)
+        self.assertEqual(seen, [b"one", b"three"])
+        slow.callback(None)
+        self.assertEqual(seen, [b"one", b"three", b"two"])
+
+    def test_share_follows_the_group(self):
+        self.start()
+        self.cluster.others = ("zzz",)
+        self.cluster.request(40, {"consumerGroup": "cg"})
+        self.assertEqual([queue.broker_name for queue in self.consumer.queues()], ["a"])
+        self.cluster.others = ()
+        self.clock.advance(20)
+        self.assertEqual(sorted(queue.broker_name for queue in self.consumer.queues()), ["a", "b"])
+
+    def test_refused_pull_is_tried_again_later(self):
+        self.cluster.refusals[11, "a:10911"] = 24
+        self.start()
+        self.assertEqual(self.cluster.pulls(), {"b:10911": 0})
+        self.cluster.refusals.clear()
+        self.clock.advance(3)
+        self.assertEqual(self.cluster.pulls(), {"a:10911": 0, "b:10911": 0})
+
+    def test_stop_stores_offsets_and_leaves(self):
+        self.start()
+        self.cluster.deliver("a:10911", [(b"one", "")], 0)
+        self.end_of(self.consumer.stop())
+        self.assertEqual(self.cluster.offsets, {("a:10911", "T"): 1, ("b:10911", "T"): 0})
+        self.assertEqual({fields["consumerGroup"] for _, fields in self.cluster.of(35)}, {"cg"})
+        self.assertEqual(self.consumer.queues(), [])
+
+    def test_stop_from_the_listener_ends_with_that_message(self):
+        async def listener(message):
+            self.got.append(message.body)
+            self.stopped = Deferred.fromCoroutine(consumer.stop())
+
+        consumer = self.make(listener)
+        self.start(consumer=consumer)
+        self.cluster.deliver("a:10911", [(b"one", ""), (b"two", "")], 0)
+        self.end_of(self.stopped)
+        self.assertEqual(self.got, [b"one"])
+        self.assertEqual(self.cluster.offsets, {("a:10911", "T"): 1, ("b:10911", "T"): 0})
+
+    def test_stop_waits_for_the_listener(self):
+        slow = Deferred()
+
+        async def listener(message):
+            await slow
+
+        consumer = self.make(listener)
+        self.start(consumer=consumer)
+        self.cluster.deliver("a:10911", [(b"one", "")], 0)
+        stopped = Deferred.fromCoroutine(consumer.stop())
+        self.assertNoResult(stopped)
+        slow.callback(None)
+        self.end_of(stopped)
+        self.assertEqual(self.cluster.offsets, {("a:10911", "T"): 1, ("b:10911", "T"): 0})
+
+    def test_stop_while_it_asks_where_to_begin_starts_no_pull(self):
+        asked = []
+        self.cluster.answer_14 = lambda *_: asked.append(Deferred()) or asked[-1]
+        self.consumer.subscribe("T")
+        started = Deferred.fromCoroutine(self.consumer.start())
+        stopped = Deferred.fromCoroutine(self.consumer.stop())
+        self.assertNoResult(started)
+        self.assertNoResult(stopped)
+        for held in asked:
+            held.callback(RemotingCommand.response(0, ext_fields={"offset": "3"}))
+        self.end_of(stopped)
+        self.successResultOf(started)
+        self.assertEqual(self.cluster.of(11), [])
+
+    def test_unknown_topic_fails_the_start(self):
+        self.consumer.subscribe("Nope")
+        self.failure_of(self.consumer.start(), NoRouteError)
+
+
+class LatestTests(ConsumerTestCase):
+    begin_at = "latest"
+
+    def test_new_group_begins_at_the_end(self):
+        self.start()
+        self.assertEqual(self.cluster.pulls(), {"a:10911": 7, "b:10911": 7})

@@ -1,0 +1,90 @@
+"""The producer against scripted name servers and brokers, on a fake clock."""
+
+import sys
+from pathlib import Path
+
+from rocketd.client.errors import (
+    BrokerError,
+    NoBrokerError,
+    NoNameServerError,
+    NoRouteError,
+    TopicNotFoundError,
+    UnreachableError,
+)
+from rocketd.client.message import Message
+from rocketd.client.producer.producer import Producer
+from rocketd.common.names import AUTO_CREATE_TOPIC
+
+# Test modules are no package: what stands beside them is found by its directory.
+_HERE = str(Path(__file__).resolve().parent)
+if _HERE not in sys.path:
+    sys.path.insert(0, _HERE)
+
+from client_cluster import ClientTestCase  # noqa: E402
+
+
+class ProducerTests(ClientTestCase):
+    def setUp(self):
+        super().setUp()
+        self.producer = Producer(self.client, "pg")
+        self.result_of(self.producer.start())
+
+    def send(self, topic="T", **arguments):
+        return self.producer.send(Message(topic, b"hello", "A"), **arguments)
+
+    def test_sends_to_the_queues_in_turn(self):
+        results = [self.result_of(self.send()) for _ in range(4)]
+        self.assertEqual(sorted(result.queue.broker_name for result in results), ["a", "a", "b", "b"])
+        self.assertEqual(self.cluster.codes().count(105), 1)
+        (fields, *_) = self.cluster.log
+        self.assertEqual((fields["a"], fields["b"], fields["c"], fields["d"]), ("pg", "T", "TBW102", "4"))
+        self.assertIn(f"UNIQ_KEY\x01{results[0].msg_id}", fields["i"])
+        self.assertEqual(results[0].offset_msg_id, "OFFSETID")
+
+    def test_new_topic_uses_the_default_route(self):
+        self.cluster.topics.add(AUTO_CREATE_TOPIC)
+        queues = {self.result_of(self.send("New")).queue for _ in range(8)}
+        self.assertEqual({queue.topic for queue in queues}, {"New"})
+        self.assertEqual({queue.queue_id for queue in queues}, {0, 1, 2, 3})
+
+    def test_no_route_names_the_cause(self):
+        text = str(self.failure_of(self.send("New"), TopicNotFoundError))
+        self.assertIn("New", text)
+        self.assertIn("autoCreateTopicEnable", text)
+        self.cluster.brokers.clear()
+        text = str(self.failure_of(self.send("New"), NoBrokerError))
+        self.assertIn("New", text)
+        self.assertIn("ns:9876", text)
+        self.cluster.down.add(None)
+        self.assertIsInstance(self.failure_of(self.send("New"), NoNameServerError), NoRouteError)
+
+    def test_another_broker_takes_over(self):
+        self.cluster.down.add("a:10911")
+        for _ in range(4):
+            self.assertEqual(self.result_of(self.send()).queue.broker_name, "b")
+        self.cluster.down.clear()
+        self.cluster.refusals[310, "b:10911"] = 14
+        self.assertEqual(self.result_of(self.send()).queue.broker_name, "a")
+
+    def test_gives_up_after_three_tries(self):
+        self.cluster.down |= {"a:10911", "b:10911"}
+        self.failure_of(self.send(), UnreachableError)
+        self.assertEqual(self.cluster.codes().count(310), 3)
+
+    def test_other_refusals_are_final(self):
+        self.cluster.refusals = {(310, "a:10911"): 13, (310, "b:10911"): 13}
+        error = self.failure_of(self.send(), BrokerError)
+        self.assertEqual((error.code, error.remark), (13, "because"))
+        self.assertEqual(self.cluster.codes().count(310), 1)
+
+    def test_message_keeps_its_unique_key_when_retried(self):
+        self.cluster.refusals = {(310, "a:10911"): 1, (310, "b:10911"): 1}
+        self.failure_of(self.send(), BrokerError)
+        self.assertEqual(len({fields["i"] for _, fields in self.cluster.of(310)}), 1)
+
+    def test_heartbeats_and_unregistration(self):
+        self.result_of(self.send())
+        self.clock.advance(30)
+        self.assertEqual(sorted(address for address, _ in self.cluster.of(34)), ["a:10911", "b:10911"])
+        self.result_of(self.producer.stop())
+        self.assertEqual({fields["producerGroup"] for _, fields in self.cluster.of(35)}, {"pg"})
