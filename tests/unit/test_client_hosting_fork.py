@@ -1,16 +1,18 @@
 """What a forked child may do with what its parent started."""
 
+import asyncio
 import os
 import signal
 import socket
 import threading
 
 from twisted.internet.defer import Deferred, succeed
-from twisted.internet.endpoints import TCP4ClientEndpoint
+from twisted.internet.endpoints import TCP4ClientEndpoint, TCP4ServerEndpoint
 from twisted.internet.protocol import Factory, Protocol
 from twisted.trial.unittest import SynchronousTestCase
 
 from rocketd.client.errors import ForkedClientError
+from rocketd.client.hosting.asyncio_host import AsyncioHost, to_future
 from rocketd.client.hosting.fork import ForkGuard, forks
 from rocketd.client.hosting.thread_host import ThreadHost
 
@@ -72,6 +74,35 @@ class GuardTests(ForkCase):
 async def answer(value):
     await succeed(None)
     return value
+
+
+class AsyncioHostTests(ForkCase):
+    def test_child_leaves_the_parents_host_alone_and_gets_one_of_its_own(self):
+        async def fresh():
+            host = AsyncioHost.acquire()
+            right = await to_future(answer(5)) == 5 and host.reactor.running
+            await host.release()
+            return right
+
+        async def main():
+            host = AsyncioHost.acquire()
+            endpoint = TCP4ServerEndpoint(host.reactor, 0, interface="127.0.0.1")
+            port = await to_future(endpoint.listen(Factory.forProtocol(Protocol)))
+            inode = os.fstat(port.fileno()).st_ino
+
+            def child():
+                names = (f"/proc/self/fd/{name}" for name in os.listdir("/proc/self/fd"))
+                links = {os.readlink(name) for name in names if os.path.islink(name)}
+                return f"socket:[{inode}]" not in links and not host.reactor.running and asyncio.run(fresh())
+
+            self.in_child(child)
+            self.assertTrue(host.reactor.running)
+            caller = socket.create_connection(("127.0.0.1", port.getHost().port), SECONDS)
+            caller.close()
+            await to_future(port.stopListening())
+            await host.release()
+
+        asyncio.run(main())
 
 
 class ThreadHostTests(ForkCase):
