@@ -134,8 +134,19 @@ class ThreadHostTests(ForkCase):
             host.release()
             return True
 
-        with thread_host._lock, self.host.reactor._waking:
-            self.in_child(child)
+        held, enough = threading.Event(), threading.Event()
+
+        def hold():
+            with thread_host._lock, self.host.reactor._waking:
+                held.set()
+                enough.wait(SECONDS)
+
+        holder = threading.Thread(target=hold)
+        holder.start()
+        held.wait(SECONDS)
+        self.in_child(child)
+        enough.set()
+        holder.join()
 
     def test_fork_while_this_thread_waits(self):
         """A signal's handler forks: the child's wait ends, the parent's goes on."""

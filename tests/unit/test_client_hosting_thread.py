@@ -11,6 +11,7 @@ from twisted.internet.threads import deferToThreadPool
 from twisted.logger import capturedLogs
 from twisted.trial.unittest import SynchronousTestCase
 
+from rocketd.client.hosting import thread_host
 from rocketd.client.hosting.thread_host import HostStoppedError, ReactorThreadError, ThreadHost
 
 SECONDS = 60.0
@@ -109,6 +110,22 @@ class CallTests(HostCase):
 
         self.assertRaises(KeyboardInterrupt, self.call, never)
         self.assertTrue(ended.wait(SECONDS))
+
+    def test_signals_handler_may_start_call_and_stop(self):
+        async def answer():
+            return 5
+
+        def handler(*_):
+            host = ThreadHost.acquire()
+            answers.append(host.call(answer, timeout=SECONDS))
+            host.release()
+
+        answers = []
+        before = signal.signal(signal.SIGUSR1, handler)
+        self.addCleanup(signal.signal, signal.SIGUSR1, before)
+        with thread_host._lock, self.host.reactor._waking:
+            signal.raise_signal(signal.SIGUSR1)
+        self.assertEqual(answers, [5])
 
     def test_call_in_the_reactors_thread_is_refused(self):
         async def inner():

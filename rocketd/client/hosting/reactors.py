@@ -7,7 +7,7 @@ closes its copies of their sockets.
 
 import asyncio
 from collections.abc import Callable
-from threading import Lock, Thread
+from threading import RLock, Thread
 from typing import Any
 from weakref import WeakSet
 
@@ -34,7 +34,7 @@ class _OwnReactor(PosixReactorBase):
 
     def __init__(self, *arguments: Any) -> None:
         self._known: WeakSet[Any] = WeakSet()
-        self._waking = Lock()
+        self._waking = RLock()  # a signal's handler may come back here
         super().__init__(*arguments)
         _reactors.add(self)
 

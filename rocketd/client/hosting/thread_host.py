@@ -9,7 +9,7 @@ import threading
 from collections import deque
 from collections.abc import Awaitable, Callable
 from contextvars import copy_context
-from threading import Lock, Thread, get_ident
+from threading import RLock, Thread, get_ident
 from typing import Any, Self, TypeVar
 from weakref import WeakSet
 
@@ -243,7 +243,7 @@ class _Call:
             pass  # settled by two threads at the same moment, at the end
 
 
-_lock = Lock()
+_lock = RLock()  # a signal's handler may stop clients while this thread starts one
 _host: ThreadHost | None = None
 _hosts: "WeakSet[ThreadHost]" = WeakSet()
 _exiting = False
@@ -251,7 +251,7 @@ _exiting = False
 
 def _begin_child() -> None:
     global _lock, _host
-    _lock = Lock()
+    _lock = RLock()
     _host = None
     for host in list(_hosts):
         host._leave_parent()
