@@ -14,8 +14,9 @@ from operator import itemgetter
 ACCESS_KEY = "AccessKey"
 SECURITY_TOKEN = "SecurityToken"
 SIGNATURE = "Signature"
-NOT_SIGNED = frozenset((SIGNATURE, "_UNIQUE_KEY_QUERY"))
-"""Fields that a signature leaves out: itself, and one that clients add to a request that is signed already."""
+UNIQUE_KEY_QUERY = "_UNIQUE_KEY_QUERY"
+NOT_SIGNED = frozenset((SIGNATURE, UNIQUE_KEY_QUERY))
+"""Fields that brokers leave out of what is signed: the signature itself, and one of queries by key."""
 
 _REMEMBERED_NAMES = 64
 _REMEMBERED_LENGTH = 1024
@@ -26,11 +27,17 @@ _BLOCK = 64
 
 
 def signed_content(fields: Mapping[str, str], body: bytes | memoryview | None) -> bytes:
-    """Join what is signed of a request."""
+    """Join what is signed of a request, as brokers do."""
     names = tuple(fields)
     few = len(names) <= _REMEMBERED_NAMES and sum(map(len, names)) <= _REMEMBERED_LENGTH
     values = (_signed_values if few else _signed_values.__wrapped__)(names)(fields)
     content = "".join(values).encode("utf-8", "replace")
+    return b"".join((content, body)) if body else content
+
+
+def query_content(fields: Mapping[str, str], body: bytes | memoryview | None) -> bytes:
+    """Join what Java's clients sign of a query by key: ``UNIQUE_KEY_QUERY`` as well, which Apache's broker leaves out."""
+    content = "".join(fields[name] for name in sorted(fields) if name != SIGNATURE).encode("utf-8", "replace")
     return b"".join((content, body)) if body else content
 
 

@@ -1,6 +1,7 @@
 """mqadmin's commands about access control print of rocketd what they print of Apache's broker with the same accounts."""
 
 import re
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -114,3 +115,35 @@ def test_nobody_else_may_look(guarded: Both) -> None:
 
     for complaint in guarded.each(look):
         assert "No acl config for a-stranger" in complaint
+
+
+def test_queries_by_key_fail_at_apaches_broker_alone(guarded: Both) -> None:
+    """Java's client signs a field of such queries that Apache's broker leaves out of what it compares.
+
+    docs/compatibility.md names it.
+    """
+    guarded.same("updateTopic", "-b", "BROKER", "-t", "Looked", "-r", "1", "-w", "1")
+    words = ["sendMessage", "-t", "Looked", "-p", "body", "-k", "key-1", "-m", "true", "-n"]
+    outs = guarded.each(lambda side: side.driver.ask("mqadmin", words=[*words, side.namesrv])["out"])
+    ids = {side.kind: out.split()[-1] for side, out in zip((guarded.apache, guarded.rocketd), outs, strict=True)}
+
+    def query(side: Side) -> dict[str, dict[str, str]]:
+        commands = {
+            "key": ("queryMsgByKey", "-t", "Looked", "-k", "key-1"),
+            "id": ("queryMsgByUniqueKey", "-t", "Looked", "-i", ids[side.kind]),
+            "trace": ("queryMsgTraceById", "-i", ids[side.kind]),
+        }
+        return {name: side.mqadmin(*command) for name, command in commands.items()}
+
+    of_apache = query(guarded.apache)
+    for printed in of_apache.values():
+        assert "Pub" not in printed["out"]
+        assert "UNIQUE-ID" not in printed["out"]
+        assert "query message by key finished, but no message" in printed["err"]
+    deadline = time.monotonic() + 60.0  # until the client has sent its trace
+    while "Pub" not in (of_rocketd := query(guarded.rocketd))["trace"]["out"]:
+        assert time.monotonic() < deadline, of_rocketd
+        time.sleep(0.2)
+    assert [printed["err"] for printed in of_rocketd.values()] == ["", "", ""]
+    for name in ("key", "id"):
+        assert "UNIQUE-ID" in of_rocketd[name]["out"]

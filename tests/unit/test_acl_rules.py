@@ -24,6 +24,7 @@ from rocketd.acl.permissions import (
     shown,
 )
 from rocketd.acl.rules import Rules
+from rocketd.acl.signature import Secret
 
 PUB, SUB, DENY, ANY = Permission.PUB, Permission.SUB, Permission.DENY, Permission.ANY
 KEY, SECRET = "userKey1", "userSecret1"
@@ -107,6 +108,20 @@ class RulesTests(SynchronousTestCase):
             rules.check(17, "10.0.0.9", None, None, lambda: {"T": PUB})
         with self.assertRaises(NoAccessKeyError):
             rules.check(17, "10.0.1.9", None, None, dict)
+
+    def test_a_query_by_key_as_java_signs_it(self):
+        rules = self.rules(topic_perms=["T=SUB"])
+        fields = {"topic": "T", "key": "k", "_UNIQUE_KEY_QUERY": "true", "maxNum": "32", "AccessKey": KEY}
+        # In the order of the names, where the underscore is behind A and before k.
+        fields["Signature"] = Secret(SECRET.encode()).sign(f"{KEY}truek32T".encode()).decode()
+        rules.check(12, "10.0.0.9", fields, None, lambda: {"T": SUB})
+        # What is not signed there is what brokers leave out, so that the ordinary way is right as well.
+        rules.check(12, "10.0.0.9", Credentials(KEY, SECRET).sign(fields, None), None, lambda: {"T": SUB})
+        for code, changed in ((12, {"_UNIQUE_KEY_QUERY": "false"}), (12, {"key": "l"}), (11, {})):
+            with self.assertRaises(SignatureError):
+                rules.check(code, "10.0.0.9", fields | changed, None, lambda: {"T": SUB})
+        with self.assertRaises(NoPermissionError):
+            rules.check(12, "10.0.0.9", fields, None, lambda: {"U": SUB})
 
     def test_ipv6_in_brackets(self):
         self.rules(white=["fe80::1"]).check(10, "[fe80::1%eth0]", None, None, dict)
