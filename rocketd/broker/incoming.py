@@ -113,7 +113,7 @@ class MessageBuilder:
             if self._timers is None:
                 return
             if is_half:
-                self._timers.time_to_come(table, now_ms)
+                self._timers.time_to_come(message.topic, table, now_ms)
             else:
                 self._timers.redirect(message, table, now_ms)
             return

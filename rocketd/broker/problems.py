@@ -152,16 +152,34 @@ PROPERTIES_TOO_LONG = Problem(
     advice="put long values into the body: a record has no room for longer properties, and no setting changes that",
 )
 
+_TIMER_REMARK = (
+    "timer message illegal, the delay time should not be bigger than the max delay {limit}ms; or if set del msg, "
+    "the delay time should be bigger than the current time"
+)
+
 TIMER_ILLEGAL = Problem(
     id="timer-illegal",
     code=ResponseCode.MESSAGE_ILLEGAL,
-    remark=(
-        "timer message illegal, the delay time should not be bigger than the max delay {limit}ms; or if set del msg, "
-        "the delay time should be bigger than the current time"
-    ),
+    remark=_TIMER_REMARK,
     cause="{found}",
-    advice="send a time that is nearer, or a cancellation while the message still waits",
+    advice="send a time that is nearer, or have the broker's operator allow longer ones",
     setting="timerMaxDelaySec",
+)
+
+TIMER_NO_NUMBER = Problem(
+    id="timer-no-number",
+    code=ResponseCode.MESSAGE_ILLEGAL,
+    remark=_TIMER_REMARK,
+    cause="the property {name} of the message is {found}, which is no whole number",
+    advice="give it a whole number of {unit}",
+)
+
+TIMER_CANCELLATION = Problem(
+    id="timer-cancellation",
+    code=ResponseCode.MESSAGE_ILLEGAL,
+    remark=_TIMER_REMARK,
+    cause="the message is to cancel another (TIMER_DEL_UNIQKEY), and has no time to come itself",
+    advice="send it while the other still waits, with the time of the other or any that is to come",
 )
 
 TIMER_NOT_ENABLED = Problem(

@@ -3,6 +3,7 @@
 import os
 import sqlite3
 
+from twisted.logger import LogLevel, formatEvent, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 
 from rocketd.broker.message_check import Destination, MessageCheck
@@ -260,16 +261,63 @@ class LimitTests(RefusalTestCase):
         self.assertIn("the max delay 10000ms", self.refusal(TIMER_DELAY_SEC="11")[1])
 
     def test_no_number(self):
-        for text in ("soon", "1.5", "1_0", "٣", "+", "9" * 20):
+        for text in ("soon", "1.5", "1_0", "٣", "+"):
             code, remark = self.refusal(TIMER_DELAY_MS=text)
             self.assertEqual(code, 13)
-            self.assertIn("TIMER_DELAY_MS is", remark)
+            self.assertTrue(remark.startswith("timer message illegal, the delay time should not be bigger"), remark)
+            self.assertTrue(
+                remark.endswith(
+                    f"cause: the property TIMER_DELAY_MS of the message is {text!r}, which is no whole number; "
+                    "give it a whole number of milliseconds [timer-no-number]"
+                ),
+                remark,
+            )
+        self.assertIn("give it a whole number of seconds [", self.refusal(TIMER_DELAY_SEC="1.5")[1])
+        self.assertIn("a whole number of milliseconds since 1970 [", self.refusal(TIMER_DELIVER_MS="noon")[1])
+
+    def test_a_number_too_large(self):
+        for text in ("9" * 20, "+" + "9" * 5_000):
+            code, remark = self.refusal(TIMER_DELAY_MS=text)
+            self.assertEqual(code, 13)
+            self.assertIn(f"the property TIMER_DELAY_MS of the message is {text[:50]}, a number too large", remark)
+            self.assertTrue(remark.endswith("[timer-illegal]"), remark)
+        self.put(TIMER_DELAY_MS="0" * 5_000 + "5")
+        self.run_timers(1)
+        self.assertEqual(len(self.delivered()), 1)
 
     def test_a_cancellation_needs_a_time_to_come(self):
         for table in ({}, {"TIMER_DELIVER_MS": "1"}, {"TIMER_DELAY_SEC": "0"}):
             code, remark = self.refusal(TIMER_DEL_UNIQKEY="u", **table)
             self.assertEqual(code, 13)
-            self.assertIn("a cancellation needs a time to come", remark)
+            self.assertIn("has no time to come itself; send it while the other still waits", remark)
+
+
+class SecondsTests(TimerTestCase):
+    def logged(self):
+        return [formatEvent(event) for event in self.events if event.get("log_level") == LogLevel.warn]
+
+    def setUp(self):
+        super().setUp()
+        self.events = []
+        globalLogPublisher.addObserver(self.events.append)
+        self.addCleanup(globalLogPublisher.removeObserver, self.events.append)
+
+    def test_a_time_in_seconds_is_warned_of_once_a_minute(self):
+        for seconds, count in ((0, 1), (30, 1), (31, 2)):
+            self.broker.clock.advance(seconds)
+            self.put(TIMER_DELIVER_MS="1795254904")
+            self.assertEqual(len(self.logged()), count)
+        self.assertEqual(len(self.delivered()), 3)
+        self.assertIn(
+            "a message to T was delivered at once: its TIMER_DELIVER_MS is 1795254904, which is", self.logged()[0]
+        )
+
+    def test_other_times_are_not(self):
+        for text in ("0", "-1", "999999999", "10000000000", str(self.broker.now_ms())):
+            self.put(TIMER_DELIVER_MS=text)
+        self.put(TIMER_DELIVER_MS="1795254904", TIMER_DELAY_MS="0")
+        self.put(TIMER_DELIVER_MS="1795254904", DELAY="1")
+        self.assertEqual(self.logged(), [])
 
 
 class DisabledTests(RefusalTestCase):
