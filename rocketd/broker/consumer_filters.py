@@ -117,6 +117,19 @@ class ConsumerFilterManager:
                 return
             self._put(new)
         self._log.info("group {group} filters {topic} by {new}", group=group, topic=topic, new=new.expression)
+        self._warn_of_rest(new)
+
+    def _warn_of_rest(self, new: ConsumerFilter) -> None:
+        """Tell of an expression of which only the beginning counts: it selects other messages than its author meant."""
+        end = len(new.expression) if new.selector is None else new.selector.end
+        if end < len(new.expression):
+            self._log.warn(
+                "group {group}: of its filter of {topic} only {read!r:.200} is read, not what follows: {unread!r:.200}",
+                group=new.group,
+                topic=new.topic,
+                read=new.expression[:end].rstrip(),
+                unread=new.expression[end:],
+            )
 
     def unregister(self, group: str) -> None:
         """Note that nobody of a group is there any more."""

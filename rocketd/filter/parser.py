@@ -7,7 +7,7 @@ Answers to Apache's SelectorParser. As there, what follows a whole expression is
 import operator
 from collections.abc import Callable
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from lark import Lark, Token, Transformer, v_args
 from lark.exceptions import UnexpectedCharacters, UnexpectedToken
@@ -25,7 +25,14 @@ MAX_OPEN: Final = 1000
 _SHOWN: Final = 40
 
 
-def parse(text: str) -> Expression:
+class Parsed(NamedTuple):
+    """An expression, and where in its text reading ended: the length of the text unless something follows it."""
+
+    expression: Expression
+    end: int
+
+
+def parse(text: str) -> Parsed:
     """Read an expression that is a condition. Raises SelectorError. Any thread."""
     if len(text) > MAX_LENGTH:
         raise SelectorError(f"the expression has {len(text)} characters, at most {MAX_LENGTH} are read")
@@ -37,10 +44,10 @@ def parse(text: str) -> Expression:
             try:
                 run.feed_token(token)
             except UnexpectedToken:
-                return _finish(run, last, refused=True)
+                return Parsed(_finish(run, last, refused=True), token.start_pos or 0)
             if len(run.parser_state.value_stack) > MAX_OPEN:
                 raise SelectorError(f"parentheses are nested too deeply in line {token.line}, column {token.column}")
-        return _finish(run, last, refused=False)
+        return Parsed(_finish(run, last, refused=False), len(text))
     except UnexpectedCharacters as error:
         raise SelectorError(
             f"{error.char!r} in line {error.line}, column {error.column} begins nothing known"

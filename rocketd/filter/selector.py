@@ -18,16 +18,19 @@ _CACHED: Final = 1000
 
 
 class Selector:
-    """One filter. Immutable; any thread."""
+    """One filter. Immutable; any thread.
 
-    __slots__ = ("_evaluate", "_find")
+    ``end`` is where in the text reading ended: its length unless something follows a whole condition.
+    """
+
+    __slots__ = ("_evaluate", "_find", "end")
 
     def __init__(self, text: str) -> None:
         """Raises SelectorError where the text is no filter."""
         # Imported with the first filter, as it takes a quarter of a second.
         from rocketd.filter.parser import parse
 
-        expression = parse(text)
+        expression, self.end = parse(text)
         self._evaluate = compile_expression(expression)
         names = "|".join(map(re.escape, sorted(names_in(expression))))
         self._find = re.compile(f"(?:\\A|\x02)({names})\x01([^\x02]+)").findall if names else None

@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 
 from twisted.internet.task import Clock
+from twisted.logger import LogLevel, formatEvent, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 
 from rocketd.broker.consumer_filter_file import ConsumerFilterWrapper
@@ -60,6 +61,19 @@ class RegisterTests(ManagerTestCase):
         self.assertTrue(known.matches(b"a\x011"))
         self.assertFalse(known.matches(b"a\x012"))
         self.assertIsNone(self.state(group="H"))
+
+    def test_what_is_not_read_of_an_expression_is_told_once(self):
+        events = []
+        globalLogPublisher.addObserver(events.append)
+        self.addCleanup(globalLogPublisher.removeObserver, events.append)
+        self.filters.register_group("G", [sql("price > 1 AND region LIKE 'n%'", 1), sql("a = 1 -- all\n", topic="U")])
+        for version in (1, 2):
+            self.filters.register_group("G", [sql("price > 1 AND region LIKE 'n%'", version)])
+        warnings = [formatEvent(event) for event in events if event.get("log_level") == LogLevel.warn]
+        self.assertEqual(
+            warnings,
+            ["group G: of its filter of T only 'price > 1 AND region' is read, not what follows: \"LIKE 'n%'\""],
+        )
 
     def test_only_a_newer_version_changes_the_filter(self):
         self.filters.register_group("G", [sql("a = 1", 7)])

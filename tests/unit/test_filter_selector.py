@@ -73,6 +73,14 @@ class EvaluationTests(SynchronousTestCase):
         self.assertIs(evaluate("a = 5 nonsense ;"), True)
         self.assertIs(evaluate("a = 005"), False)  # a = 0
 
+    def test_where_reading_ended(self):
+        for read, rest in (
+            ("a = 5 ", "b = 3"), ("a ", "LIKE '5%'"), ("a = 5 AND x ", "LIKE 'x%' ;"), ("a ", "+ 1 > 2"),
+            ("a = 5 /* ( */ ", ") "), ("a = 0", "05"), ("a = 5 -- b\n", ""), ("a = 'ž' ", "b"),
+        ):  # fmt: skip
+            self.assertEqual(Selector(read + rest).end, len(read), read)
+        self.assertRaises(SelectorError, Selector, "a * 2 > 2")
+
     def test_long_rows_of_alternatives(self):
         self.assertIs(evaluate(" OR ".join(["a = 1"] * 3000)), False)
         self.assertIs(evaluate(" AND ".join(["a = 5"] * 3000)), True)
