@@ -14,8 +14,11 @@ from twisted.internet.defer import Deferred, DeferredQueue
 from twisted.logger import LogLevel
 from twisted.python import usage
 
+from rocketd.client.codec import BYTES
 from rocketd.client.errors import RocketMQError, UsageError
 from rocketd.client.message import Message
+from rocketd.client.producer.options import ProducerOptions
+from rocketd.client.producer.outgoing import encode_body
 from rocketd.client.producer.producer import Producer
 from rocketd.tools.console import CommandError, run, show, show_log
 from rocketd.tools.options import ClientOptions, positive
@@ -54,7 +57,9 @@ class ProduceOptions(ClientOptions):
         """Refuse what no broker would take, before anything is sent."""
         try:
             for body in self.messages or [b"a line to come"]:
-                self._message(body).check()
+                message = self._message(body)
+                message.check()
+                encode_body(message, BYTES, ProducerOptions.max_message_size)
         except UsageError as error:
             raise usage.UsageError(str(error)) from None
 

@@ -12,7 +12,6 @@ from twisted.trial.unittest import SynchronousTestCase
 
 import rocketd
 from rocketd import core
-from rocketd.remoting.bodies import ConsumeFromWhere
 from rocketd.tools.cli import main
 from rocketd.tools.consume import ConsumeOptions
 from rocketd.tools.groups import GroupsOptions
@@ -44,7 +43,7 @@ class OptionsTests(SynchronousTestCase):
     def test_defaults(self):
         options = parsed(ConsumeOptions(), "T")
         self.assertEqual((options.topic, options["namesrv"]), ("T", ["127.0.0.1:9876"]))
-        self.assertIs(options["from"], ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET)
+        self.assertIs(options["from"], "earliest")
         self.assertIsNone(options["count"])
         up = parsed(UpOptions())
         self.assertEqual((up["namesrv-port"], up["broker-port"]), (9876, 10911))

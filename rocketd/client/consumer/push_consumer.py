@@ -8,7 +8,6 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Generic
 
 from twisted.internet.defer import Deferred, ensureDeferred
-from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 
 from rocketd.client.codec import BYTES, Codec
@@ -43,6 +42,7 @@ from rocketd.client.instance.client_instance import ClientInstance
 from rocketd.client.listeners import HandlerThreads
 from rocketd.client.message import T
 from rocketd.client.namespace import with_namespace, without_namespace
+from rocketd.common.clocked_loop import ClockedLoop
 from rocketd.common.names import retry_topic
 from rocketd.remoting.admin_bodies import ConsumeMessageDirectlyResult, ConsumerRunningInfo
 from rocketd.remoting.bodies import ConsumerData, ConsumeType, MessageQueue, SubscriptionData
@@ -92,7 +92,7 @@ class PushConsumer(Generic[T]):
             OrderlyConsumption(self) if self.options.order is Order.QUEUE else ConcurrentConsumption(self)
         )
         self._rebalance = Rebalance(self)
-        self._loops: list[LoopingCall] = []
+        self._loops: list[ClockedLoop] = []
         self._state: type[ClientStateError] | None = NotStartedError
         self._blocked: dict[MessageQueue, int] = {}
         self.started_ms = 0
@@ -196,8 +196,7 @@ class PushConsumer(Generic[T]):
             running: Deferred[None] = ensureDeferred(function())  # type: ignore[arg-type]
             return running.addErrback(lambda failure: self.log.failure("a task of the consumer failed", failure))
 
-        loop = LoopingCall(run)
-        loop.clock = self.instance.reactor
+        loop = ClockedLoop(self.instance.reactor, run)
         loop.start(interval_ms / 1000, now=False)
         self._loops.append(loop)
 

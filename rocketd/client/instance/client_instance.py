@@ -10,7 +10,6 @@ from typing import Any
 
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred, ensureDeferred, gatherResults
-from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 
 from rocketd.client.config import ClientConfig, milliseconds
@@ -20,6 +19,7 @@ from rocketd.client.instance.members import Consumer, Producer
 from rocketd.client.instance.pending_replies import PendingReplies
 from rocketd.client.instance.routes import Routes
 from rocketd.client.instance.server_requests import ServerRequests
+from rocketd.common.clocked_loop import ClockedLoop
 from rocketd.remoting.bodies import HeartbeatData, ProducerData
 from rocketd.remoting.client import RemotingClient
 from rocketd.remoting.codes import RequestCode
@@ -65,7 +65,7 @@ class ClientInstance(Service):
         self.producers: dict[str, Producer] = {}
         self.consumers: dict[str, Consumer] = {}
         self.replies = PendingReplies()
-        self._loops: list[LoopingCall] = []
+        self._loops: list[ClockedLoop] = []
         ServerRequests(self).register()
 
     def startService(self) -> None:
@@ -84,8 +84,7 @@ class ClientInstance(Service):
         return self.remoting.stopService()
 
     def _repeat(self, interval_ms: float, function: Callable[[], Awaitable[None]]) -> None:
-        loop = LoopingCall(lambda: ensureDeferred(function()))  # type: ignore[arg-type]
-        loop.clock = self.reactor
+        loop = ClockedLoop(self.reactor, lambda: ensureDeferred(function()))  # type: ignore[arg-type]
         loop.start(interval_ms / 1000, now=False)
         self._loops.append(loop)
 
