@@ -10,7 +10,7 @@ from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
 from rocketd.client.config import milliseconds
-from rocketd.client.consumer.flow_control import FLOW_CONTROL_DELAY_MS, FlowLimits
+from rocketd.client.consumer.flow_control import FLOW_CONTROL_DELAY_MS, FlowControl, FlowLimits
 from rocketd.client.consumer.offset_store import OffsetStore
 from rocketd.client.consumer.options import ConsumerOptions
 from rocketd.client.consumer.pulled import AssignedQueue, Pulled
@@ -33,6 +33,7 @@ SUSPEND_MS = 15_000
 PULL_TIMEOUT_MS = 30_000
 ERROR_DELAY_SECONDS = 3.0
 PAUSED_SECONDS = 1.0
+TELL_SECONDS = 60.0
 _FOUND_NOTHING = (ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY)
 
 
@@ -71,7 +72,8 @@ class QueuePuller:
         self._waiting: Deferred[Any] | None = None
         self._broker_id = MASTER
         self._run: Deferred[None] | None = None
-        self._held_back = 0
+        self._held_back = False
+        self._told_at = float("-inf")
 
     def start(self) -> None:
         """Begin to pull."""
@@ -104,12 +106,11 @@ class QueuePuller:
                 continue
             control = held.flow_control(consumer.flow_limits)
             if control is not None:
-                self._held_back += 1
-                if self._held_back % 1000 == 1:
-                    self.log.warn("{queue}: {control}", queue=self._assigned, control=control)
+                self._held_back = True
+                self._tell(control)
                 await self._sleep(FLOW_CONTROL_DELAY_MS / 1000)
                 continue
-            self._held_back = 0
+            self._held_back = False
             try:
                 await self._pull()
             except CancelledError:
@@ -121,6 +122,13 @@ class QueuePuller:
                 await self._sleep(ERROR_DELAY_SECONDS)
             if pause:
                 await self._sleep(pause)
+
+    def _tell(self, control: FlowControl) -> None:
+        """Say why the queue is not pulled, once in a while: a fast producer makes it so all the time."""
+        now = self._consumer.instance.reactor.seconds()
+        if now - self._told_at >= TELL_SECONDS:
+            self._told_at = now
+            self.log.info("{queue}: {control}", queue=self._assigned, control=control)
 
     async def _pull(self) -> None:
         assigned = self._assigned
