@@ -55,15 +55,21 @@ class PlainPermissionManager:
         """Read all files at start. Raises AclFileError for the first that cannot be used."""
         for path in self._paths():
             self._files[path] = _Watched(self._read(path), None, self._now_ms())
-            self._files[path].content = parse(self._files[path].data or b"", path)
+            self._files[path].content = content = parse(self._files[path].data or b"", path)
+            self._tell_oddities(content)
             if disk.others_can_read(path):
                 self._log.warn("{path} holds secrets and can be read by every user of this machine", path=path)
         self._apply()
         self._log.info(
-            "access control: {accounts} accounts of {files}",
-            accounts=len(self.rules.accounts),
-            files=", ".join(self._files) or f"no file: {self.default_file} does not exist",
+            "access control: {accounts} accounts of {files}", accounts=len(self.rules.accounts), files=self._sources()
         )
+
+    def _sources(self) -> str:
+        return ", ".join(self._files) or f"no file: {self.default_file} does not exist"
+
+    def _tell_oddities(self, content: PlainFile) -> None:
+        for oddity in content.oddities:
+            self._log.warn("access control: {path}: {oddity}", path=content.path, oddity=oddity)
 
     def reload(self) -> None:
         """Take over what has changed on the disk; what cannot be used is one line in the log."""
@@ -112,6 +118,7 @@ class PlainPermissionManager:
             return False
         known.content, known.loaded_ms = content, self._now_ms()
         self._log.info("access control: read {path}, {count} accounts", path=path, count=len(content.accounts))
+        self._tell_oddities(content)
         return True
 
     def _complain(self, known: _Watched, fault: str) -> None:
@@ -130,6 +137,12 @@ class PlainPermissionManager:
                         key=account.access_key,
                         path=content.path,
                     )
+        if not accounts:
+            self._log.warn(
+                "access control: 0 accounts of {files}: nobody can sign in; served is {who}",
+                files=self._sources(),
+                who="who comes from a white address" if white else "nobody",
+            )
         self.rules = Rules(accounts.values(), white, strict=self._strict)
 
     def _contents(self) -> list[PlainFile]:

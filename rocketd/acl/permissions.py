@@ -34,6 +34,9 @@ _BY_TEXT = {
     "SUB|PUB": Permission.PUB | Permission.SUB,
 }
 
+PERMISSIONS = tuple(_BY_TEXT)
+"""All ways to write one."""
+
 
 def parse_permission(text: str | None) -> Permission:
     """Read a permission as files have it; what is absent or unknown is DENY."""

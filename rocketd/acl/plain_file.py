@@ -13,6 +13,7 @@ import yaml
 from rocketd.acl.accounts import Account, AccountConfig
 from rocketd.acl.addresses import AddressRule, address_rule
 from rocketd.acl.errors import AclError, AclFileError
+from rocketd.acl.oddities import oddities_of_account, unknown_members
 from rocketd.acl.yaml_text import TextLoader, dump, is_true, place_of
 
 WHITE_ADDRESSES = "globalWhiteRemoteAddresses"
@@ -27,6 +28,8 @@ _TEXTS = {
     "defaultGroupPerm": "default_group_perm",
 }
 _LISTS = {"topicPerms": "topic_perms", "groupPerms": "group_perms"}
+_MEMBERS = (WHITE_ADDRESSES, ACCOUNTS, DATA_VERSION)
+_ACCOUNT_MEMBERS = (*_TEXTS, "admin", *_LISTS)
 
 
 @dataclass(frozen=True)
@@ -39,7 +42,9 @@ class Version:
 
 @dataclass
 class PlainFile:
-    """What a file says. ``document`` is its YAML, every scalar a text; ``head`` the comments before it."""
+    """What a file says. ``document`` is its YAML, every scalar a text; ``head`` the comments before it; ``oddities`` what
+    means nothing in it, each a line without the file's name.
+    """
 
     path: str
     document: dict[str, Any] = field(default_factory=dict, repr=False)
@@ -49,6 +54,7 @@ class PlainFile:
     configs: list[AccountConfig] = field(default_factory=list)
     accounts: list[Account] = field(default_factory=list)
     version: Version | None = None
+    oddities: list[str] = field(default_factory=list)
 
     @property
     def is_empty(self) -> bool:
@@ -120,15 +126,17 @@ def parse(data: bytes, path: str) -> PlainFile:
         return PlainFile(path, head=_head(text))
     if not isinstance(document, dict):
         raise AclFileError(f"{path}: {WHITE_ADDRESSES} and {ACCOUNTS} were expected, each with a list")
-    return _Reader(path, node).read(document, _head(text))
+    return _Reader(path, node, text).read(document, _head(text))
 
 
 class _Reader:
     """Makes a PlainFile of a document, or says in which line it is not one."""
 
-    def __init__(self, path: str, node: Any) -> None:
+    def __init__(self, path: str, node: Any, text: str) -> None:
         self._path = path
         self._lines: dict[str, list[int]] = {}
+        # Members with an anchor are there to be referred to.
+        self._shared = {key.value for key, value in node.value if text.startswith("&", value.start_mark.index)}
         for key, value in node.value:
             if isinstance(value, yaml.SequenceNode):
                 self._lines[key.value] = [entry.start_mark.line + 1 for entry in value.value]
@@ -144,6 +152,7 @@ class _Reader:
         entries = document.get(ACCOUNTS)
         if entries is not None and not isinstance(entries, list):
             raise AclFileError(f"{self._path}: {ACCOUNTS} must be a list")
+        oddities = list(unknown_members(document, _MEMBERS, self._shared))
         configs, accounts = [], []
         for index, entry in enumerate(entries or ()):
             try:
@@ -152,8 +161,9 @@ class _Reader:
             except AclError as error:
                 raise self._fault(ACCOUNTS, index, str(error)) from error
             configs.append(config)
+            oddities += [self._at(ACCOUNTS, index, what) for what in oddities_of_account(entry, _ACCOUNT_MEMBERS)]
         version = self._version(document.get(DATA_VERSION))
-        return PlainFile(self._path, document, head, addresses or [], rules, configs, accounts, version)
+        return PlainFile(self._path, document, head, addresses or [], rules, configs, accounts, version, oddities)
 
     def _config(self, entry: Any) -> AccountConfig:
         if not isinstance(entry, dict):
@@ -184,9 +194,12 @@ class _Reader:
             raise AclFileError(f"{self._path}: {DATA_VERSION} must hold one counter and timestamp") from None
 
     def _fault(self, name: str, index: int, what: str) -> AclFileError:
+        return AclFileError(f"{self._path}: {self._at(name, index, what)}")
+
+    def _at(self, name: str, index: int, what: str) -> str:
         lines = self._lines.get(name, ())
         line = f"line {lines[index]}, " if index < len(lines) else ""
-        return AclFileError(f"{self._path}: {line}{name} number {index + 1}: {what}")
+        return f"{line}{name} number {index + 1}: {what}"
 
 
 def _head(text: str) -> str:

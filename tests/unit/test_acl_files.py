@@ -102,6 +102,49 @@ class ParseTests(SynchronousTestCase):
         self.assertIn("it is no text that YAML allows", str(self.assertRaises(AclFileError, parse, b"a: \x01", "f")))
 
 
+class OddityTests(SynchronousTestCase):
+    def test_what_means_nothing_is_named(self):
+        for text, oddities in (
+            (USER, []),
+            ("account:\n- accessKey: userKey1\n", ["account means nothing there; did you mean accounts?"]),
+            (USER + "zebra: 1\n", ["zebra means nothing there"]),
+            (USER + "1: {}\n~: x\n", ["1 means nothing there", "None means nothing there"]),
+            (
+                USER + "  topicPerm: [T=PUB]\n",
+                ["line 2, accounts number 1: topicPerm means nothing there; did you mean topicPerms?"],
+            ),
+            (
+                USER + "  topicPerms: [T=PUB, A=FOO, B = pub]\n  groupPerms: [G=SUB|BUS]\n",
+                [
+                    "line 2, accounts number 1: topicPerms: A=FOO names no permission and counts as DENY; "
+                    "known are DENY, PUB, SUB, PUB|SUB, SUB|PUB",
+                    "line 2, accounts number 1: topicPerms: B = pub names no permission and counts as DENY; "
+                    "did you mean PUB?",
+                    "line 2, accounts number 1: groupPerms: G=SUB|BUS names no permission and counts as DENY; "
+                    "did you mean SUB|PUB?",
+                ],
+            ),
+            (
+                USER + "  defaultTopicPerm: ''\n  defaultGroupPerm: ANY\n",
+                [
+                    "line 2, accounts number 1: defaultGroupPerm: ANY names no permission and counts as DENY; "
+                    "known are DENY, PUB, SUB, PUB|SUB, SUB|PUB",
+                ],
+            ),
+        ):
+            self.assertEqual(parse(text.encode(), "f").oddities, oddities)
+
+    def test_what_others_refer_to_is_none(self):
+        for text in ("base: &base {admin: yes}\n", "# ž\nbase: &base\n  admin: yes\n"):
+            file = parse(text.encode() + USER.encode() + b"  <<: *base\n", "f")
+            self.assertEqual((file.oddities, file.configs[0].admin), ([], True))
+
+    def test_no_secret_is_named(self):
+        file = parse(USER.replace("userSecret1", SECRET).encode() + b"  secret: x\n", "f")
+        self.assertIn("did you mean secretKey?", file.oddities[0])
+        self.assertNotIn(SECRET, repr(file))
+
+
 class WriteTests(SynchronousTestCase):
     def test_texts_that_look_like_numbers_are_quoted(self):
         text = yaml_text.dump({"a": ["0123", "1e5", "12345678", "1_000", "x", "10.10.1.*", "PUB|SUB", "true"]})
@@ -275,6 +318,31 @@ class ManagerTests(SynchronousTestCase):
         self.assertIn("does not exist", self.lines(LogLevel.info)[0])
         self.assertEqual(manager.versions(), {})
         self.assertEqual(manager.version(), Version(0, NOW))
+
+    def test_nobody_can_sign_in(self):
+        for text, who in (
+            (None, "nobody"),
+            ("globalWhiteRemoteAddresses: [1.2.3.4]\n", "who comes from a white address"),
+        ):
+            self.manager(text)
+            (line,) = self.lines(LogLevel.warn)
+            self.assertTrue(line.startswith("access control: 0 accounts of "), line)
+            self.assertIn("plain_acl.yml", line)
+            self.assertTrue(line.endswith(f": nobody can sign in; served is {who}"), line)
+        manager = self.manager()
+        self.assertEqual(self.lines(LogLevel.warn), [])
+        manager.delete_account("userKey1")
+        self.assertIn("nobody can sign in", self.lines(LogLevel.warn)[0])
+
+    def test_what_means_nothing_is_told_when_a_file_is_read(self):
+        manager = self.manager("account: []\n" + USER)
+        told = f"access control: {self.file}: account means nothing there; did you mean accounts?"
+        self.assertEqual(self.lines(LogLevel.warn), [told])
+        manager.reload()
+        self.assertEqual(self.lines(LogLevel.warn), [])
+        self.write("account: {}\n" + USER)
+        manager.reload()
+        self.assertEqual(self.lines(LogLevel.warn), [told])
 
     def test_the_default_file_below_the_directory_counts_once(self):
         self.write(USER, "acl/plain_acl.yml")
