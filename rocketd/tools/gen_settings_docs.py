@@ -22,7 +22,10 @@ properties syntax, or with `--option KEY=VALUE`, which wins. Where a key is set 
 is a warning, a value that is not accepted ends the start. `--print-config` shows what is in effect.
 
 "Live" settings change at once on `mqadmin updateBrokerConfig` or `updateNamesrvConfig`; the others with the next start.
-Settings marked "file only" cannot be changed by request at all.
+Settings marked "file only" cannot be changed by request at all. The file given with `--config` is rewritten in place, with
+its comments and order kept. mqadmin prints `success` for a change that waits for the next start, too: that it does is in
+the column "change" below, in the server's log (`sets KEY: needs restart`), and in the answer's remark, which mqadmin does
+not show. `getBrokerConfig` prints what is in effect.
 """
 
 GROUPS: tuple[tuple[type, str], ...] = (

@@ -6,6 +6,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from twisted.internet.task import Clock
+from twisted.logger import formatEvent, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 from zope.interface.verify import verifyObject
@@ -593,6 +594,15 @@ class BrokerConfigTests(ProcessorsTestCase):
             answer = self.ask(25, body=b"listenPort=1\nlongPollingEnable=true\n")
             self.assertEqual((answer.code, answer.remark), (0, "listenPort: no effect before the next start" + end))
         self.assertIsNone(self.ask(25, body=b"longPollingEnable=true\n").remark)
+
+    def test_what_needs_a_restart_is_logged_for_those_whom_mqadmin_does_not_tell(self):
+        events = []
+        globalLogPublisher.addObserver(events.append)
+        self.addCleanup(globalLogPublisher.removeObserver, events.append)
+        self.ask(25, body=b"listenPort=1\nlongPollingEnable=true\n")
+        lines = [formatEvent(event) for event in events]
+        for what in ("sets listenPort: needs restart", "sets longPollingEnable: applied now"):
+            self.assertTrue(any(line.endswith(what) for line in lines), lines)
 
     def test_what_had_no_effect_is_an_error_and_the_rest_is_applied(self):
         code, remark = self.refused(25, body=b"longPollingEnable=maybe\nnoSuchKey=1\nautoCreateTopicEnable=false")
