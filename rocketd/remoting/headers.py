@@ -99,10 +99,10 @@ _is_whole_number = re.compile(r"[-+]?[0-9]{1,20}").fullmatch
 def write_header(header: Header) -> dict[str, str]:
     """Turn a typed header into command fields; None is left out."""
     texts = {}
-    for field in struct_fields(type(header)):
-        value = getattr(header, field.name)
+    for name, wire_name in zip(header.__struct_fields__, header.__struct_encode_fields__, strict=True):
+        value = getattr(header, name)
         if value is not None:
-            texts[field.encode_name] = str(value).lower() if isinstance(value, bool) else str(value)
+            texts[wire_name] = str(value).lower() if isinstance(value, bool) else str(value)
     return texts
 
 
