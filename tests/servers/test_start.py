@@ -1,6 +1,8 @@
-"""Starts by twistd that go wrong, in the foreground and as a daemon: one line, status 1, nothing left behind."""
+"""Starts by twistd: as the README has them, and those that go wrong, which say so in one line and leave nothing behind."""
 
 import os
+import shlex
+import shutil
 import signal
 import socket
 import subprocess
@@ -10,9 +12,13 @@ from pathlib import Path
 import pytest
 
 import rocketd
+from benchmarks.peers import wire
+from benchmarks.peers.ports import free_broker_port, free_port
+from benchmarks.peers.process import ServerProcess
 
 LIMIT = 60  # seconds
 SOURCES = str(Path(rocketd.__file__).parents[1])
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
@@ -38,6 +44,42 @@ def twistd(tmp_path):
     pid_file = tmp_path / "twistd.pid"
     if pid_file.exists():
         os.kill(int(pid_file.read_text()), signal.SIGKILL)
+
+
+def readme_commands():
+    """The README's commands that start the two servers, each as its words."""
+    lines = (ROOT / "README.md").read_text().splitlines()
+    return [shlex.split(line) for line in lines if line.startswith("twistd ")]
+
+
+def test_the_readmes_commands_run_side_by_side_in_one_directory(tmp_path):
+    shutil.copytree(ROOT / "etc", tmp_path / "etc")
+    namesrv, broker = f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_broker_port()}"
+    # Other ports than those of the sample files: these may be in use.
+    options = {
+        "rocketd-namesrv": ("-o", f"listenPort={namesrv.partition(':')[2]}"),
+        "rocketd-broker": (
+            *("-o", f"listenPort={broker.partition(':')[2]}", "-o", f"namesrvAddr={namesrv}"),
+            *("-o", "brokerIP1=127.0.0.1", "-o", "diskMaxUsedSpaceRatio=99"),
+        ),
+    }
+    path = os.pathsep.join(filter(None, (SOURCES, os.environ.get("PYTHONPATH"))))
+    environment = {**os.environ, "PYTHONPATH": path, "HOME": str(tmp_path)}
+    processes = []
+    try:
+        for program, *words in readme_commands():
+            name = next(word for word in words if word in options)
+            command = [sys.executable, str(Path(sys.executable).with_name(program)), *words, *options[name]]
+            processes.append(ServerProcess(name, command, tmp_path / f"{name}.log", tmp_path, environment))
+            if name == "rocketd-namesrv":
+                processes[0].wait_for("it accepts", lambda: wire.accepts(namesrv), LIMIT)
+        assert len(processes) == 2
+        processes[1].wait_for("it is registered", lambda: wire.has_broker(namesrv, broker), LIMIT)
+        assert [process.stop() for process in reversed(processes)] == [0, 0]
+    finally:
+        for process in processes:
+            if process.exit_code is None:
+                process.kill()
 
 
 def assert_one_line(result, *words):
