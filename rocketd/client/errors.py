@@ -102,6 +102,10 @@ class GroupInUseError(ClientStateError):
     """Another producer, or consumer, of the same group has the same client id."""
 
 
+class SendForbiddenError(RocketMQError):
+    """A hook of the application's has refused the send; what it raised is the cause."""
+
+
 # ------------------------------------------------------------ no route
 
 

@@ -3,7 +3,7 @@
 Answers to the fields of DefaultMQPushConsumer.
 """
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
@@ -13,6 +13,7 @@ from rocketd.client.config import Duration, milliseconds
 from rocketd.client.consumer.allocation import AllocateMessageQueueAveragely, AllocationStrategy
 from rocketd.client.consumer.flow_control import FlowLimits
 from rocketd.client.errors import IllegalOptionError
+from rocketd.client.hooks import ConsumerHook, check_hooks, check_trace
 from rocketd.client.message import ReceivedMessage
 from rocketd.remoting.bodies import ConsumeFromWhere, MessageModel
 
@@ -89,7 +90,12 @@ class ConsumerOptions:
     trace: bool | str = False
     """Whether to tell of each message in the trace topic, or the name of another topic to tell it in."""
 
+    consume_hooks: Sequence[ConsumerHook] = ()
+    """Called before and after each handling of messages, and to filter what was pulled."""
+
     def __post_init__(self) -> None:
+        check_trace(self.trace)
+        check_hooks("consume_hooks", self.consume_hooks, ConsumerHook)
         for option in (
             "consume_timeout",
             "suspend_time",

@@ -3,10 +3,12 @@
 Answers to the fields of DefaultMQProducer.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rocketd.client.config import Duration, milliseconds
 from rocketd.client.errors import IllegalOptionError
+from rocketd.client.hooks import ProducerHook, check_hooks, check_trace
 from rocketd.common.names import AUTO_CREATE_TOPIC
 
 
@@ -44,7 +46,12 @@ class ProducerOptions:
     trace: bool | str = False
     """Whether to tell of each send in the trace topic, or the name of another topic to tell it in."""
 
+    send_hooks: Sequence[ProducerHook] = ()
+    """Called before and after each send, and before the ends of transactions are told."""
+
     def __post_init__(self) -> None:
+        check_trace(self.trace)
+        check_hooks("send_hooks", self.send_hooks, ProducerHook)
         milliseconds("send_timeout", self.send_timeout)
         for option, least in (
             ("retries", 0),

@@ -6,8 +6,11 @@ Answers to what DefaultMQProducerImpl does to a message before it is sent, and t
 from collections.abc import Iterator, Mapping, Sequence
 from struct import Struct
 from types import MappingProxyType
+from typing import Any
 
 import msgspec
+from msgspec.structs import replace
+from twisted.logger import Logger
 
 from rocketd.client.codec import Codec
 from rocketd.client.errors import IllegalMessageError, MessageTooLargeError
@@ -16,7 +19,7 @@ from rocketd.client.namespace import with_namespace
 from rocketd.client.wire_message import pack
 from rocketd.common import properties as names
 from rocketd.common.names import RETRY_PREFIX
-from rocketd.common.properties import MAX_LENGTH, encode_properties
+from rocketd.common.properties import MAX_LENGTH, decode_properties, encode_properties
 from rocketd.common.sysflag import TRANSACTION_PREPARED
 from rocketd.remoting.codes import RequestCode
 
@@ -28,8 +31,14 @@ _RECORD_OVERHEAD = 150
 """Bytes of a stored record beside topic, body and properties; more than any has."""
 
 
+_log = Logger()
+
+
 class OutgoingMessage(msgspec.Struct):
-    """What a request carries. ``unique_keys`` are those of all its messages, ``topic`` has its namespace."""
+    """What a request carries. ``unique_keys`` are those of all its messages, ``topic`` has its namespace.
+
+    ``body_size`` is that of the body in bytes before it was compressed.
+    """
 
     code: int
     topic: str
@@ -38,6 +47,8 @@ class OutgoingMessage(msgspec.Struct):
     flag: int
     properties: str
     unique_keys: list[str]
+    messages: Sequence[Message[Any]]
+    body_size: int
 
 
 def encode_body(message: Message[T], codec: Codec[T], limit: int) -> bytes:
@@ -73,7 +84,8 @@ def outgoing_message(
     more: Mapping[str, str] = MappingProxyType({}),
 ) -> OutgoingMessage:
     """Make a checked message ready. ``more`` are properties that only clients may set. Raises IllegalMessageError."""
-    body, sys_flag = pack(encode_body(message, codec, limit), compress_over)
+    whole = encode_body(message, codec, limit)
+    body, sys_flag = pack(whole, compress_over)
     table = _properties(message, unique_key, namespace, more)
     if names.TRAN_MSG in table:
         sys_flag |= TRANSACTION_PREPARED
@@ -86,7 +98,23 @@ def outgoing_message(
         message.flag,
         _text_of(table),
         [unique_key],
+        (message,),
+        len(whole),
     )
+
+
+def with_properties(outgoing: OutgoingMessage, table: Mapping[str, str]) -> OutgoingMessage:
+    """Return the message with these properties instead; as it is when they cannot be sent, which is logged."""
+    if table == decode_properties(outgoing.properties):
+        return outgoing
+    try:
+        text = _text_of(table)
+        if decode_properties(text) != table:
+            raise IllegalMessageError(f"{table!r} has what is empty, no text, or separates properties")
+    except ValueError as error:
+        _log.warn("properties that hooks have changed cannot be sent: {error}", error=error)
+        return outgoing
+    return replace(outgoing, properties=text)
 
 
 def _properties(message: Message[T], unique_key: str, namespace: str, more: Mapping[str, str]) -> dict[str, str]:
@@ -125,27 +153,32 @@ def outgoing_batches(
         body = encode_body(message, codec, limit)
         properties = _text_of(_properties(message, key, namespace, {})).encode()
         head = _BATCH_HEAD.pack(_BATCH_ENTRY + len(body) + len(properties), 0, 0, message.flag, len(body))
-        entries.append((key, b"".join((head, body, _BATCH_PROPERTIES.pack(len(properties)), properties))))
+        entry = b"".join((head, body, _BATCH_PROPERTIES.pack(len(properties)), properties))
+        entries.append((key, entry, message))
     return _together(topic, "true" if messages[0].wait_stored else "false", entries, limit)
 
 
 def _together(
-    topic: str, wait_stored: str, entries: Sequence[tuple[str, bytes]], limit: int
+    topic: str, wait_stored: str, entries: Sequence[tuple[str, bytes, Message[Any]]], limit: int
 ) -> Iterator[OutgoingMessage]:
     properties = encode_properties({names.WAIT: wait_stored})
     overhead = _RECORD_OVERHEAD + len(topic)
-    keys: list[str] = []
-    parts: list[bytes] = []
+
+    def batch() -> OutgoingMessage:
+        keys, parts, messages = map(list, zip(*together, strict=True))
+        body = b"".join(parts)
+        return OutgoingMessage(RequestCode.SEND_BATCH_MESSAGE, topic, body, 0, 0, properties, keys, messages, len(body))
+
+    together: list[tuple[str, bytes, Message[Any]]] = []
     size = 0
-    for key, entry in entries:
-        stored = len(entry) + overhead
-        if parts and size + stored > limit:
-            yield OutgoingMessage(RequestCode.SEND_BATCH_MESSAGE, topic, b"".join(parts), 0, 0, properties, keys)
-            keys, parts, size = [], [], 0
-        keys.append(key)
-        parts.append(entry)
+    for one in entries:
+        stored = len(one[1]) + overhead
+        if together and size + stored > limit:
+            yield batch()
+            together, size = [], 0
+        together.append(one)
         size += stored
-    yield OutgoingMessage(RequestCode.SEND_BATCH_MESSAGE, topic, b"".join(parts), 0, 0, properties, keys)
+    yield batch()
 
 
 def check_batch(messages: Sequence[Message[T]]) -> None:

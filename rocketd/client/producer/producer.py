@@ -22,6 +22,7 @@ from rocketd.client.errors import (
     check_group,
     check_topic,
 )
+from rocketd.client.hooks import ProducerHooks
 from rocketd.client.instance.client_instance import ClientInstance
 from rocketd.client.listeners import HandlerThreads
 from rocketd.client.message import Message, ReceivedMessage, SendResult, T
@@ -31,6 +32,7 @@ from rocketd.client.producer.outgoing import OutgoingMessage, outgoing_batches, 
 from rocketd.client.producer.request_reply import reply_properties, request_reply
 from rocketd.client.producer.sender import Select, Sender
 from rocketd.client.producer.transaction import TransactionListener, Transactions, TransactionSendResult
+from rocketd.client.trace.tracing import ProducerTracing, Tracing
 from rocketd.common.properties import PGROUP, TRAN_MSG
 from rocketd.remoting.bodies import MessageQueue
 from rocketd.remoting.headers import CheckTransactionStateRequestHeader
@@ -67,7 +69,12 @@ class Producer(Generic[T]):
         self.group = with_namespace(instance.config.namespace, group)
         self.instance = instance
         self.codec = codec
-        self._sender = Sender(instance, self.group, self.options, random or Random())
+        random = random or Random()
+        trace = self.options.trace
+        self._tracing = Tracing(instance, self.group, "PRODUCE", trace, random) if trace else None
+        traces = [ProducerTracing(self._tracing)] if self._tracing is not None else []
+        self.hooks = ProducerHooks([*traces, *self.options.send_hooks])
+        self._sender = Sender(instance, self.group, self.options, random, self.hooks)
         self._threads = HandlerThreads(
             instance.reactor, f"rocketd-transactions-{self.group}", TRANSACTION_THREADS, run_coroutine
         )
@@ -78,6 +85,8 @@ class Producer(Generic[T]):
     async def start(self) -> None:
         """Name the group in heartbeats from now on. Raises GroupInUseError."""
         self.instance.add_producer(self)
+        if self._tracing is not None:
+            self._tracing.start()
         self._state = None
         if self._transactions is not None:
             self._threads.start()
@@ -87,6 +96,8 @@ class Producer(Generic[T]):
         """Tell the brokers that the group has gone; what is under way ends as it does."""
         if self._state is None:
             self._state = ClientClosedError
+            if self._tracing is not None:
+                await self._tracing.stop()
             await self.instance.remove_producer(self)
             await self._threads.stop()
 

@@ -3,7 +3,7 @@
 Answers to sendDefaultImpl and sendKernelImpl of DefaultMQProducerImpl. Reactor thread.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from random import Random
 
 from twisted.internet.defer import Deferred
@@ -16,16 +16,18 @@ from rocketd.client.errors import (
     NoRouteError,
     RequestTimeoutError,
     RocketMQError,
+    SendForbiddenError,
     UnreachableError,
 )
+from rocketd.client.hooks import ProducerHooks, SendMessageContext
 from rocketd.client.instance.client_instance import ClientInstance
 from rocketd.client.message import SEND_OK, SendResult
 from rocketd.client.namespace import without_namespace
 from rocketd.client.producer.faults import LatencyFaultTolerance
 from rocketd.client.producer.options import ProducerOptions
-from rocketd.client.producer.outgoing import OutgoingMessage
+from rocketd.client.producer.outgoing import OutgoingMessage, with_properties
 from rocketd.client.producer.queue_choice import QueueChoice, TopicPublishInfo, write_queue_nums_of
-from rocketd.common.properties import MSG_REGION, TRACE_ON
+from rocketd.common.properties import MSG_REGION, TRACE_ON, decode_properties
 from rocketd.remoting.bodies import MessageQueue
 from rocketd.remoting.codes import RequestCode, ResponseCode
 from rocketd.remoting.command import RemotingCommand
@@ -57,13 +59,21 @@ Select = Callable[[Sequence[MessageQueue]], MessageQueue]
 
 
 class Sender:
-    """The sending half of one producer."""
+    """The sending half of one producer. ``hooks`` are called for each try."""
 
-    def __init__(self, instance: ClientInstance, group: str, options: ProducerOptions, random: Random) -> None:
+    def __init__(
+        self,
+        instance: ClientInstance,
+        group: str,
+        options: ProducerOptions,
+        random: Random,
+        hooks: ProducerHooks | None = None,
+    ) -> None:
         self._instance = instance
         self._group = group
         self._options = options
         self._random = random
+        self._hooks = hooks if hooks is not None and hooks.sending else None
         self._choice = QueueChoice(
             LatencyFaultTolerance(random.randrange(1 << 31)) if options.latency_fault_tolerance else None
         )
@@ -110,6 +120,8 @@ class Sender:
             broker = target.broker_name
             try:
                 result = await self._try(outgoing, target, left / (tries - turn) if others else left)
+            except SendForbiddenError:
+                raise
             except RocketMQError as error:
                 last = error
                 took = (seconds() - began) * 1000
@@ -135,8 +147,15 @@ class Sender:
     ) -> None:
         """Send without an answer. Raises NoRouteError or UnreachableError; what the broker does is not known."""
         target = queue or await self._choose(outgoing.topic, select, None, self.send_timeout_ms)
-        header = self._header(outgoing, target)
-        await self._instance.tell(self._instance.master(target.broker_name), outgoing.code, header, outgoing.body)
+        address = self._instance.master(target.broker_name)
+
+        async def tell(outgoing: OutgoingMessage) -> None:
+            await self._instance.tell(address, outgoing.code, self._header(outgoing, target), outgoing.body)
+
+        if self._hooks is None:
+            await tell(outgoing)
+        else:
+            await self._hooked(self._hooks, tell, outgoing, target, address, oneway=True)
 
     # ------------------------------------------------------------ within
 
@@ -177,6 +196,51 @@ class Sender:
 
     async def _try(self, outgoing: OutgoingMessage, queue: MessageQueue, timeout_ms: float) -> SendResult:
         address = self._instance.master(queue.broker_name)
+        if self._hooks is None:
+            return await self._send_to(address, outgoing, queue, timeout_ms)
+
+        async def send(outgoing: OutgoingMessage) -> SendResult:
+            return await self._send_to(address, outgoing, queue, timeout_ms)
+
+        result = await self._hooked(self._hooks, send, outgoing, queue, address)
+        assert result is not None
+        return result
+
+    async def _hooked(
+        self,
+        hooks: ProducerHooks,
+        send: Callable[[OutgoingMessage], Awaitable[SendResult | None]],
+        outgoing: OutgoingMessage,
+        queue: MessageQueue,
+        address: str,
+        *,
+        oneway: bool = False,
+    ) -> SendResult | None:
+        """Do one try with hooks before and after; they may change the properties."""
+        namespace = self._instance.config.namespace
+        context = SendMessageContext(
+            group=without_namespace(namespace, self._group),
+            messages=outgoing.messages,
+            queue=MessageQueue(without_namespace(namespace, queue.topic), queue.broker_name, queue.queue_id),
+            broker_address=address,
+            oneway=oneway,
+            properties=decode_properties(outgoing.properties),
+            body_length=outgoing.body_size,
+            msg_id=",".join(outgoing.unique_keys),
+        )
+        hooks.send_before(context)
+        try:
+            context.result = await send(with_properties(outgoing, context.properties))
+        except Exception as error:
+            context.error = error
+            raise
+        finally:
+            hooks.send_after(context)
+        return context.result
+
+    async def _send_to(
+        self, address: str, outgoing: OutgoingMessage, queue: MessageQueue, timeout_ms: float
+    ) -> SendResult:
         header = self._header(outgoing, queue)
         try:
             response = await self._instance.ask(address, outgoing.code, header, outgoing.body, timeout_ms)

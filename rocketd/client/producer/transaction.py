@@ -11,9 +11,10 @@ from twisted.internet.defer import ensureDeferred
 from twisted.logger import Logger
 
 from rocketd.client.errors import IllegalMessageError, RocketMQError
+from rocketd.client.hooks import EndTransactionContext
 from rocketd.client.listeners import Invoke
 from rocketd.client.message import SEND_OK, Message, ReceivedMessage, SendResult, T
-from rocketd.client.namespace import with_namespace
+from rocketd.client.namespace import with_namespace, without_namespace
 from rocketd.client.wire_message import received_message
 from rocketd.common.properties import UNIQ_KEY
 from rocketd.common.sysflag import TRANSACTION_COMMIT, TRANSACTION_NOT, TRANSACTION_ROLLBACK
@@ -83,7 +84,10 @@ class Transactions(Generic[T]):
             bname=result.queue.broker_name,
         )
         try:
-            await self._end(self._instance.master(result.queue.broker_name), header)
+            address = self._instance.master(result.queue.broker_name)
+            if self._producer.hooks.ending:
+                self._tell_hooks(address, header, message, message.wire_properties(result.msg_id), result.msg_id)
+            await self._end(address, header)
         except RocketMQError as error:
             # The broker asks about it later.
             self._log.warn(
@@ -112,7 +116,31 @@ class Transactions(Generic[T]):
             from_transaction_check=True,
             transaction_id=asked.transaction_id,
         )
+        if self._producer.hooks.ending:
+            transaction_id = message.properties.get(UNIQ_KEY)
+            self._tell_hooks(address, header, message, message.properties, transaction_id)
         await self._end(address, header)
+
+    def _tell_hooks(
+        self,
+        address: str,
+        header: EndTransactionRequestHeader,
+        message: Message[T] | ReceivedMessage[T],
+        properties: dict[str, str],
+        transaction_id: str | None,
+    ) -> None:
+        self._producer.hooks.end_transaction(
+            EndTransactionContext(
+                group=without_namespace(self._instance.config.namespace, self._producer.group),
+                message=message,
+                properties=properties,
+                broker_address=address,
+                msg_id=header.msg_id or "",
+                transaction_id=transaction_id,
+                commit_or_rollback=header.commit_or_rollback,
+                from_check=header.from_transaction_check,
+            )
+        )
 
     async def _end(self, address: str, header: EndTransactionRequestHeader) -> None:
         await self._instance.tell(address, RequestCode.END_TRANSACTION, header)

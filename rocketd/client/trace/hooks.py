@@ -80,7 +80,7 @@ def trace_of_send(
         keys=properties.get(names.KEYS),
         store_host=store_host,
         body_length=body_length,
-        message_type=_message_type(properties),
+        message_type=message_type_of(properties),
     )
     return TraceContext(
         trace_type=TraceType.PUB,
@@ -190,7 +190,8 @@ def trace_of_end_transaction(
     )
 
 
-def _message_type(properties: Mapping[str, str]) -> MessageType:
+def message_type_of(properties: Mapping[str, str]) -> MessageType:
+    """Tell from its properties what kind of message is sent."""
     if names.DELAY in properties or _START_DELIVER_TIME in properties:
         return MessageType.DELAY
     if properties.get(names.TRAN_MSG) == "true":
