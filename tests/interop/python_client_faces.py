@@ -1,0 +1,134 @@
+"""The three faces of rocketd.client behind one that blocks, so that the same tests drive all of them."""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from threading import Condition, Thread
+from types import ModuleType
+from typing import Any
+
+from rocketd.client import aio, sync
+
+LIMIT = 60.0  # seconds for whatever is waited for
+
+
+class Face:
+    """A face: ``module`` has its Producer and Consumer, ``run`` calls what belongs to where it lives, and waits."""
+
+    name: str
+    module: ModuleType
+
+    def run(self, function: Callable[[], Any]) -> Any:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """End what the face itself began."""
+
+
+class SyncFace(Face):
+    name = "sync"
+    module = sync
+
+    def run(self, function):
+        return function()
+
+
+class AioFace(Face):
+    """asyncio in a thread of its own."""
+
+    name = "aio"
+    module = aio
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self._thread = Thread(target=self.loop.run_forever, name="asyncio", daemon=True)
+        self._thread.start()
+
+    def run(self, function):
+        async def call() -> Any:
+            result = function()
+            return await result if asyncio.iscoroutine(result) else result
+
+        return asyncio.run_coroutine_threadsafe(call(), self.loop).result(LIMIT)
+
+    def close(self) -> None:
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join()
+        self.loop.close()
+
+
+class Held:
+    """A client in a with block; its methods block, whichever face it is of."""
+
+    def __init__(self, face: Face, client: Any) -> None:
+        self.client = client
+        self._face = face
+
+    def __enter__(self) -> "Held":
+        self._face.run(self.client.open)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._face.run(self.client.close)
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        method = getattr(self.client, name)
+
+        def call(*arguments: Any, **keywords: Any) -> Any:
+            return self._face.run(lambda: method(*arguments, **keywords))
+
+        return call
+
+    @property
+    def client_id(self) -> str:
+        """What brokers know it by."""
+        return self.client.engine.instance.client_id
+
+
+class Got:
+    """A handler that remembers what it got; any thread may ask."""
+
+    def __init__(self, then: Callable[[Any], Any] | None = None) -> None:
+        """``then`` is called with each message, and its answer is the handler's."""
+        self.messages: list[Any] = []
+        self._then = then
+        self._news = Condition()
+
+    def __call__(self, message: Any) -> Any:
+        with self._news:
+            self.messages.append(message)
+            self._news.notify_all()
+        return None if self._then is None else self._then(message)
+
+    @property
+    def bodies(self) -> list[Any]:
+        """The bodies, in the order in which they came."""
+        with self._news:
+            return [message.body for message in self.messages]
+
+    def wait(self, what: str, condition: Callable[[], bool]) -> None:
+        """Return once the condition, asked after each message, holds. AssertionError after LIMIT."""
+        deadline = time.monotonic() + LIMIT
+        with self._news:
+            while not condition():
+                left = deadline - time.monotonic()
+                assert left > 0, f"waited {LIMIT:g} s in vain: {what}; got {self.bodies}"
+                self._news.wait(min(left, 1.0))
+
+    def wait_bodies(self, wanted: Iterable[Any]) -> None:
+        """Return once all of these came, in whatever order and however often."""
+        wanted = set(wanted)
+        self.wait(f"{sorted(wanted)} come", lambda: wanted <= set(self.bodies))
+
+
+def eventually(what: str, condition: Callable[[], bool]) -> None:
+    """Return once the condition holds. AssertionError after LIMIT."""
+    never: Future[None] = Future()
+    deadline = time.monotonic() + LIMIT
+    while not condition():
+        assert time.monotonic() < deadline, f"waited {LIMIT:g} s in vain: {what}"
+        try:
+            never.result(0.02)
+        except TimeoutError:
+            pass

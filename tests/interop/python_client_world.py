@@ -1,0 +1,78 @@
+"""What a test of the Python client plays in: a face, and the servers of one kind."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import count
+from typing import Any
+
+from python_client_faces import Face, Held
+from python_client_servers import RunningServers
+
+from rocketd.client import ClientConfig, Message
+
+QUEUES = 4
+_numbers = count(1)
+
+
+def fresh(prefix: str) -> str:
+    """A name of a topic or group that nothing has used."""
+    return f"{prefix}-{next(_numbers)}"
+
+
+@dataclass(frozen=True)
+class World:
+    """Makes topics at the servers, and clients of the face."""
+
+    servers: RunningServers
+    face: Face
+
+    @property
+    def kind(self) -> str:
+        return self.servers.kind
+
+    def topic(self, queues: int = QUEUES) -> str:
+        """A new topic."""
+        name = fresh(f"Topic-{self.face.name}")
+        self.servers.create_topic(name, queues)
+        return name
+
+    def await_topic(self, topic: str) -> None:
+        """Return once the name server has the topic's route."""
+        self.servers.await_topic(topic)
+
+    def group(self) -> str:
+        """A new group."""
+        return fresh(f"G-{self.face.name}")
+
+    def producer(self, group: str | None = None, cluster: ClientConfig | str | None = None, **options: Any) -> Held:
+        """A producer, to be opened by ``with``."""
+        client = self.face.module.Producer(group or self.group(), cluster or self.servers.namesrv, **options)
+        return Held(self.face, client)
+
+    def consumer(
+        self,
+        group: str,
+        topics: Any,
+        handler: Callable[..., Any] | None,
+        cluster: ClientConfig | str | None = None,
+        **options: Any,
+    ) -> Held:
+        """A consumer of all there is, which looks often at what changes; to be opened by ``with``."""
+        usual = {"start": "earliest", "rebalance_interval": 1.0, "persist_interval": 0.5}
+        client = self.face.module.Consumer(
+            group, cluster or self.servers.namesrv, topics=topics, handler=handler, **{**usual, **options}
+        )
+        return Held(self.face, client)
+
+
+def numbered(name: str, numbers: int) -> list[bytes]:
+    """Bodies by number."""
+    return [f"{name}-{number}".encode() for number in range(numbers)]
+
+
+def send_all(producer: Held, topic: str, bodies: list[bytes]) -> list[Any]:
+    """Send one message after the other, in turn to each of the topic's queues, beginning with the first."""
+    queues = producer.publish_queues(topic)
+    return [
+        producer.send(Message(topic, body), queue=queues[number % len(queues)]) for number, body in enumerate(bodies)
+    ]
