@@ -4,6 +4,7 @@ Answers to Apache's NettyClientHandler and channel. All of it belongs to the rea
 ``close``, which any thread may call.
 """
 
+import socket
 from threading import get_ident
 from typing import Any, Protocol
 
@@ -54,6 +55,8 @@ class ClientConnection(TwistedProtocol):
         self._secure = secure
         self._thread = 0
         self._paused = False
+        self._draining = False
+        self._socket: socket.socket | None = None
         self._closing = False
         self._unwritten: list[Deferred[None]] = []
 
@@ -68,6 +71,7 @@ class ClientConnection(TwistedProtocol):
         transport.registerProducer(self, True)
         self.closed = False
         if not self._secure:
+            self._socket = getattr(transport, "socket", None)
             self.ready.callback(self)
 
     def handshakeCompleted(self) -> None:
@@ -88,6 +92,7 @@ class ClientConnection(TwistedProtocol):
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         """Tell everybody who waits."""
         self.closed = True
+        self._socket = None
         self.resumeProducing()
         if not self.ready.called:
             self.ready.errback(RemotingConnectError(self.address, _why(reason)))
@@ -99,6 +104,9 @@ class ClientConnection(TwistedProtocol):
 
     def resumeProducing(self) -> None:
         """What was sent is on its way."""
+        if self._draining:
+            self._draining = False
+            self._register(streaming=True)
         self._paused = False
         unwritten, self._unwritten = self._unwritten, []
         for written in unwritten:
@@ -139,13 +147,40 @@ class ClientConnection(TwistedProtocol):
         if self.closed:
             return None
         self.last_active = self._reactor.seconds()
-        transport: Any = self.transport
-        transport.write(data)
+        rest = self._send_now(data)
+        if rest:
+            transport: Any = self.transport
+            transport.write(rest)
+            if self._socket is not None and not self._draining:
+                self._drain()
         if not self._paused:
             return None
         written: Deferred[None] = Deferred()
         self._unwritten.append(written)
         return written
+
+    def _send_now(self, data: bytes) -> bytes:
+        """Send what the socket takes, which is a turn of the reactor less than to let the transport; return the rest."""
+        if self._socket is None or self._draining:
+            return data
+        try:
+            sent = self._socket.send(data)
+        except BlockingIOError:
+            return data
+        except OSError:
+            return b""  # the peer is gone; the reactor finds out and closes
+        return data[sent:]
+
+    def _drain(self) -> None:
+        """Let the transport write, until it tells that it has written all."""
+        self._register(streaming=False)  # which asks for more at once
+        self._draining = self._paused = True
+
+    def _register(self, *, streaming: bool) -> None:
+        transport: Any = self.transport
+        if not self.closed and not self._closing:
+            transport.unregisterProducer()
+            transport.registerProducer(self, streaming)
 
     def _close(self) -> None:
         if not self.closed and not self._closing:
