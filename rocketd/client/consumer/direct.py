@@ -21,7 +21,8 @@ async def consume_directly(
 ) -> ConsumeMessageDirectlyResult:
     """Return how it ended; the group's offset and retries stay as they are."""
     began = monotonic()
-    outcome = await handler.consume(MessageQueue(record.topic, broker_name or "", record.queue_id), [Pulled(record)])
+    queue = MessageQueue(record.topic, broker_name or "", record.queue_id)
+    outcome = await handler.consume_directly(queue, [Pulled(record)])
     result = ConsumeMessageDirectlyResult(order=options.order is Order.QUEUE, auto_commit=True)
     error = outcome.error
     if outcome.verdict is Verdict.CONSUMED:

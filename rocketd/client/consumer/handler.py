@@ -11,6 +11,7 @@ from twisted.internet.defer import CancelledError
 from twisted.logger import Logger
 
 from rocketd.client.codec import Codec
+from rocketd.client.consumer.hooked import HookedConsumption
 from rocketd.client.consumer.outcome import BROKER_CHOOSES, DEAD_LETTER, Reject, Retry
 from rocketd.client.consumer.pulled import Pulled
 from rocketd.client.errors import StopConsuming
@@ -58,13 +59,22 @@ class Handler(Generic[T]):
 
     _log = Logger()
 
-    def __init__(self, listener: Listener, codec: Codec[T], namespace: str, invoke: Invoke, batch: bool) -> None:
+    def __init__(
+        self,
+        listener: Listener,
+        codec: Codec[T],
+        namespace: str,
+        invoke: Invoke,
+        batch: bool,
+        hooks: HookedConsumption | None = None,
+    ) -> None:
         self.name = getattr(listener, "__qualname__", None) or type(listener).__qualname__
         self._listener = listener
         self._codec = codec
         self._namespace = namespace
         self._invoke = invoke
         self._batch = batch
+        self._hooks = hooks
 
     def messages(self, queue: MessageQueue, pulled: Sequence[Pulled]) -> list[ReceivedMessage[T]]:
         """Make the application's messages. Raises IllegalMessageError for one that cannot be read."""
@@ -76,14 +86,39 @@ class Handler(Generic[T]):
         return messages
 
     async def consume(self, queue: MessageQueue, pulled: Sequence[Pulled]) -> Outcome:
-        """Have messages consumed; never raises."""
+        """Have messages consumed, with the hooks around it; never raises."""
         try:
             messages = self.messages(queue, pulled)
+        except Exception as error:
+            return self._outcome(queue, pulled, error)
+        if self._hooks is None:
+            return await self._consume(queue, pulled, messages)
+        context = self._hooks.begin(queue, messages)
+        outcome = await self._consume(queue, pulled, messages)
+        self._hooks.end(context, outcome.verdict is Verdict.CONSUMED, outcome.error)
+        return outcome
+
+    async def consume_directly(self, queue: MessageQueue, pulled: Sequence[Pulled]) -> Outcome:
+        """Have messages consumed because somebody asks for it, which is not for hooks; never raises."""
+        try:
+            messages = self.messages(queue, pulled)
+        except Exception as error:
+            return self._outcome(queue, pulled, error)
+        return await self._consume(queue, pulled, messages)
+
+    async def _consume(
+        self, queue: MessageQueue, pulled: Sequence[Pulled], messages: list[ReceivedMessage[T]]
+    ) -> Outcome:
+        try:
             answer = await self._invoke(self._listener, messages if self._batch else messages[0])
         except (CancelledError, StopConsuming) as error:
             return Outcome(Verdict.LEFT, error=error)
         except Exception as error:
             answer = error
+        return self._outcome(queue, pulled, answer)
+
+    def _outcome(self, queue: MessageQueue, pulled: Sequence[Pulled], answer: Any) -> Outcome:
+        """Take what the handler returned or raised."""
         if isinstance(answer, Retry):
             return Outcome(Verdict.AGAIN, answer.delay_level, answer.delay_seconds, answer)
         if isinstance(answer, Reject):

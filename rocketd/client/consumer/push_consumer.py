@@ -5,6 +5,7 @@ calls to it.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from random import Random
 from typing import Any, Generic
 
 from twisted.internet.defer import Deferred, ensureDeferred
@@ -16,6 +17,7 @@ from rocketd.client.consumer.concurrent import ConcurrentConsumption
 from rocketd.client.consumer.direct import consume_directly
 from rocketd.client.consumer.flow_control import FlowLimits
 from rocketd.client.consumer.handler import Handler, Listener, Outcome
+from rocketd.client.consumer.hooked import HookedConsumption
 from rocketd.client.consumer.offset_store import OffsetStore
 from rocketd.client.consumer.offset_store_local import DEFAULT_DIRECTORY, LocalFileOffsetStore, offsets_path
 from rocketd.client.consumer.offset_store_remote import RemoteBrokerOffsetStore
@@ -38,10 +40,12 @@ from rocketd.client.errors import (
     check_group,
     check_topic,
 )
+from rocketd.client.hooks import ConsumerHooks
 from rocketd.client.instance.client_instance import ClientInstance
 from rocketd.client.listeners import HandlerThreads
 from rocketd.client.message import T
 from rocketd.client.namespace import with_namespace, without_namespace
+from rocketd.client.trace.tracing import ConsumerTracing, Tracing
 from rocketd.common.clocked_loop import ClockedLoop
 from rocketd.common.names import retry_topic
 from rocketd.remoting.admin_bodies import ConsumeMessageDirectlyResult, ConsumerRunningInfo
@@ -84,7 +88,14 @@ class PushConsumer(Generic[T]):
         self.threads = HandlerThreads(
             instance.reactor, f"rocketd-consume-{self.group}", self.concurrency, run_coroutine
         )
-        self.handler: Handler[T] = Handler(listener, codec, namespace, self.threads.invoke, self.options.batch > 1)
+        trace = self.options.trace
+        self._tracing = Tracing(instance, self.group, "CONSUME", trace, Random()) if trace else None
+        self._hooks = ConsumerHooks([*self._traces(), *self.options.consume_hooks])
+        timeout_ms = milliseconds("consume_timeout", self.options.consume_timeout)
+        self._hooked = HookedConsumption(self._hooks, self.group, namespace, codec, timeout_ms, instance.now_ms)
+        self.handler: Handler[T] = Handler(
+            listener, codec, namespace, self.threads.invoke, self.options.batch > 1, self._hooked
+        )
         self.send_back = SendBack(instance, self.group, self.options.max_reconsume_times)
         self.offsets: OffsetStore = self._offset_store()
         self._locks = QueueLocks(instance, self.group) if self._locks_queues else None
@@ -100,6 +111,9 @@ class PushConsumer(Generic[T]):
     @property
     def _locks_queues(self) -> bool:
         return self.options.order is Order.QUEUE and not self.options.broadcast
+
+    def _traces(self) -> list[ConsumerTracing]:
+        return [] if self._tracing is None else [ConsumerTracing(self._tracing)]
 
     def _offset_store(self) -> OffsetStore:
         instance = self.instance
@@ -158,6 +172,8 @@ class PushConsumer(Generic[T]):
             name = retry_topic(self.group)
             self.subscriptions[name] = subscription_of(name, None, int(self.instance.now_ms()))
         self.instance.add_consumer(self)
+        if self._tracing is not None:
+            self._tracing.start()
         self._state = None
         await self._check_expressions()
         await self.instance.send_heartbeats()
@@ -188,6 +204,8 @@ class PushConsumer(Generic[T]):
         if self._locks is not None:
             await self._locks.unlock(self.assigned)
         self.assigned.clear()
+        if self._tracing is not None:
+            await self._tracing.stop()
         await self.instance.remove_consumer(self)
         await self.threads.stop()
 
@@ -364,7 +382,7 @@ class PushConsumer(Generic[T]):
 
     def _begin(self, assigned: AssignedQueue, offset: int) -> None:
         assigned.next_offset = offset
-        assigned.puller = QueuePuller(self, assigned)
+        assigned.puller = QueuePuller(self, assigned, self._hooked.keep if self._hooks.filtering else None)
         assigned.puller.start()
 
     def _drop(self, assigned: AssignedQueue) -> None:

@@ -3,6 +3,7 @@
 Answers to PullMessageService and the pull half of DefaultMQPushConsumerImpl. Reactor thread.
 """
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from twisted.internet.defer import CancelledError, Deferred
@@ -20,6 +21,7 @@ from rocketd.client.instance.client_instance import ClientInstance
 from rocketd.client.instance.routes import MASTER
 from rocketd.common.properties import TAGS
 from rocketd.common.sysflag import PULL_COMMIT_OFFSET, PULL_SUSPEND
+from rocketd.remoting.bodies import MessageQueue
 from rocketd.remoting.codes import RequestCode, ResponseCode
 from rocketd.remoting.command import RemotingCommand
 from rocketd.remoting.errors import RemotingError
@@ -60,14 +62,19 @@ class Pulls(Protocol):
         """Go on from another offset: the one asked for is not there."""
 
 
+Keep = Callable[[MessageQueue, list[MessageExt]], list[MessageExt]]
+"""Returns those of a queue's records that are to be handed out."""
+
+
 class QueuePuller:
-    """Pulls ``assigned`` from its ``next_offset`` on, until ``stop``."""
+    """Pulls ``assigned`` from its ``next_offset`` on, until ``stop``; of what comes, what ``keep`` keeps."""
 
     log = Logger()
 
-    def __init__(self, consumer: Pulls, assigned: AssignedQueue) -> None:
+    def __init__(self, consumer: Pulls, assigned: AssignedQueue, keep: Keep | None = None) -> None:
         self._consumer = consumer
         self._assigned = assigned
+        self._keep = keep
         self._stopped = False
         self._waiting: Deferred[Any] | None = None
         self._broker_id = MASTER
@@ -143,8 +150,10 @@ class QueuePuller:
             return
         new: list[Pulled] = []
         if response.code == ResponseCode.SUCCESS:
-            records = decode_messages(response.body or b"")
-            new = assigned.held.put(map(Pulled, filter(self._wants, records)), header.max_offset)
+            records = list(filter(self._wants, decode_messages(response.body or b"")))
+            if self._keep is not None:
+                records = self._keep(assigned.queue, records)
+            new = assigned.held.put(map(Pulled, records), header.max_offset)
         assigned.next_offset = header.next_begin_offset
         if new:
             self._consumer.pulled(assigned, new)
