@@ -28,6 +28,8 @@ from benchmarks.peers.ports import free_port  # noqa: E402
 
 if TYPE_CHECKING:
     from mqadmin_sides import Both
+    from python_client_servers import Servers
+    from python_client_world import World
 
 
 @dataclass(frozen=True)
@@ -142,3 +144,27 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator["Both"]:
         yield sides
     finally:
         sides.stop()
+
+
+@pytest.fixture(scope="session", params=["rocketd", "apache"])
+def python_servers(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator["Servers"]:
+    """The servers that the Python client is tested with, one kind after the other."""
+    from python_client_servers import Servers
+
+    try:
+        servers = Servers(request.param, tmp_path_factory.mktemp(request.param))
+    except PeerUnavailableError as e:
+        end_test_lacking(str(e))
+    yield servers
+    servers.stop()
+
+
+@pytest.fixture
+def world(python_servers: "Servers") -> Iterator["World"]:
+    """What those tests of the Python client play in that need not be played on every face."""
+    from python_client_faces import AioFace
+    from python_client_world import World
+
+    face = AioFace()
+    yield World(python_servers, face)
+    face.close()

@@ -22,8 +22,20 @@ class Face:
     def run(self, function: Callable[[], Any]) -> Any:
         raise NotImplementedError
 
+    def iterate(self, consumer: "Held", take: Callable[[Any], bool]) -> None:
+        """Open a consumer and loop over its messages until ``take`` of one is false, in the way of the face."""
+        raise NotImplementedError
+
     def close(self) -> None:
         """End what the face itself began."""
+
+
+async def iterate(consumer: Any, take: Callable[[Any], bool]) -> None:
+    """Loop over the messages of a consumer for asyncio or Twisted."""
+    async with consumer:
+        async for message in consumer:
+            if not take(message):
+                break
 
 
 class SyncFace(Face):
@@ -32,6 +44,12 @@ class SyncFace(Face):
 
     def run(self, function):
         return function()
+
+    def iterate(self, consumer, take):
+        with consumer.client as messages:
+            for message in messages:
+                if not take(message):
+                    break
 
 
 class AioFace(Face):
@@ -51,6 +69,9 @@ class AioFace(Face):
             return await result if asyncio.iscoroutine(result) else result
 
         return asyncio.run_coroutine_threadsafe(call(), self.loop).result(LIMIT)
+
+    def iterate(self, consumer, take):
+        self.run(lambda: iterate(consumer.client, take))
 
     def close(self) -> None:
         self.loop.call_soon_threadsafe(self.loop.stop)

@@ -4,52 +4,43 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections import Counter
+from contextlib import ExitStack
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import end_test_lacking
 from python_client_basics import SCENARIOS
-from python_client_faces import AioFace, Face, SyncFace
-from python_client_servers import APACHE, ROCKETD, Servers
-from python_client_world import World
+from python_client_faces import Got, SyncFace, eventually
+from python_client_servers import LEVEL_2_SECONDS, ROCKETD, Servers
+from python_client_world import World, fresh, numbered
 
-from benchmarks.peers.apache import PeerUnavailableError
+from rocketd.client import ClientConfig, Message, Retry, Sql
+from rocketd.client.errors import (
+    BrokerError,
+    GroupInUseError,
+    IllegalGroupError,
+    IllegalOptionError,
+    IllegalTopicError,
+    MessageTooLargeError,
+    NoNameServerError,
+    TopicNotFoundError,
+)
+from rocketd.remoting.codes import ResponseCode
 
 HERE = Path(__file__).resolve().parent
 RUN_LIMIT = 240.0  # seconds
-
-
-@pytest.fixture(scope="module", params=[ROCKETD, APACHE])
-def servers(request: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
-    try:
-        servers = Servers(request.param, tmp_path_factory.mktemp(request.param))
-    except PeerUnavailableError as error:
-        end_test_lacking(str(error))
-    yield servers
-    servers.stop()
-
-
-@pytest.fixture(scope="module")
-def aio_face() -> Iterator[Face]:
-    face = AioFace()
-    yield face
-    face.close()
-
-
-@pytest.fixture
-def world(servers: Servers, aio_face: Face) -> World:
-    """What tests play in that need not be played on every face."""
-    return World(servers, aio_face)
 
 
 # ---------------------------------------------------------------- on every face
 
 
 @pytest.fixture(scope="module")
-def on_twisted(servers: Servers) -> dict[str, str]:
+def on_twisted(python_servers: Servers) -> dict[str, str]:
     """By the name of each scenario what went wrong with it on the Twisted face."""
+    servers = python_servers
     command = [sys.executable, str(HERE / "python_client_basics.py"), servers.kind, servers.namesrv, servers.broker]
     done = subprocess.run(command, capture_output=True, text=True, timeout=RUN_LIMIT, env=dict(os.environ))
     assert done.returncode == 0, done.stderr
@@ -58,15 +49,200 @@ def on_twisted(servers: Servers) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
-def test_aio(servers: Servers, aio_face: Face, scenario: Any) -> None:
-    scenario(World(servers, aio_face))
+def test_aio(world: World, scenario: Any) -> None:
+    scenario(world)
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
-def test_sync(servers: Servers, scenario: Any) -> None:
-    scenario(World(servers, SyncFace()))
+def test_sync(python_servers: Servers, scenario: Any) -> None:
+    scenario(World(python_servers, SyncFace()))
 
 
 @pytest.mark.parametrize("scenario", [*(scenario.__name__ for scenario in SCENARIOS), "reactor"])
 def test_twisted(on_twisted: dict[str, str], scenario: str) -> None:
     assert on_twisted[scenario] == ""
+
+
+# ---------------------------------------------------------------- messages
+
+
+def test_tags_and_sql_select(world: World) -> None:
+    topic, tagged, priced = world.topic(), Got(), Got()
+    bodies = numbered("filtered", 12)
+    with (
+        world.consumer(world.group(), {topic: "TagA || TagC"}, tagged),
+        world.consumer(world.group(), {topic: Sql("price > 5 AND region = 'žďár' OR TAGS = 'TagB'")}, priced),
+        world.producer() as producer,
+    ):
+        for number, body in enumerate(bodies):
+            properties = {"price": str(number), "region": "žďár" if number % 2 else "elsewhere"}
+            producer.send(Message(topic, body, tags=f"Tag{'ABCD'[number % 4]}", properties=properties))
+        tagged.wait_bodies(bodies[0::4] + bodies[2::4])
+        priced.wait_bodies([bodies[number] for number in (1, 5, 7, 9, 11)])
+    assert sorted(tagged.bodies) == sorted(bodies[0::4] + bodies[2::4])
+    assert sorted(priced.bodies) == sorted(bodies[number] for number in (1, 5, 7, 9, 11))
+
+
+def test_a_wrong_sql_expression_is_told_at_once(world: World) -> None:
+    consumer = world.consumer(world.group(), {world.topic(): Sql("price >")}, Got())
+    with pytest.raises(BrokerError) as caught:
+        consumer.open()
+    assert caught.value.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
+
+
+def test_subscriptions_change_while_it_runs(world: World) -> None:
+    first, second, got = world.topic(), world.topic(), Got()
+    with world.producer() as producer, world.consumer(world.group(), first, got) as consumer:
+        consumer.subscribe(second, "Wanted")
+        producer.send(Message(second, b"other", tags="Other"))
+        producer.send(Message(second, b"wanted", tags="Wanted"))
+        got.wait_bodies([b"wanted"])
+        consumer.unsubscribe(second)
+        eventually("the queues are given up", lambda: {queue.topic for queue in consumer.queues()} == {first})
+        producer.send(Message(second, b"after", tags="Wanted"))
+        producer.send(Message(first, b"last"))
+        got.wait_bodies([b"last"])
+    assert got.bodies == [b"wanted", b"last"]
+
+
+def test_mqadmin_finds_a_message_by_its_key(world: World) -> None:
+    topic = world.topic()
+    with world.producer() as producer:
+        sent = producer.send(Message(topic, b"to be found", tags="Lost", keys=["needle", "pin"]))
+
+    def found() -> bool:
+        return all(
+            sent.msg_id in world.servers.mqadmin("queryMsgByKey", "-t", topic, "-k", key) for key in ("needle", "pin")
+        )
+
+    eventually("both keys are in the index", found)
+    printed = world.servers.mqadmin("queryMsgByUniqueKey", "-t", topic, "-i", sent.msg_id)
+    assert "Lost" in printed
+    assert "[needle pin]" in printed
+
+
+def test_a_delay_level_delays(world: World) -> None:
+    topic, got = world.topic(), Got()
+    with world.producer() as producer, world.consumer(world.group(), topic, got):
+        producer.send(Message(topic, b"delayed", delay_level=2))
+        producer.send(Message(topic, b"at once"))
+        got.wait_bodies([b"delayed"])
+    assert got.bodies == [b"at once", b"delayed"]
+    delayed = got.messages[1]
+    assert delayed.topic == topic
+    # Levels are looked through ten times a second.
+    assert (delayed.stored_at - delayed.born_at).total_seconds() > LEVEL_2_SECONDS - 0.1
+
+
+def test_a_moment_of_delivery_delays_at_rocketd(world: World) -> None:
+    topic, got = world.topic(), Got()
+    with world.producer() as producer, world.consumer(world.group(), topic, got):
+        moment = datetime.now(UTC) + timedelta(seconds=1.5)
+        producer.send(Message(topic, b"at a moment", deliver_at=moment))
+        producer.send(Message(topic, b"after a while", deliver_after=timedelta(seconds=1)))
+        producer.send(Message(topic, b"at once"))
+        got.wait_bodies([b"at a moment", b"after a while", b"at once"])
+    arrived = {message.body: message for message in got.messages}
+    waited = {body: (message.stored_at - message.born_at).total_seconds() for body, message in arrived.items()}
+    if world.kind == ROCKETD:
+        assert waited[b"after a while"] >= 0.9
+        assert waited[b"at a moment"] >= 1.3
+    else:  # Apache's of this version knows no such properties
+        assert max(waited.values()) < 0.9
+
+
+def test_namespaces_keep_tenants_apart(world: World) -> None:
+    topic, group = fresh("Topic"), world.group()
+    tenants = {name: ClientConfig(namesrv=world.servers.namesrv, namespace=name) for name in ("one", "two")}
+    got = {name: Got(lambda message: Retry(1) if not message.reconsume_times else None) for name in tenants}
+    for name in tenants:
+        world.servers.create_topic(f"{name}%{topic}")
+    with ExitStack() as stack:
+        consumers = {
+            name: stack.enter_context(world.consumer(group, topic, got[name], config))
+            for name, config in tenants.items()
+        }
+        for name, config in tenants.items():
+            producer = stack.enter_context(world.producer("P", config))
+            queues = producer.publish_queues(topic)
+            assert {queue.topic for queue in queues} == {topic}
+            for queue in queues:
+                sent = producer.send(Message(topic, name.encode()), queue=queue)
+                assert sent.queue == queue
+        for name, consumer in consumers.items():
+            got[name].wait("all come twice", lambda name=name: len(got[name].messages) >= 8)
+            assert [queue.topic for queue in consumer.queues()] == [topic] * 4
+    for name in tenants:
+        assert {(message.topic, message.body) for message in got[name].messages} == {(topic, name.encode())}
+        assert Counter(message.reconsume_times for message in got[name].messages) == {0: 4, 1: 4}
+
+
+# ---------------------------------------------------------------- mistakes
+
+
+def test_no_name_server(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NAMESRV_ADDR", raising=False)
+    for config, text in (
+        (ClientConfig(), "no name server is given"),
+        (ClientConfig(namesrv="127.0.0.1:1"), "127.0.0.1:1"),
+    ):
+        with world.producer(cluster=config) as producer, pytest.raises(NoNameServerError, match=text) as caught:
+            producer.send(Message("Topic", b"x"))
+        assert caught.value.retriable
+        consumer = world.consumer(world.group(), "Topic", Got(), config)
+        with pytest.raises(NoNameServerError, match=text):
+            consumer.open()
+
+
+def test_the_environment_names_the_name_server(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NAMESRV_ADDR", world.servers.namesrv)
+    with world.producer(cluster=ClientConfig()) as producer:
+        assert producer.send(Message(world.topic(), b"x")).status == 0
+
+
+def test_names_that_cannot_be(world: World) -> None:
+    with pytest.raises(IllegalGroupError):
+        world.producer("a b")
+    with pytest.raises(IllegalTopicError):
+        world.consumer("G", "a b", Got())
+    with world.producer() as producer:
+        for topic in ("", "a b", "SCHEDULE_TOPIC_XXXX", "x" * 256):
+            with pytest.raises(IllegalTopicError):
+                producer.send(Message(topic, b"x"))
+
+
+def test_a_topic_that_is_not_there(world: World) -> None:
+    consumer = world.consumer(world.group(), fresh("Nowhere"), Got())
+    with pytest.raises(TopicNotFoundError):
+        consumer.open()
+    with world.producer() as producer:  # which brokers make when the first message comes
+        topic = fresh("Made")
+        assert producer.send(Message(topic, b"x")).queue.topic == topic
+
+
+def test_a_body_that_is_too_big(world: World) -> None:
+    topic = world.topic()
+    body = os.urandom(5 << 20)
+    with world.producer() as producer, pytest.raises(MessageTooLargeError):
+        producer.send(Message(topic, body))
+    with world.producer(max_message_size=8 << 20) as producer:
+        with pytest.raises(BrokerError) as caught:
+            producer.send(Message(topic, body))
+        assert caught.value.code == ResponseCode.MESSAGE_ILLEGAL
+        assert not caught.value.retriable
+        assert producer.send(Message(topic, b"a small one")).status == 0
+
+
+def test_two_of_one_name(world: World) -> None:
+    topic, group = world.topic(), world.group()
+    config = ClientConfig(namesrv=world.servers.namesrv, instance_name=fresh("instance"))
+    with world.producer(group, config) as producer, world.consumer(group, topic, Got(), config):
+        with pytest.raises(GroupInUseError):
+            world.producer(group, config).open()
+        with pytest.raises(GroupInUseError):
+            world.consumer(group, topic, Got(), config).open()
+        with pytest.raises(IllegalOptionError):
+            world.producer(group, replace(config, timeout=1.0)).open()
+        assert producer.send(Message(topic, b"the first goes on")).status == 0
+    with world.producer(group, config) as producer:
+        assert producer.send(Message(topic, b"and then another may come")).status == 0
