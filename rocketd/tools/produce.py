@@ -7,10 +7,11 @@ import os
 import sys
 from collections.abc import AsyncIterator
 from itertools import cycle, islice
+from select import select
 from threading import Thread
-from typing import IO, Any, ClassVar
+from typing import Any, ClassVar
 
-from twisted.internet.defer import Deferred, DeferredQueue
+from twisted.internet.defer import Deferred
 from twisted.logger import LogLevel
 from twisted.python import usage
 
@@ -24,6 +25,9 @@ from rocketd.tools.console import CommandError, run, show, show_log
 from rocketd.tools.options import ClientOptions, positive
 
 GROUP = "rocketd-produce"
+
+_CHUNK = 1 << 16
+"""Most bytes of standard input that are read at once."""
 
 
 class ProduceOptions(ClientOptions):
@@ -92,7 +96,9 @@ class ProduceOptions(ClientOptions):
             for body in islice(cycle(self.messages), len(self.messages) if count is None else count):
                 yield body
             return
-        lines = LineReader(reactor, sys.stdin.buffer)
+        if sys.stdin is None:
+            raise CommandError("standard input is closed: give the messages as arguments, or as its lines")
+        lines = LineReader(reactor, sys.stdin.fileno())
         while count is None or count > 0:
             line = await lines.next_line()
             if line is None:
@@ -103,19 +109,59 @@ class ProduceOptions(ClientOptions):
 
 
 class LineReader:
-    """Reads lines in a thread of its own, one when it is asked for: a file, a pipe and a terminal are all the same."""
+    """Reads lines of a file descriptor in threads: a file, a pipe and a terminal are all the same. Reactor thread.
 
-    def __init__(self, reactor: Any, file: IO[bytes]) -> None:
+    It reads past Python's buffered files: what waits in one of these holds its lock, without which the interpreter cannot
+    end.
+    """
+
+    def __init__(self, reactor: Any, descriptor: int) -> None:
         self._reactor = reactor
-        self._file = file
-        self._lines: DeferredQueue[bytes | None] = DeferredQueue()
+        self._descriptor = descriptor
+        self._buffer = bytearray()
+        self._searched = 0
+        self._ended = False
 
-    def next_line(self) -> Deferred[bytes | None]:
-        """Return the next line without its end, or None after the last."""
+    async def next_line(self) -> bytes | None:
+        """Return the next line without its end, or None after the last. Raises CommandError when nothing can be read."""
+        while True:
+            end = self._buffer.find(b"\n", self._searched)
+            if end >= 0:
+                line = bytes(self._buffer[:end])
+                del self._buffer[: end + 1]
+                self._searched = 0
+                return line.rstrip(b"\r")
+            if self._ended:
+                rest = bytes(self._buffer)
+                self._buffer.clear()
+                self._searched = 0
+                return rest.rstrip(b"\r") if rest else None
+            self._searched = len(self._buffer)
+            try:
+                chunk = await self._next_chunk()
+            except OSError as error:
+                raise CommandError(f"standard input: {error.strerror}") from None
+            self._buffer += chunk
+            self._ended = not chunk
+
+    def _next_chunk(self) -> Deferred[bytes]:
+        chunk: Deferred[bytes] = Deferred()
         # A daemon thread: waiting for a terminal's next line does not keep the process from ending.
-        Thread(target=self._read, daemon=True).start()
-        return self._lines.get()
+        Thread(target=self._read_chunk, args=(chunk,), daemon=True).start()
+        return chunk
 
-    def _read(self) -> None:
-        line = self._file.readline()
-        self._reactor.callFromThread(self._lines.put, line.rstrip(b"\r\n") if line else None)
+    def _read_chunk(self, chunk: Deferred[bytes]) -> None:
+        """Thread of its own."""
+        try:
+            data = self._wait_and_read()
+        except OSError as error:
+            self._reactor.callFromThread(chunk.errback, error)
+        else:
+            self._reactor.callFromThread(chunk.callback, data)
+
+    def _wait_and_read(self) -> bytes:
+        while True:
+            try:
+                return os.read(self._descriptor, _CHUNK)
+            except BlockingIOError:  # another process has set its file to non-blocking
+                select([self._descriptor], [], [])

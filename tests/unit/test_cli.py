@@ -6,6 +6,7 @@ import subprocess
 import sys
 from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
+from pathlib import Path
 
 from twisted.python import usage
 from twisted.trial.unittest import SynchronousTestCase
@@ -19,9 +20,12 @@ from rocketd.tools.lag import LagOptions
 from rocketd.tools.produce import ProduceOptions
 from rocketd.tools.up import UpOptions
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(rocketd.__file__)))
-COMMAND = [sys.executable, "-c", "from rocketd.tools.cli import main; raise SystemExit(main())"]
-DEADLINE = 60
+# Test modules are no package: what stands beside them is found by its directory.
+_HERE = str(Path(__file__).resolve().parent)
+if _HERE not in sys.path:
+    sys.path.insert(0, _HERE)
+
+from cli_processes import COMMAND, DEADLINE, ROOT, CommandTestCase  # noqa: E402
 
 
 def parsed(options, *arguments):
@@ -187,77 +191,6 @@ sys.meta_path.insert(0, Finder())
         for at in ("rocketd.broker.service", "rocketd.remoting.dispatch"):
             status = self.interrupted(run, at, "-n", "--pidfile=", "rocketd-broker", "-o", "listenPort=0")
             self.assertEqual(status, -signal.SIGINT)
-
-
-class CommandTestCase(SynchronousTestCase):
-    """Runs commands as processes. ``up`` gets free ports and a directory of its own."""
-
-    def setUp(self):
-        self.data = os.path.abspath(self.mktemp())
-        self.env = {**os.environ, "PYTHONPATH": ROOT}
-
-    def up(self, *settings):
-        process = subprocess.Popen(
-            [
-                *COMMAND,
-                "up",
-                "--data",
-                self.data,
-                "--namesrv-port",
-                "0",
-                "--broker-port",
-                "0",
-                "-o",
-                "brokerIP1=127.0.0.1",
-                *settings,
-            ],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=self.env,
-        )
-        self.addCleanup(self.end, process)
-        self.namesrv = process.stdout.readline().split()[-1]
-        self.assertIn("broker", process.stdout.readline())
-        while not process.stdout.readline().startswith("stop"):
-            pass
-        return process
-
-    def end(self, process):
-        process.kill()
-        process.communicate()
-
-    def stop(self, process, number, *warnings):
-        """Stop ``up``; beside the warnings it may only complain that its address is a loopback one."""
-        process.send_signal(number)
-        out, err = process.communicate(timeout=DEADLINE)
-        known = ("loopback address", *warnings)
-        complaints = [line for line in err.splitlines() if not any(text in line for text in known)]
-        self.assertEqual((process.returncode, out, complaints), (0, "", []))
-        for text in warnings:
-            self.assertEqual(err.count(text), 1)
-
-    def call(self, *arguments, stdin="", stdout=subprocess.PIPE, namesrv=None):
-        """Run a command; return its status and the lines of its two outputs."""
-        if arguments[0] != "up":
-            arguments = (*arguments, "--namesrv", namesrv or self.namesrv)
-        done = subprocess.run(
-            [*COMMAND, *arguments],
-            input=stdin,
-            stdout=stdout,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=self.env,
-            timeout=DEADLINE,
-            check=False,
-        )
-        return done.returncode, (done.stdout or "").splitlines(), done.stderr.splitlines()
-
-    def assert_fails(self, cause, *arguments, **more):
-        status, _, err = self.call(*arguments, **more)
-        self.assertEqual((status, len(err)), (1, 1), err)
-        self.assertTrue(err[0].startswith(f"rocketd {arguments[0]}: "), err)
-        self.assertIn(cause, err[0])
 
 
 class ClusterTests(CommandTestCase):
