@@ -4,6 +4,7 @@ Answers to NamespaceUtil. Pure functions: ``space%name``, behind the prefix of r
 """
 
 from rocketd.common.names import DLQ_PREFIX, RETRY_PREFIX, SYSTEM_TOPIC_PREFIX, SYSTEM_TOPICS, is_system_group
+from rocketd.remoting.bodies import MessageQueue
 
 _SEPARATOR = "%"
 
@@ -24,6 +25,16 @@ def without_namespace(namespace: str, name: str) -> str:
         return name
     prefix, bare = _split(name)
     return prefix + bare.removeprefix(namespace + _SEPARATOR)
+
+
+def queue_with_namespace(namespace: str, queue: MessageQueue) -> MessageQueue:
+    """Return the queue as brokers know it."""
+    return MessageQueue(with_namespace(namespace, queue.topic), queue.broker_name, queue.queue_id)
+
+
+def queue_without_namespace(namespace: str, queue: MessageQueue) -> MessageQueue:
+    """Return the queue as the application knows it."""
+    return MessageQueue(without_namespace(namespace, queue.topic), queue.broker_name, queue.queue_id)
 
 
 def _is_of_system(name: str) -> bool:

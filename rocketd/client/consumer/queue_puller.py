@@ -11,32 +11,25 @@ from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
 from rocketd.client.config import milliseconds
-from rocketd.client.consumer.flow_control import FLOW_CONTROL_DELAY_MS, FlowControl, FlowLimits
-from rocketd.client.consumer.offset_store import OffsetStore
-from rocketd.client.consumer.options import ConsumerOptions
+from rocketd.client.consumer.flow_control import FLOW_CONTROL_DELAY_MS
+from rocketd.client.consumer.member_options import MemberOptions
+from rocketd.client.consumer.pull import address_to_pull, pull, pull_header, wanted_records
 from rocketd.client.consumer.pulled import AssignedQueue, Pulled
-from rocketd.client.consumer.subscription import wants
-from rocketd.client.errors import BrokerError, BrokerUnreachableError, RocketMQError
+from rocketd.client.errors import RocketMQError
 from rocketd.client.instance.client_instance import ClientInstance
 from rocketd.client.instance.routes import MASTER
-from rocketd.common.properties import TAGS
-from rocketd.common.sysflag import PULL_COMMIT_OFFSET, PULL_SUSPEND
+from rocketd.common.sysflag import PULL_COMMIT_OFFSET
 from rocketd.remoting.bodies import MessageQueue
-from rocketd.remoting.codes import RequestCode, ResponseCode
+from rocketd.remoting.codes import ResponseCode
 from rocketd.remoting.command import RemotingCommand
 from rocketd.remoting.errors import RemotingError
-from rocketd.remoting.headers import PullMessageRequestHeader, PullMessageResponseHeader, read_header
+from rocketd.remoting.headers import PullMessageResponseHeader, read_header
 from rocketd.store.errors import RecordError
-from rocketd.store.record import MessageExt, decode_messages
+from rocketd.store.record import MessageExt
 
-SUSPEND_MS = 15_000
-"""How long a broker may hold a pull for which there is nothing."""
-
-PULL_TIMEOUT_MS = 30_000
 ERROR_DELAY_SECONDS = 3.0
 PAUSED_SECONDS = 1.0
 TELL_SECONDS = 60.0
-_FOUND_NOTHING = (ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY)
 
 
 class Pulls(Protocol):
@@ -44,13 +37,21 @@ class Pulls(Protocol):
 
     instance: ClientInstance
     group: str
-    options: ConsumerOptions
-    offsets: OffsetStore
     suspended: bool
+    pull_flags: int
+    """The sysFlag of its pulls."""
+    suspend_ms: int
+    """How long a broker may hold a pull for which there is nothing."""
 
     @property
-    def flow_limits(self) -> FlowLimits:
-        """How much of a queue may be held."""
+    def options(self) -> MemberOptions:
+        """What it was told."""
+
+    def holds_enough(self, assigned: AssignedQueue) -> object | None:
+        """Why the queue is pulled no further now; None where it is."""
+
+    def offset_to_commit(self, queue: MessageQueue) -> int:
+        """What a pull from the master commits on its way; 0 for nothing."""
 
     def may_pull(self, assigned: AssignedQueue) -> bool:
         """Whether the queue is this consumer's to read now."""
@@ -60,6 +61,9 @@ class Pulls(Protocol):
 
     def offset_moved(self, assigned: AssignedQueue, offset: int) -> None:
         """Go on from another offset: the one asked for is not there."""
+
+    def skipped(self, assigned: AssignedQueue, offset: int) -> None:
+        """Take note that all before an offset was for others, and nothing is held."""
 
 
 Keep = Callable[[MessageQueue, list[MessageExt]], list[MessageExt]]
@@ -111,10 +115,10 @@ class QueuePuller:
             if not consumer.may_pull(self._assigned):
                 await self._sleep(ERROR_DELAY_SECONDS)
                 continue
-            control = held.flow_control(consumer.flow_limits)
-            if control is not None:
+            reason = consumer.holds_enough(self._assigned)
+            if reason is not None:
                 self._held_back = True
-                self._tell(control)
+                self._tell(reason)
                 await self._sleep(FLOW_CONTROL_DELAY_MS / 1000)
                 continue
             self._held_back = False
@@ -130,12 +134,12 @@ class QueuePuller:
             if pause:
                 await self._sleep(pause)
 
-    def _tell(self, control: FlowControl) -> None:
+    def _tell(self, reason: object) -> None:
         """Say why the queue is not pulled, once in a while: a fast producer makes it so all the time."""
         now = self._consumer.instance.reactor.seconds()
         if now - self._told_at >= TELL_SECONDS:
             self._told_at = now
-            self.log.info("{queue}: {control}", queue=self._assigned, control=control)
+            self.log.info("{queue}: {reason}", queue=self._assigned, reason=reason)
 
     async def _pull(self) -> None:
         assigned = self._assigned
@@ -150,7 +154,7 @@ class QueuePuller:
             return
         new: list[Pulled] = []
         if response.code == ResponseCode.SUCCESS:
-            records = list(filter(self._wants, decode_messages(response.body or b"")))
+            records = wanted_records(response, assigned.subscription)
             if self._keep is not None:
                 records = self._keep(assigned.queue, records)
             new = assigned.held.put(map(Pulled, records), header.max_offset)
@@ -158,39 +162,26 @@ class QueuePuller:
         if new:
             self._consumer.pulled(assigned, new)
         elif not assigned.held.count:
-            # All up to there was for others: the group need not look at it again.
-            self._consumer.offsets.update(assigned.queue, header.next_begin_offset, True)
-
-    def _wants(self, record: MessageExt) -> bool:
-        subscription = self._assigned.subscription
-        return not subscription.tags_set or wants(subscription, record.properties_map().get(TAGS))
+            self._consumer.skipped(assigned, header.next_begin_offset)
 
     async def _ask(self, offset: int) -> RemotingCommand:
         consumer, queue = self._consumer, self._assigned.queue
-        found = consumer.instance.routes.address_to_read(queue.broker_name, self._broker_id)
-        if found is None:
-            raise BrokerUnreachableError(f"no address of broker {queue.broker_name} is known", broker=queue.broker_name)
-        broker_id, address = found
-        committed = 0 if consumer.options.broadcast else consumer.offsets.clone(queue.topic).get(queue, 0)
+        broker_id, address = address_to_pull(consumer.instance, queue.broker_name, self._broker_id)
+        committed = consumer.offset_to_commit(queue)
         commit = committed > 0 and broker_id == MASTER
-        subscription = self._assigned.subscription
-        header = PullMessageRequestHeader(
-            consumer_group=consumer.group,
-            topic=queue.topic,
-            queue_id=queue.queue_id,
-            queue_offset=offset,
-            max_msg_nums=consumer.options.pull_batch,
-            sys_flag=PULL_SUSPEND | (PULL_COMMIT_OFFSET if commit else 0),
+        header = pull_header(
+            consumer.group,
+            queue,
+            self._assigned.subscription,
+            offset,
+            consumer.options.pull_batch,
+            sys_flag=consumer.pull_flags | (PULL_COMMIT_OFFSET if commit else 0),
+            suspend_ms=consumer.suspend_ms,
             commit_offset=committed,
-            suspend_timeout_millis=SUSPEND_MS,
-            sub_version=subscription.sub_version,
-            expression_type=subscription.expression_type,
-            bname=queue.broker_name,
         )
-        asked = consumer.instance.ask(address, RequestCode.PULL_MESSAGE, header, timeout_ms=PULL_TIMEOUT_MS)
-        response: RemotingCommand = await self._interruptible(Deferred.fromCoroutine(asked))
-        if response.code not in (ResponseCode.SUCCESS, ResponseCode.PULL_OFFSET_MOVED, *_FOUND_NOTHING):
-            raise BrokerError(address, response)
+        response: RemotingCommand = await self._interruptible(
+            Deferred.fromCoroutine(pull(consumer.instance, address, header))
+        )
         return response
 
     async def _sleep(self, seconds: float) -> None:

@@ -9,7 +9,7 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from rocketd.client.consumer.allocation import AllocationError, sort_client_ids, sort_queues
-from rocketd.client.consumer.options import ConsumerOptions
+from rocketd.client.consumer.member_options import MemberOptions
 from rocketd.client.errors import BrokerError, RocketMQError, TopicNotFoundError, check_response
 from rocketd.client.instance.client_instance import ClientInstance
 from rocketd.common.names import RETRY_PREFIX
@@ -30,9 +30,15 @@ class Shares(Protocol):
 
     instance: ClientInstance
     group: str
-    options: ConsumerOptions
     subscriptions: dict[str, SubscriptionData]
     assigned: dict[MessageQueue, Any]
+
+    @property
+    def options(self) -> MemberOptions:
+        """What it was told."""
+
+    def chosen(self, topic: str) -> set[MessageQueue] | None:
+        """Return the queues that the application has chosen itself; None where the group shares them."""
 
     async def take(self, queue: MessageQueue) -> bool:
         """Begin with a queue; False when that cannot be done now."""
@@ -98,8 +104,9 @@ class Rebalance:
     async def _rebalance_topic(self, topic: str) -> None:
         consumer = self._consumer
         queues = sort_queues(await consumer.instance.routes.subscribe_queues(topic))
-        if consumer.options.broadcast:
-            await self._set_share(topic, set(queues))
+        chosen = set(queues) if consumer.options.broadcast else consumer.chosen(topic)
+        if chosen is not None:
+            await self._set_share(topic, chosen)
             return
         members = await self._members(sorted({queue.broker_name for queue in queues}))
         if members is None:

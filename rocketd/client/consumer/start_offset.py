@@ -8,8 +8,8 @@ from datetime import datetime
 
 from twisted.logger import Logger
 
+from rocketd.client.consumer.member_options import MemberOptions
 from rocketd.client.consumer.offset_store import NO_OFFSET, OffsetStore, ReadOffsetType
-from rocketd.client.consumer.options import ConsumerOptions
 from rocketd.client.errors import RocketMQError
 from rocketd.client.instance.client_instance import ClientInstance
 from rocketd.common.names import RETRY_PREFIX
@@ -28,7 +28,7 @@ _log = Logger()
 
 
 async def start_offset(
-    instance: ClientInstance, group: str, queue: MessageQueue, options: ConsumerOptions, store: OffsetStore
+    instance: ClientInstance, group: str, queue: MessageQueue, options: MemberOptions, store: OffsetStore
 ) -> int:
     """Return the offset to go on from: the stored one, else what ``start`` says, which is stored at once.
 
@@ -44,7 +44,7 @@ async def start_offset(
     return first
 
 
-async def _begin(instance: ClientInstance, queue: MessageQueue, options: ConsumerOptions) -> int:
+async def _begin(instance: ClientInstance, queue: MessageQueue, options: MemberOptions) -> int:
     retry = queue.topic.startswith(RETRY_PREFIX)
     if options.start == "earliest" or (retry and not isinstance(options.start, datetime)):
         return 0

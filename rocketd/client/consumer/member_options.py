@@ -1,0 +1,75 @@
+"""What a consumer of any kind can be told.
+
+Answers to the fields that DefaultMQPushConsumer and DefaultLitePullConsumer have in common.
+"""
+
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from rocketd.client.config import Duration, milliseconds
+from rocketd.client.consumer.allocation import AllocateMessageQueueAveragely, AllocationStrategy
+from rocketd.client.consumer.flow_control import FlowLimits
+from rocketd.client.errors import IllegalOptionError
+from rocketd.remoting.bodies import ConsumeFromWhere, MessageModel
+
+
+@dataclass(kw_only=True)
+class MemberOptions:
+    """Raises IllegalOptionError for a value that is not accepted."""
+
+    start: str | datetime = "latest"
+    """Where a group begins that has no offset of a queue yet: ``latest``, ``earliest`` or a moment."""
+
+    broadcast: bool = False
+    """Whether every consumer gets all messages, and keeps its offsets in a file of its own."""
+
+    pull_batch: int = 32
+    """Messages that are asked for at once."""
+
+    pull_interval: Duration = 0.0
+    """How long to wait between two pulls of a queue."""
+
+    limits: FlowLimits = field(default_factory=FlowLimits)
+    """How much of a queue is held before it is pulled no further."""
+
+    allocation: AllocationStrategy = field(default_factory=AllocateMessageQueueAveragely)
+    """How the group's members share the queues. All of a group need the same."""
+
+    rebalance_interval: Duration = 20.0
+    """How often the queues are shared anew."""
+
+    persist_interval: Duration = 5.0
+    """How often offsets are stored."""
+
+    offset_directory: str | None = None
+    """Where broadcasting consumers keep their offsets. None: ``~/.rocketmq_offsets``."""
+
+    def __post_init__(self) -> None:
+        self._check_durations("rebalance_interval", "persist_interval")
+        self._check_durations("pull_interval", zero=True)
+        self._check_number("pull_batch", 1, 1024)
+        if not (isinstance(self.start, datetime) or self.start in ("latest", "earliest")):
+            raise IllegalOptionError(f"start={self.start!r}: accepted is 'latest', 'earliest' or a datetime")
+
+    def _check_durations(self, *options: str, zero: bool = False) -> None:
+        for option in options:
+            milliseconds(option, getattr(self, option), zero=zero)
+
+    def _check_number(self, option: str, least: int, most: int) -> None:
+        value = getattr(self, option)
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+            raise IllegalOptionError(f"{option}={value!r}: accepted is a whole number from {least} to {most}")
+
+    @property
+    def consume_from_where(self) -> ConsumeFromWhere:
+        """What heartbeats say of ``start``."""
+        if isinstance(self.start, datetime):
+            return ConsumeFromWhere.CONSUME_FROM_TIMESTAMP
+        if self.start == "earliest":
+            return ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
+        return ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
+
+    @property
+    def message_model(self) -> MessageModel:
+        """What heartbeats say of ``broadcast``."""
+        return MessageModel.BROADCASTING if self.broadcast else MessageModel.CLUSTERING
