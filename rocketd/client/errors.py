@@ -106,6 +106,12 @@ class SendForbiddenError(RocketMQError):
     """A hook of the application's has refused the send; what it raised is the cause."""
 
 
+class CommitError(RocketMQError):
+    """Offsets that were not stored."""
+
+    retriable = True
+
+
 # ------------------------------------------------------------ no route
 
 

@@ -1,6 +1,6 @@
 """What a consumer can be told.
 
-Answers to the fields of DefaultMQPushConsumer.
+Answers to the fields of DefaultMQPushConsumer and DefaultLitePullConsumer.
 """
 
 from collections.abc import Callable, Hashable, Sequence
@@ -78,3 +78,32 @@ class ConsumerOptions(MemberOptions):
             raise IllegalOptionError(f"order={self.order!r}: accepted is 'none', 'queue' or 'key'") from None
         if self.key is not None and self.order is not Order.KEY:
             raise IllegalOptionError("key is for order='key'")
+
+
+@dataclass(kw_only=True)
+class LitePullOptions(MemberOptions):
+    """Raises IllegalOptionError for a value that is not accepted.
+
+    ``persist_interval`` is also how often positions are committed with ``auto_commit``.
+    """
+
+    pull_batch: int = 10
+    """Messages that are asked for at once, and that ``poll`` gives at once, at most."""
+
+    auto_commit: bool = True
+    """Whether what ``poll`` gave is committed when it is called again, and when the consumer closes."""
+
+    poll_timeout: Duration = 5.0
+    """How long ``poll`` waits for messages unless it is told."""
+
+    max_held: int = 10_000
+    """Messages of all queues together that are held before nothing more is pulled."""
+
+    watch_interval: Duration = 30.0
+    """How often it is looked whether watched topics have other queues."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check_durations("watch_interval")
+        self._check_durations("poll_timeout", zero=True)
+        self._check_number("max_held", 1, 2**31 - 1)

@@ -30,6 +30,8 @@ class AssignedQueue:
         self.held: ProcessQueue[Pulled] = ProcessQueue(now_ms, lambda pulled: len(pulled.record.body))
         self.paused = False
         self.next_offset = 0
+        self.position: int | None = None
+        """How far who polls has got; None where nobody has polled yet."""
         self.puller: Any = None
         self.order: Any = None
 

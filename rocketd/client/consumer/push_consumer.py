@@ -151,7 +151,16 @@ class PushConsumer(GroupMember, Generic[T]):
 
     def running_info(self, stacks: bool) -> ConsumerRunningInfo:
         """How it is; with the stacks of what runs, if asked for."""
-        return running_info(self, stacks)
+        options = self.options
+        more = {
+            "PROP_THREADPOOL_CORE_SIZE": str(self.concurrency),
+            "PROP_CONSUMEORDERLY": "true" if options.order is Order.QUEUE else "false",
+            "handler": self.handler.name,
+            "consumeMessageBatchMaxSize": str(options.batch),
+            "consumeThreadMax": str(self.concurrency),
+            "maxReconsumeTimes": str(options.max_reconsume_times),
+        }
+        return running_info(self, stacks, more, self.statistics)
 
     def consume_directly(self, record: MessageExt, broker_name: str | None) -> Awaitable[ConsumeMessageDirectlyResult]:
         """Have its handler consume one message now; nothing else comes of it."""

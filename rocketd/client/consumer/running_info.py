@@ -1,17 +1,17 @@
 """What a consumer tells of itself when it is asked: its options, subscriptions, queues, rates and stacks.
 
-Answers to ConsumerRunningInfo as DefaultMQPushConsumerImpl fills it, and to ConsumerStatsManager.
+Answers to ConsumerRunningInfo as the Impl classes of consumers fill it, and to ConsumerStatsManager.
 """
 
 import sys
 import threading
 from collections import defaultdict, deque
+from collections.abc import Mapping
 from time import monotonic
 from traceback import format_stack
 from typing import Any
 
 from rocketd.client.consumer.handler import Verdict
-from rocketd.client.consumer.options import Order
 from rocketd.remoting.admin_bodies import ConsumerRunningInfo, ConsumeStatus
 
 WINDOW_SECONDS = 60.0
@@ -95,28 +95,25 @@ class ConsumeStatistics:
         )
 
 
-def running_info(consumer: Any, stacks: bool) -> ConsumerRunningInfo:
-    """Fill the answer of ``consumer``, a PushConsumer."""
+def running_info(
+    consumer: Any, stacks: bool, more: Mapping[str, str], statistics: ConsumeStatistics | None = None
+) -> ConsumerRunningInfo:
+    """Fill the answer of ``consumer``, a GroupMember, with ``more`` properties of its own."""
     options = consumer.options
     offsets = {topic: consumer.offsets.clone(topic) for topic in consumer.subscriptions}
     properties = {
         "PROP_NAMESERVER_ADDR": ";".join(consumer.instance.remoting.name_servers.addresses),
-        "PROP_CONSUME_TYPE": "CONSUME_PASSIVELY",
+        "PROP_CONSUME_TYPE": consumer.consume_type.value,
         "PROP_CLIENT_VERSION": "V4_9_7",
         "PROP_CONSUMER_START_TIMESTAMP": str(consumer.started_ms),
-        "PROP_THREADPOOL_CORE_SIZE": str(consumer.concurrency),
-        "PROP_CONSUMEORDERLY": "true" if options.order is Order.QUEUE else "false",
         "consumerGroup": consumer.group,
         "consumeFromWhere": options.consume_from_where.value,
         "messageModel": options.message_model.value,
         "clientLanguage": "PYTHON",
-        "handler": consumer.handler.name,
         "pullBatchSize": str(options.pull_batch),
-        "consumeMessageBatchMaxSize": str(options.batch),
-        "consumeThreadMax": str(consumer.concurrency),
-        "maxReconsumeTimes": str(options.max_reconsume_times),
         "pullThresholdForQueue": str(options.limits.messages),
         "pullThresholdSizeForQueue": str(options.limits.size_mib),
+        **more,
     }
     return ConsumerRunningInfo(
         properties=properties,
@@ -125,7 +122,9 @@ def running_info(consumer: Any, stacks: bool) -> ConsumerRunningInfo:
             queue: assigned.held.info(offsets.get(queue.topic, {}).get(queue, 0))
             for queue, assigned in sorted(consumer.assigned.items())
         },
-        status_table={topic: consumer.statistics.status(topic) for topic in sorted(consumer.subscriptions)},
+        status_table=(
+            {} if statistics is None else {topic: statistics.status(topic) for topic in sorted(consumer.subscriptions)}
+        ),
         jstack=_stacks() if stacks else None,
     )
 
