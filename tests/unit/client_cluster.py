@@ -133,6 +133,12 @@ class Cluster:
     def answer_30(self, address, request, fields):
         return RemotingCommand.response(0, ext_fields={"offset": "7"})
 
+    def answer_31(self, address, request, fields):
+        return RemotingCommand.response(0, ext_fields={"offset": "0"})
+
+    def answer_29(self, address, request, fields):
+        return RemotingCommand.response(0, ext_fields={"offset": "5"})
+
     def answer_15(self, address, request, fields):
         self.offsets[address, fields["topic"]] = int(fields["commitOffset"])
         return RemotingCommand.response(0)
