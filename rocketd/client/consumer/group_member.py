@@ -130,8 +130,8 @@ class GroupMember(ABC):
         for topic in self.subscriptions:
             if topic != retry_topic(self.group):  # the broker makes that one
                 await self.instance.routes.subscribe_queues(topic)
+        self.threads.start()  # before the offsets: a file of them is read in a thread
         await self.offsets.load()
-        self.threads.start()
         self.started_ms = int(self.instance.now_ms())
         self.instance.add_consumer(self)
         self._state = None
