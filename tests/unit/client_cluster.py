@@ -34,12 +34,13 @@ class Cluster:
 
     ``asked`` has all requests, a name server's with address None. ``down`` are addresses that cannot be reached,
     ``refusals`` what a broker answers by code and address. ``offsets`` are those stored by address and topic, ``held`` the
-    pulls that came, answered by ``deliver``.
+    pulls that came, answered by ``deliver``; ``slaves`` has further addresses of brokers by broker id.
     """
 
     def __init__(self, topics=("T",)):
         self.topics = set(topics)
         self.brokers = ["a", "b"]
+        self.slaves = {}
         self.down = set()
         self.asked = []
         self.refusals = {}
@@ -90,7 +91,7 @@ class Cluster:
         return [(address, fields) for asked, address, fields, _ in self.asked if asked == code]
 
     def broker_data(self):
-        return [BrokerData("c", name, {0: f"{name}:10911"}) for name in self.brokers]
+        return [BrokerData("c", name, {0: f"{name}:10911", **self.slaves.get(name, {})}) for name in self.brokers]
 
     def answer_105(self, address, request, fields):
         if fields["topic"] not in self.topics:
