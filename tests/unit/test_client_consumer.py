@@ -1,6 +1,7 @@
 """The consumer against scripted name servers and brokers, on a fake clock."""
 
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 
 from twisted.internet.defer import Deferred
@@ -199,3 +200,21 @@ class LatestTests(ConsumerTestCase):
     def test_new_group_begins_at_the_end(self):
         self.start()
         self.assertEqual(self.cluster.pulls(), {"a:10911": 7, "b:10911": 7})
+
+
+class MomentTests(ConsumerTestCase):
+    begin_at = datetime(2026, 1, 1, tzinfo=UTC)
+
+    def test_new_group_begins_at_the_first_message_since_a_moment(self):
+        """The broker names 5, which is the nearest one: it is asked whether that is before or after."""
+        self.consumer.subscribe("T")
+        started = Deferred.fromCoroutine(self.consumer.start())
+        self.cluster.deliver("a:10911", [(b"before", "")], 5)
+        ((_, fields, held),) = [entry for entry in self.cluster.held if not entry[2].called and entry[0][0] == "b"]
+        self.assertEqual((fields["queueOffset"], fields["maxMsgNums"]), ("5", "1"))
+        found_nothing = dict.fromkeys(("suggestWhichBrokerId", "minOffset", "maxOffset"), "0")
+        held.callback(RemotingCommand.response(19, ext_fields={**found_nothing, "nextBeginOffset": "5"}))
+        self.successResultOf(started)
+        self.assertEqual(self.cluster.pulls(), {"a:10911": 6, "b:10911": 5})
+        self.assertEqual(self.cluster.offsets, {("a:10911", "T"): 6, ("b:10911", "T"): 5})
+        self.assertEqual(self.got, [])
