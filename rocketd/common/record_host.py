@@ -6,6 +6,8 @@ Answers to Apache's MessageDecoder.createMessageId. A field is an address of 4 o
 from socket import AF_INET, AF_INET6, inet_ntop
 
 _IPV4_SIZE = 4
+_OFFSET_SIZE = 8
+_ID_SIZES = (4 + 4 + _OFFSET_SIZE, 16 + 4 + _OFFSET_SIZE)
 
 
 def host_text(host: bytes) -> str:
@@ -19,3 +21,14 @@ def host_text(host: bytes) -> str:
 def offset_message_id(store_host: bytes, physical_offset: int) -> str:
     """Write the id that tells where a message is: the broker's host field and the offset in its log, in hexadecimal."""
     return f"{store_host.hex()}{physical_offset:016x}".upper()
+
+
+def parse_offset_message_id(text: str) -> tuple[str, int] | None:
+    """Read such an id: ``address:port`` and the physical offset; None when it cannot be one."""
+    try:
+        data = bytes.fromhex(text)
+    except ValueError:
+        return None
+    if len(data) not in _ID_SIZES:
+        return None
+    return host_text(data[:-_OFFSET_SIZE]), int.from_bytes(data[-_OFFSET_SIZE:], "big")

@@ -192,9 +192,11 @@ class ThreadedClock(Clock):
 class ClientTestCase(SynchronousTestCase):
     """Has a client of a Cluster, started."""
 
+    cluster_type = Cluster
+
     def setUp(self):
         self.clock = ThreadedClock()
-        self.cluster = Cluster()
+        self.cluster = self.cluster_type()
         self.client = ClientInstance(
             self.clock,
             ClientConfig(namesrv=["ns:9876"], client_ip="10.0.0.9", instance_name="me"),
