@@ -16,6 +16,7 @@ from rocketd.client.message import ReceivedMessage
 from rocketd.common.names import group_fault, topic_fault
 from rocketd.tools.console import CommandError, OutputClosedError, run, show, show_log
 from rocketd.tools.options import ClientOptions, positive, seconds
+from rocketd.tools.refusals import RefusalWatch
 
 _STARTS = ("earliest", "latest")
 
@@ -30,7 +31,10 @@ class ConsumeOptions(ClientOptions):
     """Options of ``rocketd consume``."""
 
     synopsis = "Usage: rocketd consume [options] TOPIC"
-    longdesc = "Print tag, keys and body of each message, separated by tabs, until Ctrl-C."
+    longdesc = (
+        "Print tag, keys and body of each message, separated by tabs, until Ctrl-C. A broker that refuses the group or the "
+        "topic ends it, with exit status 1."
+    )
 
     optParameters: ClassVar[list[list[Any]]] = [
         ["group", "g", "rocketd-consume", "Consumer group; what it has consumed does not come again."],
@@ -66,17 +70,20 @@ class ConsumeOptions(ClientOptions):
         return run("rocketd consume", self._consume, (CommandError, RocketMQError))
 
     async def _consume(self, reactor: Any) -> int:
-        client = self.make_client(reactor)
         count: int | None = self["count"]
         seen = 0
         done: Deferred[None] = Deferred()
         stopping: list[Deferred[None]] = []
-        unwritable: list[Exception] = []
+        ended_by: list[Exception] = []
 
         def finish() -> None:
             if not stopping:
                 stopping.append(Deferred.fromCoroutine(consumer.stop()))
                 done.callback(None)
+
+        def give_up(error: Exception) -> None:
+            ended_by.append(error)
+            finish()
 
         async def print_message(message: ReceivedMessage[bytes]) -> None:
             nonlocal seen
@@ -84,13 +91,13 @@ class ConsumeOptions(ClientOptions):
             try:
                 show(message.tags or "", " ".join(message.keys), body, sep="\t")
             except (CommandError, OutputClosedError) as error:
-                unwritable.append(error)
-                finish()
+                give_up(error)
                 raise StopConsuming() from None
             seen += 1
             if seen == count:
                 finish()
 
+        client = self.make_client(reactor, [RefusalWatch(self.topic, give_up)])
         # One after the other: they are printed as they lie in the queues.
         options = ConsumerOptions(start=self["from"], order=Order.NONE, concurrency=1)
         consumer: PushConsumer[bytes] = PushConsumer(client, self["group"], print_message, options=options)
@@ -99,14 +106,16 @@ class ConsumeOptions(ClientOptions):
         timer = None if self["timeout"] is None else reactor.callLater(self["timeout"], finish)
         try:
             await consumer.start()
+            if not await client.routes.subscribe_queues(self.topic):
+                raise CommandError(f"topic {self.topic} has no queue that may be read: no broker lets it be")
             await done
         finally:
             if timer is not None and timer.active():
                 timer.cancel()
             await (stopping[0] if stopping else consumer.stop())
             await client.stopService()
-        if unwritable:
-            raise unwritable[0]
+        if ended_by:
+            raise ended_by[0]
         if count is not None and seen < count:
             raise CommandError(f"{seen} of {count} messages came within {self['timeout']:g} s")
         return 0

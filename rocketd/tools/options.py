@@ -16,6 +16,7 @@ from rocketd.client.config import ClientConfig
 from rocketd.client.instance.client_instance import ClientInstance
 from rocketd.common.checks import ADDRESSES, is_address_list
 from rocketd.common.command_line import CommandLine
+from rocketd.remoting.interfaces import IRPCHook
 
 
 class CommandOptions(CommandLine):
@@ -99,8 +100,9 @@ class ClientOptions(CommandOptions):
         ["tls", None, "Encrypt the connections; every server is believed."],
     ]
 
-    def make_client(self, reactor: Any) -> ClientInstance:
-        """Make the client that the options describe."""
-        return ClientInstance(
-            reactor, ClientConfig(namesrv=self["namesrv"], tls=bool(self["tls"]), credentials=self["credentials"])
+    def make_client(self, reactor: Any, hooks: Sequence[IRPCHook] = ()) -> ClientInstance:
+        """Make the client that the options describe; ``hooks`` see its requests and their answers."""
+        config = ClientConfig(
+            namesrv=self["namesrv"], tls=bool(self["tls"]), credentials=self["credentials"], hooks=hooks
         )
+        return ClientInstance(reactor, config)

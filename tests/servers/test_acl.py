@@ -50,10 +50,10 @@ def ended(*servers):
                 assert "Traceback" not in process.log.read_text()
 
 
-def ask(address, code, credentials=None, **fields):
+def ask(address, code, credentials=None, body=None, **fields):
     connection = Connection(address)
     try:
-        return connection.ask(RemotingCommand(code, credentials.sign(fields, None) if credentials else fields))
+        return connection.ask(RemotingCommand(code, credentials.sign(fields, body) if credentials else fields, body))
     finally:
         connection.close()
 
@@ -110,6 +110,16 @@ def test_commands_sign_with_the_credentials_they_are_given(tmp_path, home):
         assert (
             ask(servers.broker_address, RequestCode.UPDATE_AND_CREATE_TOPIC, READER).code == ResponseCode.SYSTEM_ERROR
         )
+        for topic, perm in (("Mail", "6"), ("Closed", "2")):
+            made = ask(
+                servers.broker_address, RequestCode.UPDATE_AND_CREATE_TOPIC, ADMIN, topic=topic, perm=perm,
+                readQueueNums="1", writeQueueNums="1", defaultTopic="TBW102", topicFilterType="SINGLE_TAG",
+                topicSysFlag="0", order="false",
+            )  # fmt: skip
+            assert made.code == 0, made.remark
+        group = b'{"groupName":"closed","consumeEnable":false}'
+        code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
+        assert ask(servers.broker_address, code, ADMIN, group).code == ResponseCode.SUCCESS
         sent = rocketd(servers, tmp_path, "produce", "News", "first", "second", "--credentials", admin)
         assert (sent.returncode, sent.stderr) == (0, "")
         for arguments, why in (
@@ -135,6 +145,21 @@ def test_commands_sign_with_the_credentials_they_are_given(tmp_path, home):
         )
         assert consumed.returncode == 0, consumed.stderr
         assert sorted(line.split("\t")[2] for line in consumed.stdout.splitlines()) == ["first", "second"]
+        for arguments, why in (
+            (("News",), "No accessKey is configured"),
+            (("News", "-g", "others", "--credentials", reader), "No default permission for group:others"),
+            (("Mail", "-g", "readers", "--credentials", reader), "No default permission for topic:Mail"),
+            (
+                ("News", "-g", "closed", "--credentials", admin),
+                "answers NO_PERMISSION (16): subscription group no perm",
+            ),
+            (("Closed", "-g", "readers", "--credentials", admin), "topic Closed has no queue that may be read"),
+        ):
+            refused = rocketd(servers, tmp_path, "consume", *arguments)
+            assert (refused.returncode, refused.stdout) == (1, ""), arguments
+            (line,) = refused.stderr.splitlines()
+            assert line.startswith("rocketd consume: ")
+            assert why in line
         assert "request 310 refused: 'No accessKey is configured'" in broker.log.read_text()
         assert rocketd(servers, tmp_path, "produce", "News", "--credentials", "none.yml").returncode == 2
 
