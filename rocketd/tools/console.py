@@ -26,7 +26,11 @@ Command = Callable[[Any], Coroutine[Deferred[Any], Any, int]]
 
 
 class CommandError(Exception):
-    """Why a command cannot do what it was asked for, in one line."""
+    """Why a command cannot do what it was asked for, in one line, and the exit status that this is."""
+
+    def __init__(self, text: str, status: int = 1) -> None:
+        super().__init__(text)
+        self.status = status
 
 
 class OutputClosedError(Exception):
@@ -50,11 +54,16 @@ def show(*words: str, sep: str = " ") -> None:
         raise CommandError(f"standard output: {error.strerror}") from None
 
 
+def complain(name: str, text: str) -> None:
+    """Print what is wrong as one line on standard error."""
+    print(f"{name}: {' '.join(text.split())}", file=sys.stderr)
+
+
 def run(name: str, command: Command, expected: tuple[type[Exception], ...]) -> int:
     """Run a command to its end, or until SIGINT or SIGTERM, and return the exit status.
 
-    An error of an expected kind is one line on standard error and status 1; any other is a traceback and status 1. An
-    OutputClosedError is status 1 without a word.
+    An error of an expected kind is one line on standard error and status 1, or a CommandError's own; any other is a
+    traceback and status 1. An OutputClosedError is status 1 without a word.
     """
     from twisted.internet import reactor
 
@@ -100,8 +109,8 @@ def _status(name: str, failure: Failure, expected: tuple[type[Exception], ...]) 
         return 0
     if failure.check(OutputClosedError):
         return 1
-    if failure.check(*expected):
-        print(f"{name}: {' '.join(str(failure.value).split())}", file=sys.stderr)
-    else:
+    if not failure.check(*expected):
         failure.printTraceback(sys.stderr)
-    return 1
+        return 1
+    complain(name, str(failure.value))
+    return failure.value.status if isinstance(failure.value, CommandError) else 1

@@ -12,12 +12,14 @@ from rocketd.client.errors import RocketMQError, check_response
 from rocketd.client.instance.client_instance import ClientInstance
 from rocketd.common.names import group_fault
 from rocketd.remoting.admin_headers import GroupProblemsRequestHeader
+from rocketd.remoting.bodies import SubscriptionGroupWrapper
 from rocketd.remoting.codes import RequestCode
-from rocketd.remoting.group_bodies import GroupProblems
+from rocketd.remoting.group_bodies import GroupProblem, GroupProblems
 from rocketd.tools.console import CommandError, run, show, show_log
-from rocketd.tools.masters import find_masters
+from rocketd.tools.masters import NOT_ALL_ANSWERED, ask_masters
 from rocketd.tools.options import ClientOptions
 
+NAME = "rocketd groups"
 PROBLEMS_FOUND = 1
 
 
@@ -28,8 +30,9 @@ class GroupsOptions(ClientOptions):
     longdesc = (
         "Print a line for each problem of the groups that are online, or of one group: broker, group, kind, and what is "
         "wrong, separated by tabs. Problems are differing subscriptions, one client id used twice, queues that nobody "
-        "reads, and groups that asked for CONSUME_FROM_LAST_OFFSET and began at the first message. The exit status is 1 "
-        "when there is any."
+        "reads, and groups that asked for CONSUME_FROM_LAST_OFFSET and began at the first message. The exit status is 0 "
+        "when there is none, 1 when there is any or no broker knows the group, 2 for a wrong command line, and 3 when not "
+        "all masters answered, whatever the others said."
     )
 
     def __init__(self) -> None:
@@ -45,22 +48,32 @@ class GroupsOptions(ClientOptions):
     def run(self) -> int:
         """Print the problems; return the exit status."""
         show_log(LogLevel.critical)
-        return run("rocketd groups", self._print_problems, (CommandError, RocketMQError))
+        return run(NAME, self._print_problems, (CommandError, RocketMQError))
 
     async def _print_problems(self, reactor: Any) -> int:
         client = self.make_client(reactor)
         client.startService()
-        status = 0
         try:
-            for name, address in sorted((await find_masters(client)).items()):
-                for problem in (await self._ask(client, address)).problems:
-                    show(name, problem.group, problem.kind, problem.text, sep="\t")
-                    status = PROBLEMS_FOUND
+            answers = await ask_masters(client, lambda address: self._ask(client, address))
         finally:
             await client.stopService()
-        return status
+        status = 0
+        for name, problems in answers.found.items():
+            for problem in problems or ():
+                show(name, problem.group, problem.kind, problem.text, sep="\t")
+                status = PROBLEMS_FOUND
+        answers.complain(NAME)
+        if all(problems is None for problems in answers.found.values()):
+            raise answers.nobody(f"knows the group {self.group}")
+        return NOT_ALL_ANSWERED if answers.failed else status
 
-    async def _ask(self, client: ClientInstance, address: str) -> GroupProblems:
+    async def _ask(self, client: ClientInstance, address: str) -> list[GroupProblem] | None:
+        """Ask a broker; None when it has no such group."""
         header = GroupProblemsRequestHeader(consumer_group=self.group)
         response = await client.ask(address, RequestCode.GET_GROUP_PROBLEMS, header)
-        return GroupProblems.decode(check_response(address, response).body)
+        problems = GroupProblems.decode(check_response(address, response).body).problems
+        if problems or self.group is None:
+            return problems
+        response = await client.ask(address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
+        known = SubscriptionGroupWrapper.decode(check_response(address, response).body).subscription_group_table
+        return problems if self.group in known else None

@@ -16,8 +16,10 @@ from rocketd.remoting.admin_headers import ConsumerLagRequestHeader
 from rocketd.remoting.codes import RequestCode, ResponseCode
 from rocketd.remoting.lag_bodies import ConsumerLag
 from rocketd.tools.console import CommandError, run, show, show_log
-from rocketd.tools.masters import find_masters
+from rocketd.tools.masters import NOT_ALL_ANSWERED, ask_masters
 from rocketd.tools.options import ClientOptions
+
+NAME = "rocketd lag"
 
 COUNT_TIMEOUT_MS = 60_000
 """How long a broker may count."""
@@ -32,7 +34,9 @@ class LagOptions(ClientOptions):
     longdesc = (
         "Print a line for each queue, its fields separated by tabs: the messages that the group wants and has not "
         "consumed (~ before a number that is no more than an upper limit), the age of the first of them, the offset that "
-        "the group has reached and the queue's end; then the sum. - is an offset that was never stored."
+        "the group has reached and the queue's end; then the sum. - is an offset that was never stored. "
+        "The exit status is 0 when all masters answered, 1 when none knows the group or the topic, 2 for a wrong command "
+        "line, and 3 when not all masters answered, whatever the others said."
     )
 
     optParameters: ClassVar[list[list[Any]]] = [["topic", "t", None, "Only this topic."]]
@@ -60,26 +64,26 @@ class LagOptions(ClientOptions):
     def run(self) -> int:
         """Print the lag; return the exit status."""
         show_log(LogLevel.critical)
-        return run("rocketd lag", self._print_lag, (CommandError, RocketMQError))
+        return run(NAME, self._print_lag, (CommandError, RocketMQError))
 
     async def _print_lag(self, reactor: Any) -> int:
         client = self.make_client(reactor)
         client.startService()
         try:
-            found = {}
-            for name, address in sorted((await find_masters(client)).items()):
-                lag = await self._ask(client, address)
-                if lag is not None:
-                    found[name] = lag
+            answers = await ask_masters(client, lambda address: self._ask(client, address))
         finally:
             await client.stopService()
+        found = {name: lag for name, lag in answers.found.items() if lag is not None}
+        if found:
+            _show(found)
+        answers.complain(NAME)
         if not found:
-            raise CommandError(f"no broker knows the group {self.group}")
-        _show(found)
-        return 0
+            topic = self["topic"]
+            raise answers.nobody(f"knows the group {self.group}" if topic is None else f"has the topic {topic}")
+        return NOT_ALL_ANSWERED if answers.failed else 0
 
     async def _ask(self, client: ClientInstance, address: str) -> ConsumerLag | None:
-        """Ask a broker; None when it has no such group or topic."""
+        """Ask a broker; None when it has no such group, or no such topic where one is asked for."""
         header = ConsumerLagRequestHeader(consumer_group=self.group, topic=self["topic"])
         response = await client.ask(address, RequestCode.GET_CONSUMER_LAG, header, timeout_ms=COUNT_TIMEOUT_MS)
         if response.code in (ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, ResponseCode.TOPIC_NOT_EXIST):

@@ -172,7 +172,7 @@ async def test_members_at_odds_are_named(tmp_path):
         lines = [line.split("\t") for line in out.splitlines()]
         assert [line[:3] for line in lines] == [["broker-a", "G", problem.kind] for problem in found]
         assert lines[0][3] == found[0].text
-        assert await rocketd_groups(broker, "H") == ("", "", 0)
+        assert await rocketd_groups(broker, "H") == ("", "rocketd groups: no broker knows the group H\n", 1)
         one.transport.loseConnection()
 
         async def none_left():

@@ -250,7 +250,10 @@ class ClusterTests(CommandTestCase):
         self.assertEqual(last[:3], ["all", "offline", ""])
         self.assertEqual(sum(int(line[3]) for line in queues), int(last[3]))
         self.assertEqual(last[3], "2")
-        self.assert_fails("no broker knows the group none", "lag", "none")
+        for command in (("lag", "none"), ("groups", "none")):
+            self.assert_fails("no broker knows the group none", *command)
+        self.assert_fails("no broker has the topic NoTopic", "lag", "g", "-t", "NoTopic")
+        self.assertEqual(self.call("groups", "g"), (0, [], []))
 
     def test_what_cannot_be_done_is_one_line(self):
         self.up()
@@ -303,3 +306,7 @@ class NoClusterTests(CommandTestCase):
     def test_no_name_server(self):
         for command in (("produce", "T", "x"), ("consume", "T")):
             self.assert_fails("connect to 127.0.0.1:1 failed: Connection refused", *command, namesrv="127.0.0.1:1")
+        for command in (("groups",), ("lag", "G")):
+            status, out, err = self.call(*command, namesrv="127.0.0.1:1")
+            self.assertEqual((status, out, len(err)), (3, [], 1))
+            self.assertTrue(err[0].startswith(f"rocketd {command[0]}: connect to "), err)

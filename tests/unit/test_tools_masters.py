@@ -1,0 +1,146 @@
+"""``rocketd groups`` and ``rocketd lag`` against scripted brokers: what some cannot say does not hide what others do."""
+
+import sys
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
+from pathlib import Path
+from unittest.mock import patch
+
+from rocketd.remoting.bodies import BrokerData, ClusterInfo, SubscriptionGroupConfig, SubscriptionGroupWrapper
+from rocketd.remoting.codes import RequestCode, ResponseCode
+from rocketd.remoting.command import RemotingCommand
+from rocketd.remoting.group_bodies import GroupProblem, GroupProblemKind, GroupProblems
+from rocketd.remoting.lag_bodies import ConsumerLag, QueueLag
+from rocketd.tools.console import CommandError
+from rocketd.tools.groups import GroupsOptions
+from rocketd.tools.lag import LagOptions
+
+# Test modules are no package: what stands beside them is found by its directory.
+_HERE = str(Path(__file__).resolve().parent)
+if _HERE not in sys.path:
+    sys.path.insert(0, _HERE)
+
+from client_cluster import ClientTestCase  # noqa: E402
+
+GROUPS, LAG = RequestCode.GET_GROUP_PROBLEMS, RequestCode.GET_CONSUMER_LAG
+DOWN = "nothing from a: connect to a:10911 failed"
+REFUSED = "nothing from a: a:10911 answers NO_PERMISSION (16): because"
+
+
+async def ended(command):
+    """Return a command's status, and its last line on standard error."""
+    try:
+        return await command, []
+    except CommandError as error:
+        return error.status, [str(error)]
+
+
+class MastersTestCase(ClientTestCase):
+    def setUp(self):
+        super().setUp()
+        self.problems = {}
+        self.groups = {"G"}
+        cluster = self.cluster
+        cluster.answer_30001 = self.answer_problems
+        cluster.answer_201 = self.answer_groups
+        cluster.answer_30002 = self.answer_lag
+
+    def answer_problems(self, address, request, fields):
+        texts = self.problems.get(address, ()) if fields.get("consumerGroup") in (None, "G") else ()
+        problems = [GroupProblem("G", GroupProblemKind.UNREAD_QUEUES, text) for text in texts]
+        return RemotingCommand.response(0, body=GroupProblems(problems).encode())
+
+    def answer_groups(self, address, request, fields):
+        table = {group: SubscriptionGroupConfig(group_name=group) for group in self.groups}
+        return RemotingCommand.response(0, body=SubscriptionGroupWrapper(table).encode())
+
+    def answer_lag(self, address, request, fields):
+        if fields.get("topic") not in (None, *self.cluster.topics):
+            return RemotingCommand.response(ResponseCode.TOPIC_NOT_EXIST)
+        if fields["consumerGroup"] not in self.groups:
+            return RemotingCommand.response(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST)
+        return RemotingCommand.response(0, body=ConsumerLag("G", False, queues=[QueueLag("T", 0)]).encode())
+
+    def call(self, options, *arguments):
+        """Run a command; return its status, and the lines of its two outputs."""
+        options.parseOptions([*arguments, "-n", "ns:9876"])
+        command = options._print_lag if isinstance(options, LagOptions) else options._print_problems
+        out, err = StringIO(), StringIO()
+        with (
+            patch.object(options, "make_client", lambda reactor: self.client),
+            redirect_stdout(out),
+            redirect_stderr(err),
+        ):
+            status, why = self.result_of(ended(command(self.clock)))
+        name = "rocketd lag: " if isinstance(options, LagOptions) else "rocketd groups: "
+        return (
+            status,
+            out.getvalue().splitlines(),
+            [line.removeprefix(name) for line in err.getvalue().splitlines()] + why,
+        )
+
+
+class GroupsTests(MastersTestCase):
+    def test_all_answer(self):
+        self.assertEqual(self.call(GroupsOptions()), (0, [], []))
+        self.assertEqual(self.call(GroupsOptions(), "G"), (0, [], []))
+        self.problems = {"b:10911": ["1 unread"], "a:10911": ["2 unread"]}
+        lines = ["a\tG\tUNREAD_QUEUES\t2 unread", "b\tG\tUNREAD_QUEUES\t1 unread"]
+        self.assertEqual(self.call(GroupsOptions()), (1, lines, []))
+
+    def test_a_group_that_nobody_knows(self):
+        self.assertEqual(self.call(GroupsOptions(), "H"), (1, [], ["no broker knows the group H"]))
+
+    def test_one_does_not_answer(self):
+        self.problems = {"b:10911": ["1 unread"]}
+        lines = ["b\tG\tUNREAD_QUEUES\t1 unread"]
+        self.cluster.down = {"a:10911"}
+        status, out, err = self.call(GroupsOptions())
+        self.assertEqual((status, out, len(err)), (3, lines, 1))
+        self.assertTrue(err[0].startswith(DOWN), err)
+        self.assertEqual(self.call(GroupsOptions(), "H")[2][1:], ["no broker that answered knows the group H"])
+        self.cluster.down = set()
+        self.cluster.refusals = {(GROUPS, "a:10911"): 16}
+        self.assertEqual(self.call(GroupsOptions()), (3, lines, [REFUSED]))
+        self.problems = {}
+        self.assertEqual(self.call(GroupsOptions(), "G"), (3, [], [REFUSED]))
+
+    def test_none_answers(self):
+        self.cluster.down = {"a:10911", "b:10911"}
+        status, out, err = self.call(GroupsOptions())
+        self.assertEqual((status, out, len(err), err[-1]), (3, [], 3, "no broker answered"))
+
+    def test_none_can_be_asked(self):
+        self.cluster.brokers = []
+        why = ["no broker is registered at name server ns:9876"]
+        self.assertEqual(self.call(GroupsOptions()), (3, [], why))
+        self.cluster.down = {None}
+        status, _, err = self.call(GroupsOptions())
+        self.assertEqual((status, len(err)), (3, 1))
+
+
+class LagTests(MastersTestCase):
+    def test_one_does_not_answer(self):
+        status, out, err = self.call(LagOptions(), "G")
+        self.assertEqual((status, [line.split("\t")[0] for line in out], err), (0, ["broker", "a", "b", "all"], []))
+        self.cluster.refusals = {(LAG, "a:10911"): 16}
+        status, out, err = self.call(LagOptions(), "G")
+        self.assertEqual((status, [line.split("\t")[0] for line in out], err), (3, ["broker", "b", "all"], [REFUSED]))
+
+    def test_what_is_not_known_is_named(self):
+        self.assertEqual(self.call(LagOptions(), "H"), (1, [], ["no broker knows the group H"]))
+        self.assertEqual(self.call(LagOptions(), "G", "-t", "U"), (1, [], ["no broker has the topic U"]))
+
+    def test_who_may_know_it_has_gone(self):
+        self.groups = set()
+        self.cluster.down = {"a:10911"}
+        status, out, err = self.call(LagOptions(), "G")
+        self.assertEqual((status, out, err[1:]), (3, [], ["no broker that answered knows the group G"]))
+        self.assertTrue(err[0].startswith(DOWN), err)
+        slaves = ClusterInfo({"a": BrokerData("c", "a", {1: "a:10921"})}, {"c": {"a"}})
+        self.cluster.answer_106 = lambda *_: RemotingCommand.response(0, body=slaves.encode())
+        only_slaves = "nothing from a: its master is not registered at the name server, only slaves are"
+        self.assertEqual(self.call(LagOptions(), "G"), (3, [], [only_slaves, "no broker answered"]))
+        self.cluster.brokers = []
+        del self.cluster.answer_106
+        self.assertEqual(self.call(LagOptions(), "G"), (3, [], ["no broker is registered at name server ns:9876"]))
