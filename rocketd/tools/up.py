@@ -4,7 +4,6 @@ Answers to nothing of Apache's, where two scripts and a configuration are needed
 """
 
 import os
-import sys
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -17,7 +16,7 @@ from twisted.python.logfile import LogFile
 
 from rocketd.broker.service import START_ERRORS, VIP_PORT_DISTANCE, Broker, make_broker
 from rocketd.broker.settings import BrokerSettings
-from rocketd.common.config import one_line
+from rocketd.common.config import ConfigError, one_line
 from rocketd.common.daemon import tune_interpreter
 from rocketd.namesrv.service import NameServer, make_namesrv
 from rocketd.namesrv.settings import NamesrvSettings
@@ -28,7 +27,7 @@ from rocketd.remoting.command import RemotingCommand
 from rocketd.remoting.errors import RemotingError
 from rocketd.remoting.server import ListenError
 from rocketd.remoting.tls import ENFORCING, ClientTLS
-from rocketd.tools.console import CommandError, run, show, show_log
+from rocketd.tools.console import CommandError, complain, run, show, show_log
 from rocketd.tools.options import CommandOptions, port
 
 READY_SECONDS = 30.0
@@ -78,6 +77,11 @@ class UpOptions(CommandOptions):
             raise usage.UsageError("--data: accepted is a directory")
         data = os.path.abspath(self["data"])
         try:
+            self._check_settings(data)
+        except ConfigError as error:
+            complain("rocketd up", str(error))
+            return 1
+        try:
             os.makedirs(data, exist_ok=True)
             log = LogFile("rocketd.log", data, rotateLength=_LOG_BYTES, maxRotatedFiles=_LOG_FILES)
         except OSError as error:
@@ -92,6 +96,12 @@ class UpOptions(CommandOptions):
             (CommandError, *START_ERRORS),
         )
 
+    def _check_settings(self, data: str) -> None:
+        """Raise ConfigError for settings that would be refused, before any file is made."""
+        _namesrv_settings(data, self["namesrv-port"], self.overrides)
+        namesrv_port = self["namesrv-port"] or 1  # any will do: which one is free is found out later
+        _broker_settings(data, self["broker-port"], namesrv_port, self.overrides)
+
 
 async def up(
     reactor: Any, data: str, namesrv_port: int, broker_port: int, overrides: Sequence[tuple[str, str]] = ()
@@ -102,7 +112,10 @@ async def up(
         namesrv = make_namesrv(_namesrv_settings(data, namesrv_port, overrides), reactor)
         started.append(namesrv)
         _start(namesrv, "--namesrv-port")
-        broker = make_broker(_broker_settings(data, broker_port, namesrv, overrides), reactor)
+        settings, warnings = _broker_settings(data, broker_port, namesrv.port, overrides)
+        for warning in warnings:
+            complain("rocketd up", warning)
+        broker = make_broker(settings, reactor)
         _start(broker, "--broker-port")
         started.append(broker)
         await _registered(reactor, namesrv, broker)
@@ -158,14 +171,14 @@ def _namesrv_settings(data: str, port: int, overrides: Sequence[tuple[str, str]]
     return NamesrvSettings.load(None, options, os.environ)[0]
 
 
-def _broker_settings(data: str, port: int, namesrv: NameServer, overrides: Sequence[tuple[str, str]]) -> BrokerSettings:
+def _broker_settings(
+    data: str, port: int, namesrv_port: int, overrides: Sequence[tuple[str, str]]
+) -> tuple[BrokerSettings, list[str]]:
+    """Return the settings, and warnings of them."""
     elsewhere = NamesrvSettings.by_name().keys() - BrokerSettings.by_name().keys()
     options = [
         ("storePathRootDir", os.path.join(data, "store")),
         ("listenPort", str(port)),
         *((key, value) for key, value in overrides if key not in elsewhere),
     ]
-    settings, warnings = BrokerSettings.load(None, options, os.environ, namesrv_addr=f"127.0.0.1:{namesrv.port}")
-    for warning in warnings:
-        print(f"rocketd up: {warning}", file=sys.stderr)
-    return settings
+    return BrokerSettings.load(None, options, os.environ, namesrv_addr=f"127.0.0.1:{namesrv_port}")

@@ -291,6 +291,11 @@ class DataTests(CommandTestCase):
             self.assertEqual(status, 2)
             self.assertEqual(err, [f"rocketd up: {cause}try rocketd up --help"])
 
+    def test_a_setting_that_is_refused_leaves_no_files(self):
+        for setting in ("brokerPermission=9", "serverWorkerThreads=x"):
+            self.assert_fails(setting.partition("=")[0], "up", "--data", self.data, "-o", setting)
+            self.assertFalse(os.path.exists(self.data))
+
 
 class TLSClusterTests(CommandTestCase):
     def test_messages_go_encrypted(self):
