@@ -1,0 +1,32 @@
+"""Stop at SIGTERM: pull no more, let handlers end, store the offsets, leave the group."""
+
+import asyncio
+import os
+import signal
+import sys
+
+from rocketd.client import Message, ReceivedMessage
+from rocketd.client.aio import Consumer, Producer
+
+CLUSTER = sys.argv[1:]  # name servers; none given: those of NAMESRV_ADDR
+
+
+async def main() -> None:
+    """Be stopped in the middle of a message."""
+    stop = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+
+    async def handle(message: ReceivedMessage) -> None:
+        print("begins", message.body.decode())
+        os.kill(os.getpid(), signal.SIGTERM)  # as the supervisor would do
+        await asyncio.sleep(0.5)
+        print("has handled", message.body.decode())
+
+    async with Producer("example_stop_producer", CLUSTER) as producer:
+        await producer.send(Message("ExampleStop", b"the message"))
+    async with Consumer("example_stop", CLUSTER, topics="ExampleStop", start="earliest", handler=handle, grace=10):
+        await stop.wait()
+    print("stopped")
+
+
+asyncio.run(main())

@@ -1,0 +1,13 @@
+"""Share one blocking producer among the threads of a web server or a pool."""
+
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+from rocketd.client import Message
+from rocketd.client.sync import Producer
+
+CLUSTER = sys.argv[1:]  # name servers; none given: those of NAMESRV_ADDR
+
+with Producer("example_threads_producer", CLUSTER) as producer, ThreadPoolExecutor(8) as pool:
+    results = list(pool.map(lambda number: producer.send(Message("ExampleThreads", b"%d" % number)), range(100)))
+print(len({result.msg_id for result in results}), "messages by 8 threads")

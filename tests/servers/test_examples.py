@@ -1,0 +1,159 @@
+"""Every program in examples/, as a process of its own, against one cluster: what it prints."""
+
+import os
+import re
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from server_processes import SOURCES, ServerProcesses
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = ROOT / "examples"
+LIMIT = 120.0  # seconds
+AT_ONCE = 4
+SETTINGS = {
+    "enablePropertyFilter": "true",
+    "traceTopicEnable": "true",
+    "transactionTimeOut": "300",
+    "transactionCheckInterval": "300",
+}
+ACCOUNTS = (
+    "accounts:\n- {accessKey: RocketMQ, secretKey: '12345678', defaultTopicPerm: PUB|SUB, defaultGroupPerm: SUB}\n"
+)
+
+# What each prints: the whole of it, or a pattern for the whole of it.
+EXPECTED = {
+    "acl.py": "consumed signed\nwithout a signature: BrokerError 1\n",
+    "async_sends.py": "200 sent, 0 failed\n",
+    "batch.py": "100 results\nconsumed 0 to 99\n",
+    "broadcast.py": "0 1 2 3 4\n0 1 2 3 4\n",
+    "delayed.py": re.compile(
+        r"now after \d.*\nlevel 1 after [1-9].*\n1\.7 s after (1\.[7-9]|[2-9]).*\nmoment after (2\.[5-9]|[3-9]).*\n"
+    ),
+    "forked_workers.py": "sent with its own\nsent with its own\n",
+    "graceful_stop.py": "begins the message\nhas handled the message\nstopped\n",
+    "iteration.py": "consumed 0\nconsumed 1\nfailed: this one is too hard\nconsumed 2\nconsumed 3\nconsumed 4\n",
+    "json_messages.py": "ann pays 12.5\n",
+    "log_shipping.py": "INFO shop: order A17 is paid\nWARNING shop.stock: no more apples\n",
+    "mistakes.py": "".join(
+        f"{what}\n"
+        for what in (
+            "not opened: NotStartedError, never",
+            "group: IllegalGroupError, never",
+            "topic: IllegalTopicError, never",
+            "too large: MessageTooLargeError, never",
+            "system's topic: IllegalTopicError, never",
+            "no name server: NoNameServerError, later perhaps",
+            "closed: ClientClosedError, never",
+        )
+    ),
+    "namespace.py": "".join(f"{name} consumed for {name} of ExampleTenants\n" for name in ("red", "blue")),
+    "oneway.py": "consumed 10 messages\n",
+    "openmessaging_names.py": re.compile("hello\nhello again\n|hello again\nhello\n"),
+    "ordered.py": "".join(f"{order} created paid shipped\n" for order in ("A17", "B18", "C19", "D20")),
+    "ordered_by_key.py": "at once: True of one key: 1\nann 01234\nbob 01234\neve 01234\n",
+    "queues.py": "in turn: True\nnamed: 2\nby key: 1 queue\nat random: True\nown rule: True\n",
+    "quickstart.py": "sent to queue True status 0\nconsumed hello with tag greeting\n",
+    "quickstart_sync.py": "consumed message 0, message 1, message 2\n",
+    "request_reply.py": "how -> HOW\nwhen -> WHEN\n",
+    "retries_and_dead_letters.py": (
+        "never was tried 2 times\nnonsense was tried 1 time\nsecond try was tried 2 times\ndead: never nonsense\n"
+    ),
+    "sql_filter.py": "prices 3 4 5\n",
+    "start_at.py": "earliest: oldest\na moment: after the moment\n",
+    "tags.py": "0 pear\n1 apple\n3 apple\n4 pear\n",
+    "threads.py": "100 messages by 8 threads\n",
+    "trace.py": "Pub SubAfter SubBefore\n",
+    "transactions.py": (
+        "transaction: COMMIT\ntransaction: ROLLBACK\ntransaction: UNKNOWN\nconsumed: COMMIT\nconsumed: UNKNOWN\n"
+    ),
+    "twisted_service.tac": re.compile(r"(?s).*\[stdout#info\] consumed hello\n.*Server Shut Down\.\n"),
+}
+COMPLAINS = {"mistakes.py"}
+"""Those that have the client log a warning, which ``logging`` prints where nobody has set it up."""
+
+
+def programs():
+    return sorted(path.name for path in EXAMPLES.iterdir() if path.suffix in (".py", ".tac"))
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    """Two clusters: one that asks for signatures, and one for all but one of the examples."""
+    home = tmp_path_factory.mktemp("home")
+    (home / "conf").mkdir()
+    (home / "conf" / "plain_acl.yml").write_text(ACCOUNTS)
+    (home / "conf" / "plain_acl.yml").chmod(0o600)
+    clusters = [
+        ServerProcesses(tmp_path_factory.mktemp("open"), **SETTINGS),
+        ServerProcesses(tmp_path_factory.mktemp("guarded"), aclEnable="true", rocketmqHome=str(home)),
+    ]
+
+    def start(servers):
+        servers.start_namesrv()
+        servers.start_broker()
+        return servers.namesrv_address
+
+    try:
+        with ThreadPoolExecutor(2) as pool:
+            yield list(pool.map(start, clusters))
+    finally:
+        for servers in clusters:
+            servers.kill_all()
+
+
+@pytest.fixture(scope="module")
+def runs(cluster, tmp_path_factory):
+    """Begin all programs, some at once; futures of how they end, by name."""
+    open_address, guarded_address = cluster
+    home = tmp_path_factory.mktemp("programs")
+
+    def run(name):
+        address = guarded_address if name == "acl.py" else open_address
+        variables = {"PYTHONPATH": SOURCES, "HOME": str(home)}
+        command = [sys.executable, "-W", "error", str(EXAMPLES / name), address]
+        if name.endswith(".tac"):
+            twistd = str(Path(sys.executable).with_name("twistd"))
+            command = [sys.executable, twistd, "-n", "--pidfile", "", "-y", str(EXAMPLES / name)]
+            variables["NAMESRV_ADDR"] = address
+        return subprocess.run(
+            command,
+            cwd=home,
+            env={**os.environ, **variables},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=LIMIT,
+            check=False,
+        )
+
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        yield {name: pool.submit(run, name) for name in programs()}
+
+
+@pytest.mark.parametrize("name", programs())
+def test_example(runs, name):
+    assert name in EXPECTED, f"say in {Path(__file__).name} what examples/{name} prints"
+    ended = runs[name].result()
+    expected = EXPECTED[name]
+    if isinstance(expected, str):
+        assert ended.stdout == expected, ended.stderr
+    else:
+        assert expected.fullmatch(ended.stdout), ended.stdout + ended.stderr
+    assert ended.returncode == 0, ended.stderr
+    assert name in COMPLAINS or ended.stderr == ""
+
+
+def test_every_example_is_listed():
+    listed = re.findall(r"^\| \[(\S+)\]\(\1\) \|", (EXAMPLES / "README.md").read_text(), re.MULTILINE)
+    assert sorted(listed) == programs()
+    assert sorted(EXPECTED) == programs()
+
+
+def test_examples_are_short():
+    for name in programs():
+        code = [line for line in (EXAMPLES / name).read_text().splitlines() if line.strip()]
+        assert len(code) <= 45, name
