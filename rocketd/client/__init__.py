@@ -4,10 +4,9 @@ The reactor is the global one, which is imported when the first client starts.
 """
 
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Any, Self
 
-from twisted.internet.defer import Deferred, ensureDeferred
+from twisted.internet.defer import Deferred
 
 from rocketd.acl.credentials import Credentials
 from rocketd.client.codec import BYTES, TEXT, Codec, JsonCodec
@@ -16,6 +15,7 @@ from rocketd.client.consumer.options import Order
 from rocketd.client.consumer.outcome import Reject, Retry
 from rocketd.client.errors import RocketMQError
 from rocketd.client.face import ConsumerFace, ProducerFace, Sql
+from rocketd.client.hosting.twisted_life import TwistedLife
 from rocketd.client.message import Message, ReceivedMessage, SendResult, T
 from rocketd.client.producer.producer import Selector
 from rocketd.client.producer.selectors import (
@@ -53,34 +53,8 @@ __all__ = [
 ]
 
 
-class Producer(ProducerFace[T]):
+class Producer(ProducerFace[T], TwistedLife):
     """Sends messages. Its options are described at ProducerFace and ProducerOptions."""
-
-    def open(self) -> Deferred[Self]:
-        """Begin; fires with the producer."""
-        return Deferred.fromCoroutine(self._open())
-
-    async def _open(self) -> Self:
-        self._life.begin()
-        try:
-            await self.bring_up(_reactor(), ensureDeferred)
-        except BaseException:
-            self._life.fail()
-            raise
-        return self
-
-    def close(self) -> Deferred[None]:
-        """Let what is under way end, and leave."""
-        self._life.guard.check()
-        return Deferred.fromCoroutine(self.bring_down())
-
-    async def __aenter__(self) -> Self:
-        return await self.open()
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        await self.close()
 
     def send(
         self,
@@ -140,36 +114,8 @@ class Producer(ProducerFace[T]):
         return Deferred.fromCoroutine(self.engine.publish_queues(topic))
 
 
-class Consumer(ConsumerFace[T]):
+class Consumer(ConsumerFace[T], TwistedLife):
     """Consumes messages. Its options are described at ConsumerFace and ConsumerOptions."""
-
-    def open(self) -> Deferred[Self]:
-        """Begin; fires with the consumer, when it has its first share of the queues."""
-        return Deferred.fromCoroutine(self._open())
-
-    async def _open(self) -> Self:
-        self._life.begin()
-        try:
-            await self.bring_up(_reactor(), ensureDeferred)
-        except BaseException:
-            self._life.fail()
-            raise
-        return self
-
-    def close(self) -> Deferred[None]:
-        """Pull no more, let handlers end within ``grace``, store the offsets, and leave."""
-        self._life.guard.check()
-        return Deferred.fromCoroutine(self.bring_down())
-
-    async def __aenter__(self) -> Self:
-        return await self.open()
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        if self.arrivals is not None:
-            self.arrivals.close(consumed=error is None)
-        await self.close()
 
     def __aiter__(self) -> Self:
         return self
@@ -179,9 +125,3 @@ class Consumer(ConsumerFace[T]):
         if message is None:
             raise StopAsyncIteration
         return message
-
-
-def _reactor() -> Any:
-    from twisted.internet import reactor
-
-    return reactor

@@ -4,49 +4,20 @@ A client belongs to the loop that runs when it starts.
 """
 
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Any, Self
 
 from rocketd.client.config import Duration
 from rocketd.client.face import ConsumerFace, ProducerFace
-from rocketd.client.hosting.asyncio_host import AsyncioHost, to_deferred, to_future
+from rocketd.client.hosting.aio_life import AioLife
+from rocketd.client.hosting.asyncio_host import to_future
 from rocketd.client.message import Message, ReceivedMessage, SendResult, T
 from rocketd.client.producer.producer import Selector
 from rocketd.client.producer.transaction import TransactionSendResult
 from rocketd.remoting.bodies import MessageQueue
 
 
-class Producer(ProducerFace[T]):
+class Producer(ProducerFace[T], AioLife):
     """Sends messages. Its options are described at ProducerFace and ProducerOptions."""
-
-    _host: AsyncioHost
-
-    async def open(self) -> Self:
-        """Begin; return the producer."""
-        self._life.begin()
-        host = self._host = AsyncioHost.acquire()
-        try:
-            await to_future(self.bring_up(host.reactor, to_deferred))
-        except BaseException:
-            self._life.fail()
-            await host.release()
-            raise
-        return self
-
-    async def close(self) -> None:
-        """Let what is under way end, and leave."""
-        self._life.guard.check()
-        if self._life.begun and not self._life.ended:
-            await to_future(self.bring_down())
-            await self._host.release()
-
-    async def __aenter__(self) -> Self:
-        return await self.open()
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        await self.close()
 
     async def send(
         self,
@@ -102,39 +73,8 @@ class Producer(ProducerFace[T]):
         return await to_future(self.engine.publish_queues(topic))
 
 
-class Consumer(ConsumerFace[T]):
+class Consumer(ConsumerFace[T], AioLife):
     """Consumes messages. Its options are described at ConsumerFace and ConsumerOptions."""
-
-    _host: AsyncioHost
-
-    async def open(self) -> Self:
-        """Begin; return the consumer, when it has its first share of the queues."""
-        self._life.begin()
-        host = self._host = AsyncioHost.acquire()
-        try:
-            await to_future(self.bring_up(host.reactor, to_deferred))
-        except BaseException:
-            self._life.fail()
-            await host.release()
-            raise
-        return self
-
-    async def close(self) -> None:
-        """Pull no more, let handlers end within ``grace``, store the offsets, and leave."""
-        self._life.guard.check()
-        if self._life.begun and not self._life.ended:
-            await to_future(self.bring_down())
-            await self._host.release()
-
-    async def __aenter__(self) -> Self:
-        return await self.open()
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        if self.arrivals is not None:
-            self.arrivals.close(consumed=error is None)
-        await self.close()
 
     def __aiter__(self) -> Self:
         return self

@@ -1,7 +1,6 @@
-"""What the three faces of the client have in common: how a producer or consumer is made, opened and closed.
+"""What the three faces of producers and push consumers have in common: how they are made, and messages to iterate over.
 
-No counterpart in Apache. A face is made without a thread, a socket or a reactor; ``open`` brings the engine up on the
-reactor that the face is hosted by, and ``close`` lets go of it.
+No counterpart in Apache.
 """
 
 from collections import deque
@@ -12,20 +11,12 @@ from typing import Any, Generic
 from twisted.internet.defer import CancelledError, Deferred
 
 from rocketd.client.codec import BYTES, Codec
-from rocketd.client.config import ClientConfig, config_of
+from rocketd.client.config import ClientConfig
 from rocketd.client.consumer import push_consumer
 from rocketd.client.consumer.options import ConsumerOptions
-from rocketd.client.errors import (
-    ClientClosedError,
-    ClientStateError,
-    NotStartedError,
-    StopConsuming,
-    UsageError,
-    check_group,
-    check_topic,
-)
-from rocketd.client.hosting.fork import ForkGuard
-from rocketd.client.instance import registry
+from rocketd.client.errors import StopConsuming, UsageError, check_group, check_topic
+from rocketd.client.instance.client_instance import ClientInstance
+from rocketd.client.life import Face, RunCoroutine
 from rocketd.client.message import ReceivedMessage, T
 from rocketd.client.producer import producer
 from rocketd.client.producer.options import ProducerOptions
@@ -37,8 +28,6 @@ Cluster = str | Sequence[str] | ClientConfig | None
 
 BROADCAST_INSTANCE = "DEFAULT"
 """Instance name of broadcasting consumers whose program gives none, as Apache's."""
-
-RunCoroutine = Callable[[Any], Deferred[Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,43 +41,15 @@ Topics = str | Iterable[str] | Mapping[str, "str | Sql | None"]
 """A topic, several, or each with what is wanted of it: tags such as ``TagA || TagB``, an Sql, or None for all."""
 
 
-class _Life:
-    """Where a client is between its making and its end."""
-
-    def __init__(self, what: str) -> None:
-        self.what = what
-        self.guard = ForkGuard(what)
-        self.begun = False
-        self.ended = False
-
-    def begin(self) -> None:
-        self.guard.check()
-        if self.begun:
-            state = "was closed: make a new one" if self.ended else "is open already"
-            raise (ClientClosedError if self.ended else ClientStateError)(f"this {self.what} {state}")
-        self.begun = True
-        self.guard.begin()
-
-    def fail(self) -> None:
-        """The start failed: it may be tried again."""
-        self.begun = False
-        self.guard.end()
-
-    def check(self) -> None:
-        """Raise what keeps it from being used."""
-        self.guard.check()
-        if self.ended:
-            raise ClientClosedError(f"this {self.what} is closed: make a new one")
-        raise NotStartedError(f"this {self.what} is not open: open it, or use it in a with block")
-
-
 @dataclass(eq=False, repr=False)
-class ProducerFace(ProducerOptions, Generic[T]):
+class ProducerFace(ProducerOptions, Face[producer.Producer[T]], Generic[T]):
     """A producer of one group. ``cluster`` are the name servers, or a ClientConfig.
 
     ``codec`` makes bodies of values, ``transactions`` is needed for sends in transactions. All other options are those of
     ProducerOptions. Raises IllegalGroupError and IllegalOptionError.
     """
+
+    kind = "producer"
 
     group: str
     cluster: Cluster = None
@@ -99,26 +60,14 @@ class ProducerFace(ProducerOptions, Generic[T]):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_group(self.group)
-        self.config = config_of(self.cluster)
-        self._life = _Life(f"producer of group {self.group}")
-        self._engine: producer.Producer[T] | None = None
+        self._make_life(f"producer of group {self.group}", self.cluster)
 
     def __repr__(self) -> str:
         return f"<{type(self).__module__}.{type(self).__name__} of group {self.group}>"
 
-    @property
-    def engine(self) -> producer.Producer[T]:
-        """The engine. Raises NotStartedError, ClientClosedError or ForkedClientError."""
-        engine = self._engine
-        if engine is None or self._life.guard.forked:
-            self._life.check()
-        assert engine is not None
-        return engine
-
-    async def bring_up(self, reactor: Any, run_coroutine: RunCoroutine) -> None:
-        """Bring the engine up. Reactor thread."""
-        instance = registry.acquire(reactor, self.config, "producer", self.group)
-        engine = producer.Producer(
+    def make_engine(self, instance: ClientInstance, run_coroutine: RunCoroutine) -> producer.Producer[T]:
+        """Make the engine. Reactor thread."""
+        return producer.Producer(
             instance,
             self.group,
             options=self,
@@ -126,24 +75,10 @@ class ProducerFace(ProducerOptions, Generic[T]):
             transactions=self.transactions,
             run_coroutine=run_coroutine,
         )
-        try:
-            await engine.start()
-        except BaseException:
-            await registry.release(instance, "producer", self.group)
-            raise
-        self._engine = engine
-
-    async def bring_down(self) -> None:
-        """Let go of the engine. Reactor thread."""
-        engine, self._engine = self._engine, None
-        self._life.ended = True
-        if engine is not None:
-            await engine.stop()
-            await registry.release(engine.instance, "producer", self.group)
 
 
 @dataclass(eq=False, repr=False)
-class ConsumerFace(ConsumerOptions, Generic[T]):
+class ConsumerFace(ConsumerOptions, Face[push_consumer.PushConsumer[T]], Generic[T]):
     """A consumer of one group. ``cluster`` are the name servers, or a ClientConfig.
 
     ``topics`` is what to consume, more comes with ``subscribe``. ``handler`` gets each message (a list of messages where
@@ -152,6 +87,8 @@ class ConsumerFace(ConsumerOptions, Generic[T]):
     for. ``codec`` makes values of bodies. All other options are those of ConsumerOptions. Raises IllegalGroupError,
     IllegalTopicError and IllegalOptionError.
     """
+
+    kind = "consumer"
 
     group: str
     cluster: Cluster = None
@@ -163,9 +100,7 @@ class ConsumerFace(ConsumerOptions, Generic[T]):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_group(self.group)
-        self.config = config_of(self.cluster)
-        self._life = _Life(f"consumer of group {self.group}")
-        self._engine: push_consumer.PushConsumer[T] | None = None
+        self._make_life(f"consumer of group {self.group}", self.cluster)
         self._wanted: dict[str, tuple[str | None, bool]] = {}
         for topic, wanted in _each_topic(self.topics):
             self._want(topic, wanted)
@@ -173,15 +108,6 @@ class ConsumerFace(ConsumerOptions, Generic[T]):
 
     def __repr__(self) -> str:
         return f"<{type(self).__module__}.{type(self).__name__} of group {self.group}>"
-
-    @property
-    def engine(self) -> push_consumer.PushConsumer[T]:
-        """The engine. Raises NotStartedError, ClientClosedError or ForkedClientError."""
-        engine = self._engine
-        if engine is None or self._life.guard.forked:
-            self._life.check()
-        assert engine is not None
-        return engine
 
     def _want(self, topic: str, wanted: str | Sql | None) -> tuple[str | None, bool]:
         check_topic(topic)
@@ -237,13 +163,15 @@ class ConsumerFace(ConsumerOptions, Generic[T]):
         assert self.arrivals is not None
         return await self.arrivals.next()
 
-    async def bring_up(self, reactor: Any, run_coroutine: RunCoroutine) -> None:
-        """Bring the engine up."""
-        config = self.config
-        if self.broadcast and config.instance_name is None:
+    def instance_config(self) -> ClientConfig:
+        """Return the config of the instance it needs."""
+        if self.broadcast and self.config.instance_name is None:
             # Offsets are kept by client id: it has to be the same after a restart.
-            config = replace(config, instance_name=BROADCAST_INSTANCE)
-        instance = registry.acquire(reactor, config, "consumer", self.group)
+            return replace(self.config, instance_name=BROADCAST_INSTANCE)
+        return self.config
+
+    def make_engine(self, instance: ClientInstance, run_coroutine: RunCoroutine) -> push_consumer.PushConsumer[T]:
+        """Make the engine. Reactor thread."""
         handler = self.handler
         if handler is None:
             self.arrivals = Arrivals(self.batch)
@@ -252,25 +180,15 @@ class ConsumerFace(ConsumerOptions, Generic[T]):
         engine: push_consumer.PushConsumer[T] = push_consumer.PushConsumer(
             instance, self.group, handler, options=self, codec=self.codec, run_coroutine=run_coroutine
         )
-        try:
-            for topic, (expression, sql) in self._wanted.items():
-                engine.subscribe(topic, expression, sql=sql)
-            await engine.start()
-        except BaseException:
-            await engine.stop()
-            await registry.release(instance, "consumer", self.group)
-            raise
-        self._engine = engine
+        for topic, (expression, sql) in self._wanted.items():
+            engine.subscribe(topic, expression, sql=sql)
+        return engine
 
-    async def bring_down(self) -> None:
-        """Let go of the engine."""
-        engine, self._engine = self._engine, None
-        self._life.ended = True
-        if engine is not None:
-            if self.arrivals is not None:
-                self.arrivals.close()
-            await engine.stop()
-            await registry.release(engine.instance, "consumer", self.group)
+    async def stop_engine(self, engine: push_consumer.PushConsumer[T]) -> None:
+        """Stop the engine; the message that is out was consumed, unless the with block failed."""
+        if self.arrivals is not None:
+            self.arrivals.close(consumed=not self.block_failed)
+        await engine.stop()
 
 
 def _run_in_reactor(coroutine: Any) -> Deferred[Any]:

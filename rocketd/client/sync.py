@@ -3,16 +3,13 @@
 All clients of a process live in one thread in the background, which begins when the first one starts.
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from twisted.internet.defer import ensureDeferred, maybeDeferred
-
 from rocketd.client.config import Duration
-from rocketd.client.face import ConsumerFace, ProducerFace, Sql
-from rocketd.client.hosting.thread_host import ThreadHost
+from rocketd.client.face import ConsumerFace, ProducerFace
+from rocketd.client.hosting.sync_life import SyncLife, in_thread
 from rocketd.client.message import Message, ReceivedMessage, SendResult, T
 from rocketd.client.producer.producer import Selector
 from rocketd.client.producer.transaction import TransactionSendResult
@@ -21,40 +18,11 @@ from rocketd.remoting.bodies import MessageQueue
 R = TypeVar("R")
 
 
-class Producer(ProducerFace[T]):
+class Producer(ProducerFace[T], SyncLife):
     """Sends messages. Its options are described at ProducerFace and ProducerOptions."""
-
-    _host: ThreadHost
 
     def _call(self, function: Callable[..., Awaitable[R]], *arguments: Any, **keywords: Any) -> R:
         return self._host.call(partial(function, **keywords), *arguments)
-
-    def open(self) -> Self:
-        """Begin; return the producer."""
-        self._life.begin()
-        host = self._host = ThreadHost.acquire()
-        try:
-            host.call(self.bring_up, host.reactor, ensureDeferred)
-        except BaseException:
-            self._life.fail()
-            host.release()
-            raise
-        return self
-
-    def close(self) -> None:
-        """Let what is under way end, and leave."""
-        self._life.guard.check()
-        if self._life.begun and not self._life.ended:
-            self._host.call(self.bring_down)
-            self._host.release()
-
-    def __enter__(self) -> Self:
-        return self.open()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
     def send(
         self,
@@ -110,45 +78,8 @@ class Producer(ProducerFace[T]):
         return self._call(self.engine.publish_queues, topic)
 
 
-class Consumer(ConsumerFace[T]):
+class Consumer(ConsumerFace[T], SyncLife):
     """Consumes messages. Its options are described at ConsumerFace and ConsumerOptions."""
-
-    _host: ThreadHost
-
-    def _call(self, function: Callable[..., R], *arguments: Any) -> R:
-        if not self._life.begun:
-            return function(*arguments)
-        done: R = self._host.call(maybeDeferred, function, *arguments)
-        return done
-
-    def open(self) -> Self:
-        """Begin; return the consumer, when it has its first share of the queues."""
-        self._life.begin()
-        host = self._host = ThreadHost.acquire()
-        try:
-            host.call(self.bring_up, host.reactor, ensureDeferred)
-        except BaseException:
-            self._life.fail()
-            host.release()
-            raise
-        return self
-
-    def close(self) -> None:
-        """Pull no more, let handlers end within ``grace``, store the offsets, and leave."""
-        self._life.guard.check()
-        if self._life.begun and not self._life.ended:
-            self._host.call(self.bring_down)
-            self._host.release()
-
-    def __enter__(self) -> Self:
-        return self.open()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        if self.arrivals is not None:
-            self._call(partial(self.arrivals.close, consumed=error is None))
-        self.close()
 
     def __iter__(self) -> Self:
         return self
@@ -159,34 +90,11 @@ class Consumer(ConsumerFace[T]):
             raise StopIteration
         return message
 
-    def subscribe(self, topic: str, wanted: str | Sql | None = None) -> None:
-        """Consume a topic, too: messages with tags such as ``TagA || TagB``, those an Sql selects, or all."""
-        return self._call(super().subscribe, topic, wanted)
-
-    def unsubscribe(self, topic: str) -> None:
-        """Consume a topic no more."""
-        return self._call(super().unsubscribe, topic)
-
-    def queues(self) -> list[MessageQueue]:
-        """Return this consumer's share of the queues."""
-        return self._call(super().queues)
-
-    def suspend(self) -> None:
-        """Pull nothing until ``resume``; what is held is handled."""
-        return self._call(super().suspend)
-
-    def resume(self) -> None:
-        """Pull again."""
-        return self._call(super().resume)
-
-    def pause(self, queues: Iterable[MessageQueue]) -> None:
-        """Pull these queues no more, until ``unpause``."""
-        return self._call(super().pause, queues)
-
-    def unpause(self, queues: Iterable[MessageQueue]) -> None:
-        """Pull these queues again."""
-        return self._call(super().unpause, queues)
-
-    def set_concurrency(self, concurrency: int) -> None:
-        """Handle so many messages at once from now on."""
-        return self._call(super().set_concurrency, concurrency)
+    subscribe = in_thread(ConsumerFace.subscribe)
+    unsubscribe = in_thread(ConsumerFace.unsubscribe)
+    queues = in_thread(ConsumerFace.queues)
+    suspend = in_thread(ConsumerFace.suspend)
+    resume = in_thread(ConsumerFace.resume)
+    pause = in_thread(ConsumerFace.pause)
+    unpause = in_thread(ConsumerFace.unpause)
+    set_concurrency = in_thread(ConsumerFace.set_concurrency)

@@ -1,0 +1,63 @@
+"""Opening and closing on the asyncio loop that runs, and methods that are coroutines.
+
+No counterpart in Apache.
+"""
+
+from collections.abc import Awaitable, Callable, Coroutine
+from functools import wraps
+from types import TracebackType
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+
+from rocketd.client.hosting.asyncio_host import AsyncioHost, to_deferred, to_future
+from rocketd.client.life import Life
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class AioLife(Life):
+    """A client of the loop that runs when it starts."""
+
+    _host: AsyncioHost
+
+    async def open(self) -> Self:
+        """Begin. The result is this client; a consumer has its first share of the queues then."""
+        self._life.begin()
+        host = self._host = AsyncioHost.acquire()
+        try:
+            await to_future(self.bring_up(host.reactor, to_deferred))
+        except BaseException:
+            self._life.fail()
+            await host.release()
+            raise
+        return self
+
+    async def close(self) -> None:
+        """Let what is under way end, store what is to be stored, and leave."""
+        self._life.guard.check()
+        if self._life.begun and not self._life.ended:
+            await to_future(self.bring_down())
+            await self._host.release()
+
+    async def __aenter__(self) -> Self:
+        return await self.open()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.block_failed = error is not None
+        await self.close()
+
+
+def engines(
+    method: Callable[Concatenate[Any, P], Awaitable[R]],
+) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, R]]:
+    """Make a method of a face of one of its engine's."""
+
+    @wraps(method)
+    async def call(self: Any, /, *arguments: P.args, **keywords: P.kwargs) -> R:
+        running: Any = method(self.engine, *arguments, **keywords)
+        result: R = await to_future(running)
+        return result
+
+    return call
