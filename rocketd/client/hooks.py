@@ -1,8 +1,8 @@
 """Hooks: what an application has called before and after each send and each handling of messages.
 
 Answers to SendMessageHook, CheckForbiddenHook, EndTransactionHook, ConsumeMessageHook and FilterMessageHook with their
-contexts. Hooks are called in the reactor's thread, and must not block. What one raises is logged and changes nothing,
-except where the hook is there to refuse.
+contexts. Hooks are called in the thread of the client's reactor (with ``rocketd.client.sync`` the one in the background),
+and must not block. What one raises is logged and changes nothing, except where the hook is there to refuse.
 
 Names of topics and groups are those that the application knows, without the namespace.
 """
