@@ -106,6 +106,11 @@ class JavaFeatures:
         """Return once a consumer has got all of these bodies."""
         self.wait(f"{consumer} gets {sorted(wanted)[:5]}...", lambda: wanted <= set(self.bodies(consumer)))
 
+    def kill(self) -> None:
+        """End the JVM by SIGKILL; ``stop`` is still to be called."""
+        self._process.kill()
+        self._process.wait()
+
     def stop(self) -> None:
         """End the JVM."""
         assert self._process.stdin is not None
