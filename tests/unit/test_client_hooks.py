@@ -5,6 +5,7 @@ from pathlib import Path
 
 from twisted.internet.defer import Deferred, succeed
 
+from rocketd.client.codec import BYTES, JsonCodec
 from rocketd.client.consumer.options import ConsumerOptions
 from rocketd.client.consumer.outcome import Retry
 from rocketd.client.consumer.push_consumer import PushConsumer
@@ -53,7 +54,10 @@ class Witness(ProducerHook):
 class Doorman(ProducerHook):
     """Refuses a body."""
 
+    asked = 0
+
     def check_forbidden(self, context):
+        self.asked += 1
         if context.messages[0].body == b"bad":
             raise PermissionError("not today")
 
@@ -161,11 +165,12 @@ class ProducerHookTests(ProducerTestCase):
         self.assertEqual(str(failure.value), "broken hook")
 
     def test_one_can_refuse_a_send(self):
-        witness = Witness()
-        producer = self.make(Doorman(), witness)
+        witness, doorman = Witness(), Doorman()
+        producer = self.make(doorman, witness)
         error = self.failure_of(producer.send(Message("T", b"bad")), SendForbiddenError)
         self.assertIsInstance(error.__cause__, PermissionError)
         self.assertIn("not today", str(error))
+        self.assertEqual(doorman.asked, 1, "another broker was tried")
         self.failure_of(producer.send_oneway(Message("T", b"bad")), SendForbiddenError)
         self.assertEqual((self.cluster.log, witness.before), ([], []))
         self.result_of(producer.send(Message("T", b"good")))
@@ -268,9 +273,9 @@ class ConsumerTestCase(ClientTestCase):
             self.clock.callLater(5, done.callback, None)
             await done
 
-    def start(self, *hooks, **options):
+    def start(self, *hooks, codec=BYTES, **options):
         options = ConsumerOptions(start="earliest", consume_hooks=hooks, **options)
-        consumer = PushConsumer(self.client, "cg", self.take, options=options)
+        consumer = PushConsumer(self.client, "cg", self.take, options=options, codec=codec)
         consumer.subscribe("T")
         self.result_of(consumer.start())
         return consumer
@@ -323,6 +328,24 @@ class ConsumerHookTests(ConsumerTestCase):
         self.deliver(b"one", b"unwanted")
         self.assertEqual(self.got, [b"one"])
         self.assertEqual(len(self.flushLoggedErrors(RuntimeError)), 1)
+        self.stop(consumer)
+
+    def test_a_filter_is_not_shown_what_cannot_be_read(self):
+        watcher = Watcher("unwanted")
+        consumer = self.start(watcher, codec=JsonCodec(str))
+        self.deliver(b"no json", b'"one"', b'"unwanted"')
+        self.assertEqual(self.got, ["one"])
+        self.assertEqual([fields["offset"] for _, fields in self.cluster.of(36)], ["100"])  # it was given back
+        self.assertEqual([context.messages[0].body for context in watcher.before], ["one"])
+        self.stop(consumer)
+
+    def test_are_not_told_of_what_an_administrator_has_consumed(self):
+        watcher = Watcher()
+        consumer = self.start(watcher)
+        one = MessageInner("T", 0, 0, 0, 0, HOST, 0, 0, b"one", b"", 0)
+        (record,) = decode_messages(encode_record(one, HOST, 0, 100, 0))
+        self.result_of(consumer.consume_directly(record, "a"))
+        self.assertEqual((self.got, watcher.before, watcher.after), ([b"one"], [], []))
         self.stop(consumer)
 
     def test_one_that_fails_does_not_fail_the_consumption(self):
