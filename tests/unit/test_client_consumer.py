@@ -9,6 +9,7 @@ from twisted.internet.defer import Deferred
 from rocketd.client.consumer.options import ConsumerOptions
 from rocketd.client.consumer.push_consumer import PushConsumer
 from rocketd.client.errors import NoRouteError, StopConsuming
+from rocketd.common.sysflag import PULL_COMMIT_OFFSET
 from rocketd.remoting.command import RemotingCommand
 
 # Test modules are no package: what stands beside them is found by its directory.
@@ -56,6 +57,28 @@ class ConsumerTests(ConsumerTestCase):
         self.assertEqual(self.cluster.pulls(), {"a:10911": 2, "b:10911": 0})
         self.clock.advance(5)
         self.assertEqual(self.cluster.offsets, {("a:10911", "T"): 2, ("b:10911", "T"): 0})
+
+    def test_pull_stores_the_offset_where_nothing_is_under_way(self):
+        """Otherwise a pull that the broker comes to late would store an offset older than the last one."""
+        slow = Deferred()
+
+        async def listener(message):
+            if message.body == b"slow":
+                await slow
+
+        self.start(consumer=self.make(listener))
+
+        def of_the_last_pull():
+            (fields,) = [fields for address, fields, held in self.cluster.held if address[0] == "a" and not held.called]
+            return int(fields["queueOffset"]), int(fields["sysFlag"]) & PULL_COMMIT_OFFSET, int(fields["commitOffset"])
+
+        self.assertEqual(of_the_last_pull(), (0, 0, 0))
+        self.cluster.deliver("a:10911", [(b"one", ""), (b"slow", "")], 0)
+        self.assertEqual(of_the_last_pull()[:2], (2, 0))
+        slow.callback(None)
+        self.cluster.deliver("a:10911", [(b"three", "")], 2)
+        self.cluster.deliver("a:10911", [(b"four", "")], 3)
+        self.assertEqual(of_the_last_pull(), (4, PULL_COMMIT_OFFSET, 4))
 
     def test_begins_where_the_group_has_got_to(self):
         self.cluster.offsets["a:10911", "T"] = 40

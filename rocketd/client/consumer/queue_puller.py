@@ -168,7 +168,9 @@ class QueuePuller:
         consumer, queue = self._consumer, self._assigned.queue
         broker_id, address = address_to_pull(consumer.instance, queue.broker_name, self._broker_id)
         committed = consumer.offset_to_commit(queue)
-        commit = committed > 0 and broker_id == MASTER
+        # Only where nothing is under way: a broker may come to a pull after it stored a later offset, and would go back to
+        # this one. With nothing under way, later offsets can only come of this pull's own answer.
+        commit = 0 < committed == offset and broker_id == MASTER
         header = pull_header(
             consumer.group,
             queue,
