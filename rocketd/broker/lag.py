@@ -53,16 +53,16 @@ class Lag:
 
     def _topics(self, group: str, topic: str | None) -> list[str]:
         broker = self._broker
-        if topic:
-            if broker.topics.select(topic) is None:
-                raise RequestError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
-            return [topic]
         online = broker.consumers.find(group)
         # What it does not subscribe to any more it does not want either.
         read = set(online.subscriptions) if online is not None else self._last.topics_of(group)
         read = read or broker.offsets.topics_of(group)
         if not read and group not in broker.groups.snapshot().subscription_group_table:
             raise problems.GROUP_NOT_EXIST.error(group=group)
+        if topic:
+            if broker.topics.select(topic) is None:
+                raise RequestError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
+            return [topic]
         return sorted(name for name in read if broker.topics.select(name) is not None)
 
     def _add_topic(self, lag: ConsumerLag, topic: str, *, is_current: bool) -> None:
