@@ -212,6 +212,18 @@ class ConsumerTests(ConsumerTestCase):
         self.successResultOf(started)
         self.assertEqual(self.cluster.of(11), [])
 
+    def test_stop_while_it_asks_for_routes_joins_nothing(self):
+        answer, asked = self.cluster.answer_105, []
+        self.cluster.answer_105 = lambda *arguments: asked.append((Deferred(), arguments)) or asked[-1][0]
+        self.consumer.subscribe("T")
+        started = Deferred.fromCoroutine(self.consumer.start())
+        self.end_of(self.consumer.stop())
+        for held, arguments in asked:
+            held.callback(answer(*arguments))
+        self.successResultOf(started)
+        self.assertEqual(self.cluster.of(34), [])
+        self.assertEqual(self.client.consumers, {})
+
     def test_unknown_topic_fails_the_start(self):
         self.consumer.subscribe("Nope")
         self.failure_of(self.consumer.start(), NoRouteError)

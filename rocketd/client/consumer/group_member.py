@@ -21,7 +21,7 @@ from rocketd.client.consumer.pulled import AssignedQueue, Pulled
 from rocketd.client.consumer.queue_puller import Keep, QueuePuller
 from rocketd.client.consumer.rebalance import Rebalance
 from rocketd.client.consumer.start_offset import start_offset
-from rocketd.client.consumer.subscription import subscription_of
+from rocketd.client.consumer.subscription import Sql, subscription_of
 from rocketd.client.errors import (
     ClientClosedError,
     ClientStateError,
@@ -88,16 +88,16 @@ class GroupMember(ABC):
 
     # ------------------------------------------------------------ subscriptions
 
-    def subscribe(self, topic: str, expression: str | None = None, *, sql: bool = False) -> None:
-        """Consume a topic's messages: those with a tag of ``TagA || TagB``, with ``sql`` those an SQL92 text selects.
+    def subscribe(self, topic: str, wanted: str | Sql | None = None) -> None:
+        """Consume a topic's messages: those with a tag of ``TagA || TagB``, those an Sql selects, or all.
 
-        Without an expression all. Raises IllegalTopicError, and UsageError for sql without an expression.
+        Raises IllegalTopicError, and UsageError for an Sql without a text.
         """
         check_topic(topic)
         if self._state is ClientClosedError:
             raise ClientClosedError(f"consumer {self.group} is stopped: make a new one")
         name = with_namespace(self.instance.config.namespace, topic)
-        self.subscriptions[name] = subscription_of(name, expression, int(self.instance.now_ms()), sql=sql)
+        self.subscriptions[name] = subscription_of(name, wanted, int(self.instance.now_ms()))
         if self._state is None:
             ensureDeferred(self._announce()).addErrback(lambda failure: self.log.failure("subscribing", failure))
 
@@ -111,6 +111,14 @@ class GroupMember(ABC):
         self.rebalance_soon()
 
     # ------------------------------------------------------------ start and stop
+
+    @abstractmethod
+    async def start(self) -> None:
+        """Begin: ``join``, and what else the kind of consumer needs."""
+
+    @abstractmethod
+    async def stop(self) -> None:
+        """End, also after a start that failed: ``stop_pulling`` and ``leave``."""
 
     def check(self) -> None:
         """Raise NotStartedError or ClientClosedError unless it runs."""
@@ -127,11 +135,15 @@ class GroupMember(ABC):
         """
         if self._state is not NotStartedError:
             raise ClientStateError(f"consumer {self.group} was started already")
-        for topic in self.subscriptions:
+        for topic in list(self.subscriptions):
             if topic != retry_topic(self.group):  # the broker makes that one
                 await self.instance.routes.subscribe_queues(topic)
+        if self._is_stopped():
+            return False
         self.threads.start()  # before the offsets: a file of them is read in a thread
         await self.offsets.load()
+        if self._is_stopped():
+            return False
         self.started_ms = int(self.instance.now_ms())
         self.instance.add_consumer(self)
         self._state = None
@@ -139,11 +151,14 @@ class GroupMember(ABC):
         await self._rebalance.check_expressions()
         await self.instance.send_heartbeats()
         await self._rebalance.now()
-        if self._state is not None:
+        if self._is_stopped():
             return False
         self.repeat(milliseconds("rebalance_interval", self.options.rebalance_interval), self._rebalance_again)
         self.repeat(milliseconds("persist_interval", self.options.persist_interval), self._persist)
         return True
+
+    def _is_stopped(self) -> bool:
+        return self._state is ClientClosedError
 
     def joined(self) -> None:  # noqa: B027 - most have nothing to do then
         """Take note that it is a member now, before it has queues."""
