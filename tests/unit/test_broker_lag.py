@@ -176,7 +176,7 @@ class OnlineTests(LagTestCase):
     def test_what_does_not_exist(self):
         self.assertEqual(self.refused(consumerGroup="None")[0], 26)
         self.assertEqual(self.refused(consumerGroup="G", topic="None"), (17, "topic[None] not exist"))
-        self.assertEqual(self.refused(consumerGroup="None", topic="T")[0], 24)
+        self.assertEqual(self.refused(consumerGroup="None", topic="T")[0], 26)
         self.assertEqual(self.lag().queues, [])
 
 
