@@ -9,7 +9,7 @@ from rocketd.client import Message
 from rocketd.client.aio import Consumer, Producer
 
 CLUSTER = sys.argv[1:]  # name servers; none given: those of NAMESRV_ADDR
-TOPIC = f"ExampleStart-{uuid4().hex[:8]}"
+TOPIC = "ExampleStart"
 
 
 async def first_of_group_that_starts(start: str | datetime) -> str:

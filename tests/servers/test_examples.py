@@ -1,5 +1,6 @@
-"""Every program in examples/, as a process of its own, against one cluster: what it prints."""
+"""Every program in examples/ and in the guide, as a process of its own, against one cluster: what it prints."""
 
+import json
 import os
 import re
 import subprocess
@@ -12,6 +13,7 @@ from server_processes import SOURCES, ServerProcesses
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"
+GUIDE = ROOT / "docs" / "howto" / "python-client.md"
 LIMIT = 120.0  # seconds
 AT_ONCE = 4
 SETTINGS = {
@@ -80,6 +82,43 @@ def programs():
     return sorted(path.name for path in EXAMPLES.iterdir() if path.suffix in (".py", ".tac"))
 
 
+def guide_programs():
+    """The programs of the guide, each with what it prints, by the heading that it stands below."""
+    found, heading = {}, ""
+    parts = r"^## (?P<heading>[^\n]*)$|^```python\n(?P<program>.*?)^```\n\n```text\n(?P<output>.*?)^```$"
+    for match in re.finditer(parts, GUIDE.read_text(), re.MULTILINE | re.DOTALL):
+        heading = match["heading"] or heading
+        if match["program"]:
+            name = heading if heading not in found else f"{heading}, more"
+            assert name not in found, "three programs below one heading"
+            found[name] = (match["program"], match["output"])
+    return found
+
+
+def topics():
+    """The topics of all programs."""
+    examples = "".join((EXAMPLES / name).read_text() for name in programs())
+    guide = "".join(program for program, _ in guide_programs().values())
+    found = re.findall(r'"(Example\w+)"', examples) + re.findall(r'(?:Message|RocketMQHandler)\("(\w+)"', guide)
+    return {*found, "%DLQ%example_retries", "red%ExampleTenants", "blue%ExampleTenants"}
+
+
+def with_topics(servers):
+    """Have the topics there before the broker starts.
+
+    The name server hears of one that the first message makes only a moment after its sender has the answer, and a consumer
+    that begins in that moment is told that there is no such topic.
+    """
+    table = {
+        name: {"topicName": name, "readQueueNums": 4, "writeQueueNums": 4, "perm": 6, "topicFilterType": "SINGLE_TAG"}
+        for name in topics()
+    }
+    path = servers.store / "config" / "topics.json"
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps({"topicConfigTable": table}))
+    return servers
+
+
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
     """Two clusters: one that asks for signatures, and one for all but one of the examples."""
@@ -88,8 +127,8 @@ def cluster(tmp_path_factory):
     (home / "conf" / "plain_acl.yml").write_text(ACCOUNTS)
     (home / "conf" / "plain_acl.yml").chmod(0o600)
     clusters = [
-        ServerProcesses(tmp_path_factory.mktemp("open"), **SETTINGS),
-        ServerProcesses(tmp_path_factory.mktemp("guarded"), aclEnable="true", rocketmqHome=str(home)),
+        with_topics(ServerProcesses(tmp_path_factory.mktemp("open"), **SETTINGS)),
+        with_topics(ServerProcesses(tmp_path_factory.mktemp("guarded"), aclEnable="true", rocketmqHome=str(home))),
     ]
 
     def start(servers):
@@ -111,18 +150,11 @@ def runs(cluster, tmp_path_factory):
     open_address, guarded_address = cluster
     home = tmp_path_factory.mktemp("programs")
 
-    def run(name):
-        address = guarded_address if name == "acl.py" else open_address
-        variables = {"PYTHONPATH": SOURCES, "HOME": str(home)}
-        command = [sys.executable, "-W", "error", str(EXAMPLES / name), address]
-        if name.endswith(".tac"):
-            twistd = str(Path(sys.executable).with_name("twistd"))
-            command = [sys.executable, twistd, "-n", "--pidfile", "", "-y", str(EXAMPLES / name)]
-            variables["NAMESRV_ADDR"] = address
+    def run(command, **variables):
         return subprocess.run(
-            command,
+            [sys.executable, *command],
             cwd=home,
-            env={**os.environ, **variables},
+            env={**os.environ, "PYTHONPATH": SOURCES, "HOME": str(home), **variables},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -130,8 +162,22 @@ def runs(cluster, tmp_path_factory):
             check=False,
         )
 
+    def run_example(name):
+        if name.endswith(".tac"):
+            twistd = str(Path(sys.executable).with_name("twistd"))
+            command = [twistd, "-n", "--pidfile", "", "-y", str(EXAMPLES / name)]
+            return run(command, NAMESRV_ADDR=open_address)
+        address = guarded_address if name == "acl.py" else open_address
+        return run(["-W", "error", str(EXAMPLES / name), address])
+
+    def run_block(program):
+        return run(["-W", "error", "-c", program], NAMESRV_ADDR=open_address)
+
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        yield {name: pool.submit(run, name) for name in programs()}
+        yield {
+            **{name: pool.submit(run_example, name) for name in programs()},
+            **{name: pool.submit(run_block, program) for name, (program, _) in guide_programs().items()},
+        }
 
 
 @pytest.mark.parametrize("name", programs())
@@ -145,6 +191,13 @@ def test_example(runs, name):
         assert expected.fullmatch(ended.stdout), ended.stdout + ended.stderr
     assert ended.returncode == 0, ended.stderr
     assert name in COMPLAINS or ended.stderr == ""
+
+
+@pytest.mark.parametrize("name", guide_programs())
+def test_program_of_the_guide(runs, name):
+    _, output = guide_programs()[name]
+    ended = runs[name].result()
+    assert (ended.stdout, ended.returncode) == (output, 0), ended.stderr
 
 
 def test_every_example_is_listed():
