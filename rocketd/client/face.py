@@ -4,8 +4,8 @@ No counterpart in Apache.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Generic
 
 from twisted.internet.defer import CancelledError, Deferred
@@ -14,31 +14,17 @@ from rocketd.client.codec import BYTES, Codec
 from rocketd.client.config import ClientConfig
 from rocketd.client.consumer import push_consumer
 from rocketd.client.consumer.options import ConsumerOptions
-from rocketd.client.errors import StopConsuming, UsageError, check_group, check_topic
+from rocketd.client.errors import StopConsuming, UsageError, check_group
 from rocketd.client.instance.client_instance import ClientInstance
 from rocketd.client.life import Face, RunCoroutine
 from rocketd.client.message import ReceivedMessage, T
 from rocketd.client.producer import producer
 from rocketd.client.producer.options import ProducerOptions
 from rocketd.client.producer.transaction import TransactionListener
-from rocketd.remoting.bodies import MessageQueue
+from rocketd.client.subscribing import SubscribingFace, Topics
 
 Cluster = str | Sequence[str] | ClientConfig | None
 """Addresses of name servers, or a whole ClientConfig; None: those of NAMESRV_ADDR in the environment."""
-
-BROADCAST_INSTANCE = "DEFAULT"
-"""Instance name of broadcasting consumers whose program gives none, as Apache's."""
-
-
-@dataclass(frozen=True, slots=True)
-class Sql:
-    """An SQL92 expression over the properties of messages, such as ``Sql("price > 5 AND region = 'x'")``."""
-
-    expression: str
-
-
-Topics = str | Iterable[str] | Mapping[str, "str | Sql | None"]
-"""A topic, several, or each with what is wanted of it: tags such as ``TagA || TagB``, an Sql, or None for all."""
 
 
 @dataclass(eq=False, repr=False)
@@ -78,7 +64,7 @@ class ProducerFace(ProducerOptions, Face[producer.Producer[T]], Generic[T]):
 
 
 @dataclass(eq=False, repr=False)
-class ConsumerFace(ConsumerOptions, Face[push_consumer.PushConsumer[T]], Generic[T]):
+class ConsumerFace(ConsumerOptions, SubscribingFace[push_consumer.PushConsumer[T]], Generic[T]):
     """A consumer of one group. ``cluster`` are the name servers, or a ClientConfig.
 
     ``topics`` is what to consume, more comes with ``subscribe``. ``handler`` gets each message (a list of messages where
@@ -87,8 +73,6 @@ class ConsumerFace(ConsumerOptions, Face[push_consumer.PushConsumer[T]], Generic
     for. ``codec`` makes values of bodies. All other options are those of ConsumerOptions. Raises IllegalGroupError,
     IllegalTopicError and IllegalOptionError.
     """
-
-    kind = "consumer"
 
     group: str
     cluster: Cluster = None
@@ -101,37 +85,13 @@ class ConsumerFace(ConsumerOptions, Face[push_consumer.PushConsumer[T]], Generic
         super().__post_init__()
         check_group(self.group)
         self._make_life(f"consumer of group {self.group}", self.cluster)
-        self._wanted: dict[str, tuple[str | None, bool]] = {}
-        for topic, wanted in _each_topic(self.topics):
-            self._want(topic, wanted)
+        self._want_all(self.topics)
         self.arrivals: Arrivals[T] | None = None
 
     def __repr__(self) -> str:
         return f"<{type(self).__module__}.{type(self).__name__} of group {self.group}>"
 
-    def _want(self, topic: str, wanted: str | Sql | None) -> tuple[str | None, bool]:
-        check_topic(topic)
-        sql = isinstance(wanted, Sql)
-        self._wanted[topic] = (wanted.expression if isinstance(wanted, Sql) else wanted, sql)
-        return self._wanted[topic]
-
     # ------------------------------------------------------------ while it runs, in the reactor's thread
-
-    def subscribe(self, topic: str, wanted: str | Sql | None = None) -> None:
-        """Consume a topic, too: messages with tags such as ``TagA || TagB``, those an Sql selects, or all."""
-        expression, sql = self._want(topic, wanted)
-        if self._life.begun:
-            self.engine.subscribe(topic, expression, sql=sql)
-
-    def unsubscribe(self, topic: str) -> None:
-        """Consume a topic no more."""
-        self._wanted.pop(topic, None)
-        if self._life.begun:
-            self.engine.unsubscribe(topic)
-
-    def queues(self) -> list[MessageQueue]:
-        """Return this consumer's share of the queues."""
-        return self.engine.queues()
 
     def suspend(self) -> None:
         """Pull nothing until ``resume``; what is held is handled."""
@@ -140,14 +100,6 @@ class ConsumerFace(ConsumerOptions, Face[push_consumer.PushConsumer[T]], Generic
     def resume(self) -> None:
         """Pull again."""
         self.engine.resume()
-
-    def pause(self, queues: Iterable[MessageQueue]) -> None:
-        """Pull these queues no more, until ``unpause``."""
-        self.engine.pause(queues)
-
-    def unpause(self, queues: Iterable[MessageQueue]) -> None:
-        """Pull these queues again."""
-        self.engine.unpause(queues)
 
     def set_concurrency(self, concurrency: int) -> None:
         """Handle so many messages at once from now on."""
@@ -163,13 +115,6 @@ class ConsumerFace(ConsumerOptions, Face[push_consumer.PushConsumer[T]], Generic
         assert self.arrivals is not None
         return await self.arrivals.next()
 
-    def instance_config(self) -> ClientConfig:
-        """Return the config of the instance it needs."""
-        if self.broadcast and self.config.instance_name is None:
-            # Offsets are kept by client id: it has to be the same after a restart.
-            return replace(self.config, instance_name=BROADCAST_INSTANCE)
-        return self.config
-
     def make_engine(self, instance: ClientInstance, run_coroutine: RunCoroutine) -> push_consumer.PushConsumer[T]:
         """Make the engine. Reactor thread."""
         handler = self.handler
@@ -177,12 +122,11 @@ class ConsumerFace(ConsumerOptions, Face[push_consumer.PushConsumer[T]], Generic
             self.arrivals = Arrivals(self.batch)
             handler = self.arrivals.offer
             run_coroutine = _run_in_reactor
-        engine: push_consumer.PushConsumer[T] = push_consumer.PushConsumer(
-            instance, self.group, handler, options=self, codec=self.codec, run_coroutine=run_coroutine
+        return self._subscribe_all(
+            push_consumer.PushConsumer(
+                instance, self.group, handler, options=self, codec=self.codec, run_coroutine=run_coroutine
+            )
         )
-        for topic, (expression, sql) in self._wanted.items():
-            engine.subscribe(topic, expression, sql=sql)
-        return engine
 
     async def stop_engine(self, engine: push_consumer.PushConsumer[T]) -> None:
         """Stop the engine; the message that is out was consumed, unless the with block failed."""
@@ -193,14 +137,6 @@ class ConsumerFace(ConsumerOptions, Face[push_consumer.PushConsumer[T]], Generic
 
 def _run_in_reactor(coroutine: Any) -> Deferred[Any]:
     return Deferred.fromCoroutine(coroutine)
-
-
-def _each_topic(topics: Topics) -> Iterable[tuple[str, str | Sql | None]]:
-    if isinstance(topics, str):
-        return [(topics, None)]
-    if isinstance(topics, Mapping):
-        return topics.items()
-    return [(topic, None) for topic in topics]
 
 
 class Arrivals(Generic[T]):

@@ -3,16 +3,21 @@
 All clients of a process live in one thread in the background, which begins when the first one starts.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import Any, Self, TypeVar
 
+from rocketd.client import admin
+from rocketd.client.admin_face import AdminFace
 from rocketd.client.config import Duration
+from rocketd.client.consumer import lite_pull_consumer, pull_consumer
+from rocketd.client.consumer.pull_consumer import DEFAULT_TIMEOUT, PullResult
+from rocketd.client.consumer.subscription import Sql
 from rocketd.client.face import ConsumerFace, ProducerFace
-from rocketd.client.hosting.sync_life import SyncLife, in_thread
+from rocketd.client.hosting.sync_life import SyncLife, engines, in_thread
 from rocketd.client.message import Message, ReceivedMessage, SendResult, T
 from rocketd.client.producer.producer import Selector
 from rocketd.client.producer.transaction import TransactionSendResult
+from rocketd.client.pull_faces import LitePullFace, PullFace
 from rocketd.remoting.bodies import MessageQueue
 
 R = TypeVar("R")
@@ -20,9 +25,6 @@ R = TypeVar("R")
 
 class Producer(ProducerFace[T], SyncLife):
     """Sends messages. Its options are described at ProducerFace and ProducerOptions."""
-
-    def _call(self, function: Callable[..., Awaitable[R]], *arguments: Any, **keywords: Any) -> R:
-        return self._host.call(partial(function, **keywords), *arguments)
 
     def send(
         self,
@@ -34,7 +36,7 @@ class Producer(ProducerFace[T], SyncLife):
         timeout: Duration | None = None,
     ) -> SendResult:
         """Send a message to ``queue``, to the one that ``selector`` chooses by ``key``, or to the queues in turn."""
-        return self._call(self.engine.send, message, queue=queue, selector=selector, key=key, timeout=timeout)
+        return self.call(self.engine.send, message, queue=queue, selector=selector, key=key, timeout=timeout)
 
     def send_oneway(
         self,
@@ -45,17 +47,17 @@ class Producer(ProducerFace[T], SyncLife):
         key: Any = None,
     ) -> None:
         """Send a message and do not wait for an answer: whether it is stored is not known."""
-        return self._call(self.engine.send_oneway, message, queue=queue, selector=selector, key=key)
+        return self.call(self.engine.send_oneway, message, queue=queue, selector=selector, key=key)
 
     def send_batch(
         self, messages: Sequence[Message[T]], *, queue: MessageQueue | None = None, timeout: Duration | None = None
     ) -> list[SendResult]:
         """Send messages of one topic together, in as many requests as the size limit needs."""
-        return self._call(self.engine.send_batch, messages, queue=queue, timeout=timeout)
+        return self.call(self.engine.send_batch, messages, queue=queue, timeout=timeout)
 
     def send_in_transaction(self, message: Message[T], arg: Any = None) -> TransactionSendResult:
         """Send a half message, do the local transaction, and commit or roll back as it ended."""
-        return self._call(self.engine.send_in_transaction, message, arg)
+        return self.call(self.engine.send_in_transaction, message, arg)
 
     def request(
         self,
@@ -67,15 +69,15 @@ class Producer(ProducerFace[T], SyncLife):
         timeout: Duration | None = None,
     ) -> ReceivedMessage[T]:
         """Send a message and wait for a consumer's reply; ``timeout`` is for both together."""
-        return self._call(self.engine.request, message, queue=queue, selector=selector, key=key, timeout=timeout)
+        return self.call(self.engine.request, message, queue=queue, selector=selector, key=key, timeout=timeout)
 
     def reply(self, request: ReceivedMessage[Any], body: T, *, timeout: Duration | None = None) -> SendResult:
         """Send the reply to a request."""
-        return self._call(self.engine.reply, request, body, timeout=timeout)
+        return self.call(self.engine.reply, request, body, timeout=timeout)
 
     def publish_queues(self, topic: str) -> list[MessageQueue]:
         """Return the queues of a topic that can be written."""
-        return self._call(self.engine.publish_queues, topic)
+        return self.call(self.engine.publish_queues, topic)
 
 
 class Consumer(ConsumerFace[T], SyncLife):
@@ -98,3 +100,75 @@ class Consumer(ConsumerFace[T], SyncLife):
     pause = in_thread(ConsumerFace.pause)
     unpause = in_thread(ConsumerFace.unpause)
     set_concurrency = in_thread(ConsumerFace.set_concurrency)
+
+
+class LitePullConsumer(LitePullFace[T], SyncLife):
+    """Gives messages when it is polled. Its options are described at LitePullFace and LitePullOptions."""
+
+    def poll(self, timeout: Duration | None = None) -> list[ReceivedMessage[T]]:
+        """Return messages of one queue; none when there are none within ``timeout``, or the consumer is closed."""
+        return self.call(self.engine.poll, timeout)
+
+    assign = engines(lite_pull_consumer.LitePullConsumer.assign)
+    seek = engines(lite_pull_consumer.LitePullConsumer.seek)
+    seek_to_begin = engines(lite_pull_consumer.LitePullConsumer.seek_to_begin)
+    seek_to_end = engines(lite_pull_consumer.LitePullConsumer.seek_to_end)
+    commit = engines(lite_pull_consumer.LitePullConsumer.commit)
+    committed = engines(lite_pull_consumer.LitePullConsumer.committed)
+    offset_for_timestamp = engines(lite_pull_consumer.LitePullConsumer.offset_for_timestamp)
+    topic_queues = engines(lite_pull_consumer.LitePullConsumer.topic_queues)
+    watch_queues = engines(lite_pull_consumer.LitePullConsumer.watch_queues)
+    subscribe = in_thread(LitePullFace.subscribe)
+    unsubscribe = in_thread(LitePullFace.unsubscribe)
+    queues = in_thread(LitePullFace.queues)
+    pause = in_thread(LitePullFace.pause)
+    unpause = in_thread(LitePullFace.unpause)
+
+
+class PullConsumer(PullFace[T], SyncLife):
+    """Pulls from queues where it is told. Its options are described at PullFace."""
+
+    def pull(
+        self,
+        queue: MessageQueue,
+        wanted: str | Sql | None,
+        offset: int,
+        max_messages: int = 32,
+        *,
+        timeout: Duration = DEFAULT_TIMEOUT,
+    ) -> PullResult[T]:
+        """Ask for messages from an offset on: with tags such as ``TagA || TagB``, those an Sql selects, or all."""
+        return self.call(self.engine.pull, queue, wanted, offset, max_messages, timeout=timeout)
+
+    def pull_block_if_not_found(
+        self, queue: MessageQueue, wanted: str | Sql | None, offset: int, max_messages: int = 32
+    ) -> PullResult[T]:
+        """Ask for messages as ``pull`` does; where there are none, wait for new ones, 20 s at most."""
+        return self.call(self.engine.pull_block_if_not_found, queue, wanted, offset, max_messages)
+
+    fetch_subscribe_queues = engines(pull_consumer.PullConsumer.fetch_subscribe_queues)
+    fetch_consume_offset = engines(pull_consumer.PullConsumer.fetch_consume_offset)
+    persist_consume_offsets = engines(pull_consumer.PullConsumer.persist_consume_offsets)
+    send_message_back = engines(pull_consumer.PullConsumer.send_message_back)
+    update_consume_offset = in_thread(PullFace.update_consume_offset)
+
+
+class Admin(AdminFace, SyncLife):
+    """Administers a cluster: topics, groups, offsets, and messages that are looked for."""
+
+    brokers = engines(admin.Admin.brokers)
+    topics = engines(admin.Admin.topics)
+    create_topic = engines(admin.Admin.create_topic)
+    delete_topic = engines(admin.Admin.delete_topic)
+    fetch_publish_queues = engines(admin.Admin.fetch_publish_queues)
+    fetch_subscribe_queues = engines(admin.Admin.fetch_subscribe_queues)
+    max_offset = engines(admin.Admin.max_offset)
+    min_offset = engines(admin.Admin.min_offset)
+    search_offset = engines(admin.Admin.search_offset)
+    earliest_message_time = engines(admin.Admin.earliest_message_time)
+    view_message = engines(admin.Admin.view_message)
+    query_message = engines(admin.Admin.query_message)
+    query_message_by_unique_key = engines(admin.Admin.query_message_by_unique_key)
+    create_group = engines(admin.Admin.create_group)
+    delete_group = engines(admin.Admin.delete_group)
+    reset_offsets = engines(admin.Admin.reset_offsets)

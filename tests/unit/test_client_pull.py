@@ -6,6 +6,7 @@ from pathlib import Path
 from twisted.internet.defer import Deferred
 
 from rocketd.client.consumer.pull_consumer import PullConsumer, PullStatus
+from rocketd.client.consumer.subscription import Sql
 from rocketd.client.errors import (
     BrokerError,
     ClientClosedError,
@@ -91,7 +92,7 @@ class PullTests(PullTestCase):
         self.assertEqual(fields["suspendTimeoutMillis"], "20000")
 
     def test_sql_travels_with_its_version(self):
-        self.pulling(A, "a > 1", 0, sql=True)
+        self.pulling(A, Sql("a > 1"), 0)
         fields = self.cluster.held[0][1]
         self.assertEqual((fields["expressionType"], fields["subscription"]), ("SQL92", "a > 1"))
         self.assertGreater(int(fields["subVersion"]), 0)

@@ -22,7 +22,7 @@ from rocketd.client.consumer.offset_store import NO_OFFSET, ReadOffsetType
 from rocketd.client.consumer.options import LitePullOptions
 from rocketd.client.consumer.pulled import AssignedQueue, Pulled
 from rocketd.client.consumer.running_info import running_info
-from rocketd.client.consumer.subscription import subscription_of
+from rocketd.client.consumer.subscription import Sql, subscription_of
 from rocketd.client.errors import CommitError, IllegalMessageError, UsageError, check_topic
 from rocketd.client.instance.client_instance import ClientInstance
 from rocketd.client.message import ReceivedMessage, T
@@ -72,18 +72,16 @@ class LitePullConsumer(GroupMember, Generic[T]):
 
     # ------------------------------------------------------------ what it reads
 
-    def subscribe(self, topic: str, expression: str | None = None, *, sql: bool = False) -> None:
+    def subscribe(self, topic: str, wanted: str | Sql | None = None) -> None:
         """Read a share of a topic's queues. Raises UsageError after ``assign``, and as GroupMember does."""
         if self._chosen is not None:
             raise UsageError(f"consumer {self.group} has queues assigned: it cannot subscribe, too")
-        super().subscribe(topic, expression, sql=sql)
+        super().subscribe(topic, wanted)
 
-    async def assign(
-        self, queues: Collection[MessageQueue], expression: str | None = None, *, sql: bool = False
-    ) -> None:
-        """Read these queues from now on and no others, whoever else does; without ``start``, from then on.
+    async def assign(self, queues: Collection[MessageQueue], wanted: str | Sql | None = None) -> None:
+        """Read these queues from now on and no others, whoever else does; before the start, from then on.
 
-        ``expression`` is as that of ``subscribe``. Raises UsageError after ``subscribe``, and for no queues.
+        ``wanted`` is as that of ``subscribe``. Raises UsageError after ``subscribe``, and for no queues.
         """
         if self._chosen is None and self.subscriptions:
             raise UsageError(f"consumer {self.group} subscribes to topics: it cannot be assigned queues, too")
@@ -93,9 +91,7 @@ class LitePullConsumer(GroupMember, Generic[T]):
             check_topic(queue.topic)
         chosen = {queue_with_namespace(self._namespace, queue) for queue in queues}
         version = int(self.instance.now_ms())
-        subscriptions = {
-            topic: subscription_of(topic, expression, version, sql=sql) for topic in {queue.topic for queue in chosen}
-        }
+        subscriptions = {topic: subscription_of(topic, wanted, version) for topic in {queue.topic for queue in chosen}}
         self._chosen = chosen
         self.subscriptions = subscriptions
         if self._state is None:

@@ -21,7 +21,7 @@ from rocketd.client.consumer.pull import PULL_TIMEOUT_MS, address_to_pull, pull,
 from rocketd.client.consumer.pulled import AssignedQueue, Pulled
 from rocketd.client.consumer.running_info import running_info
 from rocketd.client.consumer.send_back import SendBack
-from rocketd.client.consumer.subscription import subscription_of
+from rocketd.client.consumer.subscription import Sql, subscription_of
 from rocketd.client.errors import CommitError, UsageError, check_group
 from rocketd.client.instance.client_instance import ClientInstance
 from rocketd.client.instance.routes import MASTER
@@ -73,7 +73,7 @@ class PullResult(msgspec.Struct, Generic[T], frozen=True):
 class PullConsumer(GroupMember, Generic[T]):
     """A consumer of one group, between ``start`` and ``stop``. All methods belong to the reactor thread.
 
-    Making it raises IllegalGroupError.
+    Of the options it needs those of offsets only: it holds and shares nothing. Making it raises IllegalGroupError.
     """
 
     consume_type = ConsumeType.CONSUME_ACTIVELY
@@ -114,37 +114,33 @@ class PullConsumer(GroupMember, Generic[T]):
     async def pull(
         self,
         queue: MessageQueue,
-        expression: str | None,
+        wanted: str | Sql | None,
         offset: int,
         max_messages: int = 32,
         *,
-        sql: bool = False,
         timeout: Duration = DEFAULT_TIMEOUT,
     ) -> PullResult[T]:
         """Ask for messages from an offset on, and do not wait for new ones.
 
-        ``expression`` is ``TagA || TagB``, with ``sql`` SQL92, or None for all. Raises UsageError, NoRouteError,
+        ``wanted`` is tags such as ``TagA || TagB``, an Sql, or None for all. Raises UsageError, NoRouteError,
         BrokerError, RequestTimeoutError and the other errors of connections, and IllegalMessageError.
         """
-        return await self._pull(queue, expression, sql, offset, max_messages, 0, milliseconds("timeout", timeout))
+        return await self._pull(queue, wanted, offset, max_messages, 0, milliseconds("timeout", timeout))
 
     async def pull_block_if_not_found(
         self,
         queue: MessageQueue,
-        expression: str | None,
+        wanted: str | Sql | None,
         offset: int,
         max_messages: int = 32,
-        *,
-        sql: bool = False,
     ) -> PullResult[T]:
         """Ask for messages from an offset on; where there are none, wait for new ones, 20 s at most. As ``pull``."""
-        return await self._pull(queue, expression, sql, offset, max_messages, PULL_SUSPEND, PULL_TIMEOUT_MS)
+        return await self._pull(queue, wanted, offset, max_messages, PULL_SUSPEND, PULL_TIMEOUT_MS)
 
     async def _pull(
         self,
         bare: MessageQueue,
-        expression: str | None,
-        sql: bool,
+        wanted: str | Sql | None,
         offset: int,
         most: int,
         suspend: int,
@@ -158,8 +154,8 @@ class PullConsumer(GroupMember, Generic[T]):
         queue = queue_with_namespace(self._namespace, bare)
         await self.instance.routes.subscribe_queues(queue.topic)
         # The version matters only where a group's members have to agree on an expression.
-        version = int(self.instance.now_ms()) if sql else 0
-        subscription = subscription_of(queue.topic, expression, version, sql=sql)
+        version = int(self.instance.now_ms()) if isinstance(wanted, Sql) else 0
+        subscription = subscription_of(queue.topic, wanted, version)
         broker_id = self._suggested.get(queue, MASTER)
         _, address = address_to_pull(self.instance, queue.broker_name, broker_id)
         flags = self.pull_flags | suspend

@@ -4,7 +4,7 @@ No counterpart in Apache.
 """
 
 from collections.abc import Awaitable, Callable
-from functools import wraps
+from functools import partial, wraps
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
@@ -21,6 +21,10 @@ class SyncLife(Life):
     """A client of the thread that all of the process live in. Any thread may call it."""
 
     _host: ThreadHost
+
+    def call(self, function: Callable[..., Awaitable[R]], *arguments: Any, **keywords: Any) -> R:
+        """Return what a coroutine function of the engine returns."""
+        return self._host.call(partial(function, **keywords), *arguments)
 
     def open(self) -> Self:
         """Begin. The result is this client; a consumer has its first share of the queues then."""
@@ -56,8 +60,7 @@ def engines(method: Callable[Concatenate[Any, P], Awaitable[R]]) -> Callable[Con
 
     @wraps(method)
     def call(self: Any, /, *arguments: P.args, **keywords: P.kwargs) -> R:
-        engine = self.engine
-        result: R = self._host.call(lambda: method(engine, *arguments, **keywords))
+        result: R = self.call(method, self.engine, *arguments, **keywords)
         return result
 
     return call

@@ -37,7 +37,11 @@ class TwistedLife(Life):
     def close(self) -> Deferred[None]:
         """Let what is under way end, store what is to be stored, and leave."""
         self._life.guard.check()
-        return Deferred.fromCoroutine(self.bring_down())
+        return Deferred.fromCoroutine(self._close())
+
+    async def _close(self) -> None:
+        if self._life.begun and not self._life.ended:
+            await self.bring_down()
 
     async def __aenter__(self) -> Self:
         return await self.open()

@@ -10,7 +10,7 @@ from rocketd.client.errors import IllegalOptionError
 from rocketd.client.hosting.fork import at_fork_in_child
 from rocketd.client.instance.client_instance import ClientInstance
 
-Kind = Literal["producer", "consumer"]
+Kind = Literal["producer", "consumer", "admin"]
 
 
 class _Shared:
