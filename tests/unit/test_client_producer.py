@@ -3,11 +3,14 @@
 import sys
 from pathlib import Path
 
+from twisted.internet.defer import Deferred
+
 from rocketd.client.errors import (
     BrokerError,
     NoBrokerError,
     NoNameServerError,
     NoRouteError,
+    RequestTimeoutError,
     TopicNotFoundError,
     UnreachableError,
 )
@@ -88,3 +91,25 @@ class ProducerTests(ClientTestCase):
         self.assertEqual(sorted(address for address, _ in self.cluster.of(34)), ["a:10911", "b:10911"])
         self.result_of(self.producer.stop())
         self.assertEqual({fields["producerGroup"] for _, fields in self.cluster.of(35)}, {"pg"})
+
+    def test_brokers_know_who_asks_before_a_request(self):
+        """They find the way of a reply by the heartbeat, which the first sends do not need."""
+        self.result_of(self.send())
+        self.assertEqual(self.cluster.of(34), [])
+        asking = Deferred.fromCoroutine(self.producer.request(Message("T", b"hello"), timeout=1))
+        self.assertEqual(self.cluster.codes()[-3:], [34, 34, 310])
+        again = Deferred.fromCoroutine(self.producer.request(Message("T", b"hello"), timeout=1))
+        self.assertEqual(len(self.cluster.of(34)), 2)
+        self.clock.advance(1)
+        for asked in (asking, again):
+            self.failureResultOf(asked, RequestTimeoutError)
+
+    def test_brokers_are_told_of_who_joins(self):
+        self.result_of(self.send())
+        self.result_of(self.client.greet())
+        other = Producer(self.client, "other")
+        self.result_of(other.start())
+        self.result_of(self.client.greet())
+        self.result_of(self.client.greet())
+        groups = [{data.group_name for data in heartbeat.producer_data_set} for heartbeat in self.cluster.heartbeats]
+        self.assertEqual(groups, [{"pg"}] * 2 + [{"pg", "other"}] * 2)

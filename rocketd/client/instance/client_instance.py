@@ -66,6 +66,7 @@ class ClientInstance(Service):
         self.consumers: dict[str, Consumer] = {}
         self.replies = PendingReplies()
         self._loops: list[ClockedLoop] = []
+        self._greeted: set[str] = set()
         ServerRequests(self).register()
 
     def startService(self) -> None:
@@ -164,6 +165,7 @@ class ClientInstance(Service):
                 f"client {self.client_id} has a {kind} of group {member.group} already: use that one, or give this one "
                 "an instance_name of its own"
             )
+        self._greeted = set()
 
     async def remove_producer(self, producer: Producer) -> None:
         """Tell the brokers that a producer has gone."""
@@ -196,21 +198,31 @@ class ClientInstance(Service):
 
     async def send_heartbeats(self) -> None:
         """Tell all known brokers who is here (34); one that cannot be reached is logged, the next round tries again."""
-        if not self.producers and not self.consumers:
+        await self._tell_who_is_here(self.routes.addresses(slaves=bool(self.consumers)))
+
+    async def greet(self) -> None:
+        """Tell those known brokers who is here that were not told yet: before they have something to ask or to pass on."""
+        addresses = self.routes.addresses(slaves=bool(self.consumers))
+        await self._tell_who_is_here([address for address in addresses if address not in self._greeted])
+
+    async def _tell_who_is_here(self, addresses: list[str]) -> None:
+        if not addresses or not (self.producers or self.consumers):
             return
         body = HeartbeatData(
             self.client_id,
             [ProducerData(group) for group in sorted(self.producers)],
             [consumer.consumer_data() for consumer in self.consumers.values()],
         ).encode()
+        greeted = self._greeted  # another one from when somebody joins, of whom this body does not tell
 
         async def send(address: str) -> None:
             try:
                 check_response(address, await self.ask(address, RequestCode.HEART_BEAT, body=body))
             except RocketMQError as error:
                 self.log.warn("heartbeat: {error}", error=error)
+            else:
+                greeted.add(address)
 
-        addresses = self.routes.addresses(slaves=bool(self.consumers))
         await gatherResults([ensureDeferred(send(address)) for address in addresses])
 
     async def _heartbeat(self) -> None:

@@ -40,10 +40,8 @@ async def request_reply(
     reply: Deferred[tuple[ReplyMessageRequestHeader, bytes]] = instance.replies.expect(correlation_id)
     try:
         # Brokers find the way back by the producers' heartbeats.
-        known = instance.routes.topics
         await producer.publish_queues(message.topic)
-        if instance.routes.topics != known:
-            await instance.send_heartbeats()
+        await instance.greet()
         await producer.send_with(message, more, max(1.0, (ends - seconds()) * 1000), where)
         reply.addTimeout(max(0.0, ends - seconds()), instance.reactor)
         header, body = await reply

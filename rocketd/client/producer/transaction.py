@@ -65,6 +65,7 @@ class Transactions(Generic[T]):
         if message.delay_level or message.deliver_at is not None or message.deliver_after is not None:
             raise IllegalMessageError("a message of a transaction cannot be delayed")
         result = await self._producer.send_half(message)
+        await self._instance.greet()  # the broker asks about transactions whom it knows by a heartbeat
         state = TransactionState.ROLLBACK
         failure: BaseException | None = None
         if result.status == SEND_OK:
