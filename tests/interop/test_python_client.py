@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from python_client_basics import SCENARIOS
+from python_client_basics import SCENARIOS, Listener
 from python_client_faces import Got, SyncFace, eventually
 from python_client_servers import LEVEL_2_SECONDS, ROCKETD, Servers
 from python_client_world import World, fresh, numbered
@@ -246,3 +246,32 @@ def test_two_of_one_name(world: World) -> None:
         assert producer.send(Message(topic, b"the first goes on")).status == 0
     with world.producer(group, config) as producer:
         assert producer.send(Message(topic, b"and then another may come")).status == 0
+
+
+# ---------------------------------------------------------------- a process with nothing but a producer
+
+
+def of_its_own(world: World) -> ClientConfig:
+    """A config of which nobody else makes brokers know the client."""
+    return ClientConfig(namesrv=world.servers.namesrv, instance_name=fresh("alone"))
+
+
+def test_a_producer_that_has_sent_before_gets_replies(world: World) -> None:
+    topic = world.topic()
+    with world.producer() as answering, world.producer(cluster=of_its_own(world)) as producer:
+        got = Got(lambda message: answering.reply(message, b"re: " + message.body) and None)
+        with world.consumer(world.group(), {topic: "Request"}, got):
+            producer.send(Message(topic, b"before", tags="Other"))
+            assert producer.request(Message(topic, b"one", tags="Request")).body == b"re: one"
+            assert producer.request(Message(topic, b"two", tags="Request")).body == b"re: two"
+
+
+def test_a_producer_alone_is_asked_about_its_transactions(world: World) -> None:
+    topic, got, listener = world.topic(), Got(), Listener()
+    with (
+        world.consumer(world.group(), topic, got),
+        world.producer(cluster=of_its_own(world), transactions=listener) as producer,
+    ):
+        producer.send_in_transaction(Message(topic, b"unknown, committed"))
+        listener.checked.wait_bodies([b"unknown, committed"])
+        got.wait_bodies([b"unknown, committed"])
