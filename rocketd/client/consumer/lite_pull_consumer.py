@@ -256,17 +256,17 @@ class LitePullConsumer(GroupMember, Generic[T]):
         Raises CommitError when some are not stored, and UsageError for a queue that is not read here.
         """
         self.check()
+        named: dict[MessageQueue, int] | None = None
         if offsets is None:
             self._commit_positions()
-            queues = list(self.assigned)
         else:
             named = {self._assigned(queue).queue: offset for queue, offset in offsets.items()}
             for queue, offset in named.items():
                 self.offsets.update(queue, offset, False)
-            queues = list(named) if not self.options.broadcast else list(self.assigned)
-        failed = [queue for queue in queues if not await self.offsets.persist(queue, oneway=False)]
-        if self.options.broadcast:
-            failed = await self.offsets.persist_all(queues, oneway=False)
+        if named is None or self.options.broadcast:
+            failed = await self.offsets.persist_all(list(self.assigned), oneway=False)
+        else:
+            failed = [queue for queue in named if not await self.offsets.persist(queue, oneway=False)]
         if failed:
             names = ", ".join(str(self.assigned.get(queue, queue)) for queue in failed)
             raise CommitError(f"offsets of {names} were not stored: the log says why; commit again")
