@@ -9,6 +9,7 @@ import sys
 import threading
 import traceback
 from collections import defaultdict
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -401,7 +402,8 @@ SCENARIOS = (
 # ---------------------------------------------------------------- the Twisted face, in a process of its own
 
 
-def main(kind: str, namesrv: str, broker: str) -> None:
+def main(kind: str, namesrv: str, broker: str, *, scenarios: Sequence[Callable[[World], None]] = SCENARIOS) -> None:
+    """Play scenarios on the Twisted face, and tell what came of them."""
     from python_client_servers import RunningServers
     from twisted.internet import reactor
     from twisted.internet.defer import Deferred
@@ -423,7 +425,7 @@ def main(kind: str, namesrv: str, broker: str) -> None:
     world = World(RunningServers(kind, namesrv, broker), TwistedFace())
 
     async def play() -> None:
-        for scenario in SCENARIOS:
+        for scenario in scenarios:
             try:
                 await deferToThread(scenario, world)
                 trouble = ""

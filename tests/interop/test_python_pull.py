@@ -1,154 +1,46 @@
 """Python consumers that are asked for messages, and administration from Python, against rocketd's and Apache's servers."""
 
-from collections.abc import Iterator
-from datetime import UTC, datetime
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
-from python_client_faces import AioFace, Face, Got, Held, SyncFace, eventually
+from python_client_faces import Got, SyncFace, eventually
+from python_client_polling import SCENARIOS, administration, lite
 from python_client_servers import Servers
-from python_client_world import QUEUES, World, fresh, numbered, send_all
+from python_client_world import World
 
-from rocketd.client import Message, MessageQueue, PullStatus, Sql
-from rocketd.client.errors import TopicNotFoundError, UsageError
-
-QUICK = {"rebalance_interval": 1.0, "persist_interval": 0.5}
+PROGRAM = Path(__file__).resolve().with_name("python_client_polling.py")
+RUN_LIMIT = 240.0  # seconds
 
 
-@pytest.fixture(params=[AioFace, SyncFace], ids=["aio", "sync"])
-def world(request: pytest.FixtureRequest, python_servers: Servers) -> Iterator[World]:
-    face: Face = request.param()
-    yield World(python_servers, face)
-    face.close()
+@pytest.fixture(scope="module")
+def on_twisted(python_servers: Servers) -> dict[str, str]:
+    """By the name of each scenario what went wrong with it on the Twisted face."""
+    servers = python_servers
+    command = [sys.executable, str(PROGRAM), servers.kind, servers.namesrv, servers.broker]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=RUN_LIMIT, env=dict(os.environ))
+    assert done.returncode == 0, done.stderr
+    told = [json.loads(line) for line in done.stdout.splitlines()]
+    return {each["scenario"]: each["trouble"] for each in told}
 
 
-def lite(world: World, group: str, topics: Any = (), **options: Any) -> Held:
-    """A consumer that is polled."""
-    made = world.face.module.LitePullConsumer(
-        group, world.servers.namesrv, topics=topics, **{"start": "earliest", **QUICK, **options}
-    )
-    return Held(world.face, made)
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
+def test_aio(world: World, scenario: Any) -> None:
+    scenario(world)
 
 
-def puller(world: World, group: str) -> Held:
-    """A consumer that pulls where it is told."""
-    return Held(world.face, world.face.module.PullConsumer(group, world.servers.namesrv))
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
+def test_sync(python_servers: Servers, scenario: Any) -> None:
+    scenario(World(python_servers, SyncFace()))
 
 
-def administration(world: World) -> Held:
-    """An admin of the servers."""
-    return Held(world.face, world.face.module.Admin(world.servers.namesrv))
-
-
-def poll_all(consumer: Held, wanted: list[bytes]) -> list[Any]:
-    """Poll until all of these bodies came; return the messages."""
-    messages: list[Any] = []
-
-    def complete() -> bool:
-        messages.extend(consumer.poll(0.2))
-        return set(wanted) <= {message.body for message in messages}
-
-    eventually(f"{len(wanted)} messages are polled", complete)
-    return messages
-
-
-def sent(world: World, bodies: list[bytes], queues: int = QUEUES) -> str:
-    """A topic with these messages, in turn in each of its queues."""
-    topic = world.topic(queues)
-    with world.producer() as producer:
-        send_all(producer, topic, bodies)
-    return topic
-
-
-# ---------------------------------------------------------------- polled
-
-
-def test_polled_in_shares_that_follow_the_group(world: World) -> None:
-    group, before, after = world.group(), numbered("before", 24), numbered("after", 24)
-    topic = sent(world, before)
-    with lite(world, group, topic) as first:
-        messages = poll_all(first, before)
-        assert sorted(message.body for message in messages) == sorted(before)
-        for queue_id in range(QUEUES):
-            assert [m.queue_offset for m in messages if m.queue.queue_id == queue_id] == list(range(6))
-        with lite(world, group, topic) as second:
-            eventually("they share", lambda: (len(first.queues()), len(second.queues())) == (2, 2))
-            assert not set(first.queues()) & set(second.queues())
-            with world.producer() as producer:
-                send_all(producer, topic, after)
-            of_first = [
-                body for body in after if int(body.split(b"-")[1]) % QUEUES in {q.queue_id for q in first.queues()}
-            ]
-            poll_all(first, of_first)
-            poll_all(second, sorted(set(after) - set(of_first)))
-        eventually("the first has all", lambda: len(first.queues()) == QUEUES)
-    with lite(world, group, topic) as third:
-        with world.producer() as producer:
-            producer.send(Message(topic, b"last"))
-        assert [message.body for message in poll_all(third, [b"last"])] == [b"last"]
-
-
-def test_commit_is_the_callers_where_it_wants_to(world: World) -> None:
-    group, bodies = world.group(), numbered("kept", 4)
-    topic = sent(world, bodies, queues=1)
-    queue = MessageQueue(topic, "broker-a", 0)
-    with lite(world, group, topic, auto_commit=False) as consumer:
-        poll_all(consumer, bodies)
-        consumer.poll(0)
-    with lite(world, group, topic, auto_commit=False) as consumer:
-        assert len(poll_all(consumer, bodies)) == len(bodies)
-        consumer.commit()
-        assert consumer.committed(queue) == 4
-        consumer.commit({queue: 3})
-    with lite(world, group, topic) as consumer:
-        assert [message.body for message in poll_all(consumer, bodies[3:])] == bodies[3:]
-
-
-def test_a_block_that_fails_leaves_its_last_messages(world: World) -> None:
-    group, bodies = world.group(), numbered("again", 3)
-    topic = sent(world, bodies, queues=1)
-    for fails in (True, False):
-        consumer = lite(world, group, topic)
-        consumer.__enter__()
-        assert len(poll_all(consumer, bodies)) == len(bodies)
-        consumer.client.block_failed = fails
-        consumer.__exit__()
-    with puller(world, group) as other:
-        assert other.fetch_consume_offset(MessageQueue(topic, "broker-a", 0)) == 3
-
-
-def test_assigned_queues_and_seeking(world: World) -> None:
-    bodies = numbered("sought", 12)
-    topic = sent(world, bodies, queues=2)
-    first, second = (MessageQueue(topic, "broker-a", queue_id) for queue_id in range(2))
-    with lite(world, world.group()) as consumer:
-        assert consumer.topic_queues(topic) == [first, second]
-        consumer.assign([first])
-        assert consumer.queues() == [first]
-        poll_all(consumer, bodies[::2])
-        consumer.seek(first, 4)
-        assert [message.queue_offset for message in poll_all(consumer, bodies[8::2])] == [4, 5]
-        consumer.seek_to_begin(first)
-        assert len(poll_all(consumer, bodies[::2])) == 6
-        consumer.seek_to_end(first)
-        assert consumer.poll(0.3) == []
-        for wrong, offset in ((first, 7), (second, 0)):
-            with pytest.raises(UsageError):
-                consumer.seek(wrong, offset)
-        assert consumer.offset_for_timestamp(second, datetime(2020, 1, 1, tzinfo=UTC)) == 0
-        consumer.assign([second])
-        assert sorted(message.body for message in poll_all(consumer, bodies[1::2])) == sorted(bodies[1::2])
-
-
-def test_only_what_is_wanted(world: World) -> None:
-    topic = world.topic()
-    with world.producer() as producer:
-        for number in range(12):
-            producer.send(Message(topic, str(number).encode(), tags="AB"[number % 2], properties={"n": str(number)}))
-    wanted = {"B": [b"%d" % number for number in range(1, 12, 2)], Sql("n > 8"): [b"9", b"10", b"11"]}
-    for expression, bodies in wanted.items():
-        with lite(world, world.group(), {topic: expression}) as consumer:
-            assert sorted(message.body for message in poll_all(consumer, bodies)) == sorted(bodies)
+@pytest.mark.parametrize("scenario", [*(scenario.__name__ for scenario in SCENARIOS), "reactor"])
+def test_twisted(on_twisted: dict[str, str], scenario: str) -> None:
+    assert on_twisted[scenario] == ""
 
 
 def test_watched_topic_and_mqadmin(world: World) -> None:
@@ -161,94 +53,3 @@ def test_watched_topic_and_mqadmin(world: World) -> None:
         printed = world.servers.mqadmin("consumerStatus", "-g", group, "-i", consumer.client_id)
     assert "CONSUME_ACTIVELY" in printed
     assert topic in printed
-
-
-# ---------------------------------------------------------------- pulled
-
-
-def test_pulled_where_it_is_told(world: World) -> None:
-    group, got = world.group(), Got()
-    topic = world.topic(1)
-    queue = MessageQueue(topic, "broker-a", 0)
-    with world.producer() as producer, puller(world, group) as consumer:
-        assert consumer.fetch_subscribe_queues(topic) == [queue]
-        for number in range(5):
-            producer.send(Message(topic, str(number).encode(), tags="AB"[number % 2]))
-        result = consumer.pull(queue, None, 1, 2)
-        assert (result.status, result.next_begin_offset) == (PullStatus.FOUND, 3)
-        assert [message.body for message in result.messages] == [b"1", b"2"]
-        assert (result.min_offset, result.max_offset) == (0, 5)
-        assert [message.body for message in consumer.pull(queue, "B", 0).messages] == [b"1", b"3"]
-        nothing = consumer.pull(queue, "C", 0)
-        assert (nothing.status, nothing.next_begin_offset) == (PullStatus.NO_MATCHED_MSG, 5)
-        assert consumer.pull(queue, None, 5).status is PullStatus.NO_NEW_MSG
-        beyond = consumer.pull(queue, None, 100)
-        assert (beyond.status, beyond.messages) == (PullStatus.OFFSET_ILLEGAL, [])
-        producer.send(Message(topic, b"5"))
-        assert [m.body for m in consumer.pull_block_if_not_found(queue, None, 5).messages] == [b"5"]
-
-        assert consumer.fetch_consume_offset(queue) == 0  # what brokers say where all of the queue is young
-        consumer.update_consume_offset(queue, 6)
-        consumer.persist_consume_offsets()
-        assert consumer.fetch_consume_offset(queue, from_store=True) == 6
-        consumer.send_message_back(result.messages[0], 1)
-        with world.consumer(group, topic, got):
-            got.wait_bodies([b"1"])
-    (message,) = got.messages
-    assert (message.topic, message.reconsume_times, message.msg_id) == (topic, 1, result.messages[0].msg_id)
-
-
-# ---------------------------------------------------------------- administered
-
-
-def test_topics_queues_and_messages(world: World) -> None:
-    topic = fresh(f"Admin-{world.face.name}")
-    with administration(world) as admin, world.producer() as producer:
-        with pytest.raises(TopicNotFoundError):
-            admin.fetch_subscribe_queues(topic)
-        admin.create_topic(topic, 2)
-        world.await_topic(topic)
-        queues = admin.fetch_subscribe_queues(topic)
-        assert [queue.queue_id for queue in queues] == [0, 1]
-        assert admin.fetch_publish_queues(topic) == queues
-        assert topic in admin.topics()
-        assert [broker.broker_addrs[0] for broker in admin.brokers()] == [world.servers.broker]
-        results = [producer.send(Message(topic, b"%d" % n, keys=["k", f"k{n}"]), queue=queues[0]) for n in range(3)]
-        assert (admin.min_offset(queues[0]), admin.max_offset(queues[0]), admin.max_offset(queues[1])) == (0, 3, 0)
-        earliest = admin.earliest_message_time(queues[0])
-        assert abs((datetime.now(UTC) - earliest).total_seconds()) < 300
-        assert admin.earliest_message_time(queues[1]) is None
-        assert admin.search_offset(queues[0], earliest) == 0
-        for message_id in (results[1].offset_msg_id, results[1].msg_id):
-            eventually(
-                "the message is indexed", lambda wanted=message_id: admin.view_message(topic, wanted) is not None
-            )
-            message = admin.view_message(topic, message_id)
-            assert (message.body, message.queue, message.msg_id) == (b"1", queues[0], results[1].msg_id)
-        eventually("all are indexed", lambda: len(admin.query_message(topic, "k")) == 3)
-        assert [message.body for message in admin.query_message(topic, "k2")] == [b"2"]
-        assert len(admin.query_message(topic, "k", 2)) == 2
-        assert admin.query_message(topic, "k", end=datetime(2020, 1, 1, tzinfo=UTC)) == []
-        assert admin.query_message_by_unique_key(topic, "0" * 32) is None
-        admin.delete_topic(topic)
-        eventually("it is gone", lambda: topic not in admin.topics())
-
-
-def test_groups_and_their_offsets(world: World) -> None:
-    group, bodies, got = world.group(), numbered("reset", 6), Got()
-    topic = sent(world, bodies, queues=2)
-    queues = [MessageQueue(topic, "broker-a", queue_id) for queue_id in range(2)]
-    with administration(world) as admin:
-        admin.create_group(group, retry_max_times=3)
-        assert admin.reset_offsets(group, topic, "latest") == dict.fromkeys(queues, 3)
-        assert admin.reset_offsets(group, topic, "earliest") == dict.fromkeys(queues, 0)
-        with world.consumer(group, topic, got, start="latest"):
-            got.wait_bodies(bodies)
-            assert admin.reset_offsets(group, topic, datetime(2020, 1, 1, tzinfo=UTC)) == dict.fromkeys(queues, 0)
-            got.wait("all come again", lambda: len(got.messages) >= 2 * len(bodies))
-        with puller(world, group) as stored:
-            assert [stored.fetch_consume_offset(queue) for queue in queues] == [3, 3]
-        admin.delete_group(group, remove_offsets=True)
-        with puller(world, group) as stored:
-            # A broker that knows no offset says 0 where all of the queue is young.
-            assert [stored.fetch_consume_offset(queue) for queue in queues] == [0, 0]
