@@ -66,10 +66,13 @@ class Servers(RunningServers):
     """A name server and a broker of one ``kind``, and Java programs beside them, which start when they are needed."""
 
     def __init__(self, kind: str, directory: Path, *, guarded: bool = False) -> None:
-        """Start both in ``directory``. A ``guarded`` broker asks for credentials, and makes no topics by itself."""
+        """Start both in ``directory``. A ``guarded`` broker asks for credentials, and makes no topics by itself.
+
+        One of rocketd's asks for TLS, too.
+        """
         self._end = ExitStack()
         directory.mkdir(parents=True, exist_ok=True)
-        properties = {**PROPERTIES, **(_guard(directory) if guarded else {})}
+        properties = {**PROPERTIES, **(_guard(kind, directory) if guarded else {})}
         namesrv_port, broker_port = free_port(), free_broker_port()
         super().__init__(kind, f"127.0.0.1:{namesrv_port}", f"127.0.0.1:{broker_port}")
         self._directory = directory
@@ -126,11 +129,13 @@ class Servers(RunningServers):
         self._end.close()
 
 
-def _guard(directory: Path) -> dict[str, str]:
+def _guard(kind: str, directory: Path) -> dict[str, str]:
     # Where Apache's servers are started with their home, and rocketd's are told that theirs is.
     home = directory / "home"
     (home / "conf").mkdir(parents=True)
     accounts = home / "conf" / "plain_acl.yml"
     accounts.write_text(ACCOUNTS)
     accounts.chmod(0o600)
-    return {"aclEnable": "true", "rocketmqHome": str(home), "autoCreateTopicEnable": "false"}
+    guard = {"aclEnable": "true", "rocketmqHome": str(home), "autoCreateTopicEnable": "false"}
+    # Apache's takes it as a property of its JVM alone, where it holds for both directions.
+    return {**guard, "tls.server.mode": "enforcing"} if kind == ROCKETD else guard

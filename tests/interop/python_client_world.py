@@ -64,6 +64,10 @@ class World:
         )
         return Held(self.face, client)
 
+    def admin(self, cluster: ClientConfig | str | None = None) -> Held:
+        """Administration; to be opened by ``with``."""
+        return Held(self.face, self.face.module.Admin(cluster or self.servers.namesrv))
+
 
 def numbered(name: str, numbers: int) -> list[bytes]:
     """Bodies by number."""
