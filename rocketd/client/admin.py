@@ -6,16 +6,12 @@ no broker makes topics by itself, and an id is taken for a message's place only 
 
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Final, Literal
 
-import msgspec
 from twisted.internet.defer import Deferred, gatherResults
 from twisted.logger import Logger
 
-from rocketd.client import queue_questions
-from rocketd.client.codec import BYTES
+from rocketd.client import message_search, offset_reset, queue_questions
 from rocketd.client.errors import (
-    BrokerError,
     ClientClosedError,
     IllegalTopicError,
     NoBrokerError,
@@ -29,45 +25,27 @@ from rocketd.client.errors import (
 from rocketd.client.instance.client_instance import ClientInstance
 from rocketd.client.instance.routes import MASTER
 from rocketd.client.message import ReceivedMessage
-from rocketd.client.namespace import queue_without_namespace, with_namespace, without_namespace
-from rocketd.client.wire_message import received_message
-from rocketd.common.names import AUTO_CREATE_TOPIC, SYSTEM_TOPICS, UNIQUE_KEY_QUERY
+from rocketd.client.namespace import queue_without_namespace, with_namespace
+from rocketd.client.offset_reset import Target
+from rocketd.common.names import AUTO_CREATE_TOPIC, SYSTEM_TOPICS
 from rocketd.common.permission import READ, WRITE
 from rocketd.common.record_host import parse_offset_message_id
-from rocketd.remoting.admin_bodies import ResetOffsetBody
-from rocketd.remoting.admin_headers import ResetOffsetRequestHeader
 from rocketd.remoting.bodies import (
     BrokerData,
     ClusterInfo,
-    GetConsumerListByGroupResponseBody,
     MessageQueue,
     SubscriptionGroupConfig,
     TopicFilterType,
     TopicList,
 )
-from rocketd.remoting.codes import RequestCode, ResponseCode
+from rocketd.remoting.codes import RequestCode
 from rocketd.remoting.headers import (
-    ConsumerGroupRequestHeader,
     CreateTopicRequestHeader,
     DeleteSubscriptionGroupRequestHeader,
     DeleteTopicInNamesrvRequestHeader,
     Header,
-    QueryMessageRequestHeader,
     TopicRequestHeader,
-    UpdateConsumerOffsetRequestHeader,
-    ViewMessageRequestHeader,
 )
-from rocketd.store.record import MessageExt, decode_messages
-
-FOREVER_MS: Final = 2**63 - 1
-END_OF_QUEUE: Final = -1
-NOT_THERE: Final = "can not find message"
-
-
-class _Query(QueryMessageRequestHeader):
-    """QUERY_MESSAGE (12) as clients send it: whether the key is the unique one."""
-
-    unique: bool = msgspec.field(name=UNIQUE_KEY_QUERY, default=False)
 
 
 class Admin:
@@ -190,16 +168,8 @@ class Admin:
             address, physical_offset = place
             for broker in await self.brokers():
                 if address in broker.broker_addrs.values():
-                    return await self._at(broker.broker_name, address, physical_offset)
+                    return await message_search.at_place(self.instance, broker.broker_name, address, physical_offset)
         return await self.query_message_by_unique_key(topic, message_id)
-
-    async def _at(self, broker_name: str, address: str, physical_offset: int) -> ReceivedMessage[bytes] | None:
-        header = ViewMessageRequestHeader(offset=physical_offset)
-        response = await self.instance.ask(address, RequestCode.VIEW_MESSAGE_BY_ID, header)
-        if response.code == ResponseCode.SYSTEM_ERROR and (response.remark or "").startswith(NOT_THERE):
-            return None
-        (record,) = decode_messages(check_response(address, response).body or b"")
-        return self._received(record, broker_name)
 
     async def query_message(
         self,
@@ -213,55 +183,16 @@ class Admin:
 
         A broker that cannot be asked is logged. Raises IllegalTopicError and NoRouteError.
         """
-        messages = await self._query(topic, key, max_messages, begin, end, False)
-        return [message for message in messages if message.topic == topic and key in message.keys]
+        self._check()
+        return await message_search.by_key(self.instance, topic, key, max_messages, begin, end)
 
     async def query_message_by_unique_key(self, topic: str, unique_key: str) -> ReceivedMessage[bytes] | None:
         """Return the message with a unique key, the one stored first where there are several; None when there is none.
 
         Raises IllegalTopicError and NoRouteError.
         """
-        messages = await self._query(topic, unique_key, 32, None, None, True)
-        return min(
-            (message for message in messages if message.msg_id == unique_key),
-            key=lambda message: message.store_timestamp,
-            default=None,
-        )
-
-    async def _query(
-        self, topic: str, key: str, most: int, begin: datetime | None, end: datetime | None, unique: bool
-    ) -> list[ReceivedMessage[bytes]]:
         self._check()
-        check_topic(topic)
-        name = with_namespace(self._namespace, topic)
-        route = await self.instance.routes.route(name)
-        header = _Query(
-            topic=name,
-            key=key,
-            max_num=most,
-            begin_timestamp=0 if begin is None else _milliseconds(begin),
-            end_timestamp=FOREVER_MS if end is None else _milliseconds(end),
-            unique=unique,
-        )
-        found: list[ReceivedMessage[bytes]] = []
-        for broker in sorted(route.broker_datas, key=lambda data: data.broker_name):
-            address = broker.broker_addrs.get(MASTER) or next(iter(broker.broker_addrs.values()))
-            try:
-                response = await self.instance.ask(address, RequestCode.QUERY_MESSAGE, header)
-                if response.code == ResponseCode.QUERY_NOT_FOUND:
-                    continue
-                records = decode_messages(check_response(address, response).body or b"")
-            except BrokerError:
-                raise
-            except RocketMQError as error:
-                self.log.warn("messages of {topic} at {address}: {error}", topic=name, address=address, error=error)
-                continue
-            found += [self._received(record, broker.broker_name) for record in records]
-        return found
-
-    def _received(self, record: MessageExt, broker_name: str) -> ReceivedMessage[bytes]:
-        topic = without_namespace(self._namespace, record.topic)
-        return received_message(record, MessageQueue(topic, broker_name, record.queue_id), BYTES, self._namespace)
+        return await message_search.by_unique_key(self.instance, topic, unique_key)
 
     # ------------------------------------------------------------ groups
 
@@ -287,9 +218,7 @@ class Admin:
         header = DeleteSubscriptionGroupRequestHeader(group_name=self._group(group), remove_offset=remove_offsets)
         await self._tell_masters(cluster, RequestCode.DELETE_SUBSCRIPTIONGROUP, header)
 
-    async def reset_offsets(
-        self, group: str, topic: str, to: datetime | Literal["earliest", "latest"]
-    ) -> dict[MessageQueue, int]:
+    async def reset_offsets(self, group: str, topic: str, to: Target) -> dict[MessageQueue, int]:
         """Have a group go on from a moment, the beginning or the end of a topic's queues; return the new offsets.
 
         Consumers that run are told so by their brokers; for a group without any the offsets are stored. Raises
@@ -297,50 +226,7 @@ class Admin:
         """
         self._check()
         check_topic(topic)
-        if not (isinstance(to, datetime) or to in ("earliest", "latest")):
-            raise UsageError(f"to={to!r}: accepted is a datetime, 'earliest' or 'latest'")
-        group_name, name = self._group(group), with_namespace(self._namespace, topic)
-        timestamp = _milliseconds(to) if isinstance(to, datetime) else {"earliest": 0, "latest": END_OF_QUEUE}[to]
-        header = ResetOffsetRequestHeader(topic=name, group=group_name, timestamp=timestamp, is_force=True)
-        queues = await self.instance.routes.subscribe_queues(name)
-        offsets: dict[MessageQueue, int] = {}
-        for broker_name in sorted({queue.broker_name for queue in queues}):
-            if await self._is_online(broker_name, group_name):
-                code = RequestCode.INVOKE_BROKER_TO_RESET_OFFSET
-                response = await self.instance.ask_broker(broker_name, code, header)
-                offsets.update(ResetOffsetBody.decode(response.body).offset_table)
-                continue
-            for queue in queues:
-                if queue.broker_name == broker_name:
-                    offsets[queue] = await self._store_offset(group_name, queue, to)
-        return {queue_without_namespace(self._namespace, queue): offset for queue, offset in sorted(offsets.items())}
-
-    async def _is_online(self, broker_name: str, group: str) -> bool:
-        header = ConsumerGroupRequestHeader(consumer_group=group)
-        try:
-            response = await self.instance.ask_broker(broker_name, RequestCode.GET_CONSUMER_LIST_BY_GROUP, header)
-        except BrokerError as error:
-            if error.code == ResponseCode.SYSTEM_ERROR:  # it knows nobody
-                return False
-            raise
-        return bool(GetConsumerListByGroupResponseBody.decode(response.body).consumer_id_list)
-
-    async def _store_offset(self, group: str, queue: MessageQueue, to: datetime | str) -> int:
-        if isinstance(to, datetime):
-            offset = await queue_questions.search_offset(self.instance, queue, to)
-        elif to == "earliest":
-            offset = await queue_questions.min_offset(self.instance, queue)
-        else:
-            offset = await queue_questions.max_offset(self.instance, queue)
-        header = UpdateConsumerOffsetRequestHeader(
-            consumer_group=group,
-            topic=queue.topic,
-            queue_id=queue.queue_id,
-            commit_offset=offset,
-            bname=queue.broker_name,
-        )
-        await self.instance.ask_broker(queue.broker_name, RequestCode.UPDATE_CONSUMER_OFFSET, header)
-        return offset
+        return await offset_reset.reset(self.instance, self._group(group), with_namespace(self._namespace, topic), to)
 
     # ------------------------------------------------------------ within
 
@@ -388,7 +274,3 @@ class Admin:
         for error in await gatherResults([Deferred.fromCoroutine(ask(address)) for address in addresses]):
             if error is not None:
                 raise error
-
-
-def _milliseconds(moment: datetime) -> int:
-    return int(moment.timestamp() * 1000)

@@ -22,6 +22,11 @@ from rocketd.remoting.headers import (
 )
 
 
+def milliseconds_of(moment: datetime) -> int:
+    """Return a moment as brokers know it, in Unix ms."""
+    return int(moment.timestamp() * 1000)
+
+
 async def subscribe_queues(instance: ClientInstance, topic: str) -> list[MessageQueue]:
     """Return the queues of a topic that can be read, in order. Raises IllegalTopicError and NoRouteError."""
     check_topic(topic)
@@ -44,7 +49,7 @@ async def search_offset(instance: ClientInstance, queue: MessageQueue, moment: d
     """Return the offset of the first message stored at a moment or later, as its broker finds it. Raises RocketMQError."""
     name = queue_with_namespace(instance.config.namespace, queue)
     header = SearchOffsetRequestHeader(
-        topic=name.topic, queue_id=name.queue_id, timestamp=int(moment.timestamp() * 1000), bname=name.broker_name
+        topic=name.topic, queue_id=name.queue_id, timestamp=milliseconds_of(moment), bname=name.broker_name
     )
     response = await _ask(instance, name, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header)
     return read_header(OffsetResponseHeader, response).offset
