@@ -320,6 +320,29 @@ class ShareTests(LitePullTestCase):
         self.failure_of(self.subscribed().consume_directly(None, None), RequestError)
 
 
+class BroadcastTests(LitePullTestCase):
+    def made(self):
+        consumer = self.make(broadcast=True, offset_directory=self.directory)
+        consumer.subscribe("T")
+        self.end_of(consumer.start())
+        return consumer
+
+    def test_offsets_are_kept_in_a_file(self):
+        self.directory = self.mktemp()
+        self.cluster.others = ("zzz",)
+        consumer = self.made()
+        self.assertEqual(consumer.queues(), [A, B])
+        self.cluster.deliver(AT_A, [(b"one", "")], 0)
+        self.poll()
+        self.end_of(consumer.commit({A: 1}))
+        self.end_of(consumer.stop(consumed=False))
+        self.cluster.held.clear()
+        self.made()
+        self.assertEqual(self.cluster.pulls()[AT_A], 1)
+        self.assertEqual(self.cluster.of(15), [])
+        self.end_of(self.consumer.stop())
+
+
 class OptionTests(LitePullTestCase):
     def test_values_that_are_not_accepted(self):
         for options in ({"pull_batch": 0}, {"max_held": True}, {"poll_timeout": -1}, {"watch_interval": 0}):
