@@ -4,12 +4,14 @@ No counterpart in Apache, where all of it runs in thread pools.
 """
 
 from collections.abc import Callable
+from functools import partial
 from inspect import iscoroutinefunction
 from threading import Thread
 from typing import Any, TypeVar
 
 from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.threads import deferToThreadPool
+from twisted.logger import Logger
 from twisted.python.threadpool import ThreadPool
 
 R = TypeVar("R")
@@ -29,28 +31,40 @@ class HandlerThreads:
     ``run_coroutine`` takes what a coroutine function returned and fires with its result.
     """
 
+    _log = Logger()
+
     def __init__(self, reactor: Any, name: str, limit: int, run_coroutine: Callable[[Any], Deferred[Any]]) -> None:
         self._reactor = reactor
         self._run_coroutine = run_coroutine
         self._pool = ThreadPool(0, limit, name)
+        # They keep no process alive, also when a handler never ends.
+        self._pool.threadFactory = partial(Thread, daemon=True)  # type: ignore[assignment]
+        self._busy: set[object] = set()  # taken from in the threads
 
     def start(self) -> None:
         """Run functions from now on."""
         self._pool.start()
 
     def stop(self) -> Deferred[None]:
-        """Run nothing more; fires when all threads have ended."""
+        """Run nothing more; fires when all threads have ended, but waits for none that is still in a function."""
         stopped: Deferred[None] = Deferred()
         if not self._pool.started:
             stopped.callback(None)
             return stopped
+        # Whoever stops has given functions the time they have: what still runs may do so for ever.
+        waits = not self._busy
+        if not waits:
+            self._log.warn("{count} functions of {pool} do not end", count=len(self._busy), pool=self._pool.name)
 
         def stop() -> None:
             self._pool.stop()
-            self._reactor.callFromThread(stopped.callback, None)
+            if waits:
+                self._reactor.callFromThread(stopped.callback, None)
 
         # It waits for the threads, and the reactor must not.
         Thread(target=stop, name=f"{self._pool.name}-stop", daemon=True).start()
+        if not waits:
+            stopped.callback(None)
         return stopped
 
     def set_limit(self, limit: int) -> None:
@@ -59,10 +73,22 @@ class HandlerThreads:
 
     def run(self, function: Callable[[], R]) -> Deferred[R]:
         """Run a function that may block."""
-        return deferToThreadPool(self._reactor, self._pool, function)
+        return self._in_thread(function)
 
     def invoke(self, function: Callable[..., Any], *arguments: Any) -> Deferred[Any]:
         """Run what the application gave."""
         if is_coroutine_function(function):
             return maybeDeferred(lambda: self._run_coroutine(function(*arguments)))
-        return deferToThreadPool(self._reactor, self._pool, function, *arguments)
+        return self._in_thread(function, *arguments)
+
+    def _in_thread(self, function: Callable[..., Any], *arguments: Any) -> Deferred[Any]:
+        token = object()
+
+        def run() -> Any:
+            try:
+                return function(*arguments)
+            finally:
+                self._busy.discard(token)
+
+        self._busy.add(token)
+        return deferToThreadPool(self._reactor, self._pool, run)
