@@ -174,6 +174,25 @@ def retries_and_rejections(world: World) -> None:
     assert len(ids) == 1
 
 
+def coroutine_handlers(world: World) -> None:
+    """A handler may wait for what its face waits for, and refuse as any other."""
+    topic, got = world.topic(), Got()
+
+    async def handle(message: Any) -> None:
+        await world.face.breathe()
+        got(message)
+        if not message.reconsume_times:
+            raise Retry(delay=1)
+
+    bodies = numbered("awaited", 6)
+    with world.producer() as producer, world.consumer(world.group(), topic, handle):
+        send_all(producer, topic, bodies)
+        got.wait("all come twice", lambda: len(got.messages) >= 12)
+    assert sorted((message.body, message.reconsume_times) for message in got.messages) == sorted(
+        (body, times) for body in bodies for times in (0, 1)
+    )
+
+
 def order_of_queues(world: World) -> None:
     """Each queue's messages are handled one after the other, those that are refused in their place."""
     topic = world.topic(2)
@@ -389,6 +408,7 @@ SCENARIOS = (
     batches,
     typed_bodies,
     retries_and_rejections,
+    coroutine_handlers,
     order_of_queues,
     order_of_keys,
     offsets_are_kept,
@@ -407,7 +427,7 @@ def main(kind: str, namesrv: str, broker: str, *, scenarios: Sequence[Callable[[
     from python_client_servers import RunningServers
     from twisted.internet import reactor
     from twisted.internet.defer import Deferred
-    from twisted.internet.task import react
+    from twisted.internet.task import deferLater, react
     from twisted.internet.threads import blockingCallFromThread, deferToThread
 
     from rocketd import client
@@ -418,6 +438,9 @@ def main(kind: str, namesrv: str, broker: str, *, scenarios: Sequence[Callable[[
 
         def run(self, function):
             return blockingCallFromThread(reactor, function)
+
+        async def breathe(self):
+            await deferLater(reactor, 0.01)
 
         def iterate(self, consumer, take):
             self.run(lambda: Deferred.fromCoroutine(iterate(consumer.client, take)))

@@ -22,6 +22,9 @@ class Face:
     def run(self, function: Callable[[], Any]) -> Any:
         raise NotImplementedError
 
+    async def breathe(self) -> None:
+        """Wait a moment, as coroutine functions do where the face lives; where nothing can be awaited, return."""
+
     def iterate(self, consumer: "Held", take: Callable[[Any], bool]) -> None:
         """Open a consumer and loop over its messages until ``take`` of one is false, in the way of the face."""
         raise NotImplementedError
@@ -69,6 +72,9 @@ class AioFace(Face):
             return await result if asyncio.iscoroutine(result) else result
 
         return asyncio.run_coroutine_threadsafe(call(), self.loop).result(LIMIT)
+
+    async def breathe(self):
+        await asyncio.sleep(0.01)
 
     def iterate(self, consumer, take):
         self.run(lambda: iterate(consumer.client, take))

@@ -1,5 +1,6 @@
 """Groups of Python consumers, and what administrators do to them, against rocketd's servers and against Apache's."""
 
+import asyncio
 import re
 import threading
 import time
@@ -12,7 +13,7 @@ import pytest
 from python_client_faces import LIMIT, Got, eventually
 from python_client_world import QUEUES, World, numbered, send_all
 
-from rocketd.client import ClientConfig, Message
+from rocketd.client import ClientConfig, Message, aio
 from rocketd.client.consumer.allocation import AllocateMessageQueueAveragelyByCircle
 from rocketd.client.consumer.flow_control import FlowLimits
 
@@ -276,6 +277,69 @@ def test_closing_waits_for_handlers(world: World) -> None:
         with world.consumer(group, topic, again):
             again.wait_bodies([b"next"])
     assert again.bodies == [b"next"]
+
+
+@pytest.mark.parametrize("order", ["none", "queue", "key"])
+def test_closing_cancels_a_handler_that_does_not_end(world: World, order: str) -> None:
+    """Its message comes again, to whoever follows."""
+    topic, group, begun, again = world.topic(), world.group(), threading.Event(), Got()
+    cancelled: list[bytes] = []
+
+    async def handle(message: Any) -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            cancelled.append(message.body)
+            raise
+
+    with world.producer() as producer:
+        with world.consumer(group, topic, handle, order=order, grace=0.1):
+            producer.send(Message(topic, b"endless", keys=["k"]))
+            assert begun.wait(LIMIT)
+        assert cancelled == [b"endless"]
+        with world.consumer(group, topic, again, order=order):
+            again.wait_bodies([b"endless"])
+    assert [message.reconsume_times for message in again.messages] == [0]
+
+
+@pytest.mark.parametrize("order", ["none", "queue", "key"])
+def test_closing_leaves_a_thread_behind_that_does_not_end(world: World, order: str) -> None:
+    topic, group, begun, go_on, again = world.topic(), world.group(), threading.Event(), threading.Event(), Got()
+
+    def handle(message: Any) -> None:
+        begun.set()
+        go_on.wait(LIMIT)
+
+    with world.producer() as producer:
+        try:
+            with world.consumer(group, topic, handle, order=order, grace=0.1):
+                producer.send(Message(topic, b"endless", keys=["k"]))
+                assert begun.wait(LIMIT)
+            with world.consumer(group, topic, again, order=order):
+                again.wait_bodies([b"endless"])
+        finally:
+            go_on.set()
+
+
+def test_waiting_for_a_message_is_given_up(world: World) -> None:
+    """And the message that comes afterwards is not lost."""
+    topic, group = world.topic(), world.group()
+    consumer = aio.Consumer(group, world.servers.namesrv, topics=topic, start="earliest")
+
+    async def scenario() -> list[bytes]:
+        async with consumer, aio.Producer(world.group(), world.servers.namesrv) as producer:
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.05):
+                    await anext(consumer)
+            await producer.send(Message(topic, b"first"))
+            bodies = [(await anext(consumer)).body]
+            waiting = asyncio.ensure_future(anext(consumer))
+            waiting.cancel()
+            await producer.send(Message(topic, b"second"))
+            return [*bodies, (await anext(consumer)).body]
+
+    assert world.face.run(scenario) == [b"first", b"second"]
 
 
 # ---------------------------------------------------------------- administrators
