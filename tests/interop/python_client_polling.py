@@ -163,6 +163,7 @@ def pulled_where_it_is_told(world: World) -> None:
         assert consumer.fetch_subscribe_queues(topic) == [queue]
         for number in range(5):
             producer.send(Message(topic, str(number).encode(), tags="AB"[number % 2]))
+        eventually("the last can be read", lambda: consumer.pull(queue, None, 4).status is PullStatus.FOUND)
         result = consumer.pull(queue, None, 1, 2)
         assert (result.status, result.next_begin_offset) == (PullStatus.FOUND, 3)
         assert [message.body for message in result.messages] == [b"1", b"2"]
@@ -202,8 +203,9 @@ def topics_queues_and_messages(world: World) -> None:
         assert admin.fetch_publish_queues(topic) == queues
         assert topic in admin.topics()
         assert [broker.broker_addrs[0] for broker in admin.brokers()] == [world.servers.broker]
-        results = [producer.send(Message(topic, b"%d" % n, keys=["k", f"k{n}"]), queue=queues[0]) for n in range(3)]
-        assert (admin.min_offset(queues[0]), admin.max_offset(queues[0]), admin.max_offset(queues[1])) == (0, 3, 0)
+        results = [producer.send(Message(topic, b"%d" % n, keys=[f"k{n}", "k"]), queue=queues[0]) for n in range(3)]
+        eventually("the last can be read", lambda: admin.max_offset(queues[0]) == 3)
+        assert (admin.min_offset(queues[0]), admin.max_offset(queues[1])) == (0, 0)
         earliest = admin.earliest_message_time(queues[0])
         assert abs((datetime.now(UTC) - earliest).total_seconds()) < 300
         assert admin.earliest_message_time(queues[1]) is None
@@ -214,6 +216,7 @@ def topics_queues_and_messages(world: World) -> None:
             )
             message = admin.view_message(topic, message_id)
             assert (message.body, message.queue, message.msg_id) == (b"1", queues[0], results[1].msg_id)
+        # Brokers index the keys of a message in their order.
         eventually("all are indexed", lambda: len(admin.query_message(topic, "k")) == 3)
         assert [message.body for message in admin.query_message(topic, "k2")] == [b"2"]
         assert len(admin.query_message(topic, "k", 2)) == 2
@@ -229,6 +232,7 @@ def groups_and_their_offsets(world: World) -> None:
     queues = [MessageQueue(topic, "broker-a", queue_id) for queue_id in range(2)]
     with administration(world) as admin:
         admin.create_group(group, retry_max_times=3)
+        eventually("the last can be read", lambda: [admin.max_offset(queue) for queue in queues] == [3, 3])
         assert admin.reset_offsets(group, topic, "latest") == dict.fromkeys(queues, 3)
         assert admin.reset_offsets(group, topic, "earliest") == dict.fromkeys(queues, 0)
         with world.consumer(group, topic, got, start="latest"):
