@@ -14,16 +14,19 @@ TOPIC = "ExampleDelayed"
 async def main() -> None:
     """Send four messages at the same moment."""
     async with Producer("example_delayed_producer", CLUSTER) as producer:
-        moment = datetime.now(UTC) + timedelta(seconds=2.5)
-        await producer.send(Message(TOPIC, b"moment", deliver_at=moment))
+        begin = datetime.now(UTC)
+        await producer.send(Message(TOPIC, b"moment", deliver_at=begin + timedelta(seconds=2.5)))
         await producer.send(Message(TOPIC, b"1.7 s", deliver_after=1.7))
         await producer.send(Message(TOPIC, b"level 1", delay_level=1))  # a second
         await producer.send(Message(TOPIC, b"now"))
 
     async with Consumer("example_delayed", CLUSTER, topics=TOPIC, start="earliest") as consumer:
+        waits = {}
         for _ in range(4):
             message = await anext(consumer)
-            print(message.body.decode(), "after", round((datetime.now(UTC) - message.born_at).total_seconds(), 1))
+            waits[message.body.decode()] = (datetime.now(UTC) - begin).total_seconds()
+    for what, seconds in sorted(waits.items()):
+        print(f"{what} after {seconds:.2f} s")
 
 
 asyncio.run(main())
