@@ -365,8 +365,7 @@ def all_is_stored(world: World, group: str) -> bool:
     """Whether the broker knows that the group has consumed everything."""
     try:
         return "Diff Total: 0" in world.servers.mqadmin("consumerProgress", "-g", group)
-    except AssertionError as complaint:
-        assert "offset table is empty" in str(complaint)
+    except AssertionError:  # it complains of a group that has none
         return False
 
 
