@@ -171,6 +171,15 @@ class Both:
         first, second = self.ask("send", group=group, messages=[{"properties": {}, **message} for message in messages])
         return first["sent"], second["sent"]
 
+    def send_traced(self, topic: str) -> dict[str, str]:
+        """Have mqadmin send a message with a trace; its unique id, for each kind of side.
+
+        The trace may never come: mqadmin leaves without it when its sending takes more than a moment.
+        """
+        words = ("sendMessage", "-t", topic, "-p", "x", "-k", "traced", "-m", "true", "-n")
+        outs = self.each(lambda side: side.driver.ask("mqadmin", words=[*words, side.namesrv])["out"])
+        return {side.kind: out.split()[-1] for side, out in zip((self.apache, self.rocketd), outs, strict=True)}
+
     def level(self) -> None:
         """Bring both logs to the same end again, after something whose records are not equally long in both."""
 
@@ -179,17 +188,21 @@ class Both:
             assert found is not None
             return int(found[1])
 
-        ends = self.each(end)
-        longer = {side.kind: max(ends) - own for side, own in zip((self.apache, self.rocketd), ends, strict=True)}
-
-        def fill_up(side: Side) -> None:
-            filler = {**message("Fillers", 0), "body": "x" * (1 + longer[side.kind])}
-            side.driver.ask("send", group=PRODUCERS, messages=[filler])
-
         self.same("updateTopic", "-b", "BROKER", "-t", "Fillers", "-r", "1", "-w", "1")
-        self.each(fill_up)
-        first, second = self.each(end)
-        assert first == second
+        deadline = time.monotonic() + 60.0  # what was done before may still write
+        while True:
+            ends = self.each(end)
+            if ends[0] == ends[1]:
+                return
+            assert time.monotonic() < deadline, ends
+            sides = zip((self.apache, self.rocketd), ends, strict=True)
+            longer = {side.kind: max(ends) - own for side, own in sides}
+
+            def fill_up(side: Side, longer: Mapping[str, int] = longer) -> None:
+                filler = {**message("Fillers", 0), "body": "x" * (1 + longer[side.kind])}
+                side.driver.ask("send", group=PRODUCERS, messages=[filler])
+
+            self.each(fill_up)
 
     def same(
         self, *words: Word, err: str = "", in_any_order: bool = False, change: Callable[[str], str] = str, **how: Any

@@ -123,13 +123,11 @@ def test_queries_by_key_fail_at_apaches_broker_alone(guarded: Both) -> None:
     docs/compatibility.md names it.
     """
     guarded.same("updateTopic", "-b", "BROKER", "-t", "Looked", "-r", "1", "-w", "1")
-    words = ["sendMessage", "-t", "Looked", "-p", "body", "-k", "key-1", "-m", "true", "-n"]
-    outs = guarded.each(lambda side: side.driver.ask("mqadmin", words=[*words, side.namesrv])["out"])
-    ids = {side.kind: out.split()[-1] for side, out in zip((guarded.apache, guarded.rocketd), outs, strict=True)}
+    ids = guarded.send_traced("Looked")
 
     def query(side: Side) -> dict[str, dict[str, str]]:
         commands = {
-            "key": ("queryMsgByKey", "-t", "Looked", "-k", "key-1"),
+            "key": ("queryMsgByKey", "-t", "Looked", "-k", "traced"),
             "id": ("queryMsgByUniqueKey", "-t", "Looked", "-i", ids[side.kind]),
             "trace": ("queryMsgTraceById", "-i", ids[side.kind]),
         }
@@ -140,10 +138,14 @@ def test_queries_by_key_fail_at_apaches_broker_alone(guarded: Both) -> None:
         assert "Pub" not in printed["out"]
         assert "UNIQUE-ID" not in printed["out"]
         assert "query message by key finished, but no message" in printed["err"]
-    deadline = time.monotonic() + 60.0  # until the client has sent its trace
+    deadline = time.monotonic() + 120.0
+    looks = 0
     while "Pub" not in (of_rocketd := query(guarded.rocketd))["trace"]["out"]:
         assert time.monotonic() < deadline, of_rocketd
         time.sleep(0.2)
+        looks += 1
+        if looks % 25 == 0:
+            ids = guarded.send_traced("Looked")
     assert [printed["err"] for printed in of_rocketd.values()] == ["", "", ""]
     for name in ("key", "id"):
         assert "UNIQUE-ID" in of_rocketd[name]["out"]
