@@ -5,10 +5,10 @@ reactor that its face is hosted by, and ``bring_down`` lets go of it.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import CancelledError, Deferred, ensureDeferred
 
 from rocketd.client.config import ClientConfig, config_of
 from rocketd.client.errors import ClientClosedError, ClientStateError, NotStartedError
@@ -31,7 +31,7 @@ class LifeState:
     def begin(self) -> None:
         """It is being opened. Raises ClientClosedError or ClientStateError when it was before, and ForkedClientError."""
         self.guard.check()
-        if self.begun:
+        if self.begun or self.ended:
             state = "was closed: make a new one" if self.ended else "is open already"
             raise (ClientClosedError if self.ended else ClientStateError)(f"this {self.what} {state}")
         self.begun = True
@@ -62,8 +62,8 @@ class Life(ABC):
         """Bring the engine up. Reactor thread."""
 
     @abstractmethod
-    async def bring_down(self) -> None:
-        """Let go of the engine. Reactor thread."""
+    async def bring_down(self) -> bool:
+        """Let go of the engine; whether it was up. One that comes up just now does not. Reactor thread."""
 
 
 class Engine(Protocol):
@@ -71,7 +71,7 @@ class Engine(Protocol):
 
     instance: ClientInstance
 
-    async def start(self) -> None:
+    def start(self) -> Coroutine[Any, Any, None]:
         """Begin."""
 
     async def stop(self) -> None:
@@ -91,6 +91,7 @@ class Face(Life, Generic[E]):
         self.config = config_of(cluster)
         self._life = LifeState(what)
         self._engine: E | None = None
+        self._starting: Deferred[None] | None = None
 
     @property
     def engine(self) -> E:
@@ -119,18 +120,28 @@ class Face(Life, Generic[E]):
         engine = None
         try:
             engine = self.make_engine(instance, run_coroutine)
-            await engine.start()
-        except BaseException:
+            self._starting = ensureDeferred(engine.start())
+            await self._starting
+            if self._life.ended:
+                raise CancelledError
+        except BaseException as error:
             if engine is not None:
                 await engine.stop()
             await registry.release(instance, self.kind, self.group)
+            if self._life.ended:
+                raise ClientClosedError(f"this {self._life.what} was closed while it was opened") from error
             raise
+        finally:
+            self._starting = None
         self._engine = engine
 
-    async def bring_down(self) -> None:
-        """Let go of the engine. Reactor thread."""
+    async def bring_down(self) -> bool:
+        """Let go of the engine; whether it was up. One that comes up just now does not. Reactor thread."""
         engine, self._engine = self._engine, None
         self._life.ended = True
         if engine is not None:
             await self.stop_engine(engine)
             await registry.release(engine.instance, self.kind, self.group)
+        elif self._starting is not None:
+            self._starting.cancel()
+        return engine is not None

@@ -35,8 +35,7 @@ class AioLife(Life):
     async def close(self) -> None:
         """Let what is under way end, store what is to be stored, and leave."""
         self._life.guard.check()
-        if self._life.begun and not self._life.ended:
-            await to_future(self.bring_down())
+        if self._life.begun and not self._life.ended and await to_future(self.bring_down()):
             await self._host.release()
 
     async def __aenter__(self) -> Self:

@@ -41,8 +41,7 @@ class SyncLife(Life):
     def close(self) -> None:
         """Let what is under way end, store what is to be stored, and leave."""
         self._life.guard.check()
-        if self._life.begun and not self._life.ended:
-            self._host.call(self.bring_down)
+        if self._life.begun and not self._life.ended and self._host.call(self.bring_down):
             self._host.release()
 
     def __enter__(self) -> Self:

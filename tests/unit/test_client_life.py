@@ -1,0 +1,106 @@
+"""Clients that are closed while they are opened."""
+
+import asyncio
+import socket
+import sys
+import threading
+from pathlib import Path
+
+from twisted.internet.defer import Deferred
+from twisted.trial.unittest import SynchronousTestCase, TestCase
+
+import rocketd.client
+from rocketd.client import aio, sync
+from rocketd.client.errors import ClientClosedError, ClientStateError
+
+# Test modules are no package: what stands beside them is found by its directory.
+_HERE = str(Path(__file__).resolve().parent)
+if _HERE not in sys.path:
+    sys.path.insert(0, _HERE)
+
+from left_open import LeftOpen  # noqa: E402
+
+SECONDS = 60.0
+
+
+class SilentServer:
+    """A name server that takes connections and never answers. ``asked`` blocks until it was asked something."""
+
+    def __init__(self, case):
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self._listening.settimeout(SECONDS)
+        case.addCleanup(self._listening.close)
+        self.address = f"127.0.0.1:{self._listening.getsockname()[1]}"
+
+    def asked(self):
+        connection, _ = self._listening.accept()
+        connection.settimeout(SECONDS)
+        connection.recv(1)
+        return connection
+
+
+def options(server):
+    return {"topics": "T", "cluster": server.address}
+
+
+class TwistedTests(TestCase):
+    def test_closed_while_it_opens(self):
+        from twisted.internet import reactor
+        from twisted.internet.threads import deferToThread
+
+        async def run():
+            server = SilentServer(self)
+            consumer = rocketd.client.Consumer("G", **options(server))
+            opening = consumer.open()
+            connection = await deferToThread(server.asked)
+            await consumer.close().addTimeout(SECONDS, reactor)
+            connection.close()
+            await self.assertFailure(opening.addTimeout(SECONDS, reactor), ClientClosedError)
+            await self.assertFailure(consumer.open(), ClientClosedError)
+
+        return Deferred.fromCoroutine(run())
+
+
+class AioTests(SynchronousTestCase):
+    def test_closed_while_it_opens(self):
+        server = SilentServer(self)
+        left = LeftOpen()
+
+        async def run():
+            consumer = aio.Consumer("G", **options(server))
+            opening = asyncio.ensure_future(consumer.open())
+            connection = await asyncio.to_thread(server.asked)
+            await asyncio.wait_for(consumer.close(), SECONDS)
+            connection.close()
+            with self.assertRaises(ClientClosedError):
+                await asyncio.wait_for(opening, SECONDS)
+            with self.assertRaises(ClientClosedError):
+                await consumer.open()
+
+        asyncio.run(run())
+        self.assertEqual(left.found(), [])
+
+
+class SyncTests(SynchronousTestCase):
+    def test_closed_while_it_opens(self):
+        server = SilentServer(self)
+        left = LeftOpen()
+        consumer = sync.Consumer("G", **options(server))
+        caught = []
+
+        def run():
+            try:
+                consumer.open()
+            except ClientStateError as error:
+                caught.append(error)
+
+        opening = threading.Thread(target=run)
+        opening.start()
+        connection = server.asked()
+        consumer.close()
+        connection.close()
+        opening.join(SECONDS)
+        self.assertEqual([type(error) for error in caught], [ClientClosedError])
+        self.assertRaises(ClientClosedError, consumer.open)
+        del connection, opening, run
+        self.assertEqual(left.found(), [])
