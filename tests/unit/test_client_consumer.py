@@ -6,6 +6,7 @@ from pathlib import Path
 
 from twisted.internet.defer import Deferred
 
+from rocketd.client.consumer.group_member import ROUTE_LOOK_SECONDS, ROUTE_LOOKS
 from rocketd.client.consumer.options import ConsumerOptions
 from rocketd.client.consumer.push_consumer import PushConsumer
 from rocketd.client.errors import NoRouteError, StopConsuming
@@ -226,7 +227,18 @@ class ConsumerTests(ConsumerTestCase):
 
     def test_unknown_topic_fails_the_start(self):
         self.consumer.subscribe("Nope")
-        self.failure_of(self.consumer.start(), NoRouteError)
+        started = Deferred.fromCoroutine(self.consumer.start())
+        self.clock.pump([ROUTE_LOOK_SECONDS] * ROUTE_LOOKS)
+        self.failureResultOf(started, NoRouteError)
+
+    def test_topic_that_is_registered_a_moment_later(self):
+        self.consumer.subscribe("Soon")
+        started = Deferred.fromCoroutine(self.consumer.start())
+        self.clock.advance(ROUTE_LOOK_SECONDS)
+        self.assertNoResult(started)
+        self.cluster.topics.add("Soon")
+        self.clock.advance(ROUTE_LOOK_SECONDS)
+        self.successResultOf(started)
 
 
 class LatestTests(ConsumerTestCase):

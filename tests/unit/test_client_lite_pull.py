@@ -7,6 +7,7 @@ from pathlib import Path
 from twisted.internet.defer import Deferred
 
 from rocketd.client.codec import TEXT
+from rocketd.client.consumer.group_member import ROUTE_LOOK_SECONDS, ROUTE_LOOKS
 from rocketd.client.consumer.lite_pull_consumer import LitePullConsumer
 from rocketd.client.consumer.options import LitePullOptions
 from rocketd.client.errors import (
@@ -129,7 +130,9 @@ class PollTests(LitePullTestCase):
     def test_unknown_topic_fails_the_start(self):
         consumer = self.make()
         consumer.subscribe("Nope")
-        self.failure_of(consumer.start(), NoRouteError)
+        started = Deferred.fromCoroutine(consumer.start())
+        self.clock.pump([ROUTE_LOOK_SECONDS] * ROUTE_LOOKS)
+        self.failureResultOf(started, NoRouteError)
 
     def test_too_much_of_all_queues_together_holds_pulls_back(self):
         self.subscribed(max_held=2)

@@ -6,6 +6,7 @@ from pathlib import Path
 from twisted.internet.defer import Deferred
 
 from rocketd.client.config import ClientConfig
+from rocketd.client.consumer.group_member import ROUTE_LOOK_SECONDS, ROUTE_LOOKS
 from rocketd.client.errors import GroupInUseError, IllegalOptionError, NotStartedError
 from rocketd.client.face import ConsumerFace, ProducerFace
 from rocketd.client.instance import registry
@@ -56,6 +57,7 @@ class RegistryTestCase(ClientTestCase):
 
     def fail_to_open(self, face, error):
         opening = Deferred.fromCoroutine(face.bring_up(self.clock, self.run_coroutine))
+        self.clock.pump([ROUTE_LOOK_SECONDS] * ROUTE_LOOKS)
         while not opening.called:
             self.clock.run_call()
         return self.failureResultOf(opening, error).value

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, ClassVar
 
 from twisted.internet.defer import Deferred, ensureDeferred
+from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
 from rocketd.client.config import milliseconds
@@ -27,6 +28,7 @@ from rocketd.client.errors import (
     ClientStateError,
     NotStartedError,
     RocketMQError,
+    TopicNotFoundError,
     check_group,
     check_topic,
 )
@@ -38,6 +40,11 @@ from rocketd.common.names import retry_topic
 from rocketd.remoting.admin_bodies import ConsumeMessageDirectlyResult, ConsumerRunningInfo
 from rocketd.remoting.bodies import ConsumerData, ConsumeType, MessageQueue, SubscriptionData
 from rocketd.store.record import MessageExt
+
+ROUTE_LOOKS = 5
+"""How often a start looks again for a topic that no name server knows."""
+
+ROUTE_LOOK_SECONDS = 0.1
 
 
 class GroupMember(ABC):
@@ -137,7 +144,7 @@ class GroupMember(ABC):
             raise ClientStateError(f"consumer {self.group} was started already")
         for topic in list(self.subscriptions):
             if topic != retry_topic(self.group):  # the broker makes that one
-                await self.instance.routes.subscribe_queues(topic)
+                await self._find(topic)
         if self._is_stopped():
             return False
         self.threads.start()  # before the offsets: a file of them is read in a thread
@@ -156,6 +163,16 @@ class GroupMember(ABC):
         self.repeat(milliseconds("rebalance_interval", self.options.rebalance_interval), self._rebalance_again)
         self.repeat(milliseconds("persist_interval", self.options.persist_interval), self._persist)
         return True
+
+    async def _find(self, topic: str) -> None:
+        """Wait for a topic's route a moment: one that its first message has just made is not registered at once."""
+        for _ in range(ROUTE_LOOKS):
+            try:
+                await self.instance.routes.subscribe_queues(topic)
+                return
+            except TopicNotFoundError:
+                await deferLater(self.instance.reactor, ROUTE_LOOK_SECONDS, lambda: None)
+        await self.instance.routes.subscribe_queues(topic)
 
     def _is_stopped(self) -> bool:
         return self._state is ClientClosedError
