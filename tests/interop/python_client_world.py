@@ -1,5 +1,6 @@
 """What a test of the Python client plays in: a face, and the servers of one kind."""
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
@@ -15,8 +16,8 @@ _numbers = count(1)
 
 
 def fresh(prefix: str) -> str:
-    """A name of a topic or group that nothing has used."""
-    return f"{prefix}-{next(_numbers)}"
+    """A name of a topic or group that nothing has used, in this process or another."""
+    return f"{prefix}-{os.getpid()}-{next(_numbers)}"
 
 
 @dataclass(frozen=True)
