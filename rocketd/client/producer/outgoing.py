@@ -111,7 +111,7 @@ def with_properties(outgoing: OutgoingMessage, table: Mapping[str, str]) -> Outg
         text = _text_of(table)
         if decode_properties(text) != table:
             raise IllegalMessageError(f"{table!r} has what is empty, no text, or separates properties")
-    except ValueError as error:
+    except (TypeError, ValueError) as error:  # the compiled core says TypeError of what is no text
         _log.warn("properties that hooks have changed cannot be sent: {error}", error=error)
         return outgoing
     return replace(outgoing, properties=text)
