@@ -1,20 +1,17 @@
 """The Python client against rocketd's servers and against Apache's: the same tests for both."""
 
-import json
 import os
-import subprocess
-import sys
 from collections import Counter
 from contextlib import ExitStack
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
 from python_client_basics import SCENARIOS, Listener
 from python_client_faces import Got, SyncFace, eventually
 from python_client_servers import LEVEL_2_SECONDS, ROCKETD, Servers
+from python_client_twisted import played_on_twisted
 from python_client_world import World, fresh, numbered
 
 from rocketd.client import ClientConfig, Message, Retry, Sql
@@ -30,22 +27,13 @@ from rocketd.client.errors import (
 )
 from rocketd.remoting.codes import ResponseCode
 
-HERE = Path(__file__).resolve().parent
-RUN_LIMIT = 240.0  # seconds
-
-
 # ---------------------------------------------------------------- on every face
 
 
 @pytest.fixture(scope="module")
 def on_twisted(python_servers: Servers) -> dict[str, str]:
     """By the name of each scenario what went wrong with it on the Twisted face."""
-    servers = python_servers
-    command = [sys.executable, str(HERE / "python_client_basics.py"), servers.kind, servers.namesrv, servers.broker]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=RUN_LIMIT, env=dict(os.environ))
-    assert done.returncode == 0, done.stderr
-    told = [json.loads(line) for line in done.stdout.splitlines()]
-    return {each["scenario"]: each["trouble"] for each in told}
+    return played_on_twisted("python_client_basics.py", python_servers)
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)

@@ -1,31 +1,19 @@
 """Python consumers that are asked for messages, and administration from Python, against rocketd's and Apache's servers."""
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 from python_client_faces import Got, SyncFace, eventually
 from python_client_polling import SCENARIOS, administration, lite
 from python_client_servers import Servers
+from python_client_twisted import played_on_twisted
 from python_client_world import World
-
-PROGRAM = Path(__file__).resolve().with_name("python_client_polling.py")
-RUN_LIMIT = 240.0  # seconds
 
 
 @pytest.fixture(scope="module")
 def on_twisted(python_servers: Servers) -> dict[str, str]:
     """By the name of each scenario what went wrong with it on the Twisted face."""
-    servers = python_servers
-    command = [sys.executable, str(PROGRAM), servers.kind, servers.namesrv, servers.broker]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=RUN_LIMIT, env=dict(os.environ))
-    assert done.returncode == 0, done.stderr
-    told = [json.loads(line) for line in done.stdout.splitlines()]
-    return {each["scenario"]: each["trouble"] for each in told}
+    return played_on_twisted("python_client_polling.py", python_servers)
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
