@@ -155,15 +155,17 @@ class Recovery:
 
     def _refuse_lost_end(self, end: int) -> None:
         """Raise StoreEndMissingError when the log was longer for sure."""
-        progress = self._checkpoint.progress
-        if progress is None:
-            return
-        known = progress.end(self._last_stop)
-        # Where queues know nothing of it either, this is another log than the one that the checkpoint is of.
-        if end < known and self._queues.last_record()[0] >= end:
+        known = self._known_end(end)
+        if end < known:
             raise StoreEndMissingError(
                 self._commit_log.queue.path_of(end - end % self._commit_log.file_size), end, known
             )
+
+    def _known_end(self, end: int) -> int:
+        """Up to where the log went for sure; 0 where nobody knows, or nobody but a checkpoint of another log."""
+        progress = self._checkpoint.progress
+        # Where queues know nothing of it either, this is another log than the one that the checkpoint is of.
+        return 0 if progress is None or self._queues.last_record()[0] < end else progress.end(self._last_stop)
 
     def apply(self, log_end: LogEnd, indexed_to: int) -> int:
         """Cut log and queues there, and have what is kept on the disk; returns where dispatch goes on.
@@ -309,7 +311,7 @@ class Recovery:
             position = self._next_record(file, after)
             if position is not None:
                 offset = file.file_from_offset + position
-                if self._was_on_disk(file, position, offset):
+                if offset < self._known_end(end) or self._was_on_disk(file, position, offset):
                     raise StoreDamagedError(broken.path, end, offset)
                 return  # all behind it is younger
 
@@ -329,7 +331,8 @@ class Recovery:
             return True
         if self._progress is not None:
             return offset < self._progress.flushed
-        return store_timestamp_of(file.view, position) <= self._checkpoint.physic_msg_timestamp
+        # Of the millisecond that was flushed last, some records may have come behind the flush.
+        return store_timestamp_of(file.view, position) < self._checkpoint.physic_msg_timestamp
 
     def _first_file(self, files: list[LogFile]) -> int:
         """The last file whose first record was stored before everything was surely on the disk, the first file if

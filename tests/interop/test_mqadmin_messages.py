@@ -117,9 +117,9 @@ def test_query_msg_trace_by_id(both: Both) -> None:
     both.same("updateTopic", "-b", "BROKER", "-t", "Traced", "-r", "1", "-w", "1")
     deadline = time.monotonic() + 120.0
     while True:
-        words = ("queryMsgTraceById", "-i", both.send_traced("Traced"))
+        ids = both.send_traced("Traced")
         try:
-            both.become_same(*words, wanted="Pub", change=_without_cost, limit=5.0)
+            both.become_same("queryMsgTraceById", "-i", ids, wanted="Pub", change=_without_cost, limit=5.0)
             break
         except AssertionError:
             if time.monotonic() > deadline:

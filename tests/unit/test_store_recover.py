@@ -154,6 +154,17 @@ class TornTailTests(RecoveryTestCase):
         self.patch_file(self.log_path(), results[1].physical_offset + 88, b"x")
         self.damaged(results[1].physical_offset)
 
+    def test_only_what_is_older_than_the_last_flush_was_on_the_disk_for_sure(self):
+        results = self.fill(*[make_message(b"%d" % n) for n in range(3)])
+        self.unclean()
+        self.patch_file(self.log_path(), results[1].physical_offset + 88, b"x")
+        flushed = os.path.join(self.root, "checkpoint")
+        os.truncate(flushed, 4096)
+        self.patch_file(flushed, 0, (results[2].store_timestamp + 1).to_bytes(8, "big"))
+        self.damaged(results[1].physical_offset)
+        self.patch_file(flushed, 0, results[2].store_timestamp.to_bytes(8, "big"))
+        self.assertEqual(self.bodies(self.open()), [b"0"])
+
     def content(self):
         found = {}
         for directory, _, names in os.walk(self.root):
