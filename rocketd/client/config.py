@@ -4,6 +4,7 @@ Answers to ClientConfig. Plain values, checked when they are given.
 """
 
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -16,6 +17,8 @@ from rocketd.remoting.settings import NettyClientConfig, TlsConfig
 
 NAMESRV_VARIABLE = "NAMESRV_ADDR"
 """Environment variable that names the name servers where the program does not."""
+
+_URL = re.compile(r"http://[^\s/?#@]+(?:/[^\s?#]*)?", re.ASCII)
 
 Duration = float | timedelta
 """Seconds, or a timedelta."""
@@ -43,6 +46,11 @@ class ClientConfig:
     namesrv: str | Sequence[str] = ""
     """Name servers, ``host:port``, separated by semicolons or as a sequence. Empty: those of NAMESRV_ADDR in the
     environment.
+    """
+
+    name_server_url: str | None = None
+    """Page of which the first line is the name servers, asked for by HTTP at first and every two minutes; a unit has its
+    own, ``URL-UNIT?nofix=1``. Instead of ``namesrv``.
     """
 
     instance_name: str | None = None
@@ -86,12 +94,27 @@ class ClientConfig:
     def __post_init__(self) -> None:
         for option in ("timeout", "route_interval", "heartbeat_interval"):
             milliseconds(option, getattr(self, option))
+        self._check_url()
         self.name_servers()
         if "%" in self.namespace:
             raise IllegalOptionError(f"namespace={self.namespace!r}: a namespace has no %")
 
+    def _check_url(self) -> None:
+        url = self.name_server_url
+        if url is None:
+            return
+        if self.namesrv:
+            raise IllegalOptionError("namesrv and name_server_url: one of them says where the name servers are")
+        if not _URL.fullmatch(url):
+            raise IllegalOptionError(f"name_server_url={url!r}: accepted is http://HOST:PORT/PATH")
+
     def name_servers(self) -> list[str]:
-        """Return the addresses of the name servers; empty where neither program nor environment says any."""
+        """Return the addresses of the name servers; empty where neither program nor environment says any.
+
+        So it is, too, where ``name_server_url`` has to be asked for them.
+        """
+        if self.name_server_url is not None:
+            return []
         given = self.namesrv if isinstance(self.namesrv, str) else ";".join(self.namesrv)
         text = given or os.environ.get(NAMESRV_VARIABLE, "")
         if not text:

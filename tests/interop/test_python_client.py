@@ -5,6 +5,8 @@ from collections import Counter
 from contextlib import ExitStack
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -168,6 +170,40 @@ def test_namespaces_keep_tenants_apart(world: World) -> None:
 # ---------------------------------------------------------------- mistakes
 
 
+class AddressPage:
+    """An HTTP server of one page, with ``text`` on it."""
+
+    def __init__(self, text: str) -> None:
+        page = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                self.send_response(200)
+                self.end_headers()
+                self.wfile.write(page.text.encode())
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self.text = text
+        self._server = HTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_port}/rocketmq/nsaddr"
+        self._thread = Thread(target=self._server.serve_forever)
+
+    def __enter__(self) -> "AddressPage":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """Answer no more."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
 def test_no_name_server(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NAMESRV_ADDR", raising=False)
     for config, text in (
@@ -186,6 +222,23 @@ def test_the_environment_names_the_name_server(world: World, monkeypatch: pytest
     monkeypatch.setenv("NAMESRV_ADDR", world.servers.namesrv)
     with world.producer(cluster=ClientConfig()) as producer:
         assert producer.send(Message(world.topic(), b"x")).status == 0
+
+
+def test_a_page_names_the_name_servers(world: World) -> None:
+    """And its list stays while the page is away."""
+    topic, got = world.topic(), Got()
+    with AddressPage("nonsense") as page:
+        config = ClientConfig(name_server_url=page.url)
+        with world.producer(cluster=config) as producer:
+            with pytest.raises(NoNameServerError, match=r"no addresses of name servers: 'nonsense'"):
+                producer.send(Message(topic, b"too early"))
+            page.text = f"{world.servers.namesrv};\nmore"
+            producer.send(Message(topic, b"one"))
+            page.stop()
+            with world.consumer(world.group(), topic, got, config):
+                producer.send(Message(topic, b"two"))
+                got.wait_bodies([b"one", b"two"])
+    assert sorted(got.bodies) == [b"one", b"two"]
 
 
 def test_names_that_cannot_be(world: World) -> None:

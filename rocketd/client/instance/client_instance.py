@@ -14,6 +14,7 @@ from twisted.logger import Logger
 
 from rocketd.client.config import ClientConfig, milliseconds
 from rocketd.client.errors import BrokerUnreachableError, GroupInUseError, RocketMQError, check_response, of_remoting
+from rocketd.client.instance import address_server
 from rocketd.client.instance.identity import UniqueKeys, client_id, local_address
 from rocketd.client.instance.members import Consumer, Producer
 from rocketd.client.instance.pending_replies import PendingReplies
@@ -61,6 +62,7 @@ class ClientInstance(Service):
         self.unique_keys = UniqueKeys(address, os.getpid(), salt, now_ms)
         self.remoting = remoting or _remoting_of(reactor, config)
         self.remoting.update_name_server_addresses(config.name_servers())
+        self._address_server = self._address_server_of(config)
         self.routes = Routes(self.ask_name_server, self.remoting.name_servers)
         self.producers: dict[str, Producer] = {}
         self.consumers: dict[str, Consumer] = {}
@@ -75,6 +77,8 @@ class ClientInstance(Service):
         self.remoting.startService()
         self._repeat(milliseconds("heartbeat_interval", self.config.heartbeat_interval), self._heartbeat)
         self._repeat(milliseconds("route_interval", self.config.route_interval), self._refresh_routes)
+        if self._address_server is not None:
+            self._repeat(address_server.INTERVAL_SECONDS * 1000, self._address_server.refresh)
 
     def stopService(self) -> Deferred[None]:
         """Close all connections; producers and consumers are stopped before."""
@@ -82,7 +86,15 @@ class ClientInstance(Service):
         for loop in self._loops:
             loop.stop()
         self._loops.clear()
+        if self._address_server is not None:
+            self._address_server.stop()
         return self.remoting.stopService()
+
+    def _address_server_of(self, config: ClientConfig) -> address_server.AddressServer | None:
+        if config.name_server_url is None:
+            return None
+        page = address_server.page_of(config.name_server_url, config.unit_name)
+        return address_server.AddressServer(self.reactor, page, self.remoting.update_name_server_addresses)
 
     def _repeat(self, interval_ms: float, function: Callable[[], Awaitable[None]]) -> None:
         loop = ClockedLoop(self.reactor, lambda: ensureDeferred(function()))  # type: ignore[arg-type]
@@ -111,7 +123,9 @@ class ClientInstance(Service):
             raise of_remoting(error, address) from error
 
     async def ask_name_server(self, code: int, header: Header | None = None) -> RemotingCommand:
-        """Return a name server's answer, whatever its code. Raises as ``ask`` does."""
+        """Return a name server's answer, whatever its code. Raises NoNameServerError, and as ``ask`` does."""
+        if self._address_server is not None and not self.remoting.name_servers.addresses:
+            await self._address_server.fetch()
         try:
             return await self.remoting.invoke_sync(None, _command(code, header, None), self.config.timeout_ms)
         except RemotingError as error:

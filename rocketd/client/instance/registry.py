@@ -52,6 +52,8 @@ def acquire(reactor: Any, config: ClientConfig, kind: Kind, group: str) -> Clien
 def _same_client(one: ClientConfig, other: ClientConfig) -> bool:
     if one.instance_name is None or one.name_servers() != other.name_servers():
         return False
+    if one.name_server_url != other.name_server_url:
+        return False
     return (one.client_ip, one.instance_name, one.unit_name) == (other.client_ip, other.instance_name, other.unit_name)
 
 
