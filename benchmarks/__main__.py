@@ -1,6 +1,6 @@
 """``python -m benchmarks``: rocketd and Apache RocketMQ 4.9.7 under the same load, in turn; prints the table of ratios.
 
-``python -m benchmarks recovery`` is `benchmarks.recovery`.
+``python -m benchmarks recovery`` is `benchmarks.recovery`, ``python -m benchmarks clients`` is `benchmarks.clients.compare`.
 
 Exit code: 0 when everything was measured (whether or not the goals are reached), 1 when something failed, 2 for wrong
 arguments, 128 + its number after a signal (130 after Ctrl-C).
@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import generator, outcome, recovery, report, rows, run
+from benchmarks.clients import compare
 from benchmarks.machine import end_on_signals, machine_form, write_results
 from benchmarks.measure import Settings
 from benchmarks.peers.apache import PeerUnavailableError, fetch_jars
@@ -65,6 +66,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if arguments is None else list(arguments)
     if words[:1] == ["recovery"]:
         return recovery.main(words[1:])
+    if words[:1] == ["clients"]:
+        return compare.main(words[1:])
     parser = _parser()
     given = parser.parse_args(words)
     chosen = rows.matching(given.rows)

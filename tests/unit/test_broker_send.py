@@ -461,6 +461,15 @@ class BatchTests(SendTestCase):
         self.assertEqual(len(self.broker.store.query_messages("T", "u1", 10, 0, 1 << 60).buffers), 1)
         self.assertEqual(self.broker.store.queue_entries("T", 1, 0, 9)[0][2], java_string_hash("A"))
 
+    def test_a_flag_of_one_makes_no_batch(self):
+        """The C++ client says so of its batches."""
+        body = in_batch(b"a") + in_batch(b"b")
+        for code in (10, 310):
+            for serialize_type in SerializeType:
+                command = send(code=code, body=body, batch="1", serialize_type=serialize_type)
+                self.assertEqual(self.ask(command).code, 0)
+        self.assertEqual([m.body for m in self.stored()], [body] * 4)
+
     def test_batches_and_singles_keep_their_order(self):
         self.process(send(body=b"1"), send(body=b"2"), batch(in_batch(b"3"), in_batch(b"4")), send(body=b"5"))
         self.assertEqual([m.body for m in self.stored()], [b"1", b"2", b"3", b"4", b"5"])

@@ -61,6 +61,11 @@ class _CommandFields(msgspec.Struct, rename={"fields": "extFields"}, gc=False):
     version: int = 0
 
 
+_ONES = (b'"batch":"1"', b'"m":"1"', b'"unitMode":"1"', b'"k":"1"')
+"""Flags as the C++ client writes them: true to msgspec, but to Java only ``true`` is, and a batch of that client is stored
+as one message.
+"""
+
 _decode_fields = msgspec.json.Decoder(_CommandFields).decode
 _decode_long_names = msgspec.json.Decoder(_Command, strict=False).decode
 _decode_short_names: Any = msgspec.json.Decoder(_CommandV2, strict=False).decode
@@ -144,7 +149,7 @@ class SendMessageProcessor:
             command = _decode_short_names(header) if header[8:9] == b"3" else _decode_long_names(header)
         except JSON_ERRORS:
             return None
-        if command.flag & RESPONSE_FLAG:
+        if command.flag & RESPONSE_FLAG or _has_flag_of_one(command.fields, header):
             return None
         oneway = command.flag & ONEWAY_FLAG != 0
         return Request(connection, command.opaque, oneway, SerializeType.JSON, command.version, command.fields)
@@ -161,6 +166,8 @@ class SendMessageProcessor:
             header_type = SendMessageRequestHeader if code == RequestCode.SEND_MESSAGE else SendMessageRequestHeaderV2
             fields = msgspec.convert(command.fields, header_type, strict=False)
         except Exception:  # what refused it does so again on the ordinary way, and is answered there
+            return None
+        if _has_flag_of_one(fields, header):
             return None
         oneway = command.flag & ONEWAY_FLAG != 0
         return Request(connection, command.opaque, oneway, SerializeType.JSON, command.version, fields)
@@ -328,3 +335,7 @@ def write_answers(answers: list[tuple[Connection, bytes]]) -> None:
         grouped.setdefault(connection, []).append(data)
     for connection, parts in grouped.items():
         connection.write((b"".join(parts),))
+
+
+def _has_flag_of_one(fields: SendMessageRequestHeader, header: bytes) -> bool:
+    return (fields.batch or fields.unit_mode) and any(one in header for one in _ONES)

@@ -1,0 +1,194 @@
+"""``python -m benchmarks clients``: rocketd's client, Apache's Java client and the C++ client's wheel on one broker.
+
+Each client is a process of its own that runs all the time, driven one at a time, in turn. What is compared is the CPU time
+of the client's process for one message, and the rate. The loads are described in `benchmarks.clients.load`.
+
+Exit code: 0 when everything was measured, 1 when something failed, 2 for wrong arguments.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import shutil
+import statistics
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from benchmarks import generator, report, run
+from benchmarks.clients.programs import Program, RunningProgram, programs
+from benchmarks.generator import MeasurementError
+from benchmarks.machine import end_on_signals, machine_form, write_results
+from benchmarks.outcome import APACHE, ROCKETD
+from benchmarks.peers.apache import PeerUnavailableError
+from benchmarks.peers.process import ServerError
+from benchmarks.servers import Side
+
+FIGURES = ("cpu_us", "rate", "anonymous_mb")
+FULL = "ClientBenchFull"
+
+_OVERHEAD = 60.0
+_FILL_LIMIT = 200.0
+_FAILURES = (MeasurementError, ServerError, PeerUnavailableError, OSError)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A load, and who takes part: one of rocketd's faces, and the two others."""
+
+    name: str
+    load: str
+    face: str
+
+
+ROWS = (
+    Row("sync send", "send {seconds}", "sync"),
+    Row("await send", "send {seconds}", "aio"),
+    Row("async send, 64 under way", "window {seconds}", "aio"),
+    Row("batch of 32, sync", "batch {seconds}", "sync"),
+    Row("batch of 32, asyncio", "batch {seconds}", "aio"),
+    Row("push consumption, sync", f"consume {FULL} {{messages}}", "sync"),
+    Row("push consumption, asyncio", f"consume {FULL} {{messages}}", "aio"),
+)
+PEERS = ("java", "cpp")
+
+
+@dataclass
+class Results:
+    """Values by row, client and figure, one for each round; and what failed."""
+
+    runs: dict[tuple[str, str, str], list[float]] = field(default_factory=dict)
+    failures: list[str] = field(default_factory=list)
+
+    def median(self, row: Row, client: str, figure: str) -> float | None:
+        """The median over the rounds; None when there is none."""
+        values = self.runs.get((row.name, client, figure))
+        return statistics.median(values) if values else None
+
+    def times_better(self, row: Row, peer: str, figure: str) -> float | None:
+        """How many times better than this peer rocketd is."""
+        mine, other = self.median(row, row.face, figure), self.median(row, peer, figure)
+        if not mine or not other:
+            return None
+        return mine / other if figure == "rate" else other / mine
+
+    def as_json(self, rows: Sequence[Row]) -> dict[str, object]:
+        """The JSON form."""
+        form = []
+        for row in rows:
+            clients = {
+                client: {figure: self.runs.get((row.name, client, figure), []) for figure in FIGURES}
+                for client in (row.face, *PEERS)
+            }
+            ratios = {peer: {figure: self.times_better(row, peer, figure) for figure in FIGURES} for peer in PEERS}
+            form.append({"name": row.name, "clients": clients, "ratios": ratios})
+        return {"clients": form, "failures": self.failures}
+
+
+def table(results: Results, rows: Sequence[Row], clients: Sequence[str]) -> str:
+    """A line for each row; more is better in the columns of ratios, which say how many times better rocketd is."""
+    peers = [(peer, name) for peer, name in zip(PEERS, ("Java", "wheel"), strict=True) if peer in clients]
+    header = ["load", "rocketd CPU µs", "/s", "MB"]
+    for _, name in peers:
+        header += [f"{name} CPU µs", "/s", "MB", f"CPU x {name}", f"rate x {name}"]
+    lines = []
+    for row in rows:
+        line = [row.name, *(report.number(results.median(row, row.face, figure)) for figure in FIGURES)]
+        for peer, _ in peers:
+            line += [report.number(results.median(row, peer, figure)) for figure in FIGURES]
+            line += [report.times(results.times_better(row, peer, figure)) for figure in ("cpu_us", "rate")]
+        lines.append(line)
+    return report.table(header, lines)
+
+
+def _measure(
+    given: argparse.Namespace, rows: Sequence[Row], running: dict[str, RunningProgram], known: dict[str, Program]
+) -> Results:
+    results = Results()
+    words = {"seconds": f"{given.seconds:g}", "messages": str(given.messages)}
+    limit = given.seconds + given.messages / 500 + _OVERHEAD
+    for number in range(given.rounds + 1):
+        for row in rows:
+            clients = [client for client in (row.face, *PEERS) if client in running]
+            for client in clients if number % 2 == 0 else reversed(clients):
+                what = f"round {number}  {row.name:26} {known[client].title:16}" if number else None
+                try:
+                    measured = running[client].measure(row.load.format(**words), limit)
+                except _FAILURES as e:
+                    results.failures.append(f"{row.name}, {known[client].title}: {e}")
+                    if not running[client].alive:
+                        del running[client]
+                    continue
+                if what is None:
+                    continue  # round 0 warms up
+                for figure in FIGURES:
+                    results.runs.setdefault((row.name, client, figure), []).append(measured.figures[figure])
+                print(what, "  ".join(f"{figure} {measured.figures[figure]:,.4g}" for figure in FIGURES), flush=True)
+    return results
+
+
+def _run(given: argparse.Namespace, rows: Sequence[Row], directory: Path) -> tuple[Results, list[str]]:
+    known = programs()
+    wanted = [client for client in known if any(client in (row.face, *given.peers) for row in rows)]
+    load = generator.build(directory)
+    with run.started([given.broker], directory, {}, Side.start) as (side,):
+        arguments = ["batch", "-addr", side.broker_address, "-topic", FULL, "-c", "4", "-k", "32"]
+        load.run([*arguments, "-n", str(given.messages), "-d", f"{_FILL_LIMIT:g}s"], _FILL_LIMIT + _OVERHEAD)
+        running: dict[str, RunningProgram] = {}
+        started: list[RunningProgram] = []
+        try:
+            for client in wanted:
+                running[client] = RunningProgram(known[client], side.namesrv_address, f"bench_{client}", directory)
+                started.append(running[client])
+            results = _measure(given, rows, running, known)
+        finally:
+            for program in started:
+                program.stop()
+        results.failures += [f"{count} tracebacks in {log}" for log, count in side.tracebacks().items()]
+    return results, wanted
+
+
+def _peers(text: str) -> list[str]:
+    chosen = text.split(",") if text else []
+    if not set(chosen) <= set(PEERS):
+        raise argparse.ArgumentTypeError(f"choose from {', '.join(PEERS)}")
+    return chosen
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run what the command line asks for and return the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks clients", description=__doc__.partition(": ")[2][:92])
+    parser.add_argument("--rounds", type=int, default=3, help="measurements of each, behind one to warm up (default 3)")
+    parser.add_argument("--seconds", type=float, default=4.0, help="length of a load (default 4)")
+    parser.add_argument("--messages", type=int, default=100_000, help="of 1 KB, to consume (default 100000)")
+    parser.add_argument("--rows", action="append", default=[], metavar="PATTERN", help="rows to run; repeatable")
+    parser.add_argument("--broker", choices=(ROCKETD, APACHE), default=ROCKETD, help="whose servers (default rocketd)")
+    parser.add_argument("--peers", type=_peers, default=list(PEERS), help="clients to compare with (default java,cpp)")
+    given = parser.parse_args(arguments)
+    rows = [row for row in ROWS if not given.rows or any(pattern in row.name for pattern in given.rows)]
+    if not rows:
+        parser.error(f"no row matches; there are: {', '.join(row.name for row in ROWS)}")
+    end_on_signals()
+    directory = Path(tempfile.mkdtemp(prefix="rocketd-clients-"))
+    try:
+        begin = datetime.datetime.now(datetime.UTC)
+        machine = machine_form()
+        results, clients = _run(given, rows, directory)
+    except KeyboardInterrupt:
+        return 130
+    except _FAILURES as e:
+        print(f"benchmarks: {e}", file=sys.stderr)
+        return 1
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+    settings = {name: getattr(given, name) for name in ("rounds", "seconds", "messages", "broker", "peers")}
+    file = write_results(begin, machine, {"settings": settings, **results.as_json(rows)})
+    print(f"\n{json.dumps(machine, ensure_ascii=False)}\n\n{table(results, rows, clients)}")
+    if results.failures:
+        print("\nFAILED:\n" + "\n".join(f"- {line}" for line in results.failures))
+    print(f"\nwritten: {file}")
+    return 1 if results.failures else 0
