@@ -10,9 +10,9 @@ from functools import partial
 from typing import Any
 
 from twisted.internet import defer
-from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 
+from rocketd.common.clocked_loop import ClockedLoop
 from rocketd.common.permission import is_readable, is_writable
 from rocketd.remoting.bodies import DataVersion, KVTable, RegisterBrokerBody, TopicConfigSerializeWrapper
 from rocketd.remoting.codes import RequestCode, ResponseCode
@@ -49,8 +49,7 @@ class Registration:
         self._broker = broker
         self._client = client
         self._reactor = reactor
-        self._loop = LoopingCall(self.register)
-        self._loop.clock = reactor
+        self._loop = ClockedLoop(reactor, self.register)
         self._first: Any = None
         self._unreachable: set[str] = set()
         self._pending = False

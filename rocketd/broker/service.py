@@ -12,7 +12,6 @@ from typing import Any
 
 from twisted.application.service import Service
 from twisted.internet import defer, threads
-from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 from zope.interface import implementer
 
@@ -47,6 +46,7 @@ from rocketd.broker.store_stats import SAMPLE_SECONDS, StoreStats
 from rocketd.broker.timer.service import TimerMessageService
 from rocketd.broker.topics import TopicConfigManager
 from rocketd.broker.transaction.service import TICK_SECONDS, TransactionService
+from rocketd.common.clocked_loop import ClockedLoop
 from rocketd.common.config import ConfigError
 from rocketd.remoting.bodies import (
     DelayOffsetSerializeWrapper,
@@ -159,7 +159,7 @@ class Broker(Service):
         self.replication = Replication(self, self.client, reactor)
         self.registration.on_answer = self.replication.registered
         self.file_system = file_system
-        self._loops: list[LoopingCall] = []
+        self._loops: list[ClockedLoop] = []
         self._delivering = False
         self.held_pull_checks: list[Callable[[], None]] = []
         self.started_ms = 0
@@ -314,8 +314,7 @@ class Broker(Service):
             loops.append((DELIVERY_SECONDS, self._deliver))
             loops.append((TICK_SECONDS, self.transactions.tick))
         for seconds, function in loops:
-            loop = LoopingCall(self._guarded(function))
-            loop.clock = self._reactor
+            loop = ClockedLoop(self._reactor, self._guarded(function))
             loop.start(seconds, now=False)
             self._loops.append(loop)
 

@@ -11,11 +11,11 @@ from typing import Any, Final
 
 from twisted.application.service import MultiService
 from twisted.internet.defer import Deferred
-from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 from zope.interface import implementer
 
 from rocketd.common import properties_file
+from rocketd.common.clocked_loop import ClockedLoop
 from rocketd.namesrv.interfaces import INameServer
 from rocketd.namesrv.kv_config import KVConfigError, KVConfigManager
 from rocketd.namesrv.route_info import RouteInfoManager
@@ -74,8 +74,7 @@ class NameServer(MultiService):
         self._reactor = reactor
         self._file_system = file_system
         self._clock = clock
-        self._scan = LoopingCall(self._scan_inactive)
-        self._scan.clock = reactor
+        self._scan = ClockedLoop(reactor, self._scan_inactive)
         self._first_scan: Any = None
 
     @property

@@ -11,10 +11,10 @@ from typing import Any
 
 from twisted.internet import ssl
 from twisted.internet.defer import inlineCallbacks
-from twisted.internet.task import LoopingCall
 from twisted.internet.threads import deferToThreadPool
 from twisted.logger import Logger
 
+from rocketd.common.clocked_loop import ClockedLoop
 from rocketd.remoting.certificates import TLSConfigError
 from rocketd.remoting.settings import TlsConfig
 from rocketd.remoting.tls import server_context
@@ -40,8 +40,7 @@ class CertificateWatch:
         self._stamp = self._read_stamp()
         self.context: ssl.CertificateOptions | None = server_context(settings)
         self._ports = 0
-        self._looking = LoopingCall(self._look)
-        self._looking.clock = reactor
+        self._looking = ClockedLoop(reactor, self._look)
 
     def start(self) -> None:
         """A port listens."""

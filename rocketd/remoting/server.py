@@ -14,9 +14,9 @@ from twisted.internet.address import IPv4Address, IPv6Address
 from twisted.internet.error import CannotListenError
 from twisted.internet.interfaces import IAddress, IProtocolFactory
 from twisted.internet.protocol import Factory
-from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 
+from rocketd.common.clocked_loop import ClockedLoop
 from rocketd.remoting.connection import Connection
 from rocketd.remoting.dispatch import Dispatcher
 from rocketd.remoting.frame import MAX_FRAME_LENGTH
@@ -94,8 +94,7 @@ class RemotingServer(Service):
         self._max_frame_length = max_frame_length
         self._wrap = wrap
         self._listening: list[Any] = []
-        self._idle_scan = LoopingCall(self._close_idle)
-        self._idle_scan.clock = reactor
+        self._idle_scan = ClockedLoop(reactor, self._close_idle)
         self._drained: defer.Deferred[None] | None = None
 
     def make_connection(self) -> Connection:

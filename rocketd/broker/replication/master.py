@@ -10,10 +10,10 @@ from twisted.internet import defer
 from twisted.internet.error import CannotListenError
 from twisted.internet.interfaces import IAddress
 from twisted.internet.protocol import Factory
-from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 
 from rocketd.broker.replication.slave_connection import SlaveConnection
+from rocketd.common.clocked_loop import ClockedLoop
 from rocketd.remoting.server import ListenError, open_port
 from rocketd.store.flush import FlushCallback
 from rocketd.store.message_store import MessageStore
@@ -52,8 +52,7 @@ class ReplicationMaster:
         self._replicated = ReplicatedOffset(
             lambda: config.slave_timeout, lambda: config.ha_slave_fallbehind_max, reactor.seconds
         )
-        self._watch = LoopingCall(self._look_after)
-        self._watch.clock = reactor
+        self._watch = ClockedLoop(reactor, self._look_after)
         self._woken = False
         self._timer: Any = None
         self._drained: defer.Deferred[None] | None = None

@@ -6,11 +6,10 @@ belongs to the reactor thread but for ``when_replicated``, ``port`` and ``table`
 
 from typing import Any
 
-from twisted.internet.task import LoopingCall
-
 from rocketd.broker.replication.master import ReplicationMaster
 from rocketd.broker.replication.slave import ReplicationSlave
 from rocketd.broker.replication.synchronize import SlaveSynchronize
+from rocketd.common.clocked_loop import ClockedLoop
 from rocketd.remoting.headers import RegisterBrokerResponseHeader
 from rocketd.store.flush import FlushCallback
 from rocketd.store.message_store import MessageStore
@@ -31,8 +30,7 @@ class Replication:
         self.slave = ReplicationSlave(self._config, reactor, broker.dispatcher.pool("send"))
         self.synchronize = SlaveSynchronize(broker, client, reactor)
         self._learnt: dict[str, RegisterBrokerResponseHeader] = {}
-        self._setting = LoopingCall(self._follow)
-        self._setting.clock = reactor
+        self._setting = ClockedLoop(reactor, self._follow)
 
     @property
     def port(self) -> int:

@@ -11,11 +11,11 @@ from twisted.internet.abstract import isIPAddress
 from twisted.internet.endpoints import HostnameEndpoint, TCP4ClientEndpoint, TCP6ClientEndpoint
 from twisted.internet.interfaces import IStreamClientEndpoint
 from twisted.internet.protocol import Factory
-from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from rocketd.broker.replication.master_connection import MasterConnection
+from rocketd.common.clocked_loop import ClockedLoop
 from rocketd.remoting.channel_table import split_address
 from rocketd.remoting.errors import RemotingConnectError
 from rocketd.remoting.pools import Pool
@@ -44,8 +44,7 @@ class ReplicationSlave:
         self._retry: Any = None
         self._running = False
         self._trouble = ""
-        self._watch = LoopingCall(self._look_after)
-        self._watch.clock = reactor
+        self._watch = ClockedLoop(reactor, self._look_after)
 
     def start(self, store: MessageStore) -> None:
         """Begin to follow."""

@@ -9,9 +9,9 @@ from functools import partial
 from typing import Any
 
 from twisted.internet import defer
-from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 
+from rocketd.common.clocked_loop import ClockedLoop
 from rocketd.remoting.bodies import (
     ConsumerOffsetSerializeWrapper,
     DelayOffsetSerializeWrapper,
@@ -40,8 +40,7 @@ class SlaveSynchronize:
         self._broker = broker
         self._client = client
         self._reactor = reactor
-        self._loop = LoopingCall(self.synchronize)
-        self._loop.clock = reactor
+        self._loop = ClockedLoop(reactor, self.synchronize)
         self._first: Any = None
         self._troubled: set[str] = set()
         self._tables: tuple[tuple[str, int, Callable[[bytes], Any], Callable[[Any], None]], ...] = (

@@ -60,7 +60,8 @@ class TimerTable:
 
     def open(self) -> Progress | None:
         """Open the file, or make it; returns how far it has read the topic, None when it has nothing."""
-        os.makedirs(os.path.dirname(self.path), exist_ok=True)
+        if self.path != ":memory:":
+            os.makedirs(os.path.dirname(self.path), exist_ok=True)
         database = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
         self._database = database
         # A power loss may take the last transactions, never a part of one; the topic has them.
