@@ -23,6 +23,7 @@ from benchmarks import generator, report, run
 from benchmarks.clients.programs import Program, RunningProgram, programs
 from benchmarks.generator import MeasurementError
 from benchmarks.machine import end_on_signals, machine_form, write_results
+from benchmarks.measure import Measurement
 from benchmarks.outcome import APACHE, ROCKETD
 from benchmarks.peers.apache import PeerUnavailableError
 from benchmarks.peers.process import ServerError
@@ -55,6 +56,7 @@ ROWS = (
     Row("push consumption, asyncio", f"consume {FULL} {{messages}}", "aio"),
 )
 PEERS = ("java", "cpp")
+TRIES = 4
 
 
 @dataclass
@@ -62,6 +64,7 @@ class Results:
     """Values by row, client and figure, one for each round; and what failed."""
 
     runs: dict[tuple[str, str, str], list[float]] = field(default_factory=dict)
+    remarks: list[str] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
 
     def median(self, row: Row, client: str, figure: str) -> float | None:
@@ -86,12 +89,12 @@ class Results:
             }
             ratios = {peer: {figure: self.times_better(row, peer, figure) for figure in FIGURES} for peer in PEERS}
             form.append({"name": row.name, "clients": clients, "ratios": ratios})
-        return {"clients": form, "failures": self.failures}
+        return {"clients": form, "remarks": self.remarks, "failures": self.failures}
 
 
-def table(results: Results, rows: Sequence[Row], clients: Sequence[str]) -> str:
+def table(results: Results, rows: Sequence[Row], chosen: Sequence[str]) -> str:
     """A line for each row; more is better in the columns of ratios, which say how many times better rocketd is."""
-    peers = [(peer, name) for peer, name in zip(PEERS, ("Java", "wheel"), strict=True) if peer in clients]
+    peers = [(peer, name) for peer, name in zip(PEERS, ("Java", "wheel"), strict=True) if peer in chosen]
     header = ["load", "rocketd CPU µs", "/s", "MB"]
     for _, name in peers:
         header += [f"{name} CPU µs", "/s", "MB", f"CPU x {name}", f"rate x {name}"]
@@ -105,23 +108,55 @@ def table(results: Results, rows: Sequence[Row], clients: Sequence[str]) -> str:
     return report.table(header, lines)
 
 
-def _measure(
-    given: argparse.Namespace, rows: Sequence[Row], running: dict[str, RunningProgram], known: dict[str, Program]
-) -> Results:
+class Clients:
+    """The running programs by the names of their clients. One that ends is started again: the wheel's does at times."""
+
+    def __init__(self, known: dict[str, Program], namesrv: str, directory: Path) -> None:
+        """Start none yet."""
+        self._known = known
+        self._namesrv = namesrv
+        self._directory = directory
+        self._running: dict[str, RunningProgram] = {}
+        self.remarks: list[str] = []
+
+    def measure(self, client: str, load: str, limit: float) -> Measurement:
+        """Measure one load of one client; MeasurementError when it cannot do it, or ends at each of some tries."""
+        for _ in range(TRIES - 1):
+            try:
+                return self._program(client).measure(load, limit)
+            except MeasurementError as e:
+                if client not in self._running or self._running[client].alive:
+                    raise
+                self.remarks.append(f"{load}: {e}")
+        return self._program(client).measure(load, limit)
+
+    def _program(self, client: str) -> RunningProgram:
+        program = self._running.get(client)
+        if program is None or not program.alive:
+            name = f"bench_{client}_{len(self.remarks)}"
+            program = RunningProgram(self._known[client], self._namesrv, name, self._directory)
+            self._running[client] = program
+        return program
+
+    def stop(self) -> None:
+        """End them all."""
+        for program in self._running.values():
+            program.stop()
+
+
+def _measure(given: argparse.Namespace, rows: Sequence[Row], clients: Clients, known: dict[str, Program]) -> Results:
     results = Results()
     words = {"seconds": f"{given.seconds:g}", "messages": str(given.messages)}
     limit = given.seconds + given.messages / 500 + _OVERHEAD
     for number in range(given.rounds + 1):
         for row in rows:
-            clients = [client for client in (row.face, *PEERS) if client in running]
-            for client in clients if number % 2 == 0 else reversed(clients):
+            chosen = [row.face, *given.peers]
+            for client in chosen if number % 2 == 0 else reversed(chosen):
                 what = f"round {number}  {row.name:26} {known[client].title:16}" if number else None
                 try:
-                    measured = running[client].measure(row.load.format(**words), limit)
+                    measured = clients.measure(client, row.load.format(**words), limit)
                 except _FAILURES as e:
                     results.failures.append(f"{row.name}, {known[client].title}: {e}")
-                    if not running[client].alive:
-                        del running[client]
                     continue
                 if what is None:
                     continue  # round 0 warms up
@@ -131,25 +166,20 @@ def _measure(
     return results
 
 
-def _run(given: argparse.Namespace, rows: Sequence[Row], directory: Path) -> tuple[Results, list[str]]:
+def _run(given: argparse.Namespace, rows: Sequence[Row], directory: Path) -> Results:
     known = programs()
-    wanted = [client for client in known if any(client in (row.face, *given.peers) for row in rows)]
     load = generator.build(directory)
     with run.started([given.broker], directory, {}, Side.start) as (side,):
         arguments = ["batch", "-addr", side.broker_address, "-topic", FULL, "-c", "4", "-k", "32"]
         load.run([*arguments, "-n", str(given.messages), "-d", f"{_FILL_LIMIT:g}s"], _FILL_LIMIT + _OVERHEAD)
-        running: dict[str, RunningProgram] = {}
-        started: list[RunningProgram] = []
+        clients = Clients(known, side.namesrv_address, directory)
         try:
-            for client in wanted:
-                running[client] = RunningProgram(known[client], side.namesrv_address, f"bench_{client}", directory)
-                started.append(running[client])
-            results = _measure(given, rows, running, known)
+            results = _measure(given, rows, clients, known)
         finally:
-            for program in started:
-                program.stop()
+            clients.stop()
+        results.remarks += clients.remarks
         results.failures += [f"{count} tracebacks in {log}" for log, count in side.tracebacks().items()]
-    return results, wanted
+    return results
 
 
 def _peers(text: str) -> list[str]:
@@ -177,7 +207,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         begin = datetime.datetime.now(datetime.UTC)
         machine = machine_form()
-        results, clients = _run(given, rows, directory)
+        results = _run(given, rows, directory)
     except KeyboardInterrupt:
         return 130
     except _FAILURES as e:
@@ -187,8 +217,9 @@ def main(arguments: Sequence[str]) -> int:
         shutil.rmtree(directory, ignore_errors=True)
     settings = {name: getattr(given, name) for name in ("rounds", "seconds", "messages", "broker", "peers")}
     file = write_results(begin, machine, {"settings": settings, **results.as_json(rows)})
-    print(f"\n{json.dumps(machine, ensure_ascii=False)}\n\n{table(results, rows, clients)}")
-    if results.failures:
-        print("\nFAILED:\n" + "\n".join(f"- {line}" for line in results.failures))
+    print(f"\n{json.dumps(machine, ensure_ascii=False)}\n\n{table(results, rows, given.peers)}")
+    for title, lines in (("Remarks", results.remarks), ("FAILED", results.failures)):
+        if lines:
+            print(f"\n{title}:\n" + "\n".join(f"- {line}" for line in lines))
     print(f"\nwritten: {file}")
     return 1 if results.failures else 0

@@ -1,4 +1,7 @@
-"""Apache's C++ client under the loads of `load`, through the wheel that carries it."""
+"""Apache's C++ client under the loads of `load`, through the wheel that carries it.
+
+What it sends as a batch, brokers store as one message: it says ``batch=1``, and for them only ``true`` is true.
+"""
 
 import os
 import threading
