@@ -8,6 +8,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from time import time
+from typing import Any, Protocol
 
 from rocketd.acl.credentials import Credentials
 from rocketd.client.errors import IllegalOptionError
@@ -34,6 +36,16 @@ def milliseconds(option: str, duration: Duration, *, zero: bool = False) -> floa
     ):
         raise IllegalOptionError(f"{option}={duration!r}: accepted is a timedelta or a number of seconds above 0")
     return value * 1000.0
+
+
+class Surroundings(Protocol):
+    """What clients live in where that is not this machine and its time: ``rocketd.testing`` has such."""
+
+    def reactor_on(self, reactor: Any) -> Any:
+        """Return what takes the place of a reactor: it makes the connections, and has the time. Reactor thread."""
+
+    def now_ms(self) -> float:
+        """Return Unix milliseconds. Any thread."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,6 +103,9 @@ class ClientConfig:
     hooks: Sequence[IRPCHook] = ()
     """Called before each request and after each answer."""
 
+    surroundings: Surroundings | None = field(default=None, repr=False)
+    """Where connections and time come from. None: this machine."""
+
     def __post_init__(self) -> None:
         for option in ("timeout", "route_interval", "heartbeat_interval"):
             milliseconds(option, getattr(self, option))
@@ -123,6 +138,14 @@ class ClientConfig:
             where = "namesrv" if given else f"environment variable {NAMESRV_VARIABLE}"
             raise IllegalOptionError(f"{where}={text!r} is no list of name servers: accepted is {ADDRESSES}")
         return [part.strip() for part in text.rstrip("; ").split(";")]
+
+    def reactor_on(self, reactor: Any) -> Any:
+        """Return the reactor to use in the place of the one that runs. Reactor thread."""
+        return reactor if self.surroundings is None else self.surroundings.reactor_on(reactor)
+
+    def now_ms(self) -> float:
+        """Return Unix milliseconds. Any thread."""
+        return time() * 1000 if self.surroundings is None else self.surroundings.now_ms()
 
     @property
     def timeout_ms(self) -> float:

@@ -116,7 +116,8 @@ class Face(Life, Generic[E]):
 
     async def bring_up(self, reactor: Any, run_coroutine: RunCoroutine) -> None:
         """Bring the engine up. Reactor thread."""
-        instance = registry.acquire(reactor, self.instance_config(), self.kind, self.group)
+        config = self.instance_config()
+        instance = registry.acquire(config.reactor_on(reactor), config, self.kind, self.group)
         engine = None
         try:
             engine = self.make_engine(instance, run_coroutine)

@@ -39,7 +39,8 @@ class HandlerThreads:
         self._pool = ThreadPool(0, limit, name)
         # They keep no process alive, also when a handler never ends.
         self._pool.threadFactory = partial(Thread, daemon=True)  # type: ignore[assignment]
-        self._busy: set[object] = set()  # taken from in the threads
+        self._busy: dict[object, Callable[..., Any]] = {}  # taken from in the threads
+        self._awaited: dict[object, Callable[..., Any]] = {}
 
     def start(self) -> None:
         """Run functions from now on."""
@@ -67,6 +68,11 @@ class HandlerThreads:
             stopped.callback(None)
         return stopped
 
+    @property
+    def running(self) -> list[Callable[..., Any]]:
+        """What runs just now, in threads or as coroutines."""
+        return [*self._busy.values(), *self._awaited.values()]
+
     def set_limit(self, limit: int) -> None:
         """Run so many functions at once, at most."""
         self._pool.adjustPoolsize(0, limit)
@@ -78,8 +84,18 @@ class HandlerThreads:
     def invoke(self, function: Callable[..., Any], *arguments: Any) -> Deferred[Any]:
         """Run what the application gave."""
         if is_coroutine_function(function):
-            return maybeDeferred(lambda: self._run_coroutine(function(*arguments)))
+            return self._await(function, *arguments)
         return self._in_thread(function, *arguments)
+
+    def _await(self, function: Callable[..., Any], *arguments: Any) -> Deferred[Any]:
+        token = object()
+
+        def end(result: Any) -> Any:
+            del self._awaited[token]
+            return result
+
+        self._awaited[token] = function
+        return maybeDeferred(lambda: self._run_coroutine(function(*arguments))).addBoth(end)
 
     def _in_thread(self, function: Callable[..., Any], *arguments: Any) -> Deferred[Any]:
         token = object()
@@ -88,7 +104,7 @@ class HandlerThreads:
             try:
                 return function(*arguments)
             finally:
-                self._busy.discard(token)
+                self._busy.pop(token, None)
 
-        self._busy.add(token)
+        self._busy[token] = function
         return deferToThreadPool(self._reactor, self._pool, run)

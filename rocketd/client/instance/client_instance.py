@@ -5,7 +5,6 @@ Answers to MQClientInstance, MQClientAPIImpl and ClientRemotingProcessor.
 
 import os
 from collections.abc import Awaitable, Callable
-from time import time
 from typing import Any
 
 from twisted.application.service import Service
@@ -39,7 +38,7 @@ class ClientInstance(Service):
     """One client of a cluster. All methods belong to the reactor thread.
 
     It makes a RemotingClient of the config for itself unless it is given one. Starting it connects to nothing: the first
-    request does. ``now_ms`` gives Unix milliseconds.
+    request does. ``now_ms`` gives Unix milliseconds; the config says where they come from otherwise.
     """
 
     log = Logger()
@@ -50,16 +49,16 @@ class ClientInstance(Service):
         config: ClientConfig,
         *,
         remoting: RemotingClient | None = None,
-        now_ms: Callable[[], float] = lambda: time() * 1000,
+        now_ms: Callable[[], float] | None = None,
     ) -> None:
         address = config.client_ip or local_address()
         salt = os.urandom(4)
         name = config.instance_name or f"{os.getpid()}#{salt.hex()}"
         self.reactor = reactor
         self.config = config
-        self.now_ms = now_ms
+        self.now_ms = now_ms or config.now_ms
         self.client_id = client_id(address, name if config.unit_name is None else f"{name}@{config.unit_name}")
-        self.unique_keys = UniqueKeys(address, os.getpid(), salt, now_ms)
+        self.unique_keys = UniqueKeys(address, os.getpid(), salt, self.now_ms)
         self.remoting = remoting or _remoting_of(reactor, config)
         self.remoting.update_name_server_addresses(config.name_servers())
         self._address_server = self._address_server_of(config)

@@ -49,6 +49,11 @@ def acquire(reactor: Any, config: ClientConfig, kind: Kind, group: str) -> Clien
     return fresh.instance
 
 
+def instances_on(reactor: Any) -> list[ClientInstance]:
+    """Return the instances that live on a reactor. Its thread."""
+    return [shared.instance for shared in list(_shared) if shared.reactor is reactor]
+
+
 def _same_client(one: ClientConfig, other: ClientConfig) -> bool:
     if one.instance_name is None or one.name_servers() != other.name_servers():
         return False

@@ -75,10 +75,10 @@ class Producer(Generic[T]):
         traces = [ProducerTracing(self._tracing)] if self._tracing is not None else []
         self.hooks = ProducerHooks([*traces, *self.options.send_hooks])
         self._sender = Sender(instance, self.group, self.options, random, self.hooks)
-        self._threads = HandlerThreads(
+        self.threads = HandlerThreads(
             instance.reactor, f"rocketd-transactions-{self.group}", TRANSACTION_THREADS, run_coroutine
         )
-        self._transactions = None if transactions is None else Transactions(self, transactions, self._threads.invoke)
+        self._transactions = None if transactions is None else Transactions(self, transactions, self.threads.invoke)
         self._state: type[NotStartedError] | type[ClientClosedError] | None = NotStartedError
         self._pending = 0
 
@@ -89,7 +89,7 @@ class Producer(Generic[T]):
             self._tracing.start()
         self._state = None
         if self._transactions is not None:
-            self._threads.start()
+            self.threads.start()
             await self.instance.send_heartbeats()
 
     async def stop(self) -> None:
@@ -99,7 +99,7 @@ class Producer(Generic[T]):
             if self._tracing is not None:
                 await self._tracing.stop()
             await self.instance.remove_producer(self)
-            await self._threads.stop()
+            await self.threads.stop()
 
     # ------------------------------------------------------------ sending
 
