@@ -1,0 +1,251 @@
+"""FastStream's broker for RocketMQ.
+
+Answers to what DefaultMQProducer and DefaultMQPushConsumer do for an application, as FastStream's brokers do it.
+"""
+
+import logging
+from collections.abc import Iterable, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Union, Unpack
+
+import anyio
+from fast_depends import dependency_provider
+from faststream._internal.broker import BrokerUsecase
+from faststream._internal.constants import EMPTY
+from faststream._internal.context.repository import ContextRepo
+from faststream._internal.di import FastDependsConfig
+from faststream._internal.types import IdGenerator
+from faststream.message import gen_cor_id
+from faststream.middlewares import AckPolicy
+from faststream.response.publish_type import PublishType
+from faststream.specification.schema import BrokerSpec
+
+from rocketd.client import aio
+from rocketd.client.config import config_of
+from rocketd.client.errors import RocketMQError, check_group
+from rocketd.client.face import Cluster
+from rocketd.client.message import SendResult
+from rocketd.client.producer.options import ProducerOptions
+from rocketd.faststream.config import RocketBrokerConfig
+from rocketd.faststream.logs import make_logger
+from rocketd.faststream.message import RocketMessage
+from rocketd.faststream.options import ProduceOptions, SendOptions
+from rocketd.faststream.producer import RocketProducer
+from rocketd.faststream.registrator import RocketRegistrator
+from rocketd.faststream.response import RocketPublishCommand, RocketResponse
+from rocketd.faststream.security import documented, secured
+
+if TYPE_CHECKING:
+    from fast_depends import Provider
+    from fast_depends.dependencies import Dependant
+    from fast_depends.library.serializer import SerializerProto
+    from faststream._internal.basic_types import LoggerProto, SendableMessage
+    from faststream._internal.configs import UnderlyingDriverAnnotations
+    from faststream._internal.parser import CodecProto
+    from faststream._internal.types import BrokerMiddleware, CustomCallable
+    from faststream.security import BaseSecurity
+    from faststream.specification.schema.extra import Tag, TagDict
+
+PING_SECONDS = 10.0
+"""How long ``ping`` tries where its caller sets no limit."""
+
+PING_PAUSE_SECONDS = 0.1
+
+
+class RocketBroker(
+    RocketRegistrator,
+    BrokerUsecase[Any, aio.Producer[bytes], RocketBrokerConfig],
+):
+    """A broker of RocketMQ. ``cluster`` are the name servers, ``host:port``, or a whole ClientConfig.
+
+    ``group`` is the consumer group of all subscribers that are given none, and the group of the producer. ``create_topics``
+    makes topics of subscribers that no broker has, with four queues; without it their start raises TopicNotFoundError.
+    ``graceful_timeout`` is how long stopping waits for handlers, in seconds. Options that are not named here are the
+    producer's. Raises IllegalOptionError and IllegalGroupError.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster = None,
+        *,
+        group: str | None = None,
+        create_topics: bool = False,
+        # FastStream's own
+        graceful_timeout: float | None = 15.0,
+        ack_policy: AckPolicy = EMPTY,
+        id_generator: IdGenerator = gen_cor_id,
+        decoder: "CustomCallable | None" = None,
+        codec: "CodecProto | None" = None,
+        parser: "CustomCallable | None" = None,
+        dependencies: Sequence["Dependant"] = (),
+        middlewares: Sequence["BrokerMiddleware[Any, Any]"] = (),
+        routers: Iterable[RocketRegistrator] = (),
+        # AsyncAPI
+        security: "BaseSecurity | None" = None,
+        specification_url: str | Iterable[str] | None = None,
+        protocol: str | None = None,
+        protocol_version: str | None = None,
+        description: str | None = None,
+        tags: Iterable[Union["Tag", "TagDict"]] = (),
+        # the log
+        logger: "LoggerProto | None" = EMPTY,
+        log_level: int = logging.INFO,
+        # FastDepends
+        apply_types: bool = True,
+        provider: "Provider | None" = None,
+        serializer: "SerializerProto | None" = EMPTY,
+        context: ContextRepo | None = None,
+        underlying_driver_annotations: "UnderlyingDriverAnnotations | None" = None,
+        **produce_options: Unpack[ProduceOptions],
+    ) -> None:
+        if group is not None:
+            check_group(group)
+        ProducerOptions(**produce_options)
+        client_config = secured(config_of(cluster), security)
+        if specification_url is None:
+            specification_url = client_config.name_servers()
+        super().__init__(
+            routers=routers,
+            config=RocketBrokerConfig(
+                client_options={"cluster": client_config},
+                group=group,
+                create_topics=create_topics,
+                produce_options=produce_options,
+                producer=RocketProducer(parser=parser, decoder=decoder),
+                broker_decoder=decoder,
+                broker_codec=codec,
+                broker_parser=parser,
+                broker_middlewares=middlewares,
+                broker_dependencies=dependencies,
+                graceful_timeout=graceful_timeout,
+                ack_policy=ack_policy,
+                id_generator=id_generator,
+                logger=make_logger(logger=logger, log_level=log_level),
+                fd_config=FastDependsConfig(
+                    use_fastdepends=apply_types,
+                    serializer=serializer,
+                    provider=provider or dependency_provider,
+                    context=context or ContextRepo(),
+                ),
+                extra_context={"broker": self},
+                underlying_driver_annotations=underlying_driver_annotations or {},
+            ),
+            specification=BrokerSpec(
+                description=description,
+                url=[specification_url] if isinstance(specification_url, str) else list(specification_url),
+                protocol=protocol or ("rocketmq-secure" if client_config.tls else "rocketmq"),
+                protocol_version=protocol_version,
+                security=documented(client_config),
+                tags=tags,
+            ),
+        )
+
+    # ------------------------------------------------------------ start and stop
+
+    async def _connect(self) -> aio.Producer[bytes]:
+        return await self.config.broker_config.connect()
+
+    async def start(self) -> None:
+        """Begin to consume. Raises what subscribers do when they start."""
+        await self.connect()
+        with self.config.groups.starting(self.subscribers):
+            await super().start()
+
+    async def stop(
+        self,
+        exc_type: type[BaseException] | None = None,
+        exc_val: BaseException | None = None,
+        exc_tb: TracebackType | None = None,
+    ) -> None:
+        """Pull no more, wait for handlers as long as graceful_timeout says, store the offsets, leave the groups."""
+        try:
+            with self.config.groups.stopping():
+                await super().stop(exc_type, exc_val, exc_tb)
+        finally:
+            await self.config.broker_config.disconnect()
+            self._connection = None
+
+    async def ping(self, timeout: float | None = None) -> bool:
+        """Whether a name server answers within ``timeout`` seconds and knows a broker; False also before ``connect``."""
+        with anyio.move_on_after(PING_SECONDS if timeout is None else timeout):
+            while (admin := self.config.admin) is not None:
+                try:
+                    return bool(await admin.brokers())
+                except RocketMQError:
+                    await anyio.sleep(PING_PAUSE_SECONDS)
+        return False
+
+    # ------------------------------------------------------------ sending
+
+    async def publish(
+        self,
+        message: "SendableMessage",
+        topic: str,
+        *,
+        headers: dict[str, Any] | None = None,
+        correlation_id: str | None = None,
+        reply_to: str = "",
+        **options: Unpack[SendOptions],
+    ) -> SendResult:
+        """Send one message; ``headers`` become properties of its own. Raises what the client's ``send`` does.
+
+        Handlers answer to the topic ``reply_to``.
+        """
+        cmd = self._command((message,), topic, headers, correlation_id, reply_to, options, PublishType.PUBLISH)
+        result: SendResult = await self._basic_publish(cmd, producer=self.config.producer)
+        return result
+
+    async def publish_batch(  # type: ignore[override]
+        self,
+        *messages: "SendableMessage | RocketResponse",
+        topic: str,
+        headers: dict[str, Any] | None = None,
+        correlation_id: str | None = None,
+        reply_to: str = "",
+        **options: Unpack[SendOptions],
+    ) -> list[SendResult]:
+        """Send messages of one topic together, in as many requests as the size limit needs; each has its result.
+
+        A RocketPublishMessage among them has headers, a tag and keys of its own. Raises what the client's ``send_batch``
+        does.
+        """
+        cmd = self._command(messages, topic, headers, correlation_id, reply_to, options, PublishType.PUBLISH)
+        results: list[SendResult] = await self._basic_publish_batch(cmd, producer=self.config.producer)
+        return results
+
+    async def request(  # type: ignore[override]
+        self,
+        message: "SendableMessage",
+        topic: str,
+        *,
+        headers: dict[str, Any] | None = None,
+        correlation_id: str | None = None,
+        **options: Unpack[SendOptions],
+    ) -> RocketMessage:
+        """Send a message and wait for the reply of who consumes it, ``timeout`` seconds at most for both.
+
+        Raises what the client's ``request`` does, RequestTimeoutError when no reply comes.
+        """
+        cmd = self._command((message,), topic, headers, correlation_id, "", options, PublishType.REQUEST)
+        reply: RocketMessage = await self._basic_request(cmd, producer=self.config.producer)
+        return reply
+
+    def _command(
+        self,
+        messages: tuple[Any, ...],
+        topic: str,
+        headers: dict[str, Any] | None,
+        correlation_id: str | None,
+        reply_to: str,
+        options: SendOptions,
+        publish_type: PublishType,
+    ) -> RocketPublishCommand:
+        return RocketPublishCommand(
+            *(messages or (None,)),
+            topic=topic,
+            options=options,
+            headers=headers,
+            correlation_id=correlation_id or self.config.id_generator(),
+            reply_to=reply_to,
+            _publish_type=publish_type,
+        )

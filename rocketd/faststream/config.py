@@ -1,0 +1,127 @@
+"""What a broker, its routers, its subscribers and its publishers know.
+
+No counterpart in Apache.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from faststream._internal.configs import (
+    BrokerConfig,
+    PublisherSpecificationConfig,
+    PublisherUsecaseConfig,
+    SubscriberSpecificationConfig,
+    SubscriberUsecaseConfig,
+    UnderlyingDriverAnnotation,
+    UnderlyingDriverAnnotations,
+)
+from faststream._internal.constants import EMPTY
+from faststream.middlewares import AckPolicy
+
+from rocketd.client import aio
+from rocketd.client.consumer.subscription import Sql
+from rocketd.faststream.groups import Groups
+from rocketd.faststream.options import ConsumeOptions, ProduceOptions, SendOptions
+from rocketd.faststream.producer import RocketProducer
+
+DEFAULT_GROUP = "faststream"
+"""Group of the producer where the broker is given none."""
+
+
+def _annotations() -> UnderlyingDriverAnnotations:
+    """What handlers are to write in place of classes that FastStream cannot inject."""
+    from rocketd.faststream import annotations, broker, message  # they need this module
+
+    def row(name: str) -> UnderlyingDriverAnnotation:
+        return UnderlyingDriverAnnotation(type_hint=getattr(annotations, name), module="rocketd.faststream", name=name)
+
+    return MappingProxyType(
+        {
+            broker.RocketBroker: row("RocketBroker"),
+            message.RocketMessage: row("RocketMessage"),
+            message.RocketBatchMessage: row("RocketBatchMessage"),
+            RocketProducer: row("RocketProducer"),
+        }
+    )
+
+
+@dataclass(kw_only=True)
+class RocketBrokerConfig(BrokerConfig):
+    """Of a broker; of a router, which takes most of its broker's."""
+
+    client_options: Mapping[str, Any] = field(default_factory=dict)
+    """How the client's classes find the cluster: keyword arguments of theirs."""
+    group: str | None = None
+    produce_options: ProduceOptions = field(default_factory=ProduceOptions)
+    create_topics: bool = False
+    groups: Groups = field(default_factory=Groups)
+    producer: RocketProducer = field(default_factory=RocketProducer)
+    admin: aio.Admin | None = None
+    default_driver_annotations: UnderlyingDriverAnnotations = field(default_factory=_annotations)
+
+    async def connect(self) -> aio.Producer[bytes]:
+        """Open the clients that the broker itself needs. Nothing is connected to before it is needed."""
+        producer: aio.Producer[bytes] = aio.Producer(
+            self.group or DEFAULT_GROUP, **self.client_options, **self.produce_options
+        )
+        await producer.open()
+        self.producer.connect(producer, self.fd_config._serializer, self.broker_codec)
+        self.admin = await aio.Admin(**self.client_options).open()
+        return producer
+
+    async def disconnect(self) -> None:
+        """Close them."""
+        admin, self.admin = self.admin, None
+        if admin is not None:
+            await admin.close()
+        if self.producer:
+            producer = self.producer.producer
+            self.producer.disconnect()
+            await producer.close()
+
+
+@dataclass(kw_only=True)
+class RocketSubscriberConfig(SubscriberUsecaseConfig):
+    """Of a subscriber."""
+
+    _outer_config: RocketBrokerConfig = field(default_factory=RocketBrokerConfig)
+    topics: tuple[str, ...]
+    group: str | None = None
+    wanted: str | Sql | None = None
+    batch: int = 1
+    options: ConsumeOptions = field(default_factory=ConsumeOptions)
+
+    @property
+    def ack_policy(self) -> AckPolicy:
+        """The subscriber's own, the broker's, or else: what fails comes again."""
+        for policy in (self._ack_policy, self._outer_config.ack_policy):
+            if policy is not EMPTY:
+                return policy
+        return AckPolicy.NACK_ON_ERROR
+
+
+@dataclass(kw_only=True)
+class RocketSubscriberSpecificationConfig(SubscriberSpecificationConfig):
+    """Of a subscriber in the AsyncAPI document."""
+
+    topics: tuple[str, ...]
+
+
+@dataclass(kw_only=True)
+class RocketPublisherConfig(PublisherUsecaseConfig):
+    """Of a publisher."""
+
+    _outer_config: RocketBrokerConfig = field(default_factory=RocketBrokerConfig)
+    topic: str
+    headers: dict[str, Any] = field(default_factory=dict)
+    reply_to: str = ""
+    options: SendOptions = field(default_factory=SendOptions)
+
+
+@dataclass(kw_only=True)
+class RocketPublisherSpecificationConfig(PublisherSpecificationConfig):
+    """Of a publisher in the AsyncAPI document."""
+
+    topic: str

@@ -1,0 +1,221 @@
+"""One consumer for each group of a broker, whatever the number of its subscribers.
+
+Answers to what DefaultMQPushConsumer's documents ask for: all members of a group subscribe to the same, which two consumers
+for two subscribers would not.
+"""
+
+import asyncio
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+from faststream.exceptions import SetupError
+
+from rocketd.client import aio
+from rocketd.client.consumer.outcome import Retry
+from rocketd.client.consumer.subscription import Sql
+from rocketd.client.errors import TopicNotFoundError
+from rocketd.faststream.message import Raw
+from rocketd.faststream.options import ConsumeOptions
+from rocketd.faststream.settlement import Answer
+
+GONE_SECONDS = 5.0
+"""How long a subscriber that leaves others of its group behind waits for its queues to be let go."""
+
+GONE_LOOK_SECONDS = 0.02
+
+
+class Member(Protocol):
+    """A subscriber, as this needs it."""
+
+    @property
+    def topics(self) -> Sequence[str]:
+        """What it consumes."""
+
+    @property
+    def group(self) -> str:
+        """Its consumer group."""
+
+    wanted: str | Sql | None
+    batch: int
+    options: ConsumeOptions
+
+    async def deliver(self, raw: Any) -> Answer:
+        """Handle a message, or a list of them."""
+
+
+class _Seat:
+    """A member's place in its group: what comes for it waits until it has started."""
+
+    def __init__(self, member: Member) -> None:
+        self.member = member
+        self.started = asyncio.Event()
+
+
+class GroupConsumer:
+    """The consumer of one group. Loop thread.
+
+    ``client_options`` are the client's classes' own, ``grace`` is how long closing waits for handlers, in seconds.
+    """
+
+    def __init__(self, group: str, client_options: Mapping[str, Any], grace: float) -> None:
+        self._group = group
+        self._client_options = client_options
+        self._grace = grace
+        self._seats: dict[str, _Seat] = {}
+        self._consumer: aio.Consumer[bytes] | None = None
+        self._closing: asyncio.Task[None] | None = None
+
+    async def open(self, members: Sequence[Member], admin: aio.Admin | None) -> None:
+        """Consume the topics of these members; ``admin`` makes topics that are missing.
+
+        Raises SetupError when these cannot be one consumer, and what the client's ``open`` does.
+        """
+        first = members[0]
+        for member in members:
+            self._seat(member, first)
+        if admin is not None:
+            await _create_topics(admin, self._seats)
+        consumer: aio.Consumer[bytes] = aio.Consumer(
+            self._group,
+            **self._client_options,
+            topics={topic: seat.member.wanted for topic, seat in self._seats.items()},
+            handler=self._deliver,
+            batch=first.batch,
+            grace=self._grace,
+            **first.options,
+        )
+        await consumer.open()
+        self._consumer = consumer
+
+    async def join(self, member: Member, admin: aio.Admin | None) -> None:
+        """Begin to give messages to a member; one that is new has its share of the queues a moment later."""
+        if all(seat.member is not member for seat in self._seats.values()):
+            assert self._consumer is not None
+            self._seat(member, next(iter(self._seats.values())).member)
+            if admin is not None:
+                await _create_topics(admin, member.topics)
+            for topic in member.topics:
+                self._consumer.subscribe(topic, member.wanted)
+        for topic in member.topics:
+            self._seats[topic].started.set()
+
+    async def leave(self, member: Member) -> bool:
+        """Give no more messages to a member; False when it was the last, and the consumer has to be closed."""
+        seated = [seat.member is member for seat in self._seats.values()]
+        if all(seated):
+            return False
+        if not any(seated):
+            return True
+        if self._consumer is not None:
+            for topic in member.topics:
+                self._consumer.unsubscribe(topic)
+            await self._until_gone(set(member.topics))
+        for topic in member.topics:
+            self._seats.pop(topic, None)
+        return True
+
+    async def close(self) -> None:
+        """Let handlers end, store the offsets and leave the group; others who call meanwhile wait as well."""
+        if self._closing is None:
+            self._closing = asyncio.create_task(self._close())
+        await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
+        if self._consumer is not None:
+            await self._consumer.close()
+
+    def _seat(self, member: Member, first: Member) -> None:
+        differing = _differing(member, first)
+        if differing:
+            raise SetupError(
+                f"subscribers of group {self._group} differ in {', '.join(differing)}: a group has one consumer, give "
+                "all of them the same options, or another group"
+            )
+        seat = _Seat(member)
+        for topic in member.topics:
+            if topic in self._seats:
+                raise SetupError(
+                    f"group {self._group} has two subscribers of topic {topic}: give them different groups, or one "
+                    "subscriber several handlers with filters"
+                )
+            self._seats[topic] = seat
+
+    async def _until_gone(self, topics: set[str]) -> None:
+        assert self._consumer is not None
+        try:
+            async with asyncio.timeout(GONE_SECONDS):
+                while any(queue.topic in topics for queue in self._consumer.queues()):
+                    await asyncio.sleep(GONE_LOOK_SECONDS)
+        except TimeoutError:
+            pass
+
+    async def _deliver(self, raw: Raw | list[Raw]) -> Answer:
+        topic = raw[0].topic if isinstance(raw, list) else raw.topic
+        seat = self._seats.get(topic)
+        if seat is None:
+            return Retry(reason=f"no subscriber of {topic} is here any more")
+        await seat.started.wait()
+        return await seat.member.deliver(raw)
+
+
+class Groups:
+    """The consumers of a broker. Loop thread."""
+
+    def __init__(self) -> None:
+        self._consumers: dict[str, GroupConsumer] = {}
+        self._expected: Sequence[Member] = ()
+        self._stopping = False
+
+    @contextmanager
+    def starting(self, members: Iterable[Member]) -> Iterator[None]:
+        """All of these join in this block, so that a consumer begins with all topics of its group."""
+        self._expected = list(members)
+        try:
+            yield
+        finally:
+            self._expected = ()
+
+    @contextmanager
+    def stopping(self) -> Iterator[None]:
+        """All leave in this block."""
+        self._stopping = True
+        try:
+            yield
+        finally:
+            self._stopping = False
+
+    async def join(
+        self, member: Member, client_options: Mapping[str, Any], grace: float, admin: aio.Admin | None
+    ) -> None:
+        """Begin to give messages to a member. ``admin`` makes topics that are missing."""
+        consumer = self._consumers.get(member.group)
+        if consumer is None:
+            consumer = GroupConsumer(member.group, client_options, grace)
+            mates = [mate for mate in self._expected if mate.group == member.group]
+            await consumer.open(mates if member in mates else [member], admin)
+            self._consumers[member.group] = consumer
+        await consumer.join(member, admin)
+
+    async def leave(self, member: Member) -> None:
+        """Give no more messages to a member; returns when its handlers have ended, or their time is over."""
+        consumer = self._consumers.get(member.group)
+        if consumer is None or (not self._stopping and await consumer.leave(member)):
+            return
+        await consumer.close()
+        if self._consumers.get(member.group) is consumer:
+            del self._consumers[member.group]
+
+
+def _differing(one: Member, other: Member) -> list[str]:
+    theirs = {**other.options, "batch": other.batch}
+    ours = {**one.options, "batch": one.batch}
+    return sorted(name for name in {*ours, *theirs} if ours.get(name) != theirs.get(name))
+
+
+async def _create_topics(admin: aio.Admin, topics: Iterable[str]) -> None:
+    for topic in topics:
+        try:
+            await admin.fetch_subscribe_queues(topic)
+        except TopicNotFoundError:
+            await admin.create_topic(topic)

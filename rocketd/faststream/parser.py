@@ -1,0 +1,78 @@
+"""Makes FastStream's messages of the client's.
+
+No counterpart in Apache. Headers are the application's own properties; three of them have a meaning: ``content-type``,
+``correlation_id`` and ``reply_to``, so that programs in other languages can read and write them.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from faststream.message import StreamMessage, decode_message
+
+from rocketd.common import properties as names
+from rocketd.faststream.message import Raw, RocketBatchMessage, RocketMessage, is_request
+from rocketd.faststream.settlement import current_settlement
+
+if TYPE_CHECKING:
+    from faststream._internal.basic_types import DecodedMessage
+
+CONTENT_TYPE = "content-type"
+CORRELATION_ID = "correlation_id"
+REPLY_TO = "reply_to"
+
+_SYSTEM = names.RESERVED | {
+    names.CHECK_IMMUNITY_TIME_IN_SECONDS,
+    names.TRANSACTION_CHECK_TIMES,
+    names.TRAN_PREPARED_QUEUE_OFFSET,
+}
+_SYSTEM_PREFIX = "TIMER_"
+
+
+def headers_of(raw: Raw) -> dict[str, str]:
+    """Return the properties of a message that are the application's own."""
+    table = raw.properties
+    return {name: table[name] for name in table if name not in _SYSTEM and not name.startswith(_SYSTEM_PREFIX)}
+
+
+class RocketParser:
+    """The default parser and decoder, of single messages and of batches."""
+
+    async def parse_message(self, raw: Raw) -> RocketMessage:
+        """Make a message; it settles the delivery that is handled here."""
+        headers = headers_of(raw)
+        # Replies of requests find their way by the client id; other answers go to a topic.
+        reply_to = raw.properties.get(names.REPLY_TO_CLIENT, "") if is_request(raw) else headers.get(REPLY_TO, "")
+        return RocketMessage(
+            raw,
+            raw.body,
+            headers=headers,
+            reply_to=reply_to,
+            content_type=headers.get(CONTENT_TYPE),
+            message_id=raw.msg_id,
+            correlation_id=headers.get(CORRELATION_ID) or raw.properties.get(names.CORRELATION_ID) or raw.msg_id,
+            settlement=current_settlement(),
+        )
+
+    async def parse_batch(self, raws: Sequence[Raw]) -> RocketBatchMessage:
+        """Make one message of several. Its headers are those of the first."""
+        batch_headers: list[dict[str, Any]] = [dict(headers_of(raw)) for raw in raws]
+        headers = batch_headers[0]
+        return RocketBatchMessage(
+            raws,
+            [raw.body for raw in raws],
+            headers=headers,
+            batch_headers=batch_headers,
+            reply_to=headers.get(REPLY_TO, ""),
+            content_type=headers.get(CONTENT_TYPE),
+            message_id=raws[0].msg_id,
+            correlation_id=headers.get(CORRELATION_ID) or raws[0].msg_id,
+            settlement=current_settlement(),
+        )
+
+    async def decode_message(self, message: StreamMessage[Any]) -> "DecodedMessage":
+        """Decode a body as its content type says; without one JSON is tried."""
+        return decode_message(message)
+
+    async def decode_batch(self, message: StreamMessage[Sequence[Raw]]) -> list["DecodedMessage"]:
+        """Decode the bodies of a batch, each for itself."""
+        return [decode_message(await self.parse_message(raw)) for raw in message.raw_message]

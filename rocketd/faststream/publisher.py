@@ -1,0 +1,167 @@
+"""What sends to one topic: on its own, or what a handler returns.
+
+Answers to DefaultMQProducer, as FastStream's publishers.
+"""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Unpack
+
+from faststream._internal.endpoint.publisher import PublisherUsecase
+from faststream._internal.endpoint.publisher.fake import FakePublisher
+from faststream.response.publish_type import PublishType
+
+from rocketd.client.message import SendResult
+from rocketd.faststream.config import RocketBrokerConfig, RocketPublisherConfig
+from rocketd.faststream.message import Raw, RocketMessage
+from rocketd.faststream.options import SendOptions
+from rocketd.faststream.producer import RocketProducer
+from rocketd.faststream.response import RocketPublishCommand, RocketResponse
+
+if TYPE_CHECKING:
+    from faststream._internal.basic_types import SendableMessage
+    from faststream._internal.endpoint.publisher import PublisherSpecification
+    from faststream._internal.types import PublisherMiddleware
+    from faststream.response.response import PublishCommand
+
+
+class TopicPublisher(PublisherUsecase):
+    """Sends single messages. What a call does not say, the publisher's own options do."""
+
+    _outer_config: RocketBrokerConfig
+
+    def __init__(self, config: RocketPublisherConfig, specification: "PublisherSpecification[Any, Any]") -> None:
+        super().__init__(config, specification)
+        self._topic = config.topic
+        self.headers = config.headers
+        self.reply_to = config.reply_to
+        self.options: SendOptions = config.options
+
+    @property
+    def topic(self) -> str:
+        """Where it sends, the routers' prefixes included."""
+        return f"{self._outer_config.prefix}{self._topic}"
+
+    async def publish(
+        self,
+        message: "SendableMessage",
+        topic: str = "",
+        *,
+        headers: dict[str, Any] | None = None,
+        correlation_id: str | None = None,
+        reply_to: str = "",
+        **options: Unpack[SendOptions],
+    ) -> SendResult:
+        """Send one message, to the publisher's topic unless another is given. Raises what the client's ``send`` does."""
+        cmd = self._command((message,), topic, headers, correlation_id, reply_to, options, PublishType.PUBLISH)
+        result: SendResult = await self._basic_publish(cmd, producer=self._outer_config.producer, _extra_middlewares=())
+        return result
+
+    async def request(
+        self,
+        message: "SendableMessage",
+        topic: str = "",
+        *,
+        headers: dict[str, Any] | None = None,
+        correlation_id: str | None = None,
+        **options: Unpack[SendOptions],
+    ) -> RocketMessage:
+        """Send a message and wait for the reply. Raises what the client's ``request`` does."""
+        cmd = self._command((message,), topic, headers, correlation_id, "", options, PublishType.REQUEST)
+        reply: RocketMessage = await self._basic_request(cmd, producer=self._outer_config.producer)
+        return reply
+
+    async def _publish(
+        self,
+        cmd: "PublishCommand",
+        *,
+        _extra_middlewares: Iterable["PublisherMiddleware"],
+    ) -> None:
+        """Send what a handler returned."""
+        await self._basic_publish(
+            self._patched(RocketPublishCommand.from_cmd(cmd)),
+            producer=self._outer_config.producer,
+            _extra_middlewares=_extra_middlewares,
+        )
+
+    def _patched(self, cmd: RocketPublishCommand) -> RocketPublishCommand:
+        cmd.destination = self.topic
+        cmd.reply_to = cmd.reply_to or self.reply_to
+        cmd.add_headers(self.headers, override=False)
+        cmd.add_options(self.options)
+        return cmd
+
+    def _command(
+        self,
+        messages: tuple[Any, ...],
+        topic: str,
+        headers: dict[str, Any] | None,
+        correlation_id: str | None,
+        reply_to: str,
+        options: SendOptions,
+        publish_type: PublishType,
+    ) -> RocketPublishCommand:
+        cmd = RocketPublishCommand(
+            *(messages or (None,)),
+            topic="",
+            options=options,
+            headers=headers,
+            correlation_id=correlation_id or self._outer_config.id_generator(),
+            reply_to=reply_to,
+            _publish_type=publish_type,
+        )
+        cmd = self._patched(cmd)
+        cmd.destination = topic or cmd.destination
+        return cmd
+
+
+class BatchPublisher(TopicPublisher):
+    """Sends messages together; of what a handler returns, each item is a message."""
+
+    async def publish(  # type: ignore[override]
+        self,
+        *messages: "SendableMessage | RocketResponse",
+        topic: str = "",
+        headers: dict[str, Any] | None = None,
+        correlation_id: str | None = None,
+        reply_to: str = "",
+        **options: Unpack[SendOptions],
+    ) -> list[SendResult]:
+        """Send messages together. Raises what the client's ``send_batch`` does."""
+        cmd = self._command(messages, topic, headers, correlation_id, reply_to, options, PublishType.PUBLISH)
+        results: list[SendResult] = await self._basic_publish_batch(
+            cmd, producer=self._outer_config.producer, _extra_middlewares=()
+        )
+        return results
+
+    async def _publish(
+        self,
+        cmd: "PublishCommand",
+        *,
+        _extra_middlewares: Iterable["PublisherMiddleware"],
+    ) -> None:
+        """Send what a handler returned; nothing where that is an empty list."""
+        real = self._patched(RocketPublishCommand.from_cmd(cmd, batch=True))
+        if real.batch_bodies:
+            await self._basic_publish_batch(
+                real, producer=self._outer_config.producer, _extra_middlewares=_extra_middlewares
+            )
+
+
+class AnswerPublisher(FakePublisher):
+    """Sends what a handler returned to who asked: as the reply to a request, or to the topic of ``reply_to``."""
+
+    def __init__(self, producer: RocketProducer, topic: str, request: Raw | None) -> None:
+        super().__init__(producer=producer)
+        self._topic = topic
+        self._request = request
+
+    def patch_command(self, cmd: "PublishCommand") -> RocketPublishCommand:
+        """Say where the answer goes."""
+        real = RocketPublishCommand.from_cmd(super().patch_command(cmd))
+        if self._request is None:
+            real.destination = self._topic
+        else:
+            # The reply's topic is that of the requester's cluster; the producer knows it by the request.
+            real.destination = self._request.topic
+            real.request = self._request
+        return real

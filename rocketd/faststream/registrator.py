@@ -1,0 +1,148 @@
+"""Subscribers and publishers of a broker or a router.
+
+No counterpart in Apache.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Unpack, cast
+
+from faststream._internal.broker.registrator import Registrator
+from faststream._internal.constants import EMPTY
+from faststream._internal.endpoint.subscriber.call_item import CallsCollection
+from faststream.exceptions import SetupError
+
+from rocketd.client.consumer.options import ConsumerOptions
+from rocketd.client.consumer.subscription import Sql
+from rocketd.client.errors import check_group, check_topic
+from rocketd.faststream.config import (
+    RocketBrokerConfig,
+    RocketPublisherConfig,
+    RocketPublisherSpecificationConfig,
+    RocketSubscriberConfig,
+    RocketSubscriberSpecificationConfig,
+)
+from rocketd.faststream.options import ConsumeOptions, PublisherOptions, SendOptions, SubscriberOptions
+from rocketd.faststream.publisher import BatchPublisher, TopicPublisher
+from rocketd.faststream.specification import RocketPublisherSpecification, RocketSubscriberSpecification
+from rocketd.faststream.subscriber import RocketSubscriber
+
+MAX_RECORDS = 32
+"""Messages of a batch where the subscriber does not say."""
+
+
+class RocketRegistrator(Registrator[Any, RocketBrokerConfig]):
+    """What brokers and routers have in common."""
+
+    def subscriber(  # type: ignore[override]
+        self, *topics: str, **options: Unpack[SubscriberOptions]
+    ) -> RocketSubscriber:
+        """Consume topics: decorates handlers, or is iterated over when it has none.
+
+        Raises SetupError for options that contradict each other, and IllegalOptionError, IllegalTopicError or
+        IllegalGroupError for values that are not accepted.
+        """
+        group, batch = options.get("group"), options.get("batch", False)
+        consume_options = _consume_options(options)
+        _check_subscriber(topics, group, batch, options, consume_options)
+        calls = CallsCollection[Any]()
+        subscriber = RocketSubscriber(
+            RocketSubscriberConfig(
+                _outer_config=cast("RocketBrokerConfig", self.config),
+                _ack_policy=options.get("ack_policy", EMPTY),
+                no_reply=options.get("no_reply", False),
+                topics=topics,
+                group=group,
+                wanted=_wanted(options.get("tags"), options.get("sql")),
+                batch=options.get("max_records", MAX_RECORDS) if batch else 1,
+                options=consume_options,
+            ),
+            RocketSubscriberSpecification(
+                _outer_config=cast("RocketBrokerConfig", self.config),
+                calls=calls,
+                specification_config=RocketSubscriberSpecificationConfig(
+                    topics=topics,
+                    title_=options.get("title"),
+                    description_=options.get("description"),
+                    include_in_schema=options.get("include_in_schema", True),
+                ),
+            ),
+            calls,
+        )
+        super().subscriber(subscriber, persistent=options.get("persistent", True))
+        return subscriber.add_call(
+            parser_=options.get("parser"),
+            decoder_=options.get("decoder"),
+            dependencies_=options.get("dependencies", ()),
+            codec_=options.get("codec"),
+        )
+
+    def publisher(  # type: ignore[override]
+        self, topic: str, **options: Unpack[PublisherOptions]
+    ) -> TopicPublisher:
+        """Send to a topic: decorates handlers, whose results it sends, or is called. Raises IllegalTopicError.
+
+        With ``batch=True`` the result is a BatchPublisher.
+        """
+        _check_names("publisher", options, PublisherOptions)
+        check_topic(topic)
+        sends = {name: value for name, value in options.items() if name in SendOptions.__annotations__}
+        kind = BatchPublisher if options.get("batch", False) else TopicPublisher
+        publisher = kind(
+            RocketPublisherConfig(
+                _outer_config=cast("RocketBrokerConfig", self.config),
+                topic=topic,
+                headers=dict(options.get("headers") or {}),
+                reply_to=options.get("reply_to", ""),
+                options=cast("SendOptions", sends),
+            ),
+            RocketPublisherSpecification(
+                _outer_config=cast("RocketBrokerConfig", self.config),
+                specification_config=RocketPublisherSpecificationConfig(
+                    topic=topic,
+                    schema_=options.get("schema"),
+                    title_=options.get("title"),
+                    description_=options.get("description"),
+                    include_in_schema=options.get("include_in_schema", True),
+                ),
+            ),
+        )
+        super().publisher(publisher, persistent=options.get("persistent", True))
+        return publisher
+
+
+def _consume_options(options: SubscriberOptions) -> ConsumeOptions:
+    names = ConsumeOptions.__annotations__
+    return cast("ConsumeOptions", {name: value for name, value in options.items() if name in names})
+
+
+def _check_subscriber(
+    topics: Sequence[str],
+    group: str | None,
+    batch: bool,
+    options: SubscriberOptions,
+    consume_options: ConsumeOptions,
+) -> None:
+    _check_names("subscriber", options, SubscriberOptions)
+    if not topics:
+        raise SetupError("a subscriber needs a topic")
+    for topic in topics:
+        check_topic(topic)
+    if group is not None:
+        check_group(group)
+    if "max_records" in options and not batch:
+        raise SetupError("max_records is for batch=True")
+    ConsumerOptions(**consume_options, batch=options.get("max_records", MAX_RECORDS))
+
+
+def _check_names(what: str, options: Iterable[str], known: type) -> None:
+    unknown = set(options) - known.__annotations__.keys()
+    if unknown:
+        raise SetupError(f"a {what} has no option {', '.join(sorted(unknown))}")
+
+
+def _wanted(tags: str | Sequence[str] | None, sql: str | None) -> str | Sql | None:
+    if sql is None:
+        return tags if tags is None or isinstance(tags, str) else " || ".join(tags)
+    if tags is not None:
+        raise SetupError("give either tags or sql, brokers know one of them for a subscription")
+    return Sql(sql)
