@@ -6,15 +6,13 @@ import signal
 import sys
 
 from rocketd.client import Message, ReceivedMessage
-from rocketd.client.aio import Consumer, Producer
+from rocketd.client.aio import Consumer, Producer, run
 
 CLUSTER = sys.argv[1:]  # name servers; none given: those of NAMESRV_ADDR
 
 
 async def main() -> None:
     """Be stopped in the middle of a message."""
-    stop = asyncio.Event()
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
 
     async def handle(message: ReceivedMessage) -> None:
         print("begins", message.body.decode())
@@ -24,8 +22,7 @@ async def main() -> None:
 
     async with Producer("example_stop_producer", CLUSTER) as producer:
         await producer.send(Message("ExampleStop", b"the message"))
-    async with Consumer("example_stop", CLUSTER, topics="ExampleStop", start="earliest", handler=handle, grace=10):
-        await stop.wait()
+    await run(Consumer("example_stop", CLUSTER, topics="ExampleStop", start="earliest", handler=handle, grace=10))
     print("stopped")
 
 

@@ -21,6 +21,7 @@ from rocketd.client.consumer.subscription import Sql
 from rocketd.client.errors import RocketMQError
 from rocketd.client.face import ConsumerFace, ProducerFace
 from rocketd.client.hosting.twisted_life import TwistedLife, engines
+from rocketd.client.hosting.until_signal import run_twisted as run
 from rocketd.client.message import Message, ReceivedMessage, SendResult, T
 from rocketd.client.producer.producer import Selector
 from rocketd.client.producer.selectors import (
@@ -61,6 +62,7 @@ __all__ = [
     "TransactionListener",
     "TransactionSendResult",
     "TransactionState",
+    "run",
 ]
 
 

@@ -87,6 +87,7 @@ class ConsumerFace(ConsumerOptions, SubscribingFace[push_consumer.PushConsumer[T
         self._make_life(f"consumer of group {self.group}", self.cluster)
         self._want_all(self.topics)
         self.arrivals: Arrivals[T] | None = None
+        self._finished = False
 
     def __repr__(self) -> str:
         return f"<{type(self).__module__}.{type(self).__name__} of group {self.group}>"
@@ -105,12 +106,26 @@ class ConsumerFace(ConsumerOptions, SubscribingFace[push_consumer.PushConsumer[T
         """Handle so many messages at once from now on."""
         self.engine.set_concurrency(concurrency)
 
+    def finish(self) -> None:
+        """End the iteration: the message that is out is handled to its end, and whoever asks for the next gets none.
+
+        It may be called in a signal's handler. Raises UsageError where there is a handler for messages.
+        """
+        self.check_iterated()
+        self._finished = True
+        if self.arrivals is not None:
+            self.arrivals.finish()
+
+    def check_iterated(self) -> None:
+        """Raise UsageError where there is a handler, and ForkedClientError."""
+        self._life.guard.check()
+        if self.handler is not None:
+            raise UsageError(f"this {self._life.what} has a handler, which gets the messages")
+
     async def next_arrival(self) -> ReceivedMessage[T] | None:
         """Return the next message for who iterates; None after the end. Raises UsageError where there is a handler."""
         if self.arrivals is None:
-            self._life.guard.check()
-            if self.handler is not None:
-                raise UsageError(f"this {self._life.what} has a handler, which gets the messages")
+            self.check_iterated()
             self._life.check()
         assert self.arrivals is not None
         return await self.arrivals.next()
@@ -120,6 +135,8 @@ class ConsumerFace(ConsumerOptions, SubscribingFace[push_consumer.PushConsumer[T
         handler = self.handler
         if handler is None:
             self.arrivals = Arrivals(self.batch)
+            if self._finished:
+                self.arrivals.finish()
             handler = self.arrivals.offer
             run_coroutine = _run_in_reactor
         return self._subscribe_all(
@@ -151,6 +168,7 @@ class Arrivals(Generic[T]):
         self._waiting: deque[tuple[ReceivedMessage[T], Deferred[None]]] = deque()
         self._asking: deque[Deferred[ReceivedMessage[T] | None]] = deque()
         self._out: Deferred[None] | None = None
+        self._finished = False
         self._closed = False
 
     async def offer(self, message: ReceivedMessage[T]) -> None:
@@ -172,11 +190,16 @@ class Arrivals(Generic[T]):
         self._hand_out()
         return asking
 
+    def finish(self) -> None:
+        """Give out no more, but leave the message that is out to whoever has it."""
+        self._finished = True
+        self._hand_out()
+
     def close(self, *, consumed: bool = True) -> None:
         """Give out no more; with ``consumed`` false the message that is out comes again."""
         if self._closed:
             return
-        self._closed = True
+        self._closed = self._finished = True
         self._settle(consumed=consumed)
         for _, waiting in self._waiting:
             waiting.errback(StopConsuming())
@@ -193,9 +216,9 @@ class Arrivals(Generic[T]):
         asking.errback(CancelledError())
 
     def _hand_out(self) -> None:
-        while self._asking and (self._waiting or self._closed):
+        while self._asking and (self._waiting or self._finished):
             asking = self._asking.popleft()
-            if self._closed:
+            if self._finished:
                 asking.callback(None)
                 continue
             message, self._out = self._waiting.popleft()

@@ -13,7 +13,8 @@ from rocketd.client.consumer import lite_pull_consumer, pull_consumer
 from rocketd.client.consumer.pull_consumer import DEFAULT_TIMEOUT, PullResult
 from rocketd.client.consumer.subscription import Sql
 from rocketd.client.face import ConsumerFace, ProducerFace
-from rocketd.client.hosting.sync_life import SyncLife, engines, in_thread
+from rocketd.client.hosting.sync_life import SyncLife, engines, in_thread, soon
+from rocketd.client.hosting.until_signal import run_blocking as run  # noqa: F401 - for whoever imports it
 from rocketd.client.message import Message, ReceivedMessage, SendResult, T
 from rocketd.client.producer.producer import Selector
 from rocketd.client.producer.transaction import TransactionSendResult
@@ -100,6 +101,7 @@ class Consumer(ConsumerFace[T], SyncLife):
     pause = in_thread(ConsumerFace.pause)
     unpause = in_thread(ConsumerFace.unpause)
     set_concurrency = in_thread(ConsumerFace.set_concurrency)
+    finish = soon(ConsumerFace.check_iterated, ConsumerFace.finish)
 
 
 class LitePullConsumer(LitePullFace[T], SyncLife):

@@ -16,13 +16,33 @@ FACES = (twisted_face, aio, sync)
 CLASSES = ("Producer", "Consumer", "LitePullConsumer", "PullConsumer", "Admin")
 CONTEXT = {"__aenter__": "__enter__", "__aexit__": "__exit__", "__aiter__": "__iter__", "__anext__": "__next__"}
 NOT_WAITED_FOR = {
-    "Consumer": {"subscribe", "unsubscribe", "queues", "suspend", "resume", "pause", "unpause", "set_concurrency"},
+    "Consumer": {
+        "subscribe",
+        "unsubscribe",
+        "queues",
+        "suspend",
+        "resume",
+        "pause",
+        "unpause",
+        "set_concurrency",
+        "finish",
+    },
     "LitePullConsumer": {"subscribe", "unsubscribe", "queues", "pause", "unpause"},
     "PullConsumer": {"update_consume_offset"},
 }
 """Methods that have nothing to wait for where they run in the reactor's thread."""
 
-WITHIN = {"call", "bring_up", "bring_down", "make_engine", "instance_config", "stop_engine", "next_arrival", "engine"}
+WITHIN = {
+    "call",
+    "bring_up",
+    "bring_down",
+    "make_engine",
+    "instance_config",
+    "stop_engine",
+    "next_arrival",
+    "check_iterated",
+    "engine",
+}
 
 
 def made(face, name):

@@ -65,6 +65,24 @@ def engines(method: Callable[Concatenate[Any, P], Awaitable[R]]) -> Callable[Con
     return call
 
 
+def soon(check: Callable[[Any], object], method: Callable[[Any], object]) -> Callable[[Any], None]:
+    """Make a method of two that may be called from any thread, and in a signal's handler: it waits for nothing.
+
+    ``check`` may raise at once, ``method`` belongs to the clients' thread once it runs.
+    """
+
+    @wraps(method)
+    def call(self: Any, /) -> None:
+        check(self)
+        host = getattr(self, "_host", None)
+        if host is None:
+            method(self)
+        else:
+            host.call_soon(method, self)
+
+    return call
+
+
 def in_thread(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], R]:
     """Make a method that may be called from any thread of one that belongs to the clients' thread once it runs."""
 

@@ -1,0 +1,148 @@
+"""Clients that are open until a signal comes: in which order they close, and what is left of the signals' handlers."""
+
+import asyncio
+import os
+import signal
+import threading
+
+from twisted.internet.defer import Deferred
+from twisted.trial.unittest import SynchronousTestCase, TestCase
+
+from rocketd.client import aio, sync
+from rocketd.client import run as run_twisted
+from rocketd.client.errors import StopConsuming, UsageError
+from rocketd.client.face import Arrivals
+
+SIGNALS = (signal.SIGUSR1, signal.SIGUSR2)
+OPENED = ["open one", "open two"]
+ALL = [*OPENED, "close two", "close one"]
+
+
+class Client:
+    """Says what is done with it; the last to open may have something done then."""
+
+    def __init__(self, name, log, then=lambda: None):
+        self.name, self.log, self.then = name, log, then
+
+    def __enter__(self):
+        self.log.append(f"open {self.name}")
+        self.then()
+
+    def __exit__(self, *_):
+        self.log.append(f"close {self.name}")
+
+    async def __aenter__(self):
+        self.__enter__()
+
+    async def __aexit__(self, *_):
+        self.__exit__()
+
+
+def clients(then):
+    log = []
+    return log, [Client("one", log), Client("two", log, then)]
+
+
+def send():
+    os.kill(os.getpid(), signal.SIGUSR2)
+
+
+def fail():
+    raise LookupError
+
+
+class SignalTests(SynchronousTestCase):
+    def setUp(self):
+        for number in SIGNALS:
+            self.addCleanup(signal.signal, number, signal.signal(number, self.heard))
+        self.others = []
+
+    def heard(self, number, frame):
+        self.others.append(number)
+
+    def run_aio(self, *clients):
+        asyncio.run(aio.run(*clients, signals=SIGNALS))
+
+    def run_sync(self, *clients):
+        sync.run(*clients, signals=SIGNALS)
+
+    def check(self, run):
+        log, made = clients(send)
+        run(*made)
+        self.assertEqual(log, ALL)
+        self.assertEqual(self.others, [])
+        log, made = clients(fail)
+        self.assertRaises(LookupError, run, *made)
+        self.assertEqual(log, [*OPENED, "close one"])
+        for number in SIGNALS:
+            self.assertEqual(signal.getsignal(number), self.heard)
+
+    def test_sync(self):
+        self.check(self.run_sync)
+
+    def test_aio(self):
+        self.check(self.run_aio)
+
+    def test_a_second_signal_is_somebody_elses(self):
+        class Slow(Client):
+            def __exit__(self, *_):
+                send()
+
+        self.run_sync(Slow("one", [], send))
+        self.assertEqual(self.others, [signal.SIGUSR2])
+
+    def test_threads_have_no_signals(self):
+        caught = []
+
+        def run():
+            try:
+                self.run_sync()
+            except UsageError as error:
+                caught.append(str(error))
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        thread.join()
+        self.assertIn("main thread", caught[0])
+
+
+class TwistedTests(TestCase):
+    def test_a_start_that_fails(self):
+        from twisted.internet import reactor
+
+        log, made = clients(fail)
+        triggers = str(vars(reactor._eventTriggers["shutdown"]))
+
+        async def run():
+            with self.assertRaises(LookupError):
+                await run_twisted(*made)
+            self.assertEqual(log, [*OPENED, "close one"])
+            self.assertEqual(str(vars(reactor._eventTriggers["shutdown"])), triggers)
+
+        return Deferred.fromCoroutine(run())
+
+
+class FinishTests(SynchronousTestCase):
+    def test_what_is_out_stays_out(self):
+        arrivals = Arrivals(1)
+        first, second = (Deferred.fromCoroutine(arrivals.offer(message)) for message in ("first", "second"))
+        self.assertEqual(self.successResultOf(arrivals.next()), "first")
+        arrivals.finish()
+        self.assertNoResult(first)
+        self.assertIsNone(self.successResultOf(arrivals.next()))
+        self.successResultOf(first)
+        self.assertNoResult(second)
+        arrivals.close()
+        self.failureResultOf(second, StopConsuming)
+
+    def test_whoever_waits_gets_none(self):
+        arrivals = Arrivals(1)
+        asking = arrivals.next()
+        arrivals.finish()
+        self.assertIsNone(self.successResultOf(asking))
+
+    def test_is_for_iteration(self):
+        for face in (aio, sync):
+            with_handler = face.Consumer("G", "127.0.0.1:1", topics="T", handler=print)
+            self.assertRaises(UsageError, with_handler.finish)
+            face.Consumer("G", "127.0.0.1:1", topics="T").finish()
