@@ -6,7 +6,6 @@ import subprocess
 import sys
 from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
-from pathlib import Path
 
 from twisted.python import usage
 from twisted.trial.unittest import SynchronousTestCase
@@ -19,13 +18,7 @@ from rocketd.tools.groups import GroupsOptions
 from rocketd.tools.lag import LagOptions
 from rocketd.tools.produce import ProduceOptions
 from rocketd.tools.up import UpOptions
-
-# Test modules are no package: what stands beside them is found by its directory.
-_HERE = str(Path(__file__).resolve().parent)
-if _HERE not in sys.path:
-    sys.path.insert(0, _HERE)
-
-from cli_processes import COMMAND, DEADLINE, ROOT, CommandTestCase  # noqa: E402
+from tests.unit.cli_processes import COMMAND, DEADLINE, ROOT, CommandTestCase
 
 
 def parsed(options, *arguments):

@@ -1,8 +1,6 @@
 """The client's administration, against scripted name servers and brokers."""
 
-import sys
 from datetime import UTC, datetime
-from pathlib import Path
 
 from rocketd.client.admin import Admin
 from rocketd.client.errors import (
@@ -21,13 +19,7 @@ from rocketd.remoting.bodies import MessageQueue, SubscriptionGroupConfig, Topic
 from rocketd.remoting.command import RemotingCommand
 from rocketd.store.message import MessageInner
 from rocketd.store.record import encode_record
-
-# Test modules are no package: what stands beside them is found by its directory.
-_HERE = str(Path(__file__).resolve().parent)
-if _HERE not in sys.path:
-    sys.path.insert(0, _HERE)
-
-from client_cluster import ClientTestCase, Cluster  # noqa: E402
+from tests.unit.client_cluster import ClientTestCase, Cluster
 
 A = MessageQueue("T", "a", 0)
 B = MessageQueue("T", "b", 0)

@@ -1,8 +1,6 @@
 """The consumer against scripted name servers and brokers, on a fake clock."""
 
-import sys
 from datetime import UTC, datetime
-from pathlib import Path
 
 from twisted.internet.defer import Deferred
 
@@ -12,13 +10,7 @@ from rocketd.client.consumer.push_consumer import PushConsumer
 from rocketd.client.errors import NoRouteError, StopConsuming
 from rocketd.common.sysflag import PULL_COMMIT_OFFSET
 from rocketd.remoting.command import RemotingCommand
-
-# Test modules are no package: what stands beside them is found by its directory.
-_HERE = str(Path(__file__).resolve().parent)
-if _HERE not in sys.path:
-    sys.path.insert(0, _HERE)
-
-from client_cluster import ClientTestCase  # noqa: E402
+from tests.unit.client_cluster import ClientTestCase
 
 
 class ConsumerTestCase(ClientTestCase):

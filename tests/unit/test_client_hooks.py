@@ -1,8 +1,5 @@
 """Hooks of producers and consumers, and the traces that are told by them, against scripted brokers."""
 
-import sys
-from pathlib import Path
-
 from twisted.internet.defer import Deferred, succeed
 
 from rocketd.client.codec import BYTES, JsonCodec
@@ -22,13 +19,7 @@ from rocketd.remoting.command import RemotingCommand
 from rocketd.remoting.headers import CheckTransactionStateRequestHeader
 from rocketd.store.message import MessageInner
 from rocketd.store.record import decode_messages, encode_record
-
-# Test modules are no package: what stands beside them is found by its directory.
-_HERE = str(Path(__file__).resolve().parent)
-if _HERE not in sys.path:
-    sys.path.insert(0, _HERE)
-
-from client_cluster import HOST, ClientTestCase  # noqa: E402
+from tests.unit.client_cluster import HOST, ClientTestCase
 
 
 class Witness(ProducerHook):

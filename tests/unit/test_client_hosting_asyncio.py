@@ -3,10 +3,8 @@
 import asyncio
 import gc
 import os
-import sys
 import threading
 import warnings
-from pathlib import Path
 
 from twisted.internet.asyncioreactor import AsyncioSelectorReactor
 from twisted.internet.defer import CancelledError, Deferred, succeed
@@ -18,13 +16,7 @@ from twisted.trial.unittest import SkipTest, SynchronousTestCase
 from rocketd.client.hosting import asyncio_host
 from rocketd.client.hosting.asyncio_host import AsyncioHost, to_deferred, to_future
 from rocketd.remoting.host_endpoint import HostEndpoint
-
-# Test modules are no package: what stands beside them is found by its directory.
-_HERE = str(Path(__file__).resolve().parent)
-if _HERE not in sys.path:
-    sys.path.insert(0, _HERE)
-
-from left_open import LeftOpen  # noqa: E402
+from tests.unit.left_open import LeftOpen
 
 SECONDS = 60.0
 

@@ -1,11 +1,9 @@
 """The thread of blocking clients: calls into it, their ends, and its own."""
 
 import signal
-import sys
 import threading
 import traceback
 from contextvars import ContextVar
-from pathlib import Path
 
 from twisted.internet.defer import CancelledError, Deferred, fail, succeed
 from twisted.internet.threads import deferToThreadPool
@@ -14,13 +12,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from rocketd.client.hosting import thread_host
 from rocketd.client.hosting.thread_host import HostStoppedError, ReactorThreadError, ThreadHost
-
-# Test modules are no package: what stands beside them is found by its directory.
-_HERE = str(Path(__file__).resolve().parent)
-if _HERE not in sys.path:
-    sys.path.insert(0, _HERE)
-
-from left_open import LeftOpen  # noqa: E402
+from tests.unit.left_open import LeftOpen
 
 SECONDS = 60.0
 """No test takes so long: what waits fails then."""

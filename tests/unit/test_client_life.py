@@ -2,9 +2,7 @@
 
 import asyncio
 import socket
-import sys
 import threading
-from pathlib import Path
 
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase, TestCase
@@ -12,13 +10,7 @@ from twisted.trial.unittest import SynchronousTestCase, TestCase
 import rocketd.client
 from rocketd.client import aio, sync
 from rocketd.client.errors import ClientClosedError, ClientStateError
-
-# Test modules are no package: what stands beside them is found by its directory.
-_HERE = str(Path(__file__).resolve().parent)
-if _HERE not in sys.path:
-    sys.path.insert(0, _HERE)
-
-from left_open import LeftOpen  # noqa: E402
+from tests.unit.left_open import LeftOpen
 
 SECONDS = 60.0
 

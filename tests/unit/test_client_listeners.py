@@ -1,20 +1,12 @@
 """Running what the application gives, in threads or as coroutines."""
 
-import sys
-from pathlib import Path
 from threading import Event, current_thread
 
 from twisted.internet.defer import ensureDeferred
 from twisted.trial.unittest import SynchronousTestCase
 
 from rocketd.client.listeners import HandlerThreads
-
-# Test modules are no package: what stands beside them is found by its directory.
-_HERE = str(Path(__file__).resolve().parent)
-if _HERE not in sys.path:
-    sys.path.insert(0, _HERE)
-
-from client_cluster import THREAD_LIMIT, ThreadedClock  # noqa: E402
+from tests.unit.client_cluster import THREAD_LIMIT, ThreadedClock
 
 
 class HandlerThreadsTests(SynchronousTestCase):

@@ -1,8 +1,6 @@
 """The consumer that polls, against scripted name servers and brokers, on a fake clock."""
 
-import sys
 from datetime import UTC, datetime
-from pathlib import Path
 
 from twisted.internet.defer import Deferred
 
@@ -24,13 +22,7 @@ from rocketd.remoting.admin_bodies import ConsumerRunningInfo, ResetOffsetBody
 from rocketd.remoting.bodies import ConsumeType, MessageQueue
 from rocketd.remoting.command import RemotingCommand
 from rocketd.remoting.errors import RequestError
-
-# Test modules are no package: what stands beside them is found by its directory.
-_HERE = str(Path(__file__).resolve().parent)
-if _HERE not in sys.path:
-    sys.path.insert(0, _HERE)
-
-from client_cluster import ClientTestCase  # noqa: E402
+from tests.unit.client_cluster import ClientTestCase
 
 A = MessageQueue("T", "a", 0)
 B = MessageQueue("T", "b", 0)

@@ -1,8 +1,5 @@
 """The producer against scripted name servers and brokers, on a fake clock."""
 
-import sys
-from pathlib import Path
-
 from twisted.internet.defer import Deferred
 
 from rocketd.client.errors import (
@@ -17,13 +14,7 @@ from rocketd.client.errors import (
 from rocketd.client.message import Message
 from rocketd.client.producer.producer import Producer
 from rocketd.common.names import AUTO_CREATE_TOPIC
-
-# Test modules are no package: what stands beside them is found by its directory.
-_HERE = str(Path(__file__).resolve().parent)
-if _HERE not in sys.path:
-    sys.path.insert(0, _HERE)
-
-from client_cluster import ClientTestCase  # noqa: E402
+from tests.unit.client_cluster import ClientTestCase
 
 
 class ProducerTests(ClientTestCase):

@@ -1,8 +1,5 @@
 """The consumer that pulls where it is told, against scripted name servers and brokers, on a fake clock."""
 
-import sys
-from pathlib import Path
-
 from twisted.internet.defer import Deferred
 
 from rocketd.client.consumer.pull_consumer import PullConsumer, PullStatus
@@ -20,13 +17,7 @@ from rocketd.common.sysflag import PULL_SUBSCRIPTION, PULL_SUSPEND
 from rocketd.remoting.bodies import ConsumeType, MessageQueue
 from rocketd.remoting.command import RemotingCommand
 from rocketd.remoting.errors import RemotingTimeoutError
-
-# Test modules are no package: what stands beside them is found by its directory.
-_HERE = str(Path(__file__).resolve().parent)
-if _HERE not in sys.path:
-    sys.path.insert(0, _HERE)
-
-from client_cluster import ClientTestCase  # noqa: E402
+from tests.unit.client_cluster import ClientTestCase
 
 A = MessageQueue("T", "a", 0)
 B = MessageQueue("T", "b", 0)

@@ -1,8 +1,5 @@
 """How the producers and consumers of a process share instances, and which client id each has."""
 
-import sys
-from pathlib import Path
-
 from twisted.internet.defer import Deferred
 
 from rocketd.client.config import ClientConfig
@@ -11,13 +8,7 @@ from rocketd.client.errors import GroupInUseError, IllegalOptionError, NotStarte
 from rocketd.client.face import ConsumerFace, ProducerFace
 from rocketd.client.instance import registry
 from rocketd.client.instance.client_instance import ClientInstance
-
-# Test modules are no package: what stands beside them is found by its directory.
-_HERE = str(Path(__file__).resolve().parent)
-if _HERE not in sys.path:
-    sys.path.insert(0, _HERE)
-
-from client_cluster import ClientTestCase, Cluster, ThreadedClock  # noqa: E402
+from tests.unit.client_cluster import ClientTestCase, Cluster, ThreadedClock
 
 
 class Connections(Cluster):

@@ -1,9 +1,7 @@
 """``rocketd groups`` and ``rocketd lag`` against scripted brokers: what some cannot say does not hide what others do."""
 
-import sys
 from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
-from pathlib import Path
 from unittest.mock import patch
 
 from rocketd.remoting.bodies import BrokerData, ClusterInfo, SubscriptionGroupConfig, SubscriptionGroupWrapper
@@ -14,13 +12,7 @@ from rocketd.remoting.lag_bodies import ConsumerLag, QueueLag
 from rocketd.tools.console import CommandError
 from rocketd.tools.groups import GroupsOptions
 from rocketd.tools.lag import LagOptions
-
-# Test modules are no package: what stands beside them is found by its directory.
-_HERE = str(Path(__file__).resolve().parent)
-if _HERE not in sys.path:
-    sys.path.insert(0, _HERE)
-
-from client_cluster import ClientTestCase  # noqa: E402
+from tests.unit.client_cluster import ClientTestCase
 
 GROUPS, LAG = RequestCode.GET_GROUP_PROBLEMS, RequestCode.GET_CONSUMER_LAG
 DOWN = "nothing from a: connect to a:10911 failed"

@@ -3,10 +3,8 @@
 import os
 import pty
 import signal
-import sys
 import termios
 from fcntl import ioctl
-from pathlib import Path
 from subprocess import PIPE, Popen
 
 from twisted.internet.defer import Deferred
@@ -14,13 +12,7 @@ from twisted.trial.unittest import TestCase
 
 from rocketd.tools.console import CommandError
 from rocketd.tools.produce import LineReader
-
-# Test modules are no package: what stands beside them is found by its directory.
-_HERE = str(Path(__file__).resolve().parent)
-if _HERE not in sys.path:
-    sys.path.insert(0, _HERE)
-
-from cli_processes import COMMAND, DEADLINE, CommandTestCase  # noqa: E402
+from tests.unit.cli_processes import COMMAND, DEADLINE, CommandTestCase
 
 
 class LineReaderTests(TestCase):
