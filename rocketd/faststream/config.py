@@ -3,7 +3,7 @@
 No counterpart in Apache.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -22,6 +22,7 @@ from faststream.middlewares import AckPolicy
 
 from rocketd.client import aio
 from rocketd.client.consumer.subscription import Sql
+from rocketd.client.hooks import ConsumerHook, ProducerHook
 from rocketd.faststream.groups import Groups
 from rocketd.faststream.options import ConsumeOptions, ProduceOptions, SendOptions
 from rocketd.faststream.producer import RocketProducer
@@ -57,15 +58,21 @@ class RocketBrokerConfig(BrokerConfig):
     produce_options: ProduceOptions = field(default_factory=ProduceOptions)
     create_topics: bool = False
     groups: Groups = field(default_factory=Groups)
+    send_hooks: Sequence[ProducerHook] = ()
+    """Beside those of ``produce_options``."""
+    consume_hooks: Sequence[ConsumerHook] = ()
+    """Of all consumers, beside those of subscribers."""
+    on_failure: Callable[[Exception], None] | None = None
+    """Is told what handlers raise, except FastStream's own signals."""
     producer: RocketProducer = field(default_factory=RocketProducer)
     admin: aio.Admin | None = None
     default_driver_annotations: UnderlyingDriverAnnotations = field(default_factory=_annotations)
 
     async def connect(self) -> aio.Producer[bytes]:
         """Open the clients that the broker itself needs. Nothing is connected to before it is needed."""
-        producer: aio.Producer[bytes] = aio.Producer(
-            self.group or DEFAULT_GROUP, **self.client_options, **self.produce_options
-        )
+        options: dict[str, Any] = dict(self.produce_options)
+        options["send_hooks"] = (*options.get("send_hooks", ()), *self.send_hooks)
+        producer: aio.Producer[bytes] = aio.Producer(self.group or DEFAULT_GROUP, **self.client_options, **options)
         await producer.open()
         self.producer.connect(producer, self.fd_config._serializer, self.broker_codec)
         self.admin = await aio.Admin(**self.client_options).open()

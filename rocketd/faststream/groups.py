@@ -7,6 +7,7 @@ for two subscribers would not.
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from faststream.exceptions import SetupError
@@ -15,6 +16,7 @@ from rocketd.client import aio
 from rocketd.client.consumer.outcome import Retry
 from rocketd.client.consumer.subscription import Sql
 from rocketd.client.errors import TopicNotFoundError
+from rocketd.client.hooks import ConsumerHook
 from rocketd.faststream.message import Raw
 from rocketd.faststream.options import ConsumeOptions
 from rocketd.faststream.settlement import Answer
@@ -44,6 +46,20 @@ class Member(Protocol):
         """Handle a message, or a list of them."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class ConsumerSettings:
+    """What the consumers of a broker have in common.
+
+    ``client_options`` say where the cluster is, ``grace`` is how long closing waits for handlers, in seconds. ``admin``
+    makes topics that are missing, where they are to be made.
+    """
+
+    client_options: Mapping[str, Any]
+    grace: float
+    consume_hooks: Sequence[ConsumerHook] = ()
+    admin: aio.Admin | None = None
+
+
 class _Seat:
     """A member's place in its group: what comes for it waits until it has started."""
 
@@ -53,48 +69,53 @@ class _Seat:
 
 
 class GroupConsumer:
-    """The consumer of one group. Loop thread.
+    """The consumer of one group. Loop thread."""
 
-    ``client_options`` are the client's classes' own, ``grace`` is how long closing waits for handlers, in seconds.
-    """
-
-    def __init__(self, group: str, client_options: Mapping[str, Any], grace: float) -> None:
+    def __init__(self, group: str, settings: ConsumerSettings) -> None:
         self._group = group
-        self._client_options = client_options
-        self._grace = grace
+        self._settings = settings
         self._seats: dict[str, _Seat] = {}
         self._consumer: aio.Consumer[bytes] | None = None
+        self._opened = asyncio.Event()
         self._closing: asyncio.Task[None] | None = None
 
-    async def open(self, members: Sequence[Member], admin: aio.Admin | None) -> None:
-        """Consume the topics of these members; ``admin`` makes topics that are missing.
+    async def open(self, members: Sequence[Member]) -> None:
+        """Consume the topics of these members.
 
         Raises SetupError when these cannot be one consumer, and what the client's ``open`` does.
         """
+        try:
+            self._consumer = await self._open(members)
+        finally:
+            self._opened.set()
+
+    async def _open(self, members: Sequence[Member]) -> aio.Consumer[bytes]:
         first = members[0]
         for member in members:
             self._seat(member, first)
-        if admin is not None:
-            await _create_topics(admin, self._seats)
+        await self._create_topics(self._seats)
+        settings = self._settings
+        options: dict[str, Any] = dict(first.options)
+        options["consume_hooks"] = (*options.get("consume_hooks", ()), *settings.consume_hooks)
         consumer: aio.Consumer[bytes] = aio.Consumer(
             self._group,
-            **self._client_options,
+            **settings.client_options,
             topics={topic: seat.member.wanted for topic, seat in self._seats.items()},
             handler=self._deliver,
             batch=first.batch,
-            grace=self._grace,
-            **first.options,
+            grace=settings.grace,
+            **options,
         )
-        await consumer.open()
-        self._consumer = consumer
+        return await consumer.open()
 
-    async def join(self, member: Member, admin: aio.Admin | None) -> None:
+    async def join(self, member: Member) -> None:
         """Begin to give messages to a member; one that is new has its share of the queues a moment later."""
+        await self._opened.wait()
+        if self._consumer is None:
+            raise SetupError(f"the consumer of group {self._group} did not start")
         if all(seat.member is not member for seat in self._seats.values()):
-            assert self._consumer is not None
             self._seat(member, next(iter(self._seats.values())).member)
-            if admin is not None:
-                await _create_topics(admin, member.topics)
+            await self._create_topics(member.topics)
             for topic in member.topics:
                 self._consumer.subscribe(topic, member.wanted)
         for topic in member.topics:
@@ -141,6 +162,16 @@ class GroupConsumer:
                 )
             self._seats[topic] = seat
 
+    async def _create_topics(self, topics: Iterable[str]) -> None:
+        admin = self._settings.admin
+        if admin is None:
+            return
+        for topic in topics:
+            try:
+                await admin.fetch_subscribe_queues(topic)
+            except TopicNotFoundError:
+                await admin.create_topic(topic)
+
     async def _until_gone(self, topics: set[str]) -> None:
         assert self._consumer is not None
         try:
@@ -185,17 +216,18 @@ class Groups:
         finally:
             self._stopping = False
 
-    async def join(
-        self, member: Member, client_options: Mapping[str, Any], grace: float, admin: aio.Admin | None
-    ) -> None:
-        """Begin to give messages to a member. ``admin`` makes topics that are missing."""
+    async def join(self, member: Member, settings: ConsumerSettings) -> None:
+        """Begin to give messages to a member. Raises as ``GroupConsumer.open`` does."""
         consumer = self._consumers.get(member.group)
         if consumer is None:
-            consumer = GroupConsumer(member.group, client_options, grace)
+            consumer = self._consumers[member.group] = GroupConsumer(member.group, settings)
             mates = [mate for mate in self._expected if mate.group == member.group]
-            await consumer.open(mates if member in mates else [member], admin)
-            self._consumers[member.group] = consumer
-        await consumer.join(member, admin)
+            try:
+                await consumer.open(mates if member in mates else [member])
+            except BaseException:
+                del self._consumers[member.group]
+                raise
+        await consumer.join(member)
 
     async def leave(self, member: Member) -> None:
         """Give no more messages to a member; returns when its handlers have ended, or their time is over."""
@@ -211,11 +243,3 @@ def _differing(one: Member, other: Member) -> list[str]:
     theirs = {**other.options, "batch": other.batch}
     ours = {**one.options, "batch": one.batch}
     return sorted(name for name in {*ours, *theirs} if ours.get(name) != theirs.get(name))
-
-
-async def _create_topics(admin: aio.Admin, topics: Iterable[str]) -> None:
-    for topic in topics:
-        try:
-            await admin.fetch_subscribe_queues(topic)
-        except TopicNotFoundError:
-            await admin.create_topic(topic)

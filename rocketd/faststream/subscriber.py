@@ -14,6 +14,7 @@ from faststream.middlewares import AckPolicy
 
 from rocketd.client.consumer.outcome import Reject, Retry
 from rocketd.faststream.config import RocketBrokerConfig, RocketSubscriberConfig
+from rocketd.faststream.groups import ConsumerSettings
 from rocketd.faststream.inbox import Inbox
 from rocketd.faststream.message import Raw, RocketBatchMessage, RocketMessage, is_request
 from rocketd.faststream.options import ConsumeOptions
@@ -49,6 +50,7 @@ class RocketSubscriber(SubscriberUsecase[Any]):
         self.batch = config.batch
         self.options: ConsumeOptions = config.options
         self._inbox: Inbox | None = None
+        self._joined = False
         self._stops: set[asyncio.Task[None]] = set()
 
     @property
@@ -74,16 +76,22 @@ class RocketSubscriber(SubscriberUsecase[Any]):
         await super().start()
         config = self._outer_config
         self._inbox = None if self.calls else Inbox()
-        await config.groups.join(
-            self, config.client_options, config.graceful_timeout or 0.0, config.admin if config.create_topics else None
+        settings = ConsumerSettings(
+            client_options=config.client_options,
+            grace=config.graceful_timeout or 0.0,
+            consume_hooks=config.consume_hooks,
+            admin=config.admin if config.create_topics else None,
         )
+        await config.groups.join(self, settings)
+        self._joined = True
         self._post_start()
 
     async def stop(self) -> None:
         """Pull no more, wait for handlers as long as the broker's graceful_timeout says, and store the offsets."""
         if self._inbox is not None:
             self._inbox.close()
-        if self.running:
+        joined, self._joined = self._joined, False
+        if joined:
             await self._outer_config.groups.leave(self)
         await super().stop()
 
@@ -109,8 +117,10 @@ class RocketSubscriber(SubscriberUsecase[Any]):
             except (StopConsume, SystemExit) as error:
                 settlement.decide(Retry())
                 self._stop_soon(leave_application=isinstance(error, SystemExit))
-            except Exception:  # it is in the log
+            except Exception as error:  # it is in the log
                 settlement.decide(Retry())
+                if self._outer_config.on_failure is not None:
+                    self._outer_config.on_failure(error)
             if self.ack_policy is not AckPolicy.MANUAL:
                 settlement.decide(None)
             return await settlement.answer()
