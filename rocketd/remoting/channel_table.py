@@ -27,9 +27,6 @@ from rocketd.remoting.tls import ClientTLS
 
 V = TypeVar("V")
 
-CLOSE_SECONDS = 2.0
-"""How long closing connections may take to write what is pending."""
-
 IDLE_SCAN_SECONDS = 1.0
 
 
@@ -90,16 +87,10 @@ class ChannelTable:
         self._channels.clear()
         if not self._connections:
             return succeed(None)
-        all_closed: Deferred[None] = Deferred()
-        self._all_closed = all_closed
-        abort = self._reactor.callLater(CLOSE_SECONDS, self._abort_all)
+        all_closed = self._all_closed = Deferred()
         for connection in list(self._connections):
             connection.close()
-        return all_closed.addCallback(lambda _: abort.cancel() if abort.active() else None)
-
-    def _abort_all(self) -> None:
-        for connection in list(self._connections):
-            connection.abort()
+        return all_closed
 
     # ------------------------------------------------------------ connections
 

@@ -23,6 +23,10 @@ from rocketd.remoting.interfaces import IConnection
 from rocketd.remoting.peer import peer_of
 
 
+CLOSE_SECONDS = 2.0
+"""How long a connection that closes may take to write what is pending."""
+
+
 class ConnectionOwner(Protocol):
     """Who is told what happens on a connection."""
 
@@ -48,6 +52,8 @@ class ClientConnection(TwistedProtocol):
         self.host = b""
         self.closed = True
         self.last_active = reactor.seconds()
+        self.received = 0
+        """How often bytes have come."""
         self.ready: Deferred[ClientConnection] = Deferred(lambda _: self.abort())
         self._reactor = reactor
         self._owner = owner
@@ -58,6 +64,7 @@ class ClientConnection(TwistedProtocol):
         self._draining = False
         self._socket: socket.socket | None = None
         self._closing = False
+        self._aborting: Any = None
         self._unwritten: list[Deferred[None]] = []
 
     # ------------------------------------------------------------ the transport's calls
@@ -82,6 +89,7 @@ class ClientConnection(TwistedProtocol):
     def dataReceived(self, data: bytes) -> None:
         """Cut commands and hand them on. Bytes that are no frame close the connection with one log line."""
         self.last_active = self._reactor.seconds()
+        self.received += 1
         try:
             for frame in self._decoder.feed(data):
                 self._owner.command_received(self, RemotingCommand.decode(frame))
@@ -93,6 +101,8 @@ class ClientConnection(TwistedProtocol):
         """Tell everybody who waits."""
         self.closed = True
         self._socket = None
+        if self._aborting is not None and self._aborting.active():
+            self._aborting.cancel()
         self.resumeProducing()
         if not self.ready.called:
             self.ready.errback(RemotingConnectError(self.address, _why(reason)))
@@ -129,7 +139,7 @@ class ClientConnection(TwistedProtocol):
         return self._write(data)
 
     def close(self) -> None:
-        """Write what is pending, then close."""
+        """Write what is pending, then close: after CLOSE_SECONDS at the latest, whether the peer takes it or not."""
         if get_ident() != self._thread:
             self._reactor.callFromThread(self._close)
         else:
@@ -187,6 +197,7 @@ class ClientConnection(TwistedProtocol):
             self._closing = True
             transport: Any = self.transport
             transport.unregisterProducer()
+            self._aborting = self._reactor.callLater(CLOSE_SECONDS, self.abort)
             transport.loseConnection()
 
 

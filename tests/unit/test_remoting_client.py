@@ -18,7 +18,6 @@ from rocketd.remoting.errors import (
     RemotingConnectError,
     RemotingSendRequestError,
     RemotingTimeoutError,
-    RemotingTooMuchRequestError,
     RequestError,
 )
 from rocketd.remoting.frame import FrameDecoder
@@ -133,10 +132,11 @@ class InvokeTests(ClientTestCase):
         asynchronous = self.client.invoke_async(ADDRESS, RemotingCommand(2), 1000, self.fail)
         longer = self.client.invoke_sync(ADDRESS, RemotingCommand(3), 2000)
         oneway = self.client.invoke_oneway(ADDRESS, RemotingCommand(4), 10)
-        self.reactor.advance(1.5)
+        self.reactor.advance(1.01)
+        for call in (sync, asynchronous):
+            self.assertIn("no connection within 1000 ms", str(self.failureResultOf(call, RemotingConnectError).value))
+        self.reactor.advance(0.49)
         peer = self.peer().accept()
-        self.failureResultOf(sync, RemotingTimeoutError)
-        self.failureResultOf(asynchronous, RemotingTooMuchRequestError)
         self.successResultOf(oneway)
         self.assertEqual([request.code for request in peer.requests()], [3, 4])
         self.reactor.advance(0.51)
@@ -150,6 +150,43 @@ class InvokeTests(ClientTestCase):
         self.assertTrue(peer.transport.disconnecting)
         self.client.invoke_sync(ADDRESS, RemotingCommand(1), 1000).addErrback(lambda _: None)
         self.assertEqual(len(self.reactor.tcpClients), 2)
+
+    def test_timeout_closes_no_connection_over_which_something_came_meanwhile(self):
+        slow = self.client.invoke_sync(ADDRESS, RemotingCommand(1), 1000)
+        other = self.client.invoke_sync(ADDRESS, RemotingCommand(2), 3000)
+        peer = self.peer().accept()
+        requests = peer.requests()
+        self.reactor.advance(0.5)
+        peer.answer(requests[1])
+        self.successResultOf(other)
+        self.reactor.advance(0.6)
+        self.failureResultOf(slow, RemotingTimeoutError)
+        self.assertFalse(peer.transport.disconnecting)
+        again = self.client.invoke_sync(ADDRESS, RemotingCommand(3), 1000)
+        peer.answer(requests[0], "late")
+        peer.answer(peer.requests()[0], "its own")
+        self.assertEqual(self.successResultOf(again).remark, "its own")
+        self.assertEqual(len(self.reactor.tcpClients), 1)
+
+    def test_connection_that_does_not_take_its_end_is_aborted(self):
+        """What is pending may never leave, over a connection of which only one half is there."""
+        call = self.client.invoke_sync(ADDRESS, RemotingCommand(1), 1000)
+        peer = self.peer().accept()
+        self.reactor.advance(1.1)
+        self.failureResultOf(call, RemotingTimeoutError)
+        self.reactor.advance(1.9)
+        self.assertFalse(peer.transport.aborted)
+        self.reactor.advance(0.2)
+        self.assertTrue(peer.transport.aborted)
+
+    def test_connection_that_takes_its_end_is_left_alone(self):
+        call = self.client.invoke_sync(ADDRESS, RemotingCommand(1), 1000)
+        peer = self.peer().accept()
+        self.reactor.advance(1.1)
+        self.failureResultOf(call, RemotingTimeoutError)
+        peer.lose()
+        self.reactor.advance(5)
+        self.assertFalse(peer.transport.aborted)
 
     def test_lost_connection_fails_its_requests_and_the_next_call_connects_again(self):
         completions = []
