@@ -80,7 +80,7 @@ FILTERS_SECONDS = 10.0
 class Broker(Service):
     """One broker. Methods belong to the reactor thread unless they say otherwise.
 
-    ``now_ms`` tells Unix milliseconds.
+    ``now_ms`` tells Unix milliseconds, ``clock`` seconds that only go forward.
     """
 
     _log = Logger()
@@ -92,9 +92,11 @@ class Broker(Service):
         file_system: IFileSystem,
         now_ms: Callable[[], int],
         advertised: AdvertisedAddress | None = None,
+        clock: Callable[[], float] = monotonic,
     ) -> None:
         self.settings = settings
         self.now_ms = now_ms
+        self.clock = clock
         self._reactor = reactor
         self._advertised = advertised or choose_address(settings.broker.broker_ip1)
         self._slave_side = choose_address(settings.broker.broker_ip2, "brokerIP2")
@@ -126,7 +128,7 @@ class Broker(Service):
         self.last_subscriptions = LastSubscriptions(self, json_file("lastSubscription.json", LastSubscriptionWrapper))
         self.locks = RebalanceLockManager(now_ms, settings.broker.rebalance_lock_max_live_time)
         self.schedule = ScheduleMessageService(self, json_file("delayOffset.json", DelayOffsetSerializeWrapper))
-        self.transactions = TransactionService(self)
+        self.transactions = TransactionService(self, clock)
         self.dispatcher = Dispatcher(reactor.callFromThread)
         self._make_pools()
         server, remoting = settings.server, settings.remoting
@@ -269,6 +271,7 @@ class Broker(Service):
             self.store_host,
             fs=self.file_system,
             clock=lambda: self.now_ms() / 1000,
+            monotonic=self.clock,
             delay_time_of=self.delay_levels.deliver_ms,
         )
         self.store.put_listener = self.stats.puts_took

@@ -58,7 +58,7 @@ class NameServer(MultiService):
         self.settings = settings
         self.routes = RouteInfoManager()
         self.kv_config = KVConfigManager(settings.namesrv.kv_config_path, file_system)
-        self.dispatcher = Dispatcher(reactor.callFromThread)
+        self.dispatcher = Dispatcher(reactor.callFromThread, clock=clock)
         self.server = RemotingServer(
             reactor,
             self.dispatcher,

@@ -67,15 +67,21 @@ class Dispatcher:
     """The table of processors and the way of a request through it.
 
     ``register`` is used before the server starts; ``dispatch`` in the reactor thread; ``finish`` and the handlers in the
-    pools' threads.
+    pools' threads. ``clock`` gives the seconds of which ``received_ms`` are made.
     """
 
     log = Logger()
 
-    def __init__(self, call_from_thread: Callable[..., Any], hooks: Iterable[IRPCHook] = ()) -> None:
+    def __init__(
+        self,
+        call_from_thread: Callable[..., Any],
+        hooks: Iterable[IRPCHook] = (),
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
         self.hooks: tuple[Any, ...] = tuple(hooks)
         self.call_from_thread = call_from_thread
         self.responses: ResponseTaker | None = None
+        self._clock = clock
         self._pools: dict[str, Pool] = {}
         self._started = False
         self._lanes: dict[int, tuple[Pool, JobHandler]] = {}
@@ -143,7 +149,7 @@ class Dispatcher:
 
     def dispatch(self, connection: Connection, frames: list[Frame]) -> None:
         """Hand the frames of one read to their pools, one job for each handler. Raises FrameError for a bad header."""
-        received_ms = int(monotonic() * 1000)
+        received_ms = int(self._clock() * 1000)
         first = self._lane(frames[0])
         if len(frames) == 1 or (first is not None and all(self._lane(frame) is first for frame in frames)):
             self._submit(first, connection, frames, received_ms)

@@ -194,7 +194,7 @@ class RealFileSystem(IFileSystem):
         """See IFileSystem."""
         # Not by cutting the file and making it long again: the process may end in between. What is zero is left alone,
         # as a file of zeros that was made in advance may be long.
-        for begin, end in _data_ranges(fd, offset):
+        for begin, end in data_ranges_of(fd, offset):
             for at in range(begin, end, len(_ZEROS)):
                 zeros = _ZEROS[: end - at]
                 if os.pread(fd, len(zeros), at) != zeros:
@@ -204,7 +204,7 @@ class RealFileSystem(IFileSystem):
         """See IFileSystem."""
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            return _data_ranges(fd, offset)
+            return data_ranges_of(fd, offset)
         finally:
             os.close(fd)
 
@@ -307,7 +307,7 @@ class RealFileSystem(IFileSystem):
             os.close(fd)
 
 
-def _data_ranges(fd: int, offset: int) -> list[tuple[int, int]]:
+def data_ranges_of(fd: int, offset: int) -> list[tuple[int, int]]:
     ranges = []
     try:
         while True:

@@ -70,6 +70,7 @@ class TimerMessageService:
         self._log_end = 0
         self._undone: list[int] = []
         self._next_roll: float | None = None
+        self._rested: tuple[int, int | None] | None = None
         self._told = ""
         self.delivered = 0
         """Messages delivered since the start. Any thread may read it."""
@@ -102,6 +103,18 @@ class TimerMessageService:
     def wake(self) -> None:
         """Say that a message is about to wait."""
         self._awake.set()
+
+    def rests(self, end: int) -> bool:
+        """Whether it has read the topic up to an offset, and nothing is due. Any thread."""
+        rested = self._rested
+        if rested is None or rested[0] < end:
+            return False
+        return rested[1] is None or rested[1] > int(self._broker.now_ms())
+
+    @property
+    def next_due_ms(self) -> int | None:
+        """When the next message was due when it rested last; None where none waited. Any thread."""
+        return None if self._rested is None else self._rested[1]
 
     def table(self) -> dict[str, str]:
         """Describe it for brokerStatus, with the names that 5.x has; nothing until the topic is used."""
@@ -193,6 +206,7 @@ class TimerMessageService:
         pause = self._roll_some()
         if pause is not None:
             return pause
+        self._rested = reader.next_offset, due_ms
         return LOOK_SECONDS if due_ms is None else min((due_ms - now_ms) / 1_000, LOOK_SECONDS)
 
     # ------------------------------------------------------------ delivery

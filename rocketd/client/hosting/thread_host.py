@@ -49,7 +49,7 @@ class ThreadHost:
 
     _log = Logger()
 
-    def __init__(self) -> None:
+    def __init__(self, name: str = "rocketd-client") -> None:
         self.reactor: Any = ThreadReactor()
         self._queue: deque[Callable[[], object]] = deque()
         self._woken = False
@@ -58,7 +58,7 @@ class ThreadHost:
         self._ended = False
         self._forks = forks()
         self._ident: int | None = None
-        self._thread = Thread(target=self._run, name="rocketd-client", daemon=True)
+        self._thread = Thread(target=self._run, name=name, daemon=True)
         _hosts.add(self)
         self._thread.start()
 
@@ -77,6 +77,14 @@ class ThreadHost:
                 _host = cls()
             _host._users += 1
             return _host  # type: ignore[return-value]
+
+    @classmethod
+    def of_its_own(cls, name: str) -> Self:
+        """Return a host that is shared with nobody, whose thread has this name."""
+        bridge.install()
+        host = cls(name)
+        host._users = 1
+        return host
 
     def release(self) -> None:
         """Let go of the host; after the last user its thread has ended when this returns.

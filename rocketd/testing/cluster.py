@@ -1,0 +1,316 @@
+"""A whole cluster in the process of a test: the real name server and broker on memory, in a time that can be put forward.
+
+No counterpart in Apache.
+"""
+
+import threading
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from twisted.internet.defer import Deferred
+
+from rocketd.client.codec import BYTES, Codec
+from rocketd.client.config import ClientConfig, Duration, milliseconds
+from rocketd.client.errors import ClientStateError
+from rocketd.client.hosting.thread_host import ThreadHost
+from rocketd.client.message import ReceivedMessage
+from rocketd.client.wire_message import received_message
+from rocketd.common import permission
+from rocketd.remoting.bodies import MessageQueue, TopicConfig
+from rocketd.store.record import decode_message
+from rocketd.testing.faults import Drop, Faults, What
+from rocketd.testing.memory_disk import MemoryDisk
+from rocketd.testing.memory_network import HOST, MemoryNetwork
+from rocketd.testing.rest import Rest
+from rocketd.testing.servers import NAMESRV_PORT, BrokerProcess, NameServerProcess
+from rocketd.testing.virtual_time import VirtualReactor, VirtualTime
+
+T = TypeVar("T")
+
+READ_AT_ONCE = 1000
+
+
+class _ClientSurroundings:
+    """What clients of the cluster live in."""
+
+    def __init__(self, virtual: VirtualTime, network: MemoryNetwork) -> None:
+        self._virtual = virtual
+        self._network = network
+        self._lock = threading.Lock()
+        self._reactors: list[VirtualReactor] = []
+
+    def reactor_on(self, reactor: Any) -> VirtualReactor:
+        """Return the reactor that stands before another. Its thread."""
+        with self._lock:
+            self._reactors = [known for known in self._reactors if known.in_use]
+            for known in self._reactors:
+                if known.base is reactor:
+                    return known
+            fresh = VirtualReactor(reactor, self._virtual, self._network)
+            self._reactors.append(fresh)
+            return fresh
+
+    def now_ms(self) -> float:
+        """Return Unix milliseconds. Any thread."""
+        return self._virtual.time() * 1000
+
+    def reactors(self) -> list[VirtualReactor]:
+        """Return those that are in use. Any thread."""
+        with self._lock:
+            return [known for known in self._reactors if known.in_use]
+
+
+class Cluster:
+    """A name server and a broker, ``broker-a``, from ``start`` to ``stop``, or in a with block. Any thread may call it.
+
+    ``broker`` and ``namesrv`` are settings by Apache's names, such as ``{"flushDiskType": "SYNC_FLUSH"}``. Topics are made
+    when they are first used, as by a broker's defaults.
+    """
+
+    def __init__(
+        self, *, broker: Mapping[str, object] | None = None, namesrv: Mapping[str, object] | None = None
+    ) -> None:
+        self._settings = dict(broker or {})
+        self._namesrv_settings = dict(namesrv or {})
+        self._virtual = VirtualTime()
+        self._network = MemoryNetwork()
+        self._surroundings = _ClientSurroundings(self._virtual, self._network)
+        self._faults = Faults()
+        self._lock = threading.RLock()
+        self._host: ThreadHost | None = None
+        self._name_server: NameServerProcess | None = None
+        self._broker: BrokerProcess | None = None
+        self._disk = MemoryDisk(self._virtual)
+        self._rest = Rest(
+            self._virtual,
+            self._reactors,
+            self._pools,
+            lambda: None if self._broker is None else self._broker.server,
+            self._flushes,
+        )
+
+    # ------------------------------------------------------------ life
+
+    def start(self) -> Self:
+        """Start both servers; clients can be opened when this returns."""
+        with self._lock:
+            if self._host is not None:
+                raise ClientStateError("this cluster is started already")
+            self._host = ThreadHost.of_its_own("rocketd-testing")
+            try:
+                self._call(self._bring_up)
+            except BaseException:
+                self._host.release()
+                self._host = None
+                raise
+        return self
+
+    def stop(self) -> None:
+        """Stop both servers, and let go of all they had; a second call does nothing. Close the clients before."""
+        with self._lock:
+            if self._host is None:
+                return
+            self._faults.clear()
+            self._disk.slow_fsync_seconds = 0.0
+            self._virtual.wake_sleepers()
+            host = self._host
+            try:
+                self._call(self._bring_down)
+            finally:
+                self._host = None
+                host.release()
+                self._disk.close_all()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    async def _bring_up(self) -> None:
+        assert self._host is not None
+        base = self._host.reactor
+        self._name_server = NameServerProcess(base, self._virtual, self._network, self._disk)
+        self._name_server.start(self._namesrv_settings, self._faults)
+        await self._start_broker()
+
+    async def _start_broker(self) -> None:
+        assert self._host is not None
+        process = BrokerProcess(self._host.reactor, self._virtual, self._network, self._disk)
+        await process.start(self._settings, self._faults)
+        self._broker = process
+
+    async def _bring_down(self) -> None:
+        broker, self._broker = self._broker, None
+        if broker is not None:
+            await broker.server.stopService()
+        name_server, self._name_server = self._name_server, None
+        if name_server is not None:
+            await name_server.server.stopService()
+
+    # ------------------------------------------------------------ clients
+
+    def client_options(self, **config: Any) -> dict[str, Any]:
+        """Return keyword arguments for any client of ``rocketd.client``, its ``aio`` or its ``sync``: they lead it here.
+
+        ``config`` are further options of ClientConfig.
+        """
+        options: dict[str, Any] = {"namesrv": f"{HOST}:{NAMESRV_PORT}", "client_ip": HOST, **config}
+        return {"cluster": ClientConfig(surroundings=self._surroundings, **options)}
+
+    # ------------------------------------------------------------ time
+
+    def now(self) -> datetime:
+        """Return the time that servers and clients have, in UTC."""
+        return self._virtual.now()
+
+    def advance(
+        self,
+        duration: Duration | None = None,
+        *,
+        days: float = 0,
+        hours: float = 0,
+        minutes: float = 0,
+        seconds: float = 0,
+    ) -> None:
+        """Let time pass, for servers and clients: what is due meanwhile happens, in its order, before this returns."""
+        passing = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
+        total = passing.total_seconds() + (0 if duration is None else milliseconds("duration", duration, zero=True) / 1000)
+        with self._lock:
+            self._running()
+            self._rest.advance(total)
+
+    def settle(self) -> None:
+        """Return when servers and clients have done all that is to be done now."""
+        with self._lock:
+            self._running()
+            self._rest.settle()
+
+    # ------------------------------------------------------------ faults
+
+    def drop(
+        self, *requests: str | int, times: int | None = None, rate: float = 1.0, seed: int = 0, what: What = "request"
+    ) -> Drop:
+        """Lose requests from now on: ``times`` of them, or each with a chance of ``rate``, until the result's ``end``.
+
+        ``requests`` are ``send``, ``pull``, ``heartbeat``, ``route``, ``commit``, ``retry``, ``end``, or request codes.
+        ``what`` is lost instead: the ``request``, the ``answer`` to what was carried out, or the ``connection``.
+        """
+        return self._faults.drop(requests, times=times, rate=rate, seed=seed, what=what)
+
+    def cut_connections(self) -> None:
+        """Break all connections there are; new ones may be made."""
+        self._call(self._abort_all)
+
+    async def _abort_all(self) -> None:
+        for process in (self._broker, self._name_server):
+            if process is not None:
+                for connection in list(process.server.server.connections):
+                    connection.abort()
+
+    def slow_fsync(self, seconds: Duration) -> None:
+        """Have each flush of the disk take so long, in the cluster's time; 0 ends it."""
+        self._disk.slow_fsync_seconds = milliseconds("seconds", seconds, zero=True) / 1000
+        self._virtual.wake_sleepers()
+
+    def kill(self, *, power_cut: bool = False) -> None:
+        """End the broker as ``kill -9`` does: nothing more is written or answered. With ``power_cut``, what was not
+        synced to the disk is lost as well.
+        """
+        with self._lock:
+            self._call(self._kill, power_cut)
+
+    async def _kill(self, power_cut: bool) -> None:
+        process, self._broker = self._broker, None
+        if process is None:
+            raise ClientStateError("the broker does not run")
+        process.cut_off()
+        self._disk = process.disk.survivors(power_cut=power_cut)
+        for connection in list(process.server.server.connections):
+            connection.abort()
+        await process.server.stopService()
+        process.disk.close_all()
+
+    def restart(self) -> None:
+        """Start the broker again, with what is on its disk; one that runs is stopped in order before."""
+        with self._lock:
+            self._call(self._restart)
+
+    async def _restart(self) -> None:
+        process, self._broker = self._broker, None
+        if process is not None:
+            await process.server.stopService()
+        await self._start_broker()
+
+    # ------------------------------------------------------------ topics
+
+    def create_topic(self, topic: str, *, queues: int = 4, order: bool = False) -> None:
+        """Make a topic, or change it; clients that ask know it when this returns."""
+        with self._lock:
+            self._call(self._create_topic, topic, queues, order)
+
+    async def _create_topic(self, topic: str, queues: int, order: bool) -> None:
+        broker = self._running().server
+        made: Deferred[None] = Deferred()
+        config = TopicConfig(
+            topic_name=topic,
+            read_queue_nums=queues,
+            write_queue_nums=queues,
+            perm=permission.READ | permission.WRITE,
+            order=order,
+        )
+
+        def make() -> None:
+            broker.topics.update(config)
+            broker.when_registered(lambda: made.callback(None))
+
+        broker.dispatcher.pool("admin").call(make)
+        await made
+
+    def messages(self, topic: str, *, codec: Codec[T] = BYTES) -> list[ReceivedMessage[T]]:  # type: ignore[assignment]
+        """Return what lies in a topic, by queue and offset."""
+        store = self._running().server.store
+        name = self._running().server.settings.broker.broker_name
+        found: list[ReceivedMessage[T]] = []
+        for queue_id in sorted(number for known, number in store.queue_keys() if known == topic):
+            queue = MessageQueue(topic, name, queue_id)
+            offset = store.get_min_offset(topic, queue_id)
+            while entries := store.queue_entries(topic, queue_id, offset, READ_AT_ONCE):
+                offset += len(entries)
+                records = [store.look_message(physical_offset) for physical_offset, _, _ in entries]
+                found += [
+                    received_message(decode_message(record), queue, codec) for record in records if record is not None
+                ]
+        return found
+
+    # ------------------------------------------------------------ parts
+
+    def _call(self, function: Any, *arguments: Any) -> Any:
+        if self._host is None:
+            raise ClientStateError("this cluster is not started: start it, or use it in a with block")
+        return self._host.call(function, *arguments)
+
+    def _running(self) -> BrokerProcess:
+        if self._host is None:
+            raise ClientStateError("this cluster is not started: start it, or use it in a with block")
+        if self._broker is None:
+            raise ClientStateError("the broker does not run: restart it")
+        return self._broker
+
+    def _reactors(self) -> Sequence[VirtualReactor]:
+        servers = [process.reactor for process in (self._broker, self._name_server) if process is not None]
+        return [*servers, *self._surroundings.reactors()]
+
+    def _pools(self) -> list[Any]:
+        servers = [process.server for process in (self._broker, self._name_server) if process is not None]
+        return [pool for server in servers for pool in server.dispatcher.pools.values()]
+
+    def _flushes(self) -> bool:
+        """Whether everything that is stored is synced at once."""
+        assert self._broker is not None
+        synchronous: bool = self._broker.server.settings.store.flush_disk_type == "SYNC_FLUSH"
+        return synchronous and not self._disk.slow_fsync_seconds

@@ -1,0 +1,166 @@
+"""Faults of the network: requests, answers or whole connections that are lost.
+
+No counterpart in Apache. They are made where a server has read whole frames, so they are the same over memory and sockets.
+"""
+
+from collections.abc import Callable, Sequence
+from random import Random
+from threading import Lock
+from types import TracebackType
+from typing import Any, Literal, Self
+
+from rocketd.remoting.codes import RequestCode
+from rocketd.remoting.command import RemotingCommand
+from rocketd.remoting.frame import Frame
+
+What = Literal["request", "answer", "connection"]
+"""What is lost: the request before it is looked at, the answer after it was carried out, or the connection instead."""
+
+GROUPS: dict[str, tuple[RequestCode, ...]] = {
+    "send": (
+        RequestCode.SEND_MESSAGE,
+        RequestCode.SEND_MESSAGE_V2,
+        RequestCode.SEND_BATCH_MESSAGE,
+    ),
+    "pull": (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE),
+    "heartbeat": (RequestCode.HEART_BEAT,),
+    "route": (RequestCode.GET_ROUTEINFO_BY_TOPIC,),
+    "commit": (RequestCode.UPDATE_CONSUMER_OFFSET,),
+    "retry": (RequestCode.CONSUMER_SEND_MSG_BACK,),
+    "end": (RequestCode.END_TRANSACTION,),
+}
+"""Short names of requests that belong together."""
+
+
+class Drop:
+    """One order to lose something; it ends by itself after ``times``, by ``end``, or with its with block."""
+
+    def __init__(
+        self, codes: frozenset[int], times: int | None, rate: float, seed: int, what: What, ended: Callable[[Any], None]
+    ) -> None:
+        self.dropped = 0
+        """How much it has lost."""
+        self._codes = codes
+        self._left = times
+        self._rate = rate
+        self._random = Random(seed)
+        self.what = what
+        self._ended = ended
+
+    def takes(self, code: int) -> bool:
+        """Whether it loses a request of this code, or what belongs to it. Called once for each."""
+        if self._left == 0 or code not in self._codes or self._random.random() >= self._rate:
+            return False
+        self.dropped += 1
+        if self._left is not None:
+            self._left -= 1
+            if not self._left:
+                self.end()
+        return True
+
+    def end(self) -> None:
+        """Lose nothing more."""
+        self._left = 0
+        self._ended(self)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.end()
+
+
+class Faults:
+    """What is to be lost now. ``dispatching`` belongs to the servers' reactor, all else to any thread."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._drops: tuple[Drop, ...] = ()
+
+    def drop(
+        self,
+        requests: Sequence[str | int],
+        *,
+        times: int | None = None,
+        rate: float = 1.0,
+        seed: int = 0,
+        what: What = "request",
+    ) -> Drop:
+        """Lose requests of these codes or names from now on. Raises ValueError for a name that no request has."""
+        codes = frozenset(code for request in requests for code in codes_of(request))
+        drop = Drop(codes, times, rate, seed, what, self._remove)
+        with self._lock:
+            self._drops = (*self._drops, drop)
+        return drop
+
+    def clear(self) -> None:
+        """Lose nothing more."""
+        for drop in self._drops:
+            drop.end()
+
+    def _remove(self, drop: Drop) -> None:
+        with self._lock:
+            self._drops = tuple(other for other in self._drops if other is not drop)
+
+    def dispatching(self, dispatch: Callable[[Any, list[Frame]], None]) -> Callable[[Any, list[Frame]], None]:
+        """Put the faults before a server's way of requests to their processors."""
+
+        def faulty(connection: Any, frames: list[Frame]) -> None:
+            if not self._drops:
+                dispatch(connection, frames)
+                return
+            kept: list[Frame] = []
+            for frame in frames:
+                what = self._fate(frame)
+                if what is None:
+                    kept.append(frame)
+                elif what == "answer":
+                    dispatch(_Deaf(connection), [frame])
+                elif what == "connection":
+                    connection.abort()
+                    return
+            if kept:
+                dispatch(connection, kept)
+
+        return faulty
+
+    def _fate(self, frame: Frame) -> What | None:
+        command = RemotingCommand.decode(frame)
+        if command.is_response:
+            return None
+        for drop in self._drops:
+            if drop.takes(command.code):
+                return drop.what
+        return None
+
+
+class _Deaf:
+    """A connection on which no answer comes."""
+
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connection, name)
+
+    def send(self, command: RemotingCommand) -> None:
+        """Lose it."""
+
+    def write(self, buffers: Sequence[bytes | memoryview]) -> None:
+        """Lose it."""
+
+
+def codes_of(request: str | int) -> tuple[int, ...]:
+    """Return the codes of a request: of its number, its name in Apache's table, or a short name. Raises ValueError."""
+    if isinstance(request, int):
+        return (request,)
+    codes = GROUPS.get(request)
+    if codes is not None:
+        return codes
+    try:
+        return (RequestCode[request.upper()],)
+    except KeyError:
+        names = ", ".join(GROUPS)
+        raise ValueError(f"{request!r} is no request: accepted are {names}, and the names of RequestCode") from None

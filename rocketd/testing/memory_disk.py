@@ -1,0 +1,351 @@
+"""A disk without a place: files in anonymous memory of the system, which a cut of the power takes back to what was synced.
+
+No counterpart in Apache. Only the names are made up here: a file is a descriptor of memory without a name, so that mapping,
+holes and writing at an offset are the system's own.
+"""
+
+import errno
+import mmap
+import os
+import tempfile
+import threading
+from itertools import count
+from uuid import uuid4
+
+from rocketd.store.errors import StoreLockedError
+from rocketd.store.filesystem import DiskUsage, RealFileSystem, data_ranges_of
+from rocketd.testing.virtual_time import VirtualTime
+
+_PIECE = 1 << 20
+HALF_FULL = DiskUsage(1 << 34, 1 << 34)
+
+
+class _File:
+    """The bytes of a file, and those of them that were synced. The disk's lock guards it."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.descriptor = _anonymous()
+        self.synced: int | None = None
+        self.modified_ms = 0
+        self.mapped = False
+        self.changed: tuple[int, int] | None = None
+        """What was written since the last sync, unless it was written through a mapping."""
+
+    @property
+    def size(self) -> int:
+        return os.fstat(self.descriptor).st_size
+
+    def written(self, begin: int, end: int, now_ms: int) -> None:
+        """Note what was written."""
+        self.modified_ms = now_ms
+        before = self.changed or (begin, end)
+        self.changed = min(begin, before[0]), max(end, before[1])
+
+    def sync(self) -> None:
+        """Remember the bytes as they are."""
+        if self.synced is None or self.mapped:
+            self.synced = _anonymous() if self.synced is None else self.synced
+            _copy(self.descriptor, self.synced)
+        elif self.changed is not None:
+            os.ftruncate(self.synced, self.size)
+            _copy_range(self.descriptor, self.synced, *self.changed)
+        self.changed = None
+
+    def copied(self, *, power_cut: bool) -> "_File":
+        """Return a file of its own with these bytes, or with those that were synced, as long as this one."""
+        copy = _File(self.number)
+        copy.modified_ms = self.modified_ms
+        if self.synced is not None:
+            copy.synced = _anonymous()
+            _copy(self.synced, copy.synced)
+        if not power_cut:
+            _copy(self.descriptor, copy.descriptor)
+            copy.changed = self.changed
+        elif copy.synced is not None:
+            _copy(copy.synced, copy.descriptor)
+        os.ftruncate(copy.descriptor, self.size)
+        return copy
+
+    def close(self) -> None:
+        os.close(self.descriptor)
+        if self.synced is not None:
+            os.close(self.synced)
+
+
+class MemoryDisk(RealFileSystem):
+    """Files by name. All methods may be called from any thread.
+
+    ``slow_fsync_seconds`` is what each sync takes, in the time of the cluster.
+    """
+
+    def __init__(self, virtual: VirtualTime) -> None:
+        self._virtual = virtual
+        self._guard = threading.RLock()
+        self._numbers = count(1)
+        self._files: dict[str, _File] = {}
+        self._durable: dict[str, _File] = {}
+        self._directories = {"/"}
+        self._by_inode: dict[int, _File] = {}
+        self._locked: dict[int, _File] = {}
+        self._run = uuid4()
+        self._gone = False
+        self.slow_fsync_seconds = 0.0
+
+    # ------------------------------------------------------------ the end of a process
+
+    def cut_off(self) -> None:
+        """Fail every call from now on: who used it is dead."""
+        self._gone = True
+        self._virtual.wake_sleepers()
+
+    def survivors(self, *, power_cut: bool) -> "MemoryDisk":
+        """Return what the next process finds: all that was written, or after a cut of the power what was synced."""
+        after = MemoryDisk(self._virtual)
+        after.slow_fsync_seconds = self.slow_fsync_seconds
+        with self._guard:
+            after._directories = set(self._directories)
+            if not power_cut:
+                after._run = self._run
+            copies: dict[_File, _File] = {}
+            for files, found in ((self._files, after._files), (self._durable, after._durable)):
+                for path, file in files.items():
+                    if power_cut and files is self._files:
+                        continue
+                    if file not in copies:
+                        copies[file] = after._adopt(file.copied(power_cut=power_cut))
+                    found[path] = copies[file]
+            if power_cut:
+                after._files = dict(after._durable)
+            after._numbers = self._numbers
+        return after
+
+    def close_all(self) -> None:
+        """Give all memory back."""
+        with self._guard:
+            for file in {*self._files.values(), *self._durable.values()}:
+                file.close()
+            self._files.clear()
+            self._durable.clear()
+            self._by_inode.clear()
+
+    def _adopt(self, file: _File) -> _File:
+        self._by_inode[os.fstat(file.descriptor).st_ino] = file
+        return file
+
+    def _enter(self) -> None:
+        if self._gone:
+            raise OSError(errno.EIO, "the process that uses this disk was killed")
+
+    def _find(self, path: str) -> _File:
+        self._enter()
+        try:
+            return self._files[path]
+        except KeyError:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path) from None
+
+    def _make(self, path: str) -> _File:
+        if os.path.dirname(path) not in self._directories:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        file = self._files[path] = self._adopt(_File(next(self._numbers)))
+        file.modified_ms = self._virtual.now_ms()
+        return file
+
+    def _let_go(self, file: _File) -> None:
+        """Give the memory of a file back that has no name any more."""
+        if file not in self._files.values() and file not in self._durable.values():
+            self._by_inode.pop(os.fstat(file.descriptor).st_ino, None)
+            file.close()
+
+    # ------------------------------------------------------------ files
+
+    def open(self, path: str, size: int | None = None) -> int:
+        """See IFileSystem."""
+        with self._guard:
+            if size is None or path in self._files:
+                file = self._find(path)
+            else:
+                self._enter()
+                file = self._make(path)
+            if size is not None and file.size != size:
+                os.ftruncate(file.descriptor, size)
+            return os.dup(file.descriptor)
+
+    def pwrite(self, fd: int, data: bytes, offset: int) -> int:
+        """See IFileSystem."""
+        self._enter()
+        taken = os.pwrite(fd, data, offset)
+        with self._guard:
+            file = self._by_inode.get(os.fstat(fd).st_ino)
+            if file is not None:
+                file.written(offset, offset + taken, self._virtual.now_ms())
+        return taken
+
+    def fdatasync(self, fd: int) -> None:
+        """See IFileSystem."""
+        self._enter()
+        if self.slow_fsync_seconds:
+            self._virtual.sleep(self.slow_fsync_seconds, lambda: self._gone)
+            self._enter()
+        with self._guard:
+            file = self._by_inode.get(os.fstat(fd).st_ino)
+            if file is not None:
+                file.sync()
+
+    def map(self, fd: int, size: int, writable: bool) -> mmap.mmap:
+        """See IFileSystem."""
+        self._enter()
+        with self._guard:
+            file = self._by_inode.get(os.fstat(fd).st_ino)
+            if file is not None and writable:
+                file.mapped = True
+        return super().map(fd, size, writable)
+
+    def allocate(self, fd: int, offset: int, size: int) -> None:
+        """See IFileSystem. Memory has always room."""
+        self._enter()
+
+    def clear_from(self, fd: int, offset: int) -> None:
+        """See IFileSystem."""
+        self._enter()
+        super().clear_from(fd, offset)
+        with self._guard:
+            file = self._by_inode.get(os.fstat(fd).st_ino)
+            if file is not None:
+                file.written(offset, file.size, self._virtual.now_ms())
+
+    def data_ranges(self, path: str, offset: int) -> list[tuple[int, int]]:
+        """See IFileSystem."""
+        return data_ranges_of(self._find(path).descriptor, offset)
+
+    def identity(self, path: str) -> str:
+        """See IFileSystem."""
+        return f"{self._run} {self._find(path).number}"
+
+    def file_size(self, path: str) -> int:
+        """See IFileSystem."""
+        return self._find(path).size
+
+    def modified(self, path: str) -> int:
+        """See IFileSystem."""
+        return self._find(path).modified_ms
+
+    def read_file(self, path: str) -> bytes:
+        """See IFileSystem."""
+        with self._guard:
+            file = self._find(path)
+            return os.pread(file.descriptor, file.size, 0)
+
+    def write_file(self, path: str, data: bytes) -> None:
+        """See IFileSystem."""
+        self._enter()
+        with self._guard:
+            file = self._files.get(path) or self._make(path)
+            os.ftruncate(file.descriptor, 0)
+            os.pwrite(file.descriptor, data, 0)
+            file.written(0, len(data), self._virtual.now_ms())
+            file.sync()
+
+    def disk_usage(self, path: str) -> DiskUsage:
+        """See IFileSystem. It is always half full."""
+        return HALF_FULL
+
+    # ------------------------------------------------------------ names
+
+    def exists(self, path: str) -> bool:
+        """See IFileSystem."""
+        self._enter()
+        return path in self._files or path in self._directories
+
+    def listdir(self, path: str) -> list[str]:
+        """See IFileSystem."""
+        self._enter()
+        with self._guard:
+            names = [*self._files, *self._directories]
+        return sorted(os.path.basename(name) for name in names if name != path and os.path.dirname(name) == path)
+
+    def makedirs(self, path: str) -> None:
+        """See IFileSystem."""
+        self._enter()
+        path = os.path.abspath(path)
+        with self._guard:
+            while path not in self._directories:
+                self._directories.add(path)
+                path = os.path.dirname(path)
+
+    def remove(self, path: str) -> None:
+        """See IFileSystem."""
+        self._enter()
+        with self._guard:
+            file = self._files.pop(path, None)
+            if file is not None:
+                self._let_go(file)
+
+    def rmdir(self, path: str) -> None:
+        """See IFileSystem."""
+        self._enter()
+        with self._guard:
+            if not self.listdir(path):
+                self._directories.discard(path)
+
+    def rename(self, source: str, target: str) -> None:
+        """See IFileSystem."""
+        with self._guard:
+            file = self._find(source)
+            del self._files[source]
+            before = self._files.get(target)
+            self._files[target] = file
+            if before is not None:
+                self._let_go(before)
+
+    def sync_dir(self, path: str) -> None:
+        """See IFileSystem."""
+        self._enter()
+        with self._guard:
+            before = {name: file for name, file in self._durable.items() if os.path.dirname(name) == path}
+            for name in before:
+                del self._durable[name]
+            self._durable.update({name: file for name, file in self._files.items() if os.path.dirname(name) == path})
+            for file in set(before.values()):
+                self._let_go(file)
+
+    # ------------------------------------------------------------ locks
+
+    def lock(self, path: str, content: bytes) -> int:
+        """See IFileSystem."""
+        with self._guard:
+            self._enter()
+            file = self._files.get(path) or self._make(path)
+            if file in self._locked.values():
+                raise StoreLockedError(os.path.dirname(path))
+            os.pwrite(file.descriptor, content, 0)
+            fd = os.dup(file.descriptor)
+            self._locked[fd] = file
+            return fd
+
+    def unlock(self, fd: int) -> None:
+        """See IFileSystem."""
+        with self._guard:
+            self._locked.pop(fd, None)
+            os.close(fd)
+
+
+def _anonymous() -> int:
+    """Return a descriptor of memory, or of a file without a name, that nobody else has."""
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create("rocketd-testing")
+    with tempfile.TemporaryFile() as file:
+        return os.dup(file.fileno())
+
+
+def _copy(source: int, target: int) -> None:
+    """Make one file what another is, holes as well."""
+    os.ftruncate(target, 0)
+    os.ftruncate(target, os.fstat(source).st_size)
+    for begin, end in data_ranges_of(source, 0):
+        _copy_range(source, target, begin, end)
+
+
+def _copy_range(source: int, target: int, begin: int, end: int) -> None:
+    for at in range(begin, end, _PIECE):
+        os.pwrite(target, os.pread(source, min(_PIECE, end - at), at), at)

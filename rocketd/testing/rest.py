@@ -1,0 +1,184 @@
+"""Waiting until everything in a cluster and its clients has come to rest, and stepping from rest to rest through time.
+
+No counterpart in Apache. A thread is at rest when it has nothing left to do at this time; each reactor and each pool of the
+servers is asked, again and again, until nothing has happened between two rounds. What the application's handlers do is waited
+for too, but not for ever.
+"""
+
+from collections.abc import Callable, Sequence
+from queue import Empty, SimpleQueue
+from threading import Event, get_ident
+from time import monotonic, sleep
+from typing import Any, NamedTuple
+
+from twisted.logger import Logger
+
+from rocketd.broker.service import Broker
+from rocketd.client.errors import UsageError
+from rocketd.client.face import Arrivals
+from rocketd.client.instance import registry
+from rocketd.common.names import SCHEDULE_TOPIC, TIMER_TOPIC
+from rocketd.testing.virtual_time import Look, VirtualReactor, VirtualTime
+
+STEP_SECONDS = 8.0
+"""Time that passes at once at most: less than any two periods of heartbeats, and of pulls that wait, may differ by."""
+LEAST_STEP_SECONDS = 0.01
+QUIET_ROUNDS = 2
+ANSWER_SECONDS = 30.0
+"""How long a reactor may take to look, in real time."""
+HANDLER_SECONDS = 2.0
+"""How long handlers are waited for, in real time."""
+POLL_SECONDS = 0.0005
+
+_log = Logger()
+
+
+class _Answer(NamedTuple):
+    look: Look
+    handlers: int
+
+
+class Rest:
+    """``servers`` and ``clients`` give the reactors, ``broker`` the broker while it lives, ``pools`` the servers' pools."""
+
+    def __init__(
+        self,
+        virtual: VirtualTime,
+        reactors: Callable[[], Sequence[VirtualReactor]],
+        pools: Callable[[], Sequence[Any]],
+        broker: Callable[[], Broker | None],
+        flushes: Callable[[], bool],
+    ) -> None:
+        self._virtual = virtual
+        self._reactors = reactors
+        self._pools = pools
+        self._broker = broker
+        self._flushes = flushes
+        self._patience = 0
+
+    # ------------------------------------------------------------ time
+
+    def advance(self, seconds: float, passed: Callable[[float], None] = lambda _: None) -> None:
+        """Let so much time pass; ``passed`` is told of each step, before anybody sees it."""
+        target = self._virtual.seconds() + seconds
+        answers = self.settle()
+        while (now := self._virtual.seconds()) < target:
+            step = min(target, now + STEP_SECONDS, *self._dues(now, answers))
+            passed(self._virtual.jump_to(min(target, max(step, now + LEAST_STEP_SECONDS))))
+            for reactor in self._reactors():
+                reactor.wake()
+            answers = self.settle()
+
+    def _dues(self, now: float, answers: Sequence[_Answer]) -> list[float]:
+        """When something single is due, after now."""
+        dues = [answer.look.next_due for answer in answers]
+        broker = self._broker()
+        if broker is not None:
+            ahead_ms = self._virtual.now_ms()
+            dues += [now + (due_ms - ahead_ms + 1) / 1000 for due_ms in _message_dues(broker)]
+        return [due for due in dues if due is not None and due > now]
+
+    # ------------------------------------------------------------ rest
+
+    def settle(self) -> list[_Answer]:
+        """Return when all is at rest, with what the reactors then said."""
+        before: list[int] = []
+        quiet = -1
+        handlers_until = monotonic() + HANDLER_SECONDS
+        while True:
+            answers = self._ask_reactors()
+            after = [answer.look.activity for answer in answers]
+            broker = self._broker()
+            if broker is not None:
+                after.append(broker.store.max_physical_offset())
+            handlers = sum(answer.handlers for answer in answers)
+            if handlers <= self._patience:
+                self._patience = handlers
+            elif monotonic() < handlers_until:
+                before, quiet = after, -1
+                sleep(POLL_SECONDS)
+                continue
+            else:
+                _log.warn("{count} handlers do not end: time goes on without them", count=handlers)
+                self._patience = handlers
+            quiet = quiet + 1 if after == before else -1
+            if quiet == QUIET_ROUNDS:
+                return answers
+            before = after
+            if quiet >= 0:
+                self._pass_pools()
+                self._wait_for_store()
+
+    def _ask_reactors(self) -> list[_Answer]:
+        reactors = [reactor for reactor in self._reactors() if reactor.in_use]
+        if any(reactor.thread == get_ident() for reactor in reactors):
+            raise UsageError(
+                "this is the thread in which clients of the cluster live, which could do nothing meanwhile: call it in "
+                "another one, as by `await asyncio.to_thread(cluster.advance, ...)` or Twisted's deferToThread"
+            )
+        asked = []
+        for reactor in reactors:
+            answer: SimpleQueue[_Answer] = SimpleQueue()
+            reactor.base.callFromThread(_answer, reactor, answer)
+            asked.append(answer)
+        try:
+            return [answer.get(timeout=ANSWER_SECONDS) for answer in asked]
+        except Empty:
+            raise TimeoutError(
+                f"a thread with clients or servers of this cluster did nothing for {ANSWER_SECONDS:g} s: it is blocked, "
+                "or its loop has ended with clients still open"
+            ) from None
+
+    def _pass_pools(self) -> None:
+        passed = []
+        for pool in self._pools():
+            done = Event()
+            pool.call(done.set)
+            passed.append(done)
+        for done in passed:
+            done.wait(ANSWER_SECONDS)
+
+    def _wait_for_store(self) -> None:
+        broker = self._broker()
+        if broker is None:
+            return
+        until = monotonic() + ANSWER_SECONDS
+        while not self._store_rests(broker) and monotonic() < until:
+            sleep(POLL_SECONDS)
+
+    def _store_rests(self, broker: Broker) -> bool:
+        store = broker.store
+        if store.dispatch_behind_bytes():
+            return False
+        if self._flushes() and store.flushed_offset() < store.max_physical_offset():
+            return False
+        end = store.get_max_offset(TIMER_TOPIC, 0)
+        if not end or broker.timers.rests(end):
+            return True
+        broker.timers.wake()
+        return False
+
+
+def _answer(reactor: VirtualReactor, answer: "SimpleQueue[_Answer]") -> None:
+    answer.put(_Answer(reactor.look(), _handlers(reactor)))
+
+
+def _handlers(reactor: VirtualReactor) -> int:
+    """Count the application's functions that run; those who iterate over messages take their time."""
+    count = 0
+    for instance in registry.instances_on(reactor):
+        for member in (*instance.producers.values(), *instance.consumers.values()):
+            threads = getattr(member, "threads", None)
+            if threads is not None:
+                count += sum(not isinstance(getattr(one, "__self__", None), Arrivals) for one in threads.running)
+    return count
+
+
+def _message_dues(broker: Broker) -> list[int]:
+    """When the next messages are due that wait for their time, in Unix ms."""
+    dues = []
+    for level, offset, end in broker.schedule.progress():
+        if offset < end:
+            dues += [due for _, _, due in broker.store.queue_entries(SCHEDULE_TOPIC, level - 1, offset, 1) if due > 0]
+    due = broker.timers.next_due_ms
+    return dues if due is None else [*dues, due]
