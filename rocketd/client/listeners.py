@@ -39,7 +39,7 @@ class HandlerThreads:
         self._pool = ThreadPool(0, limit, name)
         # They keep no process alive, also when a handler never ends.
         self._pool.threadFactory = partial(Thread, daemon=True)  # type: ignore[assignment]
-        self._busy: dict[object, Callable[..., Any]] = {}  # taken from in the threads
+        self._busy: dict[object, Callable[..., Any]] = {}  # what waits or runs; taken from in the threads
         self._awaited: dict[object, Callable[..., Any]] = {}
 
     def start(self) -> None:
@@ -74,7 +74,8 @@ class HandlerThreads:
         return [*self._busy.values(), *self._awaited.values()]
 
     def set_limit(self, limit: int) -> None:
-        """Run so many functions at once, at most."""
+        """Run so many functions at once, at most; those that wait for a thread begin at once where it is raised."""
+        self._pool.adjustPoolsize(min(limit, len(self._busy)), limit)
         self._pool.adjustPoolsize(0, limit)
 
     def run(self, function: Callable[[], R]) -> Deferred[R]:

@@ -51,6 +51,30 @@ class ConsumerTests(ConsumerTestCase):
         self.clock.advance(5)
         self.assertEqual(self.cluster.offsets, {("a:10911", "T"): 2, ("b:10911", "T"): 0})
 
+    def test_offsets_are_stored_one_after_the_other(self):
+        """Brokers handle requests at once: an older offset that is under way could overtake the last one."""
+        self.start()
+        self.cluster.deliver("a:10911", [(b"one", "")], 0)
+        held = []
+
+        def hold(address, request, fields):
+            if address[0] != "a":
+                return RemotingCommand.response(0)
+            held.append((int(fields["commitOffset"]), Deferred()))
+            return held[-1][1]
+
+        self.cluster.answer_15 = hold
+        self.clock.advance(5)
+        self.cluster.deliver("a:10911", [(b"two", "")], 1)
+        stopping = Deferred.fromCoroutine(self.consumer.stop())
+        self.clock.advance(5)
+        self.assertEqual([offset for offset, _ in held], [1])
+        self.assertNoResult(stopping)
+        held[0][1].callback(RemotingCommand.response(0))
+        self.assertEqual([offset for offset, _ in held], [1, 2])
+        held[1][1].callback(RemotingCommand.response(0))
+        self.end_of(stopping)
+
     def test_pull_stores_the_offset_where_nothing_is_under_way(self):
         """Otherwise a pull that the broker comes to late would store an offset older than the last one."""
         slow = Deferred()

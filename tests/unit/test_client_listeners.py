@@ -1,6 +1,6 @@
 """Running what the application gives, in threads or as coroutines."""
 
-from threading import Event, current_thread
+from threading import Event, Semaphore, current_thread
 
 from twisted.internet.defer import ensureDeferred
 from twisted.trial.unittest import SynchronousTestCase
@@ -28,6 +28,26 @@ class HandlerThreadsTests(SynchronousTestCase):
             return word, current_thread()
 
         self.assertEqual(self.successResultOf(self.threads.invoke(function, "word")), ("word", current_thread()))
+        self.threads.stop()
+        self.clock.run_call()
+
+    def test_a_higher_limit_is_for_what_waits_already(self):
+        go_on, begun = Event(), Semaphore(0)
+
+        def function():
+            begun.release()
+            return go_on.wait(THREAD_LIMIT)
+
+        running = [self.threads.run(function) for _ in range(5)]
+        for _ in range(2):
+            self.assertTrue(begun.acquire(timeout=THREAD_LIMIT))
+        self.threads.set_limit(4)
+        for _ in range(2):
+            self.assertTrue(begun.acquire(timeout=THREAD_LIMIT))
+        go_on.set()
+        for _ in running:
+            self.clock.run_call()
+        self.assertEqual([self.successResultOf(each) for each in running], [True] * 5)
         self.threads.stop()
         self.clock.run_call()
 

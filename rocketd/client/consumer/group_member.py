@@ -310,7 +310,7 @@ class GroupMember(ABC):
         """Give a queue up, take it anew from an offset, and store that."""
         self.replace(assigned, offset)
         self.offsets.update(assigned.queue, offset, False)
-        ensureDeferred(self.offsets.persist(assigned.queue)).addErrback(
+        ensureDeferred(self.offsets.persist(assigned.queue, oneway=False)).addErrback(
             lambda failure: self.log.failure("storing an offset", failure)
         )
 
@@ -386,4 +386,4 @@ class GroupMember(ABC):
         self._rebalance.soon()
 
     async def _persist(self) -> None:
-        await self.offsets.persist_all(list(self.assigned))
+        await self.offsets.persist_all(list(self.assigned), oneway=False)

@@ -42,12 +42,16 @@ class OffsetStore(Protocol):
         """Store what is remembered of these queues; does nothing when there are none.
 
         Returns the queues whose offsets were not stored, each of which was logged. Without ``oneway`` it waits until
-        they are known to be stored.
+        they are known to be stored, and stores nothing before what was to be stored so earlier is: of two requests that
+        are under way a broker may come to the older one last.
         """
         ...
 
     async def persist(self, queue: MessageQueue, *, oneway: bool = True) -> bool:
-        """Store what is remembered of one queue, where the store can do so; returns whether nothing failed."""
+        """Store what is remembered of one queue, where the store can do so; returns whether nothing failed.
+
+        ``oneway`` is as that of ``persist_all``.
+        """
         ...
 
     def remove(self, queue: MessageQueue) -> None:

@@ -4,10 +4,10 @@ Answers to RemoteBrokerOffsetStore. Unlike there, a broker's refusal is not take
 be consumed from its end or its beginning then.
 """
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any
 
-from twisted.internet.defer import Deferred, gatherResults
+from twisted.internet.defer import Deferred, DeferredLock, gatherResults
 from twisted.logger import Logger
 
 from rocketd.client.consumer.offset_store import NO_OFFSET, OffsetStore, OffsetTable, ReadOffsetType
@@ -41,6 +41,7 @@ class RemoteBrokerOffsetStore(OffsetTable, OffsetStore):
         self._group = group
         self._ask = ask
         self._tell = tell
+        self._lock = DeferredLock()
 
     async def load(self) -> None:
         """Read nothing: each queue's offset is asked for when it is needed."""
@@ -68,13 +69,31 @@ class RemoteBrokerOffsetStore(OffsetTable, OffsetStore):
         for queue in self._offsets.keys() - wanted:
             self.remove(queue)
         known = sorted(wanted & self._offsets.keys())
-        stored = await gatherResults(
-            [Deferred.fromCoroutine(self.persist(queue, oneway=oneway)) for queue in known], consumeErrors=True
-        )
-        return [queue for queue, done in zip(known, stored, strict=True) if not done]
+        if oneway:
+            return await self._store(known, oneway=True)
+        await self._lock.acquire()
+        try:
+            return await self._store(known, oneway=False)
+        finally:
+            self._lock.release()
 
     async def persist(self, queue: MessageQueue, *, oneway: bool = True) -> bool:
         """See OffsetStore."""
+        if oneway:
+            return await self._store_one(queue, oneway=True)
+        await self._lock.acquire()
+        try:
+            return await self._store_one(queue, oneway=False)
+        finally:
+            self._lock.release()
+
+    async def _store(self, queues: Sequence[MessageQueue], *, oneway: bool) -> list[MessageQueue]:
+        stored = await gatherResults(
+            [Deferred.fromCoroutine(self._store_one(queue, oneway=oneway)) for queue in queues], consumeErrors=True
+        )
+        return [queue for queue, done in zip(queues, stored, strict=True) if not done]
+
+    async def _store_one(self, queue: MessageQueue, *, oneway: bool) -> bool:
         offset = self._offsets.get(queue)
         if offset is None:
             return True

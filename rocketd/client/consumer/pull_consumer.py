@@ -203,7 +203,7 @@ class PullConsumer(GroupMember, Generic[T]):
             raise CommitError(f"offsets of {len(failed)} queues were not stored: the log says why; persist again")
 
     async def _persist(self) -> None:
-        await self.offsets.persist_all(list(self.offsets.clone()), oneway=self._state is None)
+        await self.offsets.persist_all(list(self.offsets.clone()), oneway=False)
 
     # ------------------------------------------------------------ messages that failed
 
