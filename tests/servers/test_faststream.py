@@ -1,0 +1,654 @@
+"""FastStream applications on rocketd: as its users write them, and how other clients see what they send."""
+
+import asyncio
+import logging
+import subprocess
+import sys
+import uuid
+from contextlib import asynccontextmanager
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+from faststream import AckPolicy, BaseMiddleware, ExceptionMiddleware, FastStream
+from faststream.exceptions import AckMessage, NackMessage, RejectMessage, SetupError, StopConsume
+from faststream.security import BaseSecurity, SASLPlaintext, SASLScram256
+from faststream.specification import AsyncAPI
+from pydantic import BaseModel
+from server_processes import PATIENT, ServerProcesses
+
+from rocketd.client import Message, Reject, Retry, aio
+from rocketd.client.consumer.options import ConsumerOptions
+from rocketd.client.errors import IllegalGroupError, IllegalOptionError, IllegalTopicError, TopicNotFoundError
+from rocketd.client.producer.options import ProducerOptions
+from rocketd.faststream import (
+    RocketBatchMessage,
+    RocketBroker,
+    RocketMessage,
+    RocketPublisher,
+    RocketPublishMessage,
+    RocketResponse,
+    RocketRoute,
+    RocketRouter,
+)
+from rocketd.faststream.options import ConsumeOptions, ProduceOptions
+
+SECONDS = 60.0
+GUIDE = Path(__file__).resolve().parents[2] / "docs" / "howto" / "faststream.md"
+
+
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory):
+    servers = ServerProcesses(tmp_path_factory.mktemp("servers"), enablePropertyFilter="true", **PATIENT)
+    try:
+        servers.start_namesrv()
+        servers.start_broker()
+        yield servers
+    finally:
+        servers.kill_all()
+
+
+@pytest.fixture
+def name():
+    """A word for topics and groups that no other test has."""
+    return f"fs{uuid.uuid4().hex[:10]}"
+
+
+@pytest.fixture
+def broker(servers, name):
+    return RocketBroker(servers.namesrv_address, group=name, create_topics=True, logger=None)
+
+
+@asynccontextmanager
+async def started(*brokers):
+    async with asyncio.timeout(SECONDS):
+        for broker in brokers:
+            await broker.start()
+        try:
+            yield brokers[0]
+        finally:
+            for broker in brokers:
+                await broker.stop()
+
+
+class Order(BaseModel):
+    number: int
+    fruit: str = "pear"
+
+
+# ------------------------------------------------------------ sending and consuming
+
+
+def test_models_headers_and_what_is_only_rocketmqs(broker, name):
+    got = asyncio.Queue()
+
+    @broker.subscriber(name)
+    async def handle(order: Order, message: RocketMessage):
+        await got.put((order, message))
+
+    async def main():
+        async with started(broker):
+            result = await broker.publish(
+                Order(number=7), name, tag="new", keys=["A7", "B"], headers={"shop": 3}, correlation_id="c-1"
+            )
+            order, message = await got.get()
+            assert order == Order(number=7)
+            assert message.message_id == result.msg_id == message.raw_message.msg_id
+            assert (message.tag, message.keys, message.correlation_id) == ("new", ["A7", "B"], "c-1")
+            assert message.headers == {"shop": "3", "content-type": "application/json", "correlation_id": "c-1"}
+            assert (message.reconsume_times, message.is_request, message.reply_to) == (0, False, "")
+
+    asyncio.run(main())
+
+
+def test_other_clients_read_what_is_sent_and_send_what_is_read(broker, servers, name):
+    got = asyncio.Queue()
+
+    @broker.subscriber(f"{name}in")
+    @broker.publisher(f"{name}out", tag="made", headers={"from": "handler"})
+    async def handle(text: str, message: RocketMessage):
+        await got.put((text, message.headers, message.correlation_id == message.message_id))
+        return {"length": len(text)}
+
+    async def main():
+        address = servers.namesrv_address
+        async with started(broker), aio.Producer(f"{name}p", address) as producer:
+            await broker.publish("to make the topic", f"{name}out")
+            async with aio.Consumer(f"{name}c", address, topics={f"{name}out": "made"}, start="earliest") as consumer:
+                await producer.send(Message(f"{name}in", b"plain", properties={"colour": "red"}))
+                message = await anext(consumer)
+            assert message.body == b'{"length":5}'
+            assert message.properties["content-type"] == "application/json"
+            assert message.properties["from"] == "handler"
+            text, headers, same = await got.get()
+            assert (text, headers, same) == ("plain", {"colour": "red"}, True)
+            assert message.properties["correlation_id"]
+
+    asyncio.run(main())
+
+
+def test_none_and_other_bodies(broker, name):
+    got = asyncio.Queue()
+
+    @broker.subscriber(name)
+    async def handle(body, message: RocketMessage):
+        await got.put(body)
+
+    async def main():
+        async with started(broker):
+            for body in (None, b"\x00\xff", "text", [1, 2], 5, {"a": None}):
+                await broker.publish(body, name)
+                assert await got.get() == body
+
+    asyncio.run(main())
+
+
+def test_messages_of_a_key_go_to_one_queue(broker, name):
+    async def main():
+        async with started(broker):
+            queues = {(await broker.publish(n, name, key="A17")).queue for n in range(5)}
+            [queue] = queues
+            assert (await broker.publish("named", name, queue=queue)).queue == queue
+            batch = await broker.publish_batch(1, 2, topic=name, key="A17")
+            assert {result.queue for result in batch} == queues
+            chosen = await broker.publish(1, name, key=3, selector=lambda queues, message, key: queues[key])
+            assert chosen.queue.queue_id == 3
+
+    asyncio.run(main())
+
+
+def test_tags_sql_and_several_handlers_of_a_subscriber(broker, name):
+    tagged, selected, filtered = [], [], []
+    done = asyncio.Event()
+
+    @broker.subscriber(name, tags=["a", "b"], group=f"{name}1")
+    async def by_tag(n: int):
+        tagged.append(n)
+
+    @broker.subscriber(name, sql="weight > 3", group=f"{name}2")
+    async def by_sql(n: int):
+        selected.append(n)
+
+    everything = broker.subscriber(name, group=f"{name}3", order="queue")
+
+    @everything(filter=lambda message: message.tag == "a")
+    async def some(n: int):
+        filtered.append(("a", n))
+
+    @everything
+    async def others(n: int):
+        filtered.append(("other", n))
+        if n == 9:
+            done.set()
+
+    async def main():
+        async with started(broker):
+            for n, tag in enumerate("abcabc"):
+                await broker.publish(n, name, tag=tag, headers={"weight": n}, key="one")
+            await broker.publish(9, name, tag="b", headers={"weight": 9}, key="one")
+            await done.wait()
+            while len(tagged) < 5 or len(selected) < 3:
+                await asyncio.sleep(0.02)
+
+    asyncio.run(main())
+    assert sorted(tagged) == [0, 1, 3, 4, 9]
+    assert sorted(selected) == [4, 5, 9]
+    assert filtered == [("a", 0), ("other", 1), ("other", 2), ("a", 3), ("other", 4), ("other", 5), ("other", 9)]
+
+
+# ------------------------------------------------------------ what becomes of messages
+
+
+def test_messages_come_again_or_become_dead_letters(broker, servers, name):
+    tries = []
+    again = asyncio.Event()
+
+    @broker.subscriber(name)
+    async def handle(what: str, message: RocketMessage):
+        tries.append((what, message.reconsume_times))
+        if what == "rejected":
+            raise RejectMessage
+        if what == "rejected as the client does":
+            raise Reject
+        if message.reconsume_times == 0:
+            raise NackMessage(delay=1) if what == "nacked" else Retry(delay=1)
+        if len([what for what, times in tries if times]) == 2:
+            again.set()
+
+    async def main():
+        async with started(broker):
+            for what in ("nacked", "retried", "rejected", "rejected as the client does"):
+                await broker.publish(what, name)
+            await again.wait()
+            dead_topic = f"%DLQ%{name}"
+            async with aio.Consumer(f"{name}d", servers.namesrv_address, topics=dead_topic, start="earliest") as dead:
+                assert {(await anext(dead)).body for _ in range(2)} == {b"rejected", b"rejected as the client does"}
+
+    asyncio.run(main())
+    assert sorted(tries) == [
+        ("nacked", 0),
+        ("nacked", 1),
+        ("rejected", 0),
+        ("rejected as the client does", 0),
+        ("retried", 0),
+        ("retried", 1),
+    ]
+
+
+@pytest.mark.parametrize("policy", [AckPolicy.ACK, AckPolicy.ACK_FIRST, AckPolicy.REJECT_ON_ERROR, AckPolicy.MANUAL])
+def test_policies(broker, name, policy):
+    """The next message of the queue tells that the one before is settled: ``order="queue"`` waits for that."""
+    seen, done = [], asyncio.Event()
+
+    @broker.subscriber(name, ack_policy=policy, order="queue", suspend_time=0.1)
+    async def handle(n: int, message: RocketMessage):
+        seen.append(n)
+        if n == 0:
+            if policy is AckPolicy.MANUAL:
+                if len(seen) == 1:
+                    raise ValueError("comes again")
+                task = asyncio.create_task(message.ack())  # settles it after the handler has come back
+                task.add_done_callback(lambda _: seen.append("acked"))
+                return
+            raise ValueError("a fault of the handler's")
+        if policy is AckPolicy.MANUAL:
+            raise AckMessage
+        done.set()
+
+    async def main():
+        async with started(broker):
+            for n in (0, 1, 2):
+                await broker.publish(n, name, key="one")
+            if policy is AckPolicy.MANUAL:
+                while 2 not in seen:
+                    await asyncio.sleep(0.02)
+            else:
+                await done.wait()
+                while 2 not in seen:
+                    await asyncio.sleep(0.02)
+
+    asyncio.run(main())
+    assert seen == ([0, 0, "acked", 1, 2] if policy is AckPolicy.MANUAL else [0, 1, 2])
+
+
+def test_stopping_drains(servers, name):
+    """What is handled when the broker stops is handled to its end, and is not for the next member of the group."""
+    begun, ended, later = asyncio.Event(), [], []
+
+    def member(handler):
+        broker = RocketBroker(servers.namesrv_address, group=name, create_topics=True, logger=None)
+        broker.subscriber(name, concurrency=1, start="earliest")(handler)
+        return broker
+
+    async def slow(n: int):
+        begun.set()
+        await asyncio.sleep(0.3)
+        ended.append(n)
+
+    async def rest(n: int):
+        later.append(n)
+
+    async def main():
+        first, second = member(slow), member(rest)
+        async with asyncio.timeout(SECONDS):
+            await first.start()
+            for n in range(4):
+                await first.publish(n, name, key="one")
+            await begun.wait()
+            await first.stop()
+            assert ended == [0]
+            assert not await first.ping(0.1)
+            async with started(second):
+                while len(later) < 3:
+                    await asyncio.sleep(0.02)
+
+    asyncio.run(main())
+    assert later == [1, 2, 3]
+
+
+def test_handlers_that_stop_their_subscriber(broker, name):
+    """The other subscriber of the group goes on."""
+    stopped, others = [], asyncio.Queue()
+
+    @broker.subscriber(f"{name}a", ack_policy=AckPolicy.ACK)
+    async def once(n: int):
+        stopped.append(n)
+        raise StopConsume
+
+    @broker.subscriber(f"{name}b")
+    async def on(n: int):
+        await others.put(n)
+
+    async def main():
+        async with started(broker):
+            await broker.publish(1, f"{name}a")
+            while any(subscriber.running for subscriber in broker.subscribers if subscriber.topics == [f"{name}a"]):
+                await asyncio.sleep(0.02)
+            await broker.publish(2, f"{name}a")
+            await broker.publish(3, f"{name}b")
+            assert await others.get() == 3
+
+    asyncio.run(main())
+    assert stopped == [1]
+
+
+# ------------------------------------------------------------ questions and answers
+
+
+def test_requests_and_answers(broker, servers, name):
+    answers = asyncio.Queue()
+
+    @broker.subscriber(name)
+    async def handle(text: str, message: RocketMessage):
+        return RocketResponse(text.upper(), headers={"request": message.is_request})
+
+    @broker.subscriber(f"{name}answers")
+    async def answered(text: str, message: RocketMessage):
+        await answers.put((text, message.correlation_id))
+
+    @broker.subscriber(f"{name}silent", no_reply=True)
+    async def silent(text: str):
+        return text
+
+    async def main():
+        async with started(broker):
+            reply = await broker.request("hello", name, timeout=20, correlation_id="c-2")
+            assert (await reply.decode(), reply.correlation_id, reply.headers["request"]) == ("HELLO", "c-2", "True")
+            # As a program of another kind asks.
+            async with aio.Producer(f"{name}p", servers.namesrv_address) as producer:
+                raw = await producer.request(Message(name, b"plain"), timeout=20)
+                assert (raw.body, raw.properties["content-type"]) == (b"PLAIN", "text/plain")
+            await broker.publish("to a topic", name, reply_to=f"{name}answers", correlation_id="c-3")
+            assert await answers.get() == ("TO A TOPIC", "c-3")
+            publisher = broker.publisher(name)
+            assert await (await publisher.request("again", timeout=20)).decode() == "AGAIN"
+            with pytest.raises(TimeoutError):
+                await broker.request("nothing comes", f"{name}silent", timeout=0.5)
+
+    asyncio.run(main())
+
+
+# ------------------------------------------------------------ batches
+
+
+def test_batches(broker, name):
+    lists, made = [], []
+    done = asyncio.Event()
+
+    @broker.subscriber(name, batch=True, max_records=4)
+    @broker.publisher(f"{name}out", batch=True)
+    async def handle(orders: list[Order], message: RocketBatchMessage):
+        lists.append(([order.number for order in orders], [raw.tags for raw in message.raw_message]))
+        return [RocketPublishMessage(order.number, keys=f"K{order.number}") for order in orders]
+
+    @broker.subscriber(f"{name}out", group=f"{name}o")
+    async def out(n: int, message: RocketMessage):
+        made.append((n, message.keys))
+        if len(made) == 6:
+            done.set()
+
+    async def main():
+        async with started(broker):
+            orders = [Order(number=n) for n in range(5)]
+            results = await broker.publish_batch(
+                *orders, RocketPublishMessage(Order(number=5), tag="last"), topic=name, tag="t"
+            )
+            assert len(results) == len({result.msg_id for result in results}) == 6
+            assert {result.queue for result in results} == {results[0].queue}
+            await done.wait()
+
+    asyncio.run(main())
+    assert [len(numbers) <= 4 for numbers, _ in lists] == [True] * len(lists)
+    assert sorted(n for numbers, _ in lists for n in numbers) == list(range(6))
+    assert [tag for _, tags in lists for tag in tags].count("last") == 1
+    assert sorted(made) == [(n, [f"K{n}"]) for n in range(6)]
+
+
+# ------------------------------------------------------------ routers, middlewares, subscribers without handlers
+
+
+def test_routers(broker, name):
+    got = asyncio.Queue()
+
+    async def first(n: int) -> int:
+        return n + 1
+
+    inner = RocketRouter(prefix="inner_")
+    router = RocketRouter(
+        prefix=f"{name}_",
+        handlers=[RocketRoute(first, "first", publishers=[RocketPublisher("second", tag="routed")])],
+        routers=[inner],
+    )
+
+    @inner.subscriber("deep")
+    async def deep(n: int):
+        await got.put(("deep", n))
+
+    @router.subscriber("second")
+    @inner.publisher("deep")
+    async def second(n: int, message: RocketMessage):
+        await got.put((message.tag, n))
+        return n * 10
+
+    broker.include_router(router)
+
+    async def main():
+        async with started(broker):
+            await broker.publish(1, f"{name}_first")
+            assert [await got.get(), await got.get()] == [("routed", 2), ("deep", 20)]
+
+    assert sorted(topic for subscriber in broker.subscribers for topic in subscriber.topics) == [
+        f"{name}_first",
+        f"{name}_inner_deep",
+        f"{name}_second",
+    ]
+    asyncio.run(main())
+
+
+def test_middlewares(servers, name):
+    seen, caught = [], asyncio.Event()
+
+    class Watching(BaseMiddleware):
+        async def consume_scope(self, call_next, message):
+            seen.append(("consumes", message.raw_message.topic, message.headers["stamp"]))
+            return await call_next(message)
+
+        async def publish_scope(self, call_next, command):
+            command.headers["stamp"] = "stamped"
+            command.options["tag"] = "watched"
+            seen.append(("publishes", command.destination))
+            return await call_next(command)
+
+    catching = ExceptionMiddleware()
+
+    @catching.add_handler(ZeroDivisionError)
+    async def catch(error):
+        caught.set()
+
+    broker = RocketBroker(
+        servers.namesrv_address, group=name, create_topics=True, logger=None, middlewares=[catching, Watching]
+    )
+
+    @broker.subscriber(name)
+    async def handle(n: int, message: RocketMessage):
+        seen.append(message.tag)
+        return 1 / n
+
+    async def main():
+        async with started(broker):
+            await broker.publish(0, name)
+            await caught.wait()
+
+    asyncio.run(main())
+    assert seen == [("publishes", name), ("consumes", name, "stamped"), "watched"]
+
+
+def test_subscribers_without_handlers(broker, name):
+    async def main():
+        subscriber = broker.subscriber(name, start="earliest")
+        async with started(broker):
+            assert await subscriber.get_one(timeout=0.05) is None
+            for n in range(3):
+                await broker.publish(n, name, key="one")
+            first = await subscriber.get_one()
+            assert await first.decode() == 0
+            await first.nack(delay=1)
+            seen = []
+            async for message in subscriber:
+                seen.append((await message.decode(), message.reconsume_times))
+                if len(seen) == 3:
+                    break
+            assert seen == [(1, 0), (2, 0), (0, 1)]
+            await broker.publish(3, name, key="one")
+        assert await subscriber.get_one(timeout=None) is None
+        # What nobody asked for is for the next.
+        next_broker = RocketBroker(*broker.specification.url, group=name, logger=None)
+        async with next_broker, next_broker.subscriber(name, persistent=False) as fresh:
+            assert await (await fresh.get_one(timeout=SECONDS)).decode() == 3
+
+    asyncio.run(main())
+
+
+# ------------------------------------------------------------ the document, mistakes
+
+
+def test_document(name):
+    broker = RocketBroker(
+        "one.example:9876;two.example:9876", group="docs", security=SASLPlaintext("access", "secret", use_ssl=True)
+    )
+    router = RocketRouter(prefix="shop_")
+
+    @router.subscriber("orders", "returns")
+    @router.publisher("bills", title="Bills")
+    async def bill(order: Order) -> Order:
+        """Write a bill."""
+        return order
+
+    broker.include_router(router)
+    document = FastStream(broker, specification=AsyncAPI(title="shop")).schema.to_specification().to_jsonable()
+    assert {server["host"] for server in document["servers"].values()} == {"one.example:9876", "two.example:9876"}
+    assert {server["protocol"] for server in document["servers"].values()} == {"rocketmq-secure"}
+    assert document["components"]["securitySchemes"]["account"]["type"] == "userPassword"
+    assert {channel["address"] for channel in document["channels"].values()} == {
+        "shop_orders",
+        "shop_returns",
+        "shop_bills",
+    }
+    assert "Write a bill." in {channel.get("description") for channel in document["channels"].values()}
+    assert document["components"]["schemas"]["Order"]["required"] == ["number"]
+    assert "secret" not in str(document).replace("secret key", "")
+
+
+def test_mistakes(name):
+    broker = RocketBroker("127.0.0.1:1", logger=None)
+    for error, call in (
+        (IllegalGroupError, lambda: RocketBroker(group="two words")),
+        (IllegalOptionError, lambda: RocketBroker(send_timeout=-1)),
+        (TypeError, lambda: RocketBroker(sent_timeout=1)),
+        (SetupError, lambda: RocketBroker(security=SASLScram256("user", "password"))),
+        (SetupError, lambda: broker.subscriber()),
+        (SetupError, lambda: broker.subscriber("t", tags="a", sql="b = 1")),
+        (SetupError, lambda: broker.subscriber("t", max_records=5)),
+        (SetupError, lambda: broker.subscriber("t", grup="g")),
+        (SetupError, lambda: broker.publisher("t", tags="a")),
+        (IllegalOptionError, lambda: broker.subscriber("t", start="first")),
+        (IllegalTopicError, lambda: broker.subscriber("two words")),
+        (IllegalTopicError, lambda: broker.publisher("two words")),
+        (IllegalGroupError, lambda: broker.subscriber("t", group="two words")),
+    ):
+        with pytest.raises(error):
+            call()
+    assert broker.subscribers == []
+
+
+def test_mistakes_that_show_at_the_start(broker, servers, name):
+    async def fails(error, text, *brokers):
+        with pytest.raises(error, match=text):
+            async with started(*brokers):
+                pass
+
+    def another(group=None):
+        return RocketBroker(servers.namesrv_address, group=group, logger=None)
+
+    async def main():
+        missing = another(name)
+        missing.subscriber(name)
+        await fails(TopicNotFoundError, name, missing)
+        await missing.stop()
+
+        without_group = another()
+        without_group.subscriber(name)
+        await fails(SetupError, "group=", without_group)
+        await without_group.stop()
+
+        differing = another(name)
+        differing.subscriber(f"{name}a", order="queue")
+        differing.subscriber(f"{name}b")
+        await fails(SetupError, "order", differing)
+        await differing.stop()
+
+        twice = another(name)
+        twice.subscriber(name)
+        twice.subscriber(name)
+        await fails(SetupError, "two subscribers", twice)
+        await twice.stop()
+
+    asyncio.run(main())
+
+
+def test_ping(broker):
+    async def main():
+        unreachable = RocketBroker("127.0.0.1:1", logger=None)
+        assert not await unreachable.ping(0.1)
+        async with unreachable:
+            assert not await unreachable.ping(0.3)
+        async with broker:
+            assert await broker.ping(SECONDS)
+            assert await broker.ping()
+
+    asyncio.run(main())
+
+
+def test_options_are_the_clients():
+    def names(options):
+        return {field.name for field in fields(options)}
+
+    assert set(ProduceOptions.__annotations__) == names(ProducerOptions)
+    assert set(ConsumeOptions.__annotations__) == names(ConsumerOptions) - {"batch", "grace"}
+
+
+def test_security_objects():
+    config = RocketBroker("h:1", security=BaseSecurity(use_ssl=True)).config.client_options["cluster"]
+    assert (config.tls, config.credentials) == (True, None)
+    config = RocketBroker("h:1", security=SASLPlaintext("access", "secret")).config.client_options["cluster"]
+    assert (config.tls, config.credentials.access_key) == (False, "access")
+
+
+def test_access_log(servers, name, caplog):
+    logger = logging.getLogger(name)
+    broker = RocketBroker(servers.namesrv_address, group=name, create_topics=True, logger=logger)
+    done = asyncio.Event()
+
+    @broker.subscriber(name)
+    async def handle(n: int):
+        done.set()
+
+    async def main():
+        async with started(broker):
+            await broker.publish(1, name)
+            await done.wait()
+
+    with caplog.at_level(logging.INFO, logger=name):
+        asyncio.run(main())
+    [received] = [record for record in caplog.records if record.message == "Received"]
+    assert (received.topic, received.group, len(received.message_id)) == (name, name, 32)
+
+
+def test_without_faststream():
+    program = "import sys; sys.modules['faststream'] = None; import rocketd.faststream"
+    ended = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=SECONDS, check=False
+    )
+    assert ended.stderr.splitlines()[-1] == (
+        "ImportError: rocketd.faststream needs FastStream: pip install 'rocketd[faststream]'"
+    )

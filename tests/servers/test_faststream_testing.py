@@ -1,0 +1,248 @@
+"""TestRocketBroker: FastStream applications under test, on a cluster in the process; and the programs of the guide."""
+
+import asyncio
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from faststream import AckPolicy, FastStream, TestApp
+from faststream.exceptions import NackMessage, SetupError, SubscriberNotFound
+from pydantic import BaseModel, ValidationError
+from server_processes import PATIENT, ServerProcesses
+
+from rocketd.client import ClientConfig, aio
+from rocketd.faststream import RocketBroker, RocketMessage, RocketResponse, TestRocketBroker
+from rocketd.testing import Cluster
+
+SECONDS = 60.0
+GUIDE = Path(__file__).resolve().parents[2] / "docs" / "howto" / "faststream.md"
+
+
+class Order(BaseModel):
+    number: int
+
+
+@pytest.fixture
+def broker():
+    return RocketBroker("name.of.no.machine.example:9876", group="testing", logger=None)
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    with Cluster(broker={"enablePropertyFilter": True}) as cluster:
+        yield cluster
+
+
+def run(main):
+    asyncio.run(asyncio.wait_for(main(), SECONDS))
+
+
+def test_publishing_waits_for_handlers_and_for_what_they_publish(broker):
+    @broker.subscriber("orders")
+    @broker.publisher("bills", tag="t")
+    async def bill(order: Order):
+        await asyncio.sleep(0.05)
+        return order.number * 2
+
+    @broker.subscriber("bills")
+    async def send(total: int):
+        await broker.publish({"total": total}, "post", headers={"h": 1})
+
+    post = broker.publisher("post")
+
+    async def main():
+        async with TestRocketBroker(broker) as test:
+            assert test is broker
+            await test.publish(Order(number=3), "orders", correlation_id="c")
+            bill.mock.assert_called_once_with({"number": 3})
+            send.mock.assert_called_once_with(6)
+            post.mock.assert_called_once_with({"total": 6})
+            await bill.assert_called_once_with(Order(number=3), correlation_id="c")
+            await post.assert_called_once_with({"total": 6}, headers={"h": "1"})
+            await test.publish_batch(Order(number=1), Order(number=2), topic="orders")
+            assert sorted(call.args[0] for call in send.mock.call_args_list) == [2, 4, 6]
+            assert await test.ping()
+        with pytest.raises(SetupError):
+            bill.mock.assert_not_called()
+        assert not await broker.ping(0.1)
+
+    run(main)
+
+
+def test_errors_of_handlers_are_raised_where_the_message_is_published(broker, cluster):
+    @broker.subscriber("checked", ack_policy=AckPolicy.ACK)
+    async def check(order: Order):
+        if order.number < 0:
+            raise ArithmeticError(order.number)
+        if order.number == 0:
+            await broker.publish(Order(number=-1), "checked")
+
+    @broker.subscriber("asked", ack_policy=AckPolicy.ACK)
+    async def answer(order: Order):
+        return order.number + 1
+
+    async def main():
+        async with TestRocketBroker(broker, cluster=cluster):
+            for number in (-5, 0):
+                with pytest.raises(ArithmeticError):
+                    await broker.publish({"number": number}, "checked")
+            with pytest.raises(ValidationError):
+                await broker.publish("no order", "checked")
+            await broker.publish({"number": 1}, "checked")
+            assert await (await broker.request({"number": 1}, "asked", timeout=20)).decode() == 2
+            with pytest.raises(ValidationError):
+                await broker.request("no order", "asked", timeout=20)
+            with pytest.raises(SubscriberNotFound):
+                await broker.request("is there anybody", "nowhere")
+
+    run(main)
+
+
+def test_retries_and_delays_pass_at_once(broker, cluster):
+    seen = []
+
+    @broker.subscriber("retried", max_reconsume_times=3)
+    async def fail(text: str, message: RocketMessage):
+        seen.append((text, message.reconsume_times, message.raw_message.store_timestamp))
+        if text == "nacked" and message.reconsume_times == 0:
+            raise NackMessage(delay=timedelta(minutes=5))
+        if text == "failing":
+            raise ArithmeticError
+
+    @broker.subscriber("ordered", order="queue", group="testing_ordered")
+    async def ordered(text: str, message: RocketMessage):
+        if message.reconsume_times < 2:
+            raise NackMessage(delay=100)
+
+    async def main():
+        test = TestRocketBroker(broker, cluster=cluster)
+        with pytest.raises(SetupError):
+            test.cluster.now()
+        async with test:
+            began = test.cluster.now()
+            await broker.publish("in two minutes", "retried", delay=120)
+            await broker.publish("at level 5", "retried", delay_level=5)
+            await broker.publish("at a moment", "retried", deliver_at=began + timedelta(minutes=4))
+            await broker.publish("nacked", "retried")
+            assert [text for text, *_ in seen] == ["nacked"]
+            await test.advance(minutes=1.5)
+            assert [text for text, *_ in seen] == ["nacked", "at level 5"]
+            await test.advance(timedelta(minutes=1))
+            assert [text for text, *_ in seen][2:] == ["in two minutes"]
+            await test.advance(180)
+            assert [text for text, *_ in seen][3:] == ["at a moment", "nacked"]
+            assert 300 <= (seen[4][2] - seen[0][2]) / 1000 < 330
+            with pytest.raises(ArithmeticError):
+                await broker.publish("failing", "retried")
+            with pytest.raises(ArithmeticError):
+                await test.advance(minutes=2)
+            assert [times for text, times, _ in seen if text == "failing"] == [0, 1, 2, 3]
+            dead = cluster.messages("%DLQ%testing")
+            assert [message.body for message in dead] == [b"failing"]
+            await broker.publish("x", "ordered")
+            await test.advance(minutes=4)
+            assert ordered.mock.call_count == 3
+
+    run(main)
+
+
+def test_only_those_are_waited_for_who_want_the_message(broker, cluster):
+    @broker.subscriber("filtered", tags="a", group="testing_tags")
+    async def tagged(n: int):
+        pass
+
+    @broker.subscriber("filtered", sql="weight > 3", group="testing_sql")
+    async def selected(n: int):
+        pass
+
+    without_handler = broker.subscriber("filtered", group="testing_none")
+
+    async def main():
+        async with TestRocketBroker(broker, cluster=cluster):
+            await broker.publish(1, "filtered", tag="a", headers={"weight": 1})
+            await broker.publish(2, "filtered", tag="b", headers={"weight": 4})
+            await broker.publish(3, "filtered")
+            tagged.mock.assert_called_once_with(1)
+            selected.mock.assert_called_once_with(2)
+            assert {await (await without_handler.get_one()).decode() for _ in range(3)} == {1, 2, 3}
+
+    run(main)
+
+
+def test_a_handler_that_does_not_end_is_named(broker, cluster):
+    @broker.subscriber("endless")
+    async def endless(n: int):
+        await asyncio.sleep(1)
+
+    async def main():
+        async with TestRocketBroker(broker, cluster=cluster, patience=0.2):
+            with pytest.raises(
+                AssertionError, match=r"not handled within 0.2 s: \w+ of topic endless by group testing"
+            ):
+                await broker.publish(1, "endless")
+
+    run(main)
+
+
+def test_several_brokers_in_namespaces_and_an_application(cluster):
+    one, two = (
+        RocketBroker(ClientConfig(namesrv="h:1", namespace=namespace), group="testing", logger=None)
+        for namespace in ("", "tenant")
+    )
+    got = []
+
+    @one.subscriber("shared")
+    async def first(text: str):
+        got.append(text)
+
+    @two.subscriber("shared")
+    @two.publisher("more", batch=True)
+    async def second(text: str):
+        got.append(text)
+        return [RocketResponse(letter, keys=letter) for letter in text]
+
+    more = two.publisher("more", batch=True)
+
+    app = FastStream(two)
+
+    async def main():
+        async with TestRocketBroker(one, cluster=cluster) as br:
+            await br.publish("to one", "shared")
+        async with TestRocketBroker(two, cluster=cluster) as br, TestApp(app):
+            await br.publish("two", "shared")
+            [call] = more.mock.call_args_list
+            assert call.args[0] == ["t", "w", "o"]
+        async with TestRocketBroker(one, two, cluster=cluster) as (first_of_two, _):
+            assert first_of_two is one
+
+    run(main)
+    assert got == ["to one", "two"]
+
+
+def test_on_the_real_cluster(tmp_path_factory):
+    servers = ServerProcesses(tmp_path_factory.mktemp("servers"), **PATIENT)
+    broker = RocketBroker(servers.namesrv_address, group="really", create_topics=True, logger=None)
+    out = broker.publisher("really_out")
+
+    @broker.subscriber("really")
+    @out
+    async def handle(n: int):
+        return n + 1
+
+    async def main():
+        async with TestRocketBroker(broker, with_real=True) as br:
+            await br.publish(1, "really")
+            await handle.wait_call(SECONDS)
+            handle.mock.assert_called_once_with(1)
+            while not out.mock.called:
+                await asyncio.sleep(0.02)
+            out.mock.assert_called_once_with(2)
+        async with aio.Consumer("reader", servers.namesrv_address, topics="really_out", start="earliest") as consumer:
+            assert (await anext(consumer)).body == b"2"
+
+    try:
+        servers.start_namesrv()
+        servers.start_broker()
+        run(main)
+    finally:
+        servers.kill_all()
