@@ -24,7 +24,7 @@ from rocketd.remoting.bodies import HeartbeatData, ProducerData
 from rocketd.remoting.client import RemotingClient
 from rocketd.remoting.codes import RequestCode
 from rocketd.remoting.command import RemotingCommand
-from rocketd.remoting.errors import RemotingError
+from rocketd.remoting.errors import RemotingError, RemotingSendRequestError, RemotingTimeoutError
 from rocketd.remoting.headers import Header, UnregisterClientRequestHeader, write_header
 from rocketd.remoting.settings import TlsConfig
 from rocketd.remoting.signing import SigningHook
@@ -122,13 +122,25 @@ class ClientInstance(Service):
             raise of_remoting(error, address) from error
 
     async def ask_name_server(self, code: int, header: Header | None = None) -> RemotingCommand:
-        """Return a name server's answer, whatever its code. Raises NoNameServerError, and as ``ask`` does."""
+        """Return a name server's answer, whatever its code; where one does not answer, the next is asked.
+
+        The config's timeout is for all of them together. Raises NoNameServerError, and as ``ask`` does.
+        """
         if self._address_server is not None and not self.remoting.name_servers.addresses:
             await self._address_server.fetch()
-        try:
-            return await self.remoting.invoke_sync(None, _command(code, header, None), self.config.timeout_ms)
-        except RemotingError as error:
-            raise of_remoting(error, "name server") from error
+        ends = self.reactor.seconds() + self.config.timeout_ms / 1000
+        servers = len(self.remoting.name_servers.addresses)
+        turn, last = 0, None
+        while last is None or (turn <= servers and self.reactor.seconds() < ends):
+            share = (ends - self.reactor.seconds()) * 1000 / max(1, servers - turn)
+            turn += 1
+            try:
+                return await self.remoting.invoke_sync(None, _command(code, header, None), share)
+            except (RemotingTimeoutError, RemotingSendRequestError) as error:
+                last = error
+            except RemotingError as error:
+                raise of_remoting(error, "name server") from error
+        raise of_remoting(last, "name server") from last
 
     async def ask_broker(
         self,
@@ -205,7 +217,7 @@ class ClientInstance(Service):
                 self.log.info("unregister: {error}", error=error)
 
         addresses = self.routes.addresses(slaves=consumer_group is not None)
-        await gatherResults([ensureDeferred(tell(address)) for address in addresses])
+        await gatherResults([ensureDeferred(tell(address)) for address in addresses], consumeErrors=True)
 
     # ------------------------------------------------------------ from time to time
 
@@ -236,7 +248,7 @@ class ClientInstance(Service):
             else:
                 greeted.add(address)
 
-        await gatherResults([ensureDeferred(send(address)) for address in addresses])
+        await gatherResults([ensureDeferred(send(address)) for address in addresses], consumeErrors=True)
 
     async def _heartbeat(self) -> None:
         self.routes.forget_offline_brokers()

@@ -7,13 +7,17 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 
 from twisted.internet.defer import Deferred
+from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from rocketd.client.errors import (
     BrokerUnreachableError,
+    ConnectionLostError,
     NoBrokerError,
     NoNameServerError,
     NoRouteError,
+    RequestTimeoutError,
+    RocketMQError,
     TopicNotFoundError,
     UnreachableError,
     check_response,
@@ -46,11 +50,14 @@ class _Topic:
 class Routes:
     """The routes of the topics that were asked for, and the addresses of the brokers in them. Reactor thread."""
 
+    _log = Logger()
+
     def __init__(self, ask: Ask, name_servers: NameServers) -> None:
         self._ask = ask
         self._name_servers = name_servers
         self._topics: dict[str, _Topic] = {}
         self._brokers: dict[str, dict[int, str]] = {}
+        self._doubted: set[str] = set()
         self._asking: dict[tuple[str, bool], list[Deferred[_Topic]]] = {}
 
     async def publish_queues(
@@ -90,6 +97,26 @@ class Routes:
     def forget(self, topic: str) -> None:
         """Ask anew when the topic is next needed."""
         self._topics.pop(topic, None)
+
+    def doubt(self, topic: str) -> None:
+        """Ask anew for a topic that has a route, behind the scenes; the route stays as long as there is no other.
+
+        That a broker cannot be reached is no reason to have no route: the name servers may be out of reach, too, and
+        asking as for a new topic would make it at another broker.
+        """
+        if topic in self._topics and topic not in self._doubted:
+            self._doubted.add(topic)
+            Deferred.fromCoroutine(self._look_again(topic)).addErrback(
+                lambda failure: self._log.failure("asking for the route of {topic}", failure, topic=topic)
+            )
+
+    async def _look_again(self, topic: str) -> None:
+        try:
+            await self.refresh([topic])
+        except RocketMQError as error:
+            self._log.warn("the route of {topic} stays as it was: {error}", topic=topic, error=error)
+        finally:
+            self._doubted.discard(topic)
 
     def forget_offline_brokers(self) -> None:
         """Forget the addresses that stand in no topic's route any more."""
@@ -163,7 +190,7 @@ class Routes:
     async def _reason(self, topic: str, template: str | None) -> NoRouteError:
         """Find out why a topic has no route."""
         info = ClusterInfo.decode(
-            check_response("name server", await self._ask(RequestCode.GET_BROKER_CLUSTER_INFO, None)).body
+            check_response("name server", await self._asked(RequestCode.GET_BROKER_CLUSTER_INFO, None)).body
         )
         servers = ";".join(self._name_servers.addresses)
         if not info.broker_addr_table:
@@ -183,20 +210,25 @@ class Routes:
 
     async def _fetch(self, topic: str) -> TopicRouteData | None:
         header = GetRouteInfoRequestHeader(topic=topic, accept_standard_json_only=True)
-        try:
-            response = await self._ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, header)
-        except UnreachableError as error:
-            given = self._name_servers.addresses
-            text = (
-                f"no name server can be reached: {error}"
-                if given
-                else "no name server is given: name one where the client is made, or in the environment's NAMESRV_ADDR"
-            )
-            raise NoNameServerError(text) from error
+        response = await self._asked(RequestCode.GET_ROUTEINFO_BY_TOPIC, header)
         if response.code == ResponseCode.TOPIC_NOT_EXIST:
             return None
         check_response(self._name_servers.chosen or "name server", response)
         return TopicRouteData.decode(response.body)
+
+    async def _asked(self, code: int, header: Header | None) -> RemotingCommand:
+        """Return a name server's answer. Raises NoNameServerError."""
+        try:
+            return await self._ask(code, header)
+        except UnreachableError as error:
+            text = (
+                f"no name server can be reached: {error}"
+                if self._name_servers.addresses
+                else "no name server is given: name one where the client is made, or in the environment's NAMESRV_ADDR"
+            )
+            raise NoNameServerError(text) from error
+        except (ConnectionLostError, RequestTimeoutError) as error:
+            raise NoNameServerError(f"no name server answers: {error}") from error
 
     def _keep(self, topic: str, route: TopicRouteData) -> _Topic:
         known = self._topics[topic] = _Topic(route, writable_queues(topic, route), readable_queues(topic, route))

@@ -13,6 +13,7 @@ from rocketd.client.config import milliseconds
 from rocketd.client.errors import (
     Attempt,
     BrokerError,
+    NoNameServerError,
     NoRouteError,
     RequestTimeoutError,
     RocketMQError,
@@ -113,7 +114,12 @@ class Sender:
         for turn in range(tries):
             if turn and seconds() >= ends:
                 break
-            target = queue or await self._choose(outgoing.topic, select, broker, (ends - seconds()) * 1000)
+            began = seconds()
+            try:
+                target = queue or await self._choose(outgoing.topic, select, broker, (ends - began) * 1000)
+            except RocketMQError as error:
+                error.attempts = tuple(attempts)
+                raise
             began = seconds()
             others = turn + 1 < tries and self._has_other_broker(outgoing.topic, target.broker_name)
             left = (ends - began) * 1000
@@ -136,7 +142,10 @@ class Sender:
             attempts.append(Attempt(broker, (seconds() - began) * 1000, f"stored, but status {result.status}"))
         if result is not None:
             return result
-        self._instance.routes.forget(outgoing.topic)
+        if isinstance(last, BrokerError) and last.code == ResponseCode.TOPIC_NOT_EXIST:
+            self._instance.routes.forget(outgoing.topic)
+        else:
+            self._instance.routes.doubt(outgoing.topic)
         if last is None:
             raise RequestTimeoutError(f"finding a queue of topic {outgoing.topic} took all of {timeout_ms:g} ms")
         last.attempts = tuple(attempts)
@@ -179,7 +188,10 @@ class Sender:
         try:
             return await asked
         except DeferredTimeoutError:
-            raise RequestTimeoutError(f"finding the queues of topic {topic} took all of {timeout_ms:.0f} ms") from None
+            text = f"finding the queues of topic {topic} took all of {timeout_ms:.0f} ms"
+            if timeout_ms < self._instance.config.timeout_ms:
+                raise RequestTimeoutError(text) from None
+            raise NoNameServerError(f"no name server answers: {text}") from None
 
     def _selected(self, topic: str, queues: list[MessageQueue], select: Select) -> MessageQueue:
         """Let the application choose; it knows the topic without its namespace."""

@@ -1,0 +1,120 @@
+"""The client when brokers and name servers do not answer, on a fake clock."""
+
+from twisted.internet.defer import Deferred, fail
+
+from rocketd.client.errors import NoNameServerError, RequestTimeoutError, TopicNotFoundError, UnreachableError
+from rocketd.client.message import Message
+from rocketd.client.producer.producer import Producer
+from rocketd.common.names import AUTO_CREATE_TOPIC
+from rocketd.remoting.errors import RemotingSendRequestError, RemotingTimeoutError
+from tests.unit.client_cluster import ClientTestCase, Cluster
+
+
+class FaultyCluster(Cluster):
+    """Addresses of ``silent`` accept requests and say nothing; the next requests of ``losing`` lose their connections."""
+
+    def __init__(self):
+        super().__init__()
+        self.clock = None
+        self.silent = set()
+        self.losing = []
+
+    def invoke_sync(self, address, request, timeout_ms):
+        if address in self.losing:
+            self.losing.remove(address)
+            return fail(RemotingSendRequestError(str(address)))
+        if address not in self.silent:
+            return super().invoke_sync(address, request, timeout_ms)
+        self.asked.append((request.code, address, {"timeout": timeout_ms}, request))
+        answer = Deferred()
+        late = self.clock.callLater(timeout_ms / 1000, lambda: answer.errback(RemotingTimeoutError("no answer")))
+        answer.addErrback(lambda failure: (late.active() and late.cancel(), failure)[1])
+        return answer
+
+
+class FaultTestCase(ClientTestCase):
+    cluster_type = FaultyCluster
+
+    def setUp(self):
+        super().setUp()
+        self.cluster.clock = self.clock
+        self.producer = Producer(self.client, "pg")
+        self.result_of(self.producer.start())
+
+    def send(self, topic="T", **arguments):
+        return Deferred.fromCoroutine(self.producer.send(Message(topic, b"hello", "A"), **arguments))
+
+
+class NameServerTests(FaultTestCase):
+    def test_route_outlives_brokers_and_name_servers(self):
+        self.successResultOf(self.send())
+        self.cluster.down |= {None, "a:10911", "b:10911"}
+        for _ in range(2):
+            self.failureResultOf(self.send(), UnreachableError)
+        self.cluster.down -= {"a:10911", "b:10911"}
+        self.successResultOf(self.send())
+
+    def test_brokers_that_are_gone_do_not_make_a_topic_new(self):
+        self.cluster.topics.add(AUTO_CREATE_TOPIC)
+        self.successResultOf(self.send())
+        self.cluster.topics.discard("T")
+        self.cluster.down |= {"a:10911", "b:10911"}
+        self.failureResultOf(self.send(), UnreachableError)
+        self.failureResultOf(self.send(), UnreachableError)
+        self.assertNotIn(AUTO_CREATE_TOPIC, [fields["topic"] for _, fields in self.cluster.of(105)])
+
+    def test_failed_send_asks_for_the_route_anew(self):
+        self.successResultOf(self.send())
+        self.cluster.brokers = ["b"]
+        self.cluster.down |= {"a:10911", "b:10911"}
+        self.failureResultOf(self.send(), UnreachableError)
+        self.assertEqual(len(self.cluster.of(105)), 2)
+        self.assertEqual({queue.broker_name for queue in self.result_of(self.producer.publish_queues("T"))}, {"b"})
+
+    def test_topic_that_its_broker_does_not_know_is_looked_for(self):
+        self.successResultOf(self.send())
+        self.cluster.topics.clear()
+        self.cluster.refusals = {(310, "a:10911"): 17, (310, "b:10911"): 17}
+        self.failureResultOf(self.send())
+        self.failureResultOf(self.send(), TopicNotFoundError)
+
+    def test_silent_name_servers_have_the_timeout_together(self):
+        self.client.remoting.update_name_server_addresses(["ns1:9876", "ns2:9876"])
+        self.cluster.silent.add(None)
+        sending = self.send()
+        self.clock.advance(1.5)
+        self.assertNoResult(sending)
+        self.clock.advance(1.5)
+        self.assertIn("no name server answers", str(self.failureResultOf(sending, NoNameServerError).value))
+        self.assertEqual([fields["timeout"] for _, fields in self.cluster.of(105)], [1500, 1500])
+
+    def test_next_name_server_answers(self):
+        self.client.remoting.update_name_server_addresses(["ns1:9876", "ns2:9876"])
+        self.cluster.silent.add(None)
+        sending = self.send()
+        self.cluster.silent.clear()
+        self.clock.advance(1.5)
+        self.successResultOf(sending)
+
+    def test_lost_connection_to_the_only_name_server_is_made_again(self):
+        self.cluster.losing.append(None)
+        self.successResultOf(self.send())
+        self.cluster.losing += [None, None]
+        self.failureResultOf(self.send("Other"), NoNameServerError)
+
+    def test_shorter_timeout_of_a_send_is_its_own(self):
+        self.cluster.silent.add(None)
+        sending = self.send(timeout=0.5)
+        self.clock.advance(0.5)
+        self.failureResultOf(sending, RequestTimeoutError)
+        self.clock.advance(3)
+
+    def test_error_of_a_later_try_has_the_tries_before(self):
+        self.successResultOf(self.send())
+        self.cluster.silent |= {"a:10911", "b:10911"}
+        sending = self.send()
+        self.client.routes.forget("T")
+        self.cluster.down.add(None)
+        self.clock.advance(1)
+        error = self.failureResultOf(sending, NoNameServerError).value
+        self.assertEqual([attempt.milliseconds for attempt in error.attempts], [1000])
