@@ -180,6 +180,24 @@ class ConsumerTests(ConsumerTestCase):
         self.clock.advance(3)
         self.assertEqual(self.cluster.pulls(), {"a:10911": 0, "b:10911": 0})
 
+    def test_pulls_that_fail_again_and_again_wait_longer(self):
+        self.cluster.refusals[11, "a:10911"] = 1
+        self.start()
+
+        def tries(seconds):
+            before = self.cluster.codes().count(11)
+            self.clock.pump([0.05] * round(seconds * 20))
+            return self.cluster.codes().count(11) - before
+
+        self.assertEqual(tries(1), 3)  # after 0.1, 0.3 and 0.7 s
+        tries(10)
+        self.assertEqual(tries(15), 5)
+        self.cluster.refusals.clear()
+        tries(3)
+        self.cluster.refusals[11, "a:10911"] = 1
+        self.cluster.deliver("a:10911", [(b"one", "")], 0)
+        self.assertEqual(tries(1), 3)
+
     def test_stop_stores_offsets_and_leaves(self):
         self.start()
         self.cluster.deliver("a:10911", [(b"one", "")], 0)

@@ -28,6 +28,9 @@ from rocketd.store.errors import RecordError
 from rocketd.store.record import MessageExt
 
 ERROR_DELAY_SECONDS = 3.0
+"""How long to wait after a pull that failed; less after the first few in a row, for what is only a moment's trouble."""
+
+FIRST_ERROR_DELAY_SECONDS = 0.1
 PAUSED_SECONDS = 1.0
 TELL_SECONDS = 60.0
 
@@ -106,6 +109,7 @@ class QueuePuller:
 
     async def _pull_all(self) -> None:
         consumer, held = self._consumer, self._assigned.held
+        error_delay = FIRST_ERROR_DELAY_SECONDS
         pause = milliseconds("pull_interval", consumer.options.pull_interval, zero=True) / 1000
         while not self._stopped and not held.dropped:
             held.pulled(int(consumer.instance.now_ms()))
@@ -130,7 +134,10 @@ class QueuePuller:
                 if self._stopped:
                     return
                 self.log.warn("pulling {queue}: {error}", queue=self._assigned, error=error)
-                await self._sleep(ERROR_DELAY_SECONDS)
+                await self._sleep(error_delay)
+                error_delay = min(error_delay * 2, ERROR_DELAY_SECONDS)
+            else:
+                error_delay = FIRST_ERROR_DELAY_SECONDS
             if pause:
                 await self._sleep(pause)
 
