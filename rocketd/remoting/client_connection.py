@@ -22,7 +22,6 @@ from rocketd.remoting.frame import FrameDecoder
 from rocketd.remoting.interfaces import IConnection
 from rocketd.remoting.peer import peer_of
 
-
 CLOSE_SECONDS = 2.0
 """How long a connection that closes may take to write what is pending."""
 
