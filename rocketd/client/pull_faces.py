@@ -3,6 +3,7 @@
 No counterpart in Apache.
 """
 
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Generic
 
@@ -14,6 +15,7 @@ from rocketd.client.consumer.options import LitePullOptions
 from rocketd.client.consumer.pull_consumer import PullConsumer
 from rocketd.client.errors import check_group
 from rocketd.client.face import Cluster
+from rocketd.client.hooks import ConsumerHook
 from rocketd.client.instance.client_instance import ClientInstance
 from rocketd.client.life import Face, RunCoroutine
 from rocketd.client.message import T
@@ -26,8 +28,9 @@ class LitePullFace(LitePullOptions, SubscribingFace[LitePullConsumer[T]], Generi
     """A consumer of one group that is polled. ``cluster`` are the name servers, or a ClientConfig.
 
     ``topics`` is what to consume a share of, more comes with ``subscribe``; without any, ``assign`` names queues once it is
-    open. ``codec`` makes values of bodies. All other options are those of LitePullOptions. Raises IllegalGroupError,
-    IllegalTopicError and IllegalOptionError.
+    open. ``codec`` makes values of bodies. For hooks and traces, messages are handled from the poll that gave them to the
+    next one, or to the end. All other options are those of LitePullOptions. Raises IllegalGroupError, IllegalTopicError
+    and IllegalOptionError.
     """
 
     group: str
@@ -59,7 +62,8 @@ class PullFace(Face[PullConsumer[T]], Generic[T]):
 
     ``codec`` makes values of bodies. With ``broadcast`` offsets are this consumer's alone, kept in a file below
     ``offset_directory`` (``~/.rocketmq_offsets``); else they are the group's, kept by the brokers. They are stored every
-    ``persist_interval``. Raises IllegalGroupError and IllegalOptionError.
+    ``persist_interval``. ``trace`` and ``consume_hooks`` are as those of MemberOptions; messages count as handled as soon as
+    they are pulled. Raises IllegalGroupError and IllegalOptionError.
     """
 
     kind = "consumer"
@@ -71,11 +75,17 @@ class PullFace(Face[PullConsumer[T]], Generic[T]):
     broadcast: bool = False
     persist_interval: Duration = 5.0
     offset_directory: str | None = None
+    trace: bool | str = False
+    consume_hooks: Sequence[ConsumerHook] = ()
 
     def __post_init__(self) -> None:
         check_group(self.group)
         self._options = MemberOptions(
-            broadcast=self.broadcast, persist_interval=self.persist_interval, offset_directory=self.offset_directory
+            broadcast=self.broadcast,
+            persist_interval=self.persist_interval,
+            offset_directory=self.offset_directory,
+            trace=self.trace,
+            consume_hooks=self.consume_hooks,
         )
         self._make_life(f"consumer of group {self.group}", self.cluster)
 

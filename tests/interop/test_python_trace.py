@@ -9,10 +9,11 @@ import pytest
 from mqadmin_sides import Both, Side
 
 from rocketd.client import Message, ReceivedMessage, Retry, TransactionState
-from rocketd.client.sync import Consumer, Producer
+from rocketd.client.sync import Consumer, LitePullConsumer, Producer, PullConsumer
 from rocketd.client.trace.records import TraceType, decode_records
 
 TOPIC, TRACES, CONSUMERS = "PythonTraced", "PythonTraces", "python-traced"
+ASKED = "Asked"  # a tag
 LIMIT = 60  # seconds
 
 
@@ -43,10 +44,19 @@ def _send_and_consume(side: Side, clients: ExitStack) -> dict[str, str]:
         "plain": producer.send(Message(TOPIC, b"plain", tags="TagA", keys=["plain-key"])).msg_id,
         "refused": producer.send(Message(TOPIC, b"refused")).msg_id,
         "transaction": producer.send_in_transaction(Message(TOPIC, b"transaction")).send_result.msg_id,
+        "polled": producer.send(Message(TOPIC, b"polled", tags=ASKED)).msg_id,
         "elsewhere": other.send_in_transaction(Message(TOPIC, b"elsewhere")).send_result.msg_id,
     }
-    bodies = sorted(got.get(timeout=LIMIT) for _ in range(5))
-    assert bodies == [b"elsewhere", b"plain", b"refused", b"refused", b"transaction"]
+    bodies = sorted(got.get(timeout=LIMIT) for _ in range(6))
+    assert bodies == [b"elsewhere", b"plain", b"polled", b"refused", b"refused", b"transaction"]
+    lite = open_client(
+        LitePullConsumer("python-polled", side.namesrv, topics={TOPIC: ASKED}, start="earliest", trace=True)
+    )
+    puller = open_client(PullConsumer("python-pulled", side.namesrv, trace=True))
+    (queue,) = puller.fetch_subscribe_queues(TOPIC)
+    assert [message.body for message in lite.poll(LIMIT)] == [b"polled"]
+    lite.poll(0)  # what was given before is handled then
+    assert [message.body for message in puller.pull(queue, ASKED, 0).messages] == [b"polled"]
     return ids
 
 
@@ -55,7 +65,8 @@ def traced(both: Both) -> Iterator[Callable[[str], dict[str, str]]]:
     """The unique key of a message of a kind, at each side. The clients are open as long."""
     for topic in (TOPIC, TRACES):
         both.same("updateTopic", "-b", "BROKER", "-t", topic, "-r", "1", "-w", "1")
-    both.same("updateSubGroup", "-b", "BROKER", "-g", CONSUMERS)
+    for group in (CONSUMERS, "python-polled", "python-pulled"):
+        both.same("updateSubGroup", "-b", "BROKER", "-g", group)
     kinds = (both.apache.kind, both.rocketd.kind)
     with ExitStack() as clients:
         sent = both.each(lambda side: _send_and_consume(side, clients))
@@ -87,6 +98,11 @@ def test_sent_and_consumed(both: Both, traced: Callable[[str], dict[str, str]]) 
 def test_consumed_at_the_second_try(both: Both, traced: Callable[[str], dict[str, str]]) -> None:
     told = ["Pub python-tracers success", "Sub python-traced failed", "Sub python-traced success"]
     assert _told(both, traced("refused"), 3) == told
+
+
+def test_polled_and_pulled(both: Both, traced: Callable[[str], dict[str, str]]) -> None:
+    told = ["Pub python-tracers success", *(f"Sub python-{how} success" for how in ("polled", "pulled", "traced"))]
+    assert _told(both, traced("polled"), 4) == told
 
 
 def test_sent_in_a_transaction(both: Both, traced: Callable[[str], dict[str, str]]) -> None:

@@ -3,8 +3,11 @@
 from twisted.internet.defer import Deferred, succeed
 
 from rocketd.client.codec import BYTES, JsonCodec
-from rocketd.client.consumer.options import ConsumerOptions
+from rocketd.client.consumer.lite_pull_consumer import LitePullConsumer
+from rocketd.client.consumer.member_options import MemberOptions
+from rocketd.client.consumer.options import ConsumerOptions, LitePullOptions
 from rocketd.client.consumer.outcome import Retry
+from rocketd.client.consumer.pull_consumer import PullConsumer, PullStatus
 from rocketd.client.consumer.push_consumer import PushConsumer
 from rocketd.client.errors import BrokerError, IllegalOptionError, IllegalTopicError, SendForbiddenError
 from rocketd.client.hooks import ConsumerHook, ProducerHook
@@ -15,6 +18,7 @@ from rocketd.client.producer.transaction import TransactionState
 from rocketd.client.trace.records import ConsumeReturnType, MessageType, TraceType, decode_records
 from rocketd.common.names import TRACE_TOPIC
 from rocketd.common.sysflag import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
+from rocketd.remoting.bodies import MessageQueue
 from rocketd.remoting.command import RemotingCommand
 from rocketd.remoting.headers import CheckTransactionStateRequestHeader
 from rocketd.store.message import MessageInner
@@ -348,6 +352,76 @@ class ConsumerHookTests(ConsumerTestCase):
         self.assertEqual(len(self.flushLoggedErrors(RuntimeError)), 2)
         self.assertEqual(self.cluster.of(36), [])
         self.stop(consumer)
+
+
+class Handled:
+    """Keeps what it is told of messages."""
+
+    def __init__(self):
+        self.told = []
+
+    def consume_before(self, context):
+        self.told.append(("before", context.queue.topic, [message.body for message in context.messages]))
+
+    def consume_after(self, context):
+        self.told.append(("after", context.success, context.return_type))
+
+    def filter_messages(self, context):
+        context.messages = [message for message in context.messages if message.body != b"no"]
+
+
+BEFORE_ONE = ("before", "T", [b"one"])
+SUCCEEDED = ("after", True, ConsumeReturnType.SUCCESS)
+
+
+class AskedTests(ClientTestCase):
+    """Consumers that are asked for messages."""
+
+    def setUp(self):
+        super().setUp()
+        self.hook = Handled()
+
+    def polls(self, **options):
+        consumer = LitePullConsumer(self.client, "cg", options=LitePullOptions(start="earliest", **options))
+        consumer.subscribe("T")
+        self.result_of(consumer.start())
+        return consumer
+
+    def deliver(self, *bodies, begin=0):
+        self.cluster.deliver("a:10911", [(body, "") for body in bodies], begin)
+
+    def test_polled_messages_are_handled_until_the_next_poll(self):
+        consumer = self.polls(consume_hooks=[self.hook])
+        self.deliver(b"no", b"one")
+        self.assertEqual([message.body for message in self.result_of(consumer.poll(0))], [b"one"])
+        self.assertEqual(self.hook.told, [BEFORE_ONE])
+        self.assertEqual(self.result_of(consumer.poll(0)), [])
+        self.assertEqual(self.hook.told, [BEFORE_ONE, SUCCEEDED])
+        self.result_of(consumer.poll(0))
+        self.end_of(consumer.stop())
+        self.assertEqual(self.hook.told, [BEFORE_ONE, SUCCEEDED])
+
+    def test_the_end_says_what_became_of_the_last(self):
+        for consumed in (True, False):
+            consumer = self.polls(consume_hooks=[self.hook])
+            begin = self.cluster.offsets.get(("a:10911", "T"), 0)
+            self.deliver(b"one", begin=begin)
+            self.result_of(consumer.poll(0))
+            self.end_of(consumer.stop(consumed=consumed))
+        failed = ("after", False, ConsumeReturnType.FAILED)
+        self.assertEqual(self.hook.told, [BEFORE_ONE, SUCCEEDED, BEFORE_ONE, failed])
+
+    def test_pulled_messages_are_handled_at_once(self):
+        consumer = PullConsumer(self.client, "cg", options=MemberOptions(consume_hooks=[self.hook]))
+        self.result_of(consumer.start())
+        for bodies in ([b"no", b"one"], [b"no"]):
+            pulling = Deferred.fromCoroutine(consumer.pull(MessageQueue("T", "a", 0), None, 0))
+            self.deliver(*bodies)
+            found = self.successResultOf(pulling)
+            self.assertEqual([message.body for message in found.messages], bodies[1:])
+        self.assertIs(found.status, PullStatus.NO_MATCHED_MSG)
+        self.assertEqual(self.hook.told, [BEFORE_ONE, SUCCEEDED])
+        self.end_of(consumer.stop())
 
 
 class TracingTests(ProducerTestCase):

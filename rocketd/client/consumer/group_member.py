@@ -6,20 +6,23 @@ RebalanceLitePullImpl.
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from math import inf
 from typing import Any, ClassVar
 
 from twisted.internet.defer import Deferred, ensureDeferred
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
+from rocketd.client.codec import Codec
 from rocketd.client.config import milliseconds
 from rocketd.client.consumer.flow_control import FlowControl
+from rocketd.client.consumer.hooked import MemberHooks
 from rocketd.client.consumer.member_options import MemberOptions
 from rocketd.client.consumer.offset_store import OffsetStore
 from rocketd.client.consumer.offset_store_local import DEFAULT_DIRECTORY, LocalFileOffsetStore, offsets_path
 from rocketd.client.consumer.offset_store_remote import RemoteBrokerOffsetStore
 from rocketd.client.consumer.pulled import AssignedQueue, Pulled
-from rocketd.client.consumer.queue_puller import Keep, QueuePuller
+from rocketd.client.consumer.queue_puller import QueuePuller
 from rocketd.client.consumer.rebalance import Rebalance
 from rocketd.client.consumer.start_offset import start_offset
 from rocketd.client.consumer.subscription import Sql, subscription_of
@@ -51,7 +54,8 @@ class GroupMember(ABC):
     """A consumer of one group. All methods belong to the reactor thread.
 
     ``thread_limit`` is how many functions of the application run at once, ``run_coroutine`` runs what its coroutine
-    functions return. Making it raises IllegalGroupError.
+    functions return; from ``handling_timeout_ms`` on, hooks are told that handling took too long. Making it raises
+    IllegalGroupError.
     """
 
     log = Logger()
@@ -64,8 +68,10 @@ class GroupMember(ABC):
         instance: ClientInstance,
         group: str,
         options: MemberOptions,
+        codec: Codec[Any],
         thread_limit: int,
         run_coroutine: Callable[[Any], Deferred[Any]],
+        handling_timeout_ms: float = inf,
     ) -> None:
         check_group(group)
         self.options = options
@@ -75,6 +81,7 @@ class GroupMember(ABC):
         self.assigned: dict[MessageQueue, AssignedQueue] = {}
         self.subscriptions: dict[str, SubscriptionData] = {}
         self.threads = HandlerThreads(instance.reactor, f"rocketd-consume-{self.group}", thread_limit, run_coroutine)
+        self.hooks = MemberHooks(instance, self.group, options, codec, handling_timeout_ms)
         self.offsets: OffsetStore = self._offset_store()
         self._rebalance = Rebalance(self)
         self._loops: list[ClockedLoop] = []
@@ -154,7 +161,7 @@ class GroupMember(ABC):
         self.started_ms = int(self.instance.now_ms())
         self.instance.add_consumer(self)
         self._state = None
-        self.joined()
+        self.hooks.start()
         await self._rebalance.check_expressions()
         await self.instance.send_heartbeats()
         await self._rebalance.now()
@@ -177,9 +184,6 @@ class GroupMember(ABC):
     def _is_stopped(self) -> bool:
         return self._state is ClientClosedError
 
-    def joined(self) -> None:  # noqa: B027 - most have nothing to do then
-        """Take note that it is a member now, before it has queues."""
-
     async def stop_pulling(self) -> None:
         """Pull no more, and do nothing more from time to time."""
         self._state = ClientClosedError
@@ -192,6 +196,7 @@ class GroupMember(ABC):
 
     async def leave(self) -> None:
         """Store the offsets, let the queues go and leave the group, after ``stop_pulling``."""
+        await self.hooks.stop()
         for assigned in self.assigned.values():
             assigned.held.dropped = True
         await self.offsets.persist_all(list(self.assigned), oneway=False)
@@ -367,13 +372,9 @@ class GroupMember(ABC):
         self.offsets.remove(queue)
         await self.unlock({queue: assigned})
 
-    def keep(self) -> Keep | None:
-        """Return what chooses among the records that come; None to take all."""
-        return None
-
     def _begin(self, assigned: AssignedQueue, offset: int) -> None:
         assigned.next_offset = offset
-        assigned.puller = QueuePuller(self, assigned, self.keep())
+        assigned.puller = QueuePuller(self, assigned, self.hooks.keep)
         assigned.puller.start()
 
     def _drop(self, assigned: AssignedQueue) -> None:

@@ -5,15 +5,21 @@ thread.
 """
 
 from collections.abc import Callable, Sequence
+from math import inf
+from random import Random
 from typing import Any
 
 from rocketd.client.codec import Codec
+from rocketd.client.consumer.member_options import MemberOptions
 from rocketd.client.consumer.outcome import Reject, Retry
+from rocketd.client.consumer.queue_puller import Keep
 from rocketd.client.errors import IllegalMessageError, StopConsuming
 from rocketd.client.hooks import ConsumeMessageContext, ConsumerHooks, FilterMessageContext
+from rocketd.client.instance.client_instance import ClientInstance
 from rocketd.client.message import ReceivedMessage
 from rocketd.client.namespace import without_namespace
 from rocketd.client.trace.records import ConsumeReturnType
+from rocketd.client.trace.tracing import ConsumerTracing, Tracing
 from rocketd.client.wire_message import received_message
 from rocketd.remoting.bodies import MessageQueue
 from rocketd.store.record import MessageExt
@@ -82,3 +88,37 @@ class HookedConsumption:
 
     def _bare(self, queue: MessageQueue) -> MessageQueue:
         return MessageQueue(without_namespace(self._namespace, queue.topic), queue.broker_name, queue.queue_id)
+
+
+class MemberHooks:
+    """The hooks that the options of a consumer name, and one that traces, from ``start`` to ``stop``, if they say so.
+
+    ``group`` has its namespace. ``keep`` chooses among the records that come; None takes all.
+    """
+
+    def __init__(
+        self,
+        instance: ClientInstance,
+        group: str,
+        options: MemberOptions,
+        codec: Codec[Any],
+        timeout_ms: float = inf,
+    ) -> None:
+        trace = options.trace
+        self._tracing = Tracing(instance, group, "CONSUME", trace, Random()) if trace else None
+        traces = [] if self._tracing is None else [ConsumerTracing(self._tracing)]
+        hooks = ConsumerHooks([*traces, *options.consume_hooks])
+        self.consumption = HookedConsumption(
+            hooks, group, instance.config.namespace, codec, timeout_ms, instance.now_ms
+        )
+        self.keep: Keep | None = self.consumption.keep if hooks.filtering else None
+
+    def start(self) -> None:
+        """Trace from now on."""
+        if self._tracing is not None:
+            self._tracing.start()
+
+    async def stop(self) -> None:
+        """Send the traces that wait, for half a second at most."""
+        if self._tracing is not None:
+            await self._tracing.stop()

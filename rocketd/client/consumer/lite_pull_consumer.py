@@ -24,6 +24,7 @@ from rocketd.client.consumer.pulled import AssignedQueue, Pulled
 from rocketd.client.consumer.running_info import running_info
 from rocketd.client.consumer.subscription import Sql, subscription_of
 from rocketd.client.errors import CommitError, IllegalMessageError, UsageError, check_topic
+from rocketd.client.hooks import ConsumeMessageContext
 from rocketd.client.instance.client_instance import ClientInstance
 from rocketd.client.message import ReceivedMessage, T
 from rocketd.client.namespace import queue_with_namespace, queue_without_namespace, with_namespace
@@ -61,13 +62,14 @@ class LitePullConsumer(GroupMember, Generic[T]):
         run_coroutine: Callable[[Any], Deferred[Any]] = ensureDeferred,
     ) -> None:
         options = options or LitePullOptions()
-        super().__init__(instance, group, options, 1, run_coroutine)
+        super().__init__(instance, group, options, codec, 1, run_coroutine)
         self._codec = codec
         self._namespace = instance.config.namespace
         self._chosen: set[MessageQueue] | None = None
         self._ready: deque[tuple[AssignedQueue, list[Pulled]]] = deque()
         self._asking: deque[Deferred[None]] = deque()
         self._moved: set[MessageQueue] = set()
+        self._out: ConsumeMessageContext | None = None
         self._watched: dict[str, tuple[QueueListener, list[MessageQueue]]] = {}
 
     # ------------------------------------------------------------ what it reads
@@ -135,6 +137,7 @@ class LitePullConsumer(GroupMember, Generic[T]):
             self._wake(asking)
         if self.options.auto_commit and consumed:
             self._commit_positions()
+        self._handled(consumed)
         await self.leave()
 
     # ------------------------------------------------------------ messages
@@ -149,6 +152,7 @@ class LitePullConsumer(GroupMember, Generic[T]):
         milli = milliseconds("timeout", self.options.poll_timeout if timeout is None else timeout, zero=True)
         if self.options.auto_commit:
             self._commit_positions()
+        self._handled(True)
         reactor = self.instance.reactor
         ends = reactor.seconds() + milli / 1000
         while self._state is None:
@@ -181,7 +185,13 @@ class LitePullConsumer(GroupMember, Generic[T]):
         assigned.puller.wake()
         if error is not None:
             raise error
+        self._out = self.hooks.consumption.begin(assigned.queue, messages)
         return messages
+
+    def _handled(self, consumed: bool) -> None:
+        """Tell hooks that the application has done with what it got last."""
+        out, self._out = self._out, None
+        self.hooks.consumption.end(out, consumed, None)
 
     async def _arrival(self, seconds: float) -> None:
         """Return when there may be messages, or after the time."""

@@ -3,6 +3,7 @@
 Answers to the fields that DefaultMQPushConsumer and DefaultLitePullConsumer have in common.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -10,6 +11,7 @@ from rocketd.client.config import Duration, milliseconds
 from rocketd.client.consumer.allocation import AllocateMessageQueueAveragely, AllocationStrategy
 from rocketd.client.consumer.flow_control import FlowLimits
 from rocketd.client.errors import IllegalOptionError
+from rocketd.client.hooks import ConsumerHook, check_hooks, check_trace
 from rocketd.remoting.bodies import ConsumeFromWhere, MessageModel
 
 
@@ -44,7 +46,15 @@ class MemberOptions:
     offset_directory: str | None = None
     """Where broadcasting consumers keep their offsets. None: ``~/.rocketmq_offsets``."""
 
+    trace: bool | str = False
+    """Whether to tell of each message in the trace topic, or the name of another topic to tell it in."""
+
+    consume_hooks: Sequence[ConsumerHook] = ()
+    """Called before and after each handling of messages, and to filter what was pulled."""
+
     def __post_init__(self) -> None:
+        check_trace(self.trace)
+        check_hooks("consume_hooks", self.consume_hooks, ConsumerHook)
         self._check_durations("rebalance_interval", "persist_interval")
         self._check_durations("pull_interval", zero=True)
         self._check_number("pull_batch", 1, 1024)

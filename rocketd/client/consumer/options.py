@@ -3,7 +3,7 @@
 Answers to the fields of DefaultMQPushConsumer and DefaultLitePullConsumer.
 """
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -11,7 +11,6 @@ from typing import Any
 from rocketd.client.config import Duration
 from rocketd.client.consumer.member_options import MemberOptions
 from rocketd.client.errors import IllegalOptionError
-from rocketd.client.hooks import ConsumerHook, check_hooks, check_trace
 from rocketd.client.message import ReceivedMessage
 
 
@@ -57,16 +56,8 @@ class ConsumerOptions(MemberOptions):
     blocked_after: Duration = 60.0
     """How long a message may hold its queue's offset before the log says so."""
 
-    trace: bool | str = False
-    """Whether to tell of each message in the trace topic, or the name of another topic to tell it in."""
-
-    consume_hooks: Sequence[ConsumerHook] = ()
-    """Called before and after each handling of messages, and to filter what was pulled."""
-
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_trace(self.trace)
-        check_hooks("consume_hooks", self.consume_hooks, ConsumerHook)
         self._check_durations("consume_timeout", "suspend_time", "blocked_after")
         self._check_durations("grace", zero=True)
         self._check_number("concurrency", 1, 1000)

@@ -73,7 +73,7 @@ class PullResult(msgspec.Struct, Generic[T], frozen=True):
 class PullConsumer(GroupMember, Generic[T]):
     """A consumer of one group, between ``start`` and ``stop``. All methods belong to the reactor thread.
 
-    Of the options it needs those of offsets only: it holds and shares nothing. Making it raises IllegalGroupError.
+    Of the options it needs those of offsets and hooks only: it holds and shares nothing. Making it raises IllegalGroupError.
     """
 
     consume_type = ConsumeType.CONSUME_ACTIVELY
@@ -89,7 +89,7 @@ class PullConsumer(GroupMember, Generic[T]):
         codec: Codec[T] = BYTES,  # type: ignore[assignment]
         run_coroutine: Callable[[Any], Deferred[Any]] = ensureDeferred,
     ) -> None:
-        super().__init__(instance, group, options or MemberOptions(), 1, run_coroutine)
+        super().__init__(instance, group, options or MemberOptions(), codec, 1, run_coroutine)
         self._codec = codec
         self._namespace = instance.config.namespace
         self._suggested: dict[MessageQueue, int] = {}
@@ -164,13 +164,19 @@ class PullConsumer(GroupMember, Generic[T]):
         told = read_header(PullMessageResponseHeader, response)
         self._suggested[queue] = told.suggest_which_broker_id
         records = wanted_records(response, subscription)
+        if self.hooks.keep is not None:
+            records = self.hooks.keep(queue, records)
         status = _STATUS[ResponseCode(response.code)]
+        messages = [received_message(record, bare, self._codec, self._namespace) for record in records]
+        if messages:
+            # What becomes of them is not known here: they count as consumed, as with Apache's.
+            self.hooks.consumption.end(self.hooks.consumption.begin(queue, messages), True, None)
         return PullResult(
             PullStatus.NO_MATCHED_MSG if status is PullStatus.FOUND and not records else status,
             told.next_begin_offset,
             told.min_offset,
             told.max_offset,
-            [received_message(record, bare, self._codec, self._namespace) for record in records],
+            messages,
         )
 
     # ------------------------------------------------------------ offsets

@@ -5,7 +5,6 @@ calls to it.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
-from random import Random
 from typing import Any, Generic
 
 from twisted.internet.defer import Deferred, ensureDeferred
@@ -17,22 +16,18 @@ from rocketd.client.consumer.concurrent import ConcurrentConsumption
 from rocketd.client.consumer.direct import consume_directly
 from rocketd.client.consumer.group_member import GroupMember
 from rocketd.client.consumer.handler import Handler, Listener, Outcome
-from rocketd.client.consumer.hooked import HookedConsumption
 from rocketd.client.consumer.options import ConsumerOptions, Order
 from rocketd.client.consumer.orderly import OrderlyConsumption
 from rocketd.client.consumer.pulled import AssignedQueue, Pulled
 from rocketd.client.consumer.queue_locks import QueueLocks
-from rocketd.client.consumer.queue_puller import Keep
 from rocketd.client.consumer.running_info import ConsumeStatistics, running_info
 from rocketd.client.consumer.send_back import SendBack
 from rocketd.client.consumer.subscription import subscription_of
 from rocketd.client.errors import (
     UsageError,
 )
-from rocketd.client.hooks import ConsumerHooks
 from rocketd.client.instance.client_instance import ClientInstance
 from rocketd.client.message import T
-from rocketd.client.trace.tracing import ConsumerTracing, Tracing
 from rocketd.common.names import retry_topic
 from rocketd.common.sysflag import PULL_SUSPEND
 from rocketd.remoting.admin_bodies import ConsumeMessageDirectlyResult, ConsumerRunningInfo
@@ -67,17 +62,13 @@ class PushConsumer(GroupMember, Generic[T]):
         run_coroutine: Callable[[Any], Deferred[Any]] = ensureDeferred,
     ) -> None:
         options = options or ConsumerOptions()
-        super().__init__(instance, group, options, options.concurrency, run_coroutine)
+        timeout_ms = milliseconds("consume_timeout", options.consume_timeout)
+        super().__init__(instance, group, options, codec, options.concurrency, run_coroutine, timeout_ms)
         namespace = instance.config.namespace
         self.concurrency = options.concurrency
         self.statistics = ConsumeStatistics()
-        trace = self.options.trace
-        self._tracing = Tracing(instance, self.group, "CONSUME", trace, Random()) if trace else None
-        self._hooks = ConsumerHooks([*self._traces(), *self.options.consume_hooks])
-        timeout_ms = milliseconds("consume_timeout", self.options.consume_timeout)
-        self._hooked = HookedConsumption(self._hooks, self.group, namespace, codec, timeout_ms, instance.now_ms)
         self.handler: Handler[T] = Handler(
-            listener, codec, namespace, self.threads.invoke, self.options.batch > 1, self._hooked
+            listener, codec, namespace, self.threads.invoke, self.options.batch > 1, self.hooks.consumption
         )
         self.send_back = SendBack(instance, self.group, self.options.max_reconsume_times)
         self._locks = QueueLocks(instance, self.group) if self._locks_queues else None
@@ -89,9 +80,6 @@ class PushConsumer(GroupMember, Generic[T]):
     @property
     def _locks_queues(self) -> bool:
         return self.options.order is Order.QUEUE and not self.options.broadcast
-
-    def _traces(self) -> list[ConsumerTracing]:
-        return [] if self._tracing is None else [ConsumerTracing(self._tracing)]
 
     # ------------------------------------------------------------ start and stop
 
@@ -113,17 +101,10 @@ class PushConsumer(GroupMember, Generic[T]):
         if self._locks is not None:
             self.repeat(self._locks.RENEW_SECONDS * 1000, self._renew_locks)
 
-    def joined(self) -> None:
-        """Trace from now on."""
-        if self._tracing is not None:
-            self._tracing.start()
-
     async def stop(self) -> None:
         """Pull no more, let handlers end within ``grace``, store the offsets, leave the group."""
         await self.stop_pulling()
         await self._consumption.stop(milliseconds("grace", self.options.grace, zero=True))
-        if self._tracing is not None:
-            await self._tracing.stop()
         await self.leave()
 
     # ------------------------------------------------------------ while it runs
@@ -201,10 +182,6 @@ class PushConsumer(GroupMember, Generic[T]):
     def offset_to_commit(self, queue: MessageQueue) -> int:
         """What a pull from the master commits on its way; 0 for nothing."""
         return 0 if self.options.broadcast else self.offsets.clone(queue.topic).get(queue, 0)
-
-    def keep(self) -> Keep | None:
-        """Return what the hooks choose by; None to take all."""
-        return self._hooked.keep if self._hooks.filtering else None
 
     # ------------------------------------------------------------ for rebalancing
 
