@@ -37,6 +37,7 @@ EXPECTED = {
         r"1\.7 s after (1\.[7-9]|[2-9]|\d\d).*\nlevel 1 after [1-9].*\n"
         r"moment after (2\.[5-9]|[3-9]|\d\d).*\nnow after \d.*\n"
     ),
+    "faststream_app.py": "0.40 for pear order-17\n",
     "forked_workers.py": "sent with its own\nsent with its own\n",
     "graceful_stop.py": "begins the message\nhas handled the message\nstopped\n",
     "iteration.py": "consumed 0\nconsumed 1\nfailed: this one is too hard\nconsumed 2\nconsumed 3\nconsumed 4\n",
