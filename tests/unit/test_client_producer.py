@@ -14,6 +14,7 @@ from rocketd.client.errors import (
 from rocketd.client.message import Message
 from rocketd.client.producer.producer import Producer
 from rocketd.common.names import AUTO_CREATE_TOPIC
+from rocketd.remoting.bodies import MessageQueue
 from tests.unit.client_cluster import ClientTestCase
 
 
@@ -34,6 +35,13 @@ class ProducerTests(ClientTestCase):
         self.assertEqual((fields["a"], fields["b"], fields["c"], fields["d"]), ("pg", "T", "TBW102", "4"))
         self.assertIn(f"UNIQ_KEY\x01{results[0].msg_id}", fields["i"])
         self.assertEqual(results[0].offset_msg_id, "OFFSETID")
+
+    def test_a_queue_that_is_named_needs_no_send_before(self):
+        for send in (self.producer.send, self.producer.send_oneway):
+            self.client.routes.forget("T")
+            self.client.routes.forget_offline_brokers()
+            self.result_of(send(Message("T", b"hello"), queue=MessageQueue("T", "b", 0)))
+        self.assertEqual([(address, fields["e"]) for address, fields in self.cluster.of(310)], [("b:10911", "0")] * 2)
 
     def test_new_topic_uses_the_default_route(self):
         self.cluster.topics.add(AUTO_CREATE_TOPIC)

@@ -116,7 +116,7 @@ class Sender:
                 break
             began = seconds()
             try:
-                target = queue or await self._choose(outgoing.topic, select, broker, (ends - began) * 1000)
+                target = await self._target(outgoing.topic, queue, select, broker, (ends - began) * 1000)
             except RocketMQError as error:
                 error.attempts = tuple(attempts)
                 raise
@@ -155,7 +155,7 @@ class Sender:
         self, outgoing: OutgoingMessage, *, queue: MessageQueue | None = None, select: Select | None = None
     ) -> None:
         """Send without an answer. Raises NoRouteError or UnreachableError; what the broker does is not known."""
-        target = queue or await self._choose(outgoing.topic, select, None, self.send_timeout_ms)
+        target = await self._target(outgoing.topic, queue, select, None, self.send_timeout_ms)
         address = self._instance.master(target.broker_name)
 
         async def tell(outgoing: OutgoingMessage) -> None:
@@ -167,6 +167,20 @@ class Sender:
             await self._hooked(self._hooks, tell, outgoing, target, address, oneway=True)
 
     # ------------------------------------------------------------ within
+
+    async def _target(
+        self,
+        topic: str,
+        queue: MessageQueue | None,
+        select: Select | None,
+        last_broker: str | None,
+        timeout_ms: float,
+    ) -> MessageQueue:
+        if queue is None:
+            return await self._choose(topic, select, last_broker, timeout_ms)
+        if self._instance.routes.address_of(queue.broker_name) is None:
+            await self._in_time(topic, timeout_ms)  # the route tells where the broker is
+        return queue
 
     async def _choose(
         self, topic: str, select: Select | None, last_broker: str | None, timeout_ms: float

@@ -1,0 +1,158 @@
+"""The Python client with two brokers, in two machine rooms, of which one copies to a slave that is not there.
+
+Beside rocketd's servers, and beside Apache's.
+"""
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+import twistd_servers
+from python_client_faces import Got, SyncFace, eventually
+from python_client_servers import APACHE, LIMIT, Servers
+from python_client_world import World, fresh, numbered
+
+from benchmarks.peers import apache, wire
+from benchmarks.peers.ports import free_broker_port
+from rocketd.client import (
+    ClientConfig,
+    Message,
+    MessageQueue,
+    SelectMessageQueueByMachineRoom,
+    SelectMessageQueueByRandom,
+)
+from rocketd.client.consumer.allocation import (
+    AllocateMachineRoomNearby,
+    AllocateMessageQueueAveragely,
+    AllocateMessageQueueByConfig,
+    AllocateMessageQueueByMachineRoom,
+    AllocateMessageQueueConsistentHash,
+    room_of_broker,
+)
+from rocketd.client.message import SEND_OK
+from rocketd.remoting.codes import ResponseCode
+
+NEAR, FAR = "broker-a", "far@broker-b"
+QUEUES = 2
+PROPERTIES = {"brokerName": FAR, "brokerRole": "SYNC_MASTER", "mappedFileSizeCommitLog": "67108864"}
+_JVM = ("-Xms128m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+
+
+@dataclass(frozen=True)
+class TwoBrokers:
+    """The world of the near broker, and the far broker's address."""
+
+    world: World
+    far: str
+
+    def topic(self) -> str:
+        """A new topic, with QUEUES queues at each of both."""
+        name, servers = fresh("Topic-two"), self.world.servers
+        for broker in (servers.broker, self.far):
+            wire.create_topic(broker, name, QUEUES)
+            wire.await_route(servers.namesrv, name, broker, LIMIT)
+        return name
+
+    def group(self) -> str:
+        return self.world.group()
+
+
+@pytest.fixture(scope="module")
+def two(python_servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TwoBrokers]:
+    directory, port = tmp_path_factory.mktemp("far"), free_broker_port()
+    start = start_apache if python_servers.kind == APACHE else twistd_servers.start_broker
+    broker = start(directory, port, python_servers.namesrv, PROPERTIES)
+    yield TwoBrokers(World(python_servers, SyncFace()), f"127.0.0.1:{port}")
+    # The name server forgets it with its connection.
+    if python_servers.kind == APACHE:
+        broker.kill()
+    else:
+        broker.stop()
+        twistd_servers.check_log(broker)
+
+
+def start_apache(directory: Path, port: int, namesrv: str, properties: dict[str, str]) -> Any:
+    return apache.start_broker(directory, port, namesrv, properties, _JVM)
+
+
+def queues_of(topic: str, *brokers: str) -> set[MessageQueue]:
+    return {MessageQueue(topic, broker, queue_id) for broker in brokers for queue_id in range(QUEUES)}
+
+
+def test_another_broker_is_tried_where_one_has_not_copied(two: TwoBrokers) -> None:
+    topic = two.topic()
+    with two.world.producer() as producer:
+        results = [producer.send(Message(topic, body)) for body in numbered("once", 4)]
+    assert {(result.queue.broker_name, result.status) for result in results} == {
+        (NEAR, SEND_OK),
+        (FAR, ResponseCode.SLAVE_NOT_AVAILABLE),
+    }
+    bodies, got = numbered("again", 4), Got()
+    with two.world.producer(retry_another_broker=True) as producer:
+        results = [producer.send(Message(topic, body)) for body in bodies]
+    assert {(result.queue.broker_name, result.status) for result in results} == {(NEAR, SEND_OK)}
+    with two.world.consumer(two.group(), topic, got):
+        got.wait_bodies(bodies)
+
+
+def test_queues_chosen_at_random_and_by_room(two: TwoBrokers) -> None:
+    topic = two.topic()
+    with two.world.producer() as producer:
+        at_random = SelectMessageQueueByRandom(Random(7))
+        results = [producer.send(Message(topic, b"x"), selector=at_random) for _ in range(40)]
+        assert {result.queue for result in results} == queues_of(topic, NEAR, FAR)
+        in_room = SelectMessageQueueByMachineRoom(["far"])
+        results = [producer.send(Message(topic, b"x"), selector=in_room, key=key) for key in range(8)]
+        assert {result.queue for result in results} == queues_of(topic, FAR)
+        with pytest.raises(ValueError, match="room@broker in: elsewhere"):
+            producer.send(Message(topic, b"x"), selector=SelectMessageQueueByMachineRoom(["elsewhere"]), key=1)
+
+
+def test_rooms_rings_and_lists_share_the_queues(two: TwoBrokers) -> None:
+    """Two members for each way to share; together they have what there is to share, and get its messages."""
+    topic = two.topic()
+    everything = queues_of(topic, NEAR, FAR)
+    nearby = AllocateMachineRoomNearby(
+        AllocateMessageQueueAveragely(),
+        lambda queue: room_of_broker(queue.broker_name) or "near",
+        lambda client_id: "far" if "@far" in client_id else "near",
+    )
+    in_room, ring = AllocateMessageQueueByMachineRoom(["far"]), AllocateMessageQueueConsistentHash()
+    lists = [AllocateMessageQueueByConfig(sorted(queues_of(topic, broker))) for broker in (NEAR, FAR)]
+    ways = {
+        "room": ((in_room, in_room), queues_of(topic, FAR)),
+        "nearby": ((nearby, nearby), everything),
+        "ring": ((ring, ring), everything),
+        "lists": (lists, everything),
+    }
+    got = {way: Got() for way in ways}
+    members: dict[str, list[Any]] = {}
+    with ExitStack() as stack, two.world.producer() as producer:
+        for way, (strategies, _) in ways.items():
+            group = two.group()
+            for room, strategy in zip(("near", "far"), strategies, strict=True):
+                config = ClientConfig(namesrv=two.world.servers.namesrv, instance_name=fresh(room))
+                # Lists name queues of this topic, which the group's retry topic has none of.
+                member = two.world.consumer(group, topic, got[way], config, allocation=strategy)
+                members.setdefault(way, []).append(stack.enter_context(member))
+        for way, (_, shared) in ways.items():
+            eventually(f"they share by {way}", lambda way=way, shared=shared: are_shared(members[way], shared))
+        near, far = members["nearby"]
+        assert (set(near.queues()), set(far.queues())) == (queues_of(topic, NEAR), queues_of(topic, FAR))
+        assert [len(member.queues()) for member in members["room"]] == [1, 1]
+        for queue in everything:
+            producer.send(Message(topic, f"{queue.broker_name}-{queue.queue_id}".encode()), queue=queue)
+        for way, (_, shared) in ways.items():
+            bodies = {f"{queue.broker_name}-{queue.queue_id}".encode() for queue in shared}
+            got[way].wait_bodies(bodies)
+            assert set(got[way].bodies) == bodies
+
+
+def are_shared(members: list[Any], queues: set[MessageQueue]) -> bool:
+    """Whether two members have all of these queues, each for itself."""
+    first, second = (set(member.queues()) for member in members)
+    return not first & second and first | second == queues
