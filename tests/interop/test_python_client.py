@@ -15,6 +15,7 @@ from python_client_faces import Got, SyncFace, eventually
 from python_client_servers import LEVEL_2_SECONDS, ROCKETD, Servers
 from python_client_twisted import played_on_twisted
 from python_client_world import World, fresh, numbered
+from zope.interface import implementer
 
 from rocketd.client import ClientConfig, Message, Retry, Sql
 from rocketd.client.errors import (
@@ -27,7 +28,8 @@ from rocketd.client.errors import (
     NoNameServerError,
     TopicNotFoundError,
 )
-from rocketd.remoting.codes import ResponseCode
+from rocketd.remoting.codes import RequestCode, ResponseCode
+from rocketd.remoting.interfaces import IRPCHook
 
 # ---------------------------------------------------------------- on every face
 
@@ -165,6 +167,43 @@ def test_namespaces_keep_tenants_apart(world: World) -> None:
     for name in tenants:
         assert {(message.topic, message.body) for message in got[name].messages} == {(topic, name.encode())}
         assert Counter(message.reconsume_times for message in got[name].messages) == {0: 4, 1: 4}
+
+
+# ---------------------------------------------------------------- connections
+
+
+@implementer(IRPCHook)
+class Witness:
+    """Keeps where each request goes."""
+
+    def __init__(self) -> None:
+        self.asked: set[tuple[str, int]] = set()
+
+    def before_request(self, address: str, request: Any) -> None:
+        self.asked.add((address, request.code))
+
+    def after_response(self, address: str, request: Any, response: Any) -> None:
+        pass
+
+
+def test_the_second_port_takes_all_but_pulls(world: World) -> None:
+    topic, got, witness = world.topic(), Got(), Witness()
+    config = ClientConfig(namesrv=world.servers.namesrv, vip_channel=True, hooks=[witness])
+    with world.producer(cluster=config) as producer, world.consumer(world.group(), topic, got, config):
+        producer.send(Message(topic, b"one"))
+        got.wait_bodies([b"one"])
+    first = world.servers.broker
+    host, port = first.split(":")
+    second = f"{host}:{int(port) - 2}"
+    codes = {at: {RequestCode(code) for address, code in witness.asked if address == at} for at in (first, second)}
+    assert RequestCode.PULL_MESSAGE in codes[first]
+    assert codes[first] <= {RequestCode.PULL_MESSAGE, RequestCode.HEART_BEAT, RequestCode.UNREGISTER_CLIENT}
+    assert codes[second] >= {
+        RequestCode.SEND_MESSAGE_V2,
+        RequestCode.GET_CONSUMER_LIST_BY_GROUP,
+        RequestCode.QUERY_CONSUMER_OFFSET,
+        RequestCode.UPDATE_CONSUMER_OFFSET,
+    }
 
 
 # ---------------------------------------------------------------- mistakes

@@ -322,6 +322,30 @@ def test_closing_leaves_a_thread_behind_that_does_not_end(world: World, order: s
             go_on.set()
 
 
+def test_a_message_that_is_handled_for_too_long_comes_again(world: World) -> None:
+    """And the queue goes on without it: who comes next gets nothing twice."""
+    topic, group, go_on, rest = world.topic(1), world.group(), threading.Event(), Got()
+
+    def handle(message: Any) -> None:
+        if message.body == b"slow" and not message.reconsume_times:
+            go_on.wait(LIMIT)
+
+    got = Got(handle)
+    with world.producer() as producer:
+        with world.consumer(group, topic, got, consume_timeout=0.3) as consumer:
+            producer.send_batch([Message(topic, body) for body in (b"slow", b"quick")])
+            got.wait("it comes again", lambda: len(got.messages) == 3)
+            go_on.set()
+            held = consumer.client.engine.assigned
+            eventually("nothing is held", lambda: not any(one.held.count for one in held.values()))
+        producer.send(Message(topic, b"next"))
+        with world.consumer(group, topic, rest):
+            rest.wait_bodies([b"next"])
+    again = got.messages[2]
+    assert (again.body, again.reconsume_times, again.topic) == (b"slow", 1, topic)
+    assert rest.bodies == [b"next"]
+
+
 def test_waiting_for_a_message_is_given_up(world: World) -> None:
     """And the message that comes afterwards is not lost."""
     topic, group = world.topic(), world.group()
