@@ -4,7 +4,7 @@ No counterpart in Apache.
 """
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -29,6 +29,8 @@ from rocketd.testing.virtual_time import VirtualReactor, VirtualTime
 
 T = TypeVar("T")
 
+QUEUES = 4
+"""Of a topic that is made without saying how many."""
 READ_AT_ONCE = 1000
 
 
@@ -65,13 +67,18 @@ class _ClientSurroundings:
 class Cluster:
     """A name server and a broker, ``broker-a``, from ``start`` to ``stop``, or in a with block. Any thread may call it.
 
-    ``broker`` and ``namesrv`` are settings by Apache's names, such as ``{"flushDiskType": "SYNC_FLUSH"}``. Topics are made
-    when they are first used, as by a broker's defaults.
+    ``topics`` are there from the beginning, others when they are first sent to. ``broker`` and ``namesrv`` are settings by
+    Apache's names, such as ``{"flushDiskType": "SYNC_FLUSH"}``.
     """
 
     def __init__(
-        self, *, broker: Mapping[str, object] | None = None, namesrv: Mapping[str, object] | None = None
+        self,
+        *,
+        topics: Iterable[str] = (),
+        broker: Mapping[str, object] | None = None,
+        namesrv: Mapping[str, object] | None = None,
     ) -> None:
+        self._topics = tuple(topics)
         self._settings = dict(broker or {})
         self._namesrv_settings = dict(namesrv or {})
         self._virtual = VirtualTime()
@@ -88,6 +95,7 @@ class Cluster:
             self._reactors,
             self._pools,
             lambda: None if self._broker is None else self._broker.server,
+            lambda: bool(self._surroundings.reactors()),
             self._flushes,
         )
 
@@ -134,9 +142,11 @@ class Cluster:
     async def _bring_up(self) -> None:
         assert self._host is not None
         base = self._host.reactor
-        self._name_server = NameServerProcess(base, self._virtual, self._network, self._disk)
+        self._name_server = NameServerProcess(base, self._virtual, self._network, MemoryDisk(self._virtual))
         self._name_server.start(self._namesrv_settings, self._faults)
         await self._start_broker()
+        for topic in self._topics:
+            await self._create_topic(topic, QUEUES, order=False)
 
     async def _start_broker(self) -> None:
         assert self._host is not None
@@ -151,6 +161,7 @@ class Cluster:
         name_server, self._name_server = self._name_server, None
         if name_server is not None:
             await name_server.server.stopService()
+            name_server.disk.close_all()
 
     # ------------------------------------------------------------ clients
 
@@ -179,7 +190,9 @@ class Cluster:
     ) -> None:
         """Let time pass, for servers and clients: what is due meanwhile happens, in its order, before this returns."""
         passing = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
-        total = passing.total_seconds() + (0 if duration is None else milliseconds("duration", duration, zero=True) / 1000)
+        total = passing.total_seconds() + (
+            0 if duration is None else milliseconds("duration", duration, zero=True) / 1000
+        )
         with self._lock:
             self._running()
             self._rest.advance(total)
@@ -228,10 +241,11 @@ class Cluster:
         process, self._broker = self._broker, None
         if process is None:
             raise ClientStateError("the broker does not run")
-        process.cut_off()
-        self._disk = process.disk.survivors(power_cut=power_cut)
+        process.reactor.cut_off()
         for connection in list(process.server.server.connections):
             connection.abort()
+        self._disk = process.disk.survivors(power_cut=power_cut)
+        # Nobody hears of it any more; its threads have to end.
         await process.server.stopService()
         process.disk.close_all()
 
@@ -248,7 +262,7 @@ class Cluster:
 
     # ------------------------------------------------------------ topics
 
-    def create_topic(self, topic: str, *, queues: int = 4, order: bool = False) -> None:
+    def create_topic(self, topic: str, *, queues: int = QUEUES, order: bool = False) -> None:
         """Make a topic, or change it; clients that ask know it when this returns."""
         with self._lock:
             self._call(self._create_topic, topic, queues, order)

@@ -89,18 +89,15 @@ class MemoryDisk(RealFileSystem):
         self._by_inode: dict[int, _File] = {}
         self._locked: dict[int, _File] = {}
         self._run = uuid4()
-        self._gone = False
         self.slow_fsync_seconds = 0.0
 
     # ------------------------------------------------------------ the end of a process
 
-    def cut_off(self) -> None:
-        """Fail every call from now on: who used it is dead."""
-        self._gone = True
-        self._virtual.wake_sleepers()
-
     def survivors(self, *, power_cut: bool) -> "MemoryDisk":
-        """Return what the next process finds: all that was written, or after a cut of the power what was synced."""
+        """Return what the next process finds: all that was written, or after a cut of the power what was synced.
+
+        The disk itself goes on as if nothing had happened, so that the process that has it can still end in order.
+        """
         after = MemoryDisk(self._virtual)
         after.slow_fsync_seconds = self.slow_fsync_seconds
         with self._guard:
@@ -118,6 +115,8 @@ class MemoryDisk(RealFileSystem):
             if power_cut:
                 after._files = dict(after._durable)
             after._numbers = self._numbers
+            self.slow_fsync_seconds = 0.0
+        self._virtual.wake_sleepers()
         return after
 
     def close_all(self) -> None:
@@ -133,12 +132,7 @@ class MemoryDisk(RealFileSystem):
         self._by_inode[os.fstat(file.descriptor).st_ino] = file
         return file
 
-    def _enter(self) -> None:
-        if self._gone:
-            raise OSError(errno.EIO, "the process that uses this disk was killed")
-
     def _find(self, path: str) -> _File:
-        self._enter()
         try:
             return self._files[path]
         except KeyError:
@@ -162,31 +156,24 @@ class MemoryDisk(RealFileSystem):
     def open(self, path: str, size: int | None = None) -> int:
         """See IFileSystem."""
         with self._guard:
-            if size is None or path in self._files:
-                file = self._find(path)
-            else:
-                self._enter()
-                file = self._make(path)
+            file = self._find(path) if size is None or path in self._files else self._make(path)
             if size is not None and file.size != size:
                 os.ftruncate(file.descriptor, size)
             return os.dup(file.descriptor)
 
     def pwrite(self, fd: int, data: bytes, offset: int) -> int:
         """See IFileSystem."""
-        self._enter()
-        taken = os.pwrite(fd, data, offset)
         with self._guard:
+            taken = os.pwrite(fd, data, offset)
             file = self._by_inode.get(os.fstat(fd).st_ino)
             if file is not None:
                 file.written(offset, offset + taken, self._virtual.now_ms())
-        return taken
+            return taken
 
     def fdatasync(self, fd: int) -> None:
         """See IFileSystem."""
-        self._enter()
         if self.slow_fsync_seconds:
-            self._virtual.sleep(self.slow_fsync_seconds, lambda: self._gone)
-            self._enter()
+            self._virtual.sleep(self.slow_fsync_seconds, lambda: not self.slow_fsync_seconds)
         with self._guard:
             file = self._by_inode.get(os.fstat(fd).st_ino)
             if file is not None:
@@ -194,7 +181,6 @@ class MemoryDisk(RealFileSystem):
 
     def map(self, fd: int, size: int, writable: bool) -> mmap.mmap:
         """See IFileSystem."""
-        self._enter()
         with self._guard:
             file = self._by_inode.get(os.fstat(fd).st_ino)
             if file is not None and writable:
@@ -203,13 +189,11 @@ class MemoryDisk(RealFileSystem):
 
     def allocate(self, fd: int, offset: int, size: int) -> None:
         """See IFileSystem. Memory has always room."""
-        self._enter()
 
     def clear_from(self, fd: int, offset: int) -> None:
         """See IFileSystem."""
-        self._enter()
-        super().clear_from(fd, offset)
         with self._guard:
+            super().clear_from(fd, offset)
             file = self._by_inode.get(os.fstat(fd).st_ino)
             if file is not None:
                 file.written(offset, file.size, self._virtual.now_ms())
@@ -238,7 +222,6 @@ class MemoryDisk(RealFileSystem):
 
     def write_file(self, path: str, data: bytes) -> None:
         """See IFileSystem."""
-        self._enter()
         with self._guard:
             file = self._files.get(path) or self._make(path)
             os.ftruncate(file.descriptor, 0)
@@ -254,19 +237,16 @@ class MemoryDisk(RealFileSystem):
 
     def exists(self, path: str) -> bool:
         """See IFileSystem."""
-        self._enter()
         return path in self._files or path in self._directories
 
     def listdir(self, path: str) -> list[str]:
         """See IFileSystem."""
-        self._enter()
         with self._guard:
             names = [*self._files, *self._directories]
         return sorted(os.path.basename(name) for name in names if name != path and os.path.dirname(name) == path)
 
     def makedirs(self, path: str) -> None:
         """See IFileSystem."""
-        self._enter()
         path = os.path.abspath(path)
         with self._guard:
             while path not in self._directories:
@@ -275,7 +255,6 @@ class MemoryDisk(RealFileSystem):
 
     def remove(self, path: str) -> None:
         """See IFileSystem."""
-        self._enter()
         with self._guard:
             file = self._files.pop(path, None)
             if file is not None:
@@ -283,7 +262,6 @@ class MemoryDisk(RealFileSystem):
 
     def rmdir(self, path: str) -> None:
         """See IFileSystem."""
-        self._enter()
         with self._guard:
             if not self.listdir(path):
                 self._directories.discard(path)
@@ -300,7 +278,6 @@ class MemoryDisk(RealFileSystem):
 
     def sync_dir(self, path: str) -> None:
         """See IFileSystem."""
-        self._enter()
         with self._guard:
             before = {name: file for name, file in self._durable.items() if os.path.dirname(name) == path}
             for name in before:
@@ -314,7 +291,6 @@ class MemoryDisk(RealFileSystem):
     def lock(self, path: str, content: bytes) -> int:
         """See IFileSystem."""
         with self._guard:
-            self._enter()
             file = self._files.get(path) or self._make(path)
             if file in self._locked.values():
                 raise StoreLockedError(os.path.dirname(path))

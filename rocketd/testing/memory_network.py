@@ -1,7 +1,7 @@
 """Connections within a process: ports, and transports that are two pipes between two reactors.
 
-No counterpart in Apache. What protocols see is what they see of TCP: bytes come in pieces, a slow reader holds the writer up,
-a close comes behind what was written, an abort at once, and a port where nobody listens refuses.
+No counterpart in Apache. Protocols see what they see of TCP: bytes come in pieces, a slow reader holds the writer up, a
+close comes behind what was written, an abort at once, and a port where nobody listens refuses.
 """
 
 import errno
@@ -115,6 +115,8 @@ class Pipe:
 @implementer(ITCPTransport)
 class MemoryTransport(FileDescriptor):
     """One end of a connection. It belongs to the thread of its reactor."""
+
+    reactor: Any
 
     def __init__(self, reactor: Any, inbound: Pipe, outbound: Pipe, host: IPv4Address, peer: IPv4Address) -> None:
         super().__init__(reactor)
@@ -259,7 +261,6 @@ class MemoryPort:
         self._address = address
         self._factory = factory
         self._real = real
-        self._accepted: set[MemoryTransport] = set()
 
     def startListening(self) -> None:  # noqa: N802
         """Take connections from now on."""
@@ -287,14 +288,7 @@ class MemoryPort:
             inbound.break_off()
             return
         transport = MemoryTransport(self._reactor, inbound, outbound, self._address, peer)
-        self._accepted.add(transport)
-        transport.on_lost = lambda _: self._accepted.discard(transport)
         transport.begin(protocol)
-
-    def abort_connections(self) -> None:
-        """Close all connections that came here in memory."""
-        for transport in list(self._accepted):
-            transport.abortConnection()
 
 
 class _Connector:
@@ -320,6 +314,12 @@ class _Connector:
         self._connecting = False
         if self._transport is not None:
             self._transport.loseConnection()
+
+    def abort(self) -> None:
+        """Close at once, or give up."""
+        self._connecting = False
+        if self._transport is not None:
+            self._transport.abortConnection()
 
     def begin(self, port: MemoryPort | None, source: IPv4Address) -> None:
         """Connect to a port, or be refused."""

@@ -1,7 +1,7 @@
 """Waiting until everything in a cluster and its clients has come to rest, and stepping from rest to rest through time.
 
-No counterpart in Apache. A thread is at rest when it has nothing left to do at this time; each reactor and each pool of the
-servers is asked, again and again, until nothing has happened between two rounds. What the application's handlers do is waited
+No counterpart in Apache. A thread is at rest when it has nothing left to do at this time. Each reactor and each pool of the
+servers is asked, again and again, until nothing has happened between two rounds. The application's handlers are waited
 for too, but not for ever.
 """
 
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from twisted.logger import Logger
 
-from rocketd.broker.service import Broker
+from rocketd.broker.service import DELIVERY_SECONDS, Broker
 from rocketd.client.errors import UsageError
 from rocketd.client.face import Arrivals
 from rocketd.client.instance import registry
@@ -21,7 +21,9 @@ from rocketd.common.names import SCHEDULE_TOPIC, TIMER_TOPIC
 from rocketd.testing.virtual_time import Look, VirtualReactor, VirtualTime
 
 STEP_SECONDS = 8.0
-"""Time that passes at once at most: less than any two periods of heartbeats, and of pulls that wait, may differ by."""
+"""Time that passes at once at most: less than pulls that wait and their timeouts differ by, 10 s."""
+STEP_WITHOUT_CLIENTS_SECONDS = 45.0
+"""The same where there are servers only: brokers are forgotten after 120 s, and tell that they live every 30."""
 LEAST_STEP_SECONDS = 0.01
 QUIET_ROUNDS = 2
 ANSWER_SECONDS = 30.0
@@ -39,7 +41,9 @@ class _Answer(NamedTuple):
 
 
 class Rest:
-    """``servers`` and ``clients`` give the reactors, ``broker`` the broker while it lives, ``pools`` the servers' pools."""
+    """``reactors`` and ``pools`` say which there are, ``broker`` the broker while it lives, ``with_clients`` whether anybody
+    else is connected, ``flushes`` whether what is stored is to be on the disk soon.
+    """
 
     def __init__(
         self,
@@ -47,12 +51,14 @@ class Rest:
         reactors: Callable[[], Sequence[VirtualReactor]],
         pools: Callable[[], Sequence[Any]],
         broker: Callable[[], Broker | None],
+        with_clients: Callable[[], bool],
         flushes: Callable[[], bool],
     ) -> None:
         self._virtual = virtual
         self._reactors = reactors
         self._pools = pools
         self._broker = broker
+        self._with_clients = with_clients
         self._flushes = flushes
         self._patience = 0
 
@@ -63,7 +69,8 @@ class Rest:
         target = self._virtual.seconds() + seconds
         answers = self.settle()
         while (now := self._virtual.seconds()) < target:
-            step = min(target, now + STEP_SECONDS, *self._dues(now, answers))
+            longest = STEP_SECONDS if self._with_clients() else STEP_WITHOUT_CLIENTS_SECONDS
+            step = min(target, now + longest, *self._dues(now, answers))
             passed(self._virtual.jump_to(min(target, max(step, now + LEAST_STEP_SECONDS))))
             for reactor in self._reactors():
                 reactor.wake()
@@ -74,8 +81,11 @@ class Rest:
         dues = [answer.look.next_due for answer in answers]
         broker = self._broker()
         if broker is not None:
-            ahead_ms = self._virtual.now_ms()
-            dues += [now + (due_ms - ahead_ms + 1) / 1000 for due_ms in _message_dues(broker)]
+            now_ms = self._virtual.now_ms()
+            for due_ms in _message_dues(broker):
+                ahead = (due_ms - now_ms + 1) / 1000
+                # What is due already goes with the next round of deliveries, unless it cannot be delivered.
+                dues.append(now + (DELIVERY_SECONDS if -1 < ahead <= 0 else ahead))
         return [due for due in dues if due is not None and due > now]
 
     # ------------------------------------------------------------ rest
@@ -88,6 +98,7 @@ class Rest:
         while True:
             answers = self._ask_reactors()
             after = [answer.look.activity for answer in answers]
+            pending = any(answer.look.pending for answer in answers)
             broker = self._broker()
             if broker is not None:
                 after.append(broker.store.max_physical_offset())
@@ -101,7 +112,7 @@ class Rest:
             else:
                 _log.warn("{count} handlers do not end: time goes on without them", count=handlers)
                 self._patience = handlers
-            quiet = quiet + 1 if after == before else -1
+            quiet = quiet + 1 if after == before and not pending else -1
             if quiet == QUIET_ROUNDS:
                 return answers
             before = after
@@ -177,8 +188,9 @@ def _handlers(reactor: VirtualReactor) -> int:
 def _message_dues(broker: Broker) -> list[int]:
     """When the next messages are due that wait for their time, in Unix ms."""
     dues = []
-    for level, offset, end in broker.schedule.progress():
-        if offset < end:
-            dues += [due for _, _, due in broker.store.queue_entries(SCHEDULE_TOPIC, level - 1, offset, 1) if due > 0]
+    offsets = broker.delay_offsets().offset_table
+    for level in range(1, broker.delay_levels.highest + 1):
+        entries = broker.store.queue_entries(SCHEDULE_TOPIC, level - 1, offsets.get(level, 0), 1)
+        dues += [due for _, _, due in entries if due > 0]
     due = broker.timers.next_due_ms
     return dues if due is None else [*dues, due]

@@ -35,6 +35,7 @@ BROKER_SETTINGS: Mapping[str, object] = {
     "haListenPort": HA_PORT,
     "storePathRootDir": STORE,
     "enablePropertyFilter": "true",
+    "tls.server.mode": "disabled",
     "mappedFileSizeCommitLog": 64 << 20,
     "mappedFileSizeConsumeQueue": 600_000,
     "maxHashSlotNum": 10_000,
@@ -51,11 +52,6 @@ class Process:
         self.virtual = virtual
         self.disk = disk
 
-    def cut_off(self) -> None:
-        """Let it reach nothing and be reached by nothing: neither connections nor the disk."""
-        self.disk.cut_off()
-        self.reactor.cut_off()
-
 
 class NameServerProcess(Process):
     """A name server."""
@@ -64,6 +60,7 @@ class NameServerProcess(Process):
         """Start it."""
         given = {
             "listenPort": NAMESRV_PORT,
+            "tls.server.mode": "disabled",
             "kvConfigPath": f"{ROOT}/namesrv/kvConfig.json",
             "configStorePath": f"{ROOT}/namesrv/namesrv.properties",
             **settings,

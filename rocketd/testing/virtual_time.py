@@ -64,9 +64,12 @@ class VirtualTime:
 
 
 class Look(NamedTuple):
-    """What is known of a reactor: how often something happened in it, and when its next single timer is due."""
+    """What is known of a reactor: how often something happened in it, whether something is about to, and when its next
+    single timer is due.
+    """
 
     activity: int
+    pending: bool
     next_due: float | None
 
 
@@ -86,10 +89,12 @@ class VirtualReactor:
         self._network = network
         self._calls: list[DelayedCall] = []
         self._timer: Any = None
+        self._soon: list[tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]] = []
         self._activity = 0
         self._cut = False
         self._real_ports: set[int] = set()
         self._ports: WeakSet[Any] = WeakSet()
+        self._connectors: WeakSet[Any] = WeakSet()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.base, name)
@@ -156,18 +161,39 @@ class VirtualReactor:
 
     # ------------------------------------------------------------ threads
 
-    def callFromThread(self, function: Callable[..., Any], *args: Any, **kw: Any) -> None:  # noqa: N802
-        """As the real one. Any thread."""
+    def callFromThread(self, function: Callable[..., Any], *args: Any, **kw: Any) -> None:
+        """Call a function in a turn of the reactor of its own. Any thread."""
         self._activity += 1
-        self.base.callFromThread(function, *args, **kw)
+        if get_ident() != self.thread:
+            self.base.callFromThread(function, *args, **kw)
+            return
+        # The real one would wake itself by a system call.
+        self._soon.append((function, args, kw))
+        if len(self._soon) == 1:
+            self.base.callLater(0, self._call_soon)
+
+    def _call_soon(self) -> None:
+        soon, self._soon = self._soon, []
+        for function, args, kw in soon:
+            try:
+                function(*args, **kw)
+            except Exception:
+                self._log.failure("a call failed")
 
     # ------------------------------------------------------------ connections
 
     def connectTCP(  # noqa: N802
-        self, host: str, port: int, factory: Any, timeout: float = 30, bindAddress: Any = None  # noqa: N803
+        self,
+        host: str,
+        port: int,
+        factory: Any,
+        timeout: float = 30,
+        bindAddress: Any = None,  # noqa: N803
     ) -> Any:
         """Connect in memory; refused where nobody of this cluster listens."""
-        return self._network.connect(self, host, 0 if self._cut else port, factory)
+        connector = self._network.connect(self, host, 0 if self._cut else port, factory)
+        self._connectors.add(connector)
+        return connector
 
     def listenTCP(self, port: int, factory: Any, backlog: int = 50, interface: str = "") -> Any:  # noqa: N802
         """Listen in memory, and on a real port of the loopback address where it is one of ``open_for_real``."""
@@ -185,6 +211,8 @@ class VirtualReactor:
         self._cut = True
         for port in list(self._ports):
             port.stopListening()
+        for connector in list(self._connectors):
+            connector.abort()
 
     # ------------------------------------------------------------ for who puts the time forward
 
@@ -196,4 +224,4 @@ class VirtualReactor:
     def look(self) -> Look:
         """Say how it is."""
         singles = [call.getTime() for call in self._calls if not isinstance(call.func, LoopingCall)]
-        return Look(self._activity, min(singles, default=None))
+        return Look(self._activity, bool(self._soon), min(singles, default=None))

@@ -1,0 +1,457 @@
+"""rocketd.testing: the real servers in the test's process, as the three faces of the client find them."""
+
+import asyncio
+import os
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from itertools import pairwise
+
+import pytest
+import pytest_twisted
+from server_processes import SOURCES
+from twisted.internet.threads import deferToThread
+
+from rocketd import client
+from rocketd.client import Reject, Retry, TransactionState, aio
+from rocketd.client.errors import ClientStateError, RequestTimeoutError, RocketMQError, UsageError
+from rocketd.client.sync import Consumer, LitePullConsumer, Message, Producer
+from rocketd.testing import Cluster
+
+SECOND = timedelta(seconds=1)
+
+
+@pytest.fixture
+def cluster():
+    with Cluster(topics=["T"]) as cluster:
+        yield cluster
+
+
+class Seen:
+    """A handler that notes bodies, how often each came, and when."""
+
+    def __init__(self, cluster, fail=()):
+        self.cluster = cluster
+        self.fail = fail
+        self.at = []
+        self.came = threading.Condition()
+
+    def __call__(self, message):
+        with self.came:
+            self.at.append((message.body.decode(), self.cluster.now(), message.reconsume_times))
+            self.came.notify_all()
+        if message.body in self.fail:
+            raise ValueError("too hard")
+
+    @property
+    def bodies(self):
+        return [body for body, _, _ in self.at]
+
+
+def consumer(cluster, handler, group="CG", topics="T", **options):
+    return Consumer(group, topics=topics, handler=handler, start="earliest", **options, **cluster.client_options())
+
+
+def producer(cluster, group="PG", **options):
+    return Producer(group, **options, **cluster.client_options())
+
+
+# ------------------------------------------------------------ the three faces
+
+
+def test_blocking_clients(cluster):
+    seen = Seen(cluster)
+    with producer(cluster) as sender, consumer(cluster, seen):
+        for number in range(20):
+            assert sender.send(Message("T", b"%d" % number)).status == 0
+        cluster.settle()
+    assert sorted(seen.bodies, key=int) == [str(number) for number in range(20)]
+    assert sorted(int(message.body) for message in cluster.messages("T")) == list(range(20))
+
+
+def test_asyncio_clients(cluster):
+    async def play():
+        options = cluster.client_options()
+        seen = []
+
+        async def handle(message):
+            seen.append(message.body)
+
+        async with (
+            aio.Producer("PG", **options) as sender,
+            aio.Consumer("CG", topics="T", start="earliest", handler=handle, **options),
+        ):
+            await sender.send(aio.Message("T", b"now"))
+            await sender.send(aio.Message("T", b"in two hours", delay_level=18))
+            await asyncio.to_thread(cluster.advance, minutes=119)
+            assert seen == [b"now"]
+            await asyncio.to_thread(cluster.advance, minutes=2)
+            assert seen == [b"now", b"in two hours"]
+            with pytest.raises(UsageError, match="to_thread"):
+                cluster.advance(seconds=1)
+
+    asyncio.run(play())
+
+
+@pytest_twisted.ensureDeferred
+async def test_twisted_clients(cluster):
+    options = cluster.client_options()
+    seen = []
+    async with (
+        client.Producer("PG", **options) as sender,
+        client.Consumer(
+            "CG", topics="T", start="earliest", handler=lambda message: seen.append(message.body), **options
+        ),
+    ):
+        await sender.send(client.Message("T", b"now"))
+        await sender.send(client.Message("T", b"in two hours", delay_level=18))
+        await deferToThread(cluster.advance, minutes=119)
+        assert seen == [b"now"]
+        await deferToThread(cluster.advance, minutes=2)
+        assert seen == [b"now", b"in two hours"]
+
+
+def test_iteration_and_polling(cluster):
+    with producer(cluster) as sender:
+        for number in range(5):
+            sender.send(Message("T", b"%d" % number))
+        with Consumer("I", topics="T", start="earliest", **cluster.client_options()) as messages:
+            taken = {next(messages).body for _ in range(5)}
+            cluster.advance(minutes=1)  # whoever iterates is waited for by nobody
+        with LitePullConsumer("L", topics="T", start="earliest", **cluster.client_options()) as poller:
+            polled = set()
+            while len(polled) < 5:
+                polled |= {message.body for message in poller.poll(timeout=30)}
+    assert taken == polled == {b"0", b"1", b"2", b"3", b"4"}
+
+
+# ------------------------------------------------------------ time
+
+
+def test_delayed_message_comes_at_its_time_and_not_before(cluster):
+    seen = Seen(cluster)
+    with producer(cluster) as sender, consumer(cluster, seen):
+        sent = cluster.now()
+        sender.send(Message("T", b"level 18", delay_level=18))
+        sender.send(Message("T", b"level 3", delay_level=3))
+        sender.send(Message("T", b"own time", deliver_after=timedelta(minutes=45)))
+        cluster.advance(timedelta(hours=2) - SECOND)
+        assert seen.bodies == ["level 3", "own time"]
+        cluster.advance(2)
+        assert seen.bodies == ["level 3", "own time", "level 18"]
+    for (body, at, _), due in zip(
+        seen.at, (timedelta(seconds=10), timedelta(minutes=45), timedelta(hours=2)), strict=True
+    ):
+        assert timedelta(0) <= at - sent - due < 2 * SECOND, body
+
+
+def test_failing_handler_is_tried_again_until_the_dead_letter(cluster):
+    seen = Seen(cluster, fail={b"bad"})
+    with producer(cluster) as sender, consumer(cluster, seen, max_reconsume_times=4):
+        sender.send(Message("T", b"bad"))
+        sender.send(Message("T", b"good"))
+        cluster.advance(hours=1)
+        cluster.settle()
+    assert seen.bodies.count("good") == 1
+    tries = [(at, times) for body, at, times in seen.at if body == "bad"]
+    assert [times for _, times in tries] == [0, 1, 2, 3, 4]
+    gaps = [(after - before).total_seconds() for (before, _), (after, _) in pairwise(tries)]
+    assert gaps == pytest.approx([10, 30, 60, 120], abs=3)
+    (dead,) = cluster.messages("%DLQ%CG")
+    assert dead.body == b"bad"
+
+
+def test_retry_and_reject_of_the_handler(cluster):
+    tries = []
+
+    def handle(message):
+        tries.append((message.body, cluster.now()))
+        if message.body == b"nonsense":
+            raise Reject
+        if len([body for body, _ in tries if body == b"again"]) == 1:
+            raise Retry(timedelta(minutes=5))
+
+    with producer(cluster) as sender, consumer(cluster, handle):
+        sender.send(Message("T", b"again"))
+        sender.send(Message("T", b"nonsense"))
+        cluster.advance(minutes=4)
+        assert sorted(body for body, _ in tries) == [b"again", b"nonsense"]
+        cluster.advance(minutes=2)
+    assert [body for body, _ in tries].count(b"again") == 2
+    assert [message.body for message in cluster.messages("%DLQ%CG")] == [b"nonsense"]
+
+
+def test_transaction_is_checked_back(cluster):
+    asked = []
+
+    class Listener:
+        def execute(self, message, arg, transaction_id):
+            return TransactionState.UNKNOWN
+
+        def check(self, message):
+            asked.append(cluster.now())
+            return TransactionState.COMMIT if len(asked) > 1 else TransactionState.UNKNOWN
+
+    seen = Seen(cluster)
+    with producer(cluster, transactions=Listener()) as sender, consumer(cluster, seen):
+        sender.send_in_transaction(Message("T", b"perhaps"))
+        cluster.advance(seconds=5)
+        assert not asked
+        cluster.advance(minutes=4)
+        assert seen.bodies == ["perhaps"]
+    assert len(asked) == 2
+
+
+def test_nobody_is_expired_by_a_jump(cluster):
+    seen = Seen(cluster)
+    with producer(cluster) as sender, consumer(cluster, seen):
+        sender.send(Message("T", b"before"))
+        connections = set(cluster._broker.server.server.connections)
+        cluster.advance(hours=2)
+        assert set(cluster._broker.server.server.connections) == connections
+        sender.send(Message("T", b"after"))
+        cluster.settle()
+    assert seen.bodies == ["before", "after"]
+
+
+def test_now_and_units(cluster):
+    begin = cluster.now()
+    cluster.advance(timedelta(minutes=1))
+    cluster.advance(60)
+    cluster.advance(minutes=1, seconds=30)
+    cluster.advance(days=0.5, hours=1)
+    assert timedelta(0) <= cluster.now() - begin - timedelta(hours=13, minutes=3, seconds=30) < timedelta(seconds=30)
+
+
+def test_advancing_waits_for_handlers(cluster):
+    seen = []
+
+    def handle(message):
+        time.sleep(0.05)  # the work of a handler
+        seen.append(message.body)
+
+    with producer(cluster) as sender, consumer(cluster, handle, concurrency=1):
+        for _ in range(4):
+            sender.send(Message("T", b"work"))
+        cluster.advance(1)
+        assert len(seen) == 4
+
+
+# ------------------------------------------------------------ faults
+
+
+def test_kill_and_restart_lose_nothing_acknowledged(cluster):
+    seen = Seen(cluster)
+    with producer(cluster) as sender, consumer(cluster, seen):
+        for number in range(50):
+            sender.send(Message("T", b"%d" % number))
+        sender.send(Message("T", b"50", delay_level=5))
+        cluster.kill()
+        with pytest.raises(RocketMQError):
+            sender.send(Message("T", b"nowhere"), timeout=0.5)
+        cluster.restart()
+        cluster.advance(minutes=2)
+        sender.send(Message("T", b"51"))
+        cluster.settle()
+    assert sorted({int(body) for body in seen.bodies}) == list(range(52))
+    assert len(cluster.messages("T")) == 52
+
+
+def test_power_cut(cluster):
+    with producer(cluster) as sender:
+        sender.send(Message("T", b"unsynced"))
+        cluster.slow_fsync(1000)
+        sender.send(Message("T", b"lost"))
+        cluster.kill(power_cut=True)
+        cluster.slow_fsync(0)
+        cluster.restart()
+    assert b"lost" not in [message.body for message in cluster.messages("T")]
+
+
+def test_power_cut_with_synchronous_flush_loses_nothing():
+    with Cluster(broker={"flushDiskType": "SYNC_FLUSH"}) as cluster, producer(cluster) as sender:
+        for round_of in range(3):
+            for number in range(30):
+                assert sender.send(Message("T", b"%d" % (round_of * 30 + number))).status == 0
+            cluster.kill(power_cut=True)
+            cluster.restart()
+            cluster.advance(35)  # the producer looks again where its topic is
+        assert sorted(int(message.body) for message in cluster.messages("T")) == list(range(90))
+
+
+def test_slow_disk_times_out():
+    with (
+        Cluster(broker={"flushDiskType": "SYNC_FLUSH", "syncFlushTimeout": 200}) as cluster,
+        producer(cluster) as sender,
+    ):
+        assert sender.send(Message("T", b"fast")).status == 0
+        cluster.slow_fsync(0.6)
+        assert sender.send(Message("T", b"slow")).status == 10  # FLUSH_DISK_TIMEOUT
+        cluster.slow_fsync(0)
+        assert sender.send(Message("T", b"fast again")).status == 0
+
+
+def test_lost_requests_connections_and_answers(cluster):
+    with producer(cluster) as sender:
+        sender.send(Message("T", b"first"))
+        with cluster.drop("send", times=1, what="connection") as drop:
+            assert sender.send(Message("T", b"second")).status == 0
+        assert drop.dropped == 1
+        with cluster.drop("send", times=1, what="answer") as drop, ThreadPoolExecutor() as threads:
+            sending = threads.submit(sender.send, Message("T", b"third"), timeout=600)
+            while not drop.dropped:
+                cluster.settle()
+            assert not sending.done()
+            cluster.advance(minutes=11)
+            with pytest.raises(RequestTimeoutError):
+                sending.result()
+        assert [message.body for message in cluster.messages("T")].count(b"third") == 1
+
+
+def test_requests_are_lost_by_chance_and_the_same_ones_each_time():
+    def play():
+        with Cluster() as cluster, producer(cluster) as sender:
+            cluster.drop("SEND_MESSAGE_V2", rate=0.5, seed=7)
+            for number in range(30):
+                sender.send_oneway(Message("T", b"%d" % number))
+            cluster.settle()
+            return sorted(int(message.body) for message in cluster.messages("T"))
+
+    first = play()
+    assert 5 < len(first) < 25
+    assert play() == first
+
+
+def test_unknown_requests_cannot_be_dropped(cluster):
+    with pytest.raises(ValueError, match="accepted are send, pull"):
+        cluster.drop("sned")
+
+
+def test_cut_connections_are_made_again(cluster):
+    seen = Seen(cluster)
+    with producer(cluster) as sender, consumer(cluster, seen):
+        sender.send(Message("T", b"before"))
+        cluster.settle()
+        cluster.cut_connections()
+        sender.send(Message("T", b"after"))
+        cluster.advance(minutes=1)
+    assert seen.bodies == ["before", "after"]
+
+
+# ------------------------------------------------------------ life
+
+
+def test_topics(cluster):
+    cluster.create_topic("Ordered", queues=2, order=True)
+    with producer(cluster) as sender:
+        assert len(sender.publish_queues("Ordered")) == 2
+    assert cluster.messages("Ordered") == []
+
+
+def test_two_clusters_side_by_side(cluster):
+    with Cluster() as other:
+        with producer(cluster) as here, producer(other) as there:
+            here.send(Message("T", b"here"))
+            there.send(Message("T", b"there"))
+        assert [message.body for message in cluster.messages("T")] == [b"here"]
+        assert [message.body for message in other.messages("T")] == [b"there"]
+        other.advance(hours=1)
+        assert timedelta(minutes=59) < other.now() - cluster.now() < timedelta(minutes=61)
+
+
+def test_wrong_uses_are_told():
+    cluster = Cluster()
+    for use in (cluster.kill, cluster.settle, lambda: cluster.advance(1), lambda: cluster.messages("T")):
+        with pytest.raises(ClientStateError, match="not started"):
+            use()
+    with cluster:
+        with pytest.raises(ClientStateError, match="started already"):
+            cluster.start()
+        cluster.kill()
+        with pytest.raises(ClientStateError, match="restart"):
+            cluster.messages("T")
+    cluster.stop()
+
+
+def test_it_is_called_from_any_thread(cluster):
+    errors = []
+
+    def work(number):
+        try:
+            with producer(cluster, f"PG{number}") as sender:
+                for _ in range(10):
+                    sender.send(Message("T", b"x"))
+                    cluster.advance(1)
+        except Exception as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors
+    assert len(cluster.messages("T")) == 40
+
+
+LEAVES_NOTHING = """
+import gc, os, sys, threading
+from rocketd.client.sync import Consumer, Message, Producer
+from rocketd.testing import Cluster
+
+def opened():
+    gc.collect()
+    paths = [f"/proc/self/fd/{name}" for name in os.listdir("/proc/self/fd")]
+    links = [os.readlink(path) for path in paths if os.path.islink(path)]
+    return [link for link in links if link.startswith(("socket:", "pipe:", "anon_inode:", "/memfd:"))]
+
+before = opened()
+for _ in range(2):
+    with Cluster(topics=["T"]) as cluster:
+        with Producer("P", **cluster.client_options()) as producer:
+            with Consumer("C", topics="T", handler=print, start="earliest", **cluster.client_options()):
+                producer.send(Message("T", b"hello"))
+                cluster.advance(minutes=1)
+                assert not [link for link in opened() if link.startswith("socket:") and link not in before]
+                cluster.kill()
+                cluster.restart()
+assert opened() == before, opened()
+assert threading.enumerate() == [threading.main_thread()], threading.enumerate()
+assert "twisted.internet.reactor" not in sys.modules
+"""
+
+
+def test_nothing_is_left_and_no_global_reactor_touched():
+    ran = subprocess.run(
+        [sys.executable, "-c", LEAVES_NOTHING],
+        env={**os.environ, "PYTHONPATH": SOURCES},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert ran.returncode == 0, ran.stderr
+
+
+def test_blocking_clients_beside_a_running_loop():
+    """A cluster that is started and used where an asyncio loop runs."""
+
+    async def play():
+        with Cluster() as cluster:
+            async with aio.Producer("P", **cluster.client_options()) as sender:
+                await sender.send(aio.Message("T", b"one"))
+            return [message.body for message in cluster.messages("T")]
+
+    assert asyncio.run(play()) == [b"one"]
+
+
+def test_start_and_stop_are_fast():
+    with Cluster():
+        pass
+    began = time.perf_counter()
+    for _ in range(10):
+        with Cluster():
+            pass
+    assert (time.perf_counter() - began) / 10 < 1.0  # about 0.02 on an idle machine
