@@ -2,9 +2,12 @@
 
 import asyncio
 import logging
+import os
+import re
 import subprocess
 import sys
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import fields
 from pathlib import Path
@@ -15,7 +18,7 @@ from faststream.exceptions import AckMessage, NackMessage, RejectMessage, SetupE
 from faststream.security import BaseSecurity, SASLPlaintext, SASLScram256
 from faststream.specification import AsyncAPI
 from pydantic import BaseModel
-from server_processes import PATIENT, ServerProcesses
+from server_processes import PATIENT, SOURCES, ServerProcesses
 
 from rocketd.client import Message, Reject, Retry, aio
 from rocketd.client.consumer.options import ConsumerOptions
@@ -652,3 +655,50 @@ def test_without_faststream():
     assert ended.stderr.splitlines()[-1] == (
         "ImportError: rocketd.faststream needs FastStream: pip install 'rocketd[faststream]'"
     )
+
+
+# ------------------------------------------------------------ the guide
+
+
+def guide_programs():
+    """The programs of the guide, each with what it prints, by the heading that it stands below."""
+    parts = r"^## (?P<heading>[^\n]*)$|^```python\n(?P<program>.*?)^```\n\n```text\n(?P<output>.*?)^```$"
+    found, heading = {}, ""
+    for match in re.finditer(parts, GUIDE.read_text(), re.MULTILINE | re.DOTALL):
+        heading = match["heading"] or heading
+        if match["program"]:
+            assert heading not in found, "two programs below one heading"
+            found[heading] = match["program"], match["output"]
+    return found
+
+
+@pytest.fixture(scope="module")
+def runs(servers, tmp_path_factory):
+    """All programs of the guide, two at once."""
+
+    def run(program):
+        path = tmp_path_factory.mktemp("program") / "shop.py"  # FastStream reads the source of tests
+        path.write_text(program)
+        return subprocess.run(
+            [sys.executable, "-W", "error", str(path)],
+            env={**os.environ, "PYTHONPATH": SOURCES, "NAMESRV_ADDR": servers.namesrv_address},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=2 * SECONDS,
+            check=False,
+        )
+
+    with ThreadPoolExecutor(2) as pool:
+        yield {heading: pool.submit(run, program) for heading, (program, _) in guide_programs().items()}
+
+
+@pytest.mark.parametrize("heading", guide_programs())
+def test_program_of_the_guide(runs, heading):
+    _, output = guide_programs()[heading]
+    ended = runs[heading].result()
+    assert (ended.stdout, ended.returncode, ended.stderr) == (output, 0, "")
+
+
+def test_every_program_of_the_guide_is_run():
+    assert GUIDE.read_text().count("```python") == len(guide_programs())

@@ -1,8 +1,7 @@
-"""TestRocketBroker: FastStream applications under test, on a cluster in the process; and the programs of the guide."""
+"""TestRocketBroker: FastStream applications under test, on a cluster in the process."""
 
 import asyncio
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 from faststream import AckPolicy, FastStream, TestApp
@@ -15,7 +14,6 @@ from rocketd.faststream import RocketBroker, RocketMessage, RocketResponse, Test
 from rocketd.testing import Cluster
 
 SECONDS = 60.0
-GUIDE = Path(__file__).resolve().parents[2] / "docs" / "howto" / "faststream.md"
 
 
 class Order(BaseModel):
