@@ -4,11 +4,12 @@ No counterpart in Apache.
 """
 
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Generic
 
 from rocketd.client.codec import BYTES, Codec
 from rocketd.client.config import ClientConfig, Duration
+from rocketd.client.consumer.allocation import AllocateMessageQueueAveragely, AllocationStrategy
 from rocketd.client.consumer.lite_pull_consumer import LitePullConsumer
 from rocketd.client.consumer.member_options import MemberOptions
 from rocketd.client.consumer.options import LitePullOptions
@@ -62,8 +63,9 @@ class PullFace(Face[PullConsumer[T]], Generic[T]):
 
     ``codec`` makes values of bodies. With ``broadcast`` offsets are this consumer's alone, kept in a file below
     ``offset_directory`` (``~/.rocketmq_offsets``); else they are the group's, kept by the brokers. They are stored every
-    ``persist_interval``. ``trace`` and ``consume_hooks`` are as those of MemberOptions; messages count as handled as soon as
-    they are pulled. Raises IllegalGroupError and IllegalOptionError.
+    ``persist_interval``. ``trace`` and ``consume_hooks`` are as those of MemberOptions; messages count as handled as soon
+    as they are pulled. ``allocation`` is how members share queues that ask for their share. Raises IllegalGroupError,
+    IllegalTopicError for a trace topic, and IllegalOptionError.
     """
 
     kind = "consumer"
@@ -77,6 +79,7 @@ class PullFace(Face[PullConsumer[T]], Generic[T]):
     offset_directory: str | None = None
     trace: bool | str = False
     consume_hooks: Sequence[ConsumerHook] = ()
+    allocation: AllocationStrategy = field(default_factory=AllocateMessageQueueAveragely)
 
     def __post_init__(self) -> None:
         check_group(self.group)
@@ -86,6 +89,7 @@ class PullFace(Face[PullConsumer[T]], Generic[T]):
             offset_directory=self.offset_directory,
             trace=self.trace,
             consume_hooks=self.consume_hooks,
+            allocation=self.allocation,
         )
         self._make_life(f"consumer of group {self.group}", self.cluster)
 

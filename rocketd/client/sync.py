@@ -149,6 +149,7 @@ class PullConsumer(PullFace[T], SyncLife):
         return self.call(self.engine.pull_block_if_not_found, queue, wanted, offset, max_messages)
 
     fetch_subscribe_queues = engines(pull_consumer.PullConsumer.fetch_subscribe_queues)
+    fetch_queues_in_balance = engines(pull_consumer.PullConsumer.fetch_queues_in_balance)
     fetch_consume_offset = engines(pull_consumer.PullConsumer.fetch_consume_offset)
     persist_consume_offsets = engines(pull_consumer.PullConsumer.persist_consume_offsets)
     send_message_back = engines(pull_consumer.PullConsumer.send_message_back)

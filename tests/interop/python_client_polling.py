@@ -155,6 +155,24 @@ def only_what_is_wanted(world: World) -> None:
 # ---------------------------------------------------------------- pulled
 
 
+def pulled_from_a_share(world: World) -> None:
+    """Each member pulls what is its share, as MQPullConsumerScheduleService of Apache's does."""
+    group, bodies = world.group(), numbered("share", 8)
+    topic = sent(world, bodies)
+
+    def pulled(consumer: Held) -> list[bytes]:
+        shares = [consumer.pull(queue, None, 0).messages for queue in consumer.fetch_queues_in_balance(topic)]
+        return [message.body for messages in shares for message in messages]
+
+    with puller(world, group) as first:
+        eventually("it has all", lambda: sorted(pulled(first)) == bodies)
+        with puller(world, group) as second:
+            sizes = [QUEUES // 2] * 2
+            eventually("they share", lambda: [len(c.fetch_queues_in_balance(topic)) for c in (second, first)] == sizes)
+            assert sorted(pulled(first) + pulled(second)) == bodies
+        eventually("the first has all", lambda: len(first.fetch_queues_in_balance(topic)) == QUEUES)
+
+
 def pulled_where_it_is_told(world: World) -> None:
     group, got = world.group(), Got()
     topic = world.topic(1)
@@ -255,6 +273,7 @@ SCENARIOS = [
     assigned_queues_and_seeking,
     only_what_is_wanted,
     pulled_where_it_is_told,
+    pulled_from_a_share,
     topics_queues_and_messages,
     groups_and_their_offsets,
 ]

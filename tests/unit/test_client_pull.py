@@ -2,12 +2,14 @@
 
 from twisted.internet.defer import Deferred
 
+from rocketd.client.consumer.member_options import MemberOptions
 from rocketd.client.consumer.pull_consumer import PullConsumer, PullStatus
 from rocketd.client.consumer.subscription import Sql
 from rocketd.client.errors import (
     BrokerError,
     ClientClosedError,
     CommitError,
+    IllegalTopicError,
     NotStartedError,
     RequestTimeoutError,
     TopicNotFoundError,
@@ -100,6 +102,35 @@ class PullTests(PullTestCase):
 
     def test_queues(self):
         self.assertEqual(self.result_of(self.consumer.fetch_subscribe_queues("T")), [A, B])
+
+
+class ShareTests(PullTestCase):
+    def share(self):
+        return self.result_of(self.consumer.fetch_queues_in_balance("T"))
+
+    def test_share_is_that_of_the_group_as_it_is(self):
+        self.assertEqual(self.share(), [A, B])
+        self.assertEqual({address for address, _ in self.cluster.of(34)}, {"a:10911", "b:10911"})
+        self.cluster.others = ("10.0.0.1@before",)
+        self.assertEqual(self.share(), [B])
+        self.assertEqual(self.cluster.codes().count(34), 2)
+
+    def test_no_broker_knows_the_group(self):
+        for address in ("a:10911", "b:10911"):
+            self.cluster.refusals[38, address] = 1
+        self.assertEqual(self.share(), [])
+
+    def test_broadcasting_members_have_all(self):
+        self.cluster.others = ("10.0.0.1@before",)
+        consumer = PullConsumer(self.client, "other", options=MemberOptions(broadcast=True, offset_directory="."))
+        starting = Deferred.fromCoroutine(consumer.start())
+        self.end_of(starting)
+        self.assertEqual(self.result_of(consumer.fetch_queues_in_balance("T")), [A, B])
+        self.end_of(consumer.stop())
+
+    def test_errors(self):
+        self.failure_of(self.consumer.fetch_queues_in_balance("a b"), IllegalTopicError)
+        self.failure_of(self.consumer.fetch_queues_in_balance("Missing"), TopicNotFoundError)
 
 
 class OffsetTests(PullTestCase):

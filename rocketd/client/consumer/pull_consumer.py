@@ -1,7 +1,7 @@
 """Pulls from queues when and where it is told: the application keeps its own account of offsets.
 
-Answers to DefaultMQPullConsumer, DefaultMQPullConsumerImpl and PullResult. Unlike there, nothing is shared out: the
-application chooses the queues.
+Answers to DefaultMQPullConsumer, DefaultMQPullConsumerImpl and PullResult. Unlike there, nothing is shared out unless the
+application asks for its share: it chooses the queues.
 """
 
 from collections.abc import Awaitable, Callable
@@ -14,6 +14,7 @@ from twisted.internet.defer import Deferred, ensureDeferred
 from rocketd.client import queue_questions
 from rocketd.client.codec import BYTES, Codec
 from rocketd.client.config import Duration, milliseconds
+from rocketd.client.consumer.allocation import sort_queues
 from rocketd.client.consumer.group_member import GroupMember
 from rocketd.client.consumer.member_options import MemberOptions
 from rocketd.client.consumer.offset_store import NO_OFFSET, ReadOffsetType
@@ -22,11 +23,11 @@ from rocketd.client.consumer.pulled import AssignedQueue, Pulled
 from rocketd.client.consumer.running_info import running_info
 from rocketd.client.consumer.send_back import SendBack
 from rocketd.client.consumer.subscription import Sql, subscription_of
-from rocketd.client.errors import CommitError, UsageError, check_group
+from rocketd.client.errors import CommitError, UsageError, check_group, check_topic
 from rocketd.client.instance.client_instance import ClientInstance
 from rocketd.client.instance.routes import MASTER
 from rocketd.client.message import ReceivedMessage, T
-from rocketd.client.namespace import queue_with_namespace, with_namespace
+from rocketd.client.namespace import queue_with_namespace, queue_without_namespace, with_namespace
 from rocketd.client.wire_message import received_message
 from rocketd.common.sysflag import PULL_SUBSCRIPTION, PULL_SUSPEND
 from rocketd.remoting.admin_bodies import ConsumeMessageDirectlyResult, ConsumerRunningInfo
@@ -73,7 +74,8 @@ class PullResult(msgspec.Struct, Generic[T], frozen=True):
 class PullConsumer(GroupMember, Generic[T]):
     """A consumer of one group, between ``start`` and ``stop``. All methods belong to the reactor thread.
 
-    Of the options it needs those of offsets and hooks only: it holds and shares nothing. Making it raises IllegalGroupError.
+    Of the options it needs those of offsets, hooks and ``allocation`` only: it holds nothing. Making it raises
+    IllegalGroupError.
     """
 
     consume_type = ConsumeType.CONSUME_ACTIVELY
@@ -110,6 +112,19 @@ class PullConsumer(GroupMember, Generic[T]):
         """Return the queues of a topic that can be read. Raises IllegalTopicError and NoRouteError."""
         self.check()
         return await queue_questions.subscribe_queues(self.instance, topic)
+
+    async def fetch_queues_in_balance(self, topic: str) -> list[MessageQueue]:
+        """Return this member's share of a topic's queues, as long as the group is as it is now; with ``broadcast`` all.
+
+        Raises IllegalTopicError and NoRouteError, and AllocationError where ``allocation`` cannot share.
+        """
+        self.check()
+        check_topic(topic)
+        name = with_namespace(self._namespace, topic)
+        await self.instance.routes.subscribe_queues(name)
+        await self.instance.greet()  # brokers that were not known before have to count this member
+        share = await self._rebalance.share_of(name)
+        return [queue_without_namespace(self._namespace, queue) for queue in sort_queues(share or ())]
 
     async def pull(
         self,

@@ -102,19 +102,25 @@ class Rebalance:
                     self.log.warn("rebalancing {topic}: {error}", topic=topic, error=error)
 
     async def _rebalance_topic(self, topic: str) -> None:
+        share = await self.share_of(topic)
+        if share is not None:
+            await self._set_share(topic, share)
+
+    async def share_of(self, topic: str) -> set[MessageQueue] | None:
+        """Return this member's share of a topic's queues now; None when no broker knows anybody of the group.
+
+        Raises RocketMQError and AllocationError.
+        """
         consumer = self._consumer
         queues = sort_queues(await consumer.instance.routes.subscribe_queues(topic))
         chosen = set(queues) if consumer.options.broadcast else consumer.chosen(topic)
         if chosen is not None:
-            await self._set_share(topic, chosen)
-            return
+            return chosen
         members = await self._members(sorted({queue.broker_name for queue in queues}))
         if members is None:
-            return
-        share = consumer.options.allocation(
-            consumer.group, consumer.instance.client_id, queues, sort_client_ids(members)
-        )
-        await self._set_share(topic, set(share))
+            return None
+        client_id = consumer.instance.client_id
+        return set(consumer.options.allocation(consumer.group, client_id, queues, sort_client_ids(members)))
 
     async def _set_share(self, topic: str, share: set[MessageQueue]) -> None:
         consumer = self._consumer
