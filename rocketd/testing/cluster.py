@@ -25,6 +25,7 @@ from rocketd.testing.memory_disk import MemoryDisk
 from rocketd.testing.memory_network import HOST, MemoryNetwork
 from rocketd.testing.rest import Rest
 from rocketd.testing.servers import NAMESRV_PORT, BrokerProcess, NameServerProcess
+from rocketd.testing.sockets import Sockets
 from rocketd.testing.virtual_time import VirtualReactor, VirtualTime
 
 T = TypeVar("T")
@@ -85,6 +86,8 @@ class Cluster:
         self._network = MemoryNetwork()
         self._surroundings = _ClientSurroundings(self._virtual, self._network)
         self._faults = Faults()
+        self._sockets = Sockets()
+        self._real_port: int | None = None
         self._lock = threading.RLock()
         self._host: ThreadHost | None = None
         self._name_server: NameServerProcess | None = None
@@ -97,6 +100,8 @@ class Cluster:
             lambda: None if self._broker is None else self._broker.server,
             lambda: bool(self._surroundings.reactors()),
             self._flushes,
+            lambda begun: self._sockets.rest(begun, self._servers()),
+            lambda seconds: self._sockets.time_passes(seconds, self._servers()),
         )
 
     # ------------------------------------------------------------ life
@@ -143,7 +148,7 @@ class Cluster:
         assert self._host is not None
         base = self._host.reactor
         self._name_server = NameServerProcess(base, self._virtual, self._network, MemoryDisk(self._virtual))
-        self._name_server.start(self._namesrv_settings, self._faults)
+        self._name_server.start(self._namesrv_settings, self._faults, self._sockets)
         await self._start_broker()
         for topic in self._topics:
             await self._create_topic(topic, QUEUES, order=False)
@@ -151,7 +156,13 @@ class Cluster:
     async def _start_broker(self) -> None:
         assert self._host is not None
         process = BrokerProcess(self._host.reactor, self._virtual, self._network, self._disk)
-        await process.start(self._settings, self._faults)
+        settings = self._settings
+        if self._real_port is not None:
+            process.reactor.open_for_real(self._real_port)
+            settings = {**settings, "listenPort": self._real_port}
+        await process.start(settings, self._faults, self._sockets)
+        if self._real_port is not None:
+            self._real_port = process.server.port
         self._broker = process
 
     async def _bring_down(self) -> None:
@@ -172,6 +183,25 @@ class Cluster:
         """
         options: dict[str, Any] = {"namesrv": f"{HOST}:{NAMESRV_PORT}", "client_ip": HOST, **config}
         return {"cluster": ClientConfig(surroundings=self._surroundings, **options)}
+
+    def listen(self, port: int = 0) -> str:
+        """Open the servers to programs of any language, on sockets of this machine's loopback address.
+
+        ``port`` is the name server's, 0 for any that is free. Returns its address, ``127.0.0.1:PORT``. The broker is started
+        anew for it, at an address that is in the messages' ids: call it before there are any.
+        """
+        with self._lock:
+            number: int = self._call(self._listen, port)
+        return f"{HOST}:{number}"
+
+    async def _listen(self, port: int) -> int:
+        self._running()
+        assert self._name_server is not None
+        self._name_server.reactor.open_for_real(port)
+        number = self._name_server.server.server.listen(port)
+        self._real_port = 0
+        await self._restart()
+        return number
 
     # ------------------------------------------------------------ time
 
@@ -220,10 +250,9 @@ class Cluster:
         self._call(self._abort_all)
 
     async def _abort_all(self) -> None:
-        for process in (self._broker, self._name_server):
-            if process is not None:
-                for connection in list(process.server.server.connections):
-                    connection.abort()
+        for server in self._servers():
+            for connection in list(server.server.connections):
+                connection.abort()
 
     def slow_fsync(self, seconds: Duration) -> None:
         """Have each flush of the disk take so long, in the cluster's time; 0 ends it."""
@@ -320,8 +349,10 @@ class Cluster:
         return [*servers, *self._surroundings.reactors()]
 
     def _pools(self) -> list[Any]:
-        servers = [process.server for process in (self._broker, self._name_server) if process is not None]
-        return [pool for server in servers for pool in server.dispatcher.pools.values()]
+        return [pool for server in self._servers() for pool in server.dispatcher.pools.values()]
+
+    def _servers(self) -> list[Any]:
+        return [process.server for process in (self._broker, self._name_server) if process is not None]
 
     def _flushes(self) -> bool:
         """Whether everything that is stored is synced at once."""

@@ -42,7 +42,8 @@ class _Answer(NamedTuple):
 
 class Rest:
     """``reactors`` and ``pools`` say which there are, ``broker`` the broker while it lives, ``with_clients`` whether anybody
-    else is connected, ``flushes`` whether what is stored is to be on the disk soon.
+    else is connected, ``flushes`` whether what is stored is to be on the disk soon, ``sockets_rest`` whether who is connected
+    by sockets rests, when asked first at a time. ``passed`` is told of each step of time.
     """
 
     def __init__(
@@ -53,6 +54,8 @@ class Rest:
         broker: Callable[[], Broker | None],
         with_clients: Callable[[], bool],
         flushes: Callable[[], bool],
+        sockets_rest: Callable[[float], bool],
+        passed: Callable[[float], None],
     ) -> None:
         self._virtual = virtual
         self._reactors = reactors
@@ -60,18 +63,20 @@ class Rest:
         self._broker = broker
         self._with_clients = with_clients
         self._flushes = flushes
+        self._sockets_rest = sockets_rest
+        self._passed = passed
         self._patience = 0
 
     # ------------------------------------------------------------ time
 
-    def advance(self, seconds: float, passed: Callable[[float], None] = lambda _: None) -> None:
-        """Let so much time pass; ``passed`` is told of each step, before anybody sees it."""
+    def advance(self, seconds: float) -> None:
+        """Let so much time pass."""
         target = self._virtual.seconds() + seconds
         answers = self.settle()
         while (now := self._virtual.seconds()) < target:
             longest = STEP_SECONDS if self._with_clients() else STEP_WITHOUT_CLIENTS_SECONDS
             step = min(target, now + longest, *self._dues(now, answers))
-            passed(self._virtual.jump_to(min(target, max(step, now + LEAST_STEP_SECONDS))))
+            self._passed(self._virtual.jump_to(min(target, max(step, now + LEAST_STEP_SECONDS))))
             for reactor in self._reactors():
                 reactor.wake()
             answers = self.settle()
@@ -94,7 +99,8 @@ class Rest:
         """Return when all is at rest, with what the reactors then said."""
         before: list[int] = []
         quiet = -1
-        handlers_until = monotonic() + HANDLER_SECONDS
+        begun = monotonic()
+        handlers_until = begun + HANDLER_SECONDS
         while True:
             answers = self._ask_reactors()
             after = [answer.look.activity for answer in answers]
@@ -113,8 +119,10 @@ class Rest:
                 _log.warn("{count} handlers do not end: time goes on without them", count=handlers)
                 self._patience = handlers
             quiet = quiet + 1 if after == before and not pending else -1
-            if quiet == QUIET_ROUNDS:
-                return answers
+            if quiet >= QUIET_ROUNDS:
+                if self._sockets_rest(begun):
+                    return answers
+                sleep(POLL_SECONDS)
             before = after
             if quiet >= 0:
                 self._pass_pools()

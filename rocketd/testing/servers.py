@@ -19,6 +19,7 @@ from rocketd.namesrv.settings import NamesrvSettings
 from rocketd.testing.faults import Faults
 from rocketd.testing.memory_disk import MemoryDisk
 from rocketd.testing.memory_network import HOST, MemoryNetwork
+from rocketd.testing.sockets import Sockets
 from rocketd.testing.virtual_time import VirtualReactor, VirtualTime
 
 NAMESRV_PORT = 9876
@@ -56,7 +57,7 @@ class Process:
 class NameServerProcess(Process):
     """A name server."""
 
-    def start(self, settings: Mapping[str, object], faults: Faults) -> None:
+    def start(self, settings: Mapping[str, object], faults: Faults, sockets: Sockets) -> None:
         """Start it."""
         given = {
             "listenPort": NAMESRV_PORT,
@@ -68,14 +69,14 @@ class NameServerProcess(Process):
         loaded, warnings = NamesrvSettings.load(None, _texts(given))
         _refuse(warnings)
         server = self.server = NameServer(loaded, self.reactor, self.disk, self.reactor.seconds)
-        _make_faulty(server, faults)
+        _come_between(server, faults, sockets)
         server.startService()
 
 
 class BrokerProcess(Process):
     """A broker."""
 
-    async def start(self, settings: Mapping[str, object], faults: Faults) -> None:
+    async def start(self, settings: Mapping[str, object], faults: Faults, sockets: Sockets) -> None:
         """Start it; the name server knows it when this returns."""
         given = {"namesrvAddr": f"{HOST}:{NAMESRV_PORT}", **BROKER_SETTINGS, **settings}
         loaded, warnings = BrokerSettings.load(None, _texts(given))
@@ -90,7 +91,7 @@ class BrokerProcess(Process):
         )
         # It can be made again from the log, and is for every process.
         broker.timers.waiting = TimerTable(":memory:")
-        _make_faulty(broker, faults)
+        _come_between(broker, faults, sockets)
         broker.startService()
         registered: Deferred[None] = Deferred()
         broker.when_registered(lambda: registered.callback(None))
@@ -106,5 +107,5 @@ def _refuse(warnings: list[str]) -> None:
         raise IllegalOptionError("; ".join(itertools.chain(warnings)))
 
 
-def _make_faulty(server: Any, faults: Faults) -> None:
-    server.dispatcher.dispatch = faults.dispatching(server.dispatcher.dispatch)
+def _come_between(server: Any, faults: Faults, sockets: Sockets) -> None:
+    server.dispatcher.dispatch = sockets.watching(faults.dispatching(server.dispatcher.dispatch))
