@@ -12,8 +12,10 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from rocketd.client import errors
 from rocketd.client.config import ClientConfig
-from rocketd.client.consumer.options import ConsumerOptions
+from rocketd.client.consumer.member_options import MemberOptions
+from rocketd.client.consumer.options import ConsumerOptions, LitePullOptions
 from rocketd.client.producer.options import ProducerOptions
+from rocketd.client.pull_faces import PullFace
 
 GUIDE = Path(__file__).resolve().parents[2] / "docs" / "howto" / "python-client.md"
 
@@ -36,11 +38,13 @@ def default_text(field):
     return f"`{getattr(field.default, 'value', field.default)!r}`"
 
 
-def option_table(options):
-    """The table of a class of options, as the guide has it."""
+def option_table(options, names=None):
+    """The table of a class of options, as the guide has it; of all of them unless there are ``names``."""
     texts = option_texts(options)
     rows = ["| option | default | |", "| --- | --- | --- |"]
     for field in fields(options):
+        if names is not None and field.name not in names:
+            continue
         text = texts[field.name].replace("``", "`").replace("|", r"\|")
         rows.append(f"| `{field.name}` | {default_text(field)} | {text} |")
     return "".join(f"{row}\n" for row in rows)
@@ -62,8 +66,12 @@ class GuideTests(SynchronousTestCase):
         self.blocks = re.findall(r"^```(\w+)\n(.*?)^```$", self.text, re.MULTILINE | re.DOTALL)
 
     def test_options(self):
-        for options in (ClientConfig, ProducerOptions, ConsumerOptions):
-            table = option_table(options)
+        # That one has some of the options that all consumers have.
+        of_pull = {field.name for field in fields(PullFace)} & {field.name for field in fields(MemberOptions)}
+        self.assertGreater(len(of_pull), 4)
+        classes = (ClientConfig, ProducerOptions, ConsumerOptions, LitePullOptions)
+        for options, names in (*((each, None) for each in classes), (MemberOptions, of_pull)):
+            table = option_table(options, names)
             self.assertIn(table, self.text, f"{GUIDE.name} should have of {options.__name__}:\n{table}")
 
     def test_errors(self):
