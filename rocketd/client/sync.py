@@ -88,7 +88,10 @@ class Consumer(ConsumerFace[T], SyncLife):
         return self
 
     def __next__(self) -> ReceivedMessage[T]:
-        message = self._host.call(self.next_arrival)
+        if not self._life.begun:
+            self.check_iterated()
+            self._life.check()
+        message = None if self._life.ended else self._host.call(self.next_arrival)
         if message is None:
             raise StopIteration
         return message

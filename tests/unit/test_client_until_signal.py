@@ -10,7 +10,7 @@ from twisted.trial.unittest import SynchronousTestCase, TestCase
 
 from rocketd.client import aio, sync
 from rocketd.client import run as run_twisted
-from rocketd.client.errors import StopConsuming, UsageError
+from rocketd.client.errors import NotStartedError, StopConsuming, UsageError
 from rocketd.client.face import Arrivals
 
 SIGNALS = (signal.SIGUSR1, signal.SIGUSR2)
@@ -140,6 +140,12 @@ class FinishTests(SynchronousTestCase):
         asking = arrivals.next()
         arrivals.finish()
         self.assertIsNone(self.successResultOf(asking))
+
+    def test_who_was_not_opened_gives_nothing(self):
+        self.assertRaises(NotStartedError, next, sync.Consumer("G", "127.0.0.1:1", topics="T"))
+        self.assertRaises(UsageError, next, sync.Consumer("G", "127.0.0.1:1", topics="T", handler=print))
+        consumer = aio.Consumer("G", "127.0.0.1:1", topics="T")
+        self.assertRaises(NotStartedError, asyncio.run, anext(consumer))
 
     def test_is_for_iteration(self):
         for face in (aio, sync):
