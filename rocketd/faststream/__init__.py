@@ -11,15 +11,11 @@ except ModuleNotFoundError as error:
         raise
     raise ImportError("rocketd.faststream needs FastStream: pip install 'rocketd[faststream]'") from error
 
-from typing import TYPE_CHECKING, Any
-
 from rocketd.faststream.annotations import RocketBatchMessage, RocketMessage
 from rocketd.faststream.broker import RocketBroker
 from rocketd.faststream.response import RocketPublishCommand, RocketPublishMessage, RocketResponse
 from rocketd.faststream.router import RocketPublisher, RocketRoute, RocketRouter
-
-if TYPE_CHECKING:
-    from rocketd.faststream.testing import TestRocketBroker
+from rocketd.faststream.testing import TestRocketBroker
 
 __all__ = (
     "RocketBatchMessage",
@@ -33,12 +29,3 @@ __all__ = (
     "RocketRouter",
     "TestRocketBroker",
 )
-
-
-def __getattr__(name: str) -> Any:
-    """Import the broker for tests when it is asked for: it brings the servers along."""
-    if name == "TestRocketBroker":
-        from rocketd.faststream.testing import TestRocketBroker
-
-        return TestRocketBroker
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

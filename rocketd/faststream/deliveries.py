@@ -93,7 +93,7 @@ class Deliveries(ProducerHook, ConsumerHook):
         """Return the subscribers that get a message, one of each group."""
         found = {}
         for subscriber in self._subscribers():
-            handles = subscriber.running and subscriber.calls and message.topic in subscriber.topics
+            handles = subscriber.joined and subscriber.calls and message.topic in subscriber.topics
             if handles and _wants(subscriber.wanted, message):
                 found[subscriber.group] = subscriber
         return list(found.values())

@@ -229,14 +229,18 @@ class Groups:
                 raise
         await consumer.join(member)
 
-    async def leave(self, member: Member) -> None:
-        """Give no more messages to a member; returns when its handlers have ended, or their time is over."""
+    async def leave(self, member: Member) -> bool:
+        """Give no more messages to a member.
+
+        True when that closed the consumer: then its handlers have ended, or their time is over.
+        """
         consumer = self._consumers.get(member.group)
         if consumer is None or (not self._stopping and await consumer.leave(member)):
-            return
+            return False
         await consumer.close()
         if self._consumers.get(member.group) is consumer:
             del self._consumers[member.group]
+        return True
 
 
 def _differing(one: Member, other: Member) -> list[str]:

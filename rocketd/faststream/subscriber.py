@@ -5,6 +5,7 @@ Answers to DefaultMQPushConsumer and its listeners, as FastStream's subscribers.
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from faststream._internal.endpoint.subscriber import SubscriberUsecase
@@ -50,7 +51,8 @@ class RocketSubscriber(SubscriberUsecase[Any]):
         self.batch = config.batch
         self.options: ConsumeOptions = config.options
         self._inbox: Inbox | None = None
-        self._joined = False
+        self.joined = False
+        """Whether it is given messages."""
         self._stops: set[asyncio.Task[None]] = set()
 
     @property
@@ -83,16 +85,16 @@ class RocketSubscriber(SubscriberUsecase[Any]):
             admin=config.admin if config.create_topics else None,
         )
         await config.groups.join(self, settings)
-        self._joined = True
+        self.joined = True
         self._post_start()
 
     async def stop(self) -> None:
         """Pull no more, wait for handlers as long as the broker's graceful_timeout says, and store the offsets."""
         if self._inbox is not None:
             self._inbox.close()
-        joined, self._joined = self._joined, False
-        if joined:
-            await self._outer_config.groups.leave(self)
+        joined, self.joined = self.joined, False
+        if joined and await self._outer_config.groups.leave(self):
+            self.lock = nullcontext()  # the consumer has waited as long as it may
         await super().stop()
 
     # ------------------------------------------------------------ what comes

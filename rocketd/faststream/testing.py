@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from datetime import timedelta
-from typing import overload
+from typing import TYPE_CHECKING, overload
 
 from faststream._internal.testing.broker import EnterType, TestBroker
 from faststream.exceptions import SetupError, SubscriberNotFound
@@ -21,7 +21,9 @@ from rocketd.faststream.publisher import BatchPublisher, TopicPublisher
 from rocketd.faststream.response import RocketPublishCommand
 from rocketd.faststream.settlement import current_settlement
 from rocketd.faststream.subscriber import RocketSubscriber
-from rocketd.testing import Cluster
+
+if TYPE_CHECKING:
+    from rocketd.testing import Cluster
 
 PATIENCE_SECONDS = 30.0
 """How long a test waits for handlers, of its own time."""
@@ -43,7 +45,7 @@ class TestRocketBroker(TestBroker[RocketBroker, EnterType], broker=RocketBroker)
         *,
         with_real: bool = False,
         connect_only: bool | None = None,
-        cluster: Cluster | None = None,
+        cluster: "Cluster | None" = None,
         patience: float = PATIENCE_SECONDS,
     ) -> None: ...
 
@@ -53,7 +55,7 @@ class TestRocketBroker(TestBroker[RocketBroker, EnterType], broker=RocketBroker)
         *brokers: RocketBroker,
         with_real: bool = False,
         connect_only: bool | None = None,
-        cluster: Cluster | None = None,
+        cluster: "Cluster | None" = None,
         patience: float = PATIENCE_SECONDS,
     ) -> None: ...
 
@@ -62,7 +64,7 @@ class TestRocketBroker(TestBroker[RocketBroker, EnterType], broker=RocketBroker)
         *brokers: RocketBroker,
         with_real: bool = False,
         connect_only: bool | None = None,
-        cluster: Cluster | None = None,
+        cluster: "Cluster | None" = None,
         patience: float = PATIENCE_SECONDS,
     ) -> None:
         # To FastStream it is always a real broker that the brokers are run on.
@@ -74,7 +76,7 @@ class TestRocketBroker(TestBroker[RocketBroker, EnterType], broker=RocketBroker)
         self._deliveries: Deliveries | None = None
 
     @property
-    def cluster(self) -> Cluster:
+    def cluster(self) -> "Cluster":
         """The cluster in this process, while it runs. Raises SetupError where there is none."""
         if self._cluster is None:
             raise SetupError("the cluster is there inside of the `async with` block, and not with with_real=True")
@@ -95,10 +97,15 @@ class TestRocketBroker(TestBroker[RocketBroker, EnterType], broker=RocketBroker)
 
     @asynccontextmanager
     async def _create_ctx(self) -> AsyncGenerator[list[RocketBroker], None]:
+        for broker in self.brokers:
+            if broker.running or broker._connection is not None:
+                raise SetupError("this broker runs already: tests start it themselves")
         async with AsyncExitStack() as stack:
             if self._on_cluster:
                 cluster = self._given
                 if cluster is None:
+                    from rocketd.testing import Cluster  # brings the servers along, which services do without
+
                     cluster = Cluster(broker={"enablePropertyFilter": True})
                     await asyncio.to_thread(cluster.__enter__)
                     stack.push_async_callback(asyncio.to_thread, cluster.__exit__, None, None, None)
@@ -110,7 +117,7 @@ class TestRocketBroker(TestBroker[RocketBroker, EnterType], broker=RocketBroker)
         self._cluster = self._deliveries = None
 
     @contextmanager
-    def _moved(self, broker: RocketBroker, cluster: Cluster, deliveries: Deliveries) -> Iterator[None]:
+    def _moved(self, broker: RocketBroker, cluster: "Cluster", deliveries: Deliveries) -> Iterator[None]:
         """Have a broker use the cluster in this process."""
         config = broker.config.broker_config
         changes = {

@@ -33,7 +33,9 @@ from rocketd.faststream import (
     RocketResponse,
     RocketRoute,
     RocketRouter,
+    annotations,
 )
+from rocketd.faststream.message import RocketMessage as PlainRocketMessage
 from rocketd.faststream.options import ConsumeOptions, ProduceOptions
 
 SECONDS = 60.0
@@ -508,6 +510,30 @@ def test_subscribers_without_handlers(broker, name):
         next_broker = RocketBroker(*broker.specification.url, group=name, logger=None)
         async with next_broker, next_broker.subscriber(name, persistent=False) as fresh:
             assert await (await fresh.get_one(timeout=SECONDS)).decode() == 3
+
+    asyncio.run(main())
+
+
+def test_annotations(broker, name):
+    got = asyncio.Queue()
+
+    @broker.subscriber(name)
+    async def handle(n: int, its_broker: annotations.RocketBroker, producer: annotations.RocketProducer):
+        await got.put((its_broker is broker, producer.producer is await broker.connect()))
+
+    async def main():
+        async with started(broker):
+            await broker.publish(1, name)
+            assert await got.get() == (True, True)
+            # The class itself is none of FastStream's: it says what to write instead.
+            wrong = broker.subscriber(f"{name}b")
+
+            @wrong
+            async def mistaken(n: int, message: PlainRocketMessage):
+                pass
+
+            with pytest.raises(SetupError, match=r"rocketd\.faststream"):
+                await wrong.start()
 
     asyncio.run(main())
 

@@ -5,6 +5,8 @@ from datetime import timedelta
 
 import pytest
 from faststream import AckPolicy, FastStream, TestApp
+from faststream.asgi import AsgiFastStream, make_ping_asgi
+from faststream.asgi.factories.asyncapi.try_it_out import TryItOutProcessor
 from faststream.exceptions import NackMessage, SetupError, SubscriberNotFound
 from pydantic import BaseModel, ValidationError
 from server_processes import PATIENT, ServerProcesses
@@ -29,6 +31,17 @@ def broker():
 def cluster():
     with Cluster(broker={"enablePropertyFilter": True}) as cluster:
         yield cluster
+
+
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory):
+    servers = ServerProcesses(tmp_path_factory.mktemp("servers"), **PATIENT)
+    try:
+        servers.start_namesrv()
+        servers.start_broker()
+        yield servers
+    finally:
+        servers.kill_all()
 
 
 def run(main):
@@ -217,8 +230,7 @@ def test_several_brokers_in_namespaces_and_an_application(cluster):
     assert got == ["to one", "two"]
 
 
-def test_on_the_real_cluster(tmp_path_factory):
-    servers = ServerProcesses(tmp_path_factory.mktemp("servers"), **PATIENT)
+def test_on_the_real_cluster(servers):
     broker = RocketBroker(servers.namesrv_address, group="really", create_topics=True, logger=None)
     out = broker.publisher("really_out")
 
@@ -238,9 +250,34 @@ def test_on_the_real_cluster(tmp_path_factory):
         async with aio.Consumer("reader", servers.namesrv_address, topics="really_out", start="earliest") as consumer:
             assert (await anext(consumer)).body == b"2"
 
-    try:
-        servers.start_namesrv()
-        servers.start_broker()
-        run(main)
-    finally:
-        servers.kill_all()
+    run(main)
+
+
+def test_a_broker_that_runs_is_left_alone(servers):
+    """The page of an AsyncAPI document offers to try handlers out on a test broker."""
+    broker = RocketBroker(servers.namesrv_address, group="running", create_topics=True, logger=None)
+    handled = asyncio.Event()
+
+    @broker.subscriber("running")
+    async def handle(n: int):
+        handled.set()
+
+    def form(real):
+        return {"channelName": "running:Handle", "message": {"message": 1}, "options": {"sendToRealBroker": real}}
+
+    async def main():
+        app = AsgiFastStream(
+            broker, asyncapi_path="/docs", asgi_routes=[("/health", make_ping_asgi(broker, timeout=5))]
+        )
+        assert {path for path, _ in app.routes} >= {"/docs", "/docs/try", "/health"}
+        processor = TryItOutProcessor(broker)
+        await broker.start()
+        try:
+            refused = await processor.process(form(real=False))
+            assert (refused.status_code, b"runs already" in refused.body) == (500, True)
+            assert (await processor.process(form(real=True))).status_code == 200
+            await handled.wait()
+        finally:
+            await broker.stop()
+
+    run(main)
