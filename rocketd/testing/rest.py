@@ -42,8 +42,8 @@ class _Answer(NamedTuple):
 
 class Rest:
     """``reactors`` and ``pools`` say which there are, ``broker`` the broker while it lives, ``with_clients`` whether anybody
-    else is connected, ``flushes`` whether what is stored is to be on the disk soon, ``sockets_rest`` whether who is connected
-    by sockets rests, when asked first at a time. ``passed`` is told of each step of time.
+    else is connected, ``flushes`` whether what is stored is to be on the disk soon, ``sockets_rest`` whether those that are
+    connected by sockets rest, who were asked first at a time. ``passed`` is told of each step of time.
     """
 
     def __init__(
