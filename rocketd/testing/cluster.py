@@ -315,8 +315,9 @@ class Cluster:
         await made
 
     def messages(self, topic: str, *, codec: Codec[T] = BYTES) -> list[ReceivedMessage[T]]:  # type: ignore[assignment]
-        """Return what lies in a topic, by queue and offset."""
+        """Return what lies in a topic, by queue and offset: all that was acknowledged before the call."""
         store = self._running().server.store
+        self._rest.wait_for_dispatch(store)
         name = self._running().server.settings.broker.broker_name
         found: list[ReceivedMessage[T]] = []
         for queue_id in sorted(number for known, number in store.queue_keys() if known == topic):

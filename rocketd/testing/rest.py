@@ -18,6 +18,7 @@ from rocketd.client.errors import UsageError
 from rocketd.client.face import Arrivals
 from rocketd.client.instance import registry
 from rocketd.common.names import SCHEDULE_TOPIC, TIMER_TOPIC
+from rocketd.store.message_store import MessageStore
 from rocketd.testing.virtual_time import Look, VirtualReactor, VirtualTime
 
 STEP_SECONDS = 8.0
@@ -163,6 +164,13 @@ class Rest:
             return
         until = monotonic() + ANSWER_SECONDS
         while not self._store_rests(broker) and monotonic() < until:
+            sleep(POLL_SECONDS)
+
+    @staticmethod
+    def wait_for_dispatch(store: MessageStore) -> None:
+        """Return when what is stored now can be read from its queues."""
+        until = monotonic() + ANSWER_SECONDS
+        while store.dispatch_behind_bytes() and monotonic() < until:
             sleep(POLL_SECONDS)
 
     def _store_rests(self, broker: Broker) -> bool:
