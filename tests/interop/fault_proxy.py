@@ -14,7 +14,6 @@ from enum import Enum, auto
 from threading import Thread
 from typing import Any, Self
 
-from benchmarks.peers.ports import free_port
 from rocketd.remoting.command import RemotingCommand
 from rocketd.remoting.frame import FrameDecoder
 
@@ -93,6 +92,7 @@ class Proxies:
         """Reset what is open, and end."""
         for proxy in self._all:
             proxy.refuse()
+            proxy.close()
         self._loop.close()
 
     def __enter__(self) -> Self:
@@ -106,8 +106,8 @@ class FaultProxy:
     """Stands before one server at ``address``; passes everything on until it is told otherwise."""
 
     def __init__(self, loop: _Loop, server: str, addresses: Mapping[str, str]) -> None:
-        self._port = free_port()
-        self.address = f"{HOST}:{self._port}"
+        self._socket = _bound()
+        self.address = f"{HOST}:{self._socket.getsockname()[1]}"
         self.passed: Counter[int] = Counter()
         """Requests that reached the server, by their codes."""
         self._harmed = 0
@@ -132,7 +132,7 @@ class FaultProxy:
             self._swallowing = self._deaf = False
             self.seconds_a_piece = 0.0
             if self._listener is None:
-                self._listener = await asyncio.start_server(self._accepted, HOST, self._port)
+                self._listener = await asyncio.start_server(self._accepted, sock=self._socket.dup())
 
         self._loop.call(heal)
 
@@ -143,9 +143,14 @@ class FaultProxy:
             listener, self._listener = self._listener, None
             if listener is not None:
                 listener.close()
+                self._socket.shutdown(socket.SHUT_RDWR)  # on Linux it only listens no more
             await self._reset_all()
 
         self._loop.call(refuse)
+
+    def close(self) -> None:
+        """Let the port go, after ``refuse``."""
+        self._socket.close()
 
     def cut(self) -> None:
         """Reset all connections; new ones are accepted."""
@@ -222,6 +227,21 @@ class FaultProxy:
         for old, new in self._addresses.items():
             frame = frame.replace(old, new)
         return frame
+
+
+def _bound() -> socket.socket:
+    """Return a socket that has a port as long as it is open, listening or not, so that nobody else gets it meanwhile."""
+    while True:
+        with socket.socket() as probe:
+            probe.bind((HOST, 0))
+            address = probe.getsockname()
+        bound = socket.socket()
+        try:
+            bound.bind(address)  # by its number: a port that the system has chosen goes when the socket listens no more
+        except OSError:
+            bound.close()  # somebody was faster
+        else:
+            return bound
 
 
 class _Passage:

@@ -1,27 +1,25 @@
-"""Two brokers and a name server of one kind behind proxies; and what may be left of a client that has closed: nothing."""
+"""Two brokers and a name server of one kind; and what may be left of clients that have closed: nothing."""
 
 import gc
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import pytest
 import twistd_servers
-from fault_proxy import Proxies
-from python_client_faces import AioFace, Face, Held, SyncFace, eventually
-from python_client_servers import APACHE, LIMIT, PROPERTIES
-from python_client_world import fresh
+from fault_net import A, B, Where
+from python_client_faces import AioFace, Face, SyncFace, eventually
+from python_client_servers import APACHE, PROPERTIES
 from twisted.internet.defer import Deferred
 from twisted.logger import LogEvent, LogLevel, formatEvent, globalLogPublisher
 
-from benchmarks.peers import apache, wire
+from benchmarks.peers import apache
 from benchmarks.peers.ports import free_broker_port, free_port
 from benchmarks.peers.process import ServerProcess
-from rocketd.client import ClientConfig
 from rocketd.client.consumer.group_member import GroupMember
 from rocketd.client.consumer.process_queue import ProcessQueue
 from rocketd.client.consumer.queue_puller import QueuePuller
@@ -39,8 +37,6 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "unit"))
 
 from left_open import LeftOpen
 
-A, B = "broker-a", "broker-b"
-TIMEOUT = 1.0  # of questions to brokers and name servers
 _KINDS = (
     ChannelTable,
     ClientConnection,
@@ -54,27 +50,27 @@ _KINDS = (
     RequestTable,
     Sender,
 )
+_OF_THE_TEST = Counter({"Deferred": 2})  # which may have begun meanwhile
 _JVM = ("-Xms64m", "-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
 
-class TwoBrokers:
-    """A name server and the brokers A and B, in ``directory``."""
+class TwoBrokers(Where):
+    """A name server and the brokers A and B, running in ``directory``."""
 
     def __init__(self, kind: str, directory: Path) -> None:
-        self.kind = kind
-        self._directory = directory
-        self.brokers: dict[str, str] = {}
-        while len(self.brokers) < 2:
-            port = free_broker_port()
-            if all(abs(port - int(other.rpartition(":")[2])) > 3 for other in self.brokers.values()):
-                self.brokers[(A, B)[len(self.brokers)]] = f"127.0.0.1:{port}"
+        first = second = free_broker_port()
+        while abs(second - first) < 8:
+            second = free_broker_port()
         port = free_port()
-        self.namesrv = f"127.0.0.1:{port}"
+        while min(abs(port - first), abs(port - second)) < 8:
+            port = free_port()
+        super().__init__(kind, f"127.0.0.1:{port}", {A: f"127.0.0.1:{first}", B: f"127.0.0.1:{second}"})
+        self._directory = directory
         self._running: dict[str, ServerProcess] = {}
-        directory.mkdir(parents=True, exist_ok=True)
         start_namesrv: Callable[..., ServerProcess] = twistd_servers.start_namesrv
         if kind == APACHE:
             start_namesrv = lambda *place: apache.start_namesrv(*place, _JVM)  # noqa: E731
+        (directory / "names").mkdir(parents=True)
         try:
             self._running["namesrv"] = start_namesrv(directory / "names", port)
             with ThreadPoolExecutor() as threads:
@@ -99,96 +95,44 @@ class TwoBrokers:
 
     def stop(self) -> None:
         """End all. Rocketd's may not have logged a traceback."""
-        for server in reversed(self._running.values()):
+        for server in self._running.values():
             server.kill()
-            if self.kind != APACHE:
+        if self.kind != APACHE:
+            for server in self._running.values():
                 twistd_servers.check_log(server)
-
-    def create_topic(self, topic: str, *names: str) -> str:
-        """Create a topic at these brokers, and return its name; the name server has its route then."""
-        for name in names:
-            wire.create_topic(self.brokers[name], topic, 2)
-        for name in names:
-            wire.await_route(self.namesrv, topic, self.brokers[name], LIMIT)
-        return topic
-
-
-class Net:
-    """Fresh proxies before the servers, and clients of one face that know nothing else."""
-
-    def __init__(self, servers: TwoBrokers, face: Face, proxies: Proxies) -> None:
-        self.servers = servers
-        self.face = face
-        self.a, self.b = (proxies.proxy(servers.brokers[name]) for name in (A, B))
-        addresses = {servers.brokers[A]: self.a.address, servers.brokers[B]: self.b.address}
-        self.names = [proxies.proxy(servers.namesrv, addresses) for _ in range(2)]
-
-    def config(self, **options: Any) -> ClientConfig:
-        """What clients are told: short intervals, both name servers."""
-        usual: dict[str, Any] = {
-            "namesrv": [name.address for name in self.names],
-            "timeout": TIMEOUT,
-            "route_interval": 0.3,
-            "heartbeat_interval": 1.0,
-        }
-        return ClientConfig(**{**usual, **options})
-
-    def topic(self, *names: str) -> str:
-        """A new topic at these brokers; at both unless some are named."""
-        return self.servers.create_topic(fresh(f"Topic-{self.face.name}"), *(names or (A, B)))
-
-    def producer(self, config: ClientConfig | None = None, **options: Any) -> Held:
-        """A producer, to be opened by ``with``."""
-        return Held(self.face, self.face.module.Producer(fresh("P"), config or self.config(), **options))
-
-    def consumer(self, topic: str, handler: Any, config: ClientConfig | None = None, **options: Any) -> Held:
-        """A consumer of all there is, which shares queues and stores offsets often; to be opened by ``with``."""
-        usual = {"start": "earliest", "rebalance_interval": 0.5, "persist_interval": 0.2}
-        more: Any = {"topics": topic, "handler": handler, **usual, **options}
-        return Held(self.face, self.face.module.Consumer(fresh("G"), config or self.config(), **more))
-
-
-FACES = {"sync": SyncFace, "aio": AioFace}
 
 
 @contextmanager
-def clean(face_name: str, servers: TwoBrokers) -> Iterator[Net]:
-    """A net, at whose end nothing may be left: no connection, timer, thread, socket or object, and no unhandled error."""
+def faces() -> Iterator[list[Face]]:
+    """The faces of asyncio and of threads; at the end nothing may be left of their clients, not even an unhandled error."""
     troubles: list[str] = []
 
     def look(event: LogEvent) -> None:
         if event.get("log_level") is LogLevel.critical:
             troubles.append(formatEvent(event))
 
-    globalLogPublisher.addObserver(look)
     left_open = LeftOpen()
     before = _engines()
-    face = FACES[face_name]()
-    try:
-        with Proxies() as proxies:
-            net = Net(servers, face, proxies)
-            with _reactor(face) as reactor:
-                yield net
-                everything = (*net.names, net.a, net.b)
-                eventually("connections are closed", lambda: not any(proxy.connections for proxy in everything))
-                eventually("timers are gone", lambda: not face.run(reactor.getDelayedCalls))
-                writers = face.run(reactor.getWriters)
-                assert not writers, f"still writing: {writers}"
-    finally:
-        face.close()
-        globalLogPublisher.removeObserver(look)
-    try:
-        eventually("nothing is left open", lambda: not left_open.found())
-    except AssertionError:
-        pytest.fail(f"left open: {left_open.found()}")
-    grown = _engines() - before - Counter({"Deferred": 1})  # one may be that of the test itself
+    globalLogPublisher.addObserver(look)
+    with ExitStack() as stack:
+        stack.callback(globalLogPublisher.removeObserver, look)
+        both = [AioFace(), SyncFace()]
+        for face in both:
+            stack.callback(face.close)
+        reactors = [stack.enter_context(_reactor(face)) for face in both]
+        yield both
+        for face, reactor in zip(both, reactors, strict=True):
+            _await_nothing(f"timers of {face.name}", partial(face.run, reactor.getDelayedCalls))
+            _await_nothing(f"writers of {face.name}", partial(face.run, reactor.getWriters))
+    _await_nothing("sockets, pipes and threads", left_open.found)
+    grown = _engines() - before - _OF_THE_TEST
     assert not grown, f"more objects than before: {grown}"
     assert not troubles, f"unhandled: {troubles}"
 
 
 @contextmanager
 def _reactor(face: Face) -> Iterator[Any]:
-    """The reactor of the face's clients, which runs a bit longer than they do."""
+    """The reactor of the face's clients, which runs a bit longer than they do: its end would hide what they leave."""
     if isinstance(face, AioFace):
 
         async def acquire() -> AsyncioHost:
@@ -201,6 +145,20 @@ def _reactor(face: Face) -> Iterator[Any]:
         host = ThreadHost.acquire()
         yield host.reactor
         host.release()
+
+
+def _await_nothing(what: str, look: Callable[[], list[Any]]) -> None:
+    """Return once there is nothing; AssertionError with what there is."""
+    last: list[list[Any]] = []
+
+    def gone() -> bool:
+        last[:] = [look()]
+        return not last[0]
+
+    try:
+        eventually(f"no {what} are left", gone)
+    except AssertionError as error:
+        raise AssertionError(f"{error}: {list(map(str, last[0]))}") from None
 
 
 def _engines() -> Counter[str]:

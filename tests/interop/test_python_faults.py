@@ -1,30 +1,31 @@
-"""The Python client when brokers die, networks swallow, name servers are gone: with rocketd's servers and Apache's."""
+"""The Python client when brokers die, networks swallow, name servers are gone: with rocketd's servers and Apache's.
 
-import time
-from collections.abc import Iterator
+The scenarios of one kind of servers are played at once, on all faces: most of their time is waiting.
+"""
+
+import traceback
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from threading import Event
+from typing import Any
 
 import pytest
 import pytest_twisted
-from fault_proxy import Direction, Harm
-from fault_world import FACES, A, B, Net, TwoBrokers, clean
-from python_client_faces import Got, eventually
-from python_client_world import fresh, numbered
+from fault_net import A, Net
+from fault_proxy import Proxies
+from fault_world import TwoBrokers, faces
+from python_client_faces import Face, Got, eventually
+from python_client_servers import RunningServers
+from python_client_twisted import played_on_twisted
+from python_fault_scenarios import LATE, SCENARIOS, Ends
 from twisted.internet.task import deferLater
 
 from benchmarks.peers.apache import PeerUnavailableError
 from rocketd.client import Message
-from rocketd.client.errors import (
-    NoNameServerError,
-    RequestTimeoutError,
-    UnreachableError,
-)
-from rocketd.remoting.codes import RequestCode
-from rocketd.remoting.settings import NettyClientConfig
+from rocketd.client.errors import UnreachableError
 
-LATE = 15.0  # seconds beyond its timeout that a call may end: machines are slow at times
-ROUTE = RequestCode.GET_ROUTEINFO_BY_TOPIC
-SENDS = (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
+PROGRAM = "python_fault_scenarios.py"
 
 
 @pytest.fixture(scope="module", params=["rocketd", "apache"])
@@ -35,155 +36,152 @@ def servers(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     # The tests' own reactor begins with the first test otherwise, and what it opens would count.
     pytest_twisted.blockon(deferLater(reactor, 0.0))
     try:
-        servers = TwoBrokers(request.param, tmp_path_factory.mktemp(f"faults-{request.param}"))
+        servers = TwoBrokers(request.param, tmp_path_factory.mktemp("faults") / request.param)
     except PeerUnavailableError as e:
         end_test_lacking(str(e))
     yield servers
     servers.stop()
 
 
-@pytest.fixture(params=FACES)
-def net(request: pytest.FixtureRequest, servers: TwoBrokers) -> Iterator[Net]:
-    with clean(request.param, servers) as net:
-        yield net
+@pytest.fixture(scope="module")
+def played(request: pytest.FixtureRequest, servers: TwoBrokers) -> dict[tuple[str, str], str]:
+    """What went wrong, by face and scenario; of those for which there are tests in this run."""
+    wanted = {item.callspec.params.get("scenario") for item in request.session.items if hasattr(item, "callspec")}
+    scenarios = [scenario for scenario in SCENARIOS if scenario.__name__ in wanted]
+    troubles: dict[tuple[str, str], str] = {}
+
+    def play(face: Any, scenario: Callable[[Net], None]) -> None:
+        try:
+            with Proxies() as proxies:
+                scenario(Net(servers, face, proxies))
+            trouble = ""
+        except BaseException:
+            trouble = traceback.format_exc()
+        troubles[face.name, scenario.__name__] = trouble
+
+    def play_on_twisted() -> None:
+        there = RunningServers(servers.kind, servers.namesrv, servers.text)
+        for scenario, trouble in played_on_twisted(PROGRAM, there).items():
+            troubles["twisted", scenario] = trouble
+
+    try:
+        with faces() as both, ThreadPoolExecutor(2 * len(SCENARIOS) + 1) as threads:
+            playing = [threads.submit(play, face, scenario) for face in both for scenario in scenarios]
+            if "reactor" in wanted:
+                playing.append(threads.submit(play_on_twisted))
+            for one in playing:
+                one.result()
+        troubles["all", "left"] = ""
+    except AssertionError as error:
+        troubles["all", "left"] = str(error)
+    return troubles
 
 
-class Clock:
-    """How long a with block takes."""
-
-    seconds = 0.0
-
-    def __enter__(self) -> "Clock":
-        self._began = time.monotonic()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.seconds = time.monotonic() - self._began
+@pytest.mark.parametrize("scenario", [scenario.__name__ for scenario in SCENARIOS])
+@pytest.mark.parametrize("face", ["aio", "sync", "twisted"])
+def test_scenario(played: dict[tuple[str, str], str], face: str, scenario: str) -> None:
+    tell(played[face, scenario])
 
 
-# ---------------------------------------------------------------- half-open connections
+def test_nothing_is_left(played: dict[tuple[str, str], str]) -> None:
+    tell(played["all", "left"])
 
 
-def test_sends_leave_a_broker_that_does_not_answer(net: Net) -> None:
-    topic, got = net.topic(), Got()
-    bodies = numbered("sent", 8)
-    with net.producer(send_timeout=1.5) as producer:
-        producer.send(Message(topic, b"first"))
-        producer.send(Message(topic, b"second"))
-        net.a.black_hole()
-        for body in bodies:
-            with Clock() as clock:
-                sent = producer.send(Message(topic, body))
-            assert sent.queue.broker_name == B
-            assert clock.seconds < 1.5 + LATE
-        net.a.heal()
-        eventually("both get messages", lambda: producer.send(Message(topic, b"after")).queue.broker_name == A)
-    with net.consumer(topic, got):
-        got.wait_bodies([b"first", b"second", *bodies, b"after"])
+@pytest.mark.parametrize("scenario", ["reactor"])
+def test_nothing_is_left_on_twisted(played: dict[tuple[str, str], str], scenario: str) -> None:
+    tell(played["twisted", scenario])
 
 
-def test_a_send_to_the_only_broker_ends_in_time(net: Net) -> None:
-    topic = net.topic(A)
-    with net.producer(send_timeout=0.5) as producer:
-        producer.send(Message(topic, b"first"))
-        net.a.black_hole()
-        with Clock() as clock, pytest.raises(RequestTimeoutError) as caught:
-            producer.send(Message(topic, b"lost"))
-        assert clock.seconds < 0.5 + LATE
-        assert [attempt.broker for attempt in caught.value.attempts] == [A]
-        assert caught.value.attempts[0].milliseconds >= 400
-        net.a.refuse()
-        with Clock() as clock, pytest.raises(UnreachableError) as unreachable:
-            producer.send(Message(topic, b"lost"))
-        assert clock.seconds < 0.5 + LATE
-        assert [attempt.broker for attempt in unreachable.value.attempts] == [A] * 3
-        net.a.heal()
-        assert producer.send(Message(topic, b"after"), timeout=5).queue.broker_name == A
+def tell(trouble: str) -> None:
+    """Fail where there was trouble."""
+    if trouble:
+        pytest.fail(trouble, pytrace=False)
 
 
-def test_consuming_goes_on_after_a_black_hole(net: Net) -> None:
-    topic, got = net.topic(A), Got()
-    bodies = numbered("meanwhile", 8)
-    with net.producer() as producer, net.consumer(topic, got):
-        producer.send(Message(topic, b"first"))
-        got.wait_bodies([b"first"])
-        net.a.black_hole()
-        net.a.heal()  # but the connections there are stay dead
-        for body in bodies:
-            producer.send(Message(topic, body), timeout=10)
-        got.wait_bodies(bodies)
-    assert got.bodies.count(b"first") == 1
+# ---------------------------------------------------------------- a broker that is killed
 
 
-# ---------------------------------------------------------------- a broker that is slow
+class Stream:
+    """A producer that sends one message after the other, in a thread; ``acknowledged`` are the bodies of those stored."""
+
+    def __init__(self, producer: Any, topic: str) -> None:
+        self.acknowledged: list[bytes] = []
+        self.errors: list[Exception] = []
+        self._producer = producer
+        self._topic = topic
+        self._stop = Event()
+
+    def __call__(self) -> None:
+        """Send until ``stop``."""
+        number = 0
+        while not self._stop.is_set():
+            body = f"{id(self)}-{number}".encode()
+            number += 1
+            try:
+                self._producer.send(Message(self._topic, body))
+                self.acknowledged.append(body)
+            except Exception as error:
+                self.errors.append(error)
+                if len(self.errors) > 100:
+                    return
+
+    def go_on(self, messages: int) -> None:
+        """Wait for so many more."""
+        wanted = len(self.acknowledged) + messages
+        eventually("more are stored", lambda: len(self.acknowledged) >= wanted)
+
+    def stop(self) -> None:
+        """Send no more."""
+        self._stop.set()
 
 
-def test_late_answers_are_told_from_others(net: Net) -> None:
-    """On a connection that stays open, where they do come."""
-    topic, got = net.topic(A), Got()
-    config = net.config(remoting=NettyClientConfig(client_close_socket_if_timeout=False))
-    with net.producer(config, retries=0) as producer:
-        producer.send(Message(topic, b"first"))
-        net.a.harm(Direction.TO_CLIENT, Harm.DELAY, *SENDS, seconds=0.6, times=4)
-        for _ in range(4):
-            with Clock() as clock, pytest.raises(RequestTimeoutError):
-                producer.send(Message(topic, b"late"), timeout=0.2)
-            assert clock.seconds < 0.2 + LATE
-        with ThreadPoolExecutor(8) as threads:
-            sent = list(threads.map(lambda body: producer.send(Message(topic, body)), numbered("in time", 100)))
-    with net.consumer(topic, got):
-        got.wait("all are there", lambda: len(got.messages) >= 105)
-    assert got.bodies.count(b"late") == 4
-    places = {(message.queue, message.queue_offset): message.msg_id for message in got.messages}
-    assert [places[result.queue, result.queue_offset] for result in sent] == [result.msg_id for result in sent]
+@pytest.mark.usefixtures("played")
+def test_a_broker_is_killed(servers: TwoBrokers) -> None:
+    """The other takes over; what only it has waits for it, and goes on by itself when it is back. Without proxies."""
+    with faces() as both:
+        kill_a_broker(servers, both)  # whose variables are gone when faces looks what is left
 
 
-def test_sends_avoid_a_broker_that_was_slow(net: Net) -> None:
-    topic = net.topic()
-    with net.producer(latency_fault_tolerance=True) as producer:
-        net.a.harm(Direction.TO_CLIENT, Harm.DELAY, *SENDS, seconds=0.6)
-        eventually("one was slow", lambda: producer.send(Message(topic, b"x")).queue.broker_name == A)
-        after = [producer.send(Message(topic, b"x")).queue.broker_name for _ in range(20)]
-    assert after == [B] * 20
+def kill_a_broker(servers: TwoBrokers, both: list[Face]) -> None:
+    """Kill A while messages are sent, and start it again."""
+    with ExitStack() as stack:
+        threads = stack.enter_context(ThreadPoolExecutor())
+        nets = [Net(servers, face) for face in both]
+        topic, only = nets[0].topic(), nets[0].topic(A)
+        got, got_only = [Got() for _ in nets], [Got() for _ in nets]
+        for net, each, each_only in zip(nets, got, got_only, strict=True):
+            stack.enter_context(net.consumer(topic, each))
+            stack.enter_context(net.consumer(only, each_only))
+        producers = [stack.enter_context(net.producer(send_timeout=LATE)) for net in nets]
+        streams = [Stream(producer, topic) for producer in producers]
+        for stream in streams:
+            stack.callback(stream.stop)
+            threads.submit(stream)
+        for producer, stream in zip(producers, streams, strict=True):
+            producer.send(Message(only, b"before"))
+            stream.go_on(20)
+        servers.kill(A)
+        for producer, stream in zip(producers, streams, strict=True):
+            with Ends(3.0, UnreachableError) as ends:
+                producer.send(Message(only, b"meanwhile"), timeout=3.0)
+            assert {attempt.broker for attempt in ends.error.attempts} == {A}
+            stream.go_on(20)
+        servers.start(A)
+        for producer, stream in zip(producers, streams, strict=True):
+            eventually("it is back", lambda producer=producer: sends(producer, only, b"after"))
+            eventually("both get messages", lambda producer=producer: sends(producer, topic, b"to both", A))
+            stream.go_on(20)
+            stream.stop()
+        for each, each_only in zip(got, got_only, strict=True):
+            each_only.wait_bodies([b"before", b"after"])
+            each.wait_bodies([body for stream in streams for body in stream.acknowledged])
+        assert [stream.errors for stream in streams] == [[], []]
 
 
-# ---------------------------------------------------------------- name servers
-
-
-def test_name_servers_that_are_gone(net: Net) -> None:
-    """Who has a route goes on with it; who has none is told why; who comes when they are back notices nothing."""
-    topic, got = net.topic(), Got()
-    first, second = net.names
-    bodies = numbered("sent", 8)
-
-    def send_anew(body: bytes) -> None:
-        with net.producer(net.config(instance_name=fresh("new")), send_timeout=2.0) as producer:
-            producer.send(Message(topic, body))
-
-    with net.producer() as producer, net.consumer(topic, got):
-        producer.send(Message(topic, b"first"))
-        for gone, there in ((first, second), (second, first)):
-            there.heal()
-            gone.refuse()
-            send_anew(bodies[0])
-            there.passed.clear()
-            eventually("the other is asked", lambda passed=there.passed: passed[ROUTE] > 2)
-        first.refuse()
-        with Clock() as clock, pytest.raises(NoNameServerError) as caught:
-            send_anew(b"lost")
-        assert clock.seconds < 2 + LATE
-        assert caught.value.retriable
-        with pytest.raises(NoNameServerError):
-            net.consumer(topic, got, net.config(instance_name=fresh("new"))).open()
-        for name in net.names:
-            name.heal()
-            name.black_hole()
-        for body in bodies:
-            producer.send(Message(topic, body))
-        got.wait_bodies(bodies)
-        with Clock() as clock, pytest.raises(NoNameServerError):
-            send_anew(b"lost")
-        assert clock.seconds < 2 + LATE
-        second.heal()
-        send_anew(b"last")
-        got.wait_bodies([b"last"])
+def sends(producer: Any, topic: str, body: bytes, broker: str | None = None) -> bool:
+    """Whether a message gets through now, to this broker."""
+    try:
+        sent = producer.send(Message(topic, body))
+    except UnreachableError:
+        return False
+    return broker in (None, sent.queue.broker_name)

@@ -1,0 +1,420 @@
+"""What every face of the Python client does alike when the network fails it: scenarios, each a function of a net.
+
+``python python_fault_scenarios.py KIND NAMESRV BROKERS`` plays them on the Twisted face, as python_client_basics does.
+"""
+
+import gc
+import os
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import wraps
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+if __name__ == "__main__":
+    sys.path[:0] = [str(Path(__file__).resolve().parent), str(Path(__file__).resolve().parents[2])]
+
+import python_client_basics
+from fault_net import A, B, Net, Where
+from fault_proxy import Direction, Harm, Proxies
+from python_client_faces import LIMIT, Face, Got, eventually
+from python_client_world import World, fresh, numbered
+
+from rocketd.client import Message
+from rocketd.client.errors import (
+    ClientClosedError,
+    ConnectionLostError,
+    NoNameServerError,
+    RequestTimeoutError,
+    UnreachableError,
+)
+from rocketd.remoting.client_connection import ClientConnection
+from rocketd.remoting.codes import RequestCode
+from rocketd.remoting.settings import NettyClientConfig
+
+LATE = 20.0  # seconds beyond its timeout that a call may end: machines are slow at times
+ROUTE = RequestCode.GET_ROUTEINFO_BY_TOPIC
+SENDS = (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
+ROUNDS = 50
+
+
+class Ends:
+    """A with block that must end within a time and LATE, by an exception of a kind where some are named; ``error`` is it."""
+
+    def __init__(self, within: float, *errors: type[BaseException]) -> None:
+        self._within = within
+        self._wanted = errors
+        self.error: Any = None
+
+    def __enter__(self) -> "Ends":
+        self._began = time.monotonic()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> bool:
+        took = time.monotonic() - self._began
+        assert took < self._within + LATE, f"took {took:.1f} s"
+        if not self._wanted or (kind is not None and not issubclass(kind, self._wanted)):
+            return False
+        assert error is not None, f"none of {self._wanted}"
+        self.error = error
+        return True
+
+
+# ---------------------------------------------------------------- half-open connections
+
+
+def sends_leave_a_broker_that_does_not_answer(net: Net) -> None:
+    topic, got = net.topic(), Got()
+    bodies = numbered("sent", 6)
+    with net.producer(send_timeout=2.0) as producer:
+        producer.send(Message(topic, b"first"))
+        producer.send(Message(topic, b"second"))
+        net.a.black_hole()
+        for body in bodies:
+            with Ends(2.0):
+                sent = producer.send(Message(topic, body))
+            assert sent.queue.broker_name == B
+        net.a.heal()
+        eventually("both get messages", lambda: producer.send(Message(topic, b"after")).queue.broker_name == A)
+    with net.consumer(topic, got):
+        got.wait_bodies([b"first", b"second", *bodies, b"after"])
+
+
+def a_send_to_the_only_broker_ends_in_time(net: Net) -> None:
+    topic = net.topic(A)
+    with net.producer(send_timeout=1.0) as producer:
+        producer.send(Message(topic, b"first"))
+        net.a.black_hole()
+        with Ends(1.0, RequestTimeoutError) as ends:
+            producer.send(Message(topic, b"lost"))
+        (attempt,) = ends.error.attempts
+        assert attempt.broker == A
+        assert attempt.milliseconds >= 900
+        net.a.refuse()
+        with Ends(1.0, UnreachableError) as ends:
+            producer.send(Message(topic, b"lost"))
+        assert [attempt.broker for attempt in ends.error.attempts] == [A] * 3
+        assert ends.error.retriable
+        net.a.heal()
+        assert producer.send(Message(topic, b"after"), timeout=LATE).queue.broker_name == A
+
+
+def consuming_goes_on_after_a_black_hole(net: Net) -> None:
+    """Also in order, and for who polls: what asks for the queue's members finds out that the connection is dead."""
+    topic = net.topic(A)
+    bodies = numbered("meanwhile", 8)
+    got = {"none": Got(), "queue": Got()}
+    with (
+        net.producer() as producer,
+        net.consumer(topic, got["none"]),
+        net.consumer(topic, got["queue"], order="queue"),
+        net.polling(topic) as polling,
+    ):
+        queues = producer.publish_queues(topic)
+        producer.send(Message(topic, b"first"), queue=queues[0])
+        for each in got.values():
+            each.wait_bodies([b"first"])
+        polled = polled_until(polling, [b"first"])
+        net.a.black_hole()
+        net.a.heal()  # but the connections there are stay dead
+        for body in bodies:
+            persistently(lambda body=body: producer.send(Message(topic, body), queue=queues[1]))
+        for each in got.values():
+            each.wait_bodies(bodies)
+        polled += polled_until(polling, bodies)
+    in_order = [message.body for message in got["queue"].messages if message.queue == queues[1]]
+    assert in_order == sorted(in_order), "the order of a queue is lost"
+    for each in (polled, *(each.bodies for each in got.values())):
+        assert sorted(each) == sorted([b"first", *bodies])
+
+
+def persistently(send: Callable[[], Any]) -> None:
+    """Send until it succeeds: to one queue nothing is tried again."""
+
+    def sent() -> bool:
+        try:
+            send()
+        except (ConnectionLostError, RequestTimeoutError):
+            return False
+        return True
+
+    eventually("it is sent", sent)
+
+
+def polled_until(consumer: Any, wanted: Sequence[bytes]) -> list[bytes]:
+    """Poll until all of these have come, and return what came."""
+    bodies: list[bytes] = []
+
+    def poll() -> bool:
+        bodies.extend(message.body for message in consumer.poll(0.5))
+        return set(wanted) <= set(bodies)
+
+    eventually(f"{wanted} are polled", poll)
+    return bodies
+
+
+def closing_does_not_wait_for_who_does_not_answer(net: Net) -> None:
+    topic, got = net.topic(), Got()
+    with Ends(20.0), net.producer() as producer, net.consumer(topic, got), net.polling(topic):
+        producer.send(Message(topic, b"first"))
+        got.wait_bodies([b"first"])
+        for proxy in (net.a, net.b, *net.names):
+            proxy.black_hole()
+
+
+def a_client_that_is_being_opened_is_closed(net: Net) -> None:
+    topic = net.topic()
+    for proxy in (net.a, net.b):
+        proxy.black_hole()
+    consumer = net.consumer(topic, Got(), net.config(instance_name=fresh("slow")))
+    with ThreadPoolExecutor() as threads, Ends(2.0):
+        opening = threads.submit(consumer.open)
+        eventually("it asks brokers", lambda: net.a.harmed + net.b.harmed >= 2)
+        consumer.close()
+        error = opening.exception(LIMIT)
+    assert isinstance(error, ClientClosedError), error
+
+
+# ---------------------------------------------------------------- a broker that is slow
+
+
+def late_answers_are_told_from_others(net: Net) -> None:
+    """On a connection that stays open, where they do come."""
+    topic, got = net.topic(A), Got()
+    config = net.config(remoting=NettyClientConfig(client_close_socket_if_timeout=False))
+    with net.producer(config, retries=0) as producer:
+        producer.send(Message(topic, b"first"))
+        net.a.harm(Direction.TO_CLIENT, Harm.DELAY, *SENDS, seconds=1.0, times=4)
+        for _ in range(4):
+            with Ends(0.3, RequestTimeoutError):
+                producer.send(Message(topic, b"late"), timeout=0.3)
+        with ThreadPoolExecutor(8) as threads:
+            sent = list(
+                threads.map(
+                    lambda body: producer.send(Message(topic, body), timeout=LATE),
+                    numbered("in time", 100),
+                )
+            )
+        assert net.a.connections == 1
+    with net.consumer(topic, got):
+        got.wait("all are there", lambda: len(got.messages) >= 105)
+    assert got.bodies.count(b"late") == 4
+    places = {(message.queue, message.queue_offset): message.msg_id for message in got.messages}
+    assert [places[result.queue, result.queue_offset] for result in sent] == [result.msg_id for result in sent]
+
+
+def one_lost_answer_does_not_end_what_else_is_under_way(net: Net) -> None:
+    topic, stop = net.topic(A), Event()
+    with net.producer(retries=0) as producer:
+        producer.send(Message(topic, b"first"))
+
+        def send_beside() -> None:
+            while not stop.is_set():
+                producer.send(Message(topic, b"beside"), timeout=LATE)
+
+        with ThreadPoolExecutor() as threads:
+            beside = threads.submit(send_beside)
+            try:
+                net.a.harm(Direction.TO_CLIENT, Harm.LOSE, RequestCode.SEND_BATCH_MESSAGE)
+                for _ in range(2):
+                    with Ends(0.5, RequestTimeoutError):
+                        producer.send_batch([Message(topic, b"lost")] * 2, timeout=0.5)
+            finally:
+                stop.set()
+        beside.result()
+        assert net.a.connections == 1
+
+
+def sends_avoid_a_broker_that_was_slow(net: Net) -> None:
+    topic = net.topic()
+    with net.producer(latency_fault_tolerance=True, send_timeout=LATE) as producer:
+        net.a.harm(Direction.TO_CLIENT, Harm.DELAY, *SENDS, seconds=4.0)
+        eventually("one was slow", lambda: producer.send(Message(topic, b"x")).queue.broker_name == A)
+        net.a.heal()
+        after = Counter(producer.send(Message(topic, b"x")).queue.broker_name for _ in range(20))
+    assert after == {B: 20}
+
+
+# ---------------------------------------------------------------- name servers
+
+
+def name_servers_are_gone(net: Net) -> None:
+    """Who has a route goes on with it; who has none is told why; who comes when they are back notices nothing."""
+    topic, got = net.topic(), Got()
+    first, second = net.names
+    bodies = numbered("sent", 8)
+
+    def send_anew(body: bytes, timeout: float = LATE) -> None:
+        with net.producer(net.config(instance_name=fresh("new"))) as producer:
+            producer.send(Message(topic, body), timeout=timeout)
+
+    with net.producer() as producer, net.consumer(topic, got):
+        producer.send(Message(topic, b"first"))
+        for gone, there in ((first, second), (second, first)):
+            there.heal()
+            gone.refuse()
+            send_anew(bodies[0])
+            there.passed.clear()
+            eventually("the other is asked", lambda passed=there.passed: passed[ROUTE] > 2)
+        first.refuse()
+        with Ends(3.0, NoNameServerError) as ends:
+            send_anew(b"lost")
+        assert ends.error.retriable
+        with Ends(3.0, NoNameServerError):
+            net.consumer(topic, got, net.config(instance_name=fresh("new"))).open()
+        for name in net.names:
+            name.heal()
+            name.black_hole()
+        for body in bodies:
+            producer.send(Message(topic, body))
+        got.wait_bodies(bodies)
+        with Ends(3.0, NoNameServerError):
+            send_anew(b"lost")
+        with Ends(0.3, RequestTimeoutError):
+            send_anew(b"lost", timeout=0.3)
+        second.heal()
+        send_anew(b"last")
+        got.wait_bodies([b"last"])
+
+
+# ---------------------------------------------------------------- frames that come in part, or not at all
+
+
+def what_is_cut_is_sent_again(net: Net) -> None:
+    """Nothing is lost; twice comes at most what was stored before its answer was cut."""
+    topic, got = net.topic(A), Got()
+    batch = [Message(topic, body) for body in numbered("batch", 10)]
+    with net.producer(send_timeout=LATE) as producer, net.consumer(topic, got):
+        for direction in Direction:
+            net.a.harm(direction, Harm.CUT, *SENDS, times=1)
+            producer.send(Message(topic, f"one {direction.name}".encode()))
+            net.a.harm(direction, Harm.CUT, *SENDS, times=1)
+            with Ends(LATE, ConnectionLostError) as ends:
+                producer.send(Message(topic, b"unsure"), queue=producer.publish_queues(topic)[0])
+            assert ends.error.retriable
+        net.a.harm(Direction.TO_SERVER, Harm.CUT, *SENDS, times=1)
+        assert len(producer.send_batch(batch)) == len(batch)
+        net.a.harm(Direction.TO_CLIENT, Harm.CUT, *SENDS, times=1)
+        assert len(producer.send_batch(batch)) == len(batch)
+        got.wait("all come", lambda: len(got.messages) >= 34)
+    once = {b"one TO_SERVER": 1, b"one TO_CLIENT": 2, b"unsure": 1}
+    counted = Counter(got.bodies)
+    assert counted == {**once, **{message.body: 3 for message in batch}}, counted
+
+
+def pulled_messages_are_cut_and_lost(net: Net) -> None:
+    """None is missing, and none comes twice: offsets move on with what has come."""
+    topic, got = net.topic(A), Got()
+    bodies = numbered("pulled", 40)
+    sends = net.config(instance_name=fresh("sends"))
+    with net.producer(sends) as producer, net.consumer(topic, got, pull_batch=4) as consumer:
+        eventually("it has queues", lambda: len(consumer.queues()) == 2)
+        net.a.harm(Direction.TO_CLIENT, Harm.CUT, RequestCode.PULL_MESSAGE, times=3)
+        for body in bodies[:20]:
+            producer.send(Message(topic, body), timeout=LATE)
+        got.wait_bodies(bodies[:20])
+        net.a.heal()
+        net.a.harm(Direction.TO_CLIENT, Harm.LOSE)
+        waits = net.a.harmed
+        producer.publish_queues(topic)
+        eventually("answers are lost", lambda: net.a.harmed > waits + 2)
+        net.a.heal()
+        net.a.narrow(0.01)
+        for body in bodies[20:]:
+            producer.send(Message(topic, body), timeout=LATE)
+        got.wait_bodies(bodies)
+    assert sorted(got.bodies) == sorted(bodies)
+
+
+# ---------------------------------------------------------------- again and again
+
+
+def fifty_reconnects_leave_nothing(net: Net) -> None:
+    topic, got = net.topic(), Got()
+    bodies = numbered("sent", ROUNDS)
+    with net.producer(send_timeout=LATE) as producer, net.consumer(topic, got) as consumer:
+        remoting = consumer.client.engine.instance.remoting
+        for number, body in enumerate(bodies):
+            producer.send(Message(topic, body))
+            for proxy in (net.a, net.b, net.names[number % 2]):
+                proxy.cut()
+        got.wait_bodies(bodies)
+        eventually("one connection is left to each", lambda: len(connections_of(net, remoting)) <= 4)
+        # A pull for each queue, and what is just asked.
+        eventually("few requests are outstanding", lambda: len(remoting.invoke.pending) <= 12)
+
+
+def unread_bytes_do_not_keep_a_connection(net: Net) -> None:
+    """One whose peer takes nothing more cannot end by itself: what was written would have to leave first."""
+    topic = net.topic(A)
+    with net.producer(max_message_size=16 << 20, compress_over=32 << 20, retries=0) as producer:
+        producer.send(Message(topic, b"first"))
+        remoting = producer.client.engine.instance.remoting
+        net.a.black_hole(deaf=True)
+        for _ in range(2):
+            with Ends(0.5, RequestTimeoutError, ConnectionLostError):  # a heartbeat may find out first
+                producer.send(Message(topic, os.urandom(12 << 20)), timeout=0.5)
+        eventually("they are gone", lambda: (net.a.address, False) not in connections_of(net, remoting))
+        net.a.heal()
+        persistently(lambda: producer.send(Message(topic, b"after")))
+
+
+def connections_of(net: Net, remoting: Any) -> list[tuple[str, bool]]:
+    """Where the connections go that this client has in memory, and whether they are closed."""
+
+    def look() -> list[tuple[str, bool]]:
+        gc.collect()
+        return [
+            (one.address, one.closed)
+            for one in gc.get_objects()
+            if type(one) is ClientConnection and one._owner is remoting.channels and one.transport is not None
+        ]
+
+    return net.face.run(look)
+
+
+SCENARIOS: tuple[Callable[[Net], None], ...] = (
+    sends_leave_a_broker_that_does_not_answer,
+    a_send_to_the_only_broker_ends_in_time,
+    consuming_goes_on_after_a_black_hole,
+    closing_does_not_wait_for_who_does_not_answer,
+    a_client_that_is_being_opened_is_closed,
+    late_answers_are_told_from_others,
+    one_lost_answer_does_not_end_what_else_is_under_way,
+    sends_avoid_a_broker_that_was_slow,
+    name_servers_are_gone,
+    what_is_cut_is_sent_again,
+    pulled_messages_are_cut_and_lost,
+    fifty_reconnects_leave_nothing,
+    unread_bytes_do_not_keep_a_connection,
+)
+
+
+def main(kind: str, namesrv: str, brokers: str) -> None:
+    """Play all scenarios on the Twisted face, at once, and tell what came of them."""
+    where = Where.of(kind, namesrv, brokers)
+    playing: dict[str, Future[None]] = {}
+
+    def play(scenario: Callable[[Net], None], face: Face) -> None:
+        with Proxies() as proxies:
+            scenario(Net(where, face, proxies))
+
+    def awaited(scenario: Callable[[Net], None]) -> Callable[[World], None]:
+        @wraps(scenario)
+        def wait(world: World) -> None:
+            if not playing:
+                playing.update({each.__name__: threads.submit(play, each, world.face) for each in SCENARIOS})
+            playing[scenario.__name__].result()
+
+        return wait
+
+    with ThreadPoolExecutor(len(SCENARIOS)) as threads:
+        python_client_basics.main(kind, namesrv, brokers, scenarios=[awaited(scenario) for scenario in SCENARIOS])
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
