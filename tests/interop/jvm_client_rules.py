@@ -63,6 +63,11 @@ class JvmClientRules:
         given: list[list[Any]] = self._ask({"do": "choose", "steps": steps, **producer})
         return given
 
+    def defaults(self, name: str) -> dict[str, Any]:
+        """What a client of this class, by its name below org.apache.rocketmq.client, has where it is told nothing."""
+        values: dict[str, Any] = self._ask({"do": "defaults", "class": f"org.apache.rocketmq.client.{name}"})
+        return values
+
     def _ask(self, question: dict[str, Any]) -> Any:
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None

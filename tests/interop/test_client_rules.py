@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from jvm_client_rules import JvmClientRules, arrays
 
 from benchmarks.peers.apache import PeerUnavailableError
+from rocketd.client.config import ClientConfig
 from rocketd.client.consumer.allocation import (
     AllocateMachineRoomNearby,
     AllocateMessageQueueAveragely,
@@ -19,8 +20,10 @@ from rocketd.client.consumer.allocation import (
     sort_client_ids,
     sort_queues,
 )
+from rocketd.client.consumer.options import ConsumerOptions, LitePullOptions
 from rocketd.client.message import Message
 from rocketd.client.producer.faults import LATENCY_MAX_MS, LatencyFaultTolerance
+from rocketd.client.producer.options import ProducerOptions
 from rocketd.client.producer.queue_choice import QueueChoice, TopicPublishInfo, write_queue_nums_of
 from rocketd.client.producer.selectors import SelectMessageQueueByHash
 from rocketd.common.java_hash import java_string_hash
@@ -35,6 +38,86 @@ def apache(lacking, tmp_path_factory):
         lacking(str(e))
     yield jvm
     jvm.stop()
+
+
+# ---------------------------------------------------------------- defaults
+
+
+def of_config(config):
+    """What Apache's clients have in common, by its names there; times in ms."""
+    return {
+        "pollNameServerInterval": config.route_interval * 1000,
+        "heartbeatBrokerInterval": config.heartbeat_interval * 1000,
+        "mqClientApiTimeout": config.timeout * 1000,
+        "vipChannelEnabled": config.vip_channel,
+        "useTLS": config.tls,
+    }
+
+
+def of_member(options):
+    return {
+        "persistConsumerOffsetInterval": options.persist_interval * 1000,
+        "pullBatchSize": options.pull_batch,
+        "pullThresholdForQueue": options.limits.messages,
+        "pullThresholdSizeForQueue": options.limits.size_mib,
+        "consumeMaxSpan": options.limits.max_span,
+        "consumeFromWhere": options.consume_from_where.name,
+        "messageModel": options.message_model.name,
+    }
+
+
+def of_producer(options):
+    return {
+        "createTopicKey": options.create_topic_key,
+        "defaultTopicQueueNums": options.default_topic_queues,
+        "sendMsgTimeout": options.send_timeout * 1000,
+        "compressMsgBodyOverHowmuch": options.compress_over,
+        "retryTimesWhenSendFailed": options.retries,
+        "retryTimesWhenSendAsyncFailed": options.retries,
+        "retryAnotherBrokerWhenNotStoreOK": options.retry_another_broker,
+        "maxMessageSize": options.max_message_size,
+        "sendLatencyFaultEnable": options.latency_fault_tolerance,
+    }
+
+
+def of_push_consumer(options):
+    return {
+        **of_member(options),
+        "consumeThreadMin": options.concurrency,
+        "consumeThreadMax": options.concurrency,
+        "consumeMessageBatchMaxSize": options.batch,
+        "pullInterval": options.pull_interval * 1000,
+        "consumeTimeout": options.consume_timeout / 60,
+        "maxReconsumeTimes": options.max_reconsume_times,
+        "suspendCurrentQueueTimeMillis": options.suspend_time * 1000,
+    }
+
+
+def of_lite_pull_consumer(options):
+    return {
+        **of_member(options),
+        "autoCommit": options.auto_commit,
+        "autoCommitIntervalMillis": options.persist_interval * 1000,
+        "pollTimeoutMillis": options.poll_timeout * 1000,
+        "pullThresholdForAll": options.max_held,
+        "topicMetadataCheckIntervalMillis": options.watch_interval * 1000,
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("producer.DefaultMQProducer", of_producer(ProducerOptions())),
+        ("consumer.DefaultMQPushConsumer", of_push_consumer(ConsumerOptions())),
+        ("consumer.DefaultLitePullConsumer", of_lite_pull_consumer(LitePullOptions())),
+    ],
+)
+def test_defaults_are_apaches(apache, name, values):
+    defaults = apache.defaults(name)
+    # It goes by another name where messages are pushed.
+    defaults.setdefault("consumeMaxSpan", defaults.get("consumeConcurrentlyMaxSpan"))
+    values = {**of_config(ClientConfig()), **values}
+    assert {name: defaults.get(name) for name in values} == values
 
 
 # ---------------------------------------------------------------- sharing

@@ -99,6 +99,14 @@ def test_another_broker_is_tried_where_one_has_not_copied(two: TwoBrokers) -> No
         got.wait_bodies(bodies)
 
 
+def test_a_message_need_not_wait_for_a_copy(two: TwoBrokers) -> None:
+    topic = two.topic()
+    with two.world.producer() as producer:
+        queue = MessageQueue(topic, FAR, 0)
+        results = [producer.send(Message(topic, b"x", wait_stored=wait), queue=queue) for wait in (True, False)]
+    assert [result.status for result in results] == [ResponseCode.SLAVE_NOT_AVAILABLE, SEND_OK]
+
+
 def test_queues_chosen_at_random_and_by_room(two: TwoBrokers) -> None:
     topic = two.topic()
     with two.world.producer() as producer:

@@ -1,7 +1,10 @@
+import java.beans.Introspector;
+import java.beans.PropertyDescriptor;
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
 import java.lang.reflect.Field;
+import java.lang.reflect.InvocationTargetException;
 import java.lang.reflect.Method;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
@@ -31,8 +34,8 @@ import org.apache.rocketmq.common.protocol.route.QueueData;
 import org.apache.rocketmq.common.protocol.route.TopicRouteData;
 
 /**
- * Applies the rules of Apache's own client classes, one JSON object a line: "do" is "allocate", "hash" or "choose". Queues
- * are arrays of topic, broker and number.
+ * Applies the rules of Apache's own client classes, one JSON object a line: "do" is "allocate", "hash", "choose" or
+ * "defaults". Queues are arrays of topic, broker and number.
  */
 public class Rules {
     public static void main(String[] arguments) throws Exception {
@@ -49,12 +52,37 @@ public class Rules {
                 case "hash":
                     answer = hash(asked);
                     break;
+                case "defaults":
+                    answer = defaults(asked.getString("class"));
+                    break;
                 default:
                     answer = choose(asked);
             }
             out.println(JSON.toJSONString(answer, SerializerFeature.BrowserCompatible, SerializerFeature.WriteMapNullValue));
             out.flush();
         }
+    }
+
+    /** What the getters of a client say that was told nothing: numbers, truths, texts and names of constants. */
+    private static Object defaults(String name) throws Exception {
+        Object client = Class.forName(name).getConstructor(String.class).newInstance("G");
+        JSONObject values = new JSONObject();
+        for (PropertyDescriptor property : Introspector.getBeanInfo(client.getClass()).getPropertyDescriptors()) {
+            Method getter = property.getReadMethod();
+            if (getter == null || getter.getParameterCount() > 0) {
+                continue;
+            }
+            Class<?> type = getter.getReturnType();
+            if (type.isPrimitive() || type == String.class || type.isEnum()) {
+                try {
+                    Object value = getter.invoke(client);
+                    values.put(property.getName(), type.isEnum() ? String.valueOf(value) : value);
+                } catch (InvocationTargetException e) {
+                    // What is asked of the cluster is no default.
+                }
+            }
+        }
+        return values;
     }
 
     /** The name of a strategy and the share of a client, once the lists are sorted if so wished; null when refused. */
