@@ -1,5 +1,8 @@
 """The producer against scripted name servers and brokers, on a fake clock."""
 
+import json
+from pathlib import Path
+
 from twisted.internet.defer import Deferred
 
 from rocketd.client.errors import (
@@ -12,10 +15,24 @@ from rocketd.client.errors import (
     UnreachableError,
 )
 from rocketd.client.message import Message
+from rocketd.client.producer.options import ProducerOptions
 from rocketd.client.producer.producer import Producer
 from rocketd.common.names import AUTO_CREATE_TOPIC
+from rocketd.common.properties import decode_properties
 from rocketd.remoting.bodies import MessageQueue
+from rocketd.remoting.command import RemotingCommand
+from rocketd.remoting.frame import FrameDecoder
 from tests.unit.client_cluster import ClientTestCase
+
+STORED = (10, 11, 12)
+FRAMES = Path(__file__).resolve().parents[1] / "golden" / "frames" / "java4.jsonl"
+
+
+def java_commands():
+    """What Apache's client and servers have sent each other."""
+    for line in FRAMES.read_text().splitlines():
+        (frame,) = FrameDecoder().feed(bytes.fromhex(json.loads(line)["hex"]))
+        yield RemotingCommand.decode(frame)
 
 
 class ProducerTests(ClientTestCase):
@@ -78,6 +95,62 @@ class ProducerTests(ClientTestCase):
         error = self.failure_of(self.send(), BrokerError)
         self.assertEqual((error.code, error.remark), (13, "because"))
         self.assertEqual(self.cluster.codes().count(310), 1)
+
+    def test_refusals_that_another_broker_may_not_share(self):
+        """The codes after which Apache's client tries on, and no others."""
+        for code in range(1, 220):
+            if code in STORED:
+                continue
+            self.cluster.refusals = {(310, "a:10911"): code, (310, "b:10911"): code}
+            self.cluster.asked.clear()
+            self.assertEqual(self.failure_of(self.send(), BrokerError).code, code)
+            self.assertEqual(self.cluster.codes().count(310), 3 if code in (1, 14, 16, 17, 204, 205) else 1, code)
+
+    def answering(self, code):
+        """Have broker a answer so, and b as ever."""
+        of_both = self.cluster.answer_310
+
+        def answer(address, request, fields):
+            response = of_both(address, request, fields)
+            response.code = code if address == "a:10911" else 0
+            response.ext_fields |= {"transactionId": "TX", "MSG_REGION": "north", "TRACE_ON": "false"}
+            return response
+
+        self.cluster.answer_310 = answer
+
+    def test_what_is_stored_but_not_safe_is_a_result(self):
+        for code in STORED:
+            self.answering(code)
+            results = [self.result_of(self.send()) for _ in range(4)]
+            self.assertEqual({(result.queue.broker_name, result.status) for result in results}, {("a", code), ("b", 0)})
+        self.assertEqual(self.cluster.codes().count(310), 4 * len(STORED))
+
+    def test_another_broker_is_tried_for_it_where_that_is_wanted(self):
+        producer = Producer(self.client, "careful", options=ProducerOptions(retry_another_broker=True, retries=1))
+        self.result_of(producer.start())
+        self.answering(11)
+        results = [self.result_of(producer.send(Message("T", b"x"))) for _ in range(4)]
+        self.assertEqual({(result.queue.broker_name, result.status) for result in results}, {("b", 0)})
+        self.cluster.down.add("b:10911")
+        self.assertEqual(self.result_of(producer.send(Message("T", b"x"))).status, 11)
+
+    def test_result_tells_all_that_the_broker_says(self):
+        self.answering(0)
+        result = self.result_of(self.send(queue=MessageQueue("T", "b", 0)))
+        self.assertEqual((result.offset_msg_id, result.queue_offset, result.transaction_id), ("OFFSETID", 0, "TX"))
+        self.assertEqual((result.region_id, result.trace_on, result.queue), ("north", False, MessageQueue("T", "b", 0)))
+        self.assertEqual(len(result.msg_id), 32)
+
+    def test_request_is_that_of_apaches_client(self):
+        self.result_of(self.producer.send(Message("T", b"hello", flag=7, wait_stored=False)))
+        ((code, _, fields, request),) = [asked for asked in self.cluster.asked if asked[0] == 310]
+        theirs = next(command.ext_fields for command in java_commands() if command.code == 310)
+        self.assertEqual((code, bytes(request.body)), (310, b"hello"))
+        self.assertEqual(set(fields), set(theirs))
+        told = {"a": "pg", "b": "T", "e": "0", "h": "7"}
+        made = {"g": "1700000000000", "i": fields["i"], "n": fields["n"]}
+        self.assertEqual(fields, {**theirs, **told, **made})
+        self.assertEqual(decode_properties(fields["i"])["WAIT"], "false")
 
     def test_message_keeps_its_unique_key_when_retried(self):
         self.cluster.refusals = {(310, "a:10911"): 1, (310, "b:10911"): 1}

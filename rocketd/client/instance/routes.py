@@ -24,7 +24,7 @@ from rocketd.client.errors import (
 )
 from rocketd.common.names import AUTO_CREATE_TOPIC
 from rocketd.common.permission import is_readable, is_writable
-from rocketd.remoting.bodies import ClusterInfo, MessageQueue, TopicRouteData
+from rocketd.remoting.bodies import ClusterInfo, MessageQueue, QueueData, TopicRouteData
 from rocketd.remoting.channel_table import join, tell_all
 from rocketd.remoting.codes import RequestCode, ResponseCode
 from rocketd.remoting.command import RemotingCommand
@@ -231,10 +231,15 @@ class Routes:
             raise NoNameServerError(f"no name server answers: {error}") from error
 
     def _keep(self, topic: str, route: TopicRouteData) -> _Topic:
-        known = self._topics[topic] = _Topic(route, writable_queues(topic, route), readable_queues(topic, route))
+        known = self._topics.get(topic)
+        fresh = _Topic(route, writable_queues(topic, route), readable_queues(topic, route))
+        if known is not None and known.writable == fresh.writable and _in_order(known.route) == _in_order(route):
+            # The lists stay the same ones: whoever goes through them in turn need not begin anew.
+            known.route, fresh = route, known
+        self._topics[topic] = fresh
         for broker in route.broker_datas:
             self._brokers[broker.broker_name] = dict(broker.broker_addrs)
-        return known
+        return fresh
 
 
 def writable_queues(topic: str, route: TopicRouteData) -> list[MessageQueue]:
@@ -271,3 +276,7 @@ def _describe(route: TopicRouteData) -> str:
     return (
         ", ".join(f"{data.broker_name} has permission {data.perm}" for data in route.queue_datas) or "it has no queues"
     )
+
+
+def _in_order(route: TopicRouteData) -> list[QueueData]:
+    return sorted(route.queue_datas, key=lambda data: data.broker_name)
