@@ -71,8 +71,11 @@ class Rest:
     # ------------------------------------------------------------ time
 
     def advance(self, seconds: float) -> None:
-        """Let so much time pass."""
-        target = self._virtual.seconds() + seconds
+        """Let so much time pass; meanwhile it passes by no other way, so that nothing begins at rest."""
+        with self._virtual.standing():
+            self._step_to(self._virtual.seconds() + seconds)
+
+    def _step_to(self, target: float) -> None:
         answers = self.settle()
         while (now := self._virtual.seconds()) < target:
             longest = STEP_SECONDS if self._with_clients() else STEP_WITHOUT_CLIENTS_SECONDS

@@ -6,7 +6,8 @@ reactor that runs: it has its own timers, by this time, and makes its connection
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from threading import get_ident
 from typing import Any, NamedTuple
@@ -23,16 +24,25 @@ class VirtualTime:
     """The time of one cluster and its clients. Any thread may read it; ``jump_to`` belongs to one at a time."""
 
     def __init__(self) -> None:
+        self._wall = time.time() - time.monotonic()
         self._offset = 0.0
+        self._moment: tuple[float | None, float] = None, 0.0
+        """Where it stands, if it does, and by how much it was put forward in all: both change at once."""
         self._changed = threading.Condition()
+
+    @property
+    def jumped(self) -> float:
+        """By how many seconds it was put forward in all."""
+        return self._moment[1]
 
     def seconds(self) -> float:
         """Return seconds that only go forward."""
-        return time.monotonic() + self._offset
+        stands_at, _ = self._moment
+        return time.monotonic() + self._offset if stands_at is None else stands_at
 
     def time(self) -> float:
         """Return Unix seconds."""
-        return time.time() + self._offset
+        return self._wall + self.seconds()
 
     def now_ms(self) -> int:
         """Return Unix milliseconds."""
@@ -42,11 +52,24 @@ class VirtualTime:
         """Return the time with its zone, UTC."""
         return datetime.fromtimestamp(self.time(), UTC)
 
+    @contextmanager
+    def standing(self) -> Iterator[None]:
+        """Let it stand still, but for jumps."""
+        self._moment = self.seconds(), self.jumped
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._offset = self.seconds() - time.monotonic()
+                self._moment = None, self.jumped
+                self._changed.notify_all()
+
     def jump_to(self, seconds: float) -> float:
-        """Put the time forward to one that ``seconds()`` tells, unless that has passed; returns by how much."""
-        by = max(0.0, seconds - self.seconds())
+        """Put the time, which stands, forward to one that ``seconds()`` tells; returns by how much."""
         with self._changed:
-            self._offset += by
+            now = self.seconds()
+            by = max(0.0, seconds - now)
+            self._moment = now + by, self.jumped + by
             self._changed.notify_all()
         return by
 
@@ -91,6 +114,8 @@ class VirtualReactor:
         self._timer: Any = None
         self._soon: list[tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]] = []
         self._activity = 0
+        self._fresh: list[DelayedCall] = []
+        self._jumped = virtual.jumped
         self._cut = False
         self._real_ports: set[int] = set()
         self._ports: WeakSet[Any] = WeakSet()
@@ -107,10 +132,12 @@ class VirtualReactor:
 
     def callLater(self, delay: float, function: Callable[..., Any], *args: Any, **kw: Any) -> DelayedCall:  # noqa: N802
         """Call a function after so many virtual seconds."""
+        self._take_jumps()
         call = DelayedCall(
             self.seconds() + delay, function, args, kw, self._cancelled, lambda _: self._arm(), self.seconds
         )
         self._calls.append(call)
+        self._fresh.append(call)
         self._arm()
         return call
 
@@ -137,8 +164,20 @@ class VirtualReactor:
         else:
             self._timer = self.base.callLater(delay, self.run_due)
 
+    def _take_jumps(self) -> None:
+        """Put off by the jumps that were not seen yet what has begun since the last look: who jumped did not know of it."""
+        jumped = self.virtual.jumped
+        by = jumped - self._jumped
+        if by:
+            self._jumped = jumped
+            for call in self._fresh:
+                if call.active():
+                    call.time += by
+            self._fresh.clear()
+
     def run_due(self) -> None:
         """Call what is due, in the order of time."""
+        self._take_jumps()
         now = self.seconds()
         while True:
             due = [call for call in self._calls if call.getTime() <= now]
@@ -223,5 +262,6 @@ class VirtualReactor:
 
     def look(self) -> Look:
         """Say how it is."""
+        self._fresh.clear()
         singles = [call.getTime() for call in self._calls if not isinstance(call.func, LoopingCall)]
         return Look(self._activity, bool(self._soon), min(singles, default=None))
