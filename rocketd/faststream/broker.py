@@ -162,6 +162,7 @@ class RocketBroker(
             with self.config.groups.stopping():
                 await super().stop(exc_type, exc_val, exc_tb)
         finally:
+            await self.config.groups.close()
             await self.config.broker_config.disconnect()
             self._connection = None
 

@@ -115,9 +115,13 @@ class GroupConsumer:
             raise SetupError(f"the consumer of group {self._group} did not start")
         if all(seat.member is not member for seat in self._seats.values()):
             self._seat(member, next(iter(self._seats.values())).member)
-            await self._create_topics(member.topics)
-            for topic in member.topics:
-                self._consumer.subscribe(topic, member.wanted)
+            try:
+                await self._create_topics(member.topics)
+                for topic in member.topics:
+                    self._consumer.subscribe(topic, member.wanted)
+            except BaseException:
+                self._unseat(member)
+                raise
         for topic in member.topics:
             self._seats[topic].started.set()
 
@@ -132,9 +136,13 @@ class GroupConsumer:
             for topic in member.topics:
                 self._consumer.unsubscribe(topic)
             await self._until_gone(set(member.topics))
-        for topic in member.topics:
-            self._seats.pop(topic, None)
-        return True
+        self._unseat(member)
+        return bool(self._seats)  # another may have left meanwhile
+
+    @property
+    def closing(self) -> bool:
+        """Whether it was closed, or is."""
+        return self._closing is not None
 
     async def close(self) -> None:
         """Let handlers end, store the offsets and leave the group; others who call meanwhile wait as well."""
@@ -153,14 +161,16 @@ class GroupConsumer:
                 f"subscribers of group {self._group} differ in {', '.join(differing)}: a group has one consumer, give "
                 "all of them the same options, or another group"
             )
-        seat = _Seat(member)
         for topic in member.topics:
             if topic in self._seats:
                 raise SetupError(
                     f"group {self._group} has two subscribers of topic {topic}: give them different groups, or one "
                     "subscriber several handlers with filters"
                 )
-            self._seats[topic] = seat
+        self._seats.update(dict.fromkeys(member.topics, _Seat(member)))
+
+    def _unseat(self, member: Member) -> None:
+        self._seats = {topic: seat for topic, seat in self._seats.items() if seat.member is not member}
 
     async def _create_topics(self, topics: Iterable[str]) -> None:
         admin = self._settings.admin
@@ -219,6 +229,9 @@ class Groups:
     async def join(self, member: Member, settings: ConsumerSettings) -> None:
         """Begin to give messages to a member. Raises as ``GroupConsumer.open`` does."""
         consumer = self._consumers.get(member.group)
+        if consumer is not None and consumer.closing:
+            await self._close(member.group, consumer)
+            consumer = self._consumers.get(member.group)
         if consumer is None:
             consumer = self._consumers[member.group] = GroupConsumer(member.group, settings)
             mates = [mate for mate in self._expected if mate.group == member.group]
@@ -237,10 +250,18 @@ class Groups:
         consumer = self._consumers.get(member.group)
         if consumer is None or (not self._stopping and await consumer.leave(member)):
             return False
-        await consumer.close()
-        if self._consumers.get(member.group) is consumer:
-            del self._consumers[member.group]
+        await self._close(member.group, consumer)
         return True
+
+    async def close(self) -> None:
+        """Close all consumers that there are."""
+        for group, consumer in list(self._consumers.items()):
+            await self._close(group, consumer)
+
+    async def _close(self, group: str, consumer: GroupConsumer) -> None:
+        await consumer.close()
+        if self._consumers.get(group) is consumer:
+            del self._consumers[group]
 
 
 def _differing(one: Member, other: Member) -> list[str]:

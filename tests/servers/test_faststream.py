@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 from faststream import AckPolicy, BaseMiddleware, ExceptionMiddleware
-from faststream.exceptions import AckMessage, NackMessage, RejectMessage, StopConsume
+from faststream.exceptions import AckMessage, NackMessage, RejectMessage, SetupError, StopConsume
 from pydantic import BaseModel
 from server_processes import PATIENT, ServerProcesses
 
@@ -292,6 +292,60 @@ def test_stopping_drains(servers, name):
 
     asyncio.run(main())
     assert later == [1, 2, 3]
+
+
+def test_handlers_that_do_not_end_are_cancelled_when_the_time_is_over(servers, name):
+    """Their messages come again, to others, and have not failed."""
+    cancelled, later = [], asyncio.Queue()
+
+    def member():
+        return RocketBroker(servers.namesrv_address, group=name, create_topics=True, logger=None, graceful_timeout=0.2)
+
+    async def main():
+        begun = asyncio.Event()
+        first, second = member(), member()
+
+        @first.subscriber(name, start="earliest")
+        async def endless(n: int):
+            begun.set()
+            try:
+                await asyncio.sleep(2 * SECONDS)
+            except asyncio.CancelledError:
+                cancelled.append(n)
+                raise
+
+        @second.subscriber(name, start="earliest")
+        async def handle(n: int, message: RocketMessage):
+            await later.put((n, message.reconsume_times))
+
+        async with asyncio.timeout(SECONDS):
+            await first.start()
+            await first.publish(1, name)
+            await begun.wait()
+            await first.stop()
+            assert cancelled == [1]
+            async with started(second):
+                assert await later.get() == (1, 0)
+
+    asyncio.run(main())
+
+
+def test_subscribers_that_join_a_group_later(broker, name):
+    async def main():
+        @broker.subscriber(f"{name}a", start="earliest")
+        async def handle(n: int):
+            pass
+
+        async with started(broker):
+            await broker.publish(1, f"{name}b")
+            async with broker.subscriber(f"{name}b", start="earliest", persistent=False) as later:
+                assert await (await later.get_one(timeout=SECONDS)).decode() == 1
+            with pytest.raises(SetupError, match="start"):
+                await broker.subscriber(f"{name}c").start()
+            with pytest.raises(SetupError, match="two subscribers"):
+                await broker.subscriber(f"{name}a", start="earliest").start()
+
+    asyncio.run(main())
 
 
 def test_handlers_that_stop_their_subscriber(broker, name):
