@@ -3,7 +3,7 @@
 No counterpart in Apache. What is an option of ``rocketd.client``, too, has its name, its meaning and its default from there.
 """
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypedDict
 
@@ -122,8 +122,13 @@ class PublisherOptions(SendOptions, DocumentOptions, total=False):
 
     headers: dict[str, Any] | None
     reply_to: str
-    batch: bool
-    """Whether what a handler returns is a list of messages."""
     schema: Any | None
     """Type of the messages in the AsyncAPI document, where the handler's annotation does not say."""
     persistent: bool
+
+
+def check_names(what: str, options: Iterable[str], known: type) -> None:
+    """Raise TypeError for a keyword that is none of a TypedDict's, as Python does for functions."""
+    unknown = set(options) - known.__annotations__.keys()
+    if unknown:
+        raise TypeError(f"{what} got an unexpected keyword argument {', '.join(map(repr, sorted(unknown)))}")

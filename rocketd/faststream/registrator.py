@@ -3,8 +3,8 @@
 No counterpart in Apache.
 """
 
-from collections.abc import Iterable, Sequence
-from typing import Any, Unpack, cast
+from collections.abc import Sequence
+from typing import Any, Literal, Unpack, cast, overload
 
 from faststream._internal.broker.registrator import Registrator
 from faststream._internal.constants import EMPTY
@@ -21,7 +21,7 @@ from rocketd.faststream.config import (
     RocketSubscriberConfig,
     RocketSubscriberSpecificationConfig,
 )
-from rocketd.faststream.options import ConsumeOptions, PublisherOptions, SendOptions, SubscriberOptions
+from rocketd.faststream.options import ConsumeOptions, PublisherOptions, SendOptions, SubscriberOptions, check_names
 from rocketd.faststream.publisher import BatchPublisher, TopicPublisher
 from rocketd.faststream.specification import RocketPublisherSpecification, RocketSubscriberSpecification
 from rocketd.faststream.subscriber import RocketSubscriber
@@ -76,17 +76,30 @@ class RocketRegistrator(Registrator[Any, RocketBrokerConfig]):
             codec_=options.get("codec"),
         )
 
-    def publisher(  # type: ignore[override]
-        self, topic: str, **options: Unpack[PublisherOptions]
-    ) -> TopicPublisher:
+    @overload  # type: ignore[override]
+    def publisher(
+        self, topic: str, *, batch: Literal[False] = False, **options: Unpack[PublisherOptions]
+    ) -> TopicPublisher: ...
+
+    @overload
+    def publisher(self, topic: str, *, batch: Literal[True], **options: Unpack[PublisherOptions]) -> BatchPublisher: ...
+
+    @overload
+    def publisher(
+        self, topic: str, *, batch: bool, **options: Unpack[PublisherOptions]
+    ) -> TopicPublisher | BatchPublisher: ...
+
+    def publisher(
+        self, topic: str, *, batch: bool = False, **options: Unpack[PublisherOptions]
+    ) -> TopicPublisher | BatchPublisher:
         """Send to a topic: decorates handlers, whose results it sends, or is called. Raises IllegalTopicError.
 
-        With ``batch=True`` the result is a BatchPublisher.
+        With ``batch`` it sends messages together; what a handler returns is a list of them.
         """
-        _check_names("publisher", options, PublisherOptions)
+        check_names("publisher", options, PublisherOptions)
         check_topic(topic)
         sends = {name: value for name, value in options.items() if name in SendOptions.__annotations__}
-        kind = BatchPublisher if options.get("batch", False) else TopicPublisher
+        kind = BatchPublisher if batch else TopicPublisher
         publisher = kind(
             RocketPublisherConfig(
                 _outer_config=cast("RocketBrokerConfig", self.config),
@@ -122,7 +135,7 @@ def _check_subscriber(
     options: SubscriberOptions,
     consume_options: ConsumeOptions,
 ) -> None:
-    _check_names("subscriber", options, SubscriberOptions)
+    check_names("subscriber", options, SubscriberOptions)
     if not topics:
         raise SetupError("a subscriber needs a topic")
     for topic in topics:
@@ -132,12 +145,6 @@ def _check_subscriber(
     if "max_records" in options and not batch:
         raise SetupError("max_records is for batch=True")
     ConsumerOptions(**consume_options, batch=options.get("max_records", MAX_RECORDS))
-
-
-def _check_names(what: str, options: Iterable[str], known: type) -> None:
-    unknown = set(options) - known.__annotations__.keys()
-    if unknown:
-        raise SetupError(f"a {what} has no option {', '.join(sorted(unknown))}")
 
 
 def _wanted(tags: str | Sequence[str] | None, sql: str | None) -> str | Sql | None:

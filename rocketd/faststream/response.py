@@ -12,7 +12,7 @@ from faststream.response.response import BatchPublishCommand, PublishCommand, Re
 from rocketd.client.message import Message
 from rocketd.client.producer.selectors import SelectMessageQueueByHash
 from rocketd.faststream.message import Raw
-from rocketd.faststream.options import SendOptions
+from rocketd.faststream.options import SendOptions, check_names
 from rocketd.faststream.parser import CONTENT_TYPE, CORRELATION_ID, REPLY_TO
 
 
@@ -28,6 +28,7 @@ class RocketResponse(Response):
         **options: Unpack[SendOptions],
     ) -> None:
         super().__init__(body, headers=headers, correlation_id=correlation_id)
+        check_names("RocketResponse", options, SendOptions)
         self.options = options
 
     def get_publish_key(self) -> Any | None:
@@ -75,6 +76,7 @@ class RocketPublishCommand(BatchPublishCommand):
             headers=dict(headers or {}),
             _publish_type=_publish_type,
         )
+        check_names("publish", options or (), SendOptions)
         self.options: SendOptions = cast("SendOptions", dict(options or {}))
         self.request = request
 

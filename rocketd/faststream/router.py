@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 class RocketPublisher(ArgsContainer):
     """A publisher of a route, made when its router is."""
 
-    def __init__(self, topic: str, **options: Unpack[PublisherOptions]) -> None:
-        super().__init__(topic, **options)
+    def __init__(self, topic: str, *, batch: bool = False, **options: Unpack[PublisherOptions]) -> None:
+        super().__init__(topic, batch=batch, **options)
 
 
 class RocketRoute(SubscriberRoute):

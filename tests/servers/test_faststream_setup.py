@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from faststream import FastStream
-from faststream.exceptions import SetupError
+from faststream.exceptions import IncorrectState, SetupError
 from faststream.security import BaseSecurity, SASLPlaintext, SASLScram256
 from faststream.specification import AsyncAPI
 from pydantic import BaseModel
@@ -25,6 +25,7 @@ from rocketd.client.errors import IllegalGroupError, IllegalOptionError, Illegal
 from rocketd.client.producer.options import ProducerOptions
 from rocketd.faststream import (
     RocketBroker,
+    RocketResponse,
     RocketRouter,
     annotations,
 )
@@ -137,8 +138,11 @@ def test_mistakes(name):
         (SetupError, lambda: broker.subscriber()),
         (SetupError, lambda: broker.subscriber("t", tags="a", sql="b = 1")),
         (SetupError, lambda: broker.subscriber("t", max_records=5)),
-        (SetupError, lambda: broker.subscriber("t", grup="g")),
-        (SetupError, lambda: broker.publisher("t", tags="a")),
+        (TypeError, lambda: broker.subscriber("t", grup="g")),
+        (TypeError, lambda: broker.publisher("t", tags="a")),
+        (TypeError, lambda: RocketResponse("body", tags="a")),
+        (TypeError, lambda: asyncio.run(broker.publish("body", "t", tags="a"))),
+        (IncorrectState, lambda: asyncio.run(broker.publish("body", "t"))),
         (IllegalOptionError, lambda: broker.subscriber("t", start="first")),
         (IllegalTopicError, lambda: broker.subscriber("two words")),
         (IllegalTopicError, lambda: broker.publisher("two words")),
