@@ -2,6 +2,8 @@
 
 from twisted.internet.defer import Deferred, fail
 
+from rocketd.client.consumer.options import ConsumerOptions
+from rocketd.client.consumer.push_consumer import PushConsumer
 from rocketd.client.errors import NoNameServerError, RequestTimeoutError, TopicNotFoundError, UnreachableError
 from rocketd.client.message import Message
 from rocketd.client.producer.producer import Producer
@@ -11,7 +13,9 @@ from tests.unit.client_cluster import ClientTestCase, Cluster
 
 
 class FaultyCluster(Cluster):
-    """Addresses of ``silent`` accept requests and say nothing; the next requests of ``losing`` lose their connections."""
+    """Addresses of ``silent`` accept requests and say nothing, or those of a code where it stands with the address; the
+    next requests to addresses of ``losing`` lose their connections.
+    """
 
     def __init__(self):
         super().__init__()
@@ -23,7 +27,7 @@ class FaultyCluster(Cluster):
         if address in self.losing:
             self.losing.remove(address)
             return fail(RemotingSendRequestError(str(address)))
-        if address not in self.silent:
+        if address not in self.silent and (request.code, address) not in self.silent:
             return super().invoke_sync(address, request, timeout_ms)
         self.asked.append((request.code, address, {"timeout": timeout_ms}, request))
         answer = Deferred()
@@ -118,3 +122,44 @@ class NameServerTests(FaultTestCase):
         self.clock.advance(1)
         error = self.failureResultOf(sending, NoNameServerError).value
         self.assertEqual([attempt.milliseconds for attempt in error.attempts], [1000])
+
+
+class ConsumerTests(FaultTestCase):
+    def setUp(self):
+        super().setUp()
+        self.got = []
+        self.consumer = PushConsumer(self.client, "cg", self.take, options=ConsumerOptions(start="earliest"))
+        self.consumer.subscribe("T")
+
+    async def take(self, message):
+        self.got.append((message.queue.broker_name, message.body))
+
+    def test_queues_of_a_silent_broker_do_not_keep_others_waiting(self):
+        self.cluster.silent.add("a:10911")
+        starting = Deferred.fromCoroutine(self.consumer.start())
+        self.clock.advance(3)  # the heartbeat
+        self.clock.advance(3)  # who is in the group
+        self.assertEqual(self.cluster.pulls(), {"b:10911": 0})
+        self.clock.advance(3)  # where to begin
+        self.cluster.silent.clear()
+        self.successResultOf(starting)
+        self.clock.advance(20)
+        self.assertEqual(self.cluster.pulls(), {"a:10911": 0, "b:10911": 0})
+
+    def test_the_rest_of_a_silent_brokers_queues_is_left_for_the_next_time(self):
+        self.cluster.topics.add(AUTO_CREATE_TOPIC)  # of which each broker has eight queues
+        self.consumer.subscribe(AUTO_CREATE_TOPIC)
+        self.cluster.silent.add("a:10911")
+        starting = Deferred.fromCoroutine(self.consumer.start())
+        self.clock.pump([3] * 5)  # the heartbeat, and who is in the group and where to begin for two topics
+        self.successResultOf(starting)
+        asked = [address for address, fields in self.cluster.of(14)]
+        self.assertEqual((asked.count("a:10911"), asked.count("b:10911")), (2, 9))
+
+    def test_stopping_waits_for_no_broker_that_is_asked_who_is_in_the_group(self):
+        self.result_of(self.consumer.start())
+        self.cluster.silent |= {(38, "a:10911"), (38, "b:10911")}
+        self.clock.advance(20)
+        self.assertEqual(self.cluster.codes()[-1], 38)
+        self.end_of(self.consumer.stop())
+        self.assertEqual(self.cluster.codes()[-1], 35)

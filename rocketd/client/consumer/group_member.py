@@ -30,8 +30,10 @@ from rocketd.client.errors import (
     ClientClosedError,
     ClientStateError,
     NotStartedError,
+    RequestTimeoutError,
     RocketMQError,
     TopicNotFoundError,
+    UnreachableError,
     check_group,
     check_topic,
 )
@@ -82,6 +84,10 @@ class GroupMember(ABC):
         self.subscriptions: dict[str, SubscriptionData] = {}
         self.threads = HandlerThreads(instance.reactor, f"rocketd-consume-{self.group}", thread_limit, run_coroutine)
         self.hooks = MemberHooks(instance, self.group, options, codec, handling_timeout_ms)
+        self._files: HandlerThreads | None = None
+        if options.broadcast:
+            # Handlers may keep all of their threads busy, some for ever: their files have one of its own.
+            self._files = HandlerThreads(instance.reactor, f"rocketd-offsets-{self.group}", 1, run_coroutine)
         self.offsets: OffsetStore = self._offset_store()
         self._rebalance = Rebalance(self)
         self._loops: list[ClockedLoop] = []
@@ -90,9 +96,9 @@ class GroupMember(ABC):
 
     def _offset_store(self) -> OffsetStore:
         instance = self.instance
-        if self.options.broadcast:
+        if self._files is not None:
             path = offsets_path(instance.client_id, self.group, self.options.offset_directory or DEFAULT_DIRECTORY)
-            return LocalFileOffsetStore(path, self.threads.run)
+            return LocalFileOffsetStore(path, self._files.run)
         timeout_ms = instance.config.timeout_ms
         return RemoteBrokerOffsetStore(
             self.group,
@@ -154,7 +160,9 @@ class GroupMember(ABC):
                 await self._find(topic)
         if self._is_stopped():
             return False
-        self.threads.start()  # before the offsets: a file of them is read in a thread
+        self.threads.start()
+        if self._files is not None:
+            self._files.start()
         await self.offsets.load()
         if self._is_stopped():
             return False
@@ -203,6 +211,8 @@ class GroupMember(ABC):
         await self.unlock(self.assigned)
         self.assigned.clear()
         await self.instance.remove_consumer(self)
+        if self._files is not None:
+            await self._files.stop()
         await self.threads.stop()
 
     def repeat(self, interval_ms: float, function: Callable[[], Awaitable[None]]) -> None:
@@ -347,13 +357,18 @@ class GroupMember(ABC):
         """Return when what is under way of a queue that was given up has ended, where others must wait for that."""
 
     async def take(self, queue: MessageQueue) -> bool:
-        """Begin with a queue; False when that cannot be done now."""
+        """Begin with a queue; False when that cannot be done now.
+
+        Raises RequestTimeoutError and UnreachableError when its broker does not answer.
+        """
         assigned = AssignedQueue(queue, self.subscriptions[queue.topic], int(self.instance.now_ms()))
         if not await self.lock(assigned):
             return False
         self.offsets.remove(queue)
         try:
             offset = await start_offset(self.instance, self.group, queue, self.options, self.offsets)
+        except (RequestTimeoutError, UnreachableError):
+            raise
         except RocketMQError as error:
             self.log.warn("{queue}: where to begin is not known, tried again: {error}", queue=assigned, error=error)
             return False

@@ -5,12 +5,19 @@ Answers to RebalanceService and RebalanceImpl. Reactor thread.
 
 from typing import Any, Protocol
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import CancelledError, Deferred, FirstError, gatherResults
 from twisted.logger import Logger
 
 from rocketd.client.consumer.allocation import AllocationError, sort_client_ids, sort_queues
 from rocketd.client.consumer.member_options import MemberOptions
-from rocketd.client.errors import BrokerError, RocketMQError, TopicNotFoundError, check_response
+from rocketd.client.errors import (
+    BrokerError,
+    RequestTimeoutError,
+    RocketMQError,
+    TopicNotFoundError,
+    UnreachableError,
+    check_response,
+)
 from rocketd.client.instance.client_instance import ClientInstance
 from rocketd.common.names import RETRY_PREFIX
 from rocketd.remoting.bodies import (
@@ -20,6 +27,7 @@ from rocketd.remoting.bodies import (
     SubscriptionData,
 )
 from rocketd.remoting.codes import RequestCode, ResponseCode
+from rocketd.remoting.command import RemotingCommand
 from rocketd.remoting.headers import ConsumerGroupRequestHeader
 
 SQL92 = "SQL92"
@@ -41,7 +49,7 @@ class Shares(Protocol):
         """Return the queues that the application has chosen itself; None where the group shares them."""
 
     async def take(self, queue: MessageQueue) -> bool:
-        """Begin with a queue; False when that cannot be done now."""
+        """Begin with a queue; False when that cannot be done now. Raises RequestTimeoutError and UnreachableError."""
 
     async def give_up(self, queue: MessageQueue) -> None:
         """End with a queue."""
@@ -57,6 +65,7 @@ class Rebalance:
         self._running: Deferred[None] | None = None
         self._again = False
         self._stopped = False
+        self._asking: set[Deferred[RemotingCommand]] = set()
 
     def soon(self) -> None:
         """Share anew; once more when that is under way."""
@@ -76,8 +85,10 @@ class Rebalance:
             await self._running
 
     async def stop(self) -> None:
-        """Share no more; returns when nothing is under way."""
+        """Share no more; returns when nothing is under way. It does not wait to be told who is in the group."""
         self._stopped = True
+        for asking in list(self._asking):
+            asking.cancel()
         if self._running is not None:
             await self._running
 
@@ -94,6 +105,8 @@ class Rebalance:
             if topic not in consumer.subscriptions:
                 await self._set_share(topic, set())
         for topic in list(consumer.subscriptions):
+            if self._stopped:
+                return
             try:
                 await self._rebalance_topic(topic)
             except (RocketMQError, AllocationError) as error:
@@ -127,23 +140,51 @@ class Rebalance:
         for queue in [queue for queue in consumer.assigned if queue.topic == topic and queue not in share]:
             self.log.info("{group} gives up {queue}", group=consumer.group, queue=queue)
             await consumer.give_up(queue)
+        by_broker: dict[str, list[MessageQueue]] = {}
         for queue in sorted(share - consumer.assigned.keys()):
+            by_broker.setdefault(queue.broker_name, []).append(queue)
+        taking = [Deferred.fromCoroutine(self._take(queues)) for queues in by_broker.values()]
+        try:
+            await gatherResults(taking, consumeErrors=True)
+        except FirstError as error:
+            error.subFailure.raiseException()
+
+    async def _take(self, queues: list[MessageQueue]) -> None:
+        """Begin with queues of one broker; where it does not answer, the others of its queues wait for the next time."""
+        for queue in queues:
             if self._stopped:
                 return
-            if await consumer.take(queue):
-                self.log.info("{group} takes {queue}", group=consumer.group, queue=queue)
+            try:
+                taken = await self._consumer.take(queue)
+            except (RequestTimeoutError, UnreachableError) as error:
+                self.log.warn("{queue} and what follows is not taken now: {error}", queue=queue, error=error)
+                return
+            if taken:
+                self.log.info("{group} takes {queue}", group=self._consumer.group, queue=queue)
 
     async def _members(self, broker_names: list[str]) -> list[str] | None:
         """Ask a broker who is in the group (38); None when none knows anybody."""
         consumer = self._consumer
         header = ConsumerGroupRequestHeader(consumer_group=consumer.group)
         for broker_name in broker_names:
+            if self._stopped:
+                return None
             address = consumer.instance.master(broker_name)
+            asking = Deferred.fromCoroutine(
+                consumer.instance.ask(address, RequestCode.GET_CONSUMER_LIST_BY_GROUP, header)
+            )
+            self._asking.add(asking)
             try:
-                response = await consumer.instance.ask(address, RequestCode.GET_CONSUMER_LIST_BY_GROUP, header)
+                response = await asking
+            except CancelledError:
+                if not self._stopped:
+                    raise
+                return None
             except RocketMQError as error:
                 self.log.warn("who is in the group: {error}", error=error)
                 continue
+            finally:
+                self._asking.discard(asking)
             if response.code == ResponseCode.SYSTEM_ERROR:  # it knows nobody
                 continue
             check_response(address, response)
