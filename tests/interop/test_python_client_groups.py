@@ -322,6 +322,31 @@ def test_closing_leaves_a_thread_behind_that_does_not_end(world: World, order: s
             go_on.set()
 
 
+def test_a_file_of_offsets_needs_no_thread_of_the_handlers(world: World, tmp_path: Path) -> None:
+    """It is written while they are busy, and when a consumer leaves one behind."""
+    topic, group, begun, go_on = world.topic(1), world.group(), threading.Event(), threading.Event()
+    config = ClientConfig(namesrv=world.servers.namesrv, instance_name=topic)
+    options: dict[str, Any] = {"broadcast": True, "offset_directory": str(tmp_path)}
+
+    def handle(message: Any) -> None:
+        if message.body == b"endless":
+            begun.set()
+            go_on.wait(LIMIT)
+
+    got, again = Got(handle), Got()
+    with world.producer() as producer:
+        try:
+            with world.consumer(group, topic, got, config, concurrency=1, grace=0.1, **options):
+                producer.send_batch([Message(topic, body) for body in (b"quick", b"endless")])
+                assert begun.wait(LIMIT)
+                eventually("offsets are stored", lambda: bool(list(tmp_path.rglob("offsets.json"))))
+            with world.consumer(group, topic, again, config, **options):
+                again.wait_bodies([b"endless"])
+        finally:
+            go_on.set()
+    assert again.bodies == [b"endless"]
+
+
 def test_a_message_that_is_handled_for_too_long_comes_again(world: World) -> None:
     """And the queue goes on without it: who comes next gets nothing twice."""
     topic, group, go_on, rest = world.topic(1), world.group(), threading.Event(), Got()
