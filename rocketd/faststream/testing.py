@@ -99,7 +99,8 @@ class TestRocketBroker(TestBroker[RocketBroker, EnterType], broker=RocketBroker)
     async def _create_ctx(self) -> AsyncGenerator[list[RocketBroker], None]:
         for broker in self.brokers:
             if broker.running or broker._connection is not None:
-                raise SetupError("this broker runs already: tests start it themselves")
+                # It would be led away from its cluster, with all that it handles just now.
+                raise SetupError("this broker runs already: a test starts it itself, other trials need the real broker")
         async with AsyncExitStack() as stack:
             if self._on_cluster:
                 cluster = self._given
