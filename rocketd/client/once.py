@@ -1,0 +1,200 @@
+"""Handlers that handle a message once, though it may come more than once: what is done is kept in a store, by key.
+
+No counterpart in Apache. A handler that fails, or asks for its message again, has not done it. What a handler does is
+done once for certain only where the store keeps the key in the same transaction, as SqliteStore can; else a process that
+is killed between both does it again.
+"""
+
+import sqlite3
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from functools import wraps
+from time import time
+from typing import Any, Protocol
+
+from rocketd.client.config import Duration, milliseconds
+from rocketd.client.consumer.outcome import Reject, Retry
+from rocketd.client.errors import UsageError
+from rocketd.client.listeners import is_coroutine_function
+from rocketd.client.message import ReceivedMessage
+
+Listener = Callable[..., Any]
+Key = Callable[[ReceivedMessage[Any]], str | None]
+
+
+class OnceStore(Protocol):
+    """Where is kept what is done. Handlers of several threads use it at once."""
+
+    @property
+    def blocks(self) -> bool:
+        """Whether it may wait for a file or a server, which coroutine functions must not."""
+
+    def transaction(self, key: str) -> AbstractContextManager[bool]:
+        """Return what a handler runs within: True where the key was not done, which it is then, unless it is left by an
+        exception.
+
+        Entering raises Retry where somebody else is about to do it, unless it waits for that.
+        """
+        ...
+
+
+def _unique_key(message: ReceivedMessage[Any]) -> str:
+    return message.msg_id
+
+
+def once(store: OnceStore, *, key: Key = _unique_key) -> Callable[[Listener], Listener]:
+    """Make a handler of single messages one that passes over messages whose key was done before.
+
+    ``key`` makes it of a message: its unique key, unless the application knows better; None is never done. A message that
+    two handlers get at once comes again to one of them.
+    """
+
+    def decorate(handler: Listener) -> Listener:
+        if not is_coroutine_function(handler):
+
+            @wraps(handler)
+            def handle(message: ReceivedMessage[Any]) -> None:
+                with _transaction(store, key, message) as first:
+                    if first:
+                        _refuse(handler(message))
+
+            return handle
+
+        if store.blocks:
+            raise UsageError(f"{type(store).__name__} blocks, so it is for handlers that are plain functions")
+
+        @wraps(handler)
+        async def handle_in_loop(message: ReceivedMessage[Any]) -> None:
+            with _transaction(store, key, message) as first:
+                if first:
+                    _refuse(await handler(message))
+
+        return handle_in_loop
+
+    return decorate
+
+
+@contextmanager
+def _transaction(store: OnceStore, key: Key, message: ReceivedMessage[Any]) -> Iterator[bool]:
+    if not isinstance(message, ReceivedMessage):
+        raise UsageError("once is for handlers of single messages: leave batch at 1")
+    made = key(message)
+    if made is None:
+        yield True
+        return
+    with store.transaction(made) as first:
+        yield first
+
+
+def _refuse(answer: Any) -> None:
+    """Raise what a handler has returned to say that it did not consume."""
+    if isinstance(answer, Retry | Reject):
+        raise answer
+
+
+class MemoryStore:
+    """Keeps the last ``most`` keys, as long as the process lives."""
+
+    blocks = False
+
+    def __init__(self, most: int = 100_000) -> None:
+        self._most = most
+        self._lock = threading.Lock()
+        self._done: OrderedDict[str, bool] = OrderedDict()
+        """Whether it is done; else somebody is about to do it."""
+
+    @contextmanager
+    def transaction(self, key: str) -> Iterator[bool]:
+        """See OnceStore."""
+        with self._lock:
+            done = self._done.get(key)
+            if done is False:
+                raise Retry(reason=f"{key} is under way")
+            if done is None:
+                self._done[key] = False
+        if done:
+            yield False
+            return
+        try:
+            yield True
+        except BaseException:
+            with self._lock:
+                del self._done[key]
+            raise
+        with self._lock:
+            self._done[key] = True
+            self._done.move_to_end(key)
+            while len(self._done) > self._most:
+                self._done.popitem(last=False)
+
+
+class SqliteStore:
+    """Keeps keys in the table ``table`` of an SQLite database for ``keep``: of this process, and others on this machine.
+
+    What a handler does by ``connection`` is done together with the key, or not at all. SQLite lets one write at a time, so
+    handlers run one after the other; one that waits longer than ``timeout`` gets its message again.
+    """
+
+    blocks = True
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        table: str = "rocketd_done",
+        keep: Duration = 7 * 86_400.0,
+        timeout: Duration = 60.0,
+        now: Callable[[], float] = time,
+    ) -> None:
+        if not table.isidentifier():
+            raise UsageError(f"table={table!r}: accepted is a name of letters, digits and underscores")
+        self._path = path
+        self._table = table
+        self._keep = milliseconds("keep", keep) / 1000
+        self._timeout = milliseconds("timeout", timeout) / 1000
+        self._now = now
+        self._of_thread = threading.local()
+        self._lock = threading.Lock()
+        self._connections: list[sqlite3.Connection] = []
+
+    @property
+    def connection(self) -> sqlite3.Connection:
+        """The calling thread's connection; in a handler, within the transaction of its message."""
+        found: sqlite3.Connection | None = getattr(self._of_thread, "connection", None)
+        return self._connect() if found is None else found
+
+    def _connect(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(self._path, self._timeout, isolation_level=None, check_same_thread=False)
+        with self._lock:
+            self._connections.append(connection)
+        table = self._table
+        connection.execute(
+            f"CREATE TABLE IF NOT EXISTS {table} (key TEXT PRIMARY KEY, done_at REAL NOT NULL) WITHOUT ROWID"
+        )
+        connection.execute(f"CREATE INDEX IF NOT EXISTS {table}_done_at ON {table} (done_at)")
+        self._of_thread.connection = connection
+        return connection
+
+    @contextmanager
+    def transaction(self, key: str) -> Iterator[bool]:
+        """See OnceStore."""
+        connection, table, now = self.connection, self._table, self._now()
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            connection.execute(f"DELETE FROM {table} WHERE done_at < ?", (now - self._keep,))
+            first = connection.execute(f"INSERT OR IGNORE INTO {table} VALUES (?, ?)", (key, now)).rowcount == 1
+            yield first
+        except BaseException:
+            connection.execute("ROLLBACK")
+            raise
+        connection.execute("COMMIT")
+
+    def close(self) -> None:
+        """Close the connections of all threads, when no handler runs any more."""
+        with self._lock:
+            connections, self._connections = self._connections, []
+        for connection in connections:
+            connection.close()
+        self._of_thread = threading.local()
