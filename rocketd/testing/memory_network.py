@@ -222,6 +222,8 @@ class MemoryTransport(FileDescriptor):
         super().connectionLost(reason)
         self._outbound.end(ConnectionDone)
         self._inbound.break_off()
+        # The pipes keep the other end, which may live in a thread that is gone.
+        self._inbound.wake_reader = self._outbound.wake_writer = None
         protocol, self.protocol = self.protocol, None
         protocol.connectionLost(reason)
         self.on_lost(reason)

@@ -114,7 +114,7 @@ class VirtualReactor:
         self._timer: Any = None
         self._soon: list[tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]] = []
         self._activity = 0
-        self._fresh: list[DelayedCall] = []
+        self._fresh: WeakSet[DelayedCall] = WeakSet()
         self._jumped = virtual.jumped
         self._cut = False
         self._real_ports: set[int] = set()
@@ -137,7 +137,7 @@ class VirtualReactor:
             self.seconds() + delay, function, args, kw, self._cancelled, lambda _: self._arm(), self.seconds
         )
         self._calls.append(call)
-        self._fresh.append(call)
+        self._fresh.add(call)
         self._arm()
         return call
 
@@ -170,7 +170,7 @@ class VirtualReactor:
         by = jumped - self._jumped
         if by:
             self._jumped = jumped
-            for call in self._fresh:
+            for call in list(self._fresh):
                 if call.active():
                     call.time += by
             self._fresh.clear()
