@@ -109,7 +109,8 @@ class ConsumerFace(ConsumerOptions, SubscribingFace[push_consumer.PushConsumer[T
     def finish(self) -> None:
         """End the iteration: the message that is out is handled to its end, and whoever asks for the next gets none.
 
-        It may be called in a signal's handler. Raises UsageError where there is a handler for messages.
+        It may be called in a signal's handler, with asyncio one that the loop calls. Raises UsageError where there is a
+        handler for messages.
         """
         self.check_iterated()
         self._finished = True

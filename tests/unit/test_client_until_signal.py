@@ -3,7 +3,7 @@
 import asyncio
 import os
 import signal
-import threading
+from concurrent.futures import ThreadPoolExecutor
 
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase, TestCase
@@ -92,18 +92,9 @@ class SignalTests(SynchronousTestCase):
         self.assertEqual(self.others, [signal.SIGUSR2])
 
     def test_threads_have_no_signals(self):
-        caught = []
-
-        def run():
-            try:
-                self.run_sync()
-            except UsageError as error:
-                caught.append(str(error))
-
-        thread = threading.Thread(target=run)
-        thread.start()
-        thread.join()
-        self.assertIn("main thread", caught[0])
+        with ThreadPoolExecutor(1) as pool:
+            for run in (self.run_sync, self.run_aio):
+                self.assertIn("main thread", str(pool.submit(run).exception()))
 
 
 class TwistedTests(TestCase):

@@ -28,8 +28,7 @@ def run_blocking(*clients: SyncLife, signals: Iterable[signal.Signals] = ENDING)
     Until then it waits. A second signal does what it would have done without this. Raises what opening and closing
     raise, and UsageError outside the main thread, where Python has no signals.
     """
-    if threading.current_thread() is not threading.main_thread():
-        raise UsageError("run is for the main thread: elsewhere, open and close the clients")
+    _check_thread()
     # An Event has a lock that the interrupted thread may hold; this one is only ever released by the handler.
     came = threading.Lock()
     came.acquire()
@@ -59,8 +58,9 @@ async def run_aio(*clients: AioLife, signals: Iterable[signal.Signals] = ENDING)
     """Open clients in this order; when a signal comes, close them in the other: consumers end within their ``grace``.
 
     Until then it waits. A second signal does what it would have done without this. Raises what opening and closing
-    raise, and RuntimeError outside the main thread, where Python has no signals.
+    raise, and UsageError outside the main thread, where Python has no signals.
     """
+    _check_thread()
     loop = asyncio.get_running_loop()
     came = asyncio.Event()
     before: dict[signal.Signals, Any] = {}
@@ -85,6 +85,11 @@ async def run_aio(*clients: AioLife, signals: Iterable[signal.Signals] = ENDING)
             await came.wait()
     finally:
         restore()
+
+
+def _check_thread() -> None:
+    if threading.current_thread() is not threading.main_thread():
+        raise UsageError("run is for the main thread: elsewhere, open and close the clients")
 
 
 def run_twisted(*clients: TwistedLife) -> Deferred[None]:
