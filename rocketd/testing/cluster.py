@@ -11,6 +11,7 @@ from typing import Any, Self, TypeVar
 
 from twisted.internet.defer import Deferred
 
+from rocketd.broker.service import Broker
 from rocketd.client.codec import BYTES, Codec
 from rocketd.client.config import ClientConfig, Duration, milliseconds
 from rocketd.client.errors import ClientStateError
@@ -330,6 +331,11 @@ class Cluster:
                     received_message(decode_message(record), queue, codec) for record in records if record is not None
                 ]
         return found
+
+    @property
+    def broker(self) -> Broker:
+        """The broker itself, to look into; what may be called from any thread, its parts say."""
+        return self._running().server
 
     # ------------------------------------------------------------ parts
 
