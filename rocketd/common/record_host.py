@@ -3,6 +3,7 @@
 Answers to Apache's MessageDecoder.createMessageId. A field is an address of 4 or 16 bytes and a port of 4, big-endian.
 """
 
+from functools import lru_cache
 from socket import AF_INET, AF_INET6, inet_ntop
 
 _IPV4_SIZE = 4
@@ -10,6 +11,7 @@ _OFFSET_SIZE = 8
 _ID_SIZES = (4 + 4 + _OFFSET_SIZE, 16 + 4 + _OFFSET_SIZE)
 
 
+@lru_cache(1024)  # all records of a client have its host
 def host_text(host: bytes) -> str:
     """Write a host field as ``address:port``, an IPv6 address in brackets."""
     address, port = host[:-4], int.from_bytes(host[-4:], "big")

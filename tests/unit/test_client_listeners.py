@@ -13,7 +13,6 @@ class HandlerThreadsTests(SynchronousTestCase):
     def setUp(self):
         self.clock = ThreadedClock()
         self.threads = HandlerThreads(self.clock, "handlers", 2, ensureDeferred)
-        self.threads.start()
 
     def test_function_runs_in_a_thread_that_keeps_no_process_alive(self):
         ran = self.threads.invoke(lambda word: (word, current_thread().daemon), "word")
@@ -28,8 +27,7 @@ class HandlerThreadsTests(SynchronousTestCase):
             return word, current_thread()
 
         self.assertEqual(self.successResultOf(self.threads.invoke(function, "word")), ("word", current_thread()))
-        self.threads.stop()
-        self.clock.run_call()
+        self.successResultOf(self.threads.stop())
 
     def test_a_higher_limit_is_for_what_waits_already(self):
         go_on, begun = Event(), Semaphore(0)
@@ -45,7 +43,7 @@ class HandlerThreadsTests(SynchronousTestCase):
         for _ in range(2):
             self.assertTrue(begun.acquire(timeout=THREAD_LIMIT))
         go_on.set()
-        for _ in running:
+        while not all(each.called for each in running):
             self.clock.run_call()
         self.assertEqual([self.successResultOf(each) for each in running], [True] * 5)
         self.threads.stop()

@@ -45,6 +45,19 @@ class Consumes(Protocol):
         """Take no more messages: the handler wants none."""
 
 
+class _Run:
+    """Messages that a handler has; ``done`` fires when it has ended, and what follows from that is done."""
+
+    __slots__ = ("assigned", "began_ms", "done", "pulled")
+
+    done: Deferred[Any]
+
+    def __init__(self, assigned: AssignedQueue, pulled: list[Pulled], began_ms: int) -> None:
+        self.assigned = assigned
+        self.pulled = pulled
+        self.began_ms = began_ms
+
+
 class ConcurrentConsumption:
     """What waits for a handler, and what handlers have."""
 
@@ -53,9 +66,10 @@ class ConcurrentConsumption:
     def __init__(self, consumer: Consumes) -> None:
         self._consumer = consumer
         self._waiting: deque[tuple[AssignedQueue, list[Pulled]]] = deque()
-        self._running: set[Deferred[None]] = set()
+        self._running: set[_Run] = set()
         self._again: set[Deferred[None]] = set()
         self._halted = False
+        self._filling = False
         self._idle: Deferred[None] | None = None
 
     def submit(self, assigned: AssignedQueue, new: Sequence[Pulled]) -> None:
@@ -73,10 +87,16 @@ class ConcurrentConsumption:
 
     def fill(self) -> None:
         """Start as many handlers as there may be."""
-        while self._waiting and len(self._running) < self._consumer.concurrency and not self._halted:
-            assigned, pulled = self._waiting.popleft()
-            if not assigned.held.dropped:
-                self._start(assigned, pulled)
+        if self._filling:
+            return  # a handler that ended at once: whoever started it goes on
+        self._filling = True
+        try:
+            while self._waiting and len(self._running) < self._consumer.concurrency and not self._halted:
+                assigned, pulled = self._waiting.popleft()
+                if not assigned.held.dropped:
+                    self._start(assigned, pulled)
+        finally:
+            self._filling = False
 
     def halt(self) -> None:
         """Start no more handlers until ``resume``."""
@@ -104,25 +124,27 @@ class ConcurrentConsumption:
 
     def _cancel_all(self) -> None:
         self.log.warn("{count} handlers are cancelled, as the grace time is over", count=len(self._running))
-        for running in list(self._running):
-            running.cancel()
+        for run in list(self._running):
+            run.done.cancel()
         # A plain function in a thread cannot be ended: its result will not count.
         self._end_of_all()
 
     # ------------------------------------------------------------ one after the other
 
     def _start(self, assigned: AssignedQueue, pulled: list[Pulled]) -> None:
-        begin: Deferred[None] = Deferred()
-        running = Deferred.fromCoroutine(self._handle(begin, assigned, pulled))
-        self._running.add(running)
-        running.addErrback(lambda failure: self.log.failure("consuming {queue} failed", failure, queue=assigned))
-        running.addCallback(self._ended, running, assigned)
-        begin.callback(None)  # only now: a handler may stop the consumer at once
+        consumer = self._consumer
+        run = _Run(assigned, pulled, int(consumer.instance.now_ms()))
+        assigned.held.begin(pulled, run.began_ms)
+        self._running.add(run)  # before the handler begins: it may stop the consumer at once
+        run.done = consumer.handler.consume(assigned.queue, pulled)
+        run.done.addCallback(self._handled, run)
+        run.done.addErrback(lambda failure: self.log.failure("consuming {queue} failed", failure, queue=assigned))
+        run.done.addCallback(self._ended, run)
 
-    def _ended(self, _: object, running: Deferred[None], assigned: AssignedQueue) -> None:
-        self._running.discard(running)
-        if assigned.puller is not None:
-            assigned.puller.wake()
+    def _ended(self, _: object, run: _Run) -> None:
+        self._running.discard(run)
+        if run.assigned.puller is not None:
+            run.assigned.puller.wake()
         self.fill()
         if not self._running:
             self._end_of_all()
@@ -132,26 +154,26 @@ class ConcurrentConsumption:
         if idle is not None:
             idle.callback(None)
 
-    async def _handle(self, begin: Deferred[None], assigned: AssignedQueue, pulled: list[Pulled]) -> None:
-        await begin
+    def _handled(self, outcome: Outcome, run: _Run) -> Deferred[None] | None:
         consumer = self._consumer
-        began = int(consumer.instance.now_ms())
-        assigned.held.begin(pulled, began)
-        outcome = await consumer.handler.consume(assigned.queue, pulled)
-        ended = int(consumer.instance.now_ms())
-        consumer.finished(assigned, len(pulled), outcome, ended - began)
-        if outcome.verdict is Verdict.LEFT:
-            self._waiting.appendleft((assigned, pulled))
+        now = int(consumer.instance.now_ms())
+        consumer.finished(run.assigned, len(run.pulled), outcome, now - run.began_ms)
+        if outcome.verdict is Verdict.CONSUMED:
+            self._remove(run.assigned, run.pulled, now)
+        elif outcome.verdict is Verdict.LEFT:
+            self._waiting.appendleft((run.assigned, run.pulled))
             consumer.stop_taking()
-            return
-        done = pulled
-        if outcome.verdict is Verdict.AGAIN:
-            done = await self._give_back(assigned, pulled, outcome)
-        self._remove(assigned, done)
+        else:
+            return Deferred.fromCoroutine(self._take_back(run, outcome))
+        return None
 
-    def _remove(self, assigned: AssignedQueue, done: Sequence[Pulled]) -> None:
+    async def _take_back(self, run: _Run, outcome: Outcome) -> None:
+        done = await self._give_back(run.assigned, run.pulled, outcome)
+        self._remove(run.assigned, done, int(self._consumer.instance.now_ms()))
+
+    def _remove(self, assigned: AssignedQueue, done: Sequence[Pulled], now_ms: int) -> None:
         """These are finished: the offset moves on."""
-        offset = assigned.held.remove(done, int(self._consumer.instance.now_ms()))
+        offset = assigned.held.remove(done, now_ms)
         if assigned.held.dropped:
             return
         if offset is not None:
@@ -202,7 +224,7 @@ class ConcurrentConsumption:
                 minutes=limit / 60_000,
             )
             if consumer.options.broadcast or await consumer.send_back.send_back(assigned.queue, pulled, EXPIRED_LEVEL):
-                self._remove(assigned, [pulled])
+                self._remove(assigned, [pulled], int(consumer.instance.now_ms()))
 
     # ------------------------------------------------------------ order by key
 

@@ -160,9 +160,6 @@ class GroupMember(ABC):
                 await self._find(topic)
         if self._is_stopped():
             return False
-        self.threads.start()
-        if self._files is not None:
-            self._files.start()
         await self.offsets.load()
         if self._is_stopped():
             return False

@@ -7,15 +7,16 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Any, Generic
 
-from twisted.internet.defer import CancelledError
+from twisted.internet.defer import CancelledError, Deferred, succeed
 from twisted.logger import Logger
+from twisted.python.failure import Failure
 
 from rocketd.client.codec import Codec
 from rocketd.client.consumer.hooked import HookedConsumption
 from rocketd.client.consumer.outcome import BROKER_CHOOSES, DEAD_LETTER, Reject, Retry
 from rocketd.client.consumer.pulled import Pulled
 from rocketd.client.errors import StopConsuming
-from rocketd.client.listeners import Invoke
+from rocketd.client.hooks import ConsumeMessageContext
 from rocketd.client.message import ReceivedMessage, T
 from rocketd.client.wire_message import received_message
 from rocketd.remoting.bodies import MessageQueue
@@ -55,7 +56,7 @@ CONSUMED = Outcome(Verdict.CONSUMED)
 
 
 class Handler(Generic[T]):
-    """The application's handler. ``name`` is for the log."""
+    """The application's handler, which ``call`` runs. ``name`` is for the log."""
 
     _log = Logger()
 
@@ -64,15 +65,14 @@ class Handler(Generic[T]):
         listener: Listener,
         codec: Codec[T],
         namespace: str,
-        invoke: Invoke,
+        call: Callable[[Any], Deferred[Any]],
         batch: bool,
         hooks: HookedConsumption | None = None,
     ) -> None:
         self.name = getattr(listener, "__qualname__", None) or type(listener).__qualname__
-        self._listener = listener
         self._codec = codec
         self._namespace = namespace
-        self._invoke = invoke
+        self._call = call
         self._batch = batch
         self._hooks = hooks
 
@@ -85,39 +85,41 @@ class Handler(Generic[T]):
             messages.append(message)
         return messages
 
-    async def consume(self, queue: MessageQueue, pulled: Sequence[Pulled]) -> Outcome:
-        """Have messages consumed, with the hooks around it; never raises."""
+    def consume(self, queue: MessageQueue, pulled: Sequence[Pulled]) -> Deferred[Outcome]:
+        """Have messages consumed, with the hooks around it; fails with nothing that is an Exception."""
+        return self._consume(queue, pulled, self._hooks)
+
+    def consume_directly(self, queue: MessageQueue, pulled: Sequence[Pulled]) -> Deferred[Outcome]:
+        """Have messages consumed because somebody asks for it, which is not for hooks; fails as ``consume`` does."""
+        return self._consume(queue, pulled, None)
+
+    def _consume(
+        self, queue: MessageQueue, pulled: Sequence[Pulled], hooks: HookedConsumption | None
+    ) -> Deferred[Outcome]:
         try:
             messages = self.messages(queue, pulled)
         except Exception as error:
-            return self._outcome(queue, pulled, error)
-        if self._hooks is None:
-            return await self._consume(queue, pulled, messages)
-        context = self._hooks.begin(queue, messages)
-        outcome = await self._consume(queue, pulled, messages)
+            return succeed(self._outcome(error, queue, pulled))
+        context = None if hooks is None else hooks.begin(queue, messages)
+        done = self._call(messages if self._batch else messages[0])
+        done.addCallbacks(self._outcome, self._failed, (queue, pulled), errbackArgs=(queue, pulled))
+        if context is not None:
+            done.addCallback(self._after, context)
+        return done
+
+    def _after(self, outcome: Outcome, context: ConsumeMessageContext) -> Outcome:
+        assert self._hooks is not None
         self._hooks.end(context, outcome.verdict is Verdict.CONSUMED, outcome.error)
         return outcome
 
-    async def consume_directly(self, queue: MessageQueue, pulled: Sequence[Pulled]) -> Outcome:
-        """Have messages consumed because somebody asks for it, which is not for hooks; never raises."""
-        try:
-            messages = self.messages(queue, pulled)
-        except Exception as error:
-            return self._outcome(queue, pulled, error)
-        return await self._consume(queue, pulled, messages)
-
-    async def _consume(
-        self, queue: MessageQueue, pulled: Sequence[Pulled], messages: list[ReceivedMessage[T]]
-    ) -> Outcome:
-        try:
-            answer = await self._invoke(self._listener, messages if self._batch else messages[0])
-        except (CancelledError, StopConsuming) as error:
+    def _failed(self, failure: Failure, queue: MessageQueue, pulled: Sequence[Pulled]) -> Outcome | Failure:
+        """Take what the handler raised."""
+        error = failure.value
+        if isinstance(error, CancelledError | StopConsuming):
             return Outcome(Verdict.LEFT, error=error)
-        except Exception as error:
-            answer = error
-        return self._outcome(queue, pulled, answer)
+        return self._outcome(error, queue, pulled) if isinstance(error, Exception) else failure
 
-    def _outcome(self, queue: MessageQueue, pulled: Sequence[Pulled], answer: Any) -> Outcome:
+    def _outcome(self, answer: Any, queue: MessageQueue, pulled: Sequence[Pulled]) -> Outcome:
         """Take what the handler returned or raised."""
         if isinstance(answer, Retry):
             return Outcome(Verdict.AGAIN, answer.delay_level, answer.delay_seconds, answer)

@@ -68,7 +68,7 @@ class PushConsumer(GroupMember, Generic[T]):
         self.concurrency = options.concurrency
         self.statistics = ConsumeStatistics()
         self.handler: Handler[T] = Handler(
-            listener, codec, namespace, self.threads.invoke, self.options.batch > 1, self.hooks.consumption
+            listener, codec, namespace, self.threads.caller(listener), self.options.batch > 1, self.hooks.consumption
         )
         self.send_back = SendBack(instance, self.group, self.options.max_reconsume_times)
         self._locks = QueueLocks(instance, self.group) if self._locks_queues else None

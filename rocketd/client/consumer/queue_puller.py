@@ -102,7 +102,7 @@ class QueuePuller:
 
     def wake(self) -> None:
         """Look again whether there is room, now that something is finished."""
-        if self._held_back and self._waiting is not None:
+        if self._held_back and self._waiting is not None and self._consumer.holds_enough(self._assigned) is None:
             self._waiting.cancel()
 
     # ------------------------------------------------------------ within

@@ -121,20 +121,39 @@ def to_future(work: Deferred[T] | Coroutine[Any, Any, T]) -> asyncio.Future[T]:
     return future
 
 
+class _OfTask(Deferred[T]):
+    """Fires when a task, or another future of asyncio, has ended. Cancelled, it cancels that, and waits for its end."""
+
+    def __init__(self, task: asyncio.Future[T]) -> None:
+        super().__init__()
+        self._task = task
+        task.add_done_callback(self._end)
+
+    def cancel(self) -> None:
+        """Ask the task to end; as it likes, it may have a result nevertheless."""
+        if self.called:
+            super().cancel()
+        else:
+            self._task.cancel()
+
+    def _end(self, task: asyncio.Future[T]) -> None:
+        try:
+            result = task.result()
+        except asyncio.CancelledError:
+            self.errback(Failure(CancelledError()))
+        except BaseException:
+            self.errback(Failure())
+        else:
+            self.callback(result)
+
+
 def to_deferred(work: Awaitable[T]) -> Deferred[T]:
     """Return a Deferred for an awaitable of asyncio, such as the coroutine of a user's handler.
 
     Cancelled, it cancels the awaitable, and fires when that has ended: with Twisted's CancelledError when it was
     cancelled, by whomever.
     """
-    deferred: Deferred[T] = Deferred.fromFuture(asyncio.ensure_future(work))
-    return deferred.addErrback(_to_twisted)
-
-
-def _to_twisted(failure: Failure) -> Failure:
-    if failure.check(asyncio.CancelledError):
-        return Failure(CancelledError())
-    return failure
+    return _OfTask(asyncio.ensure_future(work))
 
 
 def _installed_on(loop: asyncio.AbstractEventLoop) -> Any:

@@ -89,7 +89,6 @@ class Producer(Generic[T]):
             self._tracing.start()
         self._state = None
         if self._transactions is not None:
-            self.threads.start()
             await self.instance.send_heartbeats()
 
     async def stop(self) -> None:
