@@ -99,23 +99,40 @@ class RemotingClient(Service):
         connection. The third does where ``clientCloseSocketIfTimeout`` says so, and nothing has come over it since the
         request was sent: a broker that is slow with one request has its connection kept, for others use it, too.
         """
+        connection = None if address is None else self.channels.get(address)
+        if connection is not None:
+            return self._invoke_sync(connection, request, timeout_ms)
 
         async def invoke() -> RemotingCommand:
             connection, left = await self._connection_for(address, request, timeout_ms)
-            received = connection.received
-            try:
-                return await self._closing_if_unsent(connection, self.invoke.invoke_sync(connection, request, left))
-            except RemotingTimeoutError:
-                if self.config.client_close_socket_if_timeout and connection.received == received:
-                    self._log.warn(
-                        "{address}: closing, no answer to {request}",
-                        address=connection.address,
-                        request=request_name(request.code),
-                    )
-                    self.channels.close(connection)
-                raise
+            return await self._invoke_sync(connection, request, left)
 
         return Deferred.fromCoroutine(invoke())
+
+    def _invoke_sync(
+        self, connection: ClientConnection, request: RemotingCommand, timeout_ms: float
+    ) -> Deferred[RemotingCommand]:
+        request.serialize_type = self._serialize_type
+        answer = self.invoke.invoke_sync(connection, request, timeout_ms)
+        return answer.addErrback(self._unanswered, connection, request, connection.received)
+
+    def _unanswered(
+        self, failure: Failure, connection: ClientConnection, request: RemotingCommand, received: int
+    ) -> Failure:
+        if failure.check(RemotingSendRequestError):
+            self.channels.close(connection)
+        elif (
+            failure.check(RemotingTimeoutError)
+            and self.config.client_close_socket_if_timeout
+            and connection.received == received
+        ):
+            self._log.warn(
+                "{address}: closing, no answer to {request}",
+                address=connection.address,
+                request=request_name(request.code),
+            )
+            self.channels.close(connection)
+        return failure
 
     def invoke_async(
         self, address: str | None, request: RemotingCommand, timeout_ms: float, callback: InvokeCallback

@@ -13,6 +13,7 @@ from twisted.logger import Logger, LogLevel
 
 from rocketd.common.clocked_loop import ClockedLoop
 from rocketd.remoting.command import ONEWAY_FLAG, RemotingCommand
+from rocketd.remoting.deadlines import Deadlines
 from rocketd.remoting.errors import (
     RemotingError,
     RemotingSendRequestError,
@@ -75,6 +76,7 @@ class InvokeLayer:
         self.oneway_permits = FairSemaphore(reactor, oneway_permits)
         self.async_permits = FairSemaphore(reactor, async_permits)
         self.pending: RequestTable[Waiter] = RequestTable()
+        self.deadlines = Deadlines(reactor)
         self._scan = ClockedLoop(reactor, self.scan)
         self._first_scan: Any = None
         for hook in hooks:
@@ -99,6 +101,7 @@ class InvokeLayer:
             self._scan.stop()
         for entry in self.pending.clear():
             entry.waiter.fail(RemotingSendRequestError(address_of(entry), "this side is shutting down"))
+        self.deadlines.stop()
 
     def scan(self) -> None:
         """Fail the requests that are over their timeout by a second or more."""

@@ -1,4 +1,4 @@
-"""Who waits for an answer: a Deferred with a timer of its own, or a callback that holds a permit.
+"""Who waits for an answer: a Deferred with a deadline, or a callback that holds a permit.
 
 Answers to Apache's ResponseFuture and InvokeCallback. The invoke layer takes a request out of its table before it tells
 the waiter, so each is told once. All of it belongs to the reactor thread, but for callbacks run by an executor.
@@ -6,11 +6,12 @@ the waiter, so each is told once. All of it belongs to the reactor thread, but f
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from twisted.internet.defer import Deferred
 
 from rocketd.remoting.command import RemotingCommand
+from rocketd.remoting.deadlines import Deadline
 from rocketd.remoting.errors import RemotingError, RemotingTimeoutError
 from rocketd.remoting.permits import Permit
 from rocketd.remoting.rpc import PendingRequest
@@ -44,25 +45,25 @@ class Waiter(Protocol):
 class SyncWaiter:
     """A caller that waits on ``result`` until its own timer."""
 
-    __slots__ = ("_address", "_entry", "_layer", "_request", "_timer", "result")
+    __slots__ = ("_address", "_deadline", "_entry", "_layer", "_request", "result")
 
     def __init__(self, layer: "InvokeLayer", address: str, request: RemotingCommand) -> None:
         self._layer = layer
         self._address = address
         self._request = request
         self._entry: PendingRequest[Waiter] | None = None
-        self._timer: Any = None
+        self._deadline: Deadline | None = None
         self.result: Deferred[RemotingCommand] = Deferred(self._cancel)
 
     def wait(self, entry: PendingRequest[Waiter]) -> None:
         """Start the timer: at most the entry's timeout."""
         self._entry = entry
-        self._timer = self._layer.reactor.callLater(entry.timeout_ms / 1000, self._time_out, entry)
+        self._deadline = self._layer.deadlines.add(entry.timeout_ms / 1000, self._time_out)
 
     def stop_timer(self) -> None:
         """Wait no longer."""
-        if self._timer is not None and self._timer.active():
-            self._timer.cancel()
+        if self._deadline is not None:
+            self._deadline.cancel()
 
     def answer(self, response: RemotingCommand) -> None:
         """Return the answer to the caller, or what a hook raised about it."""
@@ -79,8 +80,9 @@ class SyncWaiter:
         self.stop_timer()
         self.result.errback(error)
 
-    def _time_out(self, entry: PendingRequest[Waiter]) -> None:
-        if self._layer.pending.give_up(entry):
+    def _time_out(self) -> None:
+        entry = self._entry
+        if entry is not None and self._layer.pending.give_up(entry):
             self.result.errback(no_answer(entry))
 
     def _cancel(self, result: Deferred[RemotingCommand]) -> None:

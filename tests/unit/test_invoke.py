@@ -94,7 +94,7 @@ class InvokeSyncTests(InvokeTestCase):
         self.layer.process_response(self.connection, answer_to(first, "one"))
         self.assertEqual([self.successResultOf(call).remark for call in calls], ["one", "two"])
         self.assertEqual(len(self.layer.pending), 0)
-        self.assertEqual(self.reactor.getDelayedCalls(), [])
+        self.assertEqual(len(self.layer.deadlines), 0)
 
     def test_silent_peer_times_out_and_its_late_answer_is_dropped(self):
         request = RemotingCommand(1)
@@ -120,14 +120,14 @@ class InvokeSyncTests(InvokeTestCase):
             self.layer.invoke_sync(self.connection, RemotingCommand(1), 3000), RemotingSendRequestError
         )
         self.assertEqual(len(self.layer.pending), 0)
-        self.assertEqual(self.reactor.getDelayedCalls(), [])
+        self.assertEqual(len(self.layer.deadlines), 0)
 
     def test_raising_connection_fails_at_once_with_its_cause(self):
         self.connection.broken = OSError("no route")
         call = self.layer.invoke_sync(self.connection, RemotingCommand(1), 3000)
         self.assertIn("no route", str(self.failureResultOf(call, RemotingSendRequestError).value))
         self.assertEqual(len(self.layer.pending), 0)
-        self.assertEqual(self.reactor.getDelayedCalls(), [])
+        self.assertEqual(len(self.layer.deadlines), 0)
 
     def test_lost_connection_fails_all_of_its_requests_at_once(self):
         other = FakeConnection()
@@ -138,13 +138,14 @@ class InvokeSyncTests(InvokeTestCase):
         self.assertNoResult(theirs)
         self.layer.stop()
         self.failureResultOf(theirs, RemotingSendRequestError)
+        self.assertEqual(self.reactor.getDelayedCalls(), [])
 
     def test_cancelled_call_leaves_nothing_behind(self):
         call = self.layer.invoke_sync(self.connection, RemotingCommand(1), 3000)
         call.cancel()
         self.failureResultOf(call)
         self.assertEqual(len(self.layer.pending), 0)
-        self.assertEqual(self.reactor.getDelayedCalls(), [])
+        self.assertEqual(len(self.layer.deadlines), 0)
 
     def test_sync_requests_need_no_permit(self):
         for _ in range(5):

@@ -75,6 +75,11 @@ class Routes:
             raise BrokerUnreachableError(f"no broker takes messages of topic {topic}: {_describe(known.route)}")
         return known.writable
 
+    def known_publish_queues(self, topic: str) -> list[MessageQueue] | None:
+        """Return what ``publish_queues`` would without asking; None where it would ask, or raise."""
+        known = self._topics.get(topic)
+        return known.writable or None if known is not None else None
+
     async def subscribe_queues(self, topic: str) -> list[MessageQueue]:
         """Return the queues that can be read; the list is not to be changed. Raises as ``publish_queues`` does."""
         known = self._topics.get(topic)

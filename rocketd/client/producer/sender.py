@@ -185,7 +185,7 @@ class Sender:
     async def _choose(
         self, topic: str, select: Select | None, last_broker: str | None, timeout_ms: float
     ) -> MessageQueue:
-        queues = await self._in_time(topic, timeout_ms)
+        queues = self._instance.routes.known_publish_queues(topic) or await self._in_time(topic, timeout_ms)
         if select is not None:
             return self._selected(topic, queues, select)
         known = self._infos.get(topic)

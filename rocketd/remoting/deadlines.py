@@ -1,0 +1,93 @@
+"""One timer of the reactor for many deadlines that are seldom reached, such as those of answers.
+
+No counterpart in Apache, whose callers block with a timeout. A reactor's own timer costs more than much of the rest of a
+request, on asyncio above all; here a deadline that is not reached costs a place in a heap.
+"""
+
+from collections.abc import Callable
+from heapq import heapify, heappop, heappush
+from itertools import count
+from typing import Any
+
+_LEFT_OVER = 1024
+
+
+class Deadline:
+    """One deadline; ``cancel`` it when it does not matter any more."""
+
+    __slots__ = ("_deadlines", "reached")
+
+    def __init__(self, deadlines: "Deadlines", reached: Callable[[], object]) -> None:
+        self._deadlines = deadlines
+        self.reached: Callable[[], object] | None = reached
+
+    def cancel(self) -> None:
+        """Have nothing called; nothing happens when it was reached, or cancelled before."""
+        if self.reached is not None:
+            self.reached = None
+            self._deadlines.forget_one()
+
+
+class Deadlines:
+    """Calls what was asked for at its time, on the reactor's clock. All methods belong to the reactor thread."""
+
+    def __init__(self, reactor: Any) -> None:
+        self._reactor = reactor
+        self._heap: list[tuple[float, int, Deadline]] = []
+        self._numbers = count()
+        self._live = 0
+        self._timer: Any = None
+        self._timer_at = 0.0
+
+    def __len__(self) -> int:
+        return self._live
+
+    def add(self, seconds: float, reached: Callable[[], object]) -> Deadline:
+        """Call `reached` after so many seconds."""
+        at = self._reactor.seconds() + max(0.0, seconds)
+        deadline = Deadline(self, reached)
+        heappush(self._heap, (at, next(self._numbers), deadline))
+        self._live += 1
+        if self._timer is None or at < self._timer_at:
+            self._set_timer(at)
+        return deadline
+
+    def forget_one(self) -> None:
+        """Take note that a deadline was cancelled: where few of many are left, the others need no place."""
+        self._live -= 1
+        if len(self._heap) > 2 * self._live + _LEFT_OVER:
+            self._heap = [entry for entry in self._heap if entry[2].reached is not None]
+            heapify(self._heap)
+
+    def stop(self) -> None:
+        """Call nothing any more."""
+        for _, _, deadline in self._heap:
+            deadline.reached = None
+        self._heap.clear()
+        self._live = 0
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _set_timer(self, at: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_at = at
+        self._timer = self._reactor.callLater(at - self._reactor.seconds(), self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        heap, now = self._heap, self._reactor.seconds()
+        reached = []
+        while heap and (heap[0][0] <= now or heap[0][2].reached is None):
+            deadline = heappop(heap)[2]
+            if deadline.reached is not None:
+                reached.append(deadline)
+        if heap:
+            self._set_timer(heap[0][0])
+        for deadline in reached:
+            function = deadline.reached
+            if function is not None:  # what another of them called may have cancelled it
+                deadline.reached = None
+                self._live -= 1
+                function()

@@ -1,0 +1,78 @@
+"""Many deadlines on one timer of the reactor."""
+
+from random import Random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+
+from rocketd.remoting.deadlines import Deadlines
+
+
+class DeadlinesTests(SynchronousTestCase):
+    def setUp(self):
+        self.clock = Clock()
+        self.deadlines = Deadlines(self.clock)
+        self.reached = []
+
+    def add(self, seconds):
+        return self.deadlines.add(seconds, lambda: self.reached.append((seconds, self.clock.seconds())))
+
+    def test_each_is_reached_at_its_time(self):
+        for seconds in (3.0, 1.0, 2.0, 1.0, 0.0):
+            self.add(seconds)
+        self.clock.pump([0.0, 0.5, 0.5, 0.5, 0.5, 0.5])
+        self.assertEqual(self.reached, [(0.0, 0.0), (1.0, 1.0), (1.0, 1.0), (2.0, 2.0)])
+        self.assertEqual(len(self.deadlines), 1)
+        self.clock.advance(9)
+        self.assertEqual(len(self.reached), 5)
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_cancelled_ones_are_not_reached(self):
+        first, second = self.add(1), self.add(2)
+        first.cancel()
+        first.cancel()
+        self.clock.advance(2)
+        self.assertEqual(self.reached, [(2, 2.0)])
+        second.cancel()
+        self.assertEqual(len(self.deadlines), 0)
+
+    def test_one_that_is_reached_may_cancel_another_and_add_one(self):
+        self.deadlines.add(1, lambda: (other.cancel(), self.add(1)))
+        other = self.add(1)
+        self.clock.advance(1)
+        self.assertEqual(self.reached, [])
+        self.clock.advance(1)
+        self.assertEqual(self.reached, [(1, 2.0)])
+
+    def test_there_is_one_timer_however_many_there_are(self):
+        deadlines = [self.add(Random(number).uniform(1, 2)) for number in range(5000)]
+        self.assertEqual(len(self.clock.getDelayedCalls()), 1)
+        for deadline in deadlines:
+            deadline.cancel()
+        self.assertLess(len(self.deadlines._heap), 2000)
+
+    def test_nothing_is_left_after_stop(self):
+        late = self.add(1)
+        self.deadlines.stop()
+        late.cancel()
+        self.assertEqual((self.clock.getDelayedCalls(), len(self.deadlines)), ([], 0))
+
+    @settings(max_examples=50, deadline=None)
+    @given(st.lists(st.tuples(st.integers(0, 5), st.booleans(), st.integers(0, 2)), max_size=30))
+    def test_it_is_as_many_timers(self, steps):
+        clock, other = Clock(), Clock()
+        deadlines, reached, wanted = Deadlines(clock), [], []
+        for number, (seconds, cancelled, wait) in enumerate(steps):
+            deadline = deadlines.add(seconds, lambda number=number: reached.append((clock.seconds(), number)))
+            timer = other.callLater(seconds, lambda number=number: wanted.append((other.seconds(), number)))
+            if cancelled:
+                deadline.cancel()
+                timer.cancel()
+            clock.advance(wait)
+            other.advance(wait)
+        for _ in range(6):
+            clock.advance(1)
+            other.advance(1)
+        self.assertEqual(reached, wanted)
