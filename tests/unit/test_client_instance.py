@@ -6,10 +6,12 @@ import re
 from rocketd.client.config import ClientConfig
 from rocketd.client.consumer.options import ConsumerOptions
 from rocketd.client.consumer.push_consumer import PushConsumer
+from rocketd.client.consumer.subscription import Sql
 from rocketd.client.instance.client_instance import ClientInstance
 from rocketd.client.message import Message
 from rocketd.client.producer.producer import Producer
 from rocketd.common.names import AUTO_CREATE_TOPIC
+from rocketd.remoting.command import RemotingCommand
 from tests.unit.client_cluster import ClientTestCase, Cluster
 
 AT_A, AT_B, AT_SLAVE = "a:10911", "b:10911", "a:20911"
@@ -108,6 +110,31 @@ class TimeTests(ClientTestCase):
         self.cluster.asked.clear()
         self.clock.advance(SECONDS)
         self.assertEqual(self.beaten(), [AT_A, AT_B])
+
+    def test_offsets_every_five_seconds_and_shares_every_twenty(self):
+        consumer = PushConsumer(self.client, "cg", print, options=ConsumerOptions(start="earliest"))
+        consumer.subscribe("T")
+        self.cluster.topics.add("%RETRY%cg")
+        self.result_of(consumer.start())
+        self.cluster.asked.clear()
+        for second in range(1, 61):
+            self.clock.advance(1)
+            codes = set(self.cluster.codes())
+            self.cluster.asked.clear()
+            expected = {15: second % 5 == 0, 38: second % 20 == 0, 34: second % 30 == 0, 105: second % 30 == 0}
+            self.assertEqual({code: code in codes for code in expected}, expected, second)
+        self.end_of(consumer.stop())
+
+    def test_a_consumer_starts_in_apaches_order(self):
+        """Routes, the check of its expression, the heartbeat, who is in the group, where it has got to, and pulls."""
+        consumer = PushConsumer(self.client, "cg", print, options=ConsumerOptions(start="earliest"))
+        consumer.subscribe("T", Sql("a > 1"))
+        self.cluster.answer_46 = lambda *_: RemotingCommand.response(0)
+        self.result_of(consumer.start())
+        codes = list(dict.fromkeys(self.cluster.codes()))
+        self.assertEqual(codes[:3], [105, 46, 34])
+        self.assertEqual([code for code in codes if code in (34, 38, 14, 11)], [34, 38, 14, 11])
+        self.end_of(consumer.stop())
 
     def test_a_name_server_that_is_away_changes_nothing(self):
         producer = self.producing()
