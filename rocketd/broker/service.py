@@ -101,7 +101,7 @@ class Broker(Service):
         self._advertised = advertised or choose_address(settings.broker.broker_ip1)
         self._slave_side = choose_address(settings.broker.broker_ip2, "brokerIP2")
         self.delay_levels = DelayLevels(settings.store.message_delay_level)
-        self.timers = TimerMessageService(self)
+        self.timers = TimerMessageService(self, clock)
         self.message_builder = MessageBuilder(
             settings.broker.broker_cluster_name, self.delay_levels.delays_ms, self.timers.gate
         )

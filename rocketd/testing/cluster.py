@@ -25,7 +25,7 @@ from rocketd.testing.faults import Drop, Faults, What
 from rocketd.testing.memory_disk import MemoryDisk
 from rocketd.testing.memory_network import HOST, MemoryNetwork
 from rocketd.testing.rest import Rest
-from rocketd.testing.servers import NAMESRV_PORT, BrokerProcess, NameServerProcess
+from rocketd.testing.servers import NAMESRV_PORT, BrokerProcess, NameServerProcess, check_settings
 from rocketd.testing.sockets import Sockets
 from rocketd.testing.virtual_time import VirtualReactor, VirtualTime
 
@@ -70,7 +70,7 @@ class Cluster:
     """A name server and a broker, ``broker-a``, from ``start`` to ``stop``, or in a with block. Any thread may call it.
 
     ``topics`` are there from the beginning, others when they are first sent to. ``broker`` and ``namesrv`` are settings by
-    Apache's names, such as ``{"flushDiskType": "SYNC_FLUSH"}``.
+    Apache's names, such as ``{"flushDiskType": "SYNC_FLUSH"}``. Raises IllegalOptionError for those they cannot have.
     """
 
     def __init__(
@@ -83,6 +83,8 @@ class Cluster:
         self._topics = tuple(topics)
         self._settings = dict(broker or {})
         self._namesrv_settings = dict(namesrv or {})
+        for settings in (self._settings, self._namesrv_settings):
+            check_settings(settings)
         self._virtual = VirtualTime()
         self._network = MemoryNetwork()
         self._surroundings = _ClientSurroundings(self._virtual, self._network)

@@ -98,6 +98,15 @@ class BrokerProcess(Process):
         await registered
 
 
+def check_settings(settings: Mapping[str, object]) -> None:
+    """Raise IllegalOptionError for settings that a server of a test cannot have."""
+    for name in settings:
+        if name.startswith("tls."):
+            raise IllegalOptionError(f"{name}: servers in the process of a test have no TLS")
+        if name in ("listenPort", "haListenPort", "namesrvAddr", "brokerIP1", "brokerIP2", "brokerRole"):
+            raise IllegalOptionError(f"{name}: where the servers of a test are is theirs to choose; see Cluster.listen")
+
+
 def _texts(settings: Mapping[str, object]) -> list[tuple[str, str]]:
     return [(name, str(value).lower() if isinstance(value, bool) else str(value)) for name, value in settings.items()]
 

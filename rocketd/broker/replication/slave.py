@@ -8,7 +8,7 @@ made again. All of it belongs to the reactor thread unless a method says otherwi
 from typing import Any
 
 from twisted.internet.abstract import isIPAddress
-from twisted.internet.endpoints import HostnameEndpoint, TCP4ClientEndpoint, TCP6ClientEndpoint
+from twisted.internet.endpoints import TCP4ClientEndpoint, TCP6ClientEndpoint
 from twisted.internet.interfaces import IStreamClientEndpoint
 from twisted.internet.protocol import Factory
 from twisted.logger import Logger
@@ -18,6 +18,7 @@ from rocketd.broker.replication.master_connection import MasterConnection
 from rocketd.common.clocked_loop import ClockedLoop
 from rocketd.remoting.channel_table import split_address
 from rocketd.remoting.errors import RemotingConnectError
+from rocketd.remoting.host_endpoint import HostEndpoint
 from rocketd.remoting.pools import Pool
 from rocketd.store.errors import StoreError
 from rocketd.store.message_store import MessageStore
@@ -108,7 +109,7 @@ class ReplicationSlave:
             return TCP6ClientEndpoint(self._reactor, host, port, CONNECT_SECONDS)
         if isIPAddress(host):
             return TCP4ClientEndpoint(self._reactor, host, port, CONNECT_SECONDS)
-        return HostnameEndpoint(self._reactor, host, port, CONNECT_SECONDS)
+        return HostEndpoint(self._reactor, host, port, CONNECT_SECONDS)
 
     def _connect_later(self, seconds: float) -> None:
         if self._running and (self._retry is None or not self._retry.active()):

@@ -52,13 +52,14 @@ class _Item(NamedTuple):
 
 class TimerMessageService:
     """``start`` and ``stop`` belong to the owner of the store, ``_store`` to the storage thread, ``wake`` and ``table`` to
-    any, the rest to the timer thread.
+    any, the rest to the timer thread. ``clock`` tells seconds that only go forward.
     """
 
     _log = Logger()
 
-    def __init__(self, broker: Any) -> None:
+    def __init__(self, broker: Any, clock: Callable[[], float] = monotonic) -> None:
         self._broker = broker
+        self._clock = clock
         self._settings = broker.settings.store
         self.gate = TimerGate(broker, self.wake)
         self.waiting = TimerTable(os.path.join(self._settings.store_path_root_dir, "timer", "waiting.db"))
@@ -306,7 +307,7 @@ class TimerMessageService:
 
         Returns the seconds to wait, None when there was nothing.
         """
-        now = monotonic()
+        now = self._clock()
         if self._next_roll is not None and now < self._next_roll:
             return None
         now_ms = self._broker.now_ms()
