@@ -213,11 +213,12 @@ def join(waiters: list[Deferred[V]]) -> Deferred[V]:
 
 
 def tell_all(result: V | Failure, waiters: list[Deferred[V]]) -> None:
-    """Give a result to all who wait."""
+    """Give a result to all who wait, but for those that are cancelled by what others do with it."""
     told = list(waiters)
     waiters.clear()
     for waiter in told:
-        waiter.errback(result) if isinstance(result, Failure) else waiter.callback(result)
+        if not waiter.called:
+            waiter.errback(result) if isinstance(result, Failure) else waiter.callback(result)
 
 
 def _connect_error(address: str, error: BaseException | None) -> RemotingConnectError:

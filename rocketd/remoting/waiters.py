@@ -76,9 +76,10 @@ class SyncWaiter:
         self.result.callback(response)
 
     def fail(self, error: RemotingError) -> None:
-        """Raise to the caller."""
+        """Raise to the caller, unless it has been cancelled by one that was told before."""
         self.stop_timer()
-        self.result.errback(error)
+        if not self.result.called:
+            self.result.errback(error)
 
     def _time_out(self) -> None:
         entry = self._entry

@@ -120,6 +120,23 @@ class InvokeTests(ClientTestCase):
         peer.answer(peer.requests()[0])
         self.successResultOf(again)
 
+    def test_who_is_cancelled_by_another_keeps_nobody_from_being_told(self):
+        calls = [self.client.invoke_sync(ADDRESS, RemotingCommand(1), 3000) for _ in range(3)]
+        calls[0].addErrback(lambda _: calls[1].cancel())
+        self.peer().refuse()
+        self.successResultOf(calls[0])
+        self.failureResultOf(calls[1], defer.CancelledError)
+        self.failureResultOf(calls[2], RemotingConnectError)
+
+    def test_who_is_cancelled_when_a_connection_is_lost_keeps_nobody_from_being_told(self):
+        calls = [self.client.invoke_sync(ADDRESS, RemotingCommand(1), 3000) for _ in range(3)]
+        peer = self.peer().accept()
+        calls[0].addErrback(lambda _: calls[1].cancel())
+        peer.lose()
+        self.successResultOf(calls[0])
+        self.failureResultOf(calls[1], defer.CancelledError)
+        self.failureResultOf(calls[2], RemotingSendRequestError)
+
     def test_silent_address_fails_after_the_connect_timeout(self):
         call = self.client.invoke_sync(ADDRESS, RemotingCommand(1), 30_000)
         self.reactor.advance(2.9)
