@@ -163,3 +163,12 @@ class ConsumerTests(FaultTestCase):
         self.assertEqual(self.cluster.codes()[-1], 38)
         self.end_of(self.consumer.stop())
         self.assertEqual(self.cluster.codes()[-1], 35)
+
+    def test_leaving_waits_a_second_for_silent_brokers(self):
+        self.successResultOf(self.send())
+        self.cluster.silent |= {"a:10911", "b:10911"}
+        stopping = Deferred.fromCoroutine(self.producer.stop())
+        self.clock.advance(0.9)
+        self.assertNoResult(stopping)
+        self.clock.advance(0.1)
+        self.successResultOf(stopping)

@@ -30,6 +30,9 @@ from rocketd.remoting.settings import TlsConfig
 from rocketd.remoting.signing import SigningHook
 from rocketd.remoting.tls import ClientTLS
 
+LEAVE_TIMEOUT_MS = 1000.0
+"""How long to wait for brokers that are told of who goes: they find out, too, when the connections close."""
+
 VIP_PORT_BELOW = 2
 """How far a broker's second port, for all but pulls, lies below its first."""
 
@@ -210,9 +213,11 @@ class ClientInstance(Service):
             client_id=self.client_id, producer_group=producer_group, consumer_group=consumer_group
         )
 
+        timeout_ms = min(self.config.timeout_ms, LEAVE_TIMEOUT_MS)
+
         async def tell(address: str) -> None:
             try:
-                await self.ask(address, RequestCode.UNREGISTER_CLIENT, header)
+                await self.ask(address, RequestCode.UNREGISTER_CLIENT, header, timeout_ms=timeout_ms)
             except RocketMQError as error:
                 self.log.info("unregister: {error}", error=error)
 
