@@ -30,6 +30,7 @@ ACCOUNTS = (
 # What each prints: the whole of it, or a pattern for the whole of it.
 EXPECTED = {
     "acl.py": "consumed signed\nwithout a signature: BrokerError 1\n",
+    "administration.py": "queues 2\noffsets 0 1\nfound a needle ['sharp']\nreset to 0 1\ndeleted\n",
     "async_sends.py": "200 sent, 0 failed\n",
     "batch.py": "100 results\nconsumed 0 to 99\n",
     "broadcast.py": "0 1 2 3 4\n0 1 2 3 4\n",
@@ -60,6 +61,8 @@ EXPECTED = {
     "openmessaging_names.py": re.compile("hello\nhello again\n|hello again\nhello\n"),
     "ordered.py": "".join(f"{order} created paid shipped\n" for order in ("A17", "B18", "C19", "D20")),
     "ordered_by_key.py": "at once: True of one key: 1\nann 01234\nbob 01234\neve 01234\n",
+    "polling.py": "polled 0 1 2 3 4\nagain 0 1 2 3 4\ncommitted 5\n",
+    "pulling.py": "pulled 0 1 2 3 4\nstored True\n",
     "queues.py": "in turn: True\nnamed: 2\nby key: 1 queue\nat random: True\nown rule: True\n",
     "quickstart.py": "sent to queue True status 0\nconsumed hello with tag greeting\n",
     "quickstart_sync.py": "consumed message 0, message 1, message 2\n",
