@@ -128,6 +128,28 @@ class RemoteTests(StoreCase):
         self.assertEqual(self.read(A1, STORE), 7)
         self.assertEqual(self.read(A1, MEMORY), 7)
 
+    def test_a_store_waits_for_the_one_before_of_its_queue(self):
+        """A broker that handles both at once may keep the older offset."""
+        held, told = [], []
+
+        async def ask(broker, request):
+            held.append((request.ext_fields["queueId"], Deferred()))
+            return await held[-1][1]
+
+        async def tell(broker, request):
+            told.append((request.ext_fields["queueId"], request.ext_fields["commitOffset"]))
+
+        self.store = RemoteBrokerOffsetStore("G", ask, tell)
+        self.update_many((A0, 1), (A1, 1))
+        first = Deferred.fromCoroutine(self.store.persist(A0, oneway=False))
+        self.store.update(A0, 2, False)
+        second = Deferred.fromCoroutine(self.store.persist(A0))
+        self.result(self.store.persist(A1))
+        self.assertEqual(told, [("1", "1")])
+        held[0][1].callback(answer(ResponseCode.SUCCESS))
+        self.assertEqual([self.successResultOf(each) for each in (first, second)], [True, True])
+        self.assertEqual(told, [("1", "1"), ("0", "2")])
+
     def test_broker_has_no_offset(self):
         self.brokers.answers["a"] = answer(ResponseCode.QUERY_NOT_FOUND)
         self.assertEqual(self.read(A0, BOTH), NO_OFFSET)

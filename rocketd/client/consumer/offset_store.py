@@ -42,8 +42,8 @@ class OffsetStore(Protocol):
         """Store what is remembered of these queues; does nothing when there are none.
 
         Returns the queues whose offsets were not stored, each of which was logged. Without ``oneway`` it waits until
-        they are known to be stored, and stores nothing before what was to be stored so earlier is: of two requests that
-        are under way a broker may come to the older one last.
+        they are known to be stored; until then no other offset of the queue is stored: of two requests that are under
+        way a broker may come to the older one last.
         """
         ...
 

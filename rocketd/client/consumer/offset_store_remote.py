@@ -4,7 +4,8 @@ Answers to RemoteBrokerOffsetStore. Unlike there, a broker's refusal is not take
 be consumed from its end or its beginning then.
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 from twisted.internet.defer import Deferred, DeferredLock, gatherResults
@@ -41,7 +42,7 @@ class RemoteBrokerOffsetStore(OffsetTable, OffsetStore):
         self._group = group
         self._ask = ask
         self._tell = tell
-        self._lock = DeferredLock()
+        self._locks: defaultdict[MessageQueue, DeferredLock] = defaultdict(DeferredLock)
 
     async def load(self) -> None:
         """Read nothing: each queue's offset is asked for when it is needed."""
@@ -69,31 +70,21 @@ class RemoteBrokerOffsetStore(OffsetTable, OffsetStore):
         for queue in self._offsets.keys() - wanted:
             self.remove(queue)
         known = sorted(wanted & self._offsets.keys())
-        if oneway:
-            return await self._store(known, oneway=True)
-        await self._lock.acquire()
-        try:
-            return await self._store(known, oneway=False)
-        finally:
-            self._lock.release()
+        stored = await gatherResults(
+            [Deferred.fromCoroutine(self.persist(queue, oneway=oneway)) for queue in known], consumeErrors=True
+        )
+        return [queue for queue, done in zip(known, stored, strict=True) if not done]
 
     async def persist(self, queue: MessageQueue, *, oneway: bool = True) -> bool:
         """See OffsetStore."""
-        if oneway:
-            return await self._store_one(queue, oneway=True)
-        await self._lock.acquire()
+        lock = self._locks[queue]
+        await lock.acquire()
         try:
-            return await self._store_one(queue, oneway=False)
+            return await self._store(queue, oneway=oneway)
         finally:
-            self._lock.release()
+            lock.release()
 
-    async def _store(self, queues: Sequence[MessageQueue], *, oneway: bool) -> list[MessageQueue]:
-        stored = await gatherResults(
-            [Deferred.fromCoroutine(self._store_one(queue, oneway=oneway)) for queue in queues], consumeErrors=True
-        )
-        return [queue for queue, done in zip(queues, stored, strict=True) if not done]
-
-    async def _store_one(self, queue: MessageQueue, *, oneway: bool) -> bool:
+    async def _store(self, queue: MessageQueue, *, oneway: bool) -> bool:
         offset = self._offsets.get(queue)
         if offset is None:
             return True
