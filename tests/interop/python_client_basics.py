@@ -374,6 +374,10 @@ def requests(world: World) -> None:
             for number in range(3):
                 reply = asking.request(Message(topic, b"request %d" % number), timeout=LIMIT)
                 assert reply.body == b"re: request %d" % number
+            with world.producer() as leaving:
+                assert leaving.request(Message(topic, b"last"), timeout=LIMIT).body == b"re: last"
+            # The others of its client go on.
+            assert asking.request(Message(topic, b"after"), timeout=LIMIT).body == b"re: after"
 
 
 def closed_and_unopened(world: World) -> None:

@@ -200,6 +200,11 @@ class ClientInstance(Service):
         if self.producers.get(producer.group) is producer:
             del self.producers[producer.group]
             await self._unregister(producer_group=producer.group)
+            if self.producers:
+                # Apache's broker knows of no connection for replies to this client any more, and looks for one only when a
+                # group comes that it does not know.
+                await self._unregister(producer_group=next(iter(self.producers)))
+                await self.send_heartbeats()
 
     async def remove_consumer(self, consumer: Consumer) -> None:
         """Tell the brokers that a consumer has gone."""
