@@ -25,8 +25,8 @@ commands, one a line:
   kill | power-cut         end the broker as kill -9, or a loss of power, does
   restart                  start it again
   cut                      break all connections
-  drop WHAT [times=N] [rate=0.1] [seed=7] [what=request|answer|connection]
-                           lose requests: send, pull, heartbeat, route, commit, retry, end, or a request code
+  drop [WHICH ...] [times=N] [rate=0.1] [seed=7] [what=request|answer|connection]
+                           lose requests: send, pull, heartbeat, route, commit, retry, end, or a request code; or all
   keep                     lose nothing more
   slow-fsync 500ms         have each flush of the disk take so long; 0s ends it
   stop                     end
@@ -66,16 +66,16 @@ class Console:
             return f"error {text}"
         return "ok" if result is None else f"ok {result}"
 
-    def _drop(self, request: str, *options: str) -> None:
+    def _drop(self, *words: str) -> None:
+        requests = [int(word) if word.isdigit() else word for word in words if "=" not in word]
         given: dict[str, Any] = {}
-        for option in options:
+        for option in (word for word in words if "=" in word):
             name, _, value = option.partition("=")
             kinds: dict[str, Callable[[str], Any]] = {"times": int, "rate": float, "seed": int, "what": str}
             if name not in kinds:
                 raise ValueError(f"no option {name!r}: there are {', '.join(kinds)}")
             given[name] = kinds[name](value)
-        code = int(request) if request.isdigit() else request
-        self._drops.append(self._cluster.drop(code, **given))
+        self._drops.append(self._cluster.drop(*requests, **given))
 
     def _keep(self) -> None:
         for drop in self._drops:

@@ -227,13 +227,13 @@ class Cluster:
             0 if duration is None else milliseconds("duration", duration, zero=True) / 1000
         )
         with self._lock:
-            self._running()
+            self._started()
             self._rest.advance(total)
 
     def settle(self) -> None:
         """Return when servers and clients have done all that is to be done now."""
         with self._lock:
-            self._running()
+            self._started()
             self._rest.settle()
 
     # ------------------------------------------------------------ faults
@@ -243,7 +243,8 @@ class Cluster:
     ) -> Drop:
         """Lose requests from now on: ``times`` of them, or each with a chance of ``rate``, until the result's ``end``.
 
-        ``requests`` are ``send``, ``pull``, ``heartbeat``, ``route``, ``commit``, ``retry``, ``end``, or request codes.
+        ``requests`` are ``send``, ``pull``, ``heartbeat``, ``route``, ``commit``, ``retry``, ``end``, or request codes; all
+        requests, those of the broker to the name server as well, where none is named.
         ``what`` is lost instead: the ``request``, the ``answer`` to what was carried out, or the ``connection``.
         """
         return self._faults.drop(requests, times=times, rate=rate, seed=seed, what=what)
@@ -342,13 +343,15 @@ class Cluster:
     # ------------------------------------------------------------ parts
 
     def _call(self, function: Any, *arguments: Any) -> Any:
+        return self._started().call(function, *arguments)
+
+    def _started(self) -> ThreadHost:
         if self._host is None:
             raise ClientStateError("this cluster is not started: start it, or use it in a with block")
-        return self._host.call(function, *arguments)
+        return self._host
 
     def _running(self) -> BrokerProcess:
-        if self._host is None:
-            raise ClientStateError("this cluster is not started: start it, or use it in a with block")
+        self._started()
         if self._broker is None:
             raise ClientStateError("the broker does not run: restart it")
         return self._broker
@@ -365,6 +368,7 @@ class Cluster:
 
     def _flushes(self) -> bool:
         """Whether everything that is stored is synced at once."""
-        assert self._broker is not None
+        if self._broker is None:
+            return False
         synchronous: bool = self._broker.server.settings.store.flush_disk_type == "SYNC_FLUSH"
         return synchronous and not self._disk.slow_fsync_seconds

@@ -49,7 +49,7 @@ class Drop:
 
     def takes(self, code: int) -> bool:
         """Whether it loses a request of this code, or what belongs to it. Called once for each."""
-        if self._left == 0 or code not in self._codes or self._random.random() >= self._rate:
+        if self._left == 0 or (self._codes and code not in self._codes) or self._random.random() >= self._rate:
             return False
         self.dropped += 1
         if self._left is not None:
@@ -88,7 +88,10 @@ class Faults:
         seed: int = 0,
         what: What = "request",
     ) -> Drop:
-        """Lose requests of these codes or names from now on. Raises ValueError for a name that no request has."""
+        """Lose requests of these codes or names from now on, all of them where none is given.
+
+        Raises ValueError for a name that no request has.
+        """
         codes = frozenset(code for request in requests for code in codes_of(request))
         drop = Drop(codes, times, rate, seed, what, self._remove)
         with self._lock:

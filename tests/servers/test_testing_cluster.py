@@ -390,6 +390,39 @@ def test_unknown_requests_cannot_be_dropped(cluster):
         cluster.drop("sned")
 
 
+def test_broker_that_is_gone_for_minutes(cluster):
+    seen = Seen(cluster)
+    with producer(cluster) as sender, consumer(cluster, seen):
+        sender.send(Message("T", b"before"))
+        cluster.settle()
+        cluster.kill()
+        cluster.advance(minutes=10)
+        with pytest.raises(RocketMQError):
+            sender.send(Message("T", b"nowhere"))
+        cluster.restart()
+        cluster.advance(minutes=1)
+        sender.send(Message("T", b"after"))
+        cluster.settle()
+    assert seen.bodies == ["before", "after"]
+
+
+def test_network_on_which_nothing_arrives(cluster):
+    seen = Seen(cluster)
+    with producer(cluster) as sender, consumer(cluster, seen):
+        sender.send(Message("T", b"before"))
+        cluster.settle()
+        with cluster.drop() as drop:
+            with pytest.raises(RequestTimeoutError):
+                sender.send(Message("T", b"nowhere"), timeout=0.1)
+            cluster.advance(minutes=5)
+            assert not cluster.broker.consumers.find("CG")
+        assert drop.dropped > 10
+        cluster.advance(minutes=1)
+        sender.send(Message("T", b"after"))
+        cluster.settle()
+    assert seen.bodies == ["before", "after"]
+
+
 def test_cut_connections_are_made_again(cluster):
     seen = Seen(cluster)
     with producer(cluster) as sender, consumer(cluster, seen):
@@ -424,7 +457,13 @@ def test_two_clusters_side_by_side(cluster):
 
 def test_wrong_uses_are_told():
     cluster = Cluster()
-    for use in (cluster.kill, cluster.settle, lambda: cluster.advance(1), lambda: cluster.messages("T")):
+    for use in (
+        cluster.kill,
+        cluster.settle,
+        cluster.cut_connections,
+        lambda: cluster.advance(1),
+        lambda: cluster.messages("T"),
+    ):
         with pytest.raises(ClientStateError, match="not started"):
             use()
     with cluster:
