@@ -156,6 +156,11 @@ class ConsumerTests(FaultTestCase):
         asked = [address for address, fields in self.cluster.of(14)]
         self.assertEqual((asked.count("a:10911"), asked.count("b:10911")), (2, 9))
 
+    def test_member_that_is_listed_twice_is_one(self):
+        self.cluster.present *= 2
+        self.result_of(self.consumer.start())
+        self.assertEqual(self.cluster.pulls(), {"a:10911": 0, "b:10911": 0})
+
     def test_stopping_waits_for_no_broker_that_is_asked_who_is_in_the_group(self):
         self.result_of(self.consumer.start())
         self.cluster.silent |= {(38, "a:10911"), (38, "b:10911")}

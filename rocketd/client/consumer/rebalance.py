@@ -133,7 +133,10 @@ class Rebalance:
         if members is None:
             return None
         client_id = consumer.instance.client_id
-        return set(consumer.options.allocation(consumer.group, client_id, queues, sort_client_ids(members)))
+        # Brokers list a member twice that has connected anew, as long as they do not know that its old connection is dead.
+        # Taken for two, one of them would leave its share to nobody.
+        once = sort_client_ids(set(members))
+        return set(consumer.options.allocation(consumer.group, client_id, queues, once))
 
     async def _set_share(self, topic: str, share: set[MessageQueue]) -> None:
         consumer = self._consumer
