@@ -27,6 +27,7 @@ from rocketd.testing.memory_network import HOST, MemoryNetwork
 from rocketd.testing.rest import Rest
 from rocketd.testing.servers import NAMESRV_PORT, BrokerProcess, NameServerProcess, check_settings
 from rocketd.testing.sockets import Sockets
+from rocketd.testing.surroundings import ClientSurroundings
 from rocketd.testing.virtual_time import VirtualReactor, VirtualTime
 
 T = TypeVar("T")
@@ -34,36 +35,6 @@ T = TypeVar("T")
 QUEUES = 4
 """Of a topic that is made without saying how many."""
 READ_AT_ONCE = 1000
-
-
-class _ClientSurroundings:
-    """What clients of the cluster live in."""
-
-    def __init__(self, virtual: VirtualTime, network: MemoryNetwork) -> None:
-        self._virtual = virtual
-        self._network = network
-        self._lock = threading.Lock()
-        self._reactors: list[VirtualReactor] = []
-
-    def reactor_on(self, reactor: Any) -> VirtualReactor:
-        """Return the reactor that stands before another. Its thread."""
-        with self._lock:
-            self._reactors = [known for known in self._reactors if known.in_use]
-            for known in self._reactors:
-                if known.base is reactor:
-                    return known
-            fresh = VirtualReactor(reactor, self._virtual, self._network)
-            self._reactors.append(fresh)
-            return fresh
-
-    def now_ms(self) -> float:
-        """Return Unix milliseconds. Any thread."""
-        return self._virtual.time() * 1000
-
-    def reactors(self) -> list[VirtualReactor]:
-        """Return those that are in use. Any thread."""
-        with self._lock:
-            return [known for known in self._reactors if known.in_use]
 
 
 class Cluster:
@@ -87,7 +58,7 @@ class Cluster:
             check_settings(settings)
         self._virtual = VirtualTime()
         self._network = MemoryNetwork()
-        self._surroundings = _ClientSurroundings(self._virtual, self._network)
+        self._surroundings = ClientSurroundings(self._virtual, self._network)
         self._faults = Faults()
         self._sockets = Sockets()
         self._real_port: int | None = None

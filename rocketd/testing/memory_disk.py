@@ -7,70 +7,16 @@ holes and writing at an offset are the system's own.
 import errno
 import mmap
 import os
-import tempfile
 import threading
 from itertools import count
 from uuid import uuid4
 
 from rocketd.store.errors import StoreLockedError
 from rocketd.store.filesystem import DiskUsage, RealFileSystem, data_ranges_of
+from rocketd.testing.memory_file import MemoryFile
 from rocketd.testing.virtual_time import VirtualTime
 
-_PIECE = 1 << 20
 HALF_FULL = DiskUsage(1 << 34, 1 << 34)
-
-
-class _File:
-    """The bytes of a file, and those of them that were synced. The disk's lock guards it."""
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-        self.descriptor = _anonymous()
-        self.synced: int | None = None
-        self.modified_ms = 0
-        self.mapped = False
-        self.changed: tuple[int, int] | None = None
-        """What was written since the last sync, unless it was written through a mapping."""
-
-    @property
-    def size(self) -> int:
-        return os.fstat(self.descriptor).st_size
-
-    def written(self, begin: int, end: int, now_ms: int) -> None:
-        """Note what was written."""
-        self.modified_ms = now_ms
-        before = self.changed or (begin, end)
-        self.changed = min(begin, before[0]), max(end, before[1])
-
-    def sync(self) -> None:
-        """Remember the bytes as they are."""
-        if self.synced is None or self.mapped:
-            self.synced = _anonymous() if self.synced is None else self.synced
-            _copy(self.descriptor, self.synced)
-        elif self.changed is not None:
-            os.ftruncate(self.synced, self.size)
-            _copy_range(self.descriptor, self.synced, *self.changed)
-        self.changed = None
-
-    def copied(self, *, power_cut: bool) -> "_File":
-        """Return a file of its own with these bytes, or with those that were synced, as long as this one."""
-        copy = _File(self.number)
-        copy.modified_ms = self.modified_ms
-        if self.synced is not None:
-            copy.synced = _anonymous()
-            _copy(self.synced, copy.synced)
-        if not power_cut:
-            _copy(self.descriptor, copy.descriptor)
-            copy.changed = self.changed
-        elif copy.synced is not None:
-            _copy(copy.synced, copy.descriptor)
-        os.ftruncate(copy.descriptor, self.size)
-        return copy
-
-    def close(self) -> None:
-        os.close(self.descriptor)
-        if self.synced is not None:
-            os.close(self.synced)
 
 
 class MemoryDisk(RealFileSystem):
@@ -83,11 +29,11 @@ class MemoryDisk(RealFileSystem):
         self._virtual = virtual
         self._guard = threading.RLock()
         self._numbers = count(1)
-        self._files: dict[str, _File] = {}
-        self._durable: dict[str, _File] = {}
+        self._files: dict[str, MemoryFile] = {}
+        self._durable: dict[str, MemoryFile] = {}
         self._directories = {"/"}
-        self._by_inode: dict[int, _File] = {}
-        self._locked: dict[int, _File] = {}
+        self._by_inode: dict[int, MemoryFile] = {}
+        self._locked: dict[int, MemoryFile] = {}
         self._run = uuid4()
         self.slow_fsync_seconds = 0.0
 
@@ -104,7 +50,7 @@ class MemoryDisk(RealFileSystem):
             after._directories = set(self._directories)
             if not power_cut:
                 after._run = self._run
-            copies: dict[_File, _File] = {}
+            copies: dict[MemoryFile, MemoryFile] = {}
             for files, found in ((self._files, after._files), (self._durable, after._durable)):
                 for path, file in files.items():
                     if power_cut and files is self._files:
@@ -128,24 +74,24 @@ class MemoryDisk(RealFileSystem):
             self._durable.clear()
             self._by_inode.clear()
 
-    def _adopt(self, file: _File) -> _File:
+    def _adopt(self, file: MemoryFile) -> MemoryFile:
         self._by_inode[os.fstat(file.descriptor).st_ino] = file
         return file
 
-    def _find(self, path: str) -> _File:
+    def _find(self, path: str) -> MemoryFile:
         try:
             return self._files[path]
         except KeyError:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path) from None
 
-    def _make(self, path: str) -> _File:
+    def _make(self, path: str) -> MemoryFile:
         if os.path.dirname(path) not in self._directories:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
-        file = self._files[path] = self._adopt(_File(next(self._numbers)))
+        file = self._files[path] = self._adopt(MemoryFile(next(self._numbers)))
         file.modified_ms = self._virtual.now_ms()
         return file
 
-    def _let_go(self, file: _File) -> None:
+    def _let_go(self, file: MemoryFile) -> None:
         """Give the memory of a file back that has no name any more."""
         if file not in self._files.values() and file not in self._durable.values():
             self._by_inode.pop(os.fstat(file.descriptor).st_ino, None)
@@ -304,24 +250,3 @@ class MemoryDisk(RealFileSystem):
         with self._guard:
             self._locked.pop(fd, None)
             os.close(fd)
-
-
-def _anonymous() -> int:
-    """Return a descriptor of memory, or of a file without a name, that nobody else has."""
-    if hasattr(os, "memfd_create"):
-        return os.memfd_create("rocketd-testing")
-    with tempfile.TemporaryFile() as file:
-        return os.dup(file.fileno())
-
-
-def _copy(source: int, target: int) -> None:
-    """Make one file what another is, holes as well."""
-    os.ftruncate(target, 0)
-    os.ftruncate(target, os.fstat(source).st_size)
-    for begin, end in data_ranges_of(source, 0):
-        _copy_range(source, target, begin, end)
-
-
-def _copy_range(source: int, target: int, begin: int, end: int) -> None:
-    for at in range(begin, end, _PIECE):
-        os.pwrite(target, os.pread(source, min(_PIECE, end - at), at), at)

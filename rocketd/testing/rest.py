@@ -31,6 +31,8 @@ ANSWER_SECONDS = 30.0
 """How long a reactor may take to look, in real time."""
 HANDLER_SECONDS = 2.0
 """How long handlers are waited for, in real time."""
+RESTLESS_SECONDS = 60.0
+"""How long it may take until all is at rest, in real time."""
 POLL_SECONDS = 0.0005
 
 _log = Logger()
@@ -100,12 +102,17 @@ class Rest:
     # ------------------------------------------------------------ rest
 
     def settle(self) -> list[_Answer]:
-        """Return when all is at rest, with what the reactors then said."""
+        """Return when all is at rest, with what the reactors then said. Raises TimeoutError when that does not happen."""
         before: list[int] = []
         quiet = -1
         begun = monotonic()
         handlers_until = begun + HANDLER_SECONDS
         while True:
+            if monotonic() - begun > RESTLESS_SECONDS:
+                raise TimeoutError(
+                    f"servers and clients of this cluster do not come to rest within {RESTLESS_SECONDS:g} s: perhaps each "
+                    "message makes a handler send another one"
+                )
             answers = self._ask_reactors()
             after = [answer.look.activity for answer in answers]
             pending = any(answer.look.pending for answer in answers)

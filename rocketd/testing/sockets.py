@@ -10,7 +10,7 @@ from typing import Any
 
 from rocketd.remoting.connection import Connection
 from rocketd.remoting.frame import Frame
-from rocketd.testing.memory_network import MemoryTransport
+from rocketd.testing.memory_transport import MemoryTransport
 
 QUIET_SECONDS = 0.03
 """How long it has to be silent before it counts as resting, in real time."""

@@ -20,7 +20,7 @@ from rocketd.client import Reject, Retry, TransactionState, aio
 from rocketd.client.errors import ClientStateError, IllegalOptionError, RequestTimeoutError, RocketMQError, UsageError
 from rocketd.client.sync import Consumer, LitePullConsumer, Message, Producer
 from rocketd.common.config import ConfigError
-from rocketd.testing import Cluster
+from rocketd.testing import Cluster, rest
 
 SECOND = timedelta(seconds=1)
 
@@ -506,7 +506,7 @@ LEAVES_NOTHING = """
 import gc, os, sys, threading
 from rocketd.client.sync import Consumer, Message, Producer
 from rocketd.common.config import ConfigError
-from rocketd.testing import Cluster
+from rocketd.testing import Cluster, rest
 
 def opened():
     gc.collect()
@@ -561,3 +561,11 @@ def test_start_and_stop_are_fast():
         with Cluster():
             pass
     assert (time.perf_counter() - began) / 10 < 1.0  # about 0.02 on an idle machine
+
+
+def test_messages_that_never_end_are_told(cluster, monkeypatch):
+    monkeypatch.setattr(rest, "RESTLESS_SECONDS", 0.5)
+    with producer(cluster) as sender, consumer(cluster, lambda message: sender.send(Message("T", b"again"))):
+        sender.send(Message("T", b"first"))
+        with pytest.raises(TimeoutError, match="do not come to rest"):
+            cluster.advance(10)

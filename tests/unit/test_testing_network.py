@@ -8,7 +8,8 @@ from twisted.internet.protocol import Factory, Protocol
 from twisted.internet.task import Clock, LoopingCall
 from twisted.trial.unittest import SynchronousTestCase
 
-from rocketd.testing.memory_network import PIECE, WINDOW, MemoryNetwork
+from rocketd.testing.memory_network import MemoryNetwork
+from rocketd.testing.memory_transport import PIECE, WINDOW
 from rocketd.testing.virtual_time import VirtualReactor, VirtualTime
 
 
