@@ -73,7 +73,8 @@ class Deadlines:
         if self._timer is not None:
             self._timer.cancel()
         self._timer_at = at
-        self._timer = self._reactor.callLater(at - self._reactor.seconds(), self._look)
+        # Time goes on while this is worked out, and no reactor takes a delay below 0.
+        self._timer = self._reactor.callLater(max(0.0, at - self._reactor.seconds()), self._look)
 
     def _look(self) -> None:
         self._timer = None

@@ -29,6 +29,25 @@ class DeadlinesTests(SynchronousTestCase):
         self.assertEqual(len(self.reached), 5)
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
+    def test_time_goes_on_while_the_next_timer_is_set(self):
+        class Restless(Clock):
+            """Each look at it takes a while; as reactors, it takes no delay below 0."""
+
+            def seconds(self):
+                self.rightNow += 0.001
+                return self.rightNow
+
+            def callLater(self, delay, function, *arguments, **keywords):  # noqa: N802
+                assert delay >= 0
+                return super().callLater(delay, function, *arguments, **keywords)
+
+        self.clock = Restless()
+        self.deadlines = Deadlines(self.clock)
+        for number in range(10):
+            self.add(1 + number / 2000)
+        self.clock.pump([1] + [0.01] * 20)
+        self.assertEqual(len(self.reached), 10)
+
     def test_cancelled_ones_are_not_reached(self):
         first, second = self.add(1), self.add(2)
         first.cancel()
