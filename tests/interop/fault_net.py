@@ -64,7 +64,7 @@ class Net:
         usual: dict[str, Any] = {
             "namesrv": [name.address for name in self.names] or self._where.namesrv,
             "instance_name": self._instance,
-            "timeout": 2.0,
+            "timeout": 3.0,
             "route_interval": 0.3,
             "heartbeat_interval": 1.0,
         }

@@ -109,7 +109,8 @@ def faces() -> Iterator[list[Face]]:
 
     def look(event: LogEvent) -> None:
         if event.get("log_level") is LogLevel.critical:
-            troubles.append(formatEvent(event))
+            failure = event.get("log_failure")
+            troubles.append(formatEvent(event) + ("" if failure is None else failure.getTraceback()))
 
     left_open = LeftOpen()
     before = _engines()

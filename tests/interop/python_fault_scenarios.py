@@ -1,6 +1,6 @@
 """What every face of the Python client does alike when the network fails it: scenarios, each a function of a net.
 
-``python python_fault_scenarios.py KIND NAMESRV BROKERS`` plays them on the Twisted face, as python_client_basics does.
+``python python_fault_scenarios.py KIND NAMESRV BROKERS`` plays some on the Twisted face, as python_client_basics does.
 """
 
 import gc
@@ -19,10 +19,10 @@ if __name__ == "__main__":
     sys.path[:0] = [str(Path(__file__).resolve().parent), str(Path(__file__).resolve().parents[2])]
 
 import python_client_basics
-from fault_net import A, B, Net, Where
+from fault_net import QUEUES, A, B, Net, Where
 from fault_proxy import Direction, Harm, Proxies
 from python_client_faces import LIMIT, Face, Got, eventually
-from python_client_world import World, fresh, numbered
+from python_client_world import World, fresh, numbered, send_all
 
 from rocketd.client import Message
 from rocketd.client.errors import (
@@ -93,11 +93,11 @@ def a_send_to_the_only_broker_ends_in_time(net: Net) -> None:
             producer.send(Message(topic, b"lost"))
         (attempt,) = ends.error.attempts
         assert attempt.broker == A
-        assert attempt.milliseconds >= 900
+        assert attempt.milliseconds >= 100
         net.a.refuse()
         with Ends(1.0, UnreachableError) as ends:
             producer.send(Message(topic, b"lost"))
-        assert [attempt.broker for attempt in ends.error.attempts] == [A] * 3
+        assert {attempt.broker for attempt in ends.error.attempts} == {A}
         assert ends.error.retriable
         net.a.heal()
         assert producer.send(Message(topic, b"after"), timeout=LATE).queue.broker_name == A
@@ -157,6 +157,17 @@ def polled_until(consumer: Any, wanted: Sequence[bytes]) -> list[bytes]:
     return bodies
 
 
+def a_consumer_starts_beside_a_broker_that_does_not_answer(net: Net) -> None:
+    topic, got = net.topic(), Got()
+    with net.producer(net.config(instance_name=fresh("sends"))) as producer:
+        send_all(producer, topic, numbered("both", 2 * QUEUES))
+    net.a.black_hole()
+    with Ends(10.0), net.consumer(topic, got) as consumer:
+        assert [queue.broker_name for queue in consumer.queues()] == [B] * QUEUES
+        net.a.heal()
+        got.wait_bodies(numbered("both", 2 * QUEUES))
+
+
 def closing_does_not_wait_for_who_does_not_answer(net: Net) -> None:
     topic, got = net.topic(), Got()
     with Ends(20.0), net.producer() as producer, net.consumer(topic, got), net.polling(topic):
@@ -188,7 +199,7 @@ def late_answers_are_told_from_others(net: Net) -> None:
     config = net.config(remoting=NettyClientConfig(client_close_socket_if_timeout=False))
     with net.producer(config, retries=0) as producer:
         producer.send(Message(topic, b"first"))
-        net.a.harm(Direction.TO_CLIENT, Harm.DELAY, *SENDS, seconds=1.0, times=4)
+        net.a.harm(Direction.TO_CLIENT, Harm.DELAY, *SENDS, seconds=2.0, times=4)
         for _ in range(4):
             with Ends(0.3, RequestTimeoutError):
                 producer.send(Message(topic, b"late"), timeout=0.3)
@@ -220,9 +231,8 @@ def one_lost_answer_does_not_end_what_else_is_under_way(net: Net) -> None:
             beside = threads.submit(send_beside)
             try:
                 net.a.harm(Direction.TO_CLIENT, Harm.LOSE, RequestCode.SEND_BATCH_MESSAGE)
-                for _ in range(2):
-                    with Ends(0.5, RequestTimeoutError):
-                        producer.send_batch([Message(topic, b"lost")] * 2, timeout=0.5)
+                with Ends(2.0, RequestTimeoutError):
+                    producer.send_batch([Message(topic, b"lost")] * 2, timeout=2.0)
             finally:
                 stop.set()
         beside.result()
@@ -309,14 +319,14 @@ def what_is_cut_is_sent_again(net: Net) -> None:
 def pulled_messages_are_cut_and_lost(net: Net) -> None:
     """None is missing, and none comes twice: offsets move on with what has come."""
     topic, got = net.topic(A), Got()
-    bodies = numbered("pulled", 40)
+    bodies = numbered("pulled", 24)
     sends = net.config(instance_name=fresh("sends"))
     with net.producer(sends) as producer, net.consumer(topic, got, pull_batch=4) as consumer:
         eventually("it has queues", lambda: len(consumer.queues()) == 2)
         net.a.harm(Direction.TO_CLIENT, Harm.CUT, RequestCode.PULL_MESSAGE, times=3)
-        for body in bodies[:20]:
+        for body in bodies[:12]:
             producer.send(Message(topic, body), timeout=LATE)
-        got.wait_bodies(bodies[:20])
+        got.wait_bodies(bodies[:12])
         net.a.heal()
         net.a.harm(Direction.TO_CLIENT, Harm.LOSE)
         waits = net.a.harmed
@@ -324,7 +334,7 @@ def pulled_messages_are_cut_and_lost(net: Net) -> None:
         eventually("answers are lost", lambda: net.a.harmed > waits + 2)
         net.a.heal()
         net.a.narrow(0.01)
-        for body in bodies[20:]:
+        for body in bodies[12:]:
             producer.send(Message(topic, body), timeout=LATE)
         got.wait_bodies(bodies)
     assert sorted(got.bodies) == sorted(bodies)
@@ -343,7 +353,10 @@ def fifty_reconnects_leave_nothing(net: Net) -> None:
             for proxy in (net.a, net.b, net.names[number % 2]):
                 proxy.cut()
         got.wait_bodies(bodies)
-        eventually("one connection is left to each", lambda: len(connections_of(net, remoting)) <= 4)
+        eventually("one connection is left to each", lambda: len(open_connections(net, remoting)) <= 4)
+        # What is closed is forgotten, too; the last ones may still be named by what went wrong with them.
+        kept = net.face.run(lambda: kept_connections(remoting))
+        assert kept < ROUNDS, kept
         # A pull for each queue, and what is just asked.
         eventually("few requests are outstanding", lambda: len(remoting.invoke.pending) <= 12)
 
@@ -358,29 +371,27 @@ def unread_bytes_do_not_keep_a_connection(net: Net) -> None:
         for _ in range(2):
             with Ends(0.5, RequestTimeoutError, ConnectionLostError):  # a heartbeat may find out first
                 producer.send(Message(topic, os.urandom(12 << 20)), timeout=0.5)
-        eventually("they are gone", lambda: (net.a.address, False) not in connections_of(net, remoting))
+        eventually("they are gone", lambda: net.a.address not in open_connections(net, remoting))
         net.a.heal()
         persistently(lambda: producer.send(Message(topic, b"after")))
 
 
-def connections_of(net: Net, remoting: Any) -> list[tuple[str, bool]]:
-    """Where the connections go that this client has in memory, and whether they are closed."""
+def open_connections(net: Net, remoting: Any) -> list[str]:
+    """Where the connections go that a client has, those included that are to be closed."""
+    return net.face.run(lambda: [one.address for one in remoting.channels._connections])
 
-    def look() -> list[tuple[str, bool]]:
-        gc.collect()
-        return [
-            (one.address, one.closed)
-            for one in gc.get_objects()
-            if type(one) is ClientConnection and one._owner is remoting.channels and one.transport is not None
-        ]
 
-    return net.face.run(look)
+def kept_connections(remoting: Any) -> int:
+    """How many connections of a client are in memory."""
+    gc.collect()
+    return sum(type(one) is ClientConnection and one._owner is remoting.channels for one in gc.get_objects())
 
 
 SCENARIOS: tuple[Callable[[Net], None], ...] = (
     sends_leave_a_broker_that_does_not_answer,
     a_send_to_the_only_broker_ends_in_time,
     consuming_goes_on_after_a_black_hole,
+    a_consumer_starts_beside_a_broker_that_does_not_answer,
     closing_does_not_wait_for_who_does_not_answer,
     a_client_that_is_being_opened_is_closed,
     late_answers_are_told_from_others,
@@ -393,9 +404,20 @@ SCENARIOS: tuple[Callable[[Net], None], ...] = (
     unread_bytes_do_not_keep_a_connection,
 )
 
+ON_TWISTED = (
+    sends_leave_a_broker_that_does_not_answer,
+    consuming_goes_on_after_a_black_hole,
+    a_client_that_is_being_opened_is_closed,
+    name_servers_are_gone,
+    what_is_cut_is_sent_again,
+    fifty_reconnects_leave_nothing,
+    unread_bytes_do_not_keep_a_connection,
+)
+"""Those that are played on that face, too, which differs from the others in little but its reactor."""
+
 
 def main(kind: str, namesrv: str, brokers: str) -> None:
-    """Play all scenarios on the Twisted face, at once, and tell what came of them."""
+    """Play scenarios on the Twisted face, at once, and tell what came of them."""
     where = Where.of(kind, namesrv, brokers)
     playing: dict[str, Future[None]] = {}
 
@@ -407,13 +429,13 @@ def main(kind: str, namesrv: str, brokers: str) -> None:
         @wraps(scenario)
         def wait(world: World) -> None:
             if not playing:
-                playing.update({each.__name__: threads.submit(play, each, world.face) for each in SCENARIOS})
+                playing.update({each.__name__: threads.submit(play, each, world.face) for each in ON_TWISTED})
             playing[scenario.__name__].result()
 
         return wait
 
-    with ThreadPoolExecutor(len(SCENARIOS)) as threads:
-        python_client_basics.main(kind, namesrv, brokers, scenarios=[awaited(scenario) for scenario in SCENARIOS])
+    with ThreadPoolExecutor(len(ON_TWISTED)) as threads:
+        python_client_basics.main(kind, namesrv, brokers, scenarios=[awaited(scenario) for scenario in ON_TWISTED])
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ The scenarios of one kind of servers are played at once, on all faces: most of t
 
 import traceback
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from threading import Event
 from typing import Any
@@ -18,7 +18,7 @@ from fault_world import TwoBrokers, faces
 from python_client_faces import Face, Got, eventually
 from python_client_servers import RunningServers
 from python_client_twisted import played_on_twisted
-from python_fault_scenarios import LATE, SCENARIOS, Ends
+from python_fault_scenarios import LATE, ON_TWISTED, SCENARIOS, Ends
 from twisted.internet.task import deferLater
 
 from benchmarks.peers.apache import PeerUnavailableError
@@ -28,26 +28,44 @@ from rocketd.client.errors import UnreachableError
 PROGRAM = "python_fault_scenarios.py"
 
 
-@pytest.fixture(scope="module", params=["rocketd", "apache"])
-def servers(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TwoBrokers]:
-    from conftest import end_test_lacking
+@pytest.fixture(scope="module")
+def starting(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, Future[TwoBrokers]]]:
+    """The servers of each kind that this run needs, which start at once."""
     from twisted.internet import reactor
 
     # The tests' own reactor begins with the first test otherwise, and what it opens would count.
     pytest_twisted.blockon(deferLater(reactor, 0.0))
+    directory = tmp_path_factory.mktemp("faults")
+    with ThreadPoolExecutor() as threads, ExitStack() as stack:
+        starting = {kind: threads.submit(TwoBrokers, kind, directory / kind) for kind in wanted(request, "servers")}
+        stack.callback(lambda: [servers.result().stop() for servers in starting.values() if not servers.exception()])
+        yield starting
+
+
+def wanted(request: pytest.FixtureRequest, parameter: str) -> list[str]:
+    """The values that a parameter has in the tests of this module that run, in their order."""
+    there = [item.callspec.params for item in request.session.items if item.module is request.module]
+    return list(dict.fromkeys(values[parameter] for values in there if parameter in values))
+
+
+@pytest.fixture(scope="module", params=["rocketd", "apache"])
+def servers(request: pytest.FixtureRequest, starting: dict[str, Future[TwoBrokers]]) -> TwoBrokers:
+    from conftest import end_test_lacking
+
     try:
-        servers = TwoBrokers(request.param, tmp_path_factory.mktemp("faults") / request.param)
+        return starting[request.param].result()
     except PeerUnavailableError as e:
         end_test_lacking(str(e))
-    yield servers
-    servers.stop()
+        raise
 
 
 @pytest.fixture(scope="module")
 def played(request: pytest.FixtureRequest, servers: TwoBrokers) -> dict[tuple[str, str], str]:
     """What went wrong, by face and scenario; of those for which there are tests in this run."""
-    wanted = {item.callspec.params.get("scenario") for item in request.session.items if hasattr(item, "callspec")}
-    scenarios = [scenario for scenario in SCENARIOS if scenario.__name__ in wanted]
+    names = wanted(request, "scenario")
+    scenarios = [scenario for scenario in SCENARIOS if scenario.__name__ in names]
     troubles: dict[tuple[str, str], str] = {}
 
     def play(face: Any, scenario: Callable[[Net], None]) -> None:
@@ -67,7 +85,7 @@ def played(request: pytest.FixtureRequest, servers: TwoBrokers) -> dict[tuple[st
     try:
         with faces() as both, ThreadPoolExecutor(2 * len(SCENARIOS) + 1) as threads:
             playing = [threads.submit(play, face, scenario) for face in both for scenario in scenarios]
-            if "reactor" in wanted:
+            if wanted(request, "on_twisted"):
                 playing.append(threads.submit(play_on_twisted))
             for one in playing:
                 one.result()
@@ -78,7 +96,7 @@ def played(request: pytest.FixtureRequest, servers: TwoBrokers) -> dict[tuple[st
 
 
 @pytest.mark.parametrize("scenario", [scenario.__name__ for scenario in SCENARIOS])
-@pytest.mark.parametrize("face", ["aio", "sync", "twisted"])
+@pytest.mark.parametrize("face", ["aio", "sync"])
 def test_scenario(played: dict[tuple[str, str], str], face: str, scenario: str) -> None:
     tell(played[face, scenario])
 
@@ -87,9 +105,9 @@ def test_nothing_is_left(played: dict[tuple[str, str], str]) -> None:
     tell(played["all", "left"])
 
 
-@pytest.mark.parametrize("scenario", ["reactor"])
-def test_nothing_is_left_on_twisted(played: dict[tuple[str, str], str], scenario: str) -> None:
-    tell(played["twisted", scenario])
+@pytest.mark.parametrize("on_twisted", [*(scenario.__name__ for scenario in ON_TWISTED), "reactor"])
+def test_twisted(played: dict[tuple[str, str], str], on_twisted: str) -> None:
+    tell(played["twisted", on_twisted])
 
 
 def tell(trouble: str) -> None:

@@ -44,7 +44,7 @@ class DeadlinesTests(SynchronousTestCase):
         self.clock = Restless()
         self.deadlines = Deadlines(self.clock)
         for number in range(10):
-            self.add(1 + number / 2000)
+            self.add(1 - number * 0.00095)  # all of them within half a millisecond
         self.clock.pump([1] + [0.01] * 20)
         self.assertEqual(len(self.reached), 10)
 
