@@ -15,6 +15,7 @@ from rocketd.broker.service import Broker
 from rocketd.client.codec import BYTES, Codec
 from rocketd.client.config import ClientConfig, Duration, milliseconds
 from rocketd.client.errors import ClientStateError
+from rocketd.client.hosting.fork import ForkGuard
 from rocketd.client.hosting.thread_host import ThreadHost
 from rocketd.client.message import ReceivedMessage
 from rocketd.client.wire_message import received_message
@@ -63,6 +64,7 @@ class Cluster:
         self._sockets = Sockets()
         self._real_port: int | None = None
         self._lock = threading.RLock()
+        self._guard = ForkGuard("cluster")
         self._host: ThreadHost | None = None
         self._name_server: NameServerProcess | None = None
         self._broker: BrokerProcess | None = None
@@ -86,6 +88,7 @@ class Cluster:
             if self._host is not None:
                 raise ClientStateError("this cluster is started already")
             self._host = ThreadHost.of_its_own("rocketd-testing")
+            self._guard.begin()
             try:
                 self._call(self._bring_up)
             except BaseException:
@@ -97,7 +100,7 @@ class Cluster:
     def stop(self) -> None:
         """Stop both servers, and let go of all they had; a second call does nothing. Close the clients before."""
         with self._lock:
-            if self._host is None:
+            if self._host is None or self._guard.forked:
                 return
             self._faults.clear()
             self._disk.slow_fsync_seconds = 0.0
@@ -317,6 +320,7 @@ class Cluster:
         return self._started().call(function, *arguments)
 
     def _started(self) -> ThreadHost:
+        self._guard.check()
         if self._host is None:
             raise ClientStateError("this cluster is not started: start it, or use it in a with block")
         return self._host

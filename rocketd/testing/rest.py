@@ -146,13 +146,16 @@ class Rest:
                 "this is the thread in which clients of the cluster live, which could do nothing meanwhile: call it in "
                 "another one, as by `await asyncio.to_thread(cluster.advance, ...)` or Twisted's deferToThread"
             )
-        asked = []
+        threads: dict[int, list[VirtualReactor]] = {}
         for reactor in reactors:
-            answer: SimpleQueue[_Answer] = SimpleQueue()
-            reactor.base.callFromThread(_answer, reactor, answer)
-            asked.append(answer)
+            threads.setdefault(id(reactor.base), []).append(reactor)
+        asked = []
+        for together in threads.values():
+            answers: SimpleQueue[list[_Answer]] = SimpleQueue()
+            together[0].base.callFromThread(_answer, together, answers)
+            asked.append(answers)
         try:
-            return [answer.get(timeout=ANSWER_SECONDS) for answer in asked]
+            return [answer for answers in asked for answer in answers.get(timeout=ANSWER_SECONDS)]
         except Empty:
             raise TimeoutError(
                 f"a thread with clients or servers of this cluster did nothing for {ANSWER_SECONDS:g} s: it is blocked, "
@@ -196,8 +199,8 @@ class Rest:
         return False
 
 
-def _answer(reactor: VirtualReactor, answer: "SimpleQueue[_Answer]") -> None:
-    answer.put(_Answer(reactor.look(), _handlers(reactor)))
+def _answer(reactors: list[VirtualReactor], answers: "SimpleQueue[list[_Answer]]") -> None:
+    answers.put([_Answer(reactor.look(), _handlers(reactor)) for reactor in reactors])
 
 
 def _handlers(reactor: VirtualReactor) -> int:

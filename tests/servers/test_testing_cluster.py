@@ -541,6 +541,44 @@ def test_nothing_is_left_and_no_global_reactor_touched():
     assert ran.returncode == 0, ran.stderr
 
 
+FORKS = """
+import os, sys
+from rocketd.client.errors import ForkedClientError
+from rocketd.client.sync import Message, Producer
+from rocketd.testing import Cluster
+
+def send(cluster):
+    with Producer("P", **cluster.client_options()) as producer:
+        producer.send(Message("T", b"x"))
+        cluster.advance(minutes=1)
+    return len(cluster.messages("T"))
+
+with Cluster(topics=["T"]) as cluster:
+    child = os.fork()
+    if not child:
+        try:
+            cluster.advance(1)
+        except ForkedClientError:
+            cluster.stop()
+            with Cluster(topics=["T"]) as own:
+                os._exit(send(own))
+        os._exit(100)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
+    assert send(cluster) == 1
+"""
+
+
+def test_a_forked_child_has_to_make_its_own():
+    ran = subprocess.run(
+        [sys.executable, "-c", FORKS],
+        env={**os.environ, "PYTHONPATH": SOURCES},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert ran.returncode == 0, ran.stderr
+
+
 def test_blocking_clients_beside_a_running_loop():
     """A cluster that is started and used where an asyncio loop runs."""
 
