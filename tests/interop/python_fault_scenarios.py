@@ -86,16 +86,17 @@ def sends_leave_a_broker_that_does_not_answer(net: Net) -> None:
 
 def a_send_to_the_only_broker_ends_in_time(net: Net) -> None:
     topic = net.topic(A)
-    with net.producer(send_timeout=1.0) as producer:
+    quiet = net.config(instance_name=fresh("quiet"), heartbeat_interval=60.0)  # a heartbeat might find out before
+    with net.producer(quiet, send_timeout=2.0) as producer:
         producer.send(Message(topic, b"first"))
         net.a.black_hole()
-        with Ends(1.0, RequestTimeoutError) as ends:
+        with Ends(2.0, RequestTimeoutError) as ends:
             producer.send(Message(topic, b"lost"))
         (attempt,) = ends.error.attempts
         assert attempt.broker == A
         assert attempt.milliseconds >= 100
         net.a.refuse()
-        with Ends(1.0, UnreachableError) as ends:
+        with Ends(2.0, UnreachableError) as ends:
             producer.send(Message(topic, b"lost"))
         assert {attempt.broker for attempt in ends.error.attempts} == {A}
         assert ends.error.retriable

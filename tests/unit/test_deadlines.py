@@ -34,7 +34,7 @@ class DeadlinesTests(SynchronousTestCase):
             """Each look at it takes a while; as reactors, it takes no delay below 0."""
 
             def seconds(self):
-                self.rightNow += 0.001
+                self.rightNow += 0.0001
                 return self.rightNow
 
             def callLater(self, delay, function, *arguments, **keywords):  # noqa: N802
@@ -44,7 +44,7 @@ class DeadlinesTests(SynchronousTestCase):
         self.clock = Restless()
         self.deadlines = Deadlines(self.clock)
         for number in range(10):
-            self.add(1 - number * 0.00095)  # all of them within half a millisecond
+            self.add(1 - number * 0.00005)  # closer together than looks at the clock
         self.clock.pump([1] + [0.01] * 20)
         self.assertEqual(len(self.reached), 10)
 
