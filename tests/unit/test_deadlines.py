@@ -45,7 +45,7 @@ class DeadlinesTests(SynchronousTestCase):
         self.deadlines = Deadlines(self.clock)
         for number in range(10):
             self.add(1 - number * 0.00005)  # closer together than looks at the clock
-        self.clock.pump([1] + [0.01] * 20)
+        self.clock.pump([0.99] + [0.0] * 200)
         self.assertEqual(len(self.reached), 10)
 
     def test_cancelled_ones_are_not_reached(self):
