@@ -32,7 +32,7 @@ from benchmarks.servers import Side
 FIGURES = ("cpu_us", "rate", "anonymous_mb")
 FULL = "ClientBenchFull"
 
-_OVERHEAD = 60.0
+_OVERHEAD = 20.0
 _FILL_LIMIT = 200.0
 _FAILURES = (MeasurementError, ServerError, PeerUnavailableError, OSError)
 
@@ -147,7 +147,7 @@ class Clients:
 def _measure(given: argparse.Namespace, rows: Sequence[Row], clients: Clients, known: dict[str, Program]) -> Results:
     results = Results()
     words = {"seconds": f"{given.seconds:g}", "messages": str(given.messages)}
-    limit = given.seconds + given.messages / 500 + _OVERHEAD
+    limit = given.seconds + given.messages / 1000 + _OVERHEAD
     for number in range(given.rounds + 1):
         for row in rows:
             chosen = [row.face, *given.peers]
