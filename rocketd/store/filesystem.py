@@ -308,6 +308,7 @@ class RealFileSystem(IFileSystem):
 
 
 def data_ranges_of(fd: int, offset: int) -> list[tuple[int, int]]:
+    """Begins and ends of the bytes that were written to an open file, from an offset on; holes lie between."""
     ranges = []
     try:
         while True:
