@@ -1,5 +1,7 @@
 """The client when brokers and name servers do not answer, on a fake clock."""
 
+from types import SimpleNamespace
+
 from twisted.internet.defer import Deferred, fail
 
 from rocketd.client.consumer.options import ConsumerOptions
@@ -155,6 +157,18 @@ class ConsumerTests(FaultTestCase):
         self.successResultOf(starting)
         asked = [address for address, fields in self.cluster.of(14)]
         self.assertEqual((asked.count("a:10911"), asked.count("b:10911")), (2, 9))
+
+    def test_broker_that_has_forgotten_the_group_is_told_at_once(self):
+        self.cluster.refusals[11, "a:10911"] = 24
+        self.result_of(self.consumer.start())
+        self.clock.advance(1)
+        self.assertEqual(len(self.cluster.of(34)), 2)  # it was told, and refuses for another reason
+        self.client.connection_lost(SimpleNamespace(address="a:10911"))
+        self.clock.pump([0.5] * 4)
+        self.assertEqual([address for address, _ in self.cluster.of(34)[2:]], ["a:10911"])
+        self.cluster.refusals.clear()
+        self.clock.advance(3)
+        self.assertEqual(self.cluster.pulls(), {"a:10911": 0, "b:10911": 0})
 
     def test_member_that_is_listed_twice_is_one(self):
         self.cluster.present *= 2

@@ -15,7 +15,7 @@ from rocketd.client.consumer.flow_control import FLOW_CONTROL_DELAY_MS
 from rocketd.client.consumer.member_options import MemberOptions
 from rocketd.client.consumer.pull import address_to_pull, pull, pull_header, wanted_records
 from rocketd.client.consumer.pulled import AssignedQueue, Pulled
-from rocketd.client.errors import RocketMQError
+from rocketd.client.errors import BrokerError, RocketMQError
 from rocketd.client.instance.client_instance import ClientInstance
 from rocketd.client.instance.routes import MASTER
 from rocketd.common.sysflag import PULL_COMMIT_OFFSET
@@ -134,6 +134,9 @@ class QueuePuller:
                 if self._stopped:
                     return
                 self.log.warn("pulling {queue}: {error}", queue=self._assigned, error=error)
+                if isinstance(error, BrokerError) and error.code == ResponseCode.SUBSCRIPTION_NOT_EXIST:
+                    # It has forgotten the group with its last connection: no need to wait for the next heartbeat.
+                    await consumer.instance.greet()
                 await self._sleep(error_delay)
                 error_delay = min(error_delay * 2, ERROR_DELAY_SECONDS)
             else:

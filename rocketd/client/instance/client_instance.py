@@ -63,6 +63,8 @@ class ClientInstance(Service):
         self.client_id = client_id(address, name if config.unit_name is None else f"{name}@{config.unit_name}")
         self.unique_keys = UniqueKeys(address, os.getpid(), salt, self.now_ms)
         self.remoting = remoting or _remoting_of(reactor, config)
+        if remoting is None:
+            self.remoting.listeners.append(self)
         self.remoting.update_name_server_addresses(config.name_servers())
         self._address_server = self._address_server_of(config)
         self.routes = Routes(self.ask_name_server, self.remoting.name_servers)
@@ -230,6 +232,10 @@ class ClientInstance(Service):
         await gatherResults([ensureDeferred(tell(address)) for address in addresses], consumeErrors=True)
 
     # ------------------------------------------------------------ from time to time
+
+    def connection_lost(self, connection: Any) -> None:
+        """Take note that a broker forgets who was here: it knows them by their connection."""
+        self._greeted.discard(connection.address)
 
     async def send_heartbeats(self) -> None:
         """Tell all known brokers who is here (34); one that cannot be reached is logged, the next round tries again."""
