@@ -133,6 +133,21 @@ def consuming_goes_on_after_a_black_hole(net: Net) -> None:
         assert sorted(each) == sorted([b"first", *bodies])
 
 
+def consuming_goes_on_without_a_heartbeat(net: Net) -> None:
+    """A broker forgets with a connection who was at its other end; it is told again when it asks who that is."""
+    topic, got = net.topic(), Got()
+    config = net.config(instance_name=fresh("quiet"), heartbeat_interval=600.0)
+    with net.producer() as producer, net.consumer(topic, got, config):
+        for number in range(3):
+            bodies = numbered(f"round {number}", 2 * QUEUES)
+            queues = producer.publish_queues(topic)
+            for body, queue in zip(bodies, queues, strict=True):
+                persistently(lambda body=body, queue=queue: producer.send(Message(topic, body), queue=queue))
+            got.wait_bodies(bodies)
+            net.a.cut()
+            net.b.cut()
+
+
 def persistently(send: Callable[[], Any]) -> None:
     """Send until it succeeds: to one queue nothing is tried again."""
 
@@ -392,6 +407,7 @@ SCENARIOS: tuple[Callable[[Net], None], ...] = (
     sends_leave_a_broker_that_does_not_answer,
     a_send_to_the_only_broker_ends_in_time,
     consuming_goes_on_after_a_black_hole,
+    consuming_goes_on_without_a_heartbeat,
     a_consumer_starts_beside_a_broker_that_does_not_answer,
     closing_does_not_wait_for_who_does_not_answer,
     a_client_that_is_being_opened_is_closed,
