@@ -9,6 +9,8 @@ from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import Any
 
+from twisted.logger import Logger
+
 _LEFT_OVER = 1024
 
 
@@ -30,6 +32,8 @@ class Deadline:
 
 class Deadlines:
     """Calls what was asked for at its time, on the reactor's clock. All methods belong to the reactor thread."""
+
+    _log = Logger()
 
     def __init__(self, reactor: Any) -> None:
         self._reactor = reactor
@@ -91,4 +95,7 @@ class Deadlines:
             if function is not None:  # what another of them called may have cancelled it
                 deadline.reached = None
                 self._live -= 1
-                function()
+                try:
+                    function()
+                except Exception:  # the others are due all the same
+                    self._log.failure("what was to be done at a deadline failed")

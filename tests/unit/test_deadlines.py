@@ -65,6 +65,13 @@ class DeadlinesTests(SynchronousTestCase):
         self.clock.advance(1)
         self.assertEqual(self.reached, [(1, 2.0)])
 
+    def test_one_that_fails_costs_no_other(self):
+        self.deadlines.add(1, lambda: 1 / 0)
+        self.add(1)
+        self.clock.advance(1)
+        self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
+        self.assertEqual(self.reached, [(1, 1.0)])
+
     def test_there_is_one_timer_however_many_there_are(self):
         deadlines = [self.add(Random(number).uniform(1, 2)) for number in range(5000)]
         self.assertEqual(len(self.clock.getDelayedCalls()), 1)
