@@ -126,7 +126,7 @@ class NettyClientConfig:
     )
     client_close_socket_if_timeout: bool = setting(
         True,
-        "Whether a connection on which an answer did not come in time is closed.",
+        "Whether a connection on which an answer did not come in time is closed, if nothing has come over it since.",
         aliases=(SOCKET + "client.closeSocketIfTimeout",),
     )
     use_tls: bool = setting(
