@@ -168,7 +168,8 @@ class ChannelTable:
             if self._channels.get(address) is channel:
                 del self._channels[address]
             error = _connect_error(address, result.value)
-            self._log.warn("{error}", error=error)
+            if self._open:  # who stops gives up what is being made
+                self._log.warn("{error}", error=error)
             result = Failure(error)
         else:
             channel.connection = result

@@ -3,6 +3,7 @@
 from types import SimpleNamespace
 
 from twisted.internet.defer import Deferred, fail
+from twisted.logger import LogLevel, globalLogPublisher
 
 from rocketd.client.consumer.options import ConsumerOptions
 from rocketd.client.consumer.push_consumer import PushConsumer
@@ -76,6 +77,19 @@ class NameServerTests(FaultTestCase):
         self.failureResultOf(self.send(), UnreachableError)
         self.assertEqual(len(self.cluster.of(105)), 2)
         self.assertEqual({queue.broker_name for queue in self.result_of(self.producer.publish_queues("T"))}, {"b"})
+
+    def test_stop_waits_for_no_route_that_is_asked_for_anew(self):
+        self.successResultOf(self.send())
+        self.cluster.down |= {"a:10911", "b:10911"}
+        self.cluster.silent.add(None)
+        said = []
+        observe = said.append
+        globalLogPublisher.addObserver(observe)
+        self.addCleanup(globalLogPublisher.removeObserver, observe)
+        self.failureResultOf(self.send(), UnreachableError)
+        self.assertEqual(len(self.cluster.of(105)), 2)
+        self.successResultOf(self.client.stopService())
+        self.assertEqual([event for event in said if event["log_level"] >= LogLevel.warn], [])
 
     def test_topic_that_its_broker_does_not_know_is_looked_for(self):
         self.successResultOf(self.send())

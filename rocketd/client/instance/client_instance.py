@@ -90,6 +90,7 @@ class ClientInstance(Service):
         for loop in self._loops:
             loop.stop()
         self._loops.clear()
+        self.routes.stop()
         if self._address_server is not None:
             self._address_server.stop()
         return self.remoting.stopService()

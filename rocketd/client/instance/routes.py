@@ -6,7 +6,7 @@ Answers to the route half of MQClientInstance and to TopicPublishInfo.
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
@@ -57,7 +57,7 @@ class Routes:
         self._name_servers = name_servers
         self._topics: dict[str, _Topic] = {}
         self._brokers: dict[str, dict[int, str]] = {}
-        self._doubted: set[str] = set()
+        self._doubted: dict[str, Deferred[None]] = {}
         self._asking: dict[tuple[str, bool], list[Deferred[_Topic]]] = {}
 
     async def publish_queues(
@@ -110,18 +110,22 @@ class Routes:
         asking as for a new topic would make it at another broker.
         """
         if topic in self._topics and topic not in self._doubted:
-            self._doubted.add(topic)
-            Deferred.fromCoroutine(self._look_again(topic)).addErrback(
-                lambda failure: self._log.failure("asking for the route of {topic}", failure, topic=topic)
-            )
+            looking = self._doubted[topic] = Deferred.fromCoroutine(self.refresh([topic]))
+            looking.addErrback(self._not_seen, topic).addCallback(self._looked, topic)
 
-    async def _look_again(self, topic: str) -> None:
-        try:
-            await self.refresh([topic])
-        except RocketMQError as error:
-            self._log.warn("the route of {topic} stays as it was: {error}", topic=topic, error=error)
-        finally:
-            self._doubted.discard(topic)
+    def _looked(self, _: object, topic: str) -> None:
+        del self._doubted[topic]
+
+    def _not_seen(self, failure: Failure, topic: str) -> None:
+        if failure.check(RocketMQError):
+            self._log.warn("the route of {topic} stays as it was: {error}", topic=topic, error=failure.value)
+        elif not failure.check(CancelledError):
+            self._log.failure("asking for the route of {topic}", failure, topic=topic)
+
+    def stop(self) -> None:
+        """Ask for nothing any more behind the scenes."""
+        for looking in list(self._doubted.values()):
+            looking.cancel()
 
     def forget_offline_brokers(self) -> None:
         """Forget the addresses that stand in no topic's route any more."""
