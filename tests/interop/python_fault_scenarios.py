@@ -70,12 +70,12 @@ class Ends:
 def sends_leave_a_broker_that_does_not_answer(net: Net) -> None:
     topic, got = net.topic(), Got()
     bodies = numbered("sent", 6)
-    with net.producer(send_timeout=2.0) as producer:
+    with net.producer(send_timeout=5.0) as producer:
         producer.send(Message(topic, b"first"))
         producer.send(Message(topic, b"second"))
         net.a.black_hole()
         for body in bodies:
-            with Ends(2.0):
+            with Ends(5.0):
                 sent = producer.send(Message(topic, body))
             assert sent.queue.broker_name == B
         net.a.heal()

@@ -51,13 +51,13 @@ def wanted(request: pytest.FixtureRequest, parameter: str) -> list[str]:
 
 
 @pytest.fixture(scope="module", params=["rocketd", "apache"])
-def servers(request: pytest.FixtureRequest, starting: dict[str, Future[TwoBrokers]]) -> TwoBrokers:
-    from conftest import end_test_lacking
-
+def servers(
+    request: pytest.FixtureRequest, starting: dict[str, Future[TwoBrokers]], lacking: Callable[[str], None]
+) -> TwoBrokers:
     try:
         return starting[request.param].result()
     except PeerUnavailableError as e:
-        end_test_lacking(str(e))
+        lacking(str(e))
         raise
 
 
