@@ -8,6 +8,7 @@ import argparse
 import itertools
 import json
 import sys
+import threading
 import time
 import traceback
 
@@ -28,6 +29,24 @@ def arguments() -> argparse.Namespace:
 
 def new_group(name: str) -> str:
     return f"{name}_{next(_groups)}"
+
+
+class Countdown:
+    """Counts messages that handlers get, in any thread, until there are enough."""
+
+    def __init__(self, wanted: int) -> None:
+        self._left = wanted
+        self._lock = threading.Lock()
+        self._enough = threading.Event()
+
+    def handle(self, _: object) -> None:
+        with self._lock:
+            self._left -= 1
+            if self._left == 0:
+                self._enough.set()
+
+    def wait(self) -> None:
+        self._enough.wait()
 
 
 def tell(answer: dict) -> None:

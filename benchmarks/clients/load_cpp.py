@@ -59,22 +59,13 @@ class Loads:
         return count
 
     def consume(self, topic: str, wanted: str) -> int:
-        lock, enough = threading.Lock(), threading.Event()
-        left = int(wanted)
-
-        def handle(_: object) -> None:
-            nonlocal left
-            with lock:
-                left -= 1
-                if left == 0:
-                    enough.set()
-
+        countdown = load.Countdown(int(wanted))
         consumer = PushConsumer(load.new_group(self._name))
         consumer.set_namesrv_addr(self._namesrv)
-        consumer.subscribe(topic, handle)
+        consumer.subscribe(topic, countdown.handle)
         consumer.start()
         try:
-            enough.wait()
+            countdown.wait()
         finally:
             consumer.shutdown()
         return int(wanted)

@@ -1,6 +1,5 @@
 """`rocketd.client.sync` under the loads of `load`."""
 
-import threading
 import time
 
 import load
@@ -28,19 +27,10 @@ class Loads:
         return count
 
     def consume(self, topic: str, wanted: str) -> int:
-        lock, enough = threading.Lock(), threading.Event()
-        left = int(wanted)
-
-        def handle(_: object) -> None:
-            nonlocal left
-            with lock:
-                left -= 1
-                if left == 0:
-                    enough.set()
-
+        countdown = load.Countdown(int(wanted))
         group = load.new_group(self._name)
-        with Consumer(group, self._namesrv, topics=topic, start="earliest", handler=handle):
-            enough.wait()
+        with Consumer(group, self._namesrv, topics=topic, start="earliest", handler=countdown.handle):
+            countdown.wait()
         return int(wanted)
 
 

@@ -2,11 +2,11 @@
 
 import asyncio
 import uuid
-from contextlib import asynccontextmanager
 
 import pytest
 from faststream import AckPolicy, BaseMiddleware, ExceptionMiddleware
 from faststream.exceptions import AckMessage, NackMessage, RejectMessage, SetupError, StopConsume
+from faststream_brokers import SECONDS, started
 from pydantic import BaseModel
 from server_processes import PATIENT, ServerProcesses
 
@@ -21,8 +21,6 @@ from rocketd.faststream import (
     RocketRoute,
     RocketRouter,
 )
-
-SECONDS = 60.0
 
 
 @pytest.fixture(scope="module")
@@ -45,18 +43,6 @@ def name():
 @pytest.fixture
 def broker(servers, name):
     return RocketBroker(servers.namesrv_address, group=name, create_topics=True, logger=None)
-
-
-@asynccontextmanager
-async def started(*brokers):
-    async with asyncio.timeout(SECONDS):
-        for broker in brokers:
-            await broker.start()
-        try:
-            yield brokers[0]
-        finally:
-            for broker in brokers:
-                await broker.stop()
 
 
 class Order(BaseModel):

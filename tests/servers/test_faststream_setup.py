@@ -8,7 +8,6 @@ import subprocess
 import sys
 import uuid
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
 from dataclasses import fields
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from faststream import FastStream
 from faststream.exceptions import IncorrectState, SetupError
 from faststream.security import BaseSecurity, SASLPlaintext, SASLScram256
 from faststream.specification import AsyncAPI
+from faststream_brokers import SECONDS, started
 from pydantic import BaseModel
 from server_processes import PATIENT, SOURCES, ServerProcesses
 
@@ -32,7 +32,6 @@ from rocketd.faststream import (
 from rocketd.faststream.message import RocketMessage as PlainRocketMessage
 from rocketd.faststream.options import ConsumeOptions, ProduceOptions
 
-SECONDS = 60.0
 GUIDE = Path(__file__).resolve().parents[2] / "docs" / "howto" / "faststream.md"
 
 
@@ -56,18 +55,6 @@ def name():
 @pytest.fixture
 def broker(servers, name):
     return RocketBroker(servers.namesrv_address, group=name, create_topics=True, logger=None)
-
-
-@asynccontextmanager
-async def started(*brokers):
-    async with asyncio.timeout(SECONDS):
-        for broker in brokers:
-            await broker.start()
-        try:
-            yield brokers[0]
-        finally:
-            for broker in brokers:
-                await broker.stop()
 
 
 class Order(BaseModel):

@@ -103,14 +103,9 @@ class Handler(Generic[T]):
         context = None if hooks is None else hooks.begin(queue, messages)
         done = self._call(messages if self._batch else messages[0])
         done.addCallbacks(self._outcome, self._failed, (queue, pulled), errbackArgs=(queue, pulled))
-        if context is not None:
-            done.addCallback(self._after, context)
+        if hooks is not None and context is not None:
+            done.addCallback(_tell, hooks, context)
         return done
-
-    def _after(self, outcome: Outcome, context: ConsumeMessageContext) -> Outcome:
-        assert self._hooks is not None
-        self._hooks.end(context, outcome.verdict is Verdict.CONSUMED, outcome.error)
-        return outcome
 
     def _failed(self, failure: Failure, queue: MessageQueue, pulled: Sequence[Pulled]) -> Outcome | Failure:
         """Take what the handler raised."""
@@ -135,3 +130,8 @@ class Handler(Generic[T]):
             )
             return Outcome(Verdict.AGAIN, error=answer)
         return CONSUMED
+
+
+def _tell(outcome: Outcome, hooks: HookedConsumption, context: ConsumeMessageContext) -> Outcome:
+    hooks.end(context, outcome.verdict is Verdict.CONSUMED, outcome.error)
+    return outcome
