@@ -41,7 +41,7 @@ def read_header(header_type: type[HeaderT], command: RemotingCommand) -> HeaderT
     fields = command.ext_fields or {}
     try:
         header = msgspec.convert(fields, header_type, strict=False)
-        for name in _flag_names(header_type):
+        for name in flag_names(header_type):
             if fields.get(name) == "1":  # true to msgspec, false to Java
                 header = _read_leniently(header_type, fields)
                 break
@@ -52,7 +52,7 @@ def read_header(header_type: type[HeaderT], command: RemotingCommand) -> HeaderT
 
 
 @cache
-def _flag_names(header_type: type[Header]) -> tuple[str, ...]:
+def flag_names(header_type: type[Header]) -> tuple[str, ...]:
     """List the wire names of a header's booleans."""
     return tuple(field.encode_name for field in struct_fields(header_type) if _plain_type(field.type) is bool)
 

@@ -28,7 +28,7 @@ from rocketd.remoting.connection import Connection
 from rocketd.remoting.dispatch import Dispatcher, fields_hooks
 from rocketd.remoting.errors import JSON_ERRORS, RequestError
 from rocketd.remoting.frame import Frame
-from rocketd.remoting.headers import SendMessageRequestHeader, SendMessageRequestHeaderV2, read_header
+from rocketd.remoting.headers import SendMessageRequestHeader, SendMessageRequestHeaderV2, flag_names, read_header
 from rocketd.remoting.interfaces import IJobProcessor
 from rocketd.remoting.pools import Job
 from rocketd.store.message import MessageInner, PutResult, PutStatus
@@ -61,7 +61,11 @@ class _CommandFields(msgspec.Struct, rename={"fields": "extFields"}, gc=False):
     version: int = 0
 
 
-_ONES = (b'"batch":"1"', b'"m":"1"', b'"unitMode":"1"', b'"k":"1"')
+_ONES = tuple(
+    f'"{name}":"1"'.encode()
+    for header_type in (SendMessageRequestHeader, SendMessageRequestHeaderV2)
+    for name in flag_names(header_type)
+)
 """Flags as the C++ client writes them: true to msgspec, but to Java only ``true`` is, and a batch of that client is stored
 as one message.
 """
