@@ -12,6 +12,7 @@ from threading import Event
 
 import rocketd
 from benchmarks.peers import wire
+from benchmarks.peers.patience import PATIENT
 from benchmarks.peers.ports import free_broker_port
 from benchmarks.peers.process import ServerError, ServerProcess
 from tests.crash.check import Checker, CheckError, Ledger
@@ -153,7 +154,7 @@ class CrashLoop:
             "namesrvAddr": "",
             "storePathRootDir": str(self._store),
             "flushDiskType": self.flush,
-            "waitTimeMillsInSendQueue": "20000",
+            **PATIENT,
             "mappedFileSizeCommitLog": "131072",
             "mappedFileSizeConsumeQueue": "6000",
             "maxHashSlotNum": "500",

@@ -17,6 +17,7 @@ from mqadmin_driver import Driver
 from mqadmin_text import Names, fields, without_stack_frames
 
 from benchmarks.peers import apache
+from benchmarks.peers.patience import PATIENT
 from benchmarks.peers.ports import free_broker_port, free_port
 from benchmarks.peers.process import ServerProcess
 
@@ -25,6 +26,7 @@ APACHE, ROCKETD = "apache", "rocketd"
 
 # Small, so that both start fast, and alike, so that places in the logs are.
 PROPERTIES = {
+    **PATIENT,
     "mappedFileSizeCommitLog": "67108864",
     "mappedFileSizeConsumeQueue": "600000",
     "maxHashSlotNum": "10000",

@@ -9,6 +9,7 @@ from java_features import JavaFeatures
 from mqadmin_driver import Driver
 
 from benchmarks.peers import apache, wire
+from benchmarks.peers.patience import PATIENT
 from benchmarks.peers.ports import free_broker_port, free_port
 from benchmarks.peers.process import ServerProcess
 
@@ -22,9 +23,7 @@ PROPERTIES = {
     "enablePropertyFilter": "true",
     "transactionCheckInterval": "1000",
     "transactionTimeOut": "1000",
-    # A machine that is slow for a moment is no reason to refuse anything here.
-    "brokerFastFailureEnable": "false",
-    "waitTimeMillsInSendQueue": "60000",
+    **PATIENT,
     "mappedFileSizeCommitLog": "67108864",
     "mappedFileSizeConsumeQueue": "600000",
     "maxHashSlotNum": "10000",

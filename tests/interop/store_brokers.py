@@ -6,6 +6,7 @@ from pathlib import Path
 import twistd_servers
 
 from benchmarks.peers import apache
+from benchmarks.peers.patience import PATIENT
 from benchmarks.peers.ports import free_broker_port
 from benchmarks.peers.process import ServerProcess
 
@@ -44,7 +45,7 @@ class StoreBrokers:
     def start(self, kind: str, host: str = IPV4, **properties: str) -> None:
         """Start a broker of this kind that registers as ``host`` and writes it into its records."""
         assert self._running is None
-        given = {**self._properties, **properties, "brokerIP1": host}
+        given = {**PATIENT, **self._properties, **properties, "brokerIP1": host}
         self._kind = kind
         if kind == APACHE:
             self._running = apache.start_broker(self.directory, self.port, self.namesrv, given, _JVM)

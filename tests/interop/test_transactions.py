@@ -26,9 +26,6 @@ QUICK = {
     "transactionCheckInterval": "1000",
     "transactionTimeOut": "3000",
     "transactionCheckMax": str(CHECKS),
-    # A machine that is slow for a moment is no reason to refuse anything here.
-    "brokerFastFailureEnable": "false",
-    "waitTimeMillsInSendQueue": "60000",
 }
 SELDOM = {**QUICK, "transactionCheckInterval": "3600000", "transactionCheckMax": "1000"}
 # Nobody is asked before ``begin_checks``, however long ends take on a machine that hangs.

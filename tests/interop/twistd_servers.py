@@ -7,6 +7,7 @@ from pathlib import Path
 
 import rocketd
 from benchmarks.peers import wire
+from benchmarks.peers.patience import PATIENT
 from benchmarks.peers.ports import free_broker_port, free_port
 from benchmarks.peers.process import ServerProcess
 
@@ -42,6 +43,7 @@ def start_broker(
         "storePathRootDir": f"{directory}/store",
         "autoCreateTopicEnable": "true",
         "mappedFileSizeCommitLog": "67108864",
+        **PATIENT,
         **(properties or {}),
     }
     server = _spawn("broker", directory, config)

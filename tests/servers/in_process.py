@@ -4,6 +4,7 @@ from contextlib import asynccontextmanager
 
 from twisted.logger import LogLevel, globalLogPublisher
 
+from benchmarks.peers.patience import PATIENT
 from rocketd.broker.service import make_broker
 from rocketd.broker.settings import BrokerSettings
 from rocketd.namesrv.service import make_namesrv
@@ -53,6 +54,7 @@ def broker_in(directory, namesrv_address, **options):
             "mappedFileSizeCommitLog": "1048576",
             "mappedFileSizeConsumeQueue": "60000",
             "diskMaxUsedSpaceRatio": "99",
+            **PATIENT,
             **options,
         }.items()
     )

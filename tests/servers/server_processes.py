@@ -7,14 +7,13 @@ from pathlib import Path
 
 import rocketd
 from benchmarks.peers import wire
+from benchmarks.peers.patience import PATIENT
 from benchmarks.peers.ports import free_broker_port, free_port
 from benchmarks.peers.process import ServerProcess
 
 START_LIMIT = 60.0  # seconds
 TOPIC = "LoadTest"
 QUEUES = 4
-PATIENT = {"brokerFastFailureEnable": "false", "waitTimeMillsInSendQueue": "60000"}
-"""Settings for tests that count on every send: a machine that hangs for some seconds is no reason to refuse one."""
 SOURCES = str(Path(rocketd.__file__).parents[1])
 
 
@@ -35,6 +34,7 @@ class ServerProcesses:
             "mappedFileSizeCommitLog": "1048576",
             "mappedFileSizeConsumeQueue": "60000",
             "diskMaxUsedSpaceRatio": "99",
+            **PATIENT,
             **properties,
         }
         self.processes: list[ServerProcess] = []

@@ -13,6 +13,7 @@ from twisted.internet.defer import DeferredList
 from twisted.logger import LogLevel, formatEvent, globalLogPublisher
 from wire_client import connect, eventually, running
 
+from benchmarks.peers.patience import PATIENT
 from benchmarks.peers.ports import free_broker_port
 from rocketd.broker.service import Broker, make_broker
 from rocketd.broker.settings import BrokerSettings
@@ -45,6 +46,7 @@ def make_a_broker(directory, file_system=None, **options):
         "mappedFileSizeCommitLog": str(64 << 20),
         "diskMaxUsedSpaceRatio": "99",
         "tls.server.mode": "disabled",
+        **PATIENT,
         **options,
     }
     settings, _ = BrokerSettings.load(None, list(given.items()))
@@ -300,7 +302,11 @@ async def test_a_disk_that_hangs_holds_up_no_other_request(tmp_path):
 @pytest_twisted.ensureDeferred
 async def test_an_append_that_hangs_leaves_nobody_to_a_timeout(tmp_path):
     disk = FaultyFileSystem()
-    options = {"osPageCacheBusyTimeOutMills": "400", "waitTimeMillsInSendQueue": "100"}
+    options = {
+        "brokerFastFailureEnable": "true",
+        "osPageCacheBusyTimeOutMills": "400",
+        "waitTimeMillsInSendQueue": "100",
+    }
     async with running(make_a_broker(tmp_path, disk, **options)) as broker:
         client, later = await connect(broker.port), await connect(broker.port)
         await client.ask(send(body=b"first"))
@@ -332,7 +338,7 @@ async def test_an_append_that_hangs_leaves_nobody_to_a_timeout(tmp_path):
 @pytest_twisted.ensureDeferred
 async def test_sends_that_wait_behind_a_busy_append_are_answered(tmp_path):
     disk = FaultyFileSystem()
-    options = {"osPageCacheBusyTimeOutMills": "200", "waitTimeMillsInSendQueue": "60000"}
+    options = {"brokerFastFailureEnable": "true", "osPageCacheBusyTimeOutMills": "200"}
     async with running(make_a_broker(tmp_path, disk, **options)) as broker:
         client = await connect(broker.port)
         await client.ask(send(body=b"first"))

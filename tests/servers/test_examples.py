@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from server_processes import PATIENT, SOURCES, ServerProcesses
+from server_processes import SOURCES, ServerProcesses
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"
@@ -17,7 +17,6 @@ GUIDE = ROOT / "docs" / "howto" / "python-client.md"
 LIMIT = 120.0  # seconds
 AT_ONCE = 4
 SETTINGS = {
-    **PATIENT,
     "enablePropertyFilter": "true",
     "traceTopicEnable": "true",
     "transactionTimeOut": "300",
@@ -134,9 +133,7 @@ def cluster(tmp_path_factory):
     (home / "conf" / "plain_acl.yml").chmod(0o600)
     clusters = [
         with_topics(ServerProcesses(tmp_path_factory.mktemp("open"), **SETTINGS)),
-        with_topics(
-            ServerProcesses(tmp_path_factory.mktemp("guarded"), aclEnable="true", rocketmqHome=str(home), **PATIENT)
-        ),
+        with_topics(ServerProcesses(tmp_path_factory.mktemp("guarded"), aclEnable="true", rocketmqHome=str(home))),
     ]
 
     def start(servers):

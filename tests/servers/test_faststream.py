@@ -8,7 +8,7 @@ from faststream import AckPolicy, BaseMiddleware, ExceptionMiddleware
 from faststream.exceptions import AckMessage, NackMessage, RejectMessage, SetupError, StopConsume
 from faststream_brokers import SECONDS, started
 from pydantic import BaseModel
-from server_processes import PATIENT, ServerProcesses
+from server_processes import ServerProcesses
 
 from rocketd.client import Message, Reject, Retry, aio
 from rocketd.faststream import (
@@ -25,7 +25,7 @@ from rocketd.faststream import (
 
 @pytest.fixture(scope="module")
 def servers(tmp_path_factory):
-    servers = ServerProcesses(tmp_path_factory.mktemp("servers"), enablePropertyFilter="true", **PATIENT)
+    servers = ServerProcesses(tmp_path_factory.mktemp("servers"), enablePropertyFilter="true")
     try:
         servers.start_namesrv()
         servers.start_broker()

@@ -18,7 +18,7 @@ from faststream.security import BaseSecurity, SASLPlaintext, SASLScram256
 from faststream.specification import AsyncAPI
 from faststream_brokers import SECONDS, started
 from pydantic import BaseModel
-from server_processes import PATIENT, SOURCES, ServerProcesses
+from server_processes import SOURCES, ServerProcesses
 
 from rocketd.client.consumer.options import ConsumerOptions
 from rocketd.client.errors import IllegalGroupError, IllegalOptionError, IllegalTopicError, TopicNotFoundError
@@ -37,7 +37,7 @@ GUIDE = Path(__file__).resolve().parents[2] / "docs" / "howto" / "faststream.md"
 
 @pytest.fixture(scope="module")
 def servers(tmp_path_factory):
-    servers = ServerProcesses(tmp_path_factory.mktemp("servers"), **PATIENT)
+    servers = ServerProcesses(tmp_path_factory.mktemp("servers"))
     try:
         servers.start_namesrv()
         servers.start_broker()

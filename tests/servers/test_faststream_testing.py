@@ -9,7 +9,7 @@ from faststream.asgi import AsgiFastStream, make_ping_asgi
 from faststream.asgi.factories.asyncapi.try_it_out import TryItOutProcessor
 from faststream.exceptions import NackMessage, SetupError, SubscriberNotFound
 from pydantic import BaseModel, ValidationError
-from server_processes import PATIENT, ServerProcesses
+from server_processes import ServerProcesses
 
 from rocketd.client import ClientConfig, aio
 from rocketd.faststream import RocketBroker, RocketMessage, RocketResponse, TestRocketBroker
@@ -35,7 +35,7 @@ def cluster():
 
 @pytest.fixture(scope="module")
 def servers(tmp_path_factory):
-    servers = ServerProcesses(tmp_path_factory.mktemp("servers"), **PATIENT)
+    servers = ServerProcesses(tmp_path_factory.mktemp("servers"))
     try:
         servers.start_namesrv()
         servers.start_broker()

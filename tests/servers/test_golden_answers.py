@@ -13,6 +13,7 @@ import pytest_twisted
 from twisted.internet import reactor
 from wire_client import connect, eventually, running
 
+from benchmarks.peers.patience import PATIENT
 from rocketd.broker.service import make_broker
 from rocketd.broker.settings import BrokerSettings
 from rocketd.common.properties import decode_properties
@@ -221,7 +222,7 @@ async def test_recorded_requests_get_apaches_answers(name, tmp_path):
         [
             ("listenPort", "0"), ("storePathRootDir", str(tmp_path)), ("brokerIP1", "127.0.0.1"),
             ("brokerName", "broker-a"), ("mappedFileSizeCommitLog", "67108864"), ("diskMaxUsedSpaceRatio", "99"),
-            ("enablePropertyFilter", "true"),
+            ("enablePropertyFilter", "true"), *PATIENT.items(),
         ],
     )  # fmt: skip
     compared = Counter()

@@ -4,7 +4,7 @@ import time
 
 import pytest
 from load import Connection, pull_all
-from server_processes import PATIENT, QUEUES, TOPIC, ServerProcesses
+from server_processes import QUEUES, TOPIC, ServerProcesses
 
 from rocketd.remoting.bodies import KVTable
 from rocketd.remoting.codes import RequestCode, ResponseCode
@@ -75,7 +75,7 @@ def progress(address):
 
 @pytest.fixture
 def servers(tmp_path):
-    made = ServerProcesses(tmp_path, messageDelayLevel="1s 3s 6s", flushDelayOffsetInterval="1000", **PATIENT)
+    made = ServerProcesses(tmp_path, messageDelayLevel="1s 3s 6s", flushDelayOffsetInterval="1000")
     yield made
     made.kill_all()
     assert "Traceback" not in "".join(process.log.read_text() for process in made.processes)

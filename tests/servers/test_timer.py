@@ -5,7 +5,7 @@ import time
 
 import pytest
 from load import Connection, pull_all
-from server_processes import PATIENT, QUEUES, TOPIC, ServerProcesses
+from server_processes import QUEUES, TOPIC, ServerProcesses
 from test_replication import Pair
 
 from rocketd.remoting.bodies import KVTable
@@ -85,7 +85,7 @@ def await_delivery(broker, address, keys):
 
 @pytest.fixture
 def servers(tmp_path):
-    made = ServerProcesses(tmp_path, **PATIENT)
+    made = ServerProcesses(tmp_path)
     yield made
     made.kill_all()
     assert "Traceback" not in "".join(process.log.read_text() for process in made.processes)
@@ -155,7 +155,7 @@ def test_many_at_one_instant(servers):
 
 
 def test_a_slave_that_becomes_the_master(tmp_path):
-    pair = Pair(tmp_path, **PATIENT)
+    pair = Pair(tmp_path)
     try:
         pair.start()
         address = pair.master_address

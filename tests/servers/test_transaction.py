@@ -7,7 +7,7 @@ from collections import Counter
 from contextlib import suppress
 
 from load import Connection, pull_all
-from server_processes import PATIENT, QUEUES, TOPIC, ServerProcesses
+from server_processes import QUEUES, TOPIC, ServerProcesses
 
 from rocketd.common.properties import decode_properties
 from rocketd.remoting.codes import RequestCode, ResponseCode
@@ -21,7 +21,7 @@ WINDOW = 32
 BEFORE_KILL = 600
 CHECKED_BEFORE_KILL = 20
 LIMIT = 60.0  # seconds
-SELDOM = {"transactionCheckInterval": "3600000", **PATIENT}
+SELDOM = {"transactionCheckInterval": "3600000"}
 QUICK = {
     "transactionCheckInterval": "300",
     "transactionTimeOut": "300",
