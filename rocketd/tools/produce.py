@@ -12,19 +12,25 @@ from threading import Thread
 from typing import Any, ClassVar
 
 from twisted.internet.defer import Deferred
+from twisted.internet.task import deferLater
 from twisted.logger import LogLevel
 from twisted.python import usage
 
 from rocketd.client.codec import BYTES
-from rocketd.client.errors import RocketMQError, UsageError
-from rocketd.client.message import Message
+from rocketd.client.errors import BrokerError, RocketMQError, UsageError
+from rocketd.client.message import Message, SendResult
 from rocketd.client.producer.options import ProducerOptions
 from rocketd.client.producer.outgoing import encode_body
 from rocketd.client.producer.producer import Producer
+from rocketd.remoting.codes import ResponseCode
 from rocketd.tools.console import CommandError, run, show, show_log
 from rocketd.tools.options import ClientOptions, positive
 
 GROUP = "rocketd-produce"
+
+_BUSY_TIMES = 50
+_BUSY_SECONDS = 0.2
+"""How often, and how long after, a message is sent again to a broker that is busy: for 10 s."""
 
 _CHUNK = 1 << 16
 """Most bytes of standard input that are read at once."""
@@ -82,13 +88,24 @@ class ProduceOptions(ClientOptions):
         await producer.start()
         try:
             async for body in self._bodies(reactor):
-                result = await producer.send(self._message(body))
+                result = await self._send(producer, self._message(body), reactor)
                 queue = result.queue
                 show(f"{result.msg_id} {queue.broker_name} queue {queue.queue_id} offset {result.queue_offset}")
         finally:
             await producer.stop()
             await client.stopService()
         return 0
+
+    async def _send(self, producer: Producer[bytes], message: Message[bytes], reactor: Any) -> SendResult:
+        """Send; what a busy broker refuses, it has not stored, and may take a moment later."""
+        for _ in range(_BUSY_TIMES):
+            try:
+                return await producer.send(message)
+            except BrokerError as error:
+                if error.code != ResponseCode.SYSTEM_BUSY:
+                    raise
+            await deferLater(reactor, _BUSY_SECONDS, lambda: None)
+        return await producer.send(message)
 
     async def _bodies(self, reactor: Any) -> AsyncIterator[bytes]:
         count = self["count"]

@@ -37,6 +37,8 @@ PROPERTIES = {
     "enableConsumeQueueExt": "true",
     "enableCalcFilterBitMap": "true",
     "brokerIP2": "127.0.0.1",
+    # The first look for half messages makes their topic, at both, but not in the same moment.
+    "transactionCheckInterval": "3600000",
 }
 _JVM = ("-Xms128m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 from contextlib import asynccontextmanager
 from struct import pack
 from time import time
@@ -10,6 +11,8 @@ import pytest
 import pytest_twisted
 from twisted.internet import reactor
 from twisted.internet.defer import DeferredList
+from twisted.internet.task import deferLater
+from twisted.internet.utils import getProcessOutputAndValue
 from twisted.logger import LogLevel, formatEvent, globalLogPublisher
 from wire_client import connect, eventually, running
 
@@ -354,6 +357,27 @@ async def test_sends_that_wait_behind_a_busy_append_are_answered(tmp_path):
         finally:
             gate.set()
         assert (await hanging).code == ResponseCode.SUCCESS
+
+
+@pytest_twisted.ensureDeferred
+async def test_the_command_line_sends_again_what_a_busy_broker_refused(tmp_path):
+    disk = FaultyFileSystem()
+    async with both(tmp_path, file_system=disk, osPageCacheBusyTimeOutMills="200") as (name_server, broker):
+        client = await connect(broker.port)
+        await client.ask(send(body=b"first"))
+        gate = disk.block("pwrite")
+        hanging = client.ask(send(body=b"second"), limit=60)
+        try:
+            await eventually(broker.store.is_os_page_cache_busy)
+            command = ("-m", "rocketd", "produce", "T", "third", "--namesrv", f"127.0.0.1:{name_server.port}")
+            producing = getProcessOutputAndValue(sys.executable, command, os.environ)
+            await deferLater(reactor, 3, lambda: None)
+            assert not producing.called
+        finally:
+            gate.set()
+        await hanging
+        out, errors, status = await producing
+        assert (b" queue " in out, errors, status) == (True, b"", 0)
 
 
 @pytest_twisted.ensureDeferred

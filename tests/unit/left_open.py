@@ -4,6 +4,7 @@ import gc
 import os
 import threading
 from collections import Counter
+from contextlib import suppress
 
 
 class LeftOpen:
@@ -22,7 +23,9 @@ class LeftOpen:
 
 
 def _channels():
-    # The listing itself is gone before its link is read.
-    paths = [f"/proc/self/fd/{name}" for name in os.listdir("/proc/self/fd")]
-    targets = [os.readlink(path) for path in paths if os.path.islink(path)]
+    targets = []
+    for name in os.listdir("/proc/self/fd"):
+        # The listing itself is gone before its link is read, and others may be: other threads go on.
+        with suppress(FileNotFoundError):
+            targets.append(os.readlink(f"/proc/self/fd/{name}"))
     return Counter(target for target in targets if target.startswith(("socket:", "pipe:", "anon_inode:")))

@@ -199,6 +199,7 @@ class UvloopTests(HostTests):
         except ImportError:
             raise SkipTest("uvloop is not installed") from None
         self.make_loop = uvloop.new_event_loop
+        self.make_loop().close()  # libuv's first loop in a process makes a pipe that stays
 
 
 class BorderTests(LoopCase):
