@@ -7,7 +7,6 @@ and not an accident.
 
 import contextlib
 import errno
-import fcntl
 import mmap
 import os
 import sys
@@ -288,6 +287,8 @@ class RealFileSystem(IFileSystem):
                 figures = os.stat(path)
                 if (figures.st_dev, figures.st_ino) in self._locks_held.values():
                     raise StoreLockedError(os.path.dirname(path))
+            import fcntl  # here: a client, which keeps offsets in files, is imported where there is none, too
+
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
             try:
                 fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)

@@ -79,4 +79,5 @@ def _begin_child() -> None:
             _log.failure("what belongs to the parent of this process was not let go of")
 
 
-os.register_at_fork(after_in_child=_begin_child)
+if hasattr(os, "register_at_fork"):  # as where processes can fork
+    os.register_at_fork(after_in_child=_begin_child)
