@@ -96,6 +96,25 @@ class _OwnReactor(PosixReactorBase):
 class ThreadReactor(_OwnReactor, _PollingReactor):
     """Runs in a thread that does nothing else."""
 
+    if hasattr(_PollingReactor, "_POLL_IN"):  # of epoll, not of select
+
+        def doPoll(self, timeout: float | None) -> None:  # noqa: N802
+            """Wait for events and see to them, without Twisted's context for logs, which nobody reads here.
+
+            Setting it costs a blocking send 7 % of its CPU time.
+            """
+            selectables = self._selectables
+            try:
+                events = self._poller.poll(-1 if timeout is None else timeout, len(selectables))
+            except InterruptedError:
+                return
+            for descriptor, event in events:
+                selectable = selectables.get(descriptor)  # one before it may have closed it
+                if selectable is not None:
+                    self._doReadOrWrite(selectable, descriptor, event)
+
+        doIteration = doPoll  # noqa: N815
+
 
 class LoopReactor(_OwnReactor, AsyncioSelectorReactor):
     """Runs on an asyncio loop that belongs to the application, and never stops it."""
