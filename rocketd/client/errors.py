@@ -5,6 +5,7 @@ Answers to MQClientException, MQBrokerException, RequestTimeoutException and the
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from rocketd.common.names import group_fault, topic_fault
 from rocketd.remoting.codes import ResponseCode
@@ -16,6 +17,9 @@ from rocketd.remoting.errors import (
     RemotingTimeoutError,
     RemotingTooMuchRequestError,
 )
+
+if TYPE_CHECKING:
+    from rocketd.client.message import SendResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +38,12 @@ class RocketMQError(Exception):
     """Base of all errors of a client.
 
     ``code`` is the response code where a server refused, ``broker`` the name or address of who was asked, ``attempts`` the
-    tries that were made, the last included. ``retriable`` says whether the same call may succeed later.
+    tries that were made, the last included. ``retriable`` says whether the same call may succeed later. ``results`` has
+    those of the messages of a batch that are stored all the same, the first ones.
     """
 
     retriable = False
+    results: "tuple[SendResult, ...]" = ()
 
     def __init__(
         self, message: str, *, code: int | None = None, broker: str | None = None, attempts: Sequence[Attempt] = ()

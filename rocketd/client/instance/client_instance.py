@@ -9,6 +9,7 @@ from typing import Any
 
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred, ensureDeferred, gatherResults
+from twisted.internet.defer import TimeoutError as DeferredTimeoutError
 from twisted.logger import Logger
 
 from rocketd.client.config import ClientConfig, milliseconds
@@ -21,6 +22,7 @@ from rocketd.client.instance.routes import Routes
 from rocketd.client.instance.server_requests import ServerRequests
 from rocketd.common.clocked_loop import ClockedLoop
 from rocketd.remoting.bodies import HeartbeatData, ProducerData
+from rocketd.remoting.channel_table import join, tell_all
 from rocketd.remoting.client import RemotingClient
 from rocketd.remoting.codes import RequestCode
 from rocketd.remoting.command import RemotingCommand
@@ -242,10 +244,25 @@ class ClientInstance(Service):
         """Tell all known brokers who is here (34); one that cannot be reached is logged, the next round tries again."""
         await self._tell_who_is_here(self.routes.addresses(slaves=bool(self.consumers)))
 
-    async def greet(self) -> None:
-        """Tell those known brokers who is here that were not told yet: before they have something to ask or to pass on."""
+    async def greet(self, wait_ms: float | None = None) -> None:
+        """Tell those known brokers who is here that were not told yet: before they have something to ask or to pass on.
+
+        Those that do not answer within ``wait_ms`` are waited for no longer; what they say then counts all the same.
+        """
         addresses = self.routes.addresses(slaves=bool(self.consumers))
-        await self._tell_who_is_here([address for address in addresses if address not in self._greeted])
+        telling = Deferred.fromCoroutine(
+            self._tell_who_is_here([address for address in addresses if address not in self._greeted])
+        )
+        if wait_ms is None:
+            await telling
+            return
+        waiting: list[Deferred[None]] = []
+        told = join(waiting).addTimeout(wait_ms / 1000, self.reactor)
+        telling.addBoth(tell_all, waiting)
+        try:
+            await told
+        except DeferredTimeoutError:
+            self.log.info("brokers do not say within {wait:.0f} ms that they know who is here", wait=wait_ms)
 
     async def _tell_who_is_here(self, addresses: list[str]) -> None:
         if not addresses or not (self.producers or self.consumers):

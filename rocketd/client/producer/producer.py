@@ -17,6 +17,8 @@ from rocketd.client.config import Duration, milliseconds
 from rocketd.client.errors import (
     ClientClosedError,
     NotStartedError,
+    RequestTimeoutError,
+    RocketMQError,
     TooManyRequestsError,
     UsageError,
     check_group,
@@ -141,18 +143,31 @@ class Producer(Generic[T]):
     ) -> list[SendResult]:
         """Send messages of one topic together, in as many requests as the size limit needs; each gets its result.
 
-        ``timeout`` is that of each request. Raises as ``send`` does; those of the requests before are stored then.
+        ``timeout`` is for all of them together. Raises as ``send`` does; the error has the results of those messages that
+        are stored all the same, in ``results``.
         """
         self._check()
+        seconds = self.instance.reactor.seconds
+        timeout_ms = self._timeout_ms(timeout)
+        ends = seconds() + timeout_ms / 1000
         messages = list(messages)
         namespace = self.instance.config.namespace
         keys = (self.instance.unique_keys.next_key() for _ in count())
         batches = outgoing_batches(messages, self.codec, keys, limit=self.options.max_message_size, namespace=namespace)
         where = self._where(messages[0], queue, None, None)
         results: list[SendResult] = []
-        for outgoing in batches:
-            whole = await self._counted(self._sender.send(outgoing, self._timeout_ms(timeout), **where))
-            results.extend(_of_each(whole, outgoing))
+        try:
+            for outgoing in batches:
+                left_ms = (ends - seconds()) * 1000
+                if left_ms <= 0:
+                    raise RequestTimeoutError(
+                        f"{len(results)} of {len(messages)} messages to {messages[0].topic} took all of {timeout_ms:g} ms"
+                    )
+                whole = await self._counted(self._sender.send(outgoing, left_ms, **where))
+                results.extend(_of_each(whole, outgoing))
+        except RocketMQError as error:
+            error.results = tuple(results)
+            raise
         return results
 
     async def send_in_transaction(self, message: Message[T], arg: Any = None) -> TransactionSendResult:
@@ -196,6 +211,10 @@ class Producer(Generic[T]):
         return [MessageQueue(without_namespace(namespace, q.topic), q.broker_name, q.queue_id) for q in queues]
 
     # ------------------------------------------------------------ for transactions and requests
+
+    async def find_queues(self, topic: str, timeout_ms: float) -> None:
+        """Have the route of a topic, and with it its brokers. Raises NoRouteError and RequestTimeoutError."""
+        await self._sender.find_queues(with_namespace(self.instance.config.namespace, topic), timeout_ms)
 
     async def send_with(
         self, message: Message[T], more: dict[str, str], timeout_ms: float, where: dict[str, Any]

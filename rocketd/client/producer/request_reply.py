@@ -23,14 +23,24 @@ REPLY = "reply"
 CREATE_REPLY_MESSAGE = 10007
 """Apache's code of a reply to what is no request."""
 
+_GREETING_SHARE = 3
+"""The part of the time left, one in so many, that brokers have to take note of who asks; those that need longer may not
+keep the others' answer waiting.
+"""
+
 
 async def request_reply(
     producer: Any, message: Message[T], where: dict[str, Any], timeout_ms: float
 ) -> ReceivedMessage[T]:
-    """Send a request and return its reply. See ``Producer.request``."""
+    """Send a request and return its reply; ``timeout_ms`` is for all of it. See ``Producer.request``."""
+    message.check()
     instance = producer.instance
     seconds = instance.reactor.seconds
-    ends = seconds() + timeout_ms / 1000
+    ends: float = seconds() + timeout_ms / 1000
+
+    def left_ms() -> float:
+        return max(0.0, (ends - seconds()) * 1000)
+
     correlation_id = str(uuid4())
     more = {
         names.CORRELATION_ID: correlation_id,
@@ -40,10 +50,10 @@ async def request_reply(
     reply: Deferred[tuple[ReplyMessageRequestHeader, bytes]] = instance.replies.expect(correlation_id)
     try:
         # Brokers find the way back by the producers' heartbeats.
-        await producer.publish_queues(message.topic)
-        await instance.greet()
-        await producer.send_with(message, more, max(1.0, (ends - seconds()) * 1000), where)
-        reply.addTimeout(max(0.0, ends - seconds()), instance.reactor)
+        await producer.find_queues(message.topic, left_ms())
+        await instance.greet(left_ms() / _GREETING_SHARE)
+        await producer.send_with(message, more, left_ms(), where)
+        reply.addTimeout(left_ms() / 1000, instance.reactor)
         header, body = await reply
     except DeferredTimeoutError:
         raise RequestTimeoutError(
@@ -52,15 +62,22 @@ async def request_reply(
     finally:
         reply.addErrback(lambda _: None)
         reply.cancel()
-    return _reply_of(header, unpack(body, header.sys_flag), producer)
+    return _reply_of(header, body, producer)
 
 
-def _reply_of(header: ReplyMessageRequestHeader, body: bytes, producer: Any) -> ReceivedMessage[Any]:
+def _reply_of(header: ReplyMessageRequestHeader, packed: bytes, producer: Any) -> ReceivedMessage[Any]:
+    """Make the application's message of a reply. Raises IllegalMessageError when its body cannot be read."""
     table = decode_properties(header.properties)
     topic = without_namespace(producer.instance.config.namespace, header.topic)
+    try:
+        body = producer.codec.decode(unpack(packed, header.sys_flag))
+    except ValueError as error:
+        raise IllegalMessageError(
+            f"the reply with correlation id {table.get(names.CORRELATION_ID)} cannot be read: {error}"
+        ) from error
     return ReceivedMessage(
         topic=topic,
-        body=producer.codec.decode(body),
+        body=body,
         properties=table,
         msg_id=table.get(names.UNIQ_KEY, ""),
         offset_msg_id="",

@@ -91,6 +91,18 @@ class Sender:
             topic, self._options.create_topic_key, self._options.default_topic_queues
         )
 
+    async def find_queues(self, topic: str, timeout_ms: float) -> list[MessageQueue]:
+        """Return what ``publish_queues`` does, where there is only so much time. Raises RequestTimeoutError, too."""
+        asked = Deferred.fromCoroutine(self.publish_queues(topic))
+        asked.addTimeout(max(0.0, timeout_ms) / 1000, self._instance.reactor)
+        try:
+            return await asked
+        except DeferredTimeoutError:
+            text = f"finding the queues of topic {topic} took all of {timeout_ms:.0f} ms"
+            if timeout_ms < self._instance.config.timeout_ms:
+                raise RequestTimeoutError(text) from None
+            raise NoNameServerError(f"no name server answers: {text}") from None
+
     async def send(
         self,
         outgoing: OutgoingMessage,
@@ -132,7 +144,7 @@ class Sender:
                 last = error
                 took = (seconds() - began) * 1000
                 attempts.append(Attempt(broker, took, _outcome(error)))
-                self._choice.update(broker, took, seconds() * 1000, isolation=not isinstance(error, BrokerError))
+                self._choice.update(broker, took, seconds() * 1000, isolation=True)
                 if isinstance(error, BrokerError) and error.code not in RETRIED:
                     break
                 continue
@@ -179,13 +191,13 @@ class Sender:
         if queue is None:
             return await self._choose(topic, select, last_broker, timeout_ms)
         if self._instance.routes.address_of(queue.broker_name) is None:
-            await self._in_time(topic, timeout_ms)  # the route tells where the broker is
+            await self.find_queues(topic, timeout_ms)  # the route tells where the broker is
         return queue
 
     async def _choose(
         self, topic: str, select: Select | None, last_broker: str | None, timeout_ms: float
     ) -> MessageQueue:
-        queues = self._instance.routes.known_publish_queues(topic) or await self._in_time(topic, timeout_ms)
+        queues = self._instance.routes.known_publish_queues(topic) or await self.find_queues(topic, timeout_ms)
         if select is not None:
             return self._selected(topic, queues, select)
         known = self._infos.get(topic)
@@ -195,17 +207,6 @@ class Sender:
             self._infos[topic] = known
         info = known[1]
         return self._choice.select_one_message_queue(info, last_broker, self._instance.reactor.seconds() * 1000)
-
-    async def _in_time(self, topic: str, timeout_ms: float) -> list[MessageQueue]:
-        asked = Deferred.fromCoroutine(self.publish_queues(topic))
-        asked.addTimeout(max(0.0, timeout_ms) / 1000, self._instance.reactor)
-        try:
-            return await asked
-        except DeferredTimeoutError:
-            text = f"finding the queues of topic {topic} took all of {timeout_ms:.0f} ms"
-            if timeout_ms < self._instance.config.timeout_ms:
-                raise RequestTimeoutError(text) from None
-            raise NoNameServerError(f"no name server answers: {text}") from None
 
     def _selected(self, topic: str, queues: list[MessageQueue], select: Select) -> MessageQueue:
         """Let the application choose; it knows the topic without its namespace."""
