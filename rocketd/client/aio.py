@@ -83,10 +83,18 @@ class Producer(ProducerFace[T], AioLife):
 class Consumer(ConsumerFace[T], AioLife):
     """Consumes messages. Its options are described at ConsumerFace and ConsumerOptions."""
 
+    def check_iterated(self) -> None:
+        """Raise UsageError where there is a handler, ForkedClientError, and ClientStateError in another loop."""
+        super().check_iterated()
+        if self._life.begun:
+            self._check_caller()
+
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> ReceivedMessage[T]:
+        if self._life.begun:
+            self._check_caller()
         message = await to_future(self.next_arrival())
         if message is None:
             raise StopAsyncIteration

@@ -65,6 +65,9 @@ class Life(ABC):
     async def bring_down(self) -> bool:
         """Let go of the engine; whether it was up. One that comes up just now does not. Reactor thread."""
 
+    def _check_caller(self) -> None:  # noqa: B027 - most faces may be called from anywhere
+        """Raise ClientStateError where the engine may not be used from here. Only for one that was opened."""
+
 
 class Engine(Protocol):
     """What does the work of a client."""
@@ -95,11 +98,12 @@ class Face(Life, Generic[E]):
 
     @property
     def engine(self) -> E:
-        """The engine. Raises NotStartedError, ClientClosedError or ForkedClientError."""
+        """The engine. Raises NotStartedError, ClientClosedError, ForkedClientError, or another ClientStateError."""
         engine = self._engine
         if engine is None or self._life.guard.forked:
             self._life.check()
         assert engine is not None
+        self._check_caller()
         return engine
 
     @abstractmethod

@@ -72,6 +72,38 @@ class AioTests(SynchronousTestCase):
         asyncio.run(run())
         self.assertEqual(left.found(), [])
 
+    def test_used_in_another_loop_it_says_so_at_once(self):
+        server = SilentServer(self)
+        left = LeftOpen()
+        first = asyncio.new_event_loop()
+        producer = aio.Producer("G", server.address)
+        consumer = aio.Consumer("G", **options(server))
+        first.run_until_complete(producer.open())
+        opening = first.create_task(consumer.open())
+        first.run_until_complete(asyncio.sleep(0))
+
+        async def iterate():
+            await anext(consumer)
+
+        async def finish():
+            consumer.finish()
+
+        for use in (
+            lambda: producer.send(rocketd.client.Message("T", b"x")),
+            lambda: producer.publish_queues("T"),
+            producer.close,
+            iterate,
+            finish,
+        ):
+            with self.assertRaisesRegex(ClientStateError, "opened in another event loop.*a client for each loop"):
+                asyncio.run(use())
+        first.run_until_complete(consumer.close())
+        with self.assertRaises(ClientClosedError):
+            first.run_until_complete(opening)
+        first.run_until_complete(producer.close())
+        first.close()
+        self.assertEqual(left.found(), [])
+
 
 class SyncTests(SynchronousTestCase):
     def test_closed_while_it_opens(self):

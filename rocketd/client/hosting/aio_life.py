@@ -3,11 +3,13 @@
 No counterpart in Apache.
 """
 
+from asyncio import _get_running_loop
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import wraps
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
+from rocketd.client.errors import ClientStateError
 from rocketd.client.hosting.asyncio_host import AsyncioHost, to_deferred, to_future
 from rocketd.client.life import Life
 
@@ -35,7 +37,10 @@ class AioLife(Life):
     async def close(self) -> None:
         """Let what is under way end, store what is to be stored, and leave."""
         self._life.guard.check()
-        if self._life.begun and not self._life.ended and await to_future(self.bring_down()):
+        if not self._life.begun or self._life.ended:
+            return
+        self._check_caller()
+        if await to_future(self.bring_down()):
             await self._host.release()
 
     async def __aenter__(self) -> Self:
@@ -46,6 +51,15 @@ class AioLife(Life):
     ) -> None:
         self.block_failed = error is not None
         await self.close()
+
+    def _check_caller(self) -> None:
+        # Nothing would ever wake the caller's loop, and the client's own may have ended.
+        running = _get_running_loop()
+        if running is not self._host.loop and running is not None:
+            raise ClientStateError(
+                f"this {self._life.what} was opened in another event loop, which it belongs to: open, use and close it in "
+                "one loop, such as within one asyncio.run, or make a client for each loop"
+            )
 
 
 def engines(
