@@ -17,6 +17,7 @@ from rocketd.client.consumer.options import ConsumerOptions
 from rocketd.client.errors import StopConsuming, UsageError, check_group
 from rocketd.client.instance.client_instance import ClientInstance
 from rocketd.client.life import Face, RunCoroutine
+from rocketd.client.listeners import check_function
 from rocketd.client.message import ReceivedMessage, T
 from rocketd.client.producer import producer
 from rocketd.client.producer.options import ProducerOptions
@@ -68,10 +69,10 @@ class ConsumerFace(ConsumerOptions, SubscribingFace[push_consumer.PushConsumer[T
     """A consumer of one group. ``cluster`` are the name servers, or a ClientConfig.
 
     ``topics`` is what to consume, more comes with ``subscribe``. ``handler`` gets each message (a list of messages where
-    ``batch`` is above 1), and may be a coroutine function: what it raises makes the message come again, so do ``Retry`` and
-    ``Reject``. Without a handler the messages come by iterating over the consumer: one is consumed when the next is asked
-    for. ``codec`` makes values of bodies. All other options are those of ConsumerOptions. Raises IllegalGroupError,
-    IllegalTopicError and IllegalOptionError.
+    ``batch`` is above 1), and may be a coroutine function, or return what is to be awaited: what it raises makes the message
+    come again, so do ``Retry`` and ``Reject``. Without a handler the messages come by iterating over the consumer: one is
+    consumed when the next is asked for. ``codec`` makes values of bodies. All other options are those of ConsumerOptions.
+    Raises IllegalGroupError, IllegalTopicError and IllegalOptionError.
     """
 
     group: str
@@ -86,6 +87,8 @@ class ConsumerFace(ConsumerOptions, SubscribingFace[push_consumer.PushConsumer[T
         check_group(self.group)
         self._make_life(f"consumer of group {self.group}", self.cluster)
         self._want_all(self.topics)
+        if self.handler is not None:
+            check_function("handler", self.handler)
         self.arrivals: Arrivals[T] | None = None
         self._finished = False
 

@@ -3,14 +3,16 @@
 No counterpart in Apache, where all of it runs in thread pools.
 """
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
-from inspect import iscoroutinefunction
+from inspect import isasyncgen, isasyncgenfunction, isawaitable, iscoroutinefunction, isgenerator, isgeneratorfunction
 from typing import Any, TypeVar
 
 from twisted.internet.defer import Deferred, fail
 from twisted.logger import Logger
+from twisted.python.failure import Failure
 
+from rocketd.client.errors import IllegalOptionError
 from rocketd.client.worker_threads import WorkerThreads
 
 R = TypeVar("R")
@@ -24,10 +26,23 @@ def is_coroutine_function(function: Any) -> bool:
     return iscoroutinefunction(function) or iscoroutinefunction(type(function).__call__)
 
 
+def check_function(name: str, function: Any) -> None:
+    """Raise IllegalOptionError for what cannot be called, or would run none of its lines when it is."""
+    if not callable(function):
+        raise IllegalOptionError(f"{name}={function!r}: accepted is a function, or a coroutine function")
+    for each in (function, type(function).__call__):
+        if isgeneratorfunction(each) or isasyncgenfunction(each):
+            raise IllegalOptionError(
+                f"{name}={function!r} is a generator function, which does nothing when it is called: let it return where it "
+                "yields"
+            )
+
+
 class HandlerThreads:
     """The threads of one producer or consumer; each begins when it is first needed. Reactor thread.
 
-    ``run_coroutine`` takes what a coroutine function returned and fires with its result.
+    ``run_coroutine`` takes what a coroutine function returned and fires with its result. What a plain function returns that
+    can be awaited is awaited there as well.
     """
 
     _log = Logger()
@@ -65,17 +80,32 @@ class HandlerThreads:
 
     def caller(self, function: Callable[..., Any]) -> Callable[..., Deferred[Any]]:
         """Return what runs something that the application gave, with the arguments that it gets."""
-        return partial(self._await if is_coroutine_function(function) else self._threads.run, function)
+        return partial(self._await if is_coroutine_function(function) else self._call, function)
 
     def invoke(self, function: Callable[..., Any], *arguments: Any) -> Deferred[Any]:
         """Run what the application gave."""
         return self.caller(function)(*arguments)
 
+    def _call(self, function: Callable[..., Any], *arguments: Any) -> Deferred[Any]:
+        return self._threads.run(function, *arguments).addCallback(self._returned, function)
+
+    def _returned(self, result: Any, function: Callable[..., Any]) -> Any:
+        if result is None:
+            return None  # as mostly
+        if isgenerator(result) or isasyncgen(result):
+            raise TypeError(f"{function!r} has returned a generator, of which nothing has run")
+        return self._follow(function, result) if isawaitable(result) else result
+
     def _await(self, function: Callable[..., Any], *arguments: Any) -> Deferred[Any]:
         try:
-            running = self._run_coroutine(function(*arguments))
+            return self._follow(function, function(*arguments))
         except Exception:
             return fail()
+
+    def _follow(self, function: Callable[..., Any], awaitable: Awaitable[Any]) -> Deferred[Any]:
+        running: Deferred[Any] = (
+            awaitable if isinstance(awaitable, Deferred) else self._run_coroutine(_outlived(awaitable))
+        )
         if not running.called:
             self._awaited[running] = function
             running.addBoth(self._end, running)
@@ -84,3 +114,11 @@ class HandlerThreads:
     def _end(self, result: R, running: Deferred[Any]) -> R:
         del self._awaited[running]
         return result
+
+
+async def _outlived(awaitable: Awaitable[Any]) -> Any:
+    """Return what it does; a failure where it exits, which would end asyncio's loop, and no thread but the main one."""
+    try:
+        return await awaitable
+    except SystemExit:
+        return Failure()
