@@ -128,7 +128,7 @@ class ConsumerFace(ConsumerOptions, SubscribingFace[push_consumer.PushConsumer[T
 
     async def next_arrival(self) -> ReceivedMessage[T] | None:
         """Return the next message for who iterates; None after the end. Raises UsageError where there is a handler."""
-        if self.arrivals is None:
+        if self.arrivals is None or self._life.guard.forked:
             self.check_iterated()
             self._life.check()
         assert self.arrivals is not None

@@ -56,6 +56,7 @@ class AioLife(Life):
         # Nothing would ever wake the caller's loop, and the client's own may have ended.
         running = _get_running_loop()
         if running is not self._host.loop and running is not None:
+            self._life.guard.check()
             raise ClientStateError(
                 f"this {self._life.what} was opened in another event loop, which it belongs to: open, use and close it in "
                 "one loop, such as within one asyncio.run, or make a client for each loop"
