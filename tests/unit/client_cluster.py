@@ -30,7 +30,7 @@ THREAD_LIMIT = 20  # seconds
 
 
 class Cluster:
-    """Name servers and two brokers, a and b, each with one queue of each topic; stands in for a RemotingClient.
+    """Name servers and two brokers, a and b, each with ``queues`` of each topic; stands in for a RemotingClient.
 
     ``asked`` has all requests, a name server's with address None. ``down`` are addresses that cannot be reached,
     ``refusals`` what a broker answers by code and address. ``offsets`` are those stored by address and topic, ``held`` the
@@ -40,6 +40,7 @@ class Cluster:
     def __init__(self, topics=("T",)):
         self.topics = set(topics)
         self.brokers = ["a", "b"]
+        self.queues = 1
         self.slaves = {}
         self.down = set()
         self.asked = []
@@ -96,7 +97,7 @@ class Cluster:
     def answer_105(self, address, request, fields):
         if fields["topic"] not in self.topics:
             return RemotingCommand.response(17, "no route")
-        number = 8 if fields["topic"] == AUTO_CREATE_TOPIC else 1
+        number = 8 if fields["topic"] == AUTO_CREATE_TOPIC else self.queues
         route = TopicRouteData([QueueData(name, number, 1, 6) for name in self.brokers], self.broker_data())
         return RemotingCommand.response(0, body=route.encode(standard=True))
 
@@ -158,18 +159,36 @@ class Cluster:
         """Where the pulls that wait at each broker begin."""
         return {address: int(fields["queueOffset"]) for address, fields, held in self.held if not held.called}
 
-    def deliver(self, address, records, begin):
-        """Answer the pull that waits at a broker, with records from an offset on."""
-        (entry,) = [entry for entry in self.held if entry[0] == address and not entry[2].called]
+    def pull_of(self, address, topic="T", queue_id=0):
+        """The pull of a queue that waits at a broker: address, fields, and what answers it."""
+        queue = {"topic": topic, "queueId": str(queue_id)}
+        (entry,) = [
+            entry
+            for entry in self.held
+            if entry[0] == address and entry[1].items() >= queue.items() and not entry[2].called
+        ]
+        return entry
+
+    def deliver(self, address, records, begin, topic="T", queue_id=0, broker_id=0):
+        """Answer the pull that waits at a broker, with records from an offset on; the next is for ``broker_id``."""
+        entry = self.pull_of(address, topic, queue_id)
         self.held.remove(entry)
         body = b"".join(
             encode_record(
-                MessageInner("T", 0, 0, 0, 0, HOST, 0, 0, text, properties.encode(), 0), HOST, begin + n, 100 + n, 0
+                MessageInner(topic, queue_id, 0, 0, 0, HOST, 0, 0, text, properties.encode(), 0),
+                HOST,
+                begin + n,
+                100 + n,
+                0,
             )
             for n, (text, properties) in enumerate(records)
         )
-        header = dict.fromkeys(("suggestWhichBrokerId", "minOffset", "maxOffset"), "0")
-        header["nextBeginOffset"] = str(begin + len(records))
+        header = {
+            "suggestWhichBrokerId": str(broker_id),
+            "minOffset": "0",
+            "maxOffset": "0",
+            "nextBeginOffset": str(begin + len(records)),
+        }
         entry[2].callback(RemotingCommand.response(0, ext_fields=header, body=body))
 
 

@@ -4,10 +4,10 @@ Answers to ConsumeMessageConcurrentlyService. Reactor thread.
 """
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, Protocol
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
@@ -76,13 +76,21 @@ class ConcurrentConsumption:
         """Take messages that were pulled."""
         if self._consumer.options.order is Order.KEY:
             if assigned.order is None:
-                assigned.order = KeyedOrder(self._key_of(assigned), self._consumer.options.concurrency)
+                assigned.order = KeyedOrder(self._key_of(assigned), self._consumer.concurrency)
             assigned.order.put(new)
             self._take_keyed(assigned)
         else:
             size = self._consumer.options.batch
             for begin in range(0, len(new), size):
                 self._waiting.append((assigned, list(new[begin : begin + size])))
+        self.fill()
+
+    def take_concurrency(self, queues: Iterable[AssignedQueue]) -> None:
+        """Take a changed concurrency for all queues."""
+        for assigned in queues:
+            if assigned.order is not None:
+                assigned.order.concurrency = self._consumer.concurrency
+                self._take_keyed(assigned)
         self.fill()
 
     def fill(self) -> None:
@@ -136,7 +144,11 @@ class ConcurrentConsumption:
         run = _Run(assigned, pulled, int(consumer.instance.now_ms()))
         assigned.held.begin(pulled, run.began_ms)
         self._running.add(run)  # before the handler begins: it may stop the consumer at once
-        run.done = consumer.handler.consume(assigned.queue, pulled)
+        error = next((one.key_error for one in pulled if one.key_error is not None), None)
+        if error is None:
+            run.done = consumer.handler.consume(assigned.queue, pulled)
+        else:
+            run.done = succeed(consumer.handler.failed(error, assigned.queue, pulled, "the key"))
         run.done.addCallback(self._handled, run)
         run.done.addErrback(lambda failure: self.log.failure("consuming {queue} failed", failure, queue=assigned))
         run.done.addCallback(self._ended, run)
@@ -228,13 +240,20 @@ class ConcurrentConsumption:
 
     # ------------------------------------------------------------ order by key
 
-    def _key_of(self, assigned: AssignedQueue) -> Any:
-        key = self._consumer.options.key
-        if key is None:
+    def _key_of(self, assigned: AssignedQueue) -> Callable[[Pulled], Hashable | None]:
+        given = self._consumer.options.key
+        if given is None:
             return lambda pulled: pulled.record.properties_map().get(KEYS, "").split(" ")[0] or None
 
-        def key_of(pulled: Pulled) -> Any:
-            return key(self._consumer.handler.messages(assigned.queue, [pulled])[0])
+        def key_of(pulled: Pulled) -> Hashable | None:
+            try:
+                key = given(self._consumer.handler.messages(assigned.queue, [pulled])[0])
+                hash(key)
+            except Exception as error:
+                # Without a key nobody knows whom it has to follow: the handler does not get it.
+                pulled.key_error = error
+                return None
+            return key
 
         return key_of
 

@@ -31,7 +31,7 @@ class Verdict(Enum):
     CONSUMED = "consumed"
     AGAIN = "again"
     LEFT = "left"
-    """They stay where they are: this consumer is stopping, or its handler takes no more."""
+    """They stay where they are: this consumer has cancelled the handler, as it stops, or the handler takes no more."""
 
 
 class Outcome:
@@ -56,7 +56,11 @@ CONSUMED = Outcome(Verdict.CONSUMED)
 
 
 class Handler(Generic[T]):
-    """The application's handler, which ``call`` runs. ``name`` is for the log."""
+    """The application's handler, which ``call`` runs. ``name`` is for the log.
+
+    While ``stopping`` it may be cancelled: then its messages stay where they are. A handler that is cancelled at any other
+    time, as it awaited something that was, has failed.
+    """
 
     _log = Logger()
 
@@ -70,6 +74,7 @@ class Handler(Generic[T]):
         hooks: HookedConsumption | None = None,
     ) -> None:
         self.name = getattr(listener, "__qualname__", None) or type(listener).__qualname__
+        self.stopping = False
         self._codec = codec
         self._namespace = namespace
         self._call = call
@@ -86,11 +91,11 @@ class Handler(Generic[T]):
         return messages
 
     def consume(self, queue: MessageQueue, pulled: Sequence[Pulled]) -> Deferred[Outcome]:
-        """Have messages consumed, with the hooks around it; fails with nothing that is an Exception."""
+        """Have messages consumed, with the hooks around it; never fails."""
         return self._consume(queue, pulled, self._hooks)
 
     def consume_directly(self, queue: MessageQueue, pulled: Sequence[Pulled]) -> Deferred[Outcome]:
-        """Have messages consumed because somebody asks for it, which is not for hooks; fails as ``consume`` does."""
+        """Have messages consumed because somebody asks for it, which is not for hooks; never fails."""
         return self._consume(queue, pulled, None)
 
     def _consume(
@@ -99,7 +104,7 @@ class Handler(Generic[T]):
         try:
             messages = self.messages(queue, pulled)
         except Exception as error:
-            return succeed(self._outcome(error, queue, pulled))
+            return succeed(self.failed(error, queue, pulled))
         context = None if hooks is None else hooks.begin(queue, messages)
         done = self._call(messages if self._batch else messages[0])
         done.addCallbacks(self._outcome, self._failed, (queue, pulled), errbackArgs=(queue, pulled))
@@ -107,12 +112,12 @@ class Handler(Generic[T]):
             done.addCallback(_tell, hooks, context)
         return done
 
-    def _failed(self, failure: Failure, queue: MessageQueue, pulled: Sequence[Pulled]) -> Outcome | Failure:
+    def _failed(self, failure: Failure, queue: MessageQueue, pulled: Sequence[Pulled]) -> Outcome:
         """Take what the handler raised."""
         error = failure.value
-        if isinstance(error, CancelledError | StopConsuming):
+        if isinstance(error, StopConsuming) or (self.stopping and isinstance(error, CancelledError)):
             return Outcome(Verdict.LEFT, error=error)
-        return self._outcome(error, queue, pulled) if isinstance(error, Exception) else failure
+        return self._outcome(error, queue, pulled)
 
     def _outcome(self, answer: Any, queue: MessageQueue, pulled: Sequence[Pulled]) -> Outcome:
         """Take what the handler returned or raised."""
@@ -120,16 +125,20 @@ class Handler(Generic[T]):
             return Outcome(Verdict.AGAIN, answer.delay_level, answer.delay_seconds, answer)
         if isinstance(answer, Reject):
             return Outcome(Verdict.AGAIN, DEAD_LETTER, None, answer)
-        if isinstance(answer, Exception):
-            self._log.warn(
-                "{handler} failed on {queue} at {offset}: {error!r}",
-                handler=self.name,
-                queue=queue,
-                offset=pulled[0].queue_offset,
-                error=answer,
-            )
-            return Outcome(Verdict.AGAIN, error=answer)
-        return CONSUMED
+        return self.failed(answer, queue, pulled) if isinstance(answer, BaseException) else CONSUMED
+
+    def failed(
+        self, error: BaseException, queue: MessageQueue, pulled: Sequence[Pulled], what: str | None = None
+    ) -> Outcome:
+        """Say in the log that the handler, or ``what`` comes before it, failed; the messages are to come again."""
+        self._log.warn(
+            "{what} failed on {queue} at {offset}: {error!r}",
+            what=self.name if what is None else f"{what} for {self.name}",
+            queue=queue,
+            offset=pulled[0].queue_offset,
+            error=error,
+        )
+        return Outcome(Verdict.AGAIN, error=error)
 
 
 def _tell(outcome: Outcome, hooks: HookedConsumption, context: ConsumeMessageContext) -> Outcome:

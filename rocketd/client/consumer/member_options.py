@@ -10,6 +10,7 @@ from datetime import datetime
 from rocketd.client.config import Duration, milliseconds
 from rocketd.client.consumer.allocation import AllocateMessageQueueAveragely, AllocationStrategy
 from rocketd.client.consumer.flow_control import FlowLimits
+from rocketd.client.consumer.option_checks import check_number
 from rocketd.client.errors import IllegalOptionError
 from rocketd.client.hooks import ConsumerHook, check_hooks, check_trace
 from rocketd.remoting.bodies import ConsumeFromWhere, MessageModel
@@ -66,9 +67,7 @@ class MemberOptions:
             milliseconds(option, getattr(self, option), zero=zero)
 
     def _check_number(self, option: str, least: int, most: int) -> None:
-        value = getattr(self, option)
-        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-            raise IllegalOptionError(f"{option}={value!r}: accepted is a whole number from {least} to {most}")
+        check_number(option, getattr(self, option), least, most)
 
     @property
     def consume_from_where(self) -> ConsumeFromWhere:

@@ -13,6 +13,8 @@ from rocketd.client.consumer.member_options import MemberOptions
 from rocketd.client.errors import IllegalOptionError
 from rocketd.client.message import ReceivedMessage
 
+MAX_CONCURRENCY = 1000
+
 
 class Order(Enum):
     """Which messages are handled one after the other."""
@@ -60,7 +62,7 @@ class ConsumerOptions(MemberOptions):
         super().__post_init__()
         self._check_durations("consume_timeout", "suspend_time", "blocked_after")
         self._check_durations("grace", zero=True)
-        self._check_number("concurrency", 1, 1000)
+        self._check_number("concurrency", 1, MAX_CONCURRENCY)
         self._check_number("batch", 1, 1024)
         self._check_number("max_reconsume_times", -1, 2**31 - 1)
         try:

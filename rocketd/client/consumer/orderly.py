@@ -3,7 +3,7 @@
 Answers to ConsumeMessageOrderlyService. Reactor thread.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
 from twisted.internet.defer import CancelledError, Deferred, gatherResults
@@ -54,8 +54,8 @@ class OrderlyConsumption:
         running.addCallback(lambda _: self._running.pop(running, None))
         begin.callback(None)  # only now: a handler may stop the consumer at once
 
-    def fill(self) -> None:
-        """Take a changed concurrency."""
+    def take_concurrency(self, queues: Iterable[AssignedQueue]) -> None:
+        """Take a changed concurrency, which is for all queues together."""
         self._slots.limit = self._consumer.concurrency
 
     async def give_back_expired(self, assigned: AssignedQueue) -> None:

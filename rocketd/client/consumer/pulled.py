@@ -11,14 +11,18 @@ from rocketd.store.record import MessageExt
 
 
 class Pulled:
-    """A record; ``reconsume_times`` counts also the tries that only this consumer knows of."""
+    """A record; ``reconsume_times`` counts also the tries that only this consumer knows of.
 
-    __slots__ = ("queue_offset", "reconsume_times", "record")
+    ``key_error`` is why no key could be made of it, where one is needed.
+    """
+
+    __slots__ = ("key_error", "queue_offset", "reconsume_times", "record")
 
     def __init__(self, record: MessageExt) -> None:
         self.record = record
         self.queue_offset = record.queue_offset
         self.reconsume_times = record.reconsume_times
+        self.key_error: Exception | None = None
 
 
 class AssignedQueue:

@@ -16,16 +16,15 @@ from rocketd.client.consumer.concurrent import ConcurrentConsumption
 from rocketd.client.consumer.direct import consume_directly
 from rocketd.client.consumer.group_member import GroupMember
 from rocketd.client.consumer.handler import Handler, Listener, Outcome
-from rocketd.client.consumer.options import ConsumerOptions, Order
+from rocketd.client.consumer.option_checks import check_number
+from rocketd.client.consumer.options import MAX_CONCURRENCY, ConsumerOptions, Order
 from rocketd.client.consumer.orderly import OrderlyConsumption
 from rocketd.client.consumer.pulled import AssignedQueue, Pulled
 from rocketd.client.consumer.queue_locks import QueueLocks
 from rocketd.client.consumer.running_info import ConsumeStatistics, running_info
 from rocketd.client.consumer.send_back import SendBack
 from rocketd.client.consumer.subscription import subscription_of
-from rocketd.client.errors import (
-    UsageError,
-)
+from rocketd.client.errors import UsageError
 from rocketd.client.instance.client_instance import ClientInstance
 from rocketd.client.message import T
 from rocketd.common.names import retry_topic
@@ -103,6 +102,7 @@ class PushConsumer(GroupMember, Generic[T]):
 
     async def stop(self) -> None:
         """Pull no more, let handlers end within ``grace``, store the offsets, leave the group."""
+        self.handler.stopping = True
         await self.stop_pulling()
         await self._consumption.stop(milliseconds("grace", self.options.grace, zero=True))
         await self.leave()
@@ -110,12 +110,11 @@ class PushConsumer(GroupMember, Generic[T]):
     # ------------------------------------------------------------ while it runs
 
     def set_concurrency(self, concurrency: int) -> None:
-        """Handle so many messages at once from now on."""
-        if not isinstance(concurrency, int) or concurrency < 1:
-            raise UsageError(f"concurrency={concurrency!r}: accepted is a whole number from 1 on")
+        """Handle so many messages at once from now on. Raises IllegalOptionError as the option does."""
+        check_number("concurrency", concurrency, 1, MAX_CONCURRENCY)
         self.concurrency = concurrency
         self.threads.set_limit(concurrency)
-        self._consumption.fill()
+        self._consumption.take_concurrency(self.assigned.values())
 
     def suspend(self) -> None:
         """Pull nothing until ``resume``; what is held is handled."""
