@@ -78,7 +78,7 @@ class Producer(ProducerFace[T], TwistedLife):
         key: Any = None,
         timeout: Duration | None = None,
     ) -> Deferred[SendResult]:
-        """Send a message to ``queue``, to the one that ``selector`` chooses by ``key``, or to the queues in turn."""
+        """Send a message to ``queue``, to the one of ``key`` by its hash or by ``selector``, or to the queues in turn."""
         return Deferred.fromCoroutine(
             self.engine.send(message, queue=queue, selector=selector, key=key, timeout=timeout)
         )

@@ -35,7 +35,7 @@ class Producer(ProducerFace[T], AioLife):
         key: Any = None,
         timeout: Duration | None = None,
     ) -> SendResult:
-        """Send a message to ``queue``, to the one that ``selector`` chooses by ``key``, or to the queues in turn."""
+        """Send a message to ``queue``, to the one of ``key`` by its hash or by ``selector``, or to the queues in turn."""
         return await to_future(self.engine.send(message, queue=queue, selector=selector, key=key, timeout=timeout))
 
     async def send_oneway(

@@ -13,10 +13,12 @@ from rocketd.client.errors import (
     RequestTimeoutError,
     TopicNotFoundError,
     UnreachableError,
+    UsageError,
 )
 from rocketd.client.message import Message
 from rocketd.client.producer.options import ProducerOptions
 from rocketd.client.producer.producer import Producer
+from rocketd.client.producer.selectors import SelectMessageQueueByHash
 from rocketd.common.names import AUTO_CREATE_TOPIC
 from rocketd.common.properties import decode_properties
 from rocketd.remoting.bodies import MessageQueue
@@ -52,6 +54,29 @@ class ProducerTests(ClientTestCase):
         self.assertEqual((fields["a"], fields["b"], fields["c"], fields["d"]), ("pg", "T", "TBW102", "4"))
         self.assertIn(f"UNIQ_KEY\x01{results[0].msg_id}", fields["i"])
         self.assertEqual(results[0].offset_msg_id, "OFFSETID")
+
+    def test_a_key_chooses_the_queue_by_its_hash(self):
+        self.cluster.brokers = ["a", "b", "c"]
+        queues = self.result_of(self.producer.publish_queues("T"))
+        for key in ("A17", "A18", "A19", 0, False):
+            expected = SelectMessageQueueByHash()(queues, None, key)
+            self.assertEqual([self.result_of(self.send(key=key)).queue for _ in range(2)], [expected] * 2)
+            self.result_of(self.producer.send_oneway(Message("T", b"hello"), key=key))
+            self.assertEqual(self.cluster.of(310)[-1][0], f"{expected.broker_name}:10911")
+
+    def test_a_hash_without_a_key_names_the_option(self):
+        for key, text in ((None, "give key=..."), (object(), "give a text or a number")):
+            error = self.failureResultOf(
+                Deferred.fromCoroutine(self.send(selector=SelectMessageQueueByHash(), key=key)), UsageError
+            )
+            self.assertIn(text, str(error.value))
+
+    def test_a_queue_and_a_key_contradict_each_other(self):
+        for more in ({"key": "A17"}, {"selector": SelectMessageQueueByHash(), "key": "A17"}):
+            error = self.failureResultOf(
+                Deferred.fromCoroutine(self.send(queue=MessageQueue("T", "b", 0), **more)), UsageError
+            )
+            self.assertIn("queue=", str(error.value))
 
     def test_a_queue_that_is_named_needs_no_send_before(self):
         for send in (self.producer.send, self.producer.send_oneway):

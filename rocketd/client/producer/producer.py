@@ -32,6 +32,7 @@ from rocketd.client.namespace import with_namespace, without_namespace
 from rocketd.client.producer.options import ProducerOptions
 from rocketd.client.producer.outgoing import OutgoingMessage, outgoing_batches, outgoing_message
 from rocketd.client.producer.request_reply import reply_properties, request_reply
+from rocketd.client.producer.selectors import SelectMessageQueueByHash
 from rocketd.client.producer.sender import Select, Sender
 from rocketd.client.producer.transaction import TransactionListener, Transactions, TransactionSendResult
 from rocketd.client.trace.tracing import ProducerTracing, Tracing
@@ -42,8 +43,8 @@ from rocketd.store.record import MessageExt
 
 R = TypeVar("R")
 
-TRANSACTION_THREADS = 4
-"""Local transactions, and checks of them, that run at once in threads."""
+BY_HASH = SelectMessageQueueByHash()
+"""How a key chooses a queue where nothing else is said: as in Java's clients, which always name it."""
 
 Selector = Callable[[Sequence[MessageQueue], Message[Any], Any], MessageQueue]
 """Chooses a queue by the message and a key of the application's."""
@@ -78,7 +79,7 @@ class Producer(Generic[T]):
         self.hooks = ProducerHooks([*traces, *self.options.send_hooks])
         self._sender = Sender(instance, self.group, self.options, random, self.hooks)
         self.threads = HandlerThreads(
-            instance.reactor, f"rocketd-transactions-{self.group}", TRANSACTION_THREADS, run_coroutine
+            instance.reactor, f"rocketd-transactions-{self.group}", self.options.transaction_threads, run_coroutine
         )
         self._transactions = None if transactions is None else Transactions(self, transactions, self.threads.invoke)
         self._state: type[NotStartedError] | type[ClientClosedError] | None = NotStartedError
@@ -113,7 +114,7 @@ class Producer(Generic[T]):
         key: Any = None,
         timeout: Duration | None = None,
     ) -> SendResult:
-        """Send a message to ``queue``, to the one that ``selector`` chooses by ``key``, or to the queues in turn.
+        """Send a message to ``queue``, to the one of ``key`` by its hash or by ``selector``, or to the queues in turn.
 
         Raises IllegalMessageError, IllegalTopicError, NoRouteError, BrokerError, UnreachableError, ConnectionLostError,
         RequestTimeoutError, TooManyRequestsError, NotStartedError or ClientClosedError.
@@ -269,14 +270,21 @@ class Producer(Generic[T]):
         self, message: Message[T], queue: MessageQueue | None, selector: Selector | None, key: Any
     ) -> dict[str, Any]:
         if queue is not None:
+            if selector is not None or key is not None:
+                raise UsageError(
+                    "queue= says where the message goes: give it without selector= and key=, or only these"
+                )
             if queue.topic != message.topic:
                 raise UsageError(f"the message is of topic {message.topic}, the queue of topic {queue.topic}")
             topic = with_namespace(self.instance.config.namespace, queue.topic)
             return {"queue": MessageQueue(topic, queue.broker_name, queue.queue_id)}
-        if selector is not None:
-            select: Select = lambda queues: selector(queues, message, key)  # noqa: E731
-            return {"select": select}
-        return {}
+        if selector is None:
+            if key is None:
+                return {}
+            selector = BY_HASH
+        chosen = selector
+        select: Select = lambda queues: chosen(queues, message, key)  # noqa: E731
+        return {"select": select}
 
     def _timeout_ms(self, timeout: Duration | None) -> float:
         return self._sender.send_timeout_ms if timeout is None else milliseconds("timeout", timeout)

@@ -10,6 +10,7 @@ from random import Random
 from typing import Any, TypeAlias
 
 from rocketd.client.consumer.allocation import room_of_broker
+from rocketd.client.errors import UsageError
 from rocketd.client.message import Message
 from rocketd.common.java_hash import java_string_hash
 from rocketd.remoting.bodies import MessageQueue
@@ -43,8 +44,16 @@ class SelectMessageQueueByHash:
     """The same key, the same queue, as long as the topic has as many queues. See ``java_hash_of_key`` for keys."""
 
     def __call__(self, queues: Sequence[MessageQueue], message: Message[Any], key: object) -> MessageQueue:
-        """Return the queue of a key."""
-        return queues[abs(java_hash_of_key(key)) % len(queues)]
+        """Return the queue of a key. Raises UsageError for what is none."""
+        try:
+            place = abs(java_hash_of_key(key)) % len(queues)
+        except ValueError as error:
+            if key is None:
+                raise UsageError(
+                    "SelectMessageQueueByHash chooses by a key, and there is none: give key=... as well"
+                ) from None
+            raise UsageError(f"key={key!r}: {error}; give a text or a number") from None
+        return queues[place]
 
 
 @dataclass(frozen=True, slots=True)
