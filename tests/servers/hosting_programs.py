@@ -1,75 +1,66 @@
 """Programs of test_client_hosting.py: each is a process of its own, which is told the address of a name server.
 
-A program prints one word when all is as it should be; warnings are errors, and nothing may be on standard error.
+A program prints one word when all is as it should be; warnings are errors, and nothing may be on standard error. Each
+uses the clients of an application, against a real broker.
 """
 
 import asyncio
 import gc
+import importlib
 import multiprocessing
 import os
+import pkgutil
 import sys
 import threading
+from itertools import count
+from time import monotonic
 
+import rocketd.client as twisted_face
+from rocketd.client import ClientConfig, Message, MessageQueue, aio, sync
 from rocketd.client.errors import ForkedClientError
-from rocketd.client.hosting.asyncio_host import AsyncioHost, to_future
-from rocketd.client.hosting.fork import ForkGuard
-from rocketd.client.hosting.thread_host import ThreadHost
-from rocketd.remoting.client import RemotingClient
-from rocketd.remoting.codes import RequestCode, ResponseCode
-from rocketd.remoting.command import RemotingCommand
-from rocketd.remoting.settings import TlsConfig
-from rocketd.remoting.tls import ClientTLS
 
 SECONDS = 60.0
+AT_ONCE = 10.0  # seconds: far below any timeout of a client that waits for an answer
+TOPIC = "Hosting"
+_numbers = count(1)
 
 
-class Client:
-    """A blocking client as small as can be. ``tls`` encrypts its connections."""
-
-    def __init__(self, address, tls=False):
-        self.address = address
-        self.tls = tls
-        self.guard = ForkGuard()
-
-    def start(self):
-        self.guard.begin()
-        self.host = ThreadHost.acquire()
-        self.remoting = make_remoting(self.host.reactor, self.tls)
-        self.host.call_soon(self.remoting.startService)
-        return self
-
-    def ask(self):
-        self.guard.check()
-        return self.host.call(ask, self.remoting, self.address, timeout=SECONDS)
-
-    def stop(self):
-        self.host.call(stop_remoting, self.remoting, timeout=SECONDS)
-        self.host.release()
+def group():
+    """A group that no other program, process or client has."""
+    return f"hosting-{os.getpid()}-{next(_numbers)}"
 
 
-def make_remoting(reactor, tls):
-    return RemotingClient(reactor, tls=ClientTLS(TlsConfig()) if tls else None)
+def text():
+    return group().encode()
 
 
-async def stop_remoting(remoting):
-    await remoting.stopService()
+def pair(face, address, **options):
+    """A producer, and a consumer to iterate over, that are only made."""
+    config = ClientConfig(namesrv=address, **options)
+    return face.Producer(group(), config, send_timeout=SECONDS), face.Consumer(
+        group(), config, topics=TOPIC, start="earliest"
+    )
 
 
-async def ask(remoting, address):
-    request = RemotingCommand(RequestCode.GET_BROKER_CLUSTER_INFO)
-    answer = await remoting.invoke_sync(address, request, SECONDS * 1000)
-    return answer.code == ResponseCode.SUCCESS
+def exchange(producer, consumer):
+    """Send a message, and consume it."""
+    body = text()
+    producer.send(Message(TOPIC, body))
+    assert any(message.body == body for message in consumer)
+
+
+async def exchange_async(producer, consumer):
+    """Send a message, and consume it: with asyncio, and with Twisted."""
+    body = text()
+    await producer.send(Message(TOPIC, body))
+    async for message in consumer:
+        if message.body == body:
+            return
+    raise AssertionError("the iteration has ended")
 
 
 def no_reactor_is_installed():
     return "twisted.internet.reactor" not in sys.modules
-
-
-def imports(address):
-    """Importing has begun nothing."""
-    assert threading.active_count() == 1
-    assert not any(link.startswith(("socket:", "anon_inode:")) for link in links())
-    assert no_reactor_is_installed()
 
 
 def links():
@@ -77,120 +68,288 @@ def links():
     return [os.readlink(name) for name in names if os.path.islink(name)]
 
 
+def nothing_is_left():
+    """Whether there is nothing but what a program begins with: its thread, and what it reads from and writes to."""
+    gc.collect()
+    left = [*threading.enumerate()[1:], *links()[3:]]
+    assert not left, left
+    return no_reactor_is_installed()
+
+
+# ------------------------------------------------------------ what importing and making begin
+
+
+def imports(address):
+    """Neither importing all there is nor making clients of every kind begins anything."""
+    for module in pkgutil.walk_packages(twisted_face.__path__, "rocketd.client."):
+        importlib.import_module(module.name)
+    for module in ("rocketd.testing", "rocketd.faststream"):
+        importlib.import_module(module)
+    assert nothing_is_left()
+
+    from rocketd.client.logging_handler import RocketMQHandler
+    from rocketd.client.openmessaging import MessagingAccessPoint
+
+    kept = []
+    for face in (twisted_face, aio, sync):
+        clients = {
+            value for value in vars(face).values() if isinstance(value, type) and value.__module__ == face.__name__
+        }
+        assert {each.__name__ for each in clients} == {
+            "Admin",
+            "Consumer",
+            "LitePullConsumer",
+            "Producer",
+            "PullConsumer",
+        }
+        for client in clients:
+            arguments = () if client is face.Admin else (group(),)
+            kept.append(client(*arguments, address))
+            kept.append(client(*arguments, ClientConfig(namesrv=address, tls=True, instance_name="one")))
+        kept.extend(pair(face, address))
+        kept.append(face.Consumer(group(), address, topics=TOPIC, handler=print, order="key", concurrency=4))
+        kept.append(face.Producer(group(), address, trace=True))
+    access_point = MessagingAccessPoint(f"oms:rocketmq://{address}/default:default")
+    kept.extend((access_point.createProducer(), RocketMQHandler(TOPIC, cluster=address)))
+    assert nothing_is_left()
+    kept.clear()
+    assert nothing_is_left()
+
+
+# ------------------------------------------------------------ in one process
+
+
 def thread(address):
-    """Requests over a thread, plain and with TLS, by address and by host name."""
-    before = len(links())
+    """Clients in the background, plain and with TLS, by address and by host name."""
     for target in (address, address.replace("127.0.0.1", "localhost")):
         for tls in (False, True):
-            client = Client(target, tls).start()
-            assert client.ask()
-            client.stop()
-    assert threading.active_count() == 1
-    assert len(links()) == before
-    assert no_reactor_is_installed()
+            producer, consumer = pair(sync, target, tls=tls)
+            with producer, consumer:
+                exchange(producer, consumer)
+    assert nothing_is_left()
 
 
 def never_stopped(address):
-    """A client with an open connection, and a pool, is left to the interpreter's exit."""
-    client = Client(address.replace("127.0.0.1", "localhost")).start()
-    assert client.ask()
-    worker = threading.Thread(target=lambda: client.ask() or os._exit(3))
+    """Clients with open connections, handlers and a pool are left to the interpreter's exit."""
+    producer, consumer = pair(sync, address.replace("127.0.0.1", "localhost"))
+    exchange(producer.open(), consumer.open())
+    handled = threading.Event()
+    sync.Consumer(group(), address, topics=TOPIC, start="earliest", handler=lambda message: handled.set()).open()
+    assert handled.wait(SECONDS)
+    worker = threading.Thread(target=lambda: producer.send(Message(TOPIC, b"late")).queue or os._exit(3))
     worker.start()  # outlives the main thread
 
 
 def stuck_pool(address):
     """The exit waits for no thread of the pool, where a look-up of a host name may hang."""
-    client = Client(address).start()
+    producer, _ = pair(sync, address)
+    reactor = producer.open()._host.reactor
     stuck = threading.Event()
 
     def hang():
         stuck.set()
         threading.Event().wait()
 
-    client.host.call_soon(lambda: client.host.reactor.callInThread(hang))
+    reactor.callFromThread(reactor.callInThread, hang)
     assert stuck.wait(SECONDS)
 
 
 def loop(address):
-    """Requests over an asyncio loop in debug mode."""
+    """Clients on an asyncio loop in debug mode."""
 
     async def main():
-        host = AsyncioHost.acquire()
-        try:
-            for tls in (False, True):
-                remoting = make_remoting(host.reactor, tls)
-                remoting.startService()
-                assert await to_future(ask(remoting, address.replace("127.0.0.1", "localhost")))
-                await to_future(remoting.stopService())
-        finally:
-            await host.release()
+        for tls in (False, True):
+            producer, consumer = pair(aio, address.replace("127.0.0.1", "localhost"), tls=tls)
+            async with producer, consumer:
+                await exchange_async(producer, consumer)
 
-    before = len(links())
     asyncio.run(main(), debug=True)
-    gc.collect()
-    assert threading.active_count() == 1
-    assert len(links()) == before
-    assert no_reactor_is_installed()
+    assert nothing_is_left()
 
 
 def loop_never_stopped(address):
-    """A loop that ends with an open connection and a pool."""
+    """A loop that ends with open connections and a pool."""
 
     async def main():
-        host = AsyncioHost.acquire()
-        remoting = make_remoting(host.reactor, False)
-        remoting.startService()
-        assert await to_future(ask(remoting, address.replace("127.0.0.1", "localhost")))
-        return remoting
+        producer, consumer = pair(aio, address.replace("127.0.0.1", "localhost"))
+        await exchange_async(await producer.open(), await consumer.open())
+        return producer, consumer
 
     globals()["kept"] = asyncio.run(main())
 
 
-def forked(address, method):
-    """A child of multiprocessing cannot use the parent's client, but one of its own; the parent goes on."""
-    context = multiprocessing.get_context(method)
-    started, only_made = Client(address).start(), Client(address)
-    assert started.ask()
-    inherited = (started, only_made) if method == "fork" else (None, only_made)
-    child = context.Process(target=in_child, args=(address, *inherited))
-    child.start()
-    child.join(SECONDS)
-    assert child.exitcode == 0, child.exitcode
-    assert started.ask()
-    started.stop()
+# ------------------------------------------------------------ forked
 
 
-def in_child(address, started, only_made):
-    if started is not None:
+def refused(*uses):
+    """What a child tries with its parent's clients fails at once, whether it is called or awaited."""
+    begin = monotonic()
+    for use in uses:
         try:
-            started.ask()
+            answer = use()
+            if hasattr(answer, "__await__"):
+                next(answer.__await__())
         except ForkedClientError:
+            continue
+        except StopIteration:
             pass
-        else:
-            raise AssertionError("the parent's client was used")
-    for client in (only_made, Client(address, tls=True)):
-        client.start()
-        assert client.ask()
-        client.stop()
+        raise AssertionError(f"{use.__code__.co_names} of the parent's client was not refused")
+    assert monotonic() - begin < AT_ONCE
+
+
+def refuses_all(clients):
+    """Refuses whatever a child may try with the parent's clients."""
+    producer, consumer, admin, poller = clients
+    message, queue = Message(TOPIC, b"no"), MessageQueue(TOPIC, "broker-a", 0)
+    step = "__next__" if hasattr(consumer, "__next__") else "__anext__"
+    refused(
+        lambda: producer.send(message),
+        lambda: producer.send_oneway(message),
+        lambda: producer.send_batch([message]),
+        lambda: producer.publish_queues(TOPIC),
+        lambda: producer.open(),
+        lambda: producer.close(),
+        lambda: getattr(consumer, step)(),
+        lambda: consumer.finish(),
+        lambda: consumer.queues(),
+        lambda: consumer.pause([queue]),
+        lambda: consumer.suspend(),
+        lambda: consumer.subscribe("Other"),
+        lambda: consumer.close(),
+        lambda: poller.poll(SECONDS),
+        lambda: poller.commit(),
+        lambda: poller.close(),
+        lambda: admin.topics(),
+        lambda: admin.close(),
+    )
+
+
+def opened(face, address):
+    """Clients of every kind, for a parent to open."""
+    return (*pair(face, address), face.Admin(address), face.LitePullConsumer(group(), address, topics=TOPIC))
+
+
+def run_child(child):
+    """Wait for a child, which has to end well."""
+    child.join(SECONDS)
+    if child.exitcode is None:
+        child.kill()
+    assert child.exitcode == 0, child.exitcode
+
+
+def forked(address, method, face):
+    """A child of multiprocessing cannot use the parent's clients, but its own; the parent goes on."""
+    globals()[f"forked_{face}"](address, multiprocessing.get_context(method), method == "fork")
+    if method == "fork" and face != "twisted":  # "spawn" keeps a pipe to what tracks its resources
+        assert nothing_is_left()
+
+
+def forked_sync(address, context, inherits):
+    clients = opened(sync, address)
+    producer, consumer, admin, poller = clients
+    made = pair(sync, address)
+    with producer, consumer, admin, poller:
+        exchange(producer, consumer)
+        child = context.Process(target=sync_child, args=(address, *((clients, made) if inherits else (None, None))))
+        child.start()
+        run_child(child)
+        exchange(producer, consumer)
+
+
+def sync_child(address, clients, made):
+    if clients is not None:
+        refuses_all(clients)
+    for producer, consumer in filter(None, (made, pair(sync, address), pair(sync, address, tls=True))):
+        with producer, consumer:
+            exchange(producer, consumer)
+
+
+def forked_aio(address, context, inherits):
+    async def main():
+        clients = opened(aio, address)
+        producer, consumer, admin, poller = clients
+        made = pair(aio, address)
+        async with producer, consumer, admin, poller:
+            await exchange_async(producer, consumer)
+            child = context.Process(target=aio_child, args=(address, *((clients, made) if inherits else (None, None))))
+            child.start()
+            await asyncio.to_thread(run_child, child)
+            await exchange_async(producer, consumer)
+
+    asyncio.run(main())
+
+
+def aio_child(address, clients, made):
+    async def main():
+        if clients is not None:
+            refuses_all(clients)
+        for producer, consumer in filter(None, (made, pair(aio, address))):
+            async with producer, consumer:
+                await exchange_async(producer, consumer)
+
+    asyncio.run(main())
+
+
+def forked_twisted(address, context, inherits):
+    """The children of a reactor that runs have no use for it: they take another face, or are spawned."""
+    made = pair(twisted_face, address)
+    if inherits:
+        child = context.Process(target=twisted_child, args=(address, made))
+        child.start()
+        run_child(child)
+        assert no_reactor_is_installed()
+    react = importlib.import_module("twisted.internet.task").react
+
+    async def main(reactor):
+        from twisted.internet.threads import deferToThread
+
+        clients = opened(twisted_face, address)
+        producer, consumer, admin, poller = clients
+        async with producer, consumer, admin, poller:
+            await exchange_async(producer, consumer)
+            if inherits:
+                child = context.Process(target=sync_child, args=(address, clients, None))
+            else:
+                child = context.Process(target=twisted_child, args=(address, None))
+            child.start()
+            await deferToThread(run_child, child)
+            await exchange_async(producer, consumer)
+
+    try:
+        react(main)
+    except SystemExit as error:
+        if error.code:
+            raise
+
+
+def twisted_child(address, made):
+    async def main(reactor):
+        for producer, consumer in filter(None, (made, pair(twisted_face, address))):
+            async with producer, consumer:
+                await exchange_async(producer, consumer)
+
+    importlib.import_module("twisted.internet.task").react(main)
 
 
 def application(environ, start_response):
-    """A WSGI application for gunicorn: its clients are started before and after the workers are forked."""
-    try:
-        answer = str(preloaded.ask())
-    except ForkedClientError:
-        answer = "forked"
-    global own
-    if own is None:
-        own = Client(preloaded.address).start()
+    """A WSGI application for gunicorn, with clients that its master has opened, and a producer that it has only made."""
+    refuses_all(of_master)
+    if not of_worker:
+        _, consumer = pair(sync, name_server)
+        of_worker.extend((preloaded.open(), consumer.open()))
+    exchange(*of_worker)
     start_response("200 OK", [("Content-Type", "text/plain")])
-    return [f"{answer} {own.ask()} {os.getpid()}".encode()]
+    return [f"exchanged {os.getpid()}".encode()]
 
 
-own = None
-if "NAME_SERVER" in os.environ:
-    preloaded = Client(os.environ["NAME_SERVER"]).start()
-    assert preloaded.ask()
+name_server = os.environ.get("NAME_SERVER")
+of_worker = []
+if name_server is not None:
+    preloaded, _ = pair(sync, name_server)
+    of_master = opened(sync, name_server)
+    for each in of_master:
+        each.open()
+    exchange(*of_master[:2])
 
 
 if __name__ == "__main__":
