@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rocketd.common.names import group_fault, topic_fault
+from rocketd.common.pickling import PickledWhole
 from rocketd.remoting.codes import ResponseCode
 from rocketd.remoting.command import RemotingCommand
 from rocketd.remoting.errors import (
@@ -34,8 +35,8 @@ class Attempt:
         return f"{self.broker} after {self.milliseconds:.0f} ms: {self.outcome}"
 
 
-class RocketMQError(Exception):
-    """Base of all errors of a client.
+class RocketMQError(PickledWhole, Exception):
+    """Base of all errors of a client, which other processes can be given whole.
 
     ``code`` is the response code where a server refused, ``broker`` the name or address of who was asked, ``attempts`` the
     tries that were made, the last included. ``retriable`` says whether the same call may succeed later. ``results`` has

@@ -5,11 +5,13 @@ Answers to Apache's ``RemotingException`` family (org.apache.rocketmq.remoting.e
 
 import msgspec
 
+from rocketd.common.pickling import PickledWhole
+
 JSON_ERRORS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 """What msgspec's JSON decoders raise for a text that they do not take."""
 
 
-class RemotingError(Exception):
+class RemotingError(PickledWhole, Exception):
     """Base of all that can go wrong between two peers."""
 
 

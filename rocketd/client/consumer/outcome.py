@@ -6,6 +6,7 @@ Answers to ConsumeConcurrentlyStatus, ConsumeOrderlyStatus and delayLevelWhenNex
 from datetime import timedelta
 
 from rocketd.client.config import Duration
+from rocketd.common.pickling import PickledWhole
 
 LEVEL_SECONDS = (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
 """Delays of the levels from 1 on, of a broker with the usual messageDelayLevel."""
@@ -17,7 +18,7 @@ DEAD_LETTER = -1
 """Level with which the broker puts a message among the dead letters at once."""
 
 
-class Retry(Exception):  # noqa: N818 - an answer of the handler's, returned or raised, and no error
+class Retry(PickledWhole, Exception):  # noqa: N818 - an answer of the handler's, returned or raised, and no error
     """The message was not consumed and is to come again, after ``delay``; without one the broker chooses.
 
     Brokers know 18 delays: the shortest that is not shorter is taken. Where messages are consumed in order, the queue
