@@ -10,6 +10,7 @@ from rocketd.client.admin import Admin
 from rocketd.client.face import Cluster
 from rocketd.client.instance.client_instance import ClientInstance
 from rocketd.client.life import Face, RunCoroutine
+from rocketd.client.option_types import check_types
 
 _numbers = count(1)
 
@@ -25,6 +26,7 @@ class AdminFace(Face[Admin]):
     def __post_init__(self) -> None:
         # No group of brokers: it tells several of one process apart.
         self.group = f"admin-{next(_numbers)}"
+        check_types(self)
         self._make_life("admin", self.cluster)
 
     def make_engine(self, instance: ClientInstance, run_coroutine: RunCoroutine) -> Admin:

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from rocketd.acl.credentials import Credentials
 from rocketd.client.errors import IllegalOptionError
+from rocketd.client.option_types import SECRET, check_types
 from rocketd.common.checks import ADDRESSES, is_address_list
 from rocketd.remoting.interfaces import IRPCHook
 from rocketd.remoting.settings import NettyClientConfig, TlsConfig
@@ -77,7 +78,7 @@ class ClientConfig:
     namespace: str = ""
     """Put before the names of topics and groups, so that tenants do not meet."""
 
-    credentials: Credentials | None = None
+    credentials: Credentials | None = field(default=None, metadata=SECRET)
     """What to sign requests with."""
 
     tls: bool | TlsConfig = False
@@ -109,6 +110,7 @@ class ClientConfig:
     def __post_init__(self) -> None:
         for option in ("timeout", "route_interval", "heartbeat_interval"):
             milliseconds(option, getattr(self, option))
+        check_types(self)
         self._check_url()
         self.name_servers()
         if "%" in self.namespace:

@@ -229,6 +229,8 @@ class StopConsuming(Exception):  # noqa: N818 - it is no error of the client's
 
 def check_group(group: str) -> None:
     """Raise IllegalGroupError when no group may have this name."""
+    if not isinstance(group, str):
+        raise IllegalGroupError(f"group {group!r}: the name of a group is a text")
     fault = group_fault(group)
     if fault is not None:
         raise IllegalGroupError(f"group {group!r}: {fault}")
@@ -236,6 +238,8 @@ def check_group(group: str) -> None:
 
 def check_topic(topic: str) -> None:
     """Raise IllegalTopicError when no topic may have this name."""
+    if not isinstance(topic, str):
+        raise IllegalTopicError(f"topic {topic!r}: the name of a topic is a text")
     fault = topic_fault(topic)
     if fault is not None:
         raise IllegalTopicError(f"topic {topic!r}: {fault}")

@@ -45,8 +45,8 @@ class ProducerFace(ProducerOptions, Face[producer.Producer[T]], Generic[T]):
     transactions: TransactionListener[T] | None = None
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         check_group(self.group)
+        super().__post_init__()
         self._make_life(f"producer of group {self.group}", self.cluster)
 
     def __repr__(self) -> str:
@@ -83,8 +83,8 @@ class ConsumerFace(ConsumerOptions, SubscribingFace[push_consumer.PushConsumer[T
     codec: Codec[T] = BYTES  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         check_group(self.group)
+        super().__post_init__()
         self._make_life(f"consumer of group {self.group}", self.cluster)
         self._want_all(self.topics)
         if self.handler is not None:

@@ -131,6 +131,8 @@ _Calls = Sequence[Callable[[Context], None]]
 
 def check_hooks(option: str, hooks: Sequence[object], base: type) -> None:
     """Raise IllegalOptionError for what is no hook: no method of the base is overridden, or one would have to be awaited."""
+    if not isinstance(hooks, Sequence):
+        raise IllegalOptionError(f"{option}={hooks!r}: accepted is a sequence of hooks")
     for hook in hooks:
         calls = [call for name in _names(base) for call in _overriding((hook,), base, name)]
         if not calls:

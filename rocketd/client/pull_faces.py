@@ -5,6 +5,7 @@ No counterpart in Apache.
 
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field
+from os import PathLike
 from typing import Generic
 
 from rocketd.client.codec import BYTES, Codec
@@ -20,6 +21,7 @@ from rocketd.client.hooks import ConsumerHook
 from rocketd.client.instance.client_instance import ClientInstance
 from rocketd.client.life import Face, RunCoroutine
 from rocketd.client.message import T
+from rocketd.client.option_types import check_types
 from rocketd.client.subscribing import SubscribingFace, Topics, config_for
 from rocketd.remoting.bodies import MessageQueue
 
@@ -41,8 +43,8 @@ class LitePullFace(LitePullOptions, SubscribingFace[LitePullConsumer[T]], Generi
     codec: Codec[T] = BYTES  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         check_group(self.group)
+        super().__post_init__()
         self._make_life(f"consumer of group {self.group}", self.cluster)
         self._want_all(self.topics)
 
@@ -76,7 +78,7 @@ class PullFace(Face[PullConsumer[T]], Generic[T]):
     codec: Codec[T] = BYTES  # type: ignore[assignment]
     broadcast: bool = False
     persist_interval: Duration = 5.0
-    offset_directory: str | None = None
+    offset_directory: str | PathLike[str] | None = None
     trace: bool | str = False
     consume_hooks: Sequence[ConsumerHook] = ()
     allocation: AllocationStrategy = field(default_factory=AllocateMessageQueueAveragely)
@@ -91,6 +93,7 @@ class PullFace(Face[PullConsumer[T]], Generic[T]):
             consume_hooks=self.consume_hooks,
             allocation=self.allocation,
         )
+        check_types(self, but=("consume_hooks",))
         self._make_life(f"consumer of group {self.group}", self.cluster)
 
     def instance_config(self) -> ClientConfig:

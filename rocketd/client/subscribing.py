@@ -10,11 +10,11 @@ from typing import TypeVar
 from rocketd.client.config import ClientConfig
 from rocketd.client.consumer.group_member import GroupMember
 from rocketd.client.consumer.subscription import Sql
-from rocketd.client.errors import check_topic
+from rocketd.client.errors import IllegalOptionError, check_topic
 from rocketd.client.life import Face
 from rocketd.remoting.bodies import MessageQueue
 
-Topics = str | Iterable[str] | Mapping[str, "str | Sql | None"]
+Topics = str | Iterable[str] | Mapping[str, str | Sql | None]
 """A topic, several, or each with what is wanted of it: tags such as ``TagA || TagB``, an Sql, or None for all."""
 
 BROADCAST_INSTANCE = "DEFAULT"
@@ -44,6 +44,10 @@ class SubscribingFace(Face[M]):
 
     def _want(self, topic: str, wanted: str | Sql | None) -> None:
         check_topic(topic)
+        if not (wanted is None or isinstance(wanted, str | Sql)):
+            raise IllegalOptionError(
+                f"{wanted!r} is nothing to want of topic {topic}: accepted is a text, an Sql or None"
+            )
         self._wanted[topic] = wanted
 
     def _subscribe_all(self, engine: M) -> M:

@@ -6,6 +6,7 @@ Answers to the fields that DefaultMQPushConsumer and DefaultLitePullConsumer hav
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from os import PathLike
 
 from rocketd.client.config import Duration, milliseconds
 from rocketd.client.consumer.allocation import AllocateMessageQueueAveragely, AllocationStrategy
@@ -13,6 +14,7 @@ from rocketd.client.consumer.flow_control import FlowLimits
 from rocketd.client.consumer.option_checks import check_number
 from rocketd.client.errors import IllegalOptionError
 from rocketd.client.hooks import ConsumerHook, check_hooks, check_trace
+from rocketd.client.option_types import check_types
 from rocketd.remoting.bodies import ConsumeFromWhere, MessageModel
 
 
@@ -44,7 +46,7 @@ class MemberOptions:
     persist_interval: Duration = 5.0
     """How often offsets are stored."""
 
-    offset_directory: str | None = None
+    offset_directory: str | PathLike[str] | None = None
     """Where broadcasting consumers keep their offsets. None: ``~/.rocketmq_offsets``."""
 
     trace: bool | str = False
@@ -61,6 +63,7 @@ class MemberOptions:
         self._check_number("pull_batch", 1, 1024)
         if not (isinstance(self.start, datetime) or self.start in ("latest", "earliest")):
             raise IllegalOptionError(f"start={self.start!r}: accepted is 'latest', 'earliest' or a datetime")
+        check_types(self, but=("consume_hooks",))
 
     def _check_durations(self, *options: str, zero: bool = False) -> None:
         for option in options:

@@ -36,7 +36,7 @@ class OffsetFileError(RocketMQError):
     """A file of offsets that cannot be read; the text names it."""
 
 
-def offsets_path(client_id: str, group: str, directory: str = DEFAULT_DIRECTORY) -> str:
+def offsets_path(client_id: str, group: str, directory: str | os.PathLike[str] = DEFAULT_DIRECTORY) -> str:
     """Return where a group's offsets are; ``~`` stands for the user's home."""
     return os.path.join(os.path.expanduser(directory), client_id, group, "offsets.json")
 

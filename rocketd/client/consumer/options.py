@@ -6,7 +6,7 @@ Answers to the fields of DefaultMQPushConsumer and DefaultLitePullConsumer.
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import Any, Literal
 
 from rocketd.client.config import Duration
 from rocketd.client.consumer.member_options import MemberOptions
@@ -27,11 +27,14 @@ class Order(Enum):
     """Those of a queue that have the same key."""
 
 
+OrderName = Literal["none", "queue", "key"]
+
+
 @dataclass(kw_only=True)
 class ConsumerOptions(MemberOptions):
     """Raises IllegalOptionError for a value that is not accepted."""
 
-    order: str | Order = Order.NONE
+    order: Order | OrderName = Order.NONE
     """``none``, ``queue`` or ``key``."""
 
     key: Callable[[ReceivedMessage[Any]], Hashable | None] | None = None
@@ -59,16 +62,16 @@ class ConsumerOptions(MemberOptions):
     """How long a message may hold its queue's offset before the log says so."""
 
     def __post_init__(self) -> None:
+        try:
+            self.order = Order(self.order)
+        except ValueError:
+            raise IllegalOptionError(f"order={self.order!r}: accepted is 'none', 'queue' or 'key'") from None
         super().__post_init__()
         self._check_durations("consume_timeout", "suspend_time", "blocked_after")
         self._check_durations("grace", zero=True)
         self._check_number("concurrency", 1, MAX_CONCURRENCY)
         self._check_number("batch", 1, 1024)
         self._check_number("max_reconsume_times", -1, 2**31 - 1)
-        try:
-            self.order = Order(self.order)
-        except ValueError:
-            raise IllegalOptionError(f"order={self.order!r}: accepted is 'none', 'queue' or 'key'") from None
         if self.key is not None and self.order is not Order.KEY:
             raise IllegalOptionError("key is for order='key'")
 

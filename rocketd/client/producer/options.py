@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from rocketd.client.config import Duration, milliseconds
 from rocketd.client.errors import IllegalOptionError
 from rocketd.client.hooks import ProducerHook, check_hooks, check_trace
-from rocketd.common.names import AUTO_CREATE_TOPIC
+from rocketd.client.option_types import check_types
+from rocketd.common.names import AUTO_CREATE_TOPIC, topic_fault
 
 
 @dataclass(kw_only=True)
@@ -43,6 +44,9 @@ class ProducerOptions:
     max_pending: int = 65_535
     """How many sends may be under way at once."""
 
+    transaction_threads: int = 4
+    """How many local transactions, and checks of them, may run in threads at once."""
+
     trace: bool | str = False
     """Whether to tell of each send in the trace topic, or the name of another topic to tell it in."""
 
@@ -53,13 +57,20 @@ class ProducerOptions:
         check_trace(self.trace)
         check_hooks("send_hooks", self.send_hooks, ProducerHook)
         milliseconds("send_timeout", self.send_timeout)
+        check_types(self, but=("send_hooks",))
+        fault = topic_fault(self.create_topic_key)
+        if fault is not None:
+            raise IllegalOptionError(
+                f"create_topic_key={self.create_topic_key!r}: accepted is the name of a topic; {fault}"
+            )
         for option, least in (
             ("retries", 0),
             ("max_message_size", 1),
             ("compress_over", 0),
             ("default_topic_queues", 1),
             ("max_pending", 1),
+            ("transaction_threads", 1),
         ):
             value = getattr(self, option)
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            if value < least:
                 raise IllegalOptionError(f"{option}={value!r}: accepted is a whole number from {least} on")

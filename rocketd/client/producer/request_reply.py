@@ -3,6 +3,7 @@
 Answers to the request methods of DefaultMQProducerImpl, and to MessageUtil.createReplyMessage.
 """
 
+from collections.abc import Callable
 from typing import Any
 from uuid import uuid4
 
@@ -35,8 +36,8 @@ async def request_reply(
     """Send a request and return its reply; ``timeout_ms`` is for all of it. See ``Producer.request``."""
     message.check()
     instance = producer.instance
-    seconds = instance.reactor.seconds
-    ends: float = seconds() + timeout_ms / 1000
+    seconds: Callable[[], float] = instance.reactor.seconds
+    ends = seconds() + timeout_ms / 1000
 
     def left_ms() -> float:
         return max(0.0, (ends - seconds()) * 1000)
