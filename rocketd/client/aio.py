@@ -15,12 +15,28 @@ from rocketd.client.consumer.subscription import Sql
 from rocketd.client.face import ConsumerFace, ProducerFace
 from rocketd.client.hosting.aio_life import AioLife, engines
 from rocketd.client.hosting.asyncio_host import to_future
-from rocketd.client.hosting.until_signal import run_aio as run  # noqa: F401 - for whoever imports it
+from rocketd.client.hosting.until_signal import run_aio as run
 from rocketd.client.message import Message, ReceivedMessage, SendResult, T
 from rocketd.client.producer.producer import Selector
 from rocketd.client.producer.transaction import TransactionSendResult
 from rocketd.client.pull_faces import LitePullFace, PullFace
 from rocketd.remoting.bodies import MessageQueue
+
+__all__ = [
+    "Admin",
+    "Consumer",
+    "LitePullConsumer",
+    "Message",
+    "MessageQueue",
+    "Producer",
+    "PullConsumer",
+    "PullResult",
+    "ReceivedMessage",
+    "SendResult",
+    "Sql",
+    "TransactionSendResult",
+    "run",
+]
 
 
 class Producer(ProducerFace[T], AioLife):

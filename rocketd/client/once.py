@@ -11,8 +11,9 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import wraps
+from inspect import isawaitable, iscoroutine
 from time import time
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar, cast
 
 from rocketd.client.config import Duration, milliseconds
 from rocketd.client.consumer.outcome import Reject, Retry
@@ -20,7 +21,7 @@ from rocketd.client.errors import UsageError
 from rocketd.client.listeners import is_coroutine_function
 from rocketd.client.message import ReceivedMessage
 
-Listener = Callable[..., Any]
+H = TypeVar("H", bound=Callable[..., Any])
 Key = Callable[[ReceivedMessage[Any]], str | None]
 
 
@@ -44,14 +45,14 @@ def _unique_key(message: ReceivedMessage[Any]) -> str:
     return message.msg_id
 
 
-def once(store: OnceStore, *, key: Key = _unique_key) -> Callable[[Listener], Listener]:
+def once(store: OnceStore, *, key: Key = _unique_key) -> Callable[[H], H]:
     """Make a handler of single messages one that passes over messages whose key was done before.
 
     ``key`` makes it of a message: its unique key, unless the application knows better; None is never done. A message that
     two handlers get at once comes again to one of them.
     """
 
-    def decorate(handler: Listener) -> Listener:
+    def decorate(handler: H) -> H:
         if not is_coroutine_function(handler):
 
             @wraps(handler)
@@ -60,7 +61,7 @@ def once(store: OnceStore, *, key: Key = _unique_key) -> Callable[[Listener], Li
                     if first:
                         _refuse(handler(message))
 
-            return handle
+            return cast("H", handle)
 
         if store.blocks:
             raise UsageError(f"{type(store).__name__} blocks, so it is for handlers that are plain functions")
@@ -71,7 +72,7 @@ def once(store: OnceStore, *, key: Key = _unique_key) -> Callable[[Listener], Li
                 if first:
                     _refuse(await handler(message))
 
-        return handle_in_loop
+        return cast("H", handle_in_loop)
 
     return decorate
 
@@ -92,6 +93,10 @@ def _refuse(answer: Any) -> None:
     """Raise what a handler has returned to say that it did not consume."""
     if isinstance(answer, Retry | Reject):
         raise answer
+    if isawaitable(answer):
+        if iscoroutine(answer):
+            answer.close()
+        raise UsageError("the handler returned what is to be awaited, so it is not done: make it a coroutine function")
 
 
 class MemoryStore:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from rocketd.client.config import Duration
 from rocketd.client.consumer.allocation import AllocationStrategy
 from rocketd.client.consumer.flow_control import FlowLimits
-from rocketd.client.consumer.options import Order
+from rocketd.client.consumer.options import Order, OrderName
 from rocketd.client.hooks import ConsumerHook, ProducerHook
 from rocketd.client.message import ReceivedMessage
 from rocketd.client.producer.producer import Selector
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class ProduceOptions(TypedDict, total=False):
-    """Options of the broker's producer: those of ``rocketd.client``'s ProducerOptions."""
+    """Options of the broker's producer: those of ``rocketd.client``'s ProducerOptions that are not about transactions."""
 
     send_timeout: Duration
     retries: int
@@ -54,7 +54,7 @@ class ConsumeOptions(TypedDict, total=False):
     rebalance_interval: Duration
     persist_interval: Duration
     offset_directory: str | None
-    order: str | Order
+    order: Order | OrderName
     key: Callable[[ReceivedMessage[Any]], Hashable | None] | None
     concurrency: int
     max_reconsume_times: int

@@ -60,6 +60,15 @@ class StoreTests:
             self.assertIsNone(handle(each))
         self.assertEqual(handler.got, [b"one", b"other"])
 
+    def test_a_plain_handler_that_is_to_be_awaited_has_not_done_it(self):
+        async def work(message):
+            self.fail("nobody awaits it")
+
+        handle = once(self.store)(lambda message: work(message))
+        for _ in range(2):
+            error = self.assertRaises(UsageError, handle, message())
+            self.assertIn("make it a coroutine function", str(error))
+
     def test_what_was_not_consumed_is_not_done(self):
         handler = Answers(LookupError(), Retry(5), Reject())
         handle = once(self.store)(handler)
