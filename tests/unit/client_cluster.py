@@ -34,13 +34,15 @@ class Cluster:
 
     ``asked`` has all requests, a name server's with address None. ``down`` are addresses that cannot be reached,
     ``refusals`` what a broker answers by code and address. ``offsets`` are those stored by address and topic, ``held`` the
-    pulls that came, answered by ``deliver``; ``slaves`` has further addresses of brokers by broker id.
+    pulls that came, answered by ``deliver``, with messages that came again ``reconsume_times``; ``slaves`` has further
+    addresses of brokers by broker id.
     """
 
     def __init__(self, topics=("T",)):
         self.topics = set(topics)
         self.brokers = ["a", "b"]
         self.queues = 1
+        self.reconsume_times = 0
         self.slaves = {}
         self.down = set()
         self.asked = []
@@ -175,7 +177,7 @@ class Cluster:
         self.held.remove(entry)
         body = b"".join(
             encode_record(
-                MessageInner(topic, queue_id, 0, 0, 0, HOST, 0, 0, text, properties.encode(), 0),
+                MessageInner(topic, queue_id, 0, 0, 0, HOST, self.reconsume_times, 0, text, properties.encode(), 0),
                 HOST,
                 begin + n,
                 100 + n,

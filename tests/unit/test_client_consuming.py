@@ -7,8 +7,11 @@ from twisted.logger import formatEvent, globalLogPublisher
 
 from rocketd.client.codec import BYTES, JsonCodec
 from rocketd.client.consumer.options import ConsumerOptions
+from rocketd.client.consumer.outcome import Reject, Retry
 from rocketd.client.consumer.push_consumer import PushConsumer
 from rocketd.client.errors import IllegalOptionError
+from rocketd.common.properties import decode_properties
+from rocketd.remoting.admin_bodies import ConsumeStatus
 from tests.unit.client_cluster import THREAD_LIMIT, ClientTestCase
 
 ORDERS = ("none", "queue", "key")
@@ -261,3 +264,260 @@ class ConcurrencyTests(ConsumingTestCase):
         self.assertEqual(consumer.concurrency, 20)
         consumer.set_concurrency(1000)
         self.assertEqual(consumer.concurrency, 1000)
+
+
+class PartlyDoneTests(ConsumingTestCase):
+    """A handler of batches says with Retry how many of its messages it has done."""
+
+    def consume(self, answers, **options):
+        handled = []
+
+        async def handler(messages):
+            handled.append([message.body for message in messages])
+            return answers.pop(0) if answers else None
+
+        consumer = self.start(handler, batch=4, **options)
+        self.deliver(*[b"%d" % n for n in range(6)])
+        return consumer, handled
+
+    def test_at_once(self):
+        consumer, handled = self.consume([Retry(delay=10, done=1)])
+        self.assertEqual(handled, [[b"0", b"1", b"2", b"3"], [b"4", b"5"]])
+        self.assertEqual(self.given_back(), [1, 2, 3])
+        self.assertEqual({fields["delayLevel"] for _, fields in self.cluster.of(36)}, {"3"})
+        self.assertEqual(self.stored(), 6)
+        status = consumer.running_info(False).status_table["T"]
+        self.assertEqual((status.consume_ok_tps * 60, status.consume_failed_tps * 60), (3, 3))
+
+    def test_all_is_done(self):
+        _, handled = self.consume([Retry(done=4), Retry(done=99)])
+        self.assertEqual((len(handled), self.given_back()), (2, []))
+        self.assertEqual(self.stored(), 6)
+
+    def test_none_is_done(self):
+        self.consume([Retry(), Retry(done=0)])
+        self.assertEqual(self.given_back(), [0, 1, 2, 3, 4, 5])
+
+    def test_in_order(self):
+        """The queue goes on with what was not done, and its offset is that of it meanwhile."""
+        _, handled = self.consume([Retry(delay=7, done=3)], order="queue")
+        self.assertEqual(handled, [[b"0", b"1", b"2", b"3"]])
+        self.assertEqual(self.stored(), 3)
+        self.clock.advance(2)
+        self.assertEqual(handled[1:], [[b"3", b"4", b"5"]])
+        self.assertEqual(self.given_back(), [])
+        self.assertEqual(self.stored(), 6)
+
+    def test_what_is_no_number(self):
+        for done in (-1, 1.5, True, "2", None):
+            with self.assertRaisesRegex(IllegalOptionError, "done="):
+                Retry(done=done)
+
+
+class OtherBrokerTests(ConsumingTestCase):
+    """A message that its broker does not take back goes to the retry topic of another one, as Java's does."""
+
+    def setUp(self):
+        super().setUp()
+        self.cluster.brokers.append("b")
+        self.cluster.topics.add("%RETRY%cg")
+        self.cluster.refusals[36, "a:10911"] = 1
+
+    def consume(self, answer, *, begin=0, properties="", times=1, **options):
+        handled = []
+
+        async def handler(message):
+            handled.append(message.reconsume_times)
+            if len(handled) <= times:
+                raise answer
+
+        consumer = self.start(handler, **options)
+        self.cluster.deliver("a:10911", [(b"one", f"KEYS\x01k\x02WAIT\x01true{properties}")], begin)
+        return consumer, handled
+
+    def retry(self):
+        """The one message that was sent: address, header and properties."""
+        ((address, fields),) = self.cluster.of(310)
+        return address, fields, decode_properties(fields["i"])
+
+    def refuse_all(self):
+        for broker in ("a", "b"):
+            self.cluster.refusals[310, f"{broker}:10911"] = 14
+
+    def test_the_message(self):
+        _, handled = self.consume(RuntimeError("not now"), properties="\x02TRAN_MSG\x01true\x02TIMER_DELIVER_MS\x015")
+        _, fields, table = self.retry()
+        self.assertEqual((fields["a"], fields["b"]), ("CLIENT_INNER_PRODUCER", "%RETRY%cg"))
+        self.assertEqual((fields["j"], fields["l"]), ("1", "17"))
+        self.assertEqual([request.body for code, *_, request in self.cluster.asked if code == 310], [b"one"])
+        self.assertEqual(
+            table,
+            {
+                "KEYS": "k",
+                "WAIT": "true",
+                "RETRY_TOPIC": "T",
+                "ORIGIN_MESSAGE_ID": "0A000001000000010000000000000064",
+                "DELAY": "3",
+            },
+        )
+        self.assertEqual(handled, [0])
+        self.assertEqual(self.stored(), 1)
+
+    def test_the_delay_that_the_handler_asked_for(self):
+        self.consume(Retry(delay=60))
+        self.assertEqual(self.retry()[2]["DELAY"], "5")
+
+    def test_a_message_of_the_retry_topic(self):
+        """Where it came from stays; the delay rises."""
+        self.cluster.reconsume_times = 4
+        self.consume(RuntimeError("no"), properties="\x02RETRY_TOPIC\x01Origin\x02ORIGIN_MESSAGE_ID\x01ABC")
+        _, fields, table = self.retry()
+        self.assertEqual((table["RETRY_TOPIC"], table["ORIGIN_MESSAGE_ID"], table["DELAY"]), ("Origin", "ABC", "7"))
+        self.assertEqual((fields["j"], fields["l"]), ("5", "17"))
+
+    def check_dead(self):
+        """A broker makes it a dead letter when it came again as often as the header says, whatever the group's limit."""
+        _, fields, table = self.retry()
+        self.assertGreaterEqual(int(fields["j"]), int(fields["l"]))
+        self.assertNotIn("DELAY", table)
+
+    def test_one_that_is_rejected(self):
+        self.consume(Reject())
+        self.check_dead()
+
+    def test_one_that_came_as_often_as_it_may(self):
+        self.cluster.reconsume_times = 2
+        self.consume(RuntimeError("no"), max_reconsume_times=2)
+        self.check_dead()
+
+    def test_one_that_may_come_once_more(self):
+        self.cluster.reconsume_times = 1
+        self.consume(RuntimeError("no"), max_reconsume_times=2)
+        _, fields, _ = self.retry()
+        self.assertEqual((fields["j"], fields["l"]), ("2", "3"))
+
+    def test_orderly_dead_letter(self):
+        self.consume(RuntimeError("no"), order="queue", max_reconsume_times=0)
+        self.check_dead()
+        self.assertEqual(self.stored(), 1)
+
+    def test_tries_here_count_where_no_broker_takes_it(self):
+        """The handler has it as often as it may, and then no more, until a broker takes it."""
+        self.refuse_all()
+        consumer, handled = self.consume(RuntimeError("no"), times=99, max_reconsume_times=2)
+        self.clock.pump([5] * 2)
+        self.assertEqual(handled, [0, 1, 2])
+        self.clock.pump([5] * 3)
+        self.assertEqual(handled, [0, 1, 2])
+        levels = [fields["delayLevel"] for _, fields in self.cluster.of(36)]
+        self.assertEqual(levels, ["0", "0", "-1", "-1", "-1", "-1"])
+        self.assertEqual(self.stored(), 0)
+        self.cluster.refusals.clear()
+        self.clock.advance(5)
+        self.assertEqual(self.stored(), 1)
+        self.assertEqual(self.cluster.of(36)[-1][1]["delayLevel"], "-1")
+        self.end_of(consumer.stop())
+
+    def test_tries_here_after_which_it_is_consumed(self):
+        self.refuse_all()
+        _, handled = self.consume(RuntimeError("no"), times=2)
+        self.clock.pump([5] * 2)
+        self.assertEqual(handled, [0, 1, 2])
+        self.assertEqual(self.stored(), 1)
+
+    def test_one_that_is_rejected_is_not_handled_again(self):
+        self.refuse_all()
+        consumer, handled = self.consume(Reject(), times=99)
+        self.clock.pump([5] * 3)
+        self.assertEqual(handled, [0])
+        self.assertEqual(len(self.cluster.of(36)), 4)
+        self.end_of(consumer.stop())
+        self.clock.advance(60)
+        self.assertEqual(len(self.cluster.of(36)), 4)
+
+    def test_expired_message(self):
+        """Its delay is the same each time."""
+        endless = Deferred()
+
+        async def handler(message):
+            await endless
+
+        self.cluster.reconsume_times = 4
+        consumer = self.start(handler, consume_timeout=60)
+        self.deliver(b"slow")
+        self.clock.advance(60)
+        self.assertEqual(self.cluster.of(310), [])
+        self.clock.advance(60)
+        ((_, fields),) = self.cluster.of(36)
+        self.assertEqual((fields["delayLevel"], self.retry()[2]["DELAY"]), ("3", "3"))
+        self.assertEqual(self.stored(), 1)
+        endless.callback(None)
+        self.end_of(consumer.stop())
+
+
+class FiguresTests(ConsumingTestCase):
+    """What mqadmin consumerStatus shows."""
+
+    def status(self, consumer, topic="T"):
+        return consumer.running_info(False).status_table[topic]
+
+    def test_times_and_rates(self):
+        waiting = []
+
+        async def handler(message):
+            waiting.append(Deferred())
+            if await waiting[-1]:
+                raise RuntimeError("no")
+
+        consumer = self.start(handler)
+        self.assertEqual(self.status(consumer), ConsumeStatus())
+        self.clock.advance(4)
+        self.deliver(b"one", b"two", b"three")
+        self.clock.advance(1)
+        waiting[0].callback(False)
+        self.clock.advance(1)
+        waiting[1].callback(False)
+        self.clock.advance(4)
+        waiting[2].callback(True)
+        self.deliver(b"four", b"five", b"six", begin=3)
+        for done in waiting[3:]:
+            done.callback(False)
+        status = self.status(consumer)
+        self.assertEqual(status.pull_rt, (4000 + 6000) / 2)
+        self.assertEqual(status.pull_tps, 6 / 60)
+        self.assertEqual(status.consume_rt, (1000 + 2000 + 6000) / 6)
+        self.assertEqual((status.consume_ok_tps, status.consume_failed_tps), (5 / 60, 1 / 60))
+        self.assertEqual(status.consume_failed_msgs, 1)
+        # Rates are those of the last minute, failures those of the last hour.
+        self.clock.advance(61)
+        self.assertEqual(self.status(consumer), ConsumeStatus(consume_failed_msgs=1))
+        self.clock.advance(3600)
+        self.assertEqual(self.status(consumer), ConsumeStatus())
+
+    def test_a_batch_takes_its_time_once(self):
+        waiting = []
+
+        async def handler(messages):
+            waiting.append(Deferred())
+            await waiting[-1]
+
+        consumer = self.start(handler, batch=8)
+        self.deliver(*[b"x"] * 8)
+        self.clock.advance(2)
+        waiting[0].callback(None)
+        self.assertEqual(self.status(consumer).consume_rt, 2000)
+
+    def test_in_order(self):
+        waiting = []
+
+        async def handler(message):
+            waiting.append(Deferred())
+            await waiting[-1]
+
+        consumer = self.start(handler, order="queue")
+        self.clock.advance(3)
+        self.deliver(b"one")
+        self.clock.advance(2)
+        waiting[0].callback(None)
+        status = self.status(consumer)
+        self.assertEqual((status.pull_rt, status.consume_rt, status.consume_ok_tps), (3000, 2000, 1 / 60))

@@ -7,15 +7,17 @@ from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, Protocol
 
-from twisted.internet.defer import Deferred, succeed
+from twisted.internet.defer import CancelledError, Deferred, succeed
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
+from twisted.python.failure import Failure
 
 from rocketd.client.config import milliseconds
 from rocketd.client.consumer.handler import Handler, Outcome, Verdict
 from rocketd.client.consumer.keyed_order import KeyedOrder
 from rocketd.client.consumer.offset_store import OffsetStore
 from rocketd.client.consumer.options import ConsumerOptions, Order
+from rocketd.client.consumer.outcome import DEAD_LETTER
 from rocketd.client.consumer.pulled import AssignedQueue, Pulled
 from rocketd.client.consumer.send_back import SendBack
 from rocketd.client.instance.client_instance import ClientInstance
@@ -176,12 +178,12 @@ class ConcurrentConsumption:
             self._waiting.appendleft((run.assigned, run.pulled))
             consumer.stop_taking()
         else:
-            return Deferred.fromCoroutine(self._take_back(run, outcome))
+            return Deferred.fromCoroutine(self._take_back(run.assigned, run.pulled, outcome))
         return None
 
-    async def _take_back(self, run: _Run, outcome: Outcome) -> None:
-        done = await self._give_back(run.assigned, run.pulled, outcome)
-        self._remove(run.assigned, done, int(self._consumer.instance.now_ms()))
+    async def _take_back(self, assigned: AssignedQueue, pulled: list[Pulled], outcome: Outcome) -> None:
+        done = await self._give_back(assigned, pulled[outcome.done :], outcome)
+        self._remove(assigned, [*pulled[: outcome.done], *done], int(self._consumer.instance.now_ms()))
 
     def _remove(self, assigned: AssignedQueue, done: Sequence[Pulled], now_ms: int) -> None:
         """These are finished: the offset moves on."""
@@ -202,25 +204,39 @@ class ConcurrentConsumption:
             return pulled
         given: list[Pulled] = []
         kept: list[Pulled] = []
+        dead: list[Pulled] = []
         for one in pulled:
             if assigned.held.dropped:
                 return given
-            back = await self._consumer.send_back.send_back(assigned.queue, one, outcome.delay_level)
-            (given if back else kept).append(one)
-        if kept:
-            for one in kept:
+            # Tries that only this consumer knows of count, too.
+            spent = outcome.delay_level == DEAD_LETTER or one.reconsume_times >= self._consumer.send_back.most
+            level = DEAD_LETTER if spent else outcome.delay_level
+            if await self._consumer.send_back.send_back(assigned.queue, one, level):
+                given.append(one)
+            elif spent:
+                dead.append(one)
+            else:
                 one.reconsume_times += 1
-            again: Deferred[None] = deferLater(
-                self._consumer.instance.reactor, AGAIN_HERE_SECONDS, self._try_again, assigned, kept
-            )
-            self._again.add(again)
-            again.addErrback(lambda _: None)
-            again.addCallback(lambda _: self._again.discard(again))
+                kept.append(one)
+        if kept:
+            self._later(self._try_again, assigned, kept)
+        if dead:
+            self._later(self._bury_again, assigned, dead)
         return given
+
+    def _later(self, function: Callable[[AssignedQueue, list[Pulled]], object], *arguments: Any) -> None:
+        again: Deferred[Any] = deferLater(self._consumer.instance.reactor, AGAIN_HERE_SECONDS, function, *arguments)
+        self._again.add(again)
+        again.addErrback(_unless_cancelled, self.log)
+        again.addCallback(lambda _: self._again.discard(again))
 
     def _try_again(self, assigned: AssignedQueue, kept: list[Pulled]) -> None:
         self._waiting.append((assigned, kept))
         self.fill()
+
+    def _bury_again(self, assigned: AssignedQueue, dead: list[Pulled]) -> Deferred[None]:
+        """Give back once more what no handler is to have again."""
+        return Deferred.fromCoroutine(self._take_back(assigned, dead, Outcome(Verdict.AGAIN, DEAD_LETTER)))
 
     # ------------------------------------------------------------ what takes too long
 
@@ -260,3 +276,8 @@ class ConcurrentConsumption:
     def _take_keyed(self, assigned: AssignedQueue) -> None:
         self._waiting.extend((assigned, [pulled]) for pulled in assigned.order.take())
         self.fill()
+
+
+def _unless_cancelled(failure: Failure, log: Logger) -> None:
+    if not failure.check(CancelledError):
+        log.failure("trying again failed", failure)

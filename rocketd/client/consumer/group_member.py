@@ -292,8 +292,8 @@ class GroupMember(ABC):
         return 0
 
     @abstractmethod
-    def pulled(self, assigned: AssignedQueue, new: list[Pulled]) -> None:
-        """Take new messages."""
+    def pulled(self, assigned: AssignedQueue, new: list[Pulled], took_ms: float) -> None:
+        """Take new messages, for which the broker took this time."""
 
     @abstractmethod
     def running_info(self, stacks: bool) -> ConsumerRunningInfo:

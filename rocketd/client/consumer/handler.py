@@ -35,9 +35,12 @@ class Verdict(Enum):
 
 
 class Outcome:
-    """A verdict; with AGAIN, the broker's delay level, and the wait in seconds where the queue waits itself."""
+    """A verdict; with AGAIN, the broker's delay level, and the wait in seconds where the queue waits itself.
 
-    __slots__ = ("delay_level", "error", "verdict", "wait_seconds")
+    AGAIN is not for the first ``done`` of the messages, which were consumed.
+    """
+
+    __slots__ = ("delay_level", "done", "error", "verdict", "wait_seconds")
 
     def __init__(
         self,
@@ -45,11 +48,13 @@ class Outcome:
         delay_level: int = BROKER_CHOOSES,
         wait_seconds: float | None = None,
         error: BaseException | None = None,
+        done: int = 0,
     ) -> None:
         self.verdict = verdict
         self.delay_level = delay_level
         self.wait_seconds = wait_seconds
         self.error = error
+        self.done = done
 
 
 CONSUMED = Outcome(Verdict.CONSUMED)
@@ -122,7 +127,9 @@ class Handler(Generic[T]):
     def _outcome(self, answer: Any, queue: MessageQueue, pulled: Sequence[Pulled]) -> Outcome:
         """Take what the handler returned or raised."""
         if isinstance(answer, Retry):
-            return Outcome(Verdict.AGAIN, answer.delay_level, answer.delay_seconds, answer)
+            if answer.done >= len(pulled):
+                return CONSUMED
+            return Outcome(Verdict.AGAIN, answer.delay_level, answer.delay_seconds, answer, answer.done)
         if isinstance(answer, Reject):
             return Outcome(Verdict.AGAIN, DEAD_LETTER, None, answer)
         return self.failed(answer, queue, pulled) if isinstance(answer, BaseException) else CONSUMED

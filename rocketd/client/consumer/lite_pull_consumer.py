@@ -210,7 +210,7 @@ class LitePullConsumer(GroupMember, Generic[T]):
         self._asking.remove(asking)
         asking.callback(None)
 
-    def pulled(self, assigned: AssignedQueue, new: list[Pulled]) -> None:
+    def pulled(self, assigned: AssignedQueue, new: list[Pulled], took_ms: float) -> None:
         """Keep new messages for ``poll``."""
         self._ready.append((assigned, new))
         if self._asking:

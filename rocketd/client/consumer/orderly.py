@@ -114,19 +114,26 @@ class OrderlyConsumption:
                 if outcome.verdict is Verdict.LEFT:
                     consumer.stop_taking()
                 break
-            if outcome.verdict is Verdict.CONSUMED or await self._given_up(assigned, pulled, outcome):
-                offset = held.commit()
-                if offset is not None:
-                    consumer.offsets.update(assigned.queue, offset, False)
-                if assigned.puller is not None:
-                    assigned.puller.wake()
+            again = pulled[outcome.done :]
+            if outcome.verdict is Verdict.CONSUMED or await self._given_up(assigned, again, outcome):
+                self._commit(assigned)
                 continue
-            held.make_to_consume_again(pulled)
+            held.make_to_consume_again(again)
+            self._commit(assigned)
             wait = outcome.wait_seconds
             await self._sleep(
                 milliseconds("suspend_time", consumer.options.suspend_time) / 1000 if wait is None else wait
             )
         held.take_messages(0, int(consumer.instance.now_ms()))  # it is no longer under way
+
+    def _commit(self, assigned: AssignedQueue) -> None:
+        """What is taken out is consumed: the offset moves on."""
+        offset = assigned.held.commit()
+        if offset is None:
+            return
+        self._consumer.offsets.update(assigned.queue, offset, False)
+        if assigned.puller is not None:
+            assigned.puller.wake()
 
     async def _handle(self, assigned: AssignedQueue, pulled: list[Pulled]) -> Outcome:
         consumer = self._consumer

@@ -1,11 +1,12 @@
 """What a handler can say of a message, beside returning: that it is to come again, and when.
 
-Answers to ConsumeConcurrentlyStatus, ConsumeOrderlyStatus and delayLevelWhenNextConsume.
+Answers to ConsumeConcurrentlyStatus, ConsumeOrderlyStatus, delayLevelWhenNextConsume and ackIndex.
 """
 
 from datetime import timedelta
 
 from rocketd.client.config import Duration
+from rocketd.client.consumer.option_checks import check_number
 from rocketd.common.pickling import PickledWhole
 
 LEVEL_SECONDS = (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
@@ -22,11 +23,14 @@ class Retry(PickledWhole, Exception):  # noqa: N818 - an answer of the handler's
     """The message was not consumed and is to come again, after ``delay``; without one the broker chooses.
 
     Brokers know 18 delays: the shortest that is not shorter is taken. Where messages are consumed in order, the queue
-    waits for exactly that time.
+    waits for exactly that time. A handler of batches says with ``done`` how many of its messages, from the first on, were
+    consumed nevertheless: only the others come again. Raises IllegalOptionError for a ``done`` that is no whole number.
     """
 
-    def __init__(self, delay: Duration | None = None, *, reason: object = None) -> None:
+    def __init__(self, delay: Duration | None = None, *, done: int = 0, reason: object = None) -> None:
         super().__init__(reason if reason is not None else "the handler wants it again")
+        check_number("done", done, 0, 2**31 - 1)
+        self.done = done
         self.delay_seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
 
     @property

@@ -245,7 +245,7 @@ class PullConsumer(GroupMember, Generic[T]):
 
     # ------------------------------------------------------------ for the instance
 
-    def pulled(self, assigned: AssignedQueue, new: list[Pulled]) -> None:
+    def pulled(self, assigned: AssignedQueue, new: list[Pulled], took_ms: float) -> None:
         """Drop what came: no queue is pulled without being asked for."""
 
     def running_info(self, stacks: bool) -> ConsumerRunningInfo:

@@ -15,7 +15,7 @@ from rocketd.client.config import milliseconds
 from rocketd.client.consumer.concurrent import ConcurrentConsumption
 from rocketd.client.consumer.direct import consume_directly
 from rocketd.client.consumer.group_member import GroupMember
-from rocketd.client.consumer.handler import Handler, Listener, Outcome
+from rocketd.client.consumer.handler import Handler, Listener, Outcome, Verdict
 from rocketd.client.consumer.option_checks import check_number
 from rocketd.client.consumer.options import MAX_CONCURRENCY, ConsumerOptions, Order
 from rocketd.client.consumer.orderly import OrderlyConsumption
@@ -65,7 +65,7 @@ class PushConsumer(GroupMember, Generic[T]):
         super().__init__(instance, group, options, codec, options.concurrency, run_coroutine, timeout_ms)
         namespace = instance.config.namespace
         self.concurrency = options.concurrency
-        self.statistics = ConsumeStatistics()
+        self.statistics = ConsumeStatistics(instance.reactor.seconds)
         self.handler: Handler[T] = Handler(
             listener, codec, namespace, self.threads.caller(listener), self.options.batch > 1, self.hooks.consumption
         )
@@ -164,14 +164,16 @@ class PushConsumer(GroupMember, Generic[T]):
         await self._locks.lock([assigned])
         return assigned.held.locked
 
-    def pulled(self, assigned: AssignedQueue, new: list[Pulled]) -> None:
-        """Take new messages."""
-        self.statistics.pulled(assigned.queue.topic, len(new))
+    def pulled(self, assigned: AssignedQueue, new: list[Pulled], took_ms: float) -> None:
+        """Take new messages, for which the broker took this time."""
+        self.statistics.pulled(assigned.queue.topic, len(new), took_ms)
         self._consumption.submit(assigned, new)
 
     def finished(self, assigned: AssignedQueue, count: int, outcome: Outcome, took_ms: float) -> None:
-        """Take note that messages are finished."""
-        self.statistics.consumed(assigned.queue.topic, count, outcome.verdict, took_ms)
+        """Take note that a handler has ended with messages."""
+        if outcome.verdict is not Verdict.LEFT:
+            consumed = count if outcome.verdict is Verdict.CONSUMED else outcome.done
+            self.statistics.handled(assigned.queue.topic, consumed, count - consumed, took_ms)
 
     def stop_taking(self) -> None:
         """Take no more messages: the handler wants none."""

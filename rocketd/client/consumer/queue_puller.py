@@ -59,8 +59,8 @@ class Pulls(Protocol):
     def may_pull(self, assigned: AssignedQueue) -> bool:
         """Whether the queue is this consumer's to read now."""
 
-    def pulled(self, assigned: AssignedQueue, new: list[Pulled]) -> None:
-        """Take new messages."""
+    def pulled(self, assigned: AssignedQueue, new: list[Pulled], took_ms: float) -> None:
+        """Take new messages, for which the broker took this time."""
 
     def offset_moved(self, assigned: AssignedQueue, offset: int) -> None:
         """Go on from another offset: the one asked for is not there."""
@@ -154,7 +154,9 @@ class QueuePuller:
     async def _pull(self) -> None:
         assigned = self._assigned
         asked_for = assigned.next_offset
+        began_ms = self._consumer.instance.now_ms()
         response = await self._ask(asked_for)
+        took_ms = self._consumer.instance.now_ms() - began_ms
         if self._stopped or assigned.held.dropped or assigned.next_offset != asked_for:
             return
         header = read_header(PullMessageResponseHeader, response)
@@ -170,7 +172,7 @@ class QueuePuller:
             new = assigned.held.put(map(Pulled, records), header.max_offset)
         assigned.next_offset = header.next_begin_offset
         if new:
-            self._consumer.pulled(assigned, new)
+            self._consumer.pulled(assigned, new, took_ms)
         elif not assigned.held.count:
             self._consumer.skipped(assigned, header.next_begin_offset)
 

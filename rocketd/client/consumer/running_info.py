@@ -6,12 +6,10 @@ Answers to ConsumerRunningInfo as the Impl classes of consumers fill it, and to 
 import sys
 import threading
 from collections import defaultdict, deque
-from collections.abc import Mapping
-from time import monotonic
+from collections.abc import Callable, Mapping
 from traceback import format_stack
 from typing import Any
 
-from rocketd.client.consumer.handler import Verdict
 from rocketd.remoting.admin_bodies import ConsumerRunningInfo, ConsumeStatus
 
 WINDOW_SECONDS = 60.0
@@ -50,45 +48,45 @@ class _Topic:
     def __init__(self) -> None:
         self.pulls = _Window(WINDOW_SECONDS)
         self.pulled = _Window(WINDOW_SECONDS)
+        self.handled = _Window(WINDOW_SECONDS)
         self.consumed = _Window(WINDOW_SECONDS)
         self.failed = _Window(WINDOW_SECONDS)
         self.failed_hour = _Window(HOUR_SECONDS)
 
 
 class ConsumeStatistics:
-    """Counts by topic. Reactor thread. ``seconds`` is a clock that only goes on."""
+    """Counts by topic. Reactor thread. ``seconds`` is a clock."""
 
-    def __init__(self, seconds: Any = monotonic) -> None:
+    def __init__(self, seconds: Callable[[], float]) -> None:
         self._seconds = seconds
         self._topics: defaultdict[str, _Topic] = defaultdict(_Topic)
 
-    def pulled(self, topic: str, count: int, took_ms: float = 0.0) -> None:
-        """Count a pull that found messages."""
+    def pulled(self, topic: str, count: int, took_ms: float) -> None:
+        """Count a pull that found messages, from the question to the answer."""
         now = self._seconds()
         self._topics[topic].pulls.add(now, 1, took_ms)
         self._topics[topic].pulled.add(now, count)
 
-    def consumed(self, topic: str, count: int, verdict: Verdict, took_ms: float) -> None:
-        """Count messages that a handler ended with."""
+    def handled(self, topic: str, consumed: int, failed: int, took_ms: float) -> None:
+        """Count a call of the handler, with the messages that it has consumed and those that are to come again."""
         now, counts = self._seconds(), self._topics[topic]
-        if verdict is Verdict.CONSUMED:
-            counts.consumed.add(now, count, took_ms)
-        elif verdict is Verdict.AGAIN:
-            counts.failed.add(now, count, took_ms)
-            counts.failed_hour.add(now, count)
+        counts.handled.add(now, 1, took_ms)
+        counts.consumed.add(now, consumed)
+        counts.failed.add(now, failed)
+        counts.failed_hour.add(now, failed)
 
     def status(self, topic: str) -> ConsumeStatus:
         """Return a topic's rates."""
         now, counts = self._seconds(), self._topics[topic]
         pulls, pull_ms = counts.pulls.sums(now)
         pulled, _ = counts.pulled.sums(now)
-        consumed, consumed_ms = counts.consumed.sums(now)
-        failed, failed_ms = counts.failed.sums(now)
-        handled = consumed + failed
+        handled, handled_ms = counts.handled.sums(now)
+        consumed, _ = counts.consumed.sums(now)
+        failed, _ = counts.failed.sums(now)
         return ConsumeStatus(
             pull_rt=pull_ms / pulls if pulls else 0.0,
             pull_tps=pulled / WINDOW_SECONDS,
-            consume_rt=(consumed_ms + failed_ms) / handled if handled else 0.0,
+            consume_rt=handled_ms / handled if handled else 0.0,
             consume_ok_tps=consumed / WINDOW_SECONDS,
             consume_failed_tps=failed / WINDOW_SECONDS,
             consume_failed_msgs=int(counts.failed_hour.sums(now)[0]),

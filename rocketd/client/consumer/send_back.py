@@ -1,14 +1,17 @@
 """Gives messages that were not consumed back to the broker, which delivers them later or keeps them as dead letters.
 
-Answers to sendMessageBack of DefaultMQPushConsumerImpl. Reactor thread.
+Answers to sendMessageBack of DefaultMQPushConsumerImpl: a message that its broker does not take is sent to another one.
+Reactor thread.
 """
 
 from collections.abc import Mapping
+from random import Random
 from typing import Any
 
 from twisted.logger import Logger
 
 from rocketd.client.consumer.pulled import Pulled
+from rocketd.client.consumer.retry_sender import RetrySender
 from rocketd.client.errors import RocketMQError
 from rocketd.client.instance.client_instance import ClientInstance
 from rocketd.client.message import ReceivedMessage
@@ -23,28 +26,47 @@ DEFAULT_MAX_RECONSUME_TIMES = 16
 
 
 class SendBack:
-    """Gives back for one group."""
+    """Gives back for one group. ``most`` is how often a message comes again before it is a dead letter."""
 
     log = Logger()
 
     def __init__(self, instance: ClientInstance, group: str, max_reconsume_times: int) -> None:
+        self.most = DEFAULT_MAX_RECONSUME_TIMES if max_reconsume_times < 0 else max_reconsume_times
         self._instance = instance
         self._group = group
-        self._max = DEFAULT_MAX_RECONSUME_TIMES if max_reconsume_times < 0 else max_reconsume_times
+        self._sender = RetrySender(instance, group, self.most, Random())
 
     async def send_back(self, queue: MessageQueue, pulled: Pulled, delay_level: int) -> bool:
-        """Give a message back (36); False, after a log line, when its broker does not take it now."""
-        record = pulled.record
+        """Give a message back (36), or send it to the retry topic where its broker does not take it.
+
+        False, after a log line, when no broker takes it now.
+        """
+        record, table = pulled.record, pulled.record.properties_map()
         offset_id = offset_message_id(record.store_host, record.physical_offset)
-        header = self._header(queue, record.properties_map(), record.physical_offset, offset_id, delay_level)
+        header = self._header(queue, table, record.physical_offset, offset_id, delay_level)
         try:
             await self._ask(queue, header)
         except RocketMQError as error:
             self.log.warn(
-                "{queue} at {offset}: not given back to {host}, tried again: {error}",
+                "{queue} at {offset}: not given back to {host}, sent to the retry topic: {error}",
                 queue=queue,
                 offset=pulled.queue_offset,
                 host=host_text(record.store_host),
+                error=error,
+            )
+        else:
+            return True
+        more = {
+            RETRY_TOPIC: table.get(RETRY_TOPIC, queue.topic),
+            ORIGIN_MESSAGE_ID: table.get(ORIGIN_MESSAGE_ID) or offset_id,
+        }
+        try:
+            await self._sender.send_again(record, more, pulled.reconsume_times, delay_level)
+        except RocketMQError as error:
+            self.log.warn(
+                "{queue} at {offset}: not sent to the retry topic, tried again: {error}",
+                queue=queue,
+                offset=pulled.queue_offset,
                 error=error,
             )
             return False
@@ -66,7 +88,7 @@ class SendBack:
             delay_level=delay_level,
             origin_msg_id=table.get(ORIGIN_MESSAGE_ID) or offset_id,
             origin_topic=table.get(RETRY_TOPIC, queue.topic),
-            max_reconsume_times=self._max,
+            max_reconsume_times=self.most,
             bname=queue.broker_name,
         )
 
