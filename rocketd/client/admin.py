@@ -7,7 +7,6 @@ no broker makes topics by itself, and an id is taken for a message's place only 
 from collections.abc import Iterable
 from datetime import datetime
 
-from twisted.internet.defer import Deferred, gatherResults
 from twisted.logger import Logger
 
 from rocketd.client import message_search, offset_reset, queue_questions
@@ -22,6 +21,7 @@ from rocketd.client.errors import (
     check_response,
     check_topic,
 )
+from rocketd.client.gathering import all_of
 from rocketd.client.instance.client_instance import ClientInstance
 from rocketd.client.instance.routes import MASTER
 from rocketd.client.message import ReceivedMessage
@@ -271,6 +271,6 @@ class Admin:
                 return error
             return None
 
-        for error in await gatherResults([Deferred.fromCoroutine(ask(address)) for address in addresses]):
+        for error in await all_of(ask(address) for address in addresses):
             if error is not None:
                 raise error

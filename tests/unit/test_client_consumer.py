@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import CancelledError, Deferred
 
 from rocketd.client.consumer.group_member import ROUTE_LOOK_SECONDS, ROUTE_LOOKS
 from rocketd.client.consumer.options import ConsumerOptions
@@ -42,6 +42,22 @@ class ConsumerTests(ConsumerTestCase):
         topics = {subscription.topic for subscription in consumer.subscription_data_set}
         self.assertEqual((consumer.group_name, topics), ("cg", {"T", "%RETRY%cg"}))
         self.assertEqual(self.cluster.pulls(), {"a:10911": 0, "b:10911": 0})
+
+    def test_cancelled_while_it_starts_it_is_just_that(self):
+        for code in (105, 34, 38, 14, 30):
+            with self.subTest(code=code):
+                self.setUp()
+                self.begin_at = "latest"
+                self.consumer = self.make(self.take)
+                answer = getattr(self.cluster, f"answer_{code}")
+                setattr(self.cluster, f"answer_{code}", lambda *_: Deferred())
+                self.consumer.subscribe("T", None)
+                starting = Deferred.fromCoroutine(self.consumer.start())
+                self.assertNoResult(starting)
+                starting.cancel()
+                self.failureResultOf(starting, CancelledError)
+                setattr(self.cluster, f"answer_{code}", answer)
+                self.end_of(self.consumer.stop())
 
     def test_messages_are_consumed_and_offsets_stored(self):
         self.start()

@@ -8,11 +8,12 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
-from twisted.internet.defer import Deferred, DeferredLock, gatherResults
+from twisted.internet.defer import DeferredLock
 from twisted.logger import Logger
 
 from rocketd.client.consumer.offset_store import NO_OFFSET, OffsetStore, OffsetTable, ReadOffsetType
 from rocketd.client.errors import RocketMQError, check_response, of_remoting
+from rocketd.client.gathering import all_of
 from rocketd.remoting.bodies import MessageQueue
 from rocketd.remoting.codes import RequestCode, ResponseCode
 from rocketd.remoting.command import RemotingCommand
@@ -70,9 +71,7 @@ class RemoteBrokerOffsetStore(OffsetTable, OffsetStore):
         for queue in self._offsets.keys() - wanted:
             self.remove(queue)
         known = sorted(wanted & self._offsets.keys())
-        stored = await gatherResults(
-            [Deferred.fromCoroutine(self.persist(queue, oneway=oneway)) for queue in known], consumeErrors=True
-        )
+        stored = await all_of(self.persist(queue, oneway=oneway) for queue in known)
         return [queue for queue, done in zip(known, stored, strict=True) if not done]
 
     async def persist(self, queue: MessageQueue, *, oneway: bool = True) -> bool:

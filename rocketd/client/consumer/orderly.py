@@ -6,7 +6,7 @@ Answers to ConsumeMessageOrderlyService. Reactor thread.
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
-from twisted.internet.defer import CancelledError, Deferred, gatherResults
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
@@ -16,6 +16,7 @@ from rocketd.client.consumer.handler import Outcome, Verdict
 from rocketd.client.consumer.outcome import DEAD_LETTER
 from rocketd.client.consumer.pulled import AssignedQueue, Pulled
 from rocketd.client.consumer.slots import Slots
+from rocketd.client.gathering import all_of
 
 LOCK_AGAIN_SECONDS = 3.0
 """After which time a queue is tried again that another consumer has locked."""
@@ -73,7 +74,7 @@ class OrderlyConsumption:
     async def finish(self, assigned: AssignedQueue) -> None:
         """Wait for what a handler has of a queue that was dropped."""
         self._wake()
-        await gatherResults([_outcome_of(running) for running, queue in self._running.items() if queue is assigned])
+        await all_of(_outcome_of(running) for running, queue in self._running.items() if queue is assigned)
 
     async def stop(self, grace_ms: float) -> None:
         """Start no more handlers; wait for those that run, cancel them when the time is over."""
@@ -83,7 +84,7 @@ class OrderlyConsumption:
             return
         reactor = self._consumer.instance.reactor
         limit = reactor.callLater(grace_ms / 1000, self._cancel_all)
-        await gatherResults([_outcome_of(running) for running in self._running])
+        await all_of(_outcome_of(running) for running in self._running)
         if limit.active():
             limit.cancel()
 

@@ -5,10 +5,11 @@ Answers to RebalanceService and RebalanceImpl. Reactor thread.
 
 from typing import Any, Protocol
 
-from twisted.internet.defer import CancelledError, Deferred, FirstError, gatherResults
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.logger import Logger
+from twisted.python.failure import Failure
 
-from rocketd.client.consumer.allocation import AllocationError, sort_client_ids, sort_queues
+from rocketd.client.consumer.allocation import sort_client_ids, sort_queues
 from rocketd.client.consumer.member_options import MemberOptions
 from rocketd.client.errors import (
     BrokerError,
@@ -18,6 +19,7 @@ from rocketd.client.errors import (
     UnreachableError,
     check_response,
 )
+from rocketd.client.gathering import all_of
 from rocketd.client.instance.client_instance import ClientInstance
 from rocketd.common.names import RETRY_PREFIX
 from rocketd.remoting.bodies import (
@@ -75,8 +77,8 @@ class Rebalance:
             self._again = True
             return
         self._running = Deferred.fromCoroutine(self.run())
-        self._running.addErrback(lambda failure: self.log.failure("rebalancing failed", failure))
-        self._running.addCallback(self._ended)
+        self._running.addErrback(self._failed)
+        self._running.addBoth(self._ended)
 
     async def now(self) -> None:
         """Share anew, and wait until that is done."""
@@ -92,11 +94,18 @@ class Rebalance:
         if self._running is not None:
             await self._running
 
-    def _ended(self, _: object) -> None:
+    def _failed(self, failure: Failure) -> Failure | None:
+        if failure.check(CancelledError) is not None:
+            return failure  # for who waited for it, and was cancelled
+        self.log.failure("rebalancing failed", failure)
+        return None
+
+    def _ended(self, result: Failure | None) -> Failure | None:
         self._running = None
         if self._again:
             self._again = False
             self.soon()
+        return result
 
     async def run(self) -> None:
         """Share all topics once. What cannot be shared now stays as it is, and is logged."""
@@ -109,7 +118,7 @@ class Rebalance:
                 return
             try:
                 await self._rebalance_topic(topic)
-            except (RocketMQError, AllocationError) as error:
+            except RocketMQError as error:
                 # The retry topic is made by the broker, after the first heartbeat.
                 if not (topic.startswith(RETRY_PREFIX) and isinstance(error, TopicNotFoundError)):
                     self.log.warn("rebalancing {topic}: {error}", topic=topic, error=error)
@@ -122,7 +131,7 @@ class Rebalance:
     async def share_of(self, topic: str) -> set[MessageQueue] | None:
         """Return this member's share of a topic's queues now; None when no broker knows anybody of the group.
 
-        Raises RocketMQError and AllocationError.
+        Raises RocketMQError.
         """
         consumer = self._consumer
         queues = sort_queues(await consumer.instance.routes.subscribe_queues(topic))
@@ -146,11 +155,7 @@ class Rebalance:
         by_broker: dict[str, list[MessageQueue]] = {}
         for queue in sorted(share - consumer.assigned.keys()):
             by_broker.setdefault(queue.broker_name, []).append(queue)
-        taking = [Deferred.fromCoroutine(self._take(queues)) for queues in by_broker.values()]
-        try:
-            await gatherResults(taking, consumeErrors=True)
-        except FirstError as error:
-            error.subFailure.raiseException()
+        await all_of(self._take(queues) for queues in by_broker.values())
 
     async def _take(self, queues: list[MessageQueue]) -> None:
         """Begin with queues of one broker; where it does not answer, the others of its queues wait for the next time."""

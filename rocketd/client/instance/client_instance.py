@@ -8,12 +8,13 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from twisted.application.service import Service
-from twisted.internet.defer import Deferred, ensureDeferred, gatherResults
+from twisted.internet.defer import Deferred, ensureDeferred
 from twisted.internet.defer import TimeoutError as DeferredTimeoutError
 from twisted.logger import Logger
 
 from rocketd.client.config import ClientConfig, milliseconds
 from rocketd.client.errors import BrokerUnreachableError, GroupInUseError, RocketMQError, check_response, of_remoting
+from rocketd.client.gathering import all_of
 from rocketd.client.instance import address_server
 from rocketd.client.instance.identity import UniqueKeys, client_id, local_address
 from rocketd.client.instance.members import Consumer, Producer
@@ -232,7 +233,7 @@ class ClientInstance(Service):
                 self.log.info("unregister: {error}", error=error)
 
         addresses = self.routes.addresses(slaves=consumer_group is not None)
-        await gatherResults([ensureDeferred(tell(address)) for address in addresses], consumeErrors=True)
+        await all_of(tell(address) for address in addresses)
 
     # ------------------------------------------------------------ from time to time
 
@@ -282,7 +283,7 @@ class ClientInstance(Service):
             else:
                 greeted.add(address)
 
-        await gatherResults([ensureDeferred(send(address)) for address in addresses], consumeErrors=True)
+        await all_of(send(address) for address in addresses)
 
     async def _heartbeat(self) -> None:
         self.routes.forget_offline_brokers()
