@@ -83,6 +83,8 @@ def of_producer(options):
 def of_push_consumer(options):
     return {
         **of_member(options),
+        "pullThresholdForTopic": options.limits.topic_messages or -1,
+        "pullThresholdSizeForTopic": options.limits.topic_size_mib or -1,
         "consumeThreadMin": options.concurrency,
         "consumeThreadMax": options.concurrency,
         "consumeMessageBatchMaxSize": options.batch,

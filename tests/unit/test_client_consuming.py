@@ -6,7 +6,9 @@ from twisted.internet.defer import Deferred
 from twisted.logger import formatEvent, globalLogPublisher
 
 from rocketd.client.codec import BYTES, JsonCodec
-from rocketd.client.consumer.options import ConsumerOptions
+from rocketd.client.consumer.flow_control import FlowLimits
+from rocketd.client.consumer.lite_pull_consumer import LitePullConsumer
+from rocketd.client.consumer.options import ConsumerOptions, LitePullOptions
 from rocketd.client.consumer.outcome import Reject, Retry
 from rocketd.client.consumer.push_consumer import PushConsumer
 from rocketd.client.errors import IllegalOptionError
@@ -521,3 +523,76 @@ class FiguresTests(ConsumingTestCase):
         waiting[0].callback(None)
         status = self.status(consumer)
         self.assertEqual((status.pull_rt, status.consume_rt, status.consume_ok_tps), (3000, 2000, 1 / 60))
+
+
+class FlowTests(ConsumingTestCase):
+    """When the next pull waits."""
+
+    def waits(self, queue_id=0):
+        """Whether no pull of the queue is at the broker."""
+        return not [
+            1 for _, fields, held in self.cluster.held if not held.called and fields["queueId"] == str(queue_id)
+        ]
+
+    def hold(self, count=8, **options):
+        """Have so many messages held, of which the handler has the first one; each is done when it fires."""
+        self.begun = []
+
+        async def handler(message):
+            self.begun.append(Deferred())
+            await self.begun[-1]
+
+        consumer = self.start(handler, concurrency=1, **options)
+        self.deliver(*[b"x"] * count)
+        return consumer
+
+    def finish(self):
+        while self.begun:
+            self.begun.pop(0).callback(None)
+
+    def test_messages_of_a_queue(self):
+        self.hold(limits=FlowLimits(messages=7))
+        self.assertTrue(self.waits())
+        self.begun.pop(0).callback(None)
+        self.assertFalse(self.waits())
+        self.finish()
+
+    def test_messages_of_a_topic_are_shared_anew_when_the_group_shares_its_queues(self):
+        self.cluster.queues = 2
+        consumer = self.hold(limits=FlowLimits(messages=1, topic_messages=12))
+        self.assertTrue(self.waits(0))
+        self.assertFalse(self.waits(1))
+        self.cluster.others = ("zzz",)
+        self.cluster.request(40, {"consumerGroup": "cg"})
+        self.assertEqual([queue.queue_id for queue in consumer.queues()], [0])
+        self.clock.advance(0.05)
+        self.assertFalse(self.waits(0))
+        self.finish()
+
+    def test_span_does_not_count_in_order(self):
+        for order, waits in (("none", True), ("key", True), ("queue", False)):
+            consumer = self.hold(order=order, limits=FlowLimits(max_span=6), group=f"cg-{order}")
+            self.assertEqual(self.waits(), waits, order)
+            self.finish()
+            self.end_of(consumer.stop())
+            self.cluster.offsets.clear()
+
+    def test_limits_of_a_polled_consumer(self):
+        consumer = LitePullConsumer(
+            self.client, "cg", options=LitePullOptions(start="earliest", limits=FlowLimits(topic_messages=4))
+        )
+        consumer.subscribe("T")
+        self.result_of(consumer.start())
+        self.deliver(*[b"x"] * 5)
+        self.assertTrue(self.waits())
+        self.assertEqual(len(self.result_of(consumer.poll())), 5)
+        self.assertFalse(self.waits())
+
+    def test_what_the_running_info_says(self):
+        more = {"topic_messages": 500, "topic_size_mib": 60}
+        for limits, told in ((FlowLimits(), ("-1", "-1")), (FlowLimits(**more), ("500", "60"))):
+            consumer = self.hold(limits=limits, group=f"cg{limits.topic_messages}")
+            properties = consumer.running_info(False).properties
+            self.assertEqual((properties["pullThresholdForTopic"], properties["pullThresholdSizeForTopic"]), told)
+            self.finish()
+            self.end_of(consumer.stop())

@@ -10,6 +10,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from rocketd.client.consumer.flow_control import FlowLimit, FlowLimits
 from rocketd.client.consumer.keyed_order import KeyedOrder
 from rocketd.client.consumer.process_queue import Blocking, ProcessQueue
+from rocketd.client.errors import IllegalOptionError
 
 NOW = 1_700_000_000_000
 MIB = 1 << 20
@@ -109,12 +110,56 @@ class FlowControlTests(SynchronousTestCase):
     def setUp(self):
         self.queue = new_queue()
 
-    def limit(self, limits=FlowLimits()):  # noqa: B008
-        control = self.queue.flow_control(limits)
+    def control(self, limits, queues=1, in_order=False):
+        return self.queue.flow_control(limits.of_queue(queues, in_order=in_order))
+
+    def limit(self, limits=FlowLimits(), *how):  # noqa: B008
+        control = self.control(limits, *how)
         return control and (control.limit, control.threshold)
 
     def test_apaches_defaults(self):
-        self.assertEqual(FlowLimits(), FlowLimits(messages=1000, size_mib=100, max_span=2000))
+        self.assertEqual(
+            FlowLimits(),
+            FlowLimits(messages=1000, size_mib=100, max_span=2000, topic_messages=None, topic_size_mib=None),
+        )
+        self.assertFalse(FlowLimits().of_topics)
+
+    def test_apaches_ranges(self):
+        most = {
+            "messages": 65535,
+            "size_mib": 1024,
+            "max_span": 65535,
+            "topic_messages": 6_553_500,
+            "topic_size_mib": 102_400,
+        }
+        for option, limit in most.items():
+            FlowLimits(**{option: 1})
+            FlowLimits(**{option: limit})
+            for value in (0, -1, -3, limit + 1, 1.5, True, "5", b"5"):
+                with self.assertRaisesRegex(IllegalOptionError, f"{option}={value!r}: accepted"):
+                    FlowLimits(**{option: value})
+        for option in ("messages", "size_mib"):
+            with self.assertRaises(IllegalOptionError):
+                FlowLimits(**{option: None})
+        self.assertEqual(FlowLimits(max_span=None).max_span, None)
+
+    def test_limits_of_a_topic_are_shared_by_its_queues(self):
+        limits = FlowLimits(topic_messages=10, topic_size_mib=9)
+        self.queue.put(pulled(0, 1, 2))
+        self.assertIsNone(self.limit(limits, 3))
+        self.assertEqual(self.limit(limits, 4), (FlowLimit.COUNT, 2))
+        self.assertEqual(self.limit(limits, 1000), (FlowLimit.COUNT, 1))
+        self.queue.put([Pulled(3, size=4 * MIB)])
+        self.assertIsNone(self.limit(limits, 2))
+        limits = FlowLimits(topic_size_mib=9)
+        self.assertIsNone(self.limit(limits, 2))
+        self.assertEqual(self.limit(limits, 3), (FlowLimit.SIZE, 3))
+        self.assertEqual(self.limit(limits, 1000), (FlowLimit.SIZE, 1))
+
+    def test_limits_of_a_topic_come_instead_of_those_of_a_queue(self):
+        self.queue.put(pulled(*range(8)))
+        self.assertEqual(self.limit(FlowLimits(messages=2)), (FlowLimit.COUNT, 2))
+        self.assertIsNone(self.limit(FlowLimits(messages=2, topic_messages=20), 2))
 
     def test_count(self):
         self.queue.put(pulled(*range(1000)))
@@ -130,19 +175,20 @@ class FlowControlTests(SynchronousTestCase):
         self.queue.remove(pulled(2), NOW)
         self.assertIsNone(self.limit())
 
-    def test_span_but_not_for_orderly_consumers(self):
+    def test_span_but_not_in_order(self):
         self.queue.put(pulled(0, 2000))
         self.assertIsNone(self.limit())
         self.queue.put(pulled(2001))
         self.assertEqual(self.limit(), (FlowLimit.SPAN, 2000))
         self.assertIsNone(self.limit(FlowLimits(max_span=None)))
+        self.assertIsNone(self.limit(FlowLimits(), 1, True))
         self.queue.remove(pulled(2001), NOW)
         self.assertIsNone(self.limit())
 
     def test_what_is_taken_out_counts(self):
         self.queue.put([Pulled(1, size=2 * MIB), Pulled(2, size=2 * MIB)])
         self.queue.take_messages(2, NOW)
-        control = self.queue.flow_control(FlowLimits(messages=1))
+        control = self.control(FlowLimits(messages=1))
         self.assertEqual((control.count, control.size_mib, control.min_offset), (2, 4, None))
         self.assertEqual(self.limit(FlowLimits(size_mib=3)), (FlowLimit.SIZE, 3))
 
@@ -153,7 +199,7 @@ class FlowControlTests(SynchronousTestCase):
             (FlowLimits(size_mib=2), "larger than the 2 MiB allowed"),
             (FlowLimits(max_span=1), "further apart than the 1 offsets allowed"),
         ):
-            text = str(self.queue.flow_control(limits))
+            text = str(self.control(limits))
             self.assertIn(words, text)
             self.assertTrue(text.endswith("minOffset=7, maxOffset=9, count=2, size=3 MiB, maxSpan=2"), text)
 

@@ -64,6 +64,8 @@ class GroupMember(ABC):
     consume_type: ClassVar[ConsumeType]
     pull_flags: int
     suspend_ms: int
+    in_order = False
+    """Whether each queue's messages are handled one after the other."""
 
     def __init__(
         self,
@@ -285,7 +287,10 @@ class GroupMember(ABC):
 
     def holds_enough(self, assigned: AssignedQueue) -> FlowControl | str | None:
         """Why the queue is pulled no further now; None where it is."""
-        return assigned.held.flow_control(self.options.limits)
+        limits = self.options.limits
+        topic = assigned.queue.topic
+        queues = sum(queue.topic == topic for queue in self.assigned) if limits.of_topics else 1
+        return assigned.held.flow_control(limits.of_queue(max(1, queues), in_order=self.in_order))
 
     def offset_to_commit(self, queue: MessageQueue) -> int:
         """What a pull from the master commits on its way; 0 for nothing."""

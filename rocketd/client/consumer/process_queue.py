@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, Generic, Protocol, TypeVar
 
-from rocketd.client.consumer.flow_control import MIB, FlowControl, FlowLimit, FlowLimits
+from rocketd.client.consumer.flow_control import MIB, FlowControl, FlowLimit, QueueLimits
 from rocketd.remoting.admin_bodies import ProcessQueueInfo
 
 LOCK_MAX_LIVE_MS: Final = 30_000
@@ -173,7 +173,7 @@ class ProcessQueue(Generic[M]):
         """Whether nobody pulled for two minutes."""
         return now_ms - self.last_pull_ms > PULL_MAX_IDLE_MS
 
-    def flow_control(self, limits: FlowLimits) -> FlowControl | None:
+    def flow_control(self, limits: QueueLimits) -> FlowControl | None:
         """Tell which limit holds the next pull back; None when it may go out."""
         size_mib = self._size // MIB
         if self.count > limits.messages:

@@ -65,6 +65,7 @@ class PushConsumer(GroupMember, Generic[T]):
         super().__init__(instance, group, options, codec, options.concurrency, run_coroutine, timeout_ms)
         namespace = instance.config.namespace
         self.concurrency = options.concurrency
+        self.in_order = options.order is Order.QUEUE
         self.statistics = ConsumeStatistics(instance.reactor.seconds)
         self.handler: Handler[T] = Handler(
             listener, codec, namespace, self.threads.caller(listener), self.options.batch > 1, self.hooks.consumption
@@ -72,13 +73,13 @@ class PushConsumer(GroupMember, Generic[T]):
         self.send_back = SendBack(instance, self.group, self.options.max_reconsume_times)
         self._locks = QueueLocks(instance, self.group) if self._locks_queues else None
         self._consumption: ConcurrentConsumption | OrderlyConsumption = (
-            OrderlyConsumption(self) if self.options.order is Order.QUEUE else ConcurrentConsumption(self)
+            OrderlyConsumption(self) if self.in_order else ConcurrentConsumption(self)
         )
         self._blocked: dict[MessageQueue, int] = {}
 
     @property
     def _locks_queues(self) -> bool:
-        return self.options.order is Order.QUEUE and not self.options.broadcast
+        return self.in_order and not self.options.broadcast
 
     # ------------------------------------------------------------ start and stop
 
@@ -134,11 +135,13 @@ class PushConsumer(GroupMember, Generic[T]):
         options = self.options
         more = {
             "PROP_THREADPOOL_CORE_SIZE": str(self.concurrency),
-            "PROP_CONSUMEORDERLY": "true" if options.order is Order.QUEUE else "false",
+            "PROP_CONSUMEORDERLY": "true" if self.in_order else "false",
             "handler": self.handler.name,
             "consumeMessageBatchMaxSize": str(options.batch),
             "consumeThreadMax": str(self.concurrency),
             "maxReconsumeTimes": str(options.max_reconsume_times),
+            "pullThresholdForTopic": str(options.limits.topic_messages or -1),
+            "pullThresholdSizeForTopic": str(options.limits.topic_size_mib or -1),
         }
         return running_info(self, stacks, more, self.statistics)
 
