@@ -13,10 +13,9 @@ from faststream.opentelemetry.middleware import TelemetryMiddleware
 from opentelemetry.metrics import Meter, MeterProvider
 from opentelemetry.trace import TracerProvider
 
+from rocketd.client.opentelemetry import SYSTEM, message_attributes, partition_id
 from rocketd.faststream.message import Raw
 from rocketd.faststream.response import RocketPublishCommand
-
-SYSTEM = "rocketmq"
 
 
 class _Settings(TelemetrySettingsProvider[Any, RocketPublishCommand]):
@@ -35,8 +34,8 @@ class _Settings(TelemetrySettingsProvider[Any, RocketPublishCommand]):
         if isinstance(msg.raw_message, Sequence):
             attributes["messaging.batch.message_count"] = len(raws)
             return attributes
-        attributes["messaging.destination.partition.id"] = f"{first.queue.broker_name}-{first.queue.queue_id}"
-        return attributes | _of_message(first.tags, first.keys)
+        attributes["messaging.destination.partition.id"] = partition_id(first.queue.broker_name, first.queue.queue_id)
+        return attributes | message_attributes(first.tags, first.keys)
 
     def get_consume_destination_name(self, msg: StreamMessage[Any]) -> str:
         raw = msg.raw_message
@@ -49,20 +48,11 @@ class _Settings(TelemetrySettingsProvider[Any, RocketPublishCommand]):
             "messaging.system": SYSTEM,
             "messaging.destination.name": cmd.destination,
             "messaging.message.conversation_id": cmd.correlation_id or "",
-            **_of_message(cmd.options.get("tag"), [keys] if isinstance(keys, str) else list(keys)),
+            **message_attributes(cmd.options.get("tag"), [keys] if isinstance(keys, str) else list(keys)),
         }
 
     def get_publish_destination_name(self, cmd: RocketPublishCommand) -> str:
         return cmd.destination
-
-
-def _of_message(tag: str | None, keys: Sequence[str]) -> dict[str, Any]:
-    attributes: dict[str, Any] = {}
-    if tag:
-        attributes["messaging.rocketmq.message.tag"] = tag
-    if keys:
-        attributes["messaging.rocketmq.message.keys"] = list(keys)
-    return attributes
 
 
 class RocketTelemetryMiddleware(TelemetryMiddleware[RocketPublishCommand]):

@@ -58,6 +58,10 @@ EXPECTED = {
     "namespace.py": "".join(f"{name} consumed for {name} of ExampleTenants\n" for name in ("red", "blue")),
     "oneway.py": "consumed 10 messages\n",
     "openmessaging_names.py": re.compile("hello\nhello again\n|hello again\nhello\n"),
+    "opentelemetry_spans.py": (
+        "ExampleSpans publish within order\norder within None\n"
+        "bake a cake within ExampleSpans process\nExampleSpans process within ExampleSpans publish\n"
+    ),
     "ordered.py": "".join(f"{order} created paid shipped\n" for order in ("A17", "B18", "C19", "D20")),
     "ordered_by_key.py": "at once: True of one key: 1\nann 01234\nbob 01234\neve 01234\n",
     "polling.py": "polled 0 1 2 3 4\nagain 0 1 2 3 4\ncommitted 5\n",
