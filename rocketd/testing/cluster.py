@@ -14,15 +14,17 @@ from twisted.internet.defer import Deferred
 from rocketd.broker.service import Broker
 from rocketd.client.codec import BYTES, Codec
 from rocketd.client.config import ClientConfig, Duration, milliseconds
-from rocketd.client.errors import ClientStateError
+from rocketd.client.errors import ClientStateError, IllegalOptionError, TopicNotFoundError, check_topic
 from rocketd.client.hosting.fork import ForkGuard
 from rocketd.client.hosting.thread_host import ThreadHost
 from rocketd.client.message import ReceivedMessage
 from rocketd.client.wire_message import received_message
 from rocketd.common import permission
+from rocketd.common.names import DLQ_PREFIX, RETRY_PREFIX
+from rocketd.common.suggest import did_you_mean
 from rocketd.remoting.bodies import MessageQueue, TopicConfig
 from rocketd.store.record import decode_message
-from rocketd.testing.faults import Drop, Faults, What
+from rocketd.testing.faults import Drop, Faults, What, check_number
 from rocketd.testing.memory_disk import MemoryDisk
 from rocketd.testing.memory_network import HOST, MemoryNetwork
 from rocketd.testing.rest import Rest
@@ -41,18 +43,21 @@ READ_AT_ONCE = 1000
 class Cluster:
     """A name server and a broker, ``broker-a``, from ``start`` to ``stop``, or in a with block. Any thread may call it.
 
-    ``topics`` are there from the beginning, others when they are first sent to. ``broker`` and ``namesrv`` are settings by
-    Apache's names, such as ``{"flushDiskType": "SYNC_FLUSH"}``. Raises IllegalOptionError for those they cannot have.
+    ``topics``, one or several, are there from the beginning, others when they are first sent to. ``broker`` and ``namesrv``
+    are settings by Apache's names, such as ``{"flushDiskType": "SYNC_FLUSH"}``. Raises IllegalTopicError, and
+    IllegalOptionError for settings they cannot have.
     """
 
     def __init__(
         self,
         *,
-        topics: Iterable[str] = (),
+        topics: str | Iterable[str] = (),
         broker: Mapping[str, object] | None = None,
         namesrv: Mapping[str, object] | None = None,
     ) -> None:
-        self._topics = tuple(topics)
+        self._topics = (topics,) if isinstance(topics, str) else tuple(topics)
+        for topic in self._topics:
+            check_topic(topic)
         self._settings = dict(broker or {})
         self._namesrv_settings = dict(namesrv or {})
         for settings in (self._settings, self._namesrv_settings):
@@ -195,11 +200,14 @@ class Cluster:
         minutes: float = 0,
         seconds: float = 0,
     ) -> None:
-        """Let time pass, for servers and clients: what is due meanwhile happens, in its order, before this returns."""
+        """Let time pass, for servers and clients: what is due meanwhile happens, in its order, before this returns.
+
+        Raises IllegalOptionError without a duration, or for one that is negative.
+        """
         passing = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
-        total = passing.total_seconds() + (
-            0 if duration is None else milliseconds("duration", duration, zero=True) / 1000
-        )
+        if duration is None and not passing:
+            raise IllegalOptionError("advance needs to know by how much: by seconds or a timedelta, or such as hours=2")
+        total = sum(milliseconds("duration", each, zero=True) for each in (passing, duration or 0)) / 1000
         with self._lock:
             self._started()
             self._rest.advance(total)
@@ -219,7 +227,8 @@ class Cluster:
 
         ``requests`` are ``send``, ``pull``, ``heartbeat``, ``route``, ``commit``, ``retry``, ``end``, or request codes; all
         requests, those of the broker to the name server as well, where none is named.
-        ``what`` is lost instead: the ``request``, the ``answer`` to what was carried out, or the ``connection``.
+        ``what`` is lost instead: the ``request``, the ``answer`` to what was carried out, or the ``connection``. Raises
+        IllegalOptionError.
         """
         return self._faults.drop(requests, times=times, rate=rate, seed=seed, what=what)
 
@@ -270,7 +279,9 @@ class Cluster:
     # ------------------------------------------------------------ topics
 
     def create_topic(self, topic: str, *, queues: int = QUEUES, order: bool = False) -> None:
-        """Make a topic, or change it; clients that ask know it when this returns."""
+        """Make a topic, or change it; clients that ask know it when this returns. Raises IllegalTopicError."""
+        check_topic(topic)
+        check_number("queues", queues, 1)
         with self._lock:
             self._call(self._create_topic, topic, queues, order)
 
@@ -293,8 +304,21 @@ class Cluster:
         await made
 
     def messages(self, topic: str, *, codec: Codec[T] = BYTES) -> list[ReceivedMessage[T]]:  # type: ignore[assignment]
-        """Return what lies in a topic, by queue and offset: all that was acknowledged before the call."""
-        store = self._running().server.store
+        """Return what lies in a topic, by queue and offset: all that was acknowledged before the call.
+
+        Raises TopicNotFoundError for one that is not there. Those of dead letters and retries are by their first message,
+        and are empty before.
+        """
+        server = self._running().server
+        store = server.store
+        if server.topics.select(topic) is None and not topic.startswith((DLQ_PREFIX, RETRY_PREFIX)):
+            own = sorted(
+                each.topic_name for each in server.topics.all_topics() if not _of_broker(server, each.topic_name)
+            )
+            raise TopicNotFoundError(
+                f"topic {topic!r} is not in this cluster, as nothing made it or was sent to it; there are "
+                f"{', '.join(own) or 'none'}{did_you_mean(topic, own)}"
+            )
         self._rest.wait_for_dispatch(store)
         name = self._running().server.settings.broker.broker_name
         found: list[ReceivedMessage[T]] = []
@@ -347,3 +371,7 @@ class Cluster:
             return False
         synchronous: bool = self._broker.server.settings.store.flush_disk_type == "SYNC_FLUSH"
         return synchronous and not self._disk.slow_fsync_seconds
+
+
+def _of_broker(server: Broker, topic: str) -> bool:
+    return server.topics.is_system_topic(topic) or topic.startswith((DLQ_PREFIX, RETRY_PREFIX))

@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 from random import Random
 from threading import Lock
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, get_args
 
+from rocketd.client.errors import IllegalOptionError
 from rocketd.remoting.codes import RequestCode
 from rocketd.remoting.command import RemotingCommand
 from rocketd.remoting.frame import Frame
@@ -90,8 +91,14 @@ class Faults:
     ) -> Drop:
         """Lose requests of these codes or names from now on, all of them where none is given.
 
-        Raises ValueError for a name that no request has.
+        Raises IllegalOptionError for a name that no request has, and for other values that are not accepted.
         """
+        if what not in get_args(What):
+            raise IllegalOptionError(f"what={what!r}: accepted is {', '.join(map(repr, get_args(What)))}")
+        if times is not None:
+            check_number("times", times, 1)
+        if not isinstance(rate, int | float) or not 0 <= rate <= 1:
+            raise IllegalOptionError(f"rate={rate!r}: accepted is a chance from 0 to 1")
         codes = frozenset(code for request in requests for code in codes_of(request))
         drop = Drop(codes, times, rate, seed, what, self._remove)
         with self._lock:
@@ -155,15 +162,26 @@ class _Deaf:
         """Lose it."""
 
 
+def check_number(option: str, value: int, least: int) -> None:
+    """Raise IllegalOptionError for what is no whole number from ``least`` on."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise IllegalOptionError(f"{option}={value!r}: accepted is a whole number from {least} on")
+
+
 def codes_of(request: str | int) -> tuple[int, ...]:
-    """Return the codes of a request: of its number, its name in Apache's table, or a short name. Raises ValueError."""
+    """Return the codes of a request: of its number, its name in Apache's table, or a short name.
+
+    Raises IllegalOptionError.
+    """
     if isinstance(request, int):
         return (request,)
-    codes = GROUPS.get(request)
+    codes = GROUPS.get(request) if isinstance(request, str) else None
     if codes is not None:
         return codes
     try:
         return (RequestCode[request.upper()],)
-    except KeyError:
+    except (KeyError, AttributeError):
         names = ", ".join(GROUPS)
-        raise ValueError(f"{request!r} is no request: accepted are {names}, and the names of RequestCode") from None
+        raise IllegalOptionError(
+            f"{request!r} is no request: accepted are {names}, and the names of RequestCode"
+        ) from None

@@ -17,7 +17,14 @@ from twisted.internet.threads import deferToThread
 
 from rocketd import client
 from rocketd.client import Reject, Retry, TransactionState, aio
-from rocketd.client.errors import ClientStateError, IllegalOptionError, RequestTimeoutError, RocketMQError, UsageError
+from rocketd.client.errors import (
+    ClientStateError,
+    IllegalOptionError,
+    RequestTimeoutError,
+    RocketMQError,
+    TopicNotFoundError,
+    UsageError,
+)
 from rocketd.client.sync import Consumer, LitePullConsumer, Message, Producer
 from rocketd.common.config import ConfigError
 from rocketd.testing import Cluster, rest
@@ -28,6 +35,13 @@ SECOND = timedelta(seconds=1)
 @pytest.fixture
 def cluster():
     with Cluster(topics=["T"]) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def calm_cluster():
+    """For tests that change nothing."""
+    with Cluster(topics=["T", "Orders"]) as cluster:
         yield cluster
 
 
@@ -385,9 +399,37 @@ def test_requests_are_lost_by_chance_and_the_same_ones_each_time():
     assert play() == first
 
 
-def test_unknown_requests_cannot_be_dropped(cluster):
-    with pytest.raises(ValueError, match="accepted are send, pull"):
-        cluster.drop("sned")
+@pytest.mark.parametrize(
+    ("use", "text"),
+    [
+        (lambda cluster: cluster.drop("sned"), "'sned' is no request: accepted are send, pull"),
+        (lambda cluster: cluster.drop(["send"]), r"\['send'\] is no request"),
+        (lambda cluster: cluster.drop("send", what="answr"), "what='answr': accepted is 'request', 'answer', 'conn"),
+        (lambda cluster: cluster.drop("send", rate=2), "rate=2: accepted is a chance from 0 to 1"),
+        (lambda cluster: cluster.drop("send", times=-1), "times=-1: accepted is a whole number from 1 on"),
+        (lambda cluster: cluster.advance(), "by how much"),
+        (lambda cluster: cluster.advance(hours=-1), "duration="),
+        (lambda cluster: cluster.create_topic("U", queues=0), "queues=0"),
+        (lambda cluster: cluster.create_topic("a b"), "'a b'"),
+        (lambda cluster: Cluster(topics=["a b"]), "'a b'"),
+        (lambda cluster: Cluster(topics="a b"), "'a b'"),
+        (lambda cluster: Cluster(topics=["T", None]), "None"),
+    ],
+)
+def test_wrong_values_are_refused_at_once(calm_cluster, use, text):
+    with pytest.raises(UsageError, match=text):
+        use(calm_cluster)
+    assert calm_cluster.drop("route", times=1).takes(105)
+
+
+def test_messages_of_a_topic_that_is_not_there(calm_cluster):
+    with pytest.raises(TopicNotFoundError, match=r"'TT' is not in this cluster.*there are Orders, T; did you mean T\?"):
+        calm_cluster.messages("TT")
+    assert calm_cluster.messages("Orders") == calm_cluster.messages("%DLQ%nobody") == []
+
+
+def test_one_topic_is_given_as_a_text():
+    assert Cluster(topics="Orders")._topics == ("Orders",)
 
 
 def test_broker_that_is_gone_for_minutes(cluster):
