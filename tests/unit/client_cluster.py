@@ -171,13 +171,15 @@ class Cluster:
         ]
         return entry
 
-    def deliver(self, address, records, begin, topic="T", queue_id=0, broker_id=0):
+    def deliver(self, address, records, begin, topic="T", queue_id=0, broker_id=0, sys_flag=0):
         """Answer the pull that waits at a broker, with records from an offset on; the next is for ``broker_id``."""
         entry = self.pull_of(address, topic, queue_id)
         self.held.remove(entry)
         body = b"".join(
             encode_record(
-                MessageInner(topic, queue_id, 0, 0, 0, HOST, self.reconsume_times, 0, text, properties.encode(), 0),
+                MessageInner(
+                    topic, queue_id, 0, sys_flag, 0, HOST, self.reconsume_times, 0, text, properties.encode(), 0
+                ),
                 HOST,
                 begin + n,
                 100 + n,

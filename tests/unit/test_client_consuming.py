@@ -12,7 +12,9 @@ from rocketd.client.consumer.options import ConsumerOptions, LitePullOptions
 from rocketd.client.consumer.outcome import Reject, Retry
 from rocketd.client.consumer.push_consumer import PushConsumer
 from rocketd.client.errors import IllegalOptionError
+from rocketd.client.wire_message import pack
 from rocketd.common.properties import decode_properties
+from rocketd.common.sysflag import TRANSACTION_COMMIT
 from rocketd.remoting.admin_bodies import ConsumeStatus
 from tests.unit.client_cluster import THREAD_LIMIT, ClientTestCase
 
@@ -365,6 +367,21 @@ class OtherBrokerTests(ConsumingTestCase):
         self.assertEqual(handled, [0])
         self.assertEqual(self.stored(), 1)
 
+    def test_body_stays_compressed_and_the_transaction_is_over(self):
+        bodies = []
+
+        async def handler(message):
+            bodies.append(message.body)
+            raise RuntimeError("no")
+
+        self.start(handler)
+        packed, sys_flag = pack(b"long " * 1000, 1)
+        self.cluster.deliver("a:10911", [(packed, "")], 0, sys_flag=sys_flag | TRANSACTION_COMMIT)
+        _, fields, _ = self.retry()
+        self.assertEqual(bodies, [b"long " * 1000])
+        self.assertEqual(int(fields["f"]), sys_flag)
+        self.assertEqual([request.body for code, *_, request in self.cluster.asked if code == 310], [packed])
+
     def test_the_delay_that_the_handler_asked_for(self):
         self.consume(Retry(delay=60))
         self.assertEqual(self.retry()[2]["DELAY"], "5")
@@ -571,7 +588,7 @@ class FlowTests(ConsumingTestCase):
 
     def test_span_does_not_count_in_order(self):
         for order, waits in (("none", True), ("key", True), ("queue", False)):
-            consumer = self.hold(order=order, limits=FlowLimits(max_span=6), group=f"cg-{order}")
+            consumer = self.hold(order=order, limits=FlowLimits(max_span=5), group=f"cg-{order}")
             self.assertEqual(self.waits(), waits, order)
             self.finish()
             self.end_of(consumer.stop())
