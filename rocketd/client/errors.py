@@ -119,6 +119,10 @@ class CommitError(RocketMQError):
     retriable = True
 
 
+class AllocationError(RocketMQError, ValueError):
+    """What a strategy was given cannot be shared out; the shares stay as they are until the next time."""
+
+
 # ------------------------------------------------------------ no route
 
 

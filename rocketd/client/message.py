@@ -3,7 +3,7 @@
 Answers to Message, MessageExt and SendResult of Apache's client. Plain values.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Generic
 
@@ -11,7 +11,7 @@ import msgspec
 from typing_extensions import TypeVar
 
 from rocketd.client.config import Duration, milliseconds
-from rocketd.client.errors import IllegalMessageError, IllegalTopicError, check_topic
+from rocketd.client.errors import IllegalMessageError, IllegalOptionError, IllegalTopicError, check_topic
 from rocketd.common import properties as names
 from rocketd.common.names import NOT_ALLOWED_SEND_TOPICS
 from rocketd.remoting.bodies import MessageQueue
@@ -24,6 +24,14 @@ SEND_OK = 0
 
 DELAY_LEVELS = 18
 """Levels of a broker with the usual messageDelayLevel; brokers take a higher level for their highest."""
+
+MAX_INT = 2**31 - 1
+"""The greatest number of the protocol's 32 bits."""
+
+KEY_SEPARATOR = " "
+
+BLANKS = "".join(map(chr, range(33)))
+"""What Java takes for blank where it trims a text."""
 
 
 class Message(msgspec.Struct, Generic[T]):
@@ -49,8 +57,36 @@ class Message(msgspec.Struct, Generic[T]):
         check_topic(self.topic)
         if self.topic in NOT_ALLOWED_SEND_TOPICS:
             raise IllegalTopicError(f"topic {self.topic!r}: only brokers send to it")
-        if isinstance(self.keys, str):
-            raise IllegalMessageError(f"keys={self.keys!r}: keys are a sequence of texts, such as [{self.keys!r}]")
+        _check_number("flag", self.flag, -MAX_INT - 1)
+        _check_number("delay_level", self.delay_level, 0)
+        if self.deliver_at is not None or self.deliver_after is not None:
+            self._check_time()
+        if self.keys != () or self.tags is not None or self.properties != {}:
+            self._check_texts()
+
+    def _check_time(self) -> None:
+        """Check when to deliver it, which the wire has in ms."""
+        if bool(self.delay_level) + (self.deliver_at is not None) + (self.deliver_after is not None) > 1:
+            raise IllegalMessageError("give one of delay_level, deliver_at and deliver_after")
+        if self.deliver_after is not None:
+            try:
+                milliseconds("deliver_after", self.deliver_after, zero=True)
+            except IllegalOptionError as error:
+                raise IllegalMessageError(str(error)) from None
+            return
+        if not isinstance(self.deliver_at, datetime):
+            raise IllegalMessageError(f"deliver_at={self.deliver_at!r}: accepted is a datetime")
+        try:
+            self.deliver_at.timestamp()
+        except (ValueError, OverflowError, OSError) as error:
+            raise IllegalMessageError(f"deliver_at={self.deliver_at!r}: it is no moment here: {error}") from None
+
+    def _check_texts(self) -> None:
+        """Check what becomes part of the property string."""
+        if isinstance(self.keys, str) or not isinstance(self.keys, Collection):
+            raise IllegalMessageError(f"keys={self.keys!r}: keys are a sequence of texts, such as ['A17']")
+        if not isinstance(self.properties, Mapping):
+            raise IllegalMessageError(f"properties={self.properties!r}: they are a dict of texts")
         for what, text in self._texts():
             if not isinstance(text, str):
                 raise IllegalMessageError(f"{what} is {text!r}: it has to be text")
@@ -60,17 +96,24 @@ class Message(msgspec.Struct, Generic[T]):
                 text.encode()
             except UnicodeEncodeError:
                 raise IllegalMessageError(f"{what} {text!r}: it is no text that UTF-8 can write") from None
+        for key in self.keys:
+            if not key or KEY_SEPARATOR in key:
+                raise IllegalMessageError(
+                    f"key {key!r}: a key is not empty and has no blank, which is what separates keys"
+                )
+        for name, value in self.properties.items():
+            if not name.strip(BLANKS) or not value.strip(BLANKS):
+                raise IllegalMessageError(
+                    f"property {name!r} is {value!r}: neither name nor value may be empty or blank"
+                )
         reserved = names.RESERVED.intersection(self.properties)
         if reserved:
             raise IllegalMessageError(f"properties that are reserved: {', '.join(sorted(reserved))}")
-        if self.delay_level < 0:
-            raise IllegalMessageError(f"delay_level={self.delay_level}: levels begin with 1, 0 delivers at once")
-        if bool(self.delay_level) + (self.deliver_at is not None) + (self.deliver_after is not None) > 1:
-            raise IllegalMessageError("give one of delay_level, deliver_at and deliver_after")
 
     def _texts(self) -> Iterator[tuple[str, str]]:
         """What becomes part of the property string, and what it is."""
-        yield "tag", self.tags or ""
+        if self.tags is not None:
+            yield "tag", self.tags
         for key in self.keys:
             yield "key", key
         for name, value in self.properties.items():
@@ -83,7 +126,7 @@ class Message(msgspec.Struct, Generic[T]):
         if self.tags:
             table[names.TAGS] = self.tags
         if self.keys:
-            table[names.KEYS] = " ".join(self.keys)
+            table[names.KEYS] = KEY_SEPARATOR.join(self.keys)
         if self.delay_level:
             table[names.DELAY] = str(self.delay_level)
         if self.deliver_at is not None:
@@ -93,6 +136,17 @@ class Message(msgspec.Struct, Generic[T]):
         table[names.UNIQ_KEY] = unique_key
         table[names.WAIT] = "true" if self.wait_stored else "false"
         return table
+
+
+def _check_number(field: str, value: object, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= MAX_INT:
+        raise IllegalMessageError(f"{field}={value!r}: accepted is a whole number from {least} to {MAX_INT}")
+
+
+def check_is_message(message: object) -> None:
+    """Raise IllegalMessageError for what is no Message at all."""
+    if not isinstance(message, Message):
+        raise IllegalMessageError(f"{type(message).__name__} is not what is sent: make a Message(topic, body) of it")
 
 
 class SendResult(msgspec.Struct, frozen=True):
@@ -136,7 +190,7 @@ class ReceivedMessage(msgspec.Struct, Generic[T]):
     @property
     def keys(self) -> list[str]:
         """The words it can be found by."""
-        return [key for key in self.properties.get(names.KEYS, "").split(" ") if key]
+        return [key for key in self.properties.get(names.KEYS, "").split(KEY_SEPARATOR) if key]
 
     @property
     def born_at(self) -> datetime:

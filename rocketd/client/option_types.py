@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from functools import cache
 from os import PathLike
 from types import NoneType, UnionType
-from typing import Any, Final, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Final, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from typing_extensions import get_protocol_members, is_protocol
 from zope.interface.interface import InterfaceClass
@@ -58,6 +58,8 @@ def _fits(value: object, declared: Any) -> bool:
     kind = get_origin(declared) or declared
     if kind in (Union, UnionType):
         return any(_fits(value, each) for each in get_args(declared))
+    if kind is Literal:
+        return value in get_args(declared)
     if kind is Callable:
         return callable(value)
     if kind in (int, float):
@@ -77,12 +79,18 @@ def _members(kind: Any) -> list[str]:
     return sorted(get_protocol_members(kind)) if is_protocol(kind) else []
 
 
+def _either(several: Iterable[str]) -> str:
+    *most, last = several
+    return f"{', '.join(most)} or {last}" if most else last
+
+
 def _words(declared: Any) -> str:
     """Say what is accepted."""
     kind = get_origin(declared) or declared
     if kind in (Union, UnionType):
-        *most, last = map(_words, get_args(declared))
-        return f"{', '.join(most)} or {last}"
+        return _either(map(_words, get_args(declared)))
+    if kind is Literal:
+        return _either(map(repr, get_args(declared)))
     if kind in (Sequence, Iterable):
         several = "a sequence" if kind is Sequence else "what can be iterated over"
         return f"{several}, each {_words(get_args(declared)[0])}"

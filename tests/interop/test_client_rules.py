@@ -16,11 +16,11 @@ from rocketd.client.consumer.allocation import (
     AllocateMessageQueueByConfig,
     AllocateMessageQueueByMachineRoom,
     AllocateMessageQueueConsistentHash,
-    AllocationError,
     sort_client_ids,
     sort_queues,
 )
 from rocketd.client.consumer.options import ConsumerOptions, LitePullOptions
+from rocketd.client.errors import AllocationError
 from rocketd.client.message import Message
 from rocketd.client.producer.faults import LATENCY_MAX_MS, LatencyFaultTolerance
 from rocketd.client.producer.options import ProducerOptions

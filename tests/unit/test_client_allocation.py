@@ -11,13 +11,13 @@ from rocketd.client.consumer.allocation import (
     AllocateMessageQueueByConfig,
     AllocateMessageQueueByMachineRoom,
     AllocateMessageQueueConsistentHash,
-    AllocationError,
     AllocationStrategy,
     hash_by_md5,
     room_of_broker,
     sort_client_ids,
     sort_queues,
 )
+from rocketd.client.errors import AllocationError, RocketMQError
 from rocketd.remoting.bodies import MessageQueue
 
 AVERAGELY = AllocateMessageQueueAveragely()
@@ -215,6 +215,9 @@ class ConsistentHashTests(SynchronousTestCase):
     def test_number_of_places(self):
         self.assertEqual(AllocateMessageQueueConsistentHash(0)("G", "a", queues_of(2), ["a"]), [])
         self.assertRaises(AllocationError, AllocateMessageQueueConsistentHash, -1)
+
+    def test_the_error_is_one_of_the_clients_tree(self):
+        self.assertTrue(issubclass(AllocationError, RocketMQError))
 
 
 class OrderTests(SynchronousTestCase):

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
+from rocketd.client.errors import UsageError
 from rocketd.client.message import Message
 from rocketd.client.producer.selectors import (
     MessageQueueSelector,
@@ -85,5 +86,5 @@ class ByMachineRoomTests(SynchronousTestCase):
 
     def test_no_queue_in_the_rooms(self):
         selector = SelectMessageQueueByMachineRoom({"sh", "hz"})
-        error = self.assertRaises(ValueError, select, selector, queues_of(2, "bj@b"), "k")
+        error = self.assertRaises(UsageError, select, selector, queues_of(2, "bj@b"), "k")
         self.assertEqual(str(error), "topic T has no queue at a broker named room@broker in: hz, sh")

@@ -13,14 +13,11 @@ from dataclasses import dataclass
 from hashlib import md5
 from typing import Final, Protocol
 
+from rocketd.client.errors import AllocationError
 from rocketd.remoting.bodies import MessageQueue
 
 VIRTUAL_NODES: Final = 10
 """Places of one client on the ring of consistent hashing."""
-
-
-class AllocationError(ValueError):
-    """What a strategy was given cannot be shared out; the shares stay as they are until the next time."""
 
 
 class AllocationStrategy(Protocol):

@@ -14,7 +14,7 @@ from twisted.logger import Logger
 
 from rocketd.client.codec import Codec
 from rocketd.client.errors import IllegalMessageError, MessageTooLargeError
-from rocketd.client.message import Message, T
+from rocketd.client.message import Message, T, check_is_message
 from rocketd.client.namespace import with_namespace
 from rocketd.client.wire_message import pack
 from rocketd.common import properties as names
@@ -187,6 +187,7 @@ def check_batch(messages: Sequence[Message[T]]) -> None:
         raise IllegalMessageError("a batch needs at least one message")
     first = messages[0]
     for message in messages:
+        check_is_message(message)
         message.check()
         if message.topic != first.topic:
             raise IllegalMessageError(f"a batch has one topic, this one has {first.topic} and {message.topic}")

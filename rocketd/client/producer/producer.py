@@ -4,7 +4,7 @@ Answers to DefaultMQProducer, TransactionMQProducer and DefaultMQProducerImpl. T
 calls to it.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from itertools import count
 from random import Random
 from types import MappingProxyType
@@ -16,6 +16,7 @@ from rocketd.client.codec import BYTES, Codec
 from rocketd.client.config import Duration, milliseconds
 from rocketd.client.errors import (
     ClientClosedError,
+    IllegalMessageError,
     NotStartedError,
     RequestTimeoutError,
     RocketMQError,
@@ -27,7 +28,7 @@ from rocketd.client.errors import (
 from rocketd.client.hooks import ProducerHooks
 from rocketd.client.instance.client_instance import ClientInstance
 from rocketd.client.listeners import HandlerThreads
-from rocketd.client.message import Message, ReceivedMessage, SendResult, T
+from rocketd.client.message import Message, ReceivedMessage, SendResult, T, check_is_message
 from rocketd.client.namespace import with_namespace, without_namespace
 from rocketd.client.producer.options import ProducerOptions
 from rocketd.client.producer.outgoing import OutgoingMessage, outgoing_batches, outgoing_message
@@ -151,6 +152,8 @@ class Producer(Generic[T]):
         seconds = self.instance.reactor.seconds
         timeout_ms = self._timeout_ms(timeout)
         ends = seconds() + timeout_ms / 1000
+        if not isinstance(messages, Iterable):
+            raise IllegalMessageError(f"a batch is a list of messages, {type(messages).__name__} is none")
         messages = list(messages)
         namespace = self.instance.config.namespace
         keys = (self.instance.unique_keys.next_key() for _ in count())
@@ -179,6 +182,7 @@ class Producer(Generic[T]):
         self._check()
         if self._transactions is None:
             raise UsageError("this producer has no transaction listener: give transactions=... where it is made")
+        check_is_message(message)
         return await self._transactions.send(message, arg)
 
     async def request(
@@ -195,6 +199,8 @@ class Producer(Generic[T]):
         Raises RequestTimeoutError when none comes in time, and as ``send`` does.
         """
         self._check()
+        check_is_message(message)
+        message.check()
         where = self._where(message, queue, selector, key)
         return await self._counted(request_reply(self, message, where, self._timeout_ms(timeout)))
 
@@ -255,6 +261,7 @@ class Producer(Generic[T]):
 
     def _outgoing(self, message: Message[T], more: Mapping[str, str] = MappingProxyType({})) -> OutgoingMessage:
         self._check()
+        check_is_message(message)
         message.check()
         return outgoing_message(
             message,
@@ -274,6 +281,8 @@ class Producer(Generic[T]):
                 raise UsageError(
                     "queue= says where the message goes: give it without selector= and key=, or only these"
                 )
+            if not isinstance(queue, MessageQueue):
+                raise UsageError(f"queue={queue!r}: accepted is a MessageQueue")
             if queue.topic != message.topic:
                 raise UsageError(f"the message is of topic {message.topic}, the queue of topic {queue.topic}")
             topic = with_namespace(self.instance.config.namespace, queue.topic)
@@ -282,6 +291,8 @@ class Producer(Generic[T]):
             if key is None:
                 return {}
             selector = BY_HASH
+        if not callable(selector):
+            raise UsageError(f"selector={selector!r}: accepted is a function of queues, message and key")
         chosen = selector
         select: Select = lambda queues: chosen(queues, message, key)  # noqa: E731
         return {"select": select}

@@ -34,7 +34,6 @@ async def request_reply(
     producer: Any, message: Message[T], where: dict[str, Any], timeout_ms: float
 ) -> ReceivedMessage[T]:
     """Send a request and return its reply; ``timeout_ms`` is for all of it. See ``Producer.request``."""
-    message.check()
     instance = producer.instance
     seconds: Callable[[], float] = instance.reactor.seconds
     ends = seconds() + timeout_ms / 1000
@@ -101,6 +100,8 @@ def reply_properties(request: ReceivedMessage[Any]) -> tuple[str, dict[str, str]
 
     Raises IllegalMessageError when the message is no request.
     """
+    if not isinstance(request, ReceivedMessage):
+        raise IllegalMessageError(f"{type(request).__name__} is no request: a reply needs the message that asks")
     table = request.properties
     cluster = table.get(names.CLUSTER)
     if cluster is None or names.CORRELATION_ID not in table:

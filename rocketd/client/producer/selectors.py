@@ -10,7 +10,7 @@ from random import Random
 from typing import Any, TypeAlias
 
 from rocketd.client.consumer.allocation import room_of_broker
-from rocketd.client.errors import UsageError
+from rocketd.client.errors import IllegalOptionError, UsageError
 from rocketd.client.message import Message
 from rocketd.common.java_hash import java_string_hash
 from rocketd.remoting.bodies import MessageQueue
@@ -74,9 +74,9 @@ class SelectMessageQueueByMachineRoom:
     rooms: Collection[str]
 
     def __call__(self, queues: Sequence[MessageQueue], message: Message[Any], key: object) -> MessageQueue:
-        """Return the queue of a key. ValueError when no queue is in these rooms."""
+        """Return the queue of a key. Raises IllegalOptionError when no queue is in these rooms."""
         near = [queue for queue in queues if room_of_broker(queue.broker_name) in self.rooms]
         if not near:
             rooms = ", ".join(sorted(self.rooms))
-            raise ValueError(f"topic {message.topic} has no queue at a broker named room@broker in: {rooms}")
+            raise IllegalOptionError(f"topic {message.topic} has no queue at a broker named room@broker in: {rooms}")
         return SelectMessageQueueByHash()(near, message, key)

@@ -19,6 +19,7 @@ from rocketd.client.errors import (
     RocketMQError,
     SendForbiddenError,
     UnreachableError,
+    UsageError,
 )
 from rocketd.client.hooks import ProducerHooks, SendMessageContext
 from rocketd.client.instance.client_instance import ClientInstance
@@ -211,11 +212,14 @@ class Sender:
     def _selected(self, topic: str, queues: list[MessageQueue], select: Select) -> MessageQueue:
         """Let the application choose; it knows the topic without its namespace."""
         namespace = self._instance.config.namespace
-        if not namespace:
-            return select(queues)
-        bare = [MessageQueue(without_namespace(namespace, topic), q.broker_name, q.queue_id) for q in queues]
-        chosen = select(bare)
-        return MessageQueue(topic, chosen.broker_name, chosen.queue_id)
+        if namespace:
+            queues = [MessageQueue(without_namespace(namespace, topic), q.broker_name, q.queue_id) for q in queues]
+        chosen = select(queues)
+        if not isinstance(chosen, MessageQueue):
+            raise UsageError(
+                f"the selector chose {chosen!r} for topic {topic}: it has to return one of the queues it gets"
+            )
+        return MessageQueue(topic, chosen.broker_name, chosen.queue_id) if namespace else chosen
 
     def _has_other_broker(self, topic: str, broker_name: str) -> bool:
         known = self._infos.get(topic)
