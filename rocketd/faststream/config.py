@@ -62,7 +62,7 @@ class RocketBrokerConfig(BrokerConfig):
     """Beside those of ``produce_options``."""
     consume_hooks: Sequence[ConsumerHook] = ()
     """Of all consumers, beside those of subscribers."""
-    on_failure: Callable[[Exception], None] | None = None
+    on_failure: Callable[[BaseException], None] | None = None
     """Is told what handlers raise, except FastStream's own signals."""
     producer: RocketProducer = field(default_factory=RocketProducer)
     admin: aio.Admin | None = None

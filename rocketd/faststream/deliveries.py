@@ -34,6 +34,9 @@ class Delivery:
     msg_id: str
     times: int
 
+    def __str__(self) -> str:
+        return f"{self.msg_id} of topic {self.topic} by group {self.group}"
+
 
 class Deliveries(ProducerHook, ConsumerHook):
     """Deliveries that are to come, at once or later. Loop thread.
@@ -46,7 +49,7 @@ class Deliveries(ProducerHook, ConsumerHook):
         self._now_ms = now_ms
         self._expected: set[Delivery] = set()
         self._later: list[tuple[float, Delivery]] = []
-        self._errors: list[Exception] = []
+        self._errors: list[BaseException] = []
         self._changed = asyncio.Event()
 
     # ------------------------------------------------------------ what the client tells
@@ -82,7 +85,7 @@ class Deliveries(ProducerHook, ConsumerHook):
                 self._expect_again(delivery, message, context.error)
         self._changed.set()
 
-    def failed(self, error: Exception) -> None:
+    def failed(self, error: BaseException) -> None:
         """Take note of what a handler raised."""
         self._errors.append(error)
         self._changed.set()
@@ -115,10 +118,15 @@ class Deliveries(ProducerHook, ConsumerHook):
                     self._changed.clear()
                     await self._changed.wait()
         except TimeoutError:
-            missing = ", ".join(f"{d.msg_id} of topic {d.topic} by group {d.group}" for d in self._expected)
-            self._expected.clear()
-            raise AssertionError(f"not handled within {patience:g} s: {missing}") from None
+            missing, self._expected = self._expected, set()
+            raise AssertionError(self._complaint(missing, patience)) from None
         self.raise_first()
+
+    def leave_unacknowledged(self) -> None:
+        """Leave where they are the messages whose handlers have ended without a word about them."""
+        for subscriber in self._subscribers():
+            for settlement in list(subscriber.unacknowledged):
+                settlement.leave()
 
     async def failure(self) -> None:
         """Wait for a handler to fail, and raise what it raised."""
@@ -135,6 +143,26 @@ class Deliveries(ProducerHook, ConsumerHook):
             raise error
 
     # ------------------------------------------------------------ within
+
+    def _complaint(self, missing: Iterable[Delivery], patience: float) -> str:
+        ended = {
+            (subscriber.group, message.msg_id)
+            for subscriber in self._subscribers()
+            for raw in subscriber.unacknowledged.values()
+            for message in (raw if isinstance(raw, list) else [raw])
+        }
+        missing = list(missing)
+        silent = [each for each in missing if (each.group, each.msg_id) in ended]
+        running = [each for each in missing if each not in silent]
+        faults = []
+        if running:
+            faults.append(f"not handled within {patience:g} s: {', '.join(map(str, running))}")
+        if silent:
+            faults.append(
+                f"not acknowledged within {patience:g} s, though the handler has ended, whose ack_policy is MANUAL: "
+                f"{', '.join(map(str, silent))}"
+            )
+        return "; ".join(faults)
 
     def _due_ms(self, message: Message[Any]) -> float | None:
         if message.delay_level:

@@ -53,6 +53,8 @@ class RocketSubscriber(SubscriberUsecase[Any]):
         self._inbox: Inbox | None = None
         self.joined = False
         """Whether it is given messages."""
+        self.unacknowledged: dict[Settlement, Any] = {}
+        """What handlers have ended with that acknowledge themselves, and have not."""
         self._stops: set[asyncio.Task[None]] = set()
 
     @property
@@ -120,12 +122,25 @@ class RocketSubscriber(SubscriberUsecase[Any]):
                 settlement.decide(Retry())
                 self._stop_soon(leave_application=isinstance(error, SystemExit))
             except Exception as error:  # it is in the log
-                settlement.decide(Retry())
-                if self._outer_config.on_failure is not None:
-                    self._outer_config.on_failure(error)
+                self._fail(settlement, error)
+            except asyncio.CancelledError as error:
+                task = asyncio.current_task()
+                if task is None or task.cancelling():
+                    raise  # the consumer waits no longer
+                self._fail(settlement, error)  # something was cancelled that the handler waited for
             if self.ack_policy is not AckPolicy.MANUAL:
                 settlement.decide(None)
-            return await settlement.answer()
+            if not settlement.decided:
+                self.unacknowledged[settlement] = raw
+            try:
+                return await settlement.answer()
+            finally:
+                self.unacknowledged.pop(settlement, None)
+
+    def _fail(self, settlement: Settlement, error: BaseException) -> None:
+        settlement.decide(Retry())
+        if self._outer_config.on_failure is not None:
+            self._outer_config.on_failure(error)
 
     def _stop_soon(self, *, leave_application: bool) -> None:
         """Stop when the handler that asks for it has ended: stopping waits for handlers."""

@@ -114,7 +114,11 @@ class TestRocketBroker(TestBroker[RocketBroker, EnterType], broker=RocketBroker)
                 self._deliveries = Deliveries(self._subscribers, lambda: cluster.now().timestamp() * 1000)
                 for broker in self.brokers:
                     stack.enter_context(self._moved(broker, cluster, self._deliveries))
-            yield await stack.enter_async_context(super()._create_ctx())
+            brokers = await stack.enter_async_context(super()._create_ctx())
+            if self._deliveries is not None:
+                # Stopping would wait for words about them that nobody says any more.
+                stack.callback(self._deliveries.leave_unacknowledged)
+            yield brokers
         self._cluster = self._deliveries = None
 
     @contextmanager

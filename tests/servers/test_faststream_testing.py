@@ -195,6 +195,42 @@ def test_a_handler_that_does_not_end_is_named(broker, cluster):
     run(main)
 
 
+def test_a_message_that_is_not_acknowledged_is_named_and_waited_for_no_longer(broker, cluster):
+    @broker.subscriber("words", ack_policy=AckPolicy.MANUAL)
+    async def handle(word: str, message: RocketMessage):
+        if word == "ack":
+            await message.ack()
+
+    async def main():
+        async with TestRocketBroker(broker, cluster=cluster, patience=0.5) as test:
+            await test.publish("ack", "words")
+            with pytest.raises(AssertionError, match=r"^not acknowledged within 0.5 s.*MANUAL: \w+ of topic words by"):
+                await test.publish("nothing", "words")
+            left = asyncio.get_running_loop().time()
+        assert asyncio.get_running_loop().time() - left < 10  # stopping waits 15 s for handlers
+
+    run(main)
+
+
+def test_a_handler_whose_work_was_cancelled_has_failed(broker, cluster):
+    @broker.subscriber("cancelled", ack_policy=AckPolicy.NACK_ON_ERROR)
+    async def handle(word: str, message: RocketMessage):
+        if not message.raw_message.reconsume_times:
+            work = asyncio.create_task(asyncio.sleep(SECONDS))
+            work.cancel()
+            await work
+
+    async def main():
+        testing = TestRocketBroker(broker, cluster=cluster)
+        async with testing:
+            with pytest.raises(asyncio.CancelledError):
+                await broker.publish("once", "cancelled")
+            await testing.advance(minutes=1)
+            assert handle.mock.call_count == 2
+
+    run(main)
+
+
 def test_several_brokers_in_namespaces_and_an_application(cluster):
     one, two = (
         RocketBroker(ClientConfig(namesrv="h:1", namespace=namespace), group="testing", logger=None)
