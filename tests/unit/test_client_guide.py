@@ -12,6 +12,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from rocketd.client import errors
 from rocketd.client.config import ClientConfig
+from rocketd.client.consumer.flow_control import FlowLimits
 from rocketd.client.consumer.member_options import MemberOptions
 from rocketd.client.consumer.options import ConsumerOptions, LitePullOptions
 from rocketd.client.producer.options import ProducerOptions
@@ -69,7 +70,7 @@ class GuideTests(SynchronousTestCase):
         # That one has some of the options that all consumers have.
         of_pull = {field.name for field in fields(PullFace)} & {field.name for field in fields(MemberOptions)}
         self.assertGreater(len(of_pull), 4)
-        classes = (ClientConfig, ProducerOptions, ConsumerOptions, LitePullOptions)
+        classes = (ClientConfig, ProducerOptions, ConsumerOptions, FlowLimits, LitePullOptions)
         for options, names in (*((each, None) for each in classes), (MemberOptions, of_pull)):
             table = option_table(options, names)
             self.assertIn(table, self.text, f"{GUIDE.name} should have of {options.__name__}:\n{table}")

@@ -45,7 +45,7 @@ class FlowLimits:
 
     max_span: int | None = 2000
     """How far the last offset of a queue's messages lies behind the first one, up to 65535; None for any. It does not count
-    with ``order="queue"``."""
+    with order ``queue``."""
 
     topic_messages: int | None = None
     """Messages of all queues of a topic that this consumer has, up to 6553500: each queue may have an equal share, instead

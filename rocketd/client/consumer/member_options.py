@@ -35,7 +35,7 @@ class MemberOptions:
     """How long to wait between two pulls of a queue."""
 
     limits: FlowLimits = field(default_factory=FlowLimits)
-    """How much of a queue is held before it is pulled no further."""
+    """How much of a queue, or of a topic, is held before it is pulled no further."""
 
     allocation: AllocationStrategy = field(default_factory=AllocateMessageQueueAveragely)
     """How the group's members share the queues. All of a group need the same."""

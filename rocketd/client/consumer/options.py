@@ -38,7 +38,7 @@ class ConsumerOptions(MemberOptions):
     """``none``, ``queue`` or ``key``."""
 
     key: Callable[[ReceivedMessage[Any]], Hashable | None] | None = None
-    """For the order by key: the key of a message. Without it, the first of its keys."""
+    """For the order by key: the key of a message. Without it, the first of its keys. A message that it raises for has failed."""
 
     concurrency: int = 20
     """Messages that are handled at once, at most."""
@@ -50,7 +50,7 @@ class ConsumerOptions(MemberOptions):
     """How often a message comes again before it becomes a dead letter. -1: 16 times, in order without end."""
 
     consume_timeout: Duration = 900.0
-    """How long a message may be handled before it is given back to the broker."""
+    """How long a message may be handled before it is given back to the broker. Without effect with order ``queue``."""
 
     suspend_time: Duration = 1.0
     """How long a queue waits that is consumed in order, when its first message was not."""
