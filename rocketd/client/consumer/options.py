@@ -38,7 +38,7 @@ class ConsumerOptions(MemberOptions):
     """``none``, ``queue`` or ``key``."""
 
     key: Callable[[ReceivedMessage[Any]], Hashable | None] | None = None
-    """For the order by key: the key of a message. Without it, the first of its keys. A message that it raises for has failed."""
+    """For the order by key: the key of a message, which has failed where this raises. Without it, the first of its keys."""
 
     concurrency: int = 20
     """Messages that are handled at once, at most."""
