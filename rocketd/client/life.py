@@ -13,6 +13,7 @@ from twisted.internet.defer import CancelledError, Deferred, ensureDeferred
 from rocketd.client.config import ClientConfig, config_of
 from rocketd.client.errors import ClientClosedError, ClientStateError, NotStartedError
 from rocketd.client.hosting.fork import ForkGuard
+from rocketd.client.hosting.gevent_patches import check_patches
 from rocketd.client.instance import registry
 from rocketd.client.instance.client_instance import ClientInstance
 
@@ -29,8 +30,12 @@ class LifeState:
         self.ended = False
 
     def begin(self) -> None:
-        """It is being opened. Raises ClientClosedError or ClientStateError when it was before, and ForkedClientError."""
+        """It is being opened. Raises ClientClosedError or ClientStateError when it was before, and ForkedClientError.
+
+        Raises UsageError where gevent has patched what it needs too late.
+        """
         self.guard.check()
+        check_patches()
         if self.begun or self.ended:
             state = "was closed: make a new one" if self.ended else "is open already"
             raise (ClientClosedError if self.ended else ClientStateError)(f"this {self.what} {state}")

@@ -20,7 +20,7 @@ from rocketd.client import ClientConfig, Message, MessageQueue, aio, sync
 from rocketd.client.errors import ForkedClientError
 
 SECONDS = 60.0
-AT_ONCE = 10.0  # seconds: far below any timeout of a client that waits for an answer
+AT_ONCE = 30.0  # seconds: far below what a client would wait for an answer
 TOPIC = "Hosting"
 _numbers = count(1)
 

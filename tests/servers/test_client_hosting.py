@@ -6,6 +6,8 @@ import os
 import re
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,7 @@ from benchmarks.peers.ports import free_port
 from benchmarks.peers.process import ServerProcess
 
 PROGRAMS = Path(__file__).with_name("hosting_programs.py")
+GEVENT_PROGRAMS = PROGRAMS.with_name("gevent_programs.py")
 SECONDS = 120.0
 TOPIC = "Hosting"
 MULTITHREADED = "ignore:This process:DeprecationWarning"
@@ -41,6 +44,18 @@ def environment(**more):
     return {**os.environ, "PYTHONPATH": path, **more}
 
 
+def run_program(*command):
+    return subprocess.run(
+        [sys.executable, *map(str, command)],
+        env=environment(),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+
+
 @pytest.mark.parametrize(
     "program",
     [
@@ -58,37 +73,52 @@ def test_program(name_server, program):
     name, *arguments = program
     # An open connection at the end of a loop that nobody cleaned up is worth its warning.
     complaints = () if name == "loop_never_stopped" else ("-X", "dev", "-W", "error", "-W", MULTITHREADED)
-    run = subprocess.run(
-        [sys.executable, *complaints, str(PROGRAMS), name, name_server, *arguments],
-        env=environment(),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=SECONDS,
-        check=False,
-    )
+    run = run_program(*complaints, PROGRAMS, name, name_server, *arguments)
     printed = run.stderr
     if name == "never_stopped":  # the pulls of its consumers fail then, and say so
         printed = re.sub(r"(?m)^pulling queue .* failed: the connection closed before the answer came\n", "", printed)
     assert (run.stdout, printed, run.returncode) == ("right\n", "", 0)
 
 
-def test_gunicorn_that_loads_the_application_before_it_forks(name_server, tmp_path):
+@pytest.mark.parametrize("program", ["patched", "patched_late", "patched_in_part"])
+def test_program_of_gevent(name_server, program):
+    run = run_program("-X", "dev", "-W", "error", "-W", MULTITHREADED, GEVENT_PROGRAMS, program, name_server)
+    assert (run.stdout, run.stderr, run.returncode) == ("right\n", "", 0)
+
+
+@contextmanager
+def gunicorn(directory, application, *options, **variables):
+    """Run it with two workers; gives its port when the application answers."""
     port = free_port()
-    bind = ["--bind", f"127.0.0.1:{port}", "--workers", "2", "--preload", "--worker-tmp-dir", str(tmp_path)]
+    bind = ["--bind", f"127.0.0.1:{port}", "--workers", "2", "--worker-tmp-dir", str(directory)]
     process = ServerProcess(
         "gunicorn",
-        [sys.executable, "-m", "gunicorn", *bind, "hosting_programs:application"],
-        tmp_path / "gunicorn.log",
-        tmp_path,
-        environment(NAME_SERVER=name_server),
+        [sys.executable, "-m", "gunicorn", *bind, *options, application],
+        directory / "gunicorn.log",
+        directory,
+        environment(HOME=str(directory), **variables),
     )
     try:
         process.wait_for("it answers", lambda: get(port) is not None, SECONDS)
-        answers = [get(port) for _ in range(20)]
-        assert {answer.rpartition(" ")[0] for answer in answers} == {"exchanged"}
+        yield port
     finally:
         process.stop()
+
+
+def test_gunicorn_that_loads_the_application_before_it_forks(name_server, tmp_path):
+    with gunicorn(tmp_path, "hosting_programs:application", "--preload", NAME_SERVER=name_server) as port:
+        answers = [get(port) for _ in range(20)]
+    assert {answer.rpartition(" ")[0] for answer in answers} == {"exchanged"}
+
+
+def test_gunicorn_whose_workers_are_gevents(name_server, tmp_path):
+    variables = {"GEVENT_NAME_SERVER": name_server}
+    with (
+        gunicorn(tmp_path, "gevent_programs:application", "--worker-class", "gevent", **variables) as port,
+        ThreadPoolExecutor(8) as pool,
+    ):
+        answers = list(pool.map(get, [port] * 8))
+    assert set(answers) == {"exchanged"}
 
 
 def get(port):
