@@ -14,12 +14,21 @@ from rocketd.client.admin_face import AdminFace
 from rocketd.client.codec import BYTES, TEXT, Codec, JsonCodec
 from rocketd.client.config import ClientConfig, Duration
 from rocketd.client.consumer import lite_pull_consumer, pull_consumer
+from rocketd.client.consumer.flow_control import FlowLimits
 from rocketd.client.consumer.options import Order
 from rocketd.client.consumer.outcome import Reject, Retry
 from rocketd.client.consumer.pull_consumer import DEFAULT_TIMEOUT, PullResult, PullStatus
 from rocketd.client.consumer.subscription import Sql
 from rocketd.client.errors import RocketMQError
 from rocketd.client.face import ConsumerFace, ProducerFace
+from rocketd.client.hooks import (
+    ConsumeMessageContext,
+    ConsumerHook,
+    EndTransactionContext,
+    FilterMessageContext,
+    ProducerHook,
+    SendMessageContext,
+)
 from rocketd.client.hosting.twisted_life import TwistedLife, engines
 from rocketd.client.hosting.until_signal import run_twisted as run
 from rocketd.client.message import Message, ReceivedMessage, SendResult, T
@@ -31,7 +40,10 @@ from rocketd.client.producer.selectors import (
 )
 from rocketd.client.producer.transaction import TransactionListener, TransactionSendResult, TransactionState
 from rocketd.client.pull_faces import LitePullFace, PullFace
+from rocketd.client.trace.records import ConsumeReturnType, MessageType
 from rocketd.remoting.bodies import MessageQueue
+from rocketd.remoting.interfaces import IRPCHook
+from rocketd.remoting.settings import NettyClientConfig, TlsConfig
 
 __all__ = [
     "BYTES",
@@ -39,14 +51,24 @@ __all__ = [
     "Admin",
     "ClientConfig",
     "Codec",
+    "ConsumeMessageContext",
+    "ConsumeReturnType",
     "Consumer",
+    "ConsumerHook",
     "Credentials",
+    "EndTransactionContext",
+    "FilterMessageContext",
+    "FlowLimits",
+    "IRPCHook",
     "JsonCodec",
     "LitePullConsumer",
     "Message",
     "MessageQueue",
+    "MessageType",
+    "NettyClientConfig",
     "Order",
     "Producer",
+    "ProducerHook",
     "PullConsumer",
     "PullResult",
     "PullStatus",
@@ -57,8 +79,10 @@ __all__ = [
     "SelectMessageQueueByHash",
     "SelectMessageQueueByMachineRoom",
     "SelectMessageQueueByRandom",
+    "SendMessageContext",
     "SendResult",
     "Sql",
+    "TlsConfig",
     "TransactionListener",
     "TransactionSendResult",
     "TransactionState",
