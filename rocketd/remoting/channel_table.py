@@ -18,6 +18,7 @@ from twisted.protocols.tls import TLSMemoryBIOFactory
 from twisted.python.failure import Failure
 
 from rocketd.common.clocked_loop import ClockedLoop
+from rocketd.common.seldom import Seldom
 from rocketd.remoting.client_connection import ClientConnection, ConnectionOwner
 from rocketd.remoting.command import RemotingCommand
 from rocketd.remoting.errors import RemotingConnectError
@@ -65,6 +66,7 @@ class ChannelTable:
         self._owner = owner
         self._open = False
         self._channels: dict[str, _Channel] = {}
+        self._failures = Seldom(reactor.seconds)
         self._connections: set[ClientConnection] = set()
         self._idle_scan = ClockedLoop(reactor, self._close_idle)
         self._all_closed: Deferred[None] | None = None
@@ -168,10 +170,12 @@ class ChannelTable:
             if self._channels.get(address) is channel:
                 del self._channels[address]
             error = _connect_error(address, result.value)
-            if self._open:  # who stops gives up what is being made
-                self._log.warn("{error}", error=error)
+            more = self._failures.admit(address)
+            if self._open and more is not None:  # who stops gives up what is being made
+                self._log.warn("{error}{more}", error=error, more=more)
             result = Failure(error)
         else:
+            self._failures.over(address)
             channel.connection = result
         tell_all(result, channel.waiters)
 

@@ -252,7 +252,7 @@ class RemotingClient(Service):
 
     def connection_lost(self, connection: ClientConnection) -> None:
         """Fail the requests of a lost connection at once."""
-        self.invoke.connection_lost(connection)
+        self.invoke.connection_lost(connection, connection.fault)
         for listener in self.listeners:
             listener.connection_lost(connection)
 

@@ -53,6 +53,8 @@ class ClientConnection(TwistedProtocol):
         self.last_active = reactor.seconds()
         self.received = 0
         """How often bytes have come."""
+        self.fault: str | None = None
+        """What came that cannot be understood, for which it was closed."""
         self.ready: Deferred[ClientConnection] = Deferred(lambda _: self.abort())
         self._reactor = reactor
         self._owner = owner
@@ -93,7 +95,9 @@ class ClientConnection(TwistedProtocol):
             for frame in self._decoder.feed(data):
                 self._owner.command_received(self, RemotingCommand.decode(frame))
         except FrameError as error:
-            self._log.warn("{address}: closing: {error}", address=self.address, error=error)
+            http = data.startswith(b"HTTP/")
+            self.fault = "what answers there is an HTTP server" if http else f"what came is no frame: {error}"
+            self._log.warn("{address}: closing: {fault}", address=self.address, fault=self.fault)
             self.abort()
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:

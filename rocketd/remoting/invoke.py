@@ -34,6 +34,9 @@ CallbackExecutor = Callable[[Callable[[], None]], object]
 T = TypeVar("T")
 
 
+_LEVELS = {Unmatched.LATE: LogLevel.info, Unmatched.CANCELLED: LogLevel.debug, Unmatched.UNKNOWN: LogLevel.warn}
+
+
 class InvokeConnection(Protocol):
     """What is needed of a connection; IConnection has it. ``send`` may return a Deferred that fires when the bytes have
     left this process, or anything else when that is not known: a one-way request then counts as written at once.
@@ -188,7 +191,7 @@ class InvokeLayer:
         entry = self.pending.answer(response.opaque, connection)
         if isinstance(entry, Unmatched):
             self.log.emit(
-                LogLevel.info if entry is Unmatched.LATE else LogLevel.warn,
+                _LEVELS[entry],
                 "{address}: dropped a response, {why}: {response}",
                 address=connection.address,
                 why=entry.value,
@@ -197,12 +200,11 @@ class InvokeLayer:
         else:
             entry.waiter.answer(response)
 
-    def connection_lost(self, connection: InvokeConnection) -> None:
+    def connection_lost(self, connection: InvokeConnection, why: str | None = None) -> None:
         """Fail all requests of a closed connection."""
+        reason = "the connection closed before the answer came" + ("" if why is None else f": {why}")
         for entry in self.pending.forget(connection):
-            entry.waiter.fail(
-                RemotingSendRequestError(connection.address, "the connection closed before the answer came")
-            )
+            entry.waiter.fail(RemotingSendRequestError(connection.address, reason))
 
     # ------------------------------------------------------------ for other threads
 

@@ -21,6 +21,7 @@ class Unmatched(Enum):
     """Why an answer has no request."""
 
     LATE = "its request was given up"
+    CANCELLED = "its request was cancelled"
     UNKNOWN = "no such request was sent to that peer"
 
 
@@ -42,7 +43,7 @@ class RequestTable(Generic[W]):
 
     def __init__(self) -> None:
         self._pending: dict[int, PendingRequest[W]] = {}
-        self._given_up: OrderedDict[tuple[int, int], None] = OrderedDict()
+        self._given_up: OrderedDict[tuple[int, int], Unmatched] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._pending)
@@ -64,10 +65,7 @@ class RequestTable(Generic[W]):
         if entry is not None and entry.owner is owner:
             del self._pending[opaque]
             return entry
-        if (id(owner), opaque) in self._given_up:
-            del self._given_up[id(owner), opaque]
-            return Unmatched.LATE
-        return Unmatched.UNKNOWN
+        return self._given_up.pop((id(owner), opaque), Unmatched.UNKNOWN)
 
     def remove(self, entry: PendingRequest[W]) -> bool:
         """Take out a request that failed; False when it was out already."""
@@ -76,11 +74,11 @@ class RequestTable(Generic[W]):
         del self._pending[entry.opaque]
         return True
 
-    def give_up(self, entry: PendingRequest[W]) -> bool:
+    def give_up(self, entry: PendingRequest[W], why: Unmatched = Unmatched.LATE) -> bool:
         """Take out a request whose caller waits no longer, but know its answer when it comes; False when it was out."""
         if not self.remove(entry):
             return False
-        self._given_up[id(entry.owner), entry.opaque] = None
+        self._given_up[id(entry.owner), entry.opaque] = why
         if len(self._given_up) > LATE_MEMORY:
             self._given_up.popitem(last=False)
         return True

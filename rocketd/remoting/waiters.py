@@ -14,7 +14,7 @@ from rocketd.remoting.command import RemotingCommand
 from rocketd.remoting.deadlines import Deadline
 from rocketd.remoting.errors import RemotingError, RemotingTimeoutError
 from rocketd.remoting.permits import Permit
-from rocketd.remoting.rpc import PendingRequest
+from rocketd.remoting.rpc import PendingRequest, Unmatched
 
 if TYPE_CHECKING:
     from rocketd.remoting.invoke import InvokeLayer
@@ -89,7 +89,7 @@ class SyncWaiter:
     def _cancel(self, result: Deferred[RemotingCommand]) -> None:
         self.stop_timer()
         if self._entry is not None:
-            self._layer.pending.give_up(self._entry)
+            self._layer.pending.give_up(self._entry, Unmatched.CANCELLED)
 
 
 class AsyncWaiter:

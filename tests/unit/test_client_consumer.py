@@ -3,6 +3,7 @@
 from datetime import UTC, datetime
 
 from twisted.internet.defer import CancelledError, Deferred
+from twisted.logger import formatEvent, globalLogPublisher
 
 from rocketd.client.consumer.group_member import ROUTE_LOOK_SECONDS, ROUTE_LOOKS
 from rocketd.client.consumer.options import ConsumerOptions
@@ -10,6 +11,7 @@ from rocketd.client.consumer.push_consumer import PushConsumer
 from rocketd.client.errors import NoRouteError, StopConsuming
 from rocketd.common.sysflag import PULL_COMMIT_OFFSET
 from rocketd.remoting.command import RemotingCommand
+from rocketd.remoting.errors import RemotingSendRequestError
 from tests.unit.client_cluster import ClientTestCase
 
 
@@ -58,6 +60,17 @@ class ConsumerTests(ConsumerTestCase):
                 self.failureResultOf(starting, CancelledError)
                 setattr(self.cluster, f"answer_{code}", answer)
                 self.end_of(self.consumer.stop())
+
+    def test_lost_connections_are_no_news_where_the_process_ends(self):
+        self.start()
+        events = []
+        globalLogPublisher.addObserver(events.append)
+        self.addCleanup(globalLogPublisher.removeObserver, events.append)
+        for running, address in ((True, "a:10911"), (False, "b:10911")):
+            self.clock.running = running
+            self.cluster.pull_of(address)[2].errback(RemotingSendRequestError(address, "closed"))
+        pulling = [formatEvent(event) for event in events if "pulling" in formatEvent(event)]
+        self.assertEqual(["a:10911" in text for text in pulling], [True])
 
     def test_messages_are_consumed_and_offsets_stored(self):
         self.start()

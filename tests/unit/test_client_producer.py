@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 from twisted.internet.defer import Deferred
+from twisted.logger import formatEvent, globalLogPublisher
 
 from rocketd.client.errors import (
     BrokerError,
@@ -101,6 +102,21 @@ class ProducerTests(ClientTestCase):
         self.assertIn("ns:9876", text)
         self.cluster.down.add(None)
         self.assertIsInstance(self.failure_of(self.send("New"), NoNameServerError), NoRouteError)
+
+    def test_a_broker_given_as_name_server_is_called_so(self):
+        self.cluster.answer_105 = lambda *_: RemotingCommand.response(3, " request type 105 not supported")
+        error = self.failure_of(self.send("New"), NoNameServerError)
+        self.assertRegex(str(error), "^ns:9876 is no name server.*may be a broker.*9876")
+
+    def test_a_route_that_cannot_be_asked_for_is_in_the_log_once_in_a_while(self):
+        events = []
+        globalLogPublisher.addObserver(events.append)
+        self.addCleanup(globalLogPublisher.removeObserver, events.append)
+        self.result_of(self.send())
+        self.cluster.down.update(("a:10911", "b:10911", None))
+        for _ in range(20):
+            self.failure_of(self.send(), UnreachableError)
+        self.assertEqual(sum("stays as it was" in formatEvent(event) for event in events), 1)
 
     def test_another_broker_takes_over(self):
         self.cluster.down.add("a:10911")

@@ -1,6 +1,6 @@
 """The invoke layer on a fake clock and fake connections."""
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.task import Clock
 from twisted.logger import LogLevel, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
@@ -109,6 +109,15 @@ class InvokeSyncTests(InvokeTestCase):
         self.layer.process_response(self.connection, answer_to(request))
         self.assertEqual([event["why"] for event in self.events if "why" in event], ["its request was given up"])
         self.assertEqual(self.warnings(), [])
+
+    def test_the_answer_to_what_was_cancelled_is_no_news(self):
+        request = RemotingCommand(11)
+        call = self.layer.invoke_sync(self.connection, request, 300)
+        call.cancel()
+        self.failureResultOf(call, CancelledError)
+        self.layer.process_response(self.connection, answer_to(request))
+        ((why, level),) = [(event["why"], event["log_level"]) for event in self.events if "why" in event]
+        self.assertEqual((why, level), ("its request was cancelled", LogLevel.debug))
 
     def test_answer_nobody_waits_for_is_logged_and_dropped(self):
         self.layer.process_response(self.connection, RemotingCommand.response(0))

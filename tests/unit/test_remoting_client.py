@@ -6,6 +6,7 @@ from twisted.internet import defer, error, reactor
 from twisted.internet.endpoints import TCP4ServerEndpoint
 from twisted.internet.protocol import Factory, Protocol
 from twisted.internet.testing import MemoryReactorClock, StringTransport
+from twisted.logger import formatEvent, globalLogPublisher
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 from zope.interface import implementer
@@ -270,6 +271,35 @@ class InvokeTests(ClientTestCase):
             call = self.client.invoke_sync(address, RemotingCommand(1), 3000)
             self.assertIn("host:port", str(self.failureResultOf(call, RemotingConnectError).value))
         self.assertEqual(split_address("[::1]:9876"), ("::1", 9876))
+
+    def test_one_that_speaks_http_is_named_so(self):
+        call = self.client.invoke_sync(ADDRESS, RemotingCommand(1), 3000)
+        peer = self.peer().accept()
+        peer.protocol.dataReceived(b"HTTP/1.1 400 Bad Request\r\n")
+        peer.lose()
+        self.assertIn("an HTTP server", str(self.failureResultOf(call, RemotingSendRequestError).value))
+
+    def test_an_address_that_cannot_be_reached_is_in_the_log_once_in_a_while(self):
+        events = []
+        globalLogPublisher.addObserver(events.append)
+        self.addCleanup(globalLogPublisher.removeObserver, events.append)
+
+        def fail():
+            call = self.client.invoke_sync(ADDRESS, RemotingCommand(1), 3000)
+            self.peer().refuse()
+            self.failureResultOf(call, RemotingConnectError)
+            return sum("refused" in formatEvent(event) for event in events)
+
+        self.assertEqual([fail() for _ in range(20)], [1] * 20)
+        self.reactor.advance(10)
+        self.assertEqual(fail(), 2)
+        self.assertIn("(and 19 times more", formatEvent(events[-1]))
+        call = self.client.invoke_sync(ADDRESS, RemotingCommand(1), 3000)
+        peer = self.peer().accept()
+        peer.answer(peer.requests()[0])
+        self.successResultOf(call)
+        peer.lose()
+        self.assertEqual(fail(), 3)
 
 
 class KeepOpenTests(ClientTestCase):

@@ -24,6 +24,7 @@ from rocketd.client.consumer.offset_store_remote import RemoteBrokerOffsetStore
 from rocketd.client.consumer.pulled import AssignedQueue, Pulled
 from rocketd.client.consumer.queue_puller import QueuePuller
 from rocketd.client.consumer.rebalance import Rebalance
+from rocketd.client.consumer.same_group import warn_of_other_subscriptions
 from rocketd.client.consumer.start_offset import start_offset
 from rocketd.client.consumer.subscription import Sql, subscription_of
 from rocketd.client.errors import (
@@ -167,6 +168,7 @@ class GroupMember(ABC):
             return False
         self.started_ms = int(self.instance.now_ms())
         self.instance.add_consumer(self)
+        warn_of_other_subscriptions(self, self.instance)
         self._state = None
         self.hooks.start()
         await self._rebalance.check_expressions()

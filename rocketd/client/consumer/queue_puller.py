@@ -133,6 +133,8 @@ class QueuePuller:
             except (RocketMQError, RemotingError, RecordError) as error:
                 if self._stopped:
                     return
+                if not getattr(consumer.instance.reactor, "running", True):
+                    return  # the process ends, and its connections with it
                 self.log.warn("pulling {queue}: {error}", queue=self._assigned, error=error)
                 if isinstance(error, BrokerError) and error.code == ResponseCode.SUBSCRIPTION_NOT_EXIST:
                     # It has forgotten the group with its last connection: no need to wait for the next heartbeat.

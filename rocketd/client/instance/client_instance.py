@@ -70,7 +70,7 @@ class ClientInstance(Service):
             self.remoting.listeners.append(self)
         self.remoting.update_name_server_addresses(config.name_servers())
         self._address_server = self._address_server_of(config)
-        self.routes = Routes(self.ask_name_server, self.remoting.name_servers)
+        self.routes = Routes(self.ask_name_server, self.remoting.name_servers, reactor.seconds)
         self.producers: dict[str, Producer] = {}
         self.consumers: dict[str, Consumer] = {}
         self.replies = PendingReplies()

@@ -24,6 +24,7 @@ from rocketd.client.errors import (
 )
 from rocketd.common.names import AUTO_CREATE_TOPIC
 from rocketd.common.permission import is_readable, is_writable
+from rocketd.common.seldom import Seldom
 from rocketd.remoting.bodies import ClusterInfo, MessageQueue, QueueData, TopicRouteData
 from rocketd.remoting.channel_table import join, tell_all
 from rocketd.remoting.codes import RequestCode, ResponseCode
@@ -52,12 +53,13 @@ class Routes:
 
     _log = Logger()
 
-    def __init__(self, ask: Ask, name_servers: NameServers) -> None:
+    def __init__(self, ask: Ask, name_servers: NameServers, seconds: Callable[[], float]) -> None:
         self._ask = ask
         self._name_servers = name_servers
         self._topics: dict[str, _Topic] = {}
         self._brokers: dict[str, dict[int, str]] = {}
         self._doubted: dict[str, Deferred[None]] = {}
+        self._unseen = Seldom(seconds)
         self._asking: dict[tuple[str, bool], list[Deferred[_Topic]]] = {}
 
     async def publish_queues(
@@ -118,7 +120,10 @@ class Routes:
 
     def _not_seen(self, failure: Failure, topic: str) -> None:
         if failure.check(RocketMQError):
-            self._log.warn("the route of {topic} stays as it was: {error}", topic=topic, error=failure.value)
+            more = self._unseen.admit(topic)
+            if more is not None:
+                text = "the route of {topic} stays as it was: {error}{more}"
+                self._log.warn(text, topic=topic, error=failure.value, more=more)
         elif not failure.check(CancelledError):
             self._log.failure("asking for the route of {topic}", failure, topic=topic)
 
@@ -228,7 +233,14 @@ class Routes:
     async def _asked(self, code: int, header: Header | None) -> RemotingCommand:
         """Return a name server's answer. Raises NoNameServerError."""
         try:
-            return await self._ask(code, header)
+            answer = await self._ask(code, header)
+            if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                raise NoNameServerError(
+                    f"{self._name_servers.chosen} is no name server, for it knows no routes; it may be a broker: give the "
+                    "address of its name server, whose port is 9876 unless it was told another",
+                    code=answer.code,
+                )
+            return answer
         except UnreachableError as error:
             text = (
                 f"no name server can be reached: {error}"
