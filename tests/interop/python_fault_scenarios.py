@@ -24,7 +24,7 @@ from fault_proxy import Direction, Harm, Proxies
 from python_client_faces import LIMIT, Face, Got, eventually
 from python_client_world import World, fresh, numbered, send_all
 
-from rocketd.client import Message
+from rocketd.client import ClientConfig, Message
 from rocketd.client.errors import (
     ClientClosedError,
     ConnectionLostError,
@@ -102,6 +102,35 @@ def a_send_to_the_only_broker_ends_in_time(net: Net) -> None:
         assert ends.error.retriable
         net.a.heal()
         assert producer.send(Message(topic, b"after"), timeout=LATE).queue.broker_name == A
+
+
+def requests_end_in_time(net: Net) -> None:
+    """Whoever of those is silent that a request needs: a broker that is to know who asks, or all name servers."""
+    topic = net.topic()
+
+    def others(name: str) -> ClientConfig:
+        return net.config(instance_name=fresh(name), timeout=3 * LATE, heartbeat_interval=600.0)
+
+    with net.producer() as answering, net.producer(others("asking")) as asking:
+        got = Got(lambda message: answering.reply(message, b"re: " + message.body) and None)
+        with net.consumer(topic, got):
+            asking.publish_queues(topic)  # which tells no broker who is here
+            net.a.black_hole()
+
+            def answered() -> bool:
+                try:
+                    with Ends(6.0):
+                        return bool(asking.request(Message(topic, b"ask B"), timeout=6.0).body == b"re: ask B")
+                except RequestTimeoutError:
+                    return False
+
+            eventually("the other broker answers", answered)
+            net.a.heal()
+        for name in net.names:
+            name.black_hole()
+        with net.producer(others("anew")) as anew, Ends(0.5, RequestTimeoutError) as ends:
+            anew.request(Message(topic, b"nobody knows where"), timeout=0.5)
+        assert ends.error.retriable
 
 
 def consuming_goes_on_after_a_black_hole(net: Net) -> None:
@@ -406,6 +435,7 @@ def kept_connections(remoting: Any) -> int:
 SCENARIOS: tuple[Callable[[Net], None], ...] = (
     sends_leave_a_broker_that_does_not_answer,
     a_send_to_the_only_broker_ends_in_time,
+    requests_end_in_time,
     consuming_goes_on_after_a_black_hole,
     consuming_goes_on_without_a_heartbeat,
     a_consumer_starts_beside_a_broker_that_does_not_answer,
