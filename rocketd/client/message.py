@@ -3,7 +3,7 @@
 Answers to Message, MessageExt and SendResult of Apache's client. Plain values.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Generic
 
@@ -83,42 +83,28 @@ class Message(msgspec.Struct, Generic[T]):
 
     def _check_texts(self) -> None:
         """Check what becomes part of the property string."""
-        if isinstance(self.keys, str) or not isinstance(self.keys, Collection):
+        if type(self.keys) is not list and (isinstance(self.keys, str) or not isinstance(self.keys, Collection)):
             raise IllegalMessageError(f"keys={self.keys!r}: keys are a sequence of texts, such as ['A17']")
-        if not isinstance(self.properties, Mapping):
+        if type(self.properties) is not dict and not isinstance(self.properties, Mapping):
             raise IllegalMessageError(f"properties={self.properties!r}: they are a dict of texts")
-        for what, text in self._texts():
-            if not isinstance(text, str):
-                raise IllegalMessageError(f"{what} is {text!r}: it has to be text")
-            if names.NAME_VALUE_SEPARATOR in text or names.PROPERTY_SEPARATOR in text:
-                raise IllegalMessageError(f"{what} {text!r}: \\x01 and \\x02 are what separates properties")
-            try:
-                text.encode()
-            except UnicodeEncodeError:
-                raise IllegalMessageError(f"{what} {text!r}: it is no text that UTF-8 can write") from None
+        if self.tags is not None:
+            _check_text("tag", self.tags)
         for key in self.keys:
+            _check_text("key", key)
             if not key or KEY_SEPARATOR in key:
                 raise IllegalMessageError(
                     f"key {key!r}: a key is not empty and has no blank, which is what separates keys"
                 )
         for name, value in self.properties.items():
+            _check_text("property", name)
+            _check_text("property", value, name)
             if not name.strip(BLANKS) or not value.strip(BLANKS):
                 raise IllegalMessageError(
                     f"property {name!r} is {value!r}: neither name nor value may be empty or blank"
                 )
-        reserved = names.RESERVED.intersection(self.properties)
-        if reserved:
+        if not names.RESERVED.isdisjoint(self.properties):
+            reserved = names.RESERVED.intersection(self.properties)
             raise IllegalMessageError(f"properties that are reserved: {', '.join(sorted(reserved))}")
-
-    def _texts(self) -> Iterator[tuple[str, str]]:
-        """What becomes part of the property string, and what it is."""
-        if self.tags is not None:
-            yield "tag", self.tags
-        for key in self.keys:
-            yield "key", key
-        for name, value in self.properties.items():
-            yield "property", name
-            yield f"property {name!r}", value
 
     def wire_properties(self, unique_key: str) -> dict[str, str]:
         """Return all properties as they are sent."""
@@ -141,6 +127,22 @@ class Message(msgspec.Struct, Generic[T]):
 def _check_number(field: str, value: object, least: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= MAX_INT:
         raise IllegalMessageError(f"{field}={value!r}: accepted is a whole number from {least} to {MAX_INT}")
+
+
+def _check_text(what: str, text: object, of: str | None = None) -> None:
+    """Check a part of the property string; ``of`` is the name where it is a property's value."""
+    if isinstance(text, str) and text.isascii() and text.isprintable():
+        return  # the usual one
+    if of is not None:
+        what = f"{what} {of!r}"
+    if not isinstance(text, str):
+        raise IllegalMessageError(f"{what} is {text!r}: it has to be text")
+    if names.NAME_VALUE_SEPARATOR in text or names.PROPERTY_SEPARATOR in text:
+        raise IllegalMessageError(f"{what} {text!r}: \\x01 and \\x02 are what separates properties")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise IllegalMessageError(f"{what} {text!r}: it is no text that UTF-8 can write") from None
 
 
 def check_is_message(message: object) -> None:
