@@ -100,8 +100,9 @@ class RequestTable(Generic[W]):
         return entries
 
     def clear(self) -> list[PendingRequest[W]]:
-        """Take out everything."""
+        """Take out everything, but know the answers that come before their connections are closed."""
         entries = list(self._pending.values())
         self._pending.clear()
-        self._given_up.clear()
+        for entry in entries:
+            self._given_up[id(entry.owner), entry.opaque] = Unmatched.CANCELLED
         return entries

@@ -119,6 +119,18 @@ class InvokeSyncTests(InvokeTestCase):
         ((why, level),) = [(event["why"], event["log_level"]) for event in self.events if "why" in event]
         self.assertEqual((why, level), ("its request was cancelled", LogLevel.debug))
 
+    def test_answers_that_come_while_it_stops_are_no_news(self):
+        requests = RemotingCommand(1), RemotingCommand(2)
+        calls = [self.layer.invoke_sync(self.connection, request, 300) for request in requests]
+        calls[0].cancel()
+        self.layer.stop()
+        for call, error in zip(calls, (CancelledError, RemotingSendRequestError), strict=True):
+            self.failureResultOf(call, error)
+        for request in requests:
+            self.layer.process_response(self.connection, answer_to(request))
+        levels = [event["log_level"] for event in self.events if "why" in event]
+        self.assertEqual(levels, [LogLevel.debug] * 2)
+
     def test_answer_nobody_waits_for_is_logged_and_dropped(self):
         self.layer.process_response(self.connection, RemotingCommand.response(0))
         self.assertEqual(len(self.warnings()), 1)

@@ -189,6 +189,8 @@ class Rebalance:
                     raise
                 return None
             except RocketMQError as error:
+                if not getattr(consumer.instance.reactor, "running", True):
+                    return None  # the process ends, and its connections with it
                 self.log.warn("who is in the group: {error}", error=error)
                 continue
             finally:
