@@ -47,7 +47,9 @@ async def main() -> None:
     async with broker:
         await broker.start()
         reply = await broker.request("pear", "ExampleFruitPrices", timeout=20)
-        order = Order(fruit="pear", cents=await reply.decode())
+        cents = await reply.decode()
+        assert isinstance(cents, int)
+        order = Order(fruit="pear", cents=cents)
         await broker.publish(order, "ExampleFruitOrders", correlation_id="order-17")
         await billed.wait()
 

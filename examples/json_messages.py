@@ -18,7 +18,7 @@ class Payment:
     cents: int
 
 
-CODEC: JsonCodec = JsonCodec(Payment)
+CODEC = JsonCodec(Payment)
 
 
 async def main() -> None:

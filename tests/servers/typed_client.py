@@ -101,6 +101,10 @@ def of_sync() -> None:
     sync.Consumer("g", CONFIG, topics="T", order="queues")  # refused: arg-type
     sync.Consumer("g", CONFIG, topics="T", handler="pay")  # refused: arg-type
     sync.Producer("g", CONFIG, send_timout=3)  # refused: call-arg
+    with sync.Consumer("g", CONFIG, topics="T", codec=JsonCodec(list[int])) as lists:
+        assert_type(next(lists).body, list[int])
+    sync.Producer("g", CONFIG, codec=JsonCodec()).send(Message("T", {"any": "value"}))
+    sync.Producer("g", CONFIG, codec=JsonCodec(int)).send(Message("T", "text"))  # refused: arg-type
 
 
 async def of_aio() -> None:
