@@ -4,10 +4,11 @@ Beside rocketd's servers, and beside Apache's.
 """
 
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
+from threading import Event
 from typing import Any
 
 import pytest
@@ -38,7 +39,13 @@ from rocketd.remoting.codes import ResponseCode
 
 NEAR, FAR = "broker-a", "far@broker-b"
 QUEUES = 2
-PROPERTIES = {"brokerName": FAR, "brokerRole": "SYNC_MASTER", "mappedFileSizeCommitLog": "67108864"}
+PROPERTIES = {
+    "brokerName": FAR,
+    "brokerRole": "SYNC_MASTER",
+    "messageDelayLevel": "1s 1s 1s 1s",
+    "mappedFileSizeCommitLog": "67108864",
+}
+UPDATE_BROKER_CONFIG = 25
 _JVM = ("-Xms128m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
 
@@ -63,12 +70,18 @@ class TwoBrokers:
 
 @pytest.fixture(scope="module")
 def two(python_servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TwoBrokers]:
-    directory, port = tmp_path_factory.mktemp("far"), free_broker_port()
-    start = start_apache if python_servers.kind == APACHE else twistd_servers.start_broker
-    broker = start(directory, port, python_servers.namesrv, PROPERTIES)
-    yield TwoBrokers(World(python_servers, SyncFace()), f"127.0.0.1:{port}")
-    # The name server forgets it with its connection.
-    if python_servers.kind == APACHE:
+    with another_broker(python_servers, tmp_path_factory.mktemp("far"), PROPERTIES) as address:
+        yield TwoBrokers(World(python_servers, SyncFace()), address)
+
+
+@contextmanager
+def another_broker(servers: Servers, directory: Path, properties: dict[str, str]) -> Iterator[str]:
+    """Start a broker beside these servers; the name server forgets it with its connection."""
+    port = free_broker_port()
+    start = start_apache if servers.kind == APACHE else twistd_servers.start_broker
+    broker = start(directory, port, servers.namesrv, properties)
+    yield f"127.0.0.1:{port}"
+    if servers.kind == APACHE:
         broker.kill()
     else:
         broker.stop()
@@ -164,3 +177,39 @@ def are_shared(members: list[Any], queues: set[MessageQueue]) -> bool:
     """Whether two members have all of these queues, each for itself."""
     first, second = (set(member.queues()) for member in members)
     return not first & second and first | second == queues
+
+
+def test_what_a_broker_does_not_take_back_comes_again_nevertheless(two: TwoBrokers) -> None:
+    """It goes to the retry topic, for which a broker still takes messages that takes none back, or another one does."""
+    topic, group, go_on, dead = two.topic(), two.group(), Event(), Got()
+    dead_letters = f"%DLQ%{group}"
+    brokers = (two.world.servers.broker, two.far)
+    handled = []
+
+    def handle(message: Any) -> None:
+        handled.append((message.topic, message.body, message.keys, message.reconsume_times))
+        assert go_on.wait(LIMIT)
+        raise RuntimeError("not now")
+
+    with two.world.producer() as producer, two.world.consumer(group, topic, handle, max_reconsume_times=1):
+        producer.send(Message(topic, b"failing", keys=["K"]), queue=MessageQueue(topic, FAR, 0))
+        eventually("it is handled", lambda: len(handled) == 1)
+        set_permission(two.far, 4)
+        try:
+            go_on.set()
+            eventually(
+                "it is a dead letter",
+                lambda: any(wire.has_route(two.world.servers.namesrv, dead_letters, broker) for broker in brokers),
+            )
+            with two.world.consumer(two.group(), dead_letters, dead):
+                dead.wait_bodies([b"failing"])
+        finally:
+            set_permission(two.far, 6)
+    assert handled == [(topic, b"failing", ["K"], 0), (topic, b"failing", ["K"], 1)]
+    assert [message.keys for message in dead.messages] == [["K"]]
+
+
+def set_permission(broker: str, permission: int) -> None:
+    """Have a broker take messages back, 6, or not, 4."""
+    answer = wire.call(broker, UPDATE_BROKER_CONFIG, body=f"brokerPermission={permission}\n".encode())
+    assert answer.code == wire.SUCCESS
