@@ -1,5 +1,7 @@
 """A producer's calls end in their time, whoever does not answer; on a fake clock."""
 
+from types import SimpleNamespace
+
 from twisted.internet.defer import Deferred
 
 from rocketd.client.errors import (
@@ -12,6 +14,7 @@ from rocketd.client.errors import (
 from rocketd.client.message import Message
 from rocketd.client.producer.options import ProducerOptions
 from rocketd.client.producer.producer import Producer
+from rocketd.client.producer.transaction import TransactionState
 from rocketd.common.properties import decode_properties, encode_properties
 from rocketd.remoting.bodies import QueueData, TopicRouteData
 from rocketd.remoting.command import RemotingCommand
@@ -93,6 +96,41 @@ class RequestTests(test_client_faults.FaultTestCase):
         error = self.failureResultOf(asking, IllegalMessageError).value
         self.assertIn("the reply with correlation id", str(error))
         self.assertIn("invalid literal", str(error))
+
+
+class TransactionTests(test_client_faults.FaultTestCase):
+    def test_silent_broker_does_not_keep_a_local_transaction_waiting(self):
+        begun = []
+
+        class Listener:
+            async def execute(self, message, arg, transaction_id):
+                begun.append(arg)
+                return TransactionState.COMMIT
+
+            async def check(self, message):
+                return TransactionState.COMMIT
+
+        answer = self.cluster.answer_310
+
+        def stored(address, request, fields):
+            response = answer(address, request, fields)
+            response.ext_fields["msgId"] = "0" * 32
+            return response
+
+        self.cluster.answer_310 = stored
+        self.cluster.answer_37 = self.cluster.answer_35
+        producer = Producer(self.client, "tx", options=ProducerOptions(send_timeout=1.5), transactions=Listener())
+        self.successResultOf(self.send())
+        self.result_of(producer.start())
+        self.client.connection_lost(SimpleNamespace(address="a:10911"))
+        self.cluster.silent.add((34, "a:10911"))
+        sending = Deferred.fromCoroutine(producer.send_in_transaction(Message("T", b"x"), "arg"))
+        self.clock.advance(0.4)
+        self.assertEqual(begun, [])
+        self.clock.advance(0.1)
+        self.assertEqual(begun, ["arg"])
+        self.assertIs(self.successResultOf(sending).state, TransactionState.COMMIT)
+        self.clock.advance(3)
 
 
 class BatchTests(test_client_faults.FaultTestCase):

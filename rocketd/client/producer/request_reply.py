@@ -24,7 +24,7 @@ REPLY = "reply"
 CREATE_REPLY_MESSAGE = 10007
 """Apache's code of a reply to what is no request."""
 
-_GREETING_SHARE = 3
+GREETING_SHARE = 3
 """The part of the time left, one in so many, that brokers have to take note of who asks; those that need longer may not
 keep the others' answer waiting.
 """
@@ -51,7 +51,7 @@ async def request_reply(
     try:
         # Brokers find the way back by the producers' heartbeats.
         await producer.find_queues(message.topic, left_ms())
-        await instance.greet(left_ms() / _GREETING_SHARE)
+        await instance.greet(left_ms() / GREETING_SHARE)
         await producer.send_with(message, more, left_ms(), where)
         reply.addTimeout(left_ms() / 1000, instance.reactor)
         header, body = await reply

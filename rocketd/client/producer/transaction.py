@@ -10,11 +10,13 @@ import msgspec
 from twisted.internet.defer import ensureDeferred
 from twisted.logger import Logger
 
+from rocketd.client.config import milliseconds
 from rocketd.client.errors import IllegalMessageError, RocketMQError
 from rocketd.client.hooks import EndTransactionContext
 from rocketd.client.listeners import Invoke
 from rocketd.client.message import SEND_OK, Message, ReceivedMessage, SendResult, T
 from rocketd.client.namespace import with_namespace, without_namespace
+from rocketd.client.producer.request_reply import GREETING_SHARE
 from rocketd.client.wire_message import received_message
 from rocketd.common.properties import UNIQ_KEY
 from rocketd.common.sysflag import TRANSACTION_COMMIT, TRANSACTION_NOT, TRANSACTION_ROLLBACK
@@ -65,7 +67,8 @@ class Transactions(Generic[T]):
         if message.delay_level or message.deliver_at is not None or message.deliver_after is not None:
             raise IllegalMessageError("a message of a transaction cannot be delayed")
         result = await self._producer.send_half(message)
-        await self._instance.greet()  # the broker asks about transactions whom it knows by a heartbeat
+        # The broker asks about transactions whom it knows by a heartbeat; others that are silent keep nobody waiting.
+        await self._instance.greet(milliseconds("send_timeout", self._producer.options.send_timeout) / GREETING_SHARE)
         state = TransactionState.ROLLBACK
         failure: BaseException | None = None
         if result.status == SEND_OK:
