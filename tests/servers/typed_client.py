@@ -13,14 +13,24 @@ from rocketd.client import (
     Admin,
     ClientConfig,
     Codec,
+    ConsumeMessageContext,
     Consumer,
+    ConsumeReturnType,
+    ConsumerHook,
     Credentials,
+    EndTransactionContext,
+    FilterMessageContext,
+    FlowLimits,
+    IRPCHook,
     JsonCodec,
     LitePullConsumer,
     Message,
     MessageQueue,
+    MessageType,
+    NettyClientConfig,
     Order,
     Producer,
+    ProducerHook,
     PullConsumer,
     PullResult,
     PullStatus,
@@ -31,8 +41,10 @@ from rocketd.client import (
     SelectMessageQueueByHash,
     SelectMessageQueueByMachineRoom,
     SelectMessageQueueByRandom,
+    SendMessageContext,
     SendResult,
     Sql,
+    TlsConfig,
     TransactionListener,
     TransactionSendResult,
     TransactionState,
@@ -134,3 +146,24 @@ async def of_twisted() -> None:
         assert_type(await polled.poll(), list[ReceivedMessage[bytes]])
         assert_type(await pulled.fetch_consume_offset(MessageQueue("T", "a", 0)), int | None)
     await run(Consumer("g", CONFIG, topics="T", handler=pay))
+
+
+class Hook(ProducerHook, ConsumerHook):
+    def send_after(self, context: SendMessageContext) -> None:
+        assert_type(context.message_type, MessageType)
+
+    def end_transaction(self, context: EndTransactionContext) -> None:
+        assert_type(context.from_check, bool)
+
+    def filter_messages(self, context: FilterMessageContext) -> None:
+        context.messages.clear()
+
+    def consume_after(self, context: ConsumeMessageContext) -> None:
+        assert_type(context.return_type, ConsumeReturnType)
+
+
+def options_of_other_types() -> None:
+    ClientConfig(tls=TlsConfig(test_mode_enable=False), remoting=NettyClientConfig(connect_timeout_millis=100))
+    sync.Producer[bytes]("g", send_hooks=[Hook()])
+    sync.Consumer[bytes]("g", limits=FlowLimits(messages=10), consume_hooks=[Hook()])
+    assert IRPCHook.names()
