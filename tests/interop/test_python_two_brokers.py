@@ -1,4 +1,4 @@
-"""The Python client with two brokers, in two machine rooms, of which one copies to a slave that is not there.
+"""The Python client with two brokers, in two machine rooms, of which one copies to a slave that is not there, until it is.
 
 Beside rocketd's servers, and beside Apache's.
 """
@@ -13,9 +13,11 @@ from typing import Any
 
 import pytest
 import twistd_servers
-from python_client_faces import Got, SyncFace, eventually
+from python_client_faces import Got, Held, SyncFace, eventually
+from python_client_polling import poll_all
 from python_client_servers import APACHE, LIMIT, Servers
 from python_client_world import World, fresh, numbered
+from zope.interface import implementer
 
 from benchmarks.peers import apache, wire
 from benchmarks.peers.ports import free_broker_port
@@ -36,6 +38,7 @@ from rocketd.client.consumer.allocation import (
 )
 from rocketd.client.message import SEND_OK
 from rocketd.remoting.codes import ResponseCode
+from rocketd.remoting.interfaces import IRPCHook
 
 NEAR, FAR = "broker-a", "far@broker-b"
 QUEUES = 2
@@ -44,8 +47,13 @@ PROPERTIES = {
     "brokerRole": "SYNC_MASTER",
     "messageDelayLevel": "1s 1s 1s 1s",
     "mappedFileSizeCommitLog": "67108864",
+    # Who reads anything but the newest message is to read it from a slave.
+    "slaveReadEnable": "true",
+    "accessMessageInMemoryMaxRatio": "0",
 }
+SLAVE = {**PROPERTIES, "brokerRole": "SLAVE", "brokerId": "1"}
 UPDATE_BROKER_CONFIG = 25
+PULL_MESSAGE = 11
 _JVM = ("-Xms128m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
 
@@ -68,6 +76,21 @@ class TwoBrokers:
         return self.world.group()
 
 
+@implementer(IRPCHook)
+class PullsSeen:
+    """A client's hook that remembers which addresses were asked for messages."""
+
+    def __init__(self) -> None:
+        self.addresses: list[str] = []
+
+    def before_request(self, address: str, request: Any) -> None:
+        if request.code == PULL_MESSAGE:
+            self.addresses.append(address)
+
+    def after_response(self, address: str, request: Any, response: Any) -> None:
+        pass
+
+
 @pytest.fixture(scope="module")
 def two(python_servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TwoBrokers]:
     with another_broker(python_servers, tmp_path_factory.mktemp("far"), PROPERTIES) as address:
@@ -80,7 +103,11 @@ def another_broker(servers: Servers, directory: Path, properties: dict[str, str]
     port = free_broker_port()
     start = start_apache if servers.kind == APACHE else twistd_servers.start_broker
     broker = start(directory, port, servers.namesrv, properties)
-    yield f"127.0.0.1:{port}"
+    try:
+        yield f"127.0.0.1:{port}"
+    except BaseException:
+        broker.kill()
+        raise
     if servers.kind == APACHE:
         broker.kill()
     else:
@@ -213,3 +240,27 @@ def set_permission(broker: str, permission: int) -> None:
     """Have a broker take messages back, 6, or not, 4."""
     answer = wire.call(broker, UPDATE_BROKER_CONFIG, body=f"brokerPermission={permission}\n".encode())
     assert answer.code == wire.SUCCESS
+
+
+def test_a_slave_is_read_where_the_broker_says_so(two: TwoBrokers, tmp_path: Path) -> None:
+    """By consumers with a handler, and by those that poll."""
+    topic, bodies, got = two.topic(), numbered("old", 40), Got()
+    queue = MessageQueue(topic, FAR, 0)
+    with (
+        another_broker(two.world.servers, tmp_path, SLAVE) as slave,
+        two.world.producer(send_timeout=LIMIT) as producer,
+    ):
+        eventually("the slave copies", lambda: producer.send(Message(topic, b"x"), queue=queue).status == SEND_OK)
+        for body in bodies:
+            assert producer.send(Message(topic, body), queue=queue).status == SEND_OK
+        seen = {kind: PullsSeen() for kind in ("push", "poll")}
+        configs = {kind: ClientConfig(namesrv=two.world.servers.namesrv, hooks=[hook]) for kind, hook in seen.items()}
+        with two.world.consumer(two.group(), topic, got, configs["push"], pull_batch=4):
+            got.wait_bodies(bodies)
+        polled = two.world.face.module.LitePullConsumer(
+            two.group(), configs["poll"], topics=topic, start="earliest", pull_batch=4
+        )
+        with Held(two.world.face, polled) as consumer:
+            poll_all(consumer, bodies)
+    for kind, hook in seen.items():
+        assert {two.far, slave} <= set(hook.addresses), kind
