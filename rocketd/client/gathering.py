@@ -19,4 +19,5 @@ async def all_of(works: Iterable[Deferred[R] | Coroutine[Any, Any, R]]) -> list[
         return await gatherResults(begun, consumeErrors=True)
     except FirstError as error:
         failed = error.subFailure
-    failed.raiseException()
+    assert failed.value is not None
+    raise failed.value.with_traceback(failed.getTracebackObject())
