@@ -7,6 +7,7 @@ from fault_proxy import FaultProxy, Proxies
 from python_client_faces import Face, Held
 from python_client_servers import LIMIT
 from python_client_world import fresh
+from store_wire import max_offset
 
 from benchmarks.peers import wire
 from rocketd.client import ClientConfig
@@ -58,6 +59,10 @@ class Net:
         self.a, self.b = (proxies.proxy(where.brokers[name]) for name in (A, B))
         addresses = {where.brokers[A]: self.a.address, where.brokers[B]: self.b.address}
         self.names = [proxies.proxy(where.namesrv, addresses) for _ in range(2)]
+
+    def stored(self, topic: str) -> int:
+        """Return how many messages broker A has of a topic that only it has; without the proxies."""
+        return sum(max_offset(self._where.brokers[A], topic, queue_id) for queue_id in range(QUEUES))
 
     def config(self, **options: Any) -> ClientConfig:
         """What clients are told: short intervals, both name servers. They are one instance unless another is named."""

@@ -35,7 +35,7 @@ class ReadmeTests(SynchronousTestCase):
         commands = [shlex.split(part) for part in self.blocks[1].split("&&")]
         self.assertEqual(
             [" ".join(words).removeprefix(".venv/bin/") for words in commands[2:]],
-            ["ruff check", "ruff format --check", "mypy", "lint-imports", "pytest -n 2 --dist loadgroup"],
+            ["ruff check", "ruff format --check", "mypy", "lint-imports", "pytest"],
         )
         self.assertIn("testpaths = tests\n", (ROOT / "setup.cfg").read_text())
 
