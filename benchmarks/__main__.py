@@ -22,7 +22,8 @@ from benchmarks import generator, outcome, recovery, report, rows, run
 from benchmarks.clients import compare
 from benchmarks.machine import end_on_signals, machine_form, write_results
 from benchmarks.measure import Settings
-from benchmarks.peers.apache import PeerUnavailableError, fetch_jars
+from benchmarks.peers.apache import fetch_jars
+from benchmarks.peers.jars import PeerUnavailableError
 from benchmarks.peers.process import ServerError
 
 

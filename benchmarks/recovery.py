@@ -31,7 +31,8 @@ from benchmarks.machine import end_on_signals, machine_form, write_results
 from benchmarks.measure import Measurement
 from benchmarks.outcome import ROCKETD, Results
 from benchmarks.peers import wire
-from benchmarks.peers.apache import PeerUnavailableError, fetch_jars
+from benchmarks.peers.apache import fetch_jars
+from benchmarks.peers.jars import PeerUnavailableError
 from benchmarks.peers.process import ServerError, ServerProcess
 from benchmarks.rows import Kind, Row
 from benchmarks.servers import START_LIMIT, Side

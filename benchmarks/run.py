@@ -14,7 +14,7 @@ from pathlib import Path
 from benchmarks.generator import Generator, MeasurementError
 from benchmarks.measure import Settings, Station
 from benchmarks.outcome import APACHE, ROCKETD, Results
-from benchmarks.peers.apache import PeerUnavailableError
+from benchmarks.peers.jars import PeerUnavailableError
 from benchmarks.peers.process import ServerError
 from benchmarks.rows import Row
 from benchmarks.servers import ApacheLauncher, Launcher, RocketdLauncher, Side

@@ -25,7 +25,7 @@ from benchmarks.generator import MeasurementError
 from benchmarks.machine import end_on_signals, machine_form, write_results
 from benchmarks.measure import Measurement
 from benchmarks.outcome import APACHE, ROCKETD
-from benchmarks.peers.apache import PeerUnavailableError
+from benchmarks.peers.jars import PeerUnavailableError
 from benchmarks.peers.process import ServerError
 from benchmarks.servers import Side
 

@@ -18,7 +18,8 @@ from typing import Any
 
 from benchmarks.generator import MeasurementError
 from benchmarks.measure import Measurement
-from benchmarks.peers.apache import PeerUnavailableError, cache_dir, fetch_jars
+from benchmarks.peers.apache import fetch_jars
+from benchmarks.peers.jars import PeerUnavailableError, cache_dir
 from benchmarks.usage import anonymous_mb, cpu_seconds
 
 WHEEL = "rocketmq==0.4.4"

@@ -8,19 +8,14 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import fcntl
-import hashlib
 import json
-import os
-import shutil
 import signal
-import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from benchmarks.peers import wire
+from benchmarks.peers.jars import jars_of
 from benchmarks.peers.ports import free_broker_port, free_port
 from benchmarks.peers.process import ServerError, ServerProcess
 
@@ -45,37 +40,9 @@ _LOOPBACK = "127.0.0.1"
 _LOGBACK = '<configuration><root level="WARN"/></configuration>\n'
 
 
-class PeerUnavailableError(RuntimeError):
-    """Java or Maven is missing, or the jars could not be fetched."""
-
-
-def cache_dir() -> Path:
-    """Where the jars are kept: the environment's ROCKETD_PEERS, or ``rocketd/peers`` in the user's cache directory."""
-    given = os.environ.get("ROCKETD_PEERS")
-    if given:
-        return Path(given)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rocketd" / "peers"
-
-
 def fetch_jars() -> Path:
     """The directory of the jars, filled by Maven the first time; PeerUnavailableError when that cannot be."""
-    missing = [program for program in ("java", "mvn") if shutil.which(program) is None]
-    if missing:
-        raise PeerUnavailableError(f"not found in PATH: {', '.join(missing)}")
-    root = cache_dir()
-    root.mkdir(parents=True, exist_ok=True)
-    jars = root / f"apache-{VERSION}-{hashlib.sha256(_POM.read_bytes()).hexdigest()[:12]}"
-    with (root / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not jars.is_dir():
-            with tempfile.TemporaryDirectory(dir=root) as scratch:
-                fetched = Path(scratch) / "lib"
-                command = ["mvn", "-q", "-B", "-f", str(_POM), "dependency:copy-dependencies"]
-                done = subprocess.run([*command, f"-DoutputDirectory={fetched}"], capture_output=True, text=True)
-                if done.returncode != 0:
-                    raise PeerUnavailableError(f"Maven failed:\n{done.stdout}{done.stderr}")
-                fetched.rename(jars)
-    return jars
+    return jars_of(_POM, f"apache-{VERSION}")
 
 
 def _start(name: str, main: str, directory: Path, config: Mapping[str, str], jvm: Sequence[str]) -> ServerProcess:

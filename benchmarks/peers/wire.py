@@ -44,7 +44,7 @@ def split_address(address: str) -> tuple[str, int]:
 
 
 def call(
-    address: str, code: int, ext_fields: Mapping[str, str] | None = None, body: bytes = b"", timeout: float = 5.0
+    address: str, code: int, ext_fields: Mapping[str, str] | None = None, body: bytes = b"", timeout: float = 30.0
 ) -> Answer:
     """Send one request on a connection of its own and return the answer; OSError when none comes in ``timeout`` s."""
     header = {
@@ -106,7 +106,7 @@ def has_route(namesrv: str, topic: str, broker: str) -> bool:
     return answer.code == SUCCESS and f'"{broker}"'.encode() in answer.body
 
 
-def await_route(namesrv: str, topic: str, broker: str, limit: float = 30.0) -> None:
+def await_route(namesrv: str, topic: str, broker: str, limit: float = 60.0) -> None:
     """Return once the topic's route leads to that broker; WireError when it does not within ``limit`` seconds."""
     deadline = time.monotonic() + limit
     while not has_route(namesrv, topic, broker):

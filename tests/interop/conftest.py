@@ -23,7 +23,8 @@ for directory in (str(HERE.parents[1]), str(HERE)):
 from toolchain import PROGRAMS, Run, run_client  # noqa: E402
 
 from benchmarks.peers import wire  # noqa: E402
-from benchmarks.peers.apache import ApacheCluster, PeerUnavailableError, fetch_jars  # noqa: E402
+from benchmarks.peers.apache import ApacheCluster, fetch_jars  # noqa: E402
+from benchmarks.peers.jars import PeerUnavailableError  # noqa: E402
 from benchmarks.peers.ports import free_port  # noqa: E402
 
 if TYPE_CHECKING:

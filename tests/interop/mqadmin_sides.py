@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import twistd_servers
 from mqadmin_driver import Driver
 from mqadmin_text import Names, fields, without_stack_frames
+from store_wire import await_dispatched
 
 from benchmarks.peers import apache
 from benchmarks.peers.patience import PATIENT
@@ -81,6 +82,7 @@ class Side:
         }
         self.names = Names(own, self.broker)
         self._properties = properties
+        self._is_guarded = accounts is not None
         self._servers: list[ServerProcess] = []
         self.driver: Driver
         self.slave = ""
@@ -115,6 +117,14 @@ class Side:
             self._servers.append(apache.start_broker(directory, port, self.namesrv, properties, _JVM))
         else:
             self._servers.append(twistd_servers.start_broker(directory, port, self.namesrv, properties))
+
+    def await_dispatch(self) -> None:
+        """Return once all that the broker has stored can be read and queried: it answers sends before.
+
+        At a broker with accounts return at once: it does not tell just anybody.
+        """
+        if not self._is_guarded:
+            await_dispatched(self.broker)
 
     def mqadmin(self, *words: Word, alone: bool = False, **how: Any) -> dict[str, str]:
         """What a command prints, "out" and "err", with the common names.
@@ -166,13 +176,18 @@ class Both:
         of_apache, of_rocketd = self._pool.map(action, (self.apache, self.rocketd))
         return of_apache, of_rocketd
 
+    def await_dispatch(self) -> None:
+        """Return once all that both have stored, by whomever it was sent, can be read and queried."""
+        self.each(Side.await_dispatch)
+
     def ask(self, do: str, **request: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         """Have both drivers do something."""
         return self.each(lambda side: side.driver.ask(do, **request))
 
     def send(self, group: str, messages: Sequence[dict[str, Any]]) -> tuple[list[dict[str, str]], list[dict[str, str]]]:
-        """Have both sent the same messages; their ids, "id" and "offsetId", at each."""
+        """Have both sent the same messages, which can be read then; their ids, "id" and "offsetId", at each."""
         first, second = self.ask("send", group=group, messages=[{"properties": {}, **message} for message in messages])
+        self.await_dispatch()
         return first["sent"], second["sent"]
 
     def send_traced(self, topic: str) -> dict[str, str]:
@@ -193,7 +208,7 @@ class Both:
             return int(found[1])
 
         self.same("updateTopic", "-b", "BROKER", "-t", "Fillers", "-r", "1", "-w", "1")
-        deadline = time.monotonic() + 60.0  # what was done before may still write
+        deadline = time.monotonic() + 120.0  # what was done before may still write
         while True:
             ends = self.each(end)
             if ends[0] == ends[1]:
@@ -211,13 +226,14 @@ class Both:
     def same(
         self, *words: Word, err: str = "", in_any_order: bool = False, change: Callable[[str], str] = str, **how: Any
     ) -> str:
-        """Run a command against both; AssertionError unless every field printed is the same.
+        """Run a command against both, of what both have stored; AssertionError unless every field printed is the same.
 
         Returns what was printed of Apache's, changed. ``err`` must stand in what came to standard error; without it
         nothing may come there. ``in_any_order`` is for commands that print a hash set or map: the order of its lines
         depends on the order in which they came. ``change`` is applied to both outputs first: a test says with it what
         else must differ, and why. ``how`` goes to the driver.
         """
+        self.await_dispatch()
         printed = self.each(lambda side: side.mqadmin(*words, **how))
         for stream in ("out", "err"):
             assert_same_fields(
@@ -229,7 +245,7 @@ class Both:
         assert err in complaint if err else not complaint, complaint
         return change(printed[0]["out"])
 
-    def become_same(self, *words: Word, wanted: str = "", limit: float = 60.0, **given: Any) -> str:
+    def become_same(self, *words: Word, wanted: str = "", limit: float = 120.0, **given: Any) -> str:
         """As ``same``, tried again for ``limit`` seconds until what is ``wanted``, a regular expression, is printed too.
 
         It is for what each broker counts at moments of its own.

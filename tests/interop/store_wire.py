@@ -1,5 +1,6 @@
 """Reads what a broker serves, to the byte, over the plain socket of benchmarks.peers.wire: no codec of rocketd's."""
 
+import json
 import time
 
 from store_directory import split_records
@@ -7,6 +8,7 @@ from store_directory import split_records
 from benchmarks.peers import wire
 
 PULL_MESSAGE = 11
+GET_RUNTIME_INFO = 28
 GET_MAX_OFFSET = 30
 VIEW_MESSAGE_BY_ID = 33
 UPDATE_AND_CREATE_SUBSCRIPTION_GROUP = 200
@@ -68,6 +70,17 @@ def create_group(broker: str, group: str, retry_max_times: int) -> None:
     )
     answer = wire.call(broker, UPDATE_AND_CREATE_SUBSCRIPTION_GROUP, body=body.encode())
     assert answer.code == wire.SUCCESS, answer
+
+
+def await_dispatched(broker: str) -> None:
+    """Return once queues and index have all that is in the broker's log: brokers answer sends before they have."""
+
+    def dispatched() -> bool:
+        answer = wire.call(broker, GET_RUNTIME_INFO)
+        assert answer.code == wire.SUCCESS, answer
+        return json.loads(answer.body)["table"]["dispatchBehindBytes"] == "0"
+
+    await_condition("all is in queues and index", dispatched)
 
 
 def await_condition(what: str, condition, limit: float = 60.0) -> None:

@@ -12,7 +12,8 @@ from conftest import Clients, Cluster, end_test_lacking
 from toolchain import ClientError
 
 from benchmarks.peers import wire
-from benchmarks.peers.apache import ApacheCluster, PeerUnavailableError
+from benchmarks.peers.apache import ApacheCluster
+from benchmarks.peers.jars import PeerUnavailableError
 
 COUNT = 20
 BROKER_RUNTIME_INFO = 28

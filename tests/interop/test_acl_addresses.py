@@ -7,7 +7,8 @@ from ipaddress import IPv6Address, ip_address
 from pathlib import Path
 from random import Random
 
-from benchmarks.peers.apache import PeerUnavailableError, fetch_jars
+from benchmarks.peers.apache import fetch_jars
+from benchmarks.peers.jars import PeerUnavailableError
 from rocketd.acl.addresses import address_rule, canonical
 from rocketd.acl.errors import AclError
 

@@ -12,7 +12,7 @@ import pytest
 import yaml
 from mqadmin_sides import CLUSTER, Accounts, Both, Side
 
-from benchmarks.peers.apache import PeerUnavailableError
+from benchmarks.peers.jars import PeerUnavailableError
 
 ADMIN = ("adminKey", "adminSecret1")
 USER = ("userKey1", "12345678")

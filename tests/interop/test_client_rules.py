@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from jvm_client_rules import JvmClientRules, arrays
 
-from benchmarks.peers.apache import PeerUnavailableError
+from benchmarks.peers.jars import PeerUnavailableError
 from rocketd.client.config import ClientConfig
 from rocketd.client.consumer.allocation import (
     AllocateMachineRoomNearby,

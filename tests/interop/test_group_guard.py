@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks.peers import wire
-from benchmarks.peers.apache import PeerUnavailableError, fetch_jars
+from benchmarks.peers.apache import fetch_jars
+from benchmarks.peers.jars import PeerUnavailableError
 from rocketd.remoting.group_bodies import GroupProblemKind, GroupProblems
 
 PROGRAM = Path(__file__).parent / "group_guard" / "TwoGroups.java"

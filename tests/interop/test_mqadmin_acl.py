@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from mqadmin_sides import CLUSTER, Accounts, Both, Driver, Side
 
-from benchmarks.peers.apache import PeerUnavailableError
+from benchmarks.peers.jars import PeerUnavailableError
 
 ACCOUNTS = Accounts(
     """\

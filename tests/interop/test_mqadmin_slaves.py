@@ -9,7 +9,7 @@ import pytest
 from mqadmin_sides import CLUSTER, TOPIC, Both, fill
 from mqadmin_text import without_moments, without_rates
 
-from benchmarks.peers.apache import PeerUnavailableError
+from benchmarks.peers.jars import PeerUnavailableError
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from python_client_faces import LIMIT, Got
 from python_client_servers import ROCKETD, RunningServers, Servers
 from python_client_world import QUEUES, World, fresh, numbered, send_all
 
-from benchmarks.peers.apache import PeerUnavailableError
+from benchmarks.peers.jars import PeerUnavailableError
 from rocketd.client import ClientConfig, Credentials, Message
 from rocketd.client.errors import BrokerError, ConnectionLostError, RocketMQError, TopicNotFoundError
 from rocketd.remoting.settings import TlsConfig

@@ -21,7 +21,7 @@ from python_client_twisted import played_on_twisted
 from python_fault_scenarios import LATE, ON_TWISTED, SCENARIOS, Ends
 from twisted.internet.task import deferLater
 
-from benchmarks.peers.apache import PeerUnavailableError
+from benchmarks.peers.jars import PeerUnavailableError
 from rocketd.client import Message
 from rocketd.client.errors import UnreachableError
 

@@ -15,7 +15,8 @@ from store_directory import java_hash, queues_of, read_log, read_queues, read_ta
 from toolchain import ClientError
 from twistd_servers import RocketdCluster
 
-from benchmarks.peers.apache import ApacheCluster, PeerUnavailableError, fetch_jars
+from benchmarks.peers.apache import ApacheCluster, fetch_jars
+from benchmarks.peers.jars import PeerUnavailableError
 from rocketd.broker.consumer_filter_file import ConsumerFilterWrapper
 from rocketd.broker.consumer_filters import ConsumerFilterManager
 from rocketd.broker.json_file import JsonFile
