@@ -3,7 +3,7 @@ which leave it running."""
 
 from pathlib import Path
 
-RINGS = ("unit", "servers", "crash", "interop")
+RINGS = ("unit", "servers", "crash", "interop", "spark")
 
 
 def pytest_collection_modifyitems(items):

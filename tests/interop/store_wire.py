@@ -77,8 +77,8 @@ def await_dispatched(broker: str) -> None:
 
     def dispatched() -> bool:
         answer = wire.call(broker, GET_RUNTIME_INFO)
-        assert answer.code == wire.SUCCESS, answer
-        return json.loads(answer.body)["table"]["dispatchBehindBytes"] == "0"
+        # In its first second, before it has taken a sample of itself, Apache's broker fails.
+        return answer.code == wire.SUCCESS and json.loads(answer.body)["table"]["dispatchBehindBytes"] == "0"
 
     await_condition("all is in queues and index", dispatched)
 

@@ -40,10 +40,13 @@ import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
 public class Features {
     private static final PrintStream STDOUT = new PrintStream(System.out, true, StandardCharsets.UTF_8);
 
+    /** For one request: machines are slow at times. */
+    private static final int LIMIT_MILLIS = 20_000;
+
     private final String namesrv;
     private final Map<String, DefaultMQProducer> producers = new ConcurrentHashMap<>();
     private final Map<String, DefaultMQPushConsumer> consumers = new ConcurrentHashMap<>();
-    private final DefaultMQAdminExt admin = new DefaultMQAdminExt(5000);
+    private final DefaultMQAdminExt admin = new DefaultMQAdminExt(LIMIT_MILLIS);
 
     Features(String namesrv) {
         this.namesrv = namesrv;
@@ -106,6 +109,7 @@ public class Features {
         producer.setInstanceName(name);
         producer.setHeartbeatBrokerInterval(1000);
         producer.setPollNameServerInterval(1000);
+        producer.setSendMsgTimeout(LIMIT_MILLIS);
         producer.start();
         producers.put(name, producer);
         return "";

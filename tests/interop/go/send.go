@@ -23,6 +23,7 @@ type sent struct {
 // send sends the numbered messages one after the other.
 func send(o options) error {
 	p, err := rocketmq.NewProducer(
+		producer.WithSendMsgTimeout(requestLimit),
 		producer.WithNsResolver(primitive.NewPassthroughResolver([]string{o.namesrv})),
 		producer.WithGroupName(o.group),
 		producer.WithCredentials(o.credentials()),

@@ -51,6 +51,7 @@ func transact(o options) error {
 	t := transactor{strings.Split(o.states, ","), o.answer}
 	p, err := rocketmq.NewTransactionProducer(
 		t,
+		producer.WithSendMsgTimeout(requestLimit),
 		producer.WithNsResolver(primitive.NewPassthroughResolver([]string{o.namesrv})),
 		producer.WithGroupName(o.group),
 	)

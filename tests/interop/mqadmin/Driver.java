@@ -42,7 +42,7 @@ import org.apache.rocketmq.tools.command.offset.ResetOffsetByTimeOldCommand;
 public class Driver {
     private static final PrintStream OUT = System.out;
     private static final PrintStream ERR = System.err;
-    private static final long LIMIT_MILLIS = 60_000;
+    private static final int LIMIT_MILLIS = 60_000;
     private static final long STEP_MILLIS = 20;
 
     private static final Map<String, DefaultMQProducer> PRODUCERS = new HashMap<>();
@@ -150,6 +150,7 @@ public class Driver {
             producer.setNamesrvAddr(namesrv);
             producer.setInstanceName("of-" + group);
             producer.setPollNameServerInterval(1000);
+            producer.setSendMsgTimeout(LIMIT_MILLIS);
             producer.start();
             PRODUCERS.put(group, producer);
         }
@@ -238,7 +239,7 @@ public class Driver {
     }
 
     private static void await(Condition condition) throws Exception {
-        long end = System.nanoTime() + LIMIT_MILLIS * 1_000_000;
+        long end = System.nanoTime() + LIMIT_MILLIS * 1_000_000L;
         while (!condition.holds()) {
             if (System.nanoTime() > end) {
                 throw new IllegalStateException("waited in vain");
@@ -260,6 +261,7 @@ public class Driver {
             consumer.setNamesrvAddr(namesrv);
             consumer.setInstanceName("of-" + group);
             consumer.setPollNameServerInterval(1000);
+            consumer.setMqClientApiTimeout(LIMIT_MILLIS);
             consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         }
 

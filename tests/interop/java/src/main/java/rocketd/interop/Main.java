@@ -11,6 +11,9 @@ package rocketd.interop;
  * {@link StoreWriter}, {@link StoreLoader}, {@link StoreReader} and {@link Transactor} say how.
  */
 public final class Main {
+    /** For one request: machines are slow at times. */
+    static final int REQUEST_MILLIS = 30_000;
+
     private Main() {
     }
 

@@ -27,6 +27,7 @@ final class Sender {
         this.count = options.number("count");
         producer = new DefaultMQProducer(options.text("group"), Credentials.hook(options));
         producer.setNamesrvAddr(options.text("namesrv"));
+        producer.setSendMsgTimeout(Main.REQUEST_MILLIS);
     }
 
     int run() throws Exception {

@@ -24,6 +24,7 @@ final class StoreLoader {
     int run() throws Exception {
         DefaultMQProducer producer = new DefaultMQProducer(options.text("group"));
         producer.setNamesrvAddr(options.text("namesrv"));
+        producer.setSendMsgTimeout(Main.REQUEST_MILLIS);
         producer.setRetryTimesWhenSendFailed(0); // a message that is sent again may be stored twice
         producer.start();
         try {

@@ -37,6 +37,7 @@ final class StoreReader {
 
     int run() throws Exception {
         client.start();
+        client.getDefaultMQProducerImpl().getmQClientFactory().getMQAdminImpl().setTimeoutMillis(Main.REQUEST_MILLIS);
         try {
             for (String line : Files.readAllLines(Path.of(options.text("wanted")), StandardCharsets.UTF_8)) {
                 lookUp(JSON.parseObject(line));

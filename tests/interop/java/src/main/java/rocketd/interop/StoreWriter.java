@@ -41,6 +41,7 @@ final class StoreWriter {
         next = options.number("first");
         producer = new DefaultMQProducer(options.text("group"));
         producer.setNamesrvAddr(options.text("namesrv"));
+        producer.setSendMsgTimeout(Main.REQUEST_MILLIS);
     }
 
     int run() throws Exception {

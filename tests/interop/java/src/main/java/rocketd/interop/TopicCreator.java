@@ -9,7 +9,7 @@ import org.apache.rocketmq.common.topic.TopicValidator;
 /** Creates a topic as an application does, through its producer, and waits until the name server knows it. */
 final class TopicCreator {
     private static final int DEFAULT_QUEUES = 4;
-    private static final long LIMIT_NANOS = 30_000_000_000L;
+    private static final long LIMIT_NANOS = 60_000_000_000L;
 
     private final Options options;
 
@@ -22,6 +22,7 @@ final class TopicCreator {
         DefaultMQProducer producer = new DefaultMQProducer("TopicCreator");
         producer.setNamesrvAddr(options.text("namesrv"));
         producer.start();
+        producer.getDefaultMQProducerImpl().getmQClientFactory().getMQAdminImpl().setTimeoutMillis(Main.REQUEST_MILLIS);
         try {
             producer.createTopic(TopicValidator.AUTO_CREATE_TOPIC_KEY_TOPIC, topic, options.number("queues", DEFAULT_QUEUES));
             Map<String, Object> fields = new LinkedHashMap<>();

@@ -28,7 +28,9 @@ final class Transactor implements TransactionListener {
         TransactionMQProducer producer = new TransactionMQProducer(options.text("group"));
         producer.setNamesrvAddr(options.text("namesrv"));
         producer.setTransactionListener(this);
+        producer.setSendMsgTimeout(Main.REQUEST_MILLIS);
         producer.start();
+        producer.getDefaultMQProducerImpl().getmQClientFactory().getMQAdminImpl().setTimeoutMillis(Main.REQUEST_MILLIS);
         try {
             if (options.has("check")) {
                 // The broker learns of this producer by its heartbeat, which goes to the brokers of known topics.

@@ -1,0 +1,46 @@
+"""The process of one side: a Spark session that runs the queries it is told to, one a line, and answers each with a line.
+
+``python -m benchmarks.spark.driver SIDE …``; started by ``benchmarks.spark.sides``, which measures it from outside.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+import traceback
+
+from benchmarks.peers.kafka import connector_jars
+from benchmarks.spark import queries
+from rocketd.spark import session
+
+
+def main() -> int:
+    """Answer until standard input ends."""
+    given = queries.arguments().parse_args()
+    given.scratch.mkdir(parents=True, exist_ok=True)
+    conf = {"spark.driver.memory": "3g", "spark.local.dir": str(given.scratch / "spark")}
+    if given.side == "kafka":
+        conf["spark.jars"] = ",".join(str(jar) for jar in connector_jars())
+    spark = session(master=f"local[{given.cores}]", conf=conf)
+    place = queries.Place(spark, given.scratch, given.rows, given.kafka, given.store, given.namesrv)
+    known = {**(queries.KAFKA if given.side == "kafka" else queries.ROCKETD), "load": queries.load_kafka}
+    _answer({"ready": True})
+    for line in sys.stdin:
+        begin = time.monotonic()
+        try:
+            rows = known[line.strip()](place)
+        except Exception:
+            _answer({"error": traceback.format_exc()})
+        else:
+            _answer({"rows": rows, "wall": time.monotonic() - begin})
+    spark.stop()
+    return 0
+
+
+def _answer(form: dict[str, object]) -> None:
+    print("answer " + json.dumps(form), flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,196 @@
+"""One archive as a whole: what is committed, committing more, and clearing away what never was.
+
+A file is written into a writer's staging directory, moved to its place while the lock is held, and counts when the
+numbered commit that names it is there. A crash at any moment leaves files that no commit names: in staging they belong to
+their writer, below `data` to nobody, and whoever holds the lock next removes them.
+"""
+
+import contextlib
+import os
+import shutil
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from rocketd.spark.archive.durable import Lock, make_dirs, sync_dir, write_once
+from rocketd.spark.archive.journal import Journal
+from rocketd.spark.archive.layout import data_dir, lock_path, manifest_dir, settings_path, staging_dir
+from rocketd.spark.archive.manifest import ArchiveFile, Commit
+from rocketd.spark.archive.settings import MESSAGES, Settings
+from rocketd.spark.errors import ArchiveError
+from rocketd.spark.ranges import Queue, QueueRange, joined
+
+_LOCK_SECONDS = 120.0
+"""How long a commit waits for that of another writer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """A file that is on the disk but not committed: its path now, within the archive, and what its commit will say."""
+
+    path: str
+    file: ArchiveFile
+
+
+class Archive:
+    """An archive that is open; belongs to one thread. Nothing is held open on the disk between calls."""
+
+    def __init__(self, root: str, settings: Settings) -> None:
+        self.root = root
+        self.settings = settings
+        self.commits: list[Commit] = []
+        self._journal = Journal(manifest_dir(root))
+        self._ranges: dict[Queue, list[QueueRange]] = {}
+        self._batches: dict[str, int] = {}
+        self._swept = False
+        self.refresh()
+
+    @staticmethod
+    def open(root: str) -> "Archive":
+        """The archive in a directory. Raises ArchiveError where there is none, or a damaged one."""
+        path = settings_path(root)
+        try:
+            with open(path, "rb") as file:
+                data = file.read()
+        except (FileNotFoundError, NotADirectoryError):
+            raise ArchiveError(f"{root} is not an archive: it has no file {os.path.basename(path)}") from None
+        return Archive(root, Settings.decoded(data, path))
+
+    @staticmethod
+    def open_or_create(root: str, settings: Settings) -> "Archive":
+        """The archive in a directory, made if there is none. Raises ArchiveError when it has other columns, or the
+        directory holds something else.
+        """
+        if not os.path.exists(settings_path(root)):
+            if os.path.isdir(root) and any(not name.startswith(".") for name in os.listdir(root)):
+                raise ArchiveError(f"{root} is neither an archive nor empty: use another directory")
+            make_dirs(root)
+            with contextlib.suppress(FileExistsError):  # another writer makes it at the same time
+                write_once(settings_path(root), settings.encoded())
+        archive = Archive.open(root)
+        archive.settings.check_same(settings, root)
+        return archive
+
+    def refresh(self) -> None:
+        """Read the commits that others have made since. Raises ArchiveError, OSError."""
+        for entry in self._journal.refresh():
+            self._add(Commit.from_json(entry))
+
+    def _add(self, commit: Commit) -> None:
+        self.commits.append(commit)
+        if commit.batch is not None:
+            self._batches[commit.writer] = max(commit.batch, self._batches.get(commit.writer, -1))
+        for one in commit.ranges:
+            known = self._ranges.setdefault(one.queue, [])
+            if known and known[-1].end == one.start:
+                known[-1] = QueueRange(one.queue, known[-1].start, one.end)
+            else:
+                known.append(one)
+                if len(known) > 1 and known[-2].start >= one.start:
+                    known[:] = joined(known)
+
+    @property
+    def files(self) -> list[ArchiveFile]:
+        """All files that count, in the order of the commits."""
+        return [file for commit in self.commits for file in commit.files]
+
+    @property
+    def gaps(self) -> list[QueueRange]:
+        """The ranges that were lost before they could be archived."""
+        return joined(one for commit in self.commits for one in commit.gaps)
+
+    @property
+    def queues(self) -> list[Queue]:
+        """All queues that something is known of."""
+        return sorted(self._ranges)
+
+    def ranges(self, queue: Queue) -> list[QueueRange]:
+        """The ranges of a queue that are dealt with, lost ones included; sorted, none touching another."""
+        return joined(self._ranges.get(queue, ()))
+
+    def last_batch(self, writer: str) -> int:
+        """The last batch that a stream has committed, -1 without."""
+        return self._batches.get(writer, -1)
+
+    def path_of(self, file: ArchiveFile) -> str:
+        """Where a file lies."""
+        return os.path.join(self.root, file.path)
+
+    def lock(self, wait_seconds: float = _LOCK_SECONDS) -> Lock:
+        """The lock that a commit takes."""
+        return Lock(lock_path(self.root), f"the archive {self.root}", wait_seconds)
+
+    def commit(self, commit: Commit, staged: Sequence[Staged]) -> bool:
+        """Make staged files part of the archive, all or none; `commit` is complete but for them. Returns False when the
+        writer's batch has been committed before: then the files are removed. Raises ArchiveError, OSError.
+        """
+        with self.lock():
+            self.refresh()
+            if not self._swept:
+                self.sweep()
+            if commit.batch is not None and commit.batch <= self.last_batch(commit.writer):
+                discard(self.root, staged)
+                return False
+            if self.settings.kind == MESSAGES:
+                self._check_new(commit.ranges)
+            entry = Commit(
+                commit.writer,
+                commit.time_ms,
+                tuple(one.file for one in staged),
+                commit.ranges,
+                commit.gaps,
+                commit.batch,
+                commit.brokers,
+            )
+            self._move(staged)
+            self._journal.append(entry.to_json())
+            self._add(entry)
+        return True
+
+    def _check_new(self, ranges: Iterable[QueueRange]) -> None:
+        for one in ranges:
+            for known in self._ranges.get(one.queue, ()):
+                if known.start < one.end and one.start < known.end:
+                    raise ArchiveError(
+                        f"{one} is to be archived, but {known} is in {self.root} already: "
+                        "use another directory, or the checkpoint that the stream had before"
+                    )
+
+    def _move(self, staged: Sequence[Staged]) -> None:
+        directories = set()
+        for one in staged:
+            target = self.path_of(one.file)
+            directory = os.path.dirname(target)
+            if directory not in directories:
+                make_dirs(directory)
+                directories.add(directory)
+            os.rename(os.path.join(self.root, one.path), target)
+        for directory in directories:
+            sync_dir(directory)
+
+    def sweep(self) -> list[str]:
+        """Remove files below `data` that no commit names, and the journal's leftovers; the caller holds the lock.
+        Returns the paths within the archive.
+        """
+        named = {file.path for file in self.files}
+        removed = []
+        for folder, _, names in os.walk(data_dir(self.root)):
+            for name in names:
+                path = os.path.relpath(os.path.join(folder, name), self.root)
+                if path not in named:
+                    os.unlink(os.path.join(self.root, path))
+                    removed.append(path)
+        self._journal.sweep()
+        self._swept = True
+        return removed
+
+
+def discard(root: str, staged: Iterable[Staged]) -> None:
+    """Remove staged files that will not be committed."""
+    for one in staged:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(os.path.join(root, one.path))
+
+
+def clear_staging(root: str, writer: str) -> None:
+    """Remove all that a writer has staged; only for one that is known to have ended."""
+    shutil.rmtree(staging_dir(root, writer), ignore_errors=True)

@@ -1,0 +1,140 @@
+"""What one commit of an archive says, and its JSON.
+
+Pure values. Offsets of ranges are those of queues, the end not included; times are ms since 1970.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from rocketd.spark.errors import ArchiveError
+from rocketd.spark.ranges import Queue, QueueRange
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveFile:
+    """One Parquet file: where it is, what it holds and the digests of it.
+
+    `path` is within the archive. `rows` are fewer than the offsets from `first` to `last`, both included, where messages
+    were lost or filtered. `raw_sha256` is of the records one after the other as the broker has them; `log_begin` and
+    `log_end` are the lowest offset of them in its commit log and the end of the highest. Of rows that belong to no queue,
+    only path, rows, size and digest are known.
+    """
+
+    path: str
+    rows: int
+    size: int
+    sha256: str
+    queue: Queue | None = None
+    first: int = -1
+    last: int = -1
+    raw_bytes: int = 0
+    raw_sha256: str = ""
+    log_begin: int = -1
+    log_end: int = -1
+    min_time: int = -1
+    max_time: int = -1
+
+    def to_json(self) -> dict[str, Any]:
+        """The file as it stands in a commit."""
+        said: dict[str, Any] = {"path": self.path, "rows": self.rows, "bytes": self.size, "sha256": self.sha256}
+        if self.queue is not None:
+            said |= {
+                **_queue_to_json(self.queue),
+                "firstOffset": self.first,
+                "lastOffset": self.last,
+                "rawBytes": self.raw_bytes,
+                "rawSha256": self.raw_sha256,
+                "logBegin": self.log_begin,
+                "logEnd": self.log_end,
+                "minStoreTime": self.min_time,
+                "maxStoreTime": self.max_time,
+            }
+        return said
+
+    @staticmethod
+    def from_json(said: dict[str, Any]) -> "ArchiveFile":
+        """The reverse of `to_json`."""
+        if "queueId" not in said:
+            return ArchiveFile(said["path"], said["rows"], said["bytes"], said["sha256"])
+        return ArchiveFile(
+            said["path"],
+            said["rows"],
+            said["bytes"],
+            said["sha256"],
+            Queue(said["topic"], said["broker"], said["queueId"]),
+            said["firstOffset"],
+            said["lastOffset"],
+            said["rawBytes"],
+            said["rawSha256"],
+            said["logBegin"],
+            said["logEnd"],
+            said["minStoreTime"],
+            said["maxStoreTime"],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """One commit: files, the ranges that are dealt with by it, and those of them whose messages were lost.
+
+    `writer` is who committed, `batch` the number of a stream's batch. `brokers` has for each broker what a restore needs
+    to know of it: `commitLogFileSize` in bytes, `topics` and offset tables as the broker keeps them in its files.
+    """
+
+    writer: str
+    time_ms: int
+    files: tuple[ArchiveFile, ...] = ()
+    ranges: tuple[QueueRange, ...] = ()
+    gaps: tuple[QueueRange, ...] = ()
+    batch: int | None = None
+    brokers: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """The commit as it stands in its file."""
+        said: dict[str, Any] = {
+            "version": 1,
+            "writer": self.writer,
+            "time": self.time_ms,
+            "files": [file.to_json() for file in self.files],
+            "ranges": [range_to_json(one) for one in self.ranges],
+            "gaps": [range_to_json(one) for one in self.gaps],
+        }
+        if self.batch is not None:
+            said["batch"] = self.batch
+        if self.brokers:
+            said["brokers"] = self.brokers
+        return said
+
+    @staticmethod
+    def from_json(said: dict[str, Any]) -> "Commit":
+        """The reverse of `to_json`. Raises ArchiveError when the value is no commit, or one of a later version."""
+        try:
+            if said["version"] != 1:
+                raise ArchiveError(
+                    f"a commit of the archive has version {said['version']}, this program reads version 1: use a later one"
+                )
+            return Commit(
+                said["writer"],
+                said["time"],
+                tuple(ArchiveFile.from_json(file) for file in said["files"]),
+                tuple(range_from_json(one) for one in said["ranges"]),
+                tuple(range_from_json(one) for one in said["gaps"]),
+                said.get("batch"),
+                said.get("brokers", {}),
+            )
+        except (KeyError, TypeError) as error:
+            raise ArchiveError(f"a commit of the archive is damaged: {error!r}") from None
+
+
+def range_to_json(one: QueueRange) -> dict[str, Any]:
+    """A range of a queue's offsets as it stands in a commit and in reports."""
+    return {**_queue_to_json(one.queue), "start": one.start, "end": one.end}
+
+
+def range_from_json(said: dict[str, Any]) -> QueueRange:
+    """The reverse of `range_to_json`."""
+    return QueueRange(Queue(said["topic"], said["broker"], said["queueId"]), said["start"], said["end"])
+
+
+def _queue_to_json(queue: Queue) -> dict[str, Any]:
+    return {"topic": queue.topic, "broker": queue.broker, "queueId": queue.queue_id}

@@ -1,0 +1,318 @@
+"""Writes message batches into Parquet files of an archive, inside a task, and says what each holds.
+
+A file is cut where a day of store time ends and where it has become large enough. Digests are taken on the way, so that
+nothing is read twice.
+"""
+
+import hashlib
+import os
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from rocketd.spark.archive.archive import Staged
+from rocketd.spark.archive.durable import make_dirs
+from rocketd.spark.archive.layout import PARQUET, data_name, date_of, random_part, rows_name
+from rocketd.spark.archive.manifest import ArchiveFile
+from rocketd.spark.errors import DataLossError
+from rocketd.spark.ranges import Queue
+
+ROW_GROUP_BYTES = 16 * 1024 * 1024
+DEFAULT_MAX_FILE_BYTES = 512 * 1024 * 1024
+ZSTD_LEVEL = 1
+
+_DAY_US = 86_400_000_000
+_REPEATING = ("broker", "topic", "queue_id", "sys_flag", "flag", "tags", "tag_hash", "born_host", "store_host")
+"""Columns of few values: only for these does a dictionary pay."""
+_ASCENDING = ("queue_offset", "commit_log_offset", "store_time", "born_time", "store_size")
+"""Columns of numbers that lie near each other: the differences are stored."""
+_BIG = ("raw", "body", "properties_raw", "properties")
+"""Columns whose least and greatest value nobody asks for."""
+
+
+class HashingFile:
+    """A new file that is written from its beginning to its end, and the SHA-256 of what was written."""
+
+    def __init__(self, path: str) -> None:
+        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        self._hash = hashlib.sha256()
+        self.size = 0
+        self.closed = False
+
+    def write(self, data: Any) -> int:
+        """Write all of a buffer; returns its length."""
+        view = memoryview(data).cast("B")
+        self._hash.update(view)
+        done = 0
+        while done < len(view):
+            done += os.write(self._fd, view[done:])
+        self.size += done
+        return done
+
+    def tell(self) -> int:
+        """Bytes written."""
+        return self.size
+
+    def flush(self) -> None:
+        """Nothing is kept back."""
+
+    def readable(self) -> bool:
+        """It is not."""
+        return False
+
+    def writable(self) -> bool:
+        """It is."""
+        return True
+
+    def seekable(self) -> bool:
+        """It is not."""
+        return False
+
+    def sync(self) -> str:
+        """Wait until all is on the disk; returns the digest as hexadecimal digits."""
+        os.fsync(self._fd)
+        return self._hash.hexdigest()
+
+    def close(self) -> None:
+        """Close the file."""
+        if not self.closed:
+            self.closed = True
+            os.close(self._fd)
+
+
+def open_writer(sink: HashingFile, schema: pa.Schema) -> pq.ParquetWriter:
+    """A Parquet writer with the encodings that suit messages, and zstd."""
+    flat = [field.name for field in schema if not pa.types.is_nested(field.type)]
+    numbers = [name for name in _ASCENDING if name in flat and _is_number(schema.field(name).type)]
+    return pq.ParquetWriter(
+        sink,
+        schema,
+        compression="zstd",
+        compression_level=ZSTD_LEVEL,
+        use_dictionary=[name for name in _REPEATING if name in flat],
+        column_encoding=dict.fromkeys(numbers, "DELTA_BINARY_PACKED"),
+        write_statistics=[name for name in flat if name not in _BIG],
+        # Else constants, which are handed over as dictionaries, would be read as such.
+        store_schema=False,
+    )
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_timestamp(kind))
+
+
+class _Output:
+    """One file that is being written."""
+
+    def __init__(self, root: str, directory: str, schema: pa.Schema) -> None:
+        self.random = random_part()
+        self.path = os.path.join(directory, self.random + PARQUET)
+        self._sink = HashingFile(os.path.join(root, self.path))
+        self._writer = open_writer(self._sink, schema)
+        self._schema = schema
+        self._pending: list[pa.RecordBatch] = []
+        self._pending_bytes = 0
+        self.rows = 0
+
+    @property
+    def size(self) -> int:
+        """Bytes written so far."""
+        return self._sink.size
+
+    def add(self, batch: pa.RecordBatch, size: int) -> None:
+        self._pending.append(batch)
+        self._pending_bytes += size
+        self.rows += batch.num_rows
+        if self._pending_bytes >= ROW_GROUP_BYTES:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._pending:
+            table = pa.Table.from_batches(self._pending)
+            self._writer.write_table(table, row_group_size=table.num_rows)
+            self._pending = []
+            self._pending_bytes = 0
+
+    def finish(self) -> str:
+        self._flush()
+        self._writer.close()
+        digest = self._sink.sync()
+        self._sink.close()
+        return digest
+
+    def abandon(self) -> None:
+        self._sink.close()
+
+
+class QueueFiles:
+    """Writes the messages of one queue, in ascending order, into files of a staging directory. `add` batches, then
+    `finish`; a task that fails leaves its files to the sweeping.
+    """
+
+    def __init__(
+        self,
+        root: str,
+        staging: str,
+        schema: pa.Schema,
+        queue: Queue,
+        max_file_bytes: int = DEFAULT_MAX_FILE_BYTES,
+    ) -> None:
+        """`staging` is a directory within the archive; batches must have the columns of `schema`, those that tell the
+        queue may be missing.
+        """
+        self._root = root
+        self._staging = staging
+        self._schema = schema
+        self._queue = queue
+        self._max = max_file_bytes
+        self._output: _Output | None = None
+        self._staged: list[Staged] = []
+        self._last = -1
+        self._day = -1
+        make_dirs(os.path.join(root, staging))
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Write one batch. Raises DataLossError when its offsets do not ascend, OSError."""
+        if not batch.num_rows:
+            return
+        offsets = batch.column("queue_offset").to_numpy()
+        if offsets[0] <= self._last or (np.diff(offsets) <= 0).any():
+            raise DataLossError(
+                f"messages of {self._queue} came out of order behind offset {self._last}; read them again"
+            )
+        self._last = int(offsets[-1])
+        days = batch.column("store_time").cast(pa.int64()).to_numpy() // _DAY_US
+        for begin, end in _runs(days):
+            day = int(days[begin])
+            if self._output is not None and day != self._day:
+                self._close()
+            self._day = day
+            self._put(batch.slice(begin, end - begin))
+
+    def _put(self, batch: pa.RecordBatch) -> None:
+        output = self._output
+        if output is None:
+            output = self._output = _Output(self._root, self._staging, self._schema)
+            self._facts = _Facts()
+        size = self._facts.add(batch)
+        output.add(self._complete(batch), size)
+        if output.size >= self._max:
+            self._close()
+
+    def _complete(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The batch with the columns that are the same for all of its rows."""
+        constants = {
+            "broker": pa.scalar(self._queue.broker, pa.string()),
+            "topic": pa.scalar(self._queue.topic, pa.string()),
+            "queue_id": pa.scalar(self._queue.queue_id, pa.int32()),
+        }
+        names = set(batch.schema.names)
+        columns = [
+            batch.column(field.name) if field.name in names else pa.repeat(constants[field.name], batch.num_rows)
+            for field in self._schema
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+    def _close(self) -> None:
+        output, self._output = self._output, None
+        if output is None:
+            return
+        sha256 = output.finish()
+        facts = self._facts
+        queue = self._queue
+        date = date_of(self._day * _DAY_US // 1000)
+        path = data_name(queue.topic, date, queue.broker, queue.queue_id, facts.first, facts.last, output.random)
+        file = ArchiveFile(path, output.rows, output.size, sha256, queue, *facts.values())
+        self._staged.append(Staged(output.path, file))
+
+    def finish(self) -> list[Staged]:
+        """Close the last file; returns all, on the disk."""
+        self._close()
+        return self._staged
+
+    def abandon(self) -> None:
+        """Close what is open and leave it."""
+        if self._output is not None:
+            self._output.abandon()
+
+
+class _Facts:
+    """What a commit says of the messages of one file."""
+
+    def __init__(self) -> None:
+        self.first = self.last = -1
+        self._raw_bytes = 0
+        self._hash = hashlib.sha256()
+        self._log = [1 << 62, -1]
+        self._time = [1 << 62, -1]
+
+    def add(self, batch: pa.RecordBatch) -> int:
+        """Take in a batch; returns how many bytes its records have."""
+        offsets = batch.column("queue_offset")
+        if self.first < 0:
+            self.first = offsets[0].as_py()
+        self.last = offsets[-1].as_py()
+        raw = raw_bytes(batch.column("raw"))
+        self._hash.update(raw)
+        self._raw_bytes += len(raw)
+        position = batch.column("commit_log_offset").to_numpy()
+        end = position + batch.column("store_size").to_numpy()
+        self._log = [min(self._log[0], int(position.min())), max(self._log[1], int(end.max()))]
+        extent = pc.min_max(batch.column("store_time").cast(pa.int64()))
+        low, high = extent["min"].as_py() // 1000, extent["max"].as_py() // 1000
+        self._time = [min(self._time[0], low), max(self._time[1], high)]
+        return len(raw)
+
+    def values(self) -> tuple[int, int, int, str, int, int, int, int]:
+        """The fields of an ArchiveFile from `first` on."""
+        return (
+            self.first,
+            self.last,
+            self._raw_bytes,
+            self._hash.hexdigest(),
+            self._log[0],
+            self._log[1],
+            self._time[0],
+            self._time[1],
+        )
+
+
+def raw_bytes(column: pa.Array) -> memoryview:
+    """All values of a binary column without nulls, one after the other; not copied."""
+    buffers = column.buffers()
+    wide = pa.types.is_large_binary(column.type)
+    offsets = np.frombuffer(buffers[1], dtype=np.int64 if wide else np.int32)
+    begin, end = int(offsets[column.offset]), int(offsets[column.offset + len(column)])
+    return memoryview(buffers[2])[begin:end] if end > begin else memoryview(b"")
+
+
+def _runs(values: "np.ndarray[Any, Any]") -> Iterator[tuple[int, int]]:
+    """Begin and end of each stretch of equal values."""
+    borders = np.flatnonzero(values[1:] != values[:-1]) + 1
+    begin = 0
+    for end in [*borders.tolist(), len(values)]:
+        yield begin, end
+        begin = end
+
+
+def write_rows(root: str, staging: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> list[Staged]:
+    """Write rows that belong to no queue into one file of a staging directory; none without rows."""
+    make_dirs(os.path.join(root, staging))
+    output: _Output | None = None
+    try:
+        for batch in batches:
+            if batch.num_rows:
+                output = output or _Output(root, staging, schema)
+                output.add(batch, batch.nbytes)
+        if output is None:
+            return []
+        sha256 = output.finish()
+    except BaseException:
+        if output is not None:
+            output.abandon()
+        raise
+    return [Staged(output.path, ArchiveFile(rows_name(output.random), output.rows, output.size, sha256))]

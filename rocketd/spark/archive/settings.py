@@ -1,0 +1,120 @@
+"""What an archive holds: written once into its `rocketd-archive.json`, and the same for all that is added later."""
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from rocketd.spark.archive.layout import FORMAT_VERSION
+from rocketd.spark.columns import COLUMNS, arrow_schema, check_columns
+from rocketd.spark.errors import ArchiveError, OptionError
+
+MESSAGES = "messages"
+"""Kind of an archive of whole messages: each offset of a queue is in it at most once, and it can be restored."""
+ROWS = "rows"
+"""Kind of an archive of whatever a stream yields."""
+
+NEEDED_COLUMNS = ("broker", "topic", "queue_id", "queue_offset", "commit_log_offset", "store_size", "store_time", "raw")
+"""Without these a message cannot be restored to its place."""
+
+DEFAULT_COLUMNS = (
+    "broker",
+    "topic",
+    "queue_id",
+    "queue_offset",
+    "commit_log_offset",
+    "store_size",
+    "sys_flag",
+    "born_time",
+    "store_time",
+    "tags",
+    "keys",
+    "tag_hash",
+    "raw",
+)
+"""What queries usually select by; all other columns can be had from the raw record."""
+
+_FORMAT = "rocketd-archive"
+
+
+def message_columns(names: Sequence[str]) -> tuple[str, ...]:
+    """The columns of an archive of messages: those given, and those that must be there. Raises OptionError."""
+    wanted = set(check_columns(names)) | set(NEEDED_COLUMNS)
+    return tuple(name for name in COLUMNS if name in wanted)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Kind, and the names and types of the columns: types as Arrow writes them."""
+
+    kind: str
+    columns: tuple[tuple[str, str], ...]
+    created_ms: int = 0
+
+    @staticmethod
+    def of_messages(names: Sequence[str] = DEFAULT_COLUMNS) -> "Settings":
+        """An archive of messages with these columns. Raises OptionError."""
+        return Settings.of_schema(arrow_schema(message_columns(names)), MESSAGES)
+
+    @staticmethod
+    def of_schema(schema: pa.Schema, kind: str = ROWS) -> "Settings":
+        """An archive of rows of this schema."""
+        columns = tuple((field.name, str(field.type)) for field in schema)
+        return Settings(kind, columns, time.time_ns() // 1_000_000)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the columns in order."""
+        return tuple(name for name, _ in self.columns)
+
+    def check_same(self, other: "Settings", root: str) -> None:
+        """Raise ArchiveError unless the other describes the same columns."""
+        if self.kind != other.kind:
+            raise ArchiveError(f"{root} is an archive of {self.kind}, not of {other.kind}: use another directory")
+        if self.columns != other.columns:
+            there = ", ".join(f"{name} {kind}" for name, kind in self.columns)
+            raise ArchiveError(f"{root} has the columns {there}: write these, or use another directory")
+
+    def encoded(self) -> bytes:
+        """Content of the file."""
+        said = {
+            "format": _FORMAT,
+            "version": FORMAT_VERSION,
+            "kind": self.kind,
+            "columns": [{"name": name, "type": kind} for name, kind in self.columns],
+            "created": self.created_ms,
+        }
+        return json.dumps(said, indent=2).encode() + b"\n"
+
+    @staticmethod
+    def decoded(data: bytes, path: str) -> "Settings":
+        """The reverse of `encoded`. Raises ArchiveError."""
+        try:
+            said = json.loads(data)
+            if said["format"] != _FORMAT:
+                raise ArchiveError(f"{path} does not describe an archive")
+            if said["version"] != FORMAT_VERSION:
+                raise ArchiveError(
+                    f"{path}: the archive has format {said['version']}, this program knows {FORMAT_VERSION}; use a later one"
+                )
+            columns = tuple((column["name"], column["type"]) for column in said["columns"])
+            return Settings(said["kind"], columns, said["created"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise ArchiveError(f"{path} is damaged: {error!r}") from None
+
+
+def is_of_messages(schema: pa.Schema) -> bool:
+    """Whether rows of this schema are messages that can be restored: all needed columns, each of its own type."""
+    return all(name in schema.names and schema.field(name).type == COLUMNS[name].arrow for name in NEEDED_COLUMNS)
+
+
+def check_archive_columns(text: str) -> tuple[str, ...]:
+    """The columns of a comma-separated option value; "all" for every one. Raises OptionError."""
+    if text.strip() == "all":
+        return tuple(COLUMNS)
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if not names:
+        raise OptionError(f"columns is empty; give some of {', '.join(COLUMNS)}, or all")
+    return message_columns(names)

@@ -1,0 +1,122 @@
+"""What the message index stores of many records at once: key hashes, from Arrow columns of texts.
+
+Answers to `rocketd.store.index_entries` and `rocketd.store.properties.index_keys`, and gives the same entries in the same
+order. Pure functions over arrays; imports neither PySpark nor Twisted.
+"""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rocketd.common.java_hash import java_string_hash_unsigned
+from rocketd.spark.jobs.log_scan import Longs
+from rocketd.store.index_entries import KEY_SEPARATOR
+
+INDEX_ENTRY = np.dtype([("hash", ">i4"), ("offset", ">i8"), ("seconds", ">i4"), ("previous", ">i4")])
+"""An entry as it stands in an index file: key hash, offset of the log, seconds after the file's first, entry before it."""
+
+KEYED = np.dtype([("hash", "<i4"), ("offset", "<i8"), ("time", "<i8")])
+"""What is to be indexed of one key: its hash, offset of the log in bytes, store time in ms."""
+
+Keyed = npt.NDArray[Any]
+_Units = npt.NDArray[np.uint32]
+_MAX_INT = np.uint32(0x7FFFFFFF)
+_LONG_KEY = 1024
+
+
+def java_hashes(texts: pa.StringArray) -> tuple[_Units, Longs]:
+    """Unsigned Java hash of each text, and its length in UTF-16 units. No text may be null."""
+    count = len(texts)
+    if not count:
+        return np.zeros(0, np.uint32), np.zeros(0, np.int64)
+    offsets = np.frombuffer(texts.buffers()[1], np.int32)[texts.offset : texts.offset + count + 1].astype(np.int64)
+    data = texts.buffers()[2]
+    units = np.frombuffer(data, np.uint8) if data is not None and data.size else np.zeros(1, np.uint8)
+    lengths = np.diff(offsets)
+    hashes = np.zeros(count, np.uint32)
+    odd = np.zeros(count, np.bool_)
+    used = units[offsets[0] : offsets[-1]]
+    if used.size and used.max() > 127:
+        ends = np.concatenate(([0], np.cumsum(used > 127)))
+        odd = ends[offsets[1:] - offsets[0]] != ends[offsets[:-1] - offsets[0]]
+    odd |= lengths > _LONG_KEY
+    for length in np.unique(lengths[~odd]):
+        if not length:
+            continue
+        rows = np.flatnonzero((lengths == length) & ~odd)
+        powers = _powers(int(length))
+        matrix = units[offsets[rows][:, None] + np.arange(length)]
+        hashes[rows] = (matrix * powers).sum(axis=1, dtype=np.uint32)
+    for row in np.flatnonzero(odd).tolist():
+        text = texts[row].as_py()
+        hashes[row] = java_string_hash_unsigned(text)
+        lengths[row] = len(text.encode("utf-16-le", "surrogatepass")) // 2
+    return hashes, lengths
+
+
+def _powers(count: int) -> _Units:
+    """31 to the powers count - 1 down to 0, modulo 2^32."""
+    powers = np.full(count, 31, np.uint32)
+    powers[0] = 1
+    result: _Units = np.cumprod(powers, dtype=np.uint32)[::-1]
+    return result
+
+
+def index_hashes(topic: pa.DictionaryArray, rows: Longs, keys: pa.StringArray) -> npt.NDArray[np.int32]:
+    """Hash under which the index has each key of the record in that row."""
+    prefixes = [f"{name}{KEY_SEPARATOR}" for name in topic.dictionary.to_pylist()]
+    heads = np.array([java_string_hash_unsigned(prefix) for prefix in prefixes], np.uint32)
+    hashes, lengths = java_hashes(keys)
+    longest = int(lengths.max(initial=0))
+    shifts = _powers(longest + 1)[::-1]
+    codes = np.asarray(topic.indices)[rows]
+    whole = heads[codes] * shifts[lengths] + hashes
+    # The absolute value of the signed number, 0 where that has none.
+    return np.where(whole > _MAX_INT, (~whole + np.uint32(1)) & _MAX_INT, whole).astype(np.int32)
+
+
+def keys_of(unique: pa.StringArray, keys: pa.StringArray) -> tuple[Longs, pa.StringArray]:
+    """What each record can be found by, its unique key first and then each of its keys: rows and texts, in order."""
+    has_unique = np.asarray(pc.fill_null(pc.greater(pc.binary_length(unique), 0), False))
+    unique_rows = np.flatnonzero(has_unique)
+    has_keys = np.asarray(pc.fill_null(pc.greater(pc.binary_length(keys), 0), False))
+    key_rows = np.flatnonzero(has_keys)
+    if not len(key_rows):
+        return unique_rows, pc.take(unique, pa.array(unique_rows))
+    words = pc.split_pattern(pc.take(keys, pa.array(key_rows)), " ")
+    rows = key_rows[np.asarray(pc.list_parent_indices(words))]
+    texts = pc.list_flatten(words)
+    filled = np.asarray(pc.greater(pc.binary_length(texts), 0))
+    if not filled.all():
+        rows = rows[filled]
+        texts = texts.filter(pa.array(filled))
+    if not len(unique_rows):
+        return rows, texts
+    all_rows = np.concatenate((unique_rows, rows))
+    order = np.argsort(all_rows, kind="stable")
+    both = pa.concat_arrays([pc.take(unique, pa.array(unique_rows)), texts])
+    return all_rows[order], pc.take(both, pa.array(order))
+
+
+def keyed(
+    topic: pa.DictionaryArray,
+    unique: pa.StringArray,
+    keys: pa.StringArray,
+    offsets: Longs,
+    times: Longs,
+    left_out: npt.NDArray[np.bool_],
+) -> Keyed:
+    """What is to be indexed of records, in the order of the log, without those that are left out: a KEYED array."""
+    rows, texts = keys_of(unique, keys)
+    if left_out.any():
+        kept = ~left_out[rows]
+        rows = rows[kept]
+        texts = texts.filter(pa.array(kept))
+    result = np.empty(len(rows), KEYED)
+    result["hash"] = index_hashes(topic, rows, texts)
+    result["offset"] = offsets[rows]
+    result["time"] = times[rows]
+    return result

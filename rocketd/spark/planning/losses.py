@@ -1,0 +1,62 @@
+"""What of the wanted ranges is not there any more, and what to do about it."""
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+
+from rocketd.spark.errors import DataLossError
+from rocketd.spark.planning.offsets import Bounds
+from rocketd.spark.ranges import OnLoss, Queue, QueueRange
+
+log = logging.getLogger(__name__)
+
+_SHOWN = 10
+
+
+def ranges_between(starts: Mapping[Queue, int], ends: Mapping[Queue, int]) -> list[QueueRange]:
+    """The ranges that are not empty, sorted."""
+    return [QueueRange(queue, starts[queue], ends[queue]) for queue in sorted(starts) if ends[queue] > starts[queue]]
+
+
+def within(ranges: Iterable[QueueRange], bounds: Bounds) -> tuple[list[QueueRange], list[QueueRange]]:
+    """What of the ranges is within the bounds of their queues, and what is not: lost. Both sorted."""
+    there: list[QueueRange] = []
+    lost: list[QueueRange] = []
+    for one in sorted(ranges):
+        low, end = bounds.get(one.queue, (0, 0))
+        first, last = min(max(one.start, low), one.end), max(min(one.end, end), one.start)
+        if first >= last:
+            lost.append(one)
+            continue
+        there.append(QueueRange(one.queue, first, last))
+        lost += [
+            QueueRange(one.queue, start, stop) for start, stop in ((one.start, first), (last, one.end)) if stop > start
+        ]
+    return there, lost
+
+
+def loss_text(lost: Sequence[QueueRange]) -> str:
+    """The lost ranges in words."""
+    more = f" and {len(lost) - _SHOWN} more ranges" if len(lost) > _SHOWN else ""
+    messages = sum(one.count for one in lost)
+    return f"{messages} messages are not there any more: {', '.join(map(str, lost[:_SHOWN]))}{more}"
+
+
+def report_losses(lost: Sequence[QueueRange], *, fail: bool, hint: str = "") -> None:
+    """Raise DataLossError that names the ranges, or warn of them; nothing when there are none."""
+    if not lost:
+        return
+    if fail:
+        raise DataLossError(
+            f"{loss_text(lost)}; {hint or 'start later, or set failOnDataLoss=false to go on without them'}"
+        )
+    log.warning("%s; going on without them, as failOnDataLoss is false", loss_text(lost))
+
+
+def warn_of_loss(lost: QueueRange) -> None:
+    """The `on_loss` of reads with failOnDataLoss=false: warns and goes on."""
+    report_losses([lost], fail=False)
+
+
+def on_loss(fail: bool) -> OnLoss | None:
+    """What a task does when a range's messages are gone while it reads."""
+    return None if fail else warn_of_loss

@@ -1,0 +1,135 @@
+"""Where each queue starts and ends: positions of the options turned into offsets.
+
+Answers to how Spark's Kafka source resolves its offsets, but for two things: a consumer group's offsets can be a start,
+and a starting time with no message since then means the end unless timestampStrategy is error.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from rocketd.spark.errors import OptionError
+from rocketd.spark.options import ReadOptions
+from rocketd.spark.options.positions import (
+    EARLIEST_MARK,
+    LATEST_MARK,
+    Earliest,
+    ExactOffsets,
+    GroupOffsets,
+    Latest,
+    PerQueue,
+    Position,
+    QueueName,
+    SinceTime,
+    SinceTimes,
+)
+from rocketd.spark.ranges import Catalog, Offsets, Queue
+
+Bounds = Mapping[Queue, tuple[int, int]]
+"""Lowest and end offset of each queue, as they were asked once: all of one plan uses the same."""
+
+_SHOWN = 5
+
+
+def bounds_of(catalog: Catalog, queues: Iterable[Queue]) -> dict[Queue, tuple[int, int]]:
+    """Lowest and end offset of each queue, asked now."""
+    return {queue: catalog.bounds(queue) for queue in queues}
+
+
+def start_offsets(catalog: Catalog, bounds: Bounds, options: ReadOptions) -> Offsets:
+    """Where each queue starts. Exact offsets are as given, whether or not the queue has them still.
+
+    Raises OptionError when the position does not name just these queues, or a time finds nothing and must not.
+    """
+    starts = _offsets(catalog, bounds, options.starting, _start_option(options))
+    if options.timestamp_strategy == "error" and isinstance(options.starting, SinceTime | SinceTimes):
+        empty = [str(queue) for queue, offset in starts.items() if offset >= bounds[queue][1]]
+        if empty:
+            raise OptionError(
+                f"option {_start_option(options)}: {_listed(empty)} has no message since then, and timestampStrategy "
+                "is error"
+            )
+    return starts
+
+
+def end_offsets(catalog: Catalog, bounds: Bounds, options: ReadOptions) -> Offsets:
+    """Where each queue ends. Raises as `start_offsets` does."""
+    return _offsets(catalog, bounds, options.ending, _end_option(options))
+
+
+def _start_option(options: ReadOptions) -> str:
+    if options.starting_timestamp is not None:
+        return "startingTimestamp"
+    return "startingOffsetsByTimestamp" if options.starting_offsets_by_timestamp else "startingOffsets"
+
+
+def _end_option(options: ReadOptions) -> str:
+    if options.ending_timestamp is not None:
+        return "endingTimestamp"
+    return "endingOffsetsByTimestamp" if options.ending_offsets_by_timestamp else "endingOffsets"
+
+
+def _offsets(catalog: Catalog, bounds: Bounds, position: Position, option: str) -> Offsets:
+    match position:
+        case Earliest():
+            return {queue: low for queue, (low, _) in bounds.items()}
+        case Latest():
+            return {queue: end for queue, (_, end) in bounds.items()}
+        case GroupOffsets(group):
+            return _of_group(catalog, bounds, group)
+        case ExactOffsets(named):
+            marks = {EARLIEST_MARK: 0, LATEST_MARK: 1}
+            exact = by_queue(named, list(bounds), option)
+            return {
+                queue: bounds[queue][marks[offset]] if offset in marks else offset for queue, offset in exact.items()
+            }
+        case SinceTime(timestamp_ms):
+            return {queue: _at(catalog, queue, span, timestamp_ms) for queue, span in bounds.items()}
+        case SinceTimes(named):
+            times = by_queue(named, list(bounds), option)
+            return {queue: _at(catalog, queue, span, times[queue]) for queue, span in bounds.items()}
+
+
+def _of_group(catalog: Catalog, bounds: Bounds, group: str) -> Offsets:
+    """The group's offsets, the lowest where it has none: what it has not said to have read is to be read."""
+    offsets: Offsets = {}
+    for queue, (low, _) in bounds.items():
+        committed = catalog.group_offset(group, queue)
+        offsets[queue] = low if committed is None else committed
+    return offsets
+
+
+def _at(catalog: Catalog, queue: Queue, span: tuple[int, int], timestamp_ms: int) -> int:
+    low, end = span
+    return min(max(catalog.offset_at(queue, timestamp_ms), low), end) if low < end else end
+
+
+def by_queue(named: PerQueue, queues: Sequence[Queue], option: str) -> Offsets:
+    """The number that an option gives to each of the queues.
+
+    Raises OptionError when it leaves one out, gives one twice, or names one that is not read.
+    """
+    values: Offsets = {}
+    for name, value in named:
+        found = [queue for queue in queues if name.names(queue)]
+        _check_named(name, found, option)
+        if values.get(found[0], value) != value:
+            raise OptionError(f"option {option} names {found[0]} twice, with different values")
+        values[found[0]] = value
+    missing = [str(queue) for queue in queues if queue not in values]
+    if missing:
+        raise OptionError(
+            f"option {option} leaves out {_listed(missing)}: name every queue that is read, or choose them by assign"
+        )
+    return {queue: values[queue] for queue in queues}
+
+
+def _check_named(name: QueueName, found: Sequence[Queue], option: str) -> None:
+    if not found:
+        raise OptionError(f"option {option} names {name}, which is not among the queues that are read")
+    if len(found) > 1:
+        brokers = ", ".join(queue.broker for queue in found)
+        raise OptionError(f"option {option}: {name} is on brokers {brokers}, so say on which one")
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + more

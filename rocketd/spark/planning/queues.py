@@ -1,0 +1,61 @@
+"""Which queues a read has: by topics, by a pattern, or by name."""
+
+import re
+
+from rocketd.common.suggest import did_you_mean
+from rocketd.spark.errors import OptionError
+from rocketd.spark.options import ReadOptions
+from rocketd.spark.options.positions import QueueName
+from rocketd.spark.ranges import Catalog, Queue
+
+
+def chosen_queues(catalog: Catalog, options: ReadOptions) -> list[Queue]:
+    """The queues that the options ask for, sorted.
+
+    Raises OptionError for a topic or queue that is not there. A stream by pattern may begin with no queue at all: a
+    topic may come.
+    """
+    if options.assign:
+        return _assigned(catalog, options.assign)
+    if options.subscribe_pattern:
+        whole = re.compile(options.subscribe_pattern)
+        topics = [topic for topic in catalog.topics() if whole.fullmatch(topic)]
+        if not topics and not options.stream:
+            raise OptionError(
+                f"option subscribePattern is {options.subscribe_pattern!r}, and no topic matches; "
+                f"there are {_some(catalog.topics())}"
+            )
+        return sorted(queue for topic in topics for queue in catalog.queues(topic))
+    queues: list[Queue] = []
+    for topic in options.subscribe:
+        found = catalog.queues(topic)
+        if not found:
+            raise OptionError(f"option subscribe: {_no_topic(catalog, topic)}")
+        queues += found
+    return sorted(queues)
+
+
+def _assigned(catalog: Catalog, names: tuple[QueueName, ...]) -> list[Queue]:
+    queues: set[Queue] = set()
+    for name in names:
+        there = catalog.queues(name.topic)
+        if not there:
+            raise OptionError(f"option assign: {_no_topic(catalog, name.topic)}")
+        found = [queue for queue in there if name.names(queue)]
+        if not found:
+            raise OptionError(f"option assign: there is no queue {name}; there are {_some(map(str, there))}")
+        queues.update(found)
+    return sorted(queues)
+
+
+def _no_topic(catalog: Catalog, topic: str) -> str:
+    topics = catalog.topics()
+    return f"there is no topic {topic!r}{did_you_mean(topic, topics) or f'; there are {_some(topics)}'}"
+
+
+def _some(names: object, most: int = 10) -> str:
+    listed = list(names)  # type: ignore[call-overload]
+    if not listed:
+        return "none"
+    more = f" and {len(listed) - most} more" if len(listed) > most else ""
+    return ", ".join(listed[:most]) + more

@@ -1,0 +1,201 @@
+"""The fixed fields of many records at once, and where their parts of varying length lie.
+
+Answers to the layout in `rocketd.store.record`. Every position is checked before it is read: a damaged store gives an
+error that tells the place, never a column of garbage.
+"""
+
+from functools import cache, cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from rocketd.spark.errors import SparkError, StoreFilesError
+from rocketd.spark.records.arrays import LONGEST, Bytes, Positions
+from rocketd.store.layout import MESSAGE_MAGIC
+from rocketd.store.message import SYS_FLAG_BORN_HOST_V6, SYS_FLAG_STORE_HOST_V6
+from rocketd.store.record import (
+    HEAD_STRUCTS,
+    HOST_V4,
+    MIN_RECORD_SIZE,
+    PROPERTIES_LENGTH_SIZE,
+    TOPIC_LENGTH_SIZE,
+    host_sizes,
+)
+
+_V6_FLAGS = SYS_FLAG_BORN_HOST_V6 | SYS_FLAG_STORE_HOST_V6
+_LENGTHS_SIZE = TOPIC_LENGTH_SIZE + PROPERTIES_LENGTH_SIZE
+_ALL = slice(None)
+
+Rows = Any
+"""What picks rows of an array: a slice of all of them, or their numbers."""
+
+
+@cache
+def head_type(born: int, store: int) -> np.dtype[Any]:
+    """The fixed fields of a record whose hosts have these sizes."""
+    fields = [
+        ("size", ">i4"),
+        ("magic", ">i4"),
+        ("body_crc", ">i4"),
+        ("queue_id", ">i4"),
+        ("flag", ">i4"),
+        ("queue_offset", ">i8"),
+        ("commit_log_offset", ">i8"),
+        ("sys_flag", ">i4"),
+        ("born_time", ">i8"),
+        ("born_host", "u1", (born,)),
+        ("store_time", ">i8"),
+        ("store_host", "u1", (store,)),
+        ("reconsume_times", ">i4"),
+        ("prepared_transaction_offset", ">i8"),
+        ("body_length", ">i4"),
+    ]
+    kind = np.dtype(fields)  # type: ignore[call-overload]
+    if kind.itemsize != HEAD_STRUCTS[born, store].size:
+        raise AssertionError("the fields are not those of the record")
+    return kind  # type: ignore[no-any-return]
+
+
+class Frames:
+    """Whole records in a buffer. Raises StoreFilesError when there is none at one of the `starts`.
+
+    `starts` ascend. `where` names the buffer in errors, `base` is added to the positions they tell.
+    """
+
+    def __init__(self, buffer: Any, starts: npt.ArrayLike, where: str = "the buffer", base: int = 0) -> None:
+        given = np.asarray(starts, np.int64)
+        whole = pa.py_buffer(buffer)
+        self._where = where
+        self._base = base
+        self.count = len(given)
+        self.starts: Positions = given
+        self.buffer: pa.Buffer = whole
+        self.data: Bytes = np.frombuffer(whole, np.uint8) if whole.size else np.zeros(0, np.uint8)
+        if not self.count:
+            self.sizes = np.zeros(0, np.int64)
+            self.groups: list[tuple[Rows, npt.NDArray[Any]]] = []
+            return
+        self._check((given >= 0) & (given <= whole.size - MIN_RECORD_SIZE), "the bytes end within the record")
+        heads = self._heads(given, HOST_V4, HOST_V4)
+        self._check(heads["magic"] == MESSAGE_MAGIC, "the second word is not a record's")
+        sizes = self.sizes = heads["size"].astype(np.int64)
+        ends = given + sizes
+        self._check((sizes >= MIN_RECORD_SIZE) & (ends <= whole.size), "the bytes end within the record")
+        self._check(ends[:-1] <= given[1:], "the record reaches into the next one, or they do not ascend")
+        first, last = int(given[0]), int(ends[-1])
+        if last > LONGEST:
+            # Arrow's offsets have 32 bits: count from the first record.
+            if last - first > LONGEST:
+                raise SparkError(f"the records of one batch are spread over {last - first} bytes, more than {LONGEST}")
+            self.buffer = whole.slice(first, last - first)
+            self.data = self.data[first:last]
+            self.starts = given - first
+            self._base += first
+        self.groups = self._grouped(heads)
+
+    def _heads(self, starts: Positions, born: int, store: int) -> npt.NDArray[Any]:
+        """The fixed fields, gathered: items of a view in which one begins at every byte."""
+        kind = head_type(born, store)
+        bytes_of = np.ndarray(
+            (len(self.data) - kind.itemsize + 1,), f"V{kind.itemsize}", self.data, strides=(1,)
+        )
+        return bytes_of[starts].view(kind)
+
+    def _grouped(self, heads: npt.NDArray[Any]) -> list[tuple[Rows, npt.NDArray[Any]]]:
+        """Rows by the sizes of their hosts."""
+        bits = heads["sys_flag"].astype(np.int32) & _V6_FLAGS
+        if not bits.any():
+            return [(_ALL, heads)]
+        groups: list[tuple[Rows, npt.NDArray[Any]]] = []
+        for value in np.unique(bits):
+            rows = np.flatnonzero(bits == value)
+            born, store = host_sizes(int(value))
+            if value:
+                longest = head_type(born, store).itemsize + _LENGTHS_SIZE
+                self._check(self.sizes[rows] >= longest, "the bytes end within the record", rows)
+                groups.append((rows, self._heads(self.starts[rows], born, store)))
+            else:
+                groups.append((rows, heads[rows]))
+        return groups
+
+    def field(self, name: str, kind: Any) -> npt.NDArray[Any]:
+        """One fixed field of all records as numbers of this type."""
+        if len(self.groups) == 1 and self.groups[0][0] is _ALL:
+            return self.groups[0][1][name].astype(kind)  # type: ignore[no-any-return]
+        values = np.empty(self.count, kind)
+        for rows, heads in self.groups:
+            values[rows] = heads[name]
+        return values
+
+    @cached_property
+    def sys_flags(self) -> npt.NDArray[np.int32]:
+        """The system flags."""
+        return self.field("sys_flag", np.int32)
+
+    @cached_property
+    def ends(self) -> Positions:
+        """Where the records end."""
+        return self.starts + self.sizes
+
+    @cached_property
+    def _bounds(self) -> tuple[Positions, Positions, Positions]:
+        """Where body, topic's length and properties' length begin."""
+        body = self.starts.copy()
+        for rows, heads in self.groups:
+            body[rows] += heads.dtype.itemsize
+        lengths = self.field("body_length", np.int64)
+        topic = body + lengths
+        self._check((lengths >= 0) & (topic <= self.ends - _LENGTHS_SIZE), "its body is longer than the record")
+        properties = topic + TOPIC_LENGTH_SIZE + self.data[topic]
+        begin = properties + PROPERTIES_LENGTH_SIZE
+        self._check(begin <= self.ends, "its topic is longer than the record")
+        length = self.data[properties].astype(np.int64) << 8 | self.data[properties + 1]
+        self._check(begin + length == self.ends, "its parts have another length than the record")
+        return body, topic, properties
+
+    @property
+    def bodies(self) -> tuple[Positions, Positions]:
+        """Where the bodies begin and end."""
+        return self._bounds[0], self._bounds[1]
+
+    @property
+    def topics(self) -> tuple[Positions, Positions]:
+        """Where the topics begin and end."""
+        return self._bounds[1] + TOPIC_LENGTH_SIZE, self._bounds[2]
+
+    @property
+    def properties(self) -> tuple[Positions, Positions]:
+        """Where the property strings begin and end."""
+        return self._bounds[2] + PROPERTIES_LENGTH_SIZE, self.ends
+
+    def have_topic(self, topic: bytes) -> npt.NDArray[np.bool_]:
+        """Which records have this topic."""
+        begins, ends = self.topics
+        right: npt.NDArray[np.bool_] = ends - begins == len(topic)
+        if topic and right.any():
+            # Where the length differs, anything within the record will do.
+            texts = np.ndarray(
+                (len(self.data) - len(topic) + 1,), f"V{len(topic)}", self.data, strides=(1,)
+            )[np.minimum(begins, len(self.data) - len(topic))]
+            found = texts.view(np.uint8).reshape(self.count, len(topic))
+            right &= (found == np.frombuffer(topic, np.uint8)).all(axis=1)
+        return right
+
+    def place(self, row: int) -> str:
+        """Where a record is, for errors."""
+        return f"byte {int(self.starts[row]) + self._base} of {self._where}"
+
+    def name(self, row: int) -> str:
+        """Topic, queue id and offset of a record, for errors."""
+        begin, end = self.topics
+        topic = bytes(self.data[begin[row] : end[row]]).decode("utf-8", "replace")
+        queue_id, offset = (int(self.field(name, np.int64)[row]) for name in ("queue_id", "queue_offset"))
+        return f"the message with offset {offset} of queue {queue_id} of topic {topic}"
+
+    def _check(self, right: npt.NDArray[np.bool_], fault: str, rows: npt.NDArray[Any] | None = None) -> None:
+        if not right.all():
+            wrong = int(np.argmin(right))
+            row = wrong if rows is None else int(rows[wrong])
+            raise StoreFilesError(f"there is no whole record at {self.place(row)}: {fault}")

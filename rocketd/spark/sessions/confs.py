@@ -1,0 +1,102 @@
+"""The settings that our sessions differ in from Spark's defaults, each with its reason.
+
+One table: `rocketd spark doctor` prints it, and what a user sets wins over it.
+"""
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from rocketd.spark.errors import SparkError
+
+LOOPBACK = "127.0.0.1"
+LOG_FILE = str(Path(__file__).with_name("log4j2.properties"))
+_LOCAL = re.compile(r"local(?:\[(\*|[1-9]\d*)(?:,\s*[1-9]\d*)?\])?")
+_REMOTE = re.compile(r"(spark://[^:/,\s]+:\d+(?:,[^:/,\s]+:\d+)*|yarn|k8s://\S+|local-cluster\[\d+,\d+,\d+\])")
+_DRIVER_OPTIONS = "spark.driver.extraJavaOptions"
+_MEMORY = re.compile(r"[1-9]\d*[kmgtKMGT]")
+
+
+@dataclass(frozen=True, slots=True)
+class Conf:
+    """One of Spark's settings, our value, and why it is not Spark's own."""
+
+    key: str
+    value: str
+    why: str
+
+
+EVERYWHERE: tuple[Conf, ...] = (
+    Conf("spark.ui.enabled", "false", "no web server that nobody asked for"),
+    Conf("spark.ui.showConsoleProgress", "false", "its bar would be written over ours"),
+    Conf("spark.sql.session.timeZone", "UTC", "times of messages are UTC; shown alike on every machine"),
+    Conf("spark.sql.python.filterPushdown.enabled", "true", "the source takes conditions over, and may not offer it else"),
+    Conf("spark.network.timeout", "600s", "a loaded machine is not a dead one"),
+    Conf("spark.executor.heartbeatInterval", "60s", "belongs to the timeout above"),
+    Conf("spark.python.authenticate.socketTimeout", "300s", "a worker that starts slowly is not a failure"),
+    Conf("spark.python.worker.faulthandler.enabled", "true", "a worker that crashes tells where"),
+    Conf("spark.sql.execution.pyspark.udf.faulthandler.enabled", "true", "the same for queries"),
+    Conf("spark.sql.parquet.compression.codec", "zstd", "a third smaller than Spark's snappy for the same reading time"),
+)
+LOCAL: tuple[Conf, ...] = (
+    Conf("spark.driver.host", LOOPBACK, "nothing outside this machine is needed, or let in"),
+    Conf("spark.driver.bindAddress", LOOPBACK, "the same"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Master:
+    """Where Spark runs: its URL, whether that is this process's machine alone, and how many cores are named."""
+
+    url: str
+    local: bool
+    cores: int
+
+
+def read_master(text: str) -> Master:
+    """The master that `text` names. Raises SparkError for what Spark does not know."""
+    if found := _LOCAL.fullmatch(text):
+        cores = found[1]
+        here = len(os.sched_getaffinity(0))
+        return Master(text, True, 1 if cores is None else here if cores == "*" else int(cores))
+    if found := _REMOTE.fullmatch(text):
+        return Master(text, False, 0)
+    raise SparkError(
+        f"{text!r} is no master of Spark: accepted are local[N], local[*], local[N,ATTEMPTS], spark://HOST:PORT, yarn and "
+        "k8s://URL"
+    )
+
+
+def session_confs(
+    master: Master, given: Mapping[str, str] | None = None, driver_memory: str | None = None
+) -> dict[str, str]:
+    """All settings of a session: the table, then what was given. Raises SparkError for a wrong amount of memory."""
+    given = {key: _text(value) for key, value in (given or {}).items()}
+    for key in given:
+        if not key.startswith("spark.") or key != key.strip():
+            raise SparkError(f"{key!r} is no setting of Spark: their names begin with spark.")
+    confs = {conf.key: conf.value for conf in EVERYWHERE}
+    if master.local:
+        confs.update((conf.key, conf.value) for conf in LOCAL)
+        # Spark's 200 partitions are for a cluster: each costs a task, and a file of state in a stream.
+        confs["spark.sql.shuffle.partitions"] = str(max(2, master.cores))
+    if driver_memory is not None:
+        if not _MEMORY.fullmatch(driver_memory):
+            raise SparkError(f"{driver_memory!r} is no amount of memory: accepted are for instance 800m and 4g")
+        confs["spark.driver.memory"] = driver_memory
+    confs.update(given)
+    confs[_DRIVER_OPTIONS] = _driver_options(given.get(_DRIVER_OPTIONS, ""))
+    return confs
+
+
+def _driver_options(given: str) -> str:
+    """Options of the driver's Java: our quiet log file, unless the user has one."""
+    if "log4j" in given:
+        return given
+    return f"-Dlog4j2.configurationFile={Path(LOG_FILE).as_uri()} {given}".strip()
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

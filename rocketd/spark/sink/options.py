@@ -1,0 +1,206 @@
+"""What a write may be told: each option is declared here, once.
+
+Answers to the options of Spark's Kafka sink and of rocketmq-spark, under Apache's client's names where it has one.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Self
+
+from rocketd.common.names import BROKER_ONLY_TOPICS, group_fault, topic_fault
+from rocketd.spark.errors import OptionError
+from rocketd.spark.options import kinds
+from rocketd.spark.options.connect import ConnectOptions
+from rocketd.spark.options.declare import declared, option, read_values
+from rocketd.spark.options.kinds import Kind
+
+AT_LEAST_ONCE: Final = "at-least-once"
+TRANSACTIONAL: Final = "transactional"
+EFFECTIVELY_ONCE: Final = "effectively-once"
+
+ROUND_ROBIN: Final = "round-robin"
+BY_KEY: Final = "key"
+BY_COLUMN: Final = "column"
+
+_LEAST_BATCH_BYTES: Final = 1024
+_CHECKPOINT: Final = "checkpointlocation"
+"""What Spark hands over of its own, in lower case."""
+
+
+def _id(text: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}", text.strip(), re.ASCII):
+        raise ValueError("no id")
+    return text.strip()
+
+
+def _topic(text: str) -> str:
+    if topic_fault(text.strip()) or text.strip() in BROKER_ONLY_TOPICS:
+        raise ValueError("no topic")
+    return text.strip()
+
+
+def _group(text: str) -> str:
+    if group_fault(text.strip()):
+        raise ValueError("no group")
+    return text.strip()
+
+
+def _whole(text: str) -> int:
+    number = int(text)
+    if number < 0:
+        raise ValueError("below 0")
+    return number
+
+
+def _rate(text: str) -> float:
+    number = float(text)
+    if not 0 <= number < float("inf"):
+        raise ValueError("no rate")
+    return number
+
+
+def _folder(text: str) -> str:
+    path = re.sub("^file:/*(?=/)", "", text.strip())
+    if not path.startswith("/") or path.strip("/") == "":
+        raise ValueError("no absolute path")
+    return path
+
+
+ID: Final = Kind("up to 64 letters, digits and . _ -, the first no dot", _id)
+TOPIC: Final = Kind("a topic that clients may send to: up to 127 letters, digits and % | - _", _topic)
+GROUP: Final = Kind("up to 255 letters, digits and % | - _", _group)
+WHOLE: Final = Kind("a whole number from 0 on", _whole)
+RATE: Final = Kind("a number from 0 on; 0 is without limit", _rate)
+FOLDER: Final = Kind("the absolute path of a folder that the driver and all executors see, no URL but file:", _folder)
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOptions(ConnectOptions):
+    """The options of a write, checked. The values of secrets are in no repr. `stream` says which kind it is."""
+
+    stream: bool = False
+    checkpoint: str = field(default="")
+
+    topic: str = option(TOPIC, "", "Where all rows go; without it each row has its own in column topic.")
+    delivery: str = option(
+        kinds.choice(AT_LEAST_ONCE, TRANSACTIONAL, EFFECTIVELY_ONCE),
+        AT_LEAST_ONCE,
+        "at-least-once sends from the tasks, and a task that is tried again sends again; transactional shows the rows of a "
+        "batch when all its tasks are done; effectively-once sends each row once through crashes of tasks and driver.",
+    )
+    sink_id: str = option(
+        ID,
+        "",
+        "With effectively-once: names this writer for ever; two writers never share one.",
+        shown="the id of the streaming query",
+    )
+    job_id: str = option(
+        ID,
+        "",
+        "With effectively-once: names this write of the sink. One that was cut short is finished by a write of the same "
+        "name, and one that was done is not done again.",
+        shown="a new one for each write",
+        only="batch",
+    )
+    staging_dir: str = option(
+        FOLDER,
+        "",
+        "With effectively-once: where rows wait to be sent and the ledger is kept.",
+        shown="staging below the checkpoint, if that is a folder",
+    )
+    queue_selector: str = option(
+        kinds.choice(ROUND_ROBIN, BY_KEY, BY_COLUMN),
+        ROUND_ROBIN,
+        "How a row's queue is chosen: in turn, by the hash of column queue_key (or keys, without one) as Apache's "
+        "SelectMessageQueueByHash does, or by the columns queue_id and broker.",
+    )
+    batch_bytes: int = option(kinds.SIZE, 256 * 1024, "Send about so many bytes for a queue at once.", shown="256k")
+    compress_over: int = option(
+        WHOLE, 4096, "Compress bodies of so many bytes and more with zlib; 0 compresses none. They are sent singly."
+    )
+    max_message_size: int = option(kinds.SIZE, 4 * 1024 * 1024, "The brokers' limit of that name.", shown="4m")
+    send_timeout: float = option(kinds.DURATION, 10.0, "How long the answer to a send is waited for.", shown="10s")
+    retries: int = option(WHOLE, 3, "How often a task sends again what was refused for the moment or not answered.")
+    producer_group: str = option(GROUP, "rocketd-spark", "The group that brokers know the writer by.")
+    messages_per_second: float = option(
+        RATE,
+        0.0,
+        "No more than so many messages a second; for each task, but with effectively-once for the whole write.",
+        shown="no limit",
+    )
+    lock_timeout: float = option(
+        kinds.DURATION,
+        60.0,
+        "With effectively-once: how long another process that writes for this sink is waited for.",
+        shown="60s",
+    )
+
+    @classmethod
+    def parse(cls, given: Mapping[str, str], *, stream: bool = False) -> Self:
+        """Options from what Spark hands over. Raises OptionError, one clear sentence, for whatever is wrong."""
+        what = "a streaming write" if stream else "a batch write"
+        own = {name.lower(): text for name, text in given.items()}
+        checkpoint = own.get(_CHECKPOINT, "") if stream else ""
+        mine = {name: text for name, text in given.items() if not (stream and name.lower() == _CHECKPOINT)}
+        values = read_values(WRITE_OPTIONS, mine, what, elsewhere=_elsewhere)
+        for one in WRITE_OPTIONS:
+            if one.field in values and one.only and (one.only == "stream") is not stream:
+                raise OptionError(f"option {one.name} is not for {what}")
+        options = cls(**values, stream=stream, checkpoint=checkpoint)
+        options._check(values)
+        return options
+
+    def _check(self, values: Mapping[str, Any]) -> None:
+        if not self.namesrv:
+            raise OptionError(f"option namesrv must be given; accepted is {kinds.ADDRESSES.accepted}")
+        if bool(self.access_key) is not bool(self.secret_key):
+            raise OptionError("options accessKey and secretKey go together: give both or none")
+        if self.credentials_file and self.access_key:
+            raise OptionError("options credentialsFile and accessKey contradict each other: give one of them")
+        if not _LEAST_BATCH_BYTES <= self.batch_bytes <= self.max_message_size:
+            raise OptionError(
+                f"option batchBytes is {self.batch_bytes}; accepted is {_LEAST_BATCH_BYTES} to maxMessageSize, which is "
+                f"{self.max_message_size}"
+            )
+        if self.delivery == EFFECTIVELY_ONCE:
+            if not self.stream and not self.sink_id:
+                raise OptionError(f"option sinkId must be given for delivery=effectively-once; accepted is {ID.accepted}")
+            self.staging  # noqa: B018 - raises
+            return
+        for name, shown in _FOR_EFFECTIVELY_ONCE.items():
+            if name in values:
+                raise OptionError(f"option {shown} is for delivery=effectively-once, and this is {self.delivery}")
+
+    @property
+    def staging(self) -> str:
+        """The staging folder. Raises OptionError where there is none."""
+        if self.staging_dir:
+            return self.staging_dir
+        if self.checkpoint:
+            try:
+                return _folder(self.checkpoint).rstrip("/") + "/staging"
+            except ValueError:
+                pass
+        raise OptionError(f"option stagingDir must be given for delivery=effectively-once; accepted is {FOLDER.accepted}")
+
+
+WRITE_OPTIONS: Final = declared(WriteOptions)
+"""All options of writes, in the order of the reference."""
+
+_FOR_EFFECTIVELY_ONCE: Final = {
+    one.field: one.name for one in WRITE_OPTIONS if one.field in ("sink_id", "job_id", "staging_dir", "lock_timeout")
+}
+
+
+def _elsewhere(name: str) -> str:
+    known = {
+        "path": "; save() takes no path: name the topic by option topic",
+        "topics": "; did you mean topic?",
+        "nameserver": "; did you mean namesrv?",
+        "group": "; did you mean producerGroup?",
+        "tag": "; tags are a column",
+        "tags": "; tags are a column",
+        "keys": "; keys are a column",
+    }
+    return known.get(name.lower(), "")

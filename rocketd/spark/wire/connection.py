@@ -1,0 +1,240 @@
+"""One connection to a server, over a blocking socket, with as many requests under way as the caller likes.
+
+Answers may come in any order. Connections are kept per process and thread: one that a fork has copied is never used.
+"""
+
+import contextlib
+import os
+import select
+import socket
+import ssl
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping
+from time import monotonic
+from typing import Final
+
+from rocketd.remoting.codes import request_name
+from rocketd.remoting.command import RemotingCommand, next_opaque
+from rocketd.remoting.errors import FrameError
+from rocketd.remoting.frame import FrameDecoder
+from rocketd.remoting.headers import Header, write_header
+from rocketd.spark.errors import UnreachableError
+from rocketd.spark.wire.faults import unreachable
+from rocketd.spark.wire.options import ClusterOptions, host_and_port, tls_context
+
+_RECEIVED_AT_ONCE: Final = 1 << 18
+_LARGEST_FRAME: Final = 256 * 1024 * 1024
+"""Bytes of the largest answer: tables of all offsets of a large broker are beyond the usual limit."""
+
+OnRequest = Callable[["Connection", RemotingCommand], None]
+"""Told of what the server asks by itself."""
+
+
+class Connection:
+    """A connected socket to one server. Raises UnreachableError, from the constructor too."""
+
+    def __init__(self, address: str, options: ClusterOptions) -> None:
+        self.address = address
+        self.closed = False
+        self.on_request: OnRequest | None = None
+        self._timeout = options.timeout
+        self._decoder = FrameDecoder(_LARGEST_FRAME)
+        self._waiting: set[int] = set()
+        self._answers: dict[int, RemotingCommand] = {}
+        self._asked: deque[RemotingCommand] = deque()
+        self._signer = _signer(options)
+        self._socket = self._connect(options)
+
+    def _connect(self, options: ClusterOptions) -> socket.socket:
+        host, port = host_and_port(self.address)
+        plain: socket.socket | None = None
+        try:
+            plain = socket.create_connection((host, port), self._timeout)
+            plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if not options.tls:
+                return plain
+            return tls_context(options).wrap_socket(plain, server_hostname=host)
+        except OSError as error:
+            if plain is not None:
+                plain.close()
+            if isinstance(error, ssl.SSLError):
+                lasting = unreachable(self.address, "cannot be spoken to over TLS", error)
+                lasting.retriable = not isinstance(error, ssl.SSLCertVerificationError)
+                raise lasting from error
+            raise unreachable(self.address, "cannot be reached", _reason(error)) from error
+
+    @property
+    def signs(self) -> bool:
+        """Whether each request has to be signed."""
+        return self._signer is not None
+
+    def is_alive(self) -> bool:
+        """Whether the server has not closed it so far, as it does with connections that were idle for long."""
+        try:
+            while not self.closed and select.select([self._socket], [], [], 0)[0]:
+                if not self._receive(0, 0):
+                    break
+        except UnreachableError:
+            return False
+        return not self.closed
+
+    # ------------------------------------------------------------ asking
+
+    def request(
+        self,
+        code: int,
+        header: Header | None = None,
+        body: bytes | None = None,
+        fields: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+    ) -> RemotingCommand:
+        """Ask, and return the answer, whatever its code. Raises UnreachableError."""
+        return self.wait(self.submit(code, header, body, fields), code, timeout)
+
+    def submit(
+        self,
+        code: int,
+        header: Header | None = None,
+        body: bytes | None = None,
+        fields: Mapping[str, str] | None = None,
+        *,
+        oneway: bool = False,
+    ) -> int:
+        """Send a request and return its number, for `wait`. Raises UnreachableError; it is doubtful then."""
+        texts = dict(fields or {}) if header is None else write_header(header)
+        if self._signer is not None:
+            texts = self._signer(texts, body)
+        command = RemotingCommand(code, texts or None, body, flag=2 if oneway else 0)
+        self.write(b"".join(command.encode_parts()), code)
+        if not oneway:
+            self._waiting.add(command.opaque)
+        return command.opaque
+
+    def expect(self) -> int:
+        """Number a request that the caller encodes itself, and writes next."""
+        opaque = next_opaque()
+        self._waiting.add(opaque)
+        return opaque
+
+    def write(self, data: bytes, code: int) -> None:
+        """Write whole frames of requests with this code. Raises UnreachableError."""
+        try:
+            self._socket.settimeout(self._timeout)
+            self._socket.sendall(data)
+        except OSError as error:
+            raise self._lost(code, _reason(error)) from error
+
+    def wait(self, opaque: int, code: int, timeout: float | None = None) -> RemotingCommand:
+        """Return the answer to a request. Raises UnreachableError where none comes in time; it is doubtful then."""
+        answers = self._answers
+        ends = monotonic() + (self._timeout if timeout is None else timeout)
+        while True:
+            answer = answers.pop(opaque, None)
+            if answer is not None:
+                self._waiting.discard(opaque)
+                return answer
+            if self.closed:
+                raise self._lost(code, "the connection is closed")
+            left = ends - monotonic()
+            if left <= 0 or not self._receive(left, code):
+                self.forget(opaque)
+                raise self._lost(code, f"no answer within {self._timeout if timeout is None else timeout:g} s")
+
+    def forget(self, opaque: int) -> None:
+        """Let the answer to a request come unheard."""
+        self._waiting.discard(opaque)
+        self._answers.pop(opaque, None)
+
+    def serve(self, seconds: float) -> bool:
+        """Wait so long for requests of the server, which go to `on_request`; whether one came."""
+        if not self._asked and not self.closed:
+            self._receive(seconds, 0)
+        came = bool(self._asked)
+        self._tell()
+        return came
+
+    def close(self) -> None:
+        """Close the socket; what is under way gets no answer."""
+        self.closed = True
+        with contextlib.suppress(OSError):
+            self._socket.close()
+
+    # ------------------------------------------------------------ receiving
+
+    def _receive(self, seconds: float, code: int) -> bool:
+        """Take what has come, or comes within so many seconds; whether anything did."""
+        try:
+            self._socket.settimeout(max(seconds, 0.001))
+            data = self._socket.recv(_RECEIVED_AT_ONCE)
+        except (TimeoutError, ssl.SSLWantReadError):
+            return False
+        except OSError as error:
+            raise self._lost(code, _reason(error)) from error
+        if not data:
+            raise self._lost(code, "the server closed the connection before it answered")
+        try:
+            for frame in self._decoder.feed(data):
+                command = RemotingCommand.decode(frame)
+                if not command.is_response:
+                    self._asked.append(command)
+                elif command.opaque in self._waiting:
+                    self._answers[command.opaque] = command
+        except FrameError as error:
+            raise self._lost(code, f"it does not speak RocketMQ's protocol: {error}") from error
+        return True
+
+    def _tell(self) -> None:
+        while self._asked:
+            asked = self._asked.popleft()
+            if self.on_request is not None:
+                self.on_request(self, asked)
+
+    def _lost(self, code: int, reason: object) -> UnreachableError:
+        self.close()
+        what = f"did not answer {request_name(code)}" if code else "went away"
+        return unreachable(self.address, what, reason, doubtful=True)
+
+
+def _reason(error: OSError) -> str:
+    return error.strerror or str(error) or type(error).__name__
+
+
+def _signer(options: ClusterOptions) -> Callable[[Mapping[str, str], bytes | None], dict[str, str]] | None:
+    if not options.access_key:
+        return None
+    from rocketd.acl.credentials import Credentials  # needs a YAML library, which not every worker has
+
+    return Credentials(options.access_key, options.secret_key, options.security_token or None).sign
+
+
+# ---------------------------------------------------------------- those of this process
+
+
+class _Kept(threading.local):
+    def __init__(self) -> None:
+        self.process = os.getpid()
+        self.connections: dict[tuple[ClusterOptions, str], Connection] = {}
+
+
+_kept = _Kept()
+
+
+def connection_to(address: str, options: ClusterOptions) -> Connection:
+    """The connection of this process and thread to a server, made where there is none. Raises UnreachableError."""
+    if _kept.process != os.getpid():
+        # The parent speaks on those; dropped here, they stay open there.
+        _kept.process = os.getpid()
+        _kept.connections = {}
+    known = _kept.connections.get((options, address))
+    if known is None or not known.is_alive():
+        known = _kept.connections[options, address] = Connection(address, options)
+    return known
+
+
+def close_connections() -> None:
+    """Close all connections of this process and thread."""
+    if _kept.process == os.getpid():
+        for connection in _kept.connections.values():
+            connection.close()
+    _kept.connections = {}
