@@ -4,4 +4,5 @@ PATIENT = {
     "brokerFastFailureEnable": "false",
     "waitTimeMillsInSendQueue": "60000",
     "osPageCacheBusyTimeOutMills": "60000",
+    "syncFlushTimeout": "60000",
 }

@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterator
 from time import sleep
 from typing import Any, Final, NamedTuple
 
-from rocketd.store.consume_queue import FILLER_SIZE
-from rocketd.store.consume_queue_ext import MAX_ADDRESS
+from rocketd.store.layout import FILLER_SIZE, MAX_EXT_ADDRESS
 from rocketd.store.message import MessageFilter
 from rocketd.store.record import properties_of
 
@@ -139,7 +138,7 @@ class LagCounter:
             return False
         codes = wanted.tags_codes
         # What a lost unit of an extended queue said is unknown; a reader gets the message.
-        if codes is not None and tags_code not in codes and tags_code > MAX_ADDRESS:
+        if codes is not None and tags_code not in codes and tags_code > MAX_EXT_ADDRESS:
             return False
         if wanted.matches is None:
             return True

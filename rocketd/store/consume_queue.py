@@ -16,15 +16,12 @@ from twisted.logger import Logger
 
 from rocketd.store.consume_queue_ext import ConsumeQueueExt, is_ext_address, last_address
 from rocketd.store.filesystem import IFileSystem
-from rocketd.store.layout import CONSUME_QUEUE_UNIT
+from rocketd.store.layout import CONSUME_QUEUE_UNIT, FILLER_SIZE
 from rocketd.store.mapped_file import QueueFile
 from rocketd.store.mapped_file_queue import MappedFileQueue
 from rocketd.store.message import DispatchRequest
 
 ENTRY = struct.Struct(">qiq")
-
-FILLER_SIZE = 0x7FFFFFFF
-"""Record size of an entry that only takes up room before the first real one."""
 
 _FILLER_ENTRY = (0, FILLER_SIZE, 0)
 _FILLER = ENTRY.pack(*_FILLER_ENTRY)

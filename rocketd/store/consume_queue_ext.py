@@ -13,7 +13,7 @@ from typing import NamedTuple
 from twisted.logger import Logger
 
 from rocketd.store.filesystem import IFileSystem
-from rocketd.store.layout import CONSUME_QUEUE_UNIT
+from rocketd.store.layout import CONSUME_QUEUE_UNIT, MAX_EXT_ADDRESS
 from rocketd.store.mapped_file import QueueFile
 from rocketd.store.mapped_file_queue import MappedFileQueue
 
@@ -28,9 +28,6 @@ END_BLANK_SIZE = 4
 
 ADDRESS_BASE = -(1 << 63)
 """Address of offset 0; that of offset n is n more."""
-
-MAX_ADDRESS = -(1 << 31) - 1
-"""Addresses end where the numbers begin that are tags codes: hashes of 32 bits, and times."""
 
 _HEAD = struct.Struct(">hqqh")
 _SIZE = struct.Struct(">h")
@@ -49,7 +46,7 @@ class CqExtUnit(NamedTuple):
 
 def is_ext_address(tags_code: int) -> bool:
     """Whether what a queue entry holds in the place of its tags code is the address of a unit."""
-    return tags_code <= MAX_ADDRESS
+    return tags_code <= MAX_EXT_ADDRESS
 
 
 def last_address(files: Sequence[QueueFile]) -> int | None:
@@ -201,7 +198,7 @@ class ConsumeQueueExt:
         if file is None or file.full:
             begin = 0 if file is None else file.file_from_offset + file_size
             begin = max(begin, -(-self._free_from // file_size) * file_size)
-            if begin + file_size + ADDRESS_BASE > MAX_ADDRESS:
+            if begin + file_size + ADDRESS_BASE > MAX_EXT_ADDRESS:
                 return None
             file = self.files.open_file(begin)
             self.files.add(file)

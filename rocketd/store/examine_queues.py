@@ -8,9 +8,8 @@ for the next start to do.
 from bisect import bisect_right
 from collections.abc import Iterator
 
-from rocketd.store.consume_queue import FILLER_SIZE
 from rocketd.store.findings import Finding, Problem, Remedy, Severity
-from rocketd.store.layout import SCHEDULE_TOPIC
+from rocketd.store.layout import FILLER_SIZE, SCHEDULE_TOPIC
 from rocketd.store.message import SYS_FLAG_TRANSACTION_PREPARED, DispatchRequest
 from rocketd.store.stopped_store import Entry, LogReader, QueueReader
 

@@ -21,6 +21,14 @@ END_OF_FILE_BLANK = 8
 CONSUME_QUEUE_UNIT = 20
 """Bytes of a consume-queue entry: physical offset 8, record size 4, tags code 8."""
 
+FILLER_SIZE = 0x7FFFFFFF
+"""Record size of a consume-queue entry that only takes up room: there is no message with its offset."""
+
+MAX_EXT_ADDRESS = -(1 << 31) - 1
+"""What an entry holds in the place of its tags code is an address of the queue's extension up to this; above begin the
+numbers that are tags codes: hashes of 32 bits, and times.
+"""
+
 DEFAULT_COMMIT_LOG_FILE_SIZE = 1024 * 1024 * 1024
 DEFAULT_CONSUME_QUEUE_FILE_SIZE = 300_000 * CONSUME_QUEUE_UNIT
 

@@ -9,10 +9,11 @@ import os
 from itertools import pairwise
 
 from rocketd.store.checkpoint import StoreCheckpoint
-from rocketd.store.consume_queue import FILLER_SIZE, ConsumeQueue
+from rocketd.store.consume_queue import ConsumeQueue
 from rocketd.store.consume_queue_table import ConsumeQueueTable
 from rocketd.store.file_notes import IndexCut, NotedQueueFile, Notes, QueueCut
 from rocketd.store.index_service import IndexService
+from rocketd.store.layout import FILLER_SIZE
 
 
 def find_missing_queues(

@@ -6,12 +6,12 @@ are the last entry of each queue and what lies behind it, so it takes no longer 
 
 from rocketd.common.names import LMQ_PREFIX
 from rocketd.store.commit_log import CommitLog
-from rocketd.store.consume_queue import FILLER_SIZE, MAX_OFFSET, ConsumeQueue
+from rocketd.store.consume_queue import MAX_OFFSET, ConsumeQueue
 from rocketd.store.consume_queue_ext import is_ext_address
 from rocketd.store.consume_queue_table import ConsumeQueueTable
 from rocketd.store.file_notes import Notes, QueueCut
 from rocketd.store.last_stop import LastStop
-from rocketd.store.layout import CONSUME_QUEUE_UNIT, SCHEDULE_TOPIC
+from rocketd.store.layout import CONSUME_QUEUE_UNIT, FILLER_SIZE, SCHEDULE_TOPIC
 from rocketd.store.mapped_file import LogFile
 from rocketd.store.message import SYS_FLAG_TRANSACTION_PREPARED, DispatchRequest
 from rocketd.store.record_scanner import RecordScanner, ScanEnd

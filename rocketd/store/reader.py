@@ -7,11 +7,10 @@ copied; a view stays readable as long as somebody holds it, also when its file i
 from itertools import islice
 
 from rocketd.store.commit_log import CommitLog
-from rocketd.store.consume_queue import FILLER_SIZE, ConsumeQueue
-from rocketd.store.consume_queue_ext import MAX_ADDRESS
+from rocketd.store.consume_queue import ConsumeQueue
 from rocketd.store.consume_queue_table import ConsumeQueueTable
 from rocketd.store.index_service import IndexService
-from rocketd.store.layout import CONSUME_QUEUE_UNIT
+from rocketd.store.layout import CONSUME_QUEUE_UNIT, FILLER_SIZE, MAX_EXT_ADDRESS
 from rocketd.store.mapped_file import LogFile
 from rocketd.store.message import GetResult, GetStatus, MessageFilter, QueryResult
 from rocketd.store.record import properties_of, store_timestamp_of
@@ -99,7 +98,7 @@ class MessageReader:
                         break
                 elif count >= count_limit or total + size > bytes_limit:
                     break
-            if matches_unit is not None and tags_code <= MAX_ADDRESS and queue.ext is not None:
+            if matches_unit is not None and tags_code <= MAX_EXT_ADDRESS and queue.ext is not None:
                 unit = queue.ext.get(tags_code)
                 if unit is not None and not matches_unit(unit.store_timestamp, unit.bitmap):
                     seen += 1

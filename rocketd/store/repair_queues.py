@@ -8,9 +8,9 @@ the two is right.
 import os
 from collections.abc import Callable
 
-from rocketd.store.consume_queue import ENTRY, FILLER_SIZE
+from rocketd.store.consume_queue import ENTRY
 from rocketd.store.filesystem import IFileSystem
-from rocketd.store.layout import CONSUME_QUEUE_UNIT, offset_to_file_name
+from rocketd.store.layout import CONSUME_QUEUE_UNIT, FILLER_SIZE, offset_to_file_name
 from rocketd.store.message import SYS_FLAG_TRANSACTION_PREPARED, DispatchRequest
 from rocketd.store.stopped_store import LogReader, QueueReader
 

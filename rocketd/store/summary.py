@@ -7,10 +7,9 @@ import os
 
 import msgspec
 
-from rocketd.store.consume_queue import FILLER_SIZE
 from rocketd.store.examine import Checkpoint
 from rocketd.store.examine_index import IndexReader, IndexShape
-from rocketd.store.layout import CONSUME_QUEUE_UNIT, MESSAGE_MAGIC, lock_path
+from rocketd.store.layout import CONSUME_QUEUE_UNIT, FILLER_SIZE, MESSAGE_MAGIC, lock_path
 from rocketd.store.record_scanner import RecordScanner
 from rocketd.store.stopped_store import LogReader, QueueReader, Segment, StoppedStore
 

@@ -19,6 +19,7 @@ _COMMANDS = {
     "lag": ("rocketd.tools.lag", "LagOptions", "Print how far a consumer group is behind."),
     "groups": ("rocketd.tools.groups", "GroupsOptions", "Print what is wrong within consumer groups."),
     "store": ("rocketd.tools.store", "StoreOptions", "Inspect, verify, dump or repair a stopped store."),
+    "spark": ("rocketd.tools.spark", "SparkOptions", "Archive, replay, query and check messages with Spark."),
 }
 
 

@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 
 from rocketd.common.record_host import host_text
-from rocketd.store.consume_queue import FILLER_SIZE
 from rocketd.store.errors import RecordError, StoreError
 from rocketd.store.examine_log import Damaged, LogWalk, Missing, Records
+from rocketd.store.layout import FILLER_SIZE
 from rocketd.store.record import MessageExt, decode_message
 from rocketd.store.stopped_store import LogReader, StoppedStore
 

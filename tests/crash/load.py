@@ -12,7 +12,7 @@ from rocketd.remoting.command import RemotingCommand
 from rocketd.remoting.frame import FrameDecoder
 from tests.crash.messages import LEVELS, PLAIN_TOPIC, QUEUES, MessageId, Place, batch, single
 
-ANSWER_LIMIT = 30  # seconds
+ANSWER_LIMIT = 60  # seconds
 WINDOW = 24
 _LARGEST_BATCH = 8
 

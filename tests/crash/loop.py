@@ -23,7 +23,7 @@ from tests.crash.power_cut import Cut, cut_power, flushed_offsets
 MODES = ("kill", "power")
 FLUSHES = ("SYNC_FLUSH", "ASYNC_FLUSH")
 PRODUCERS = 4
-START_LIMIT = 60.0  # seconds
+START_LIMIT = 120.0  # seconds
 LARGEST_STORE = 12_000
 """A store with more messages than these has been read often enough: the next round begins with an empty one."""
 

@@ -205,15 +205,15 @@ def request_and_reply(world: World) -> Iterator[None]:
     replier = world.consumer(topic, world.fresh("G"), "reply")
     java.do("producer", replier, world.fresh("P"), "")
     # The broker learns of a producer by its heartbeat: the first reply may find nobody.
-    assert java.persist("request", asker, topic, "ping", 3000) == "re: ping"
+    assert java.persist("request", asker, topic, "ping", 10_000) == "re: ping"
     java.wait("it is stored", lambda: replies(world) >= 1)
     stored = replies(world)
-    numbers = [java.begin("request", asker, topic, f"ping-{number}", 10_000) for number in range(5)]
+    numbers = [java.begin("request", asker, topic, f"ping-{number}", 60_000) for number in range(5)]
     assert {java.end(number) for number in numbers} == {f"re: ping-{number}" for number in range(5)}
     java.wait("a reply is acknowledged", lambda: any(told.get("replied") == "SEND_OK" for told in java.arrivals))
     java.wait("they are stored", lambda: replies(world) >= stored + 5)
     yield
-    assert java.persist("request", asker, topic, "again", 3000) == "re: again"
+    assert java.persist("request", asker, topic, "again", 10_000) == "re: again"
     java.wait("it is stored", lambda: replies(world) >= stored + 6)
 
 

@@ -58,6 +58,7 @@ def sent(world: World, bodies: list[bytes], queues: int = QUEUES) -> str:
     topic = world.topic(queues)
     with world.producer() as producer:
         send_all(producer, topic, bodies)
+    world.await_dispatch()
     return topic
 
 

@@ -1,13 +1,14 @@
 """What a test of the Python client plays in: a face, and the servers of one kind."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
-from python_client_faces import Face, Held
-from python_client_servers import RunningServers
+from python_client_faces import LIMIT, Face, Held
+from python_client_servers import APACHE, RunningServers
+from store_wire import await_dispatched
 
 from rocketd.client import ClientConfig, Message
 
@@ -41,13 +42,31 @@ class World:
         """Return once the name server has the topic's route."""
         self.servers.await_topic(topic)
 
+    def await_dispatch(self) -> None:
+        """Return once all that was sent can be read and queried: brokers answer before."""
+        await_dispatched(self.servers.broker)
+
+    def check_none_twice(self, got: Iterable[Any], wanted: Iterable[Any]) -> None:
+        """AssertionError unless all of these came, nothing else, and none of them twice; twice from Apache's broker.
+
+        It may store the offset that a pull carries after it has answered that pull with messages that came meanwhile, and
+        so go back behind what a consumer stored when it gave its queue up.
+        """
+        first, second = sorted(got), sorted(wanted)
+        if self.kind == APACHE:
+            first, second = sorted(set(first)), sorted(set(second))
+        assert first == second
+
     def group(self) -> str:
         """A new group."""
         return fresh(f"G-{self.face.name}")
 
     def producer(self, group: str | None = None, cluster: ClientConfig | str | None = None, **options: Any) -> Held:
         """A producer, to be opened by ``with``."""
-        client = self.face.module.Producer(group or self.group(), cluster or self.servers.namesrv, **options)
+        usual = {"send_timeout": LIMIT}  # what is sent again on a machine that hangs comes twice
+        client = self.face.module.Producer(
+            group or self.group(), cluster or self.servers.namesrv, **{**usual, **options}
+        )
         return Held(self.face, client)
 
     def consumer(

@@ -292,8 +292,12 @@ def sends_avoid_a_broker_that_was_slow(net: Net) -> None:
         net.a.harm(Direction.TO_CLIENT, Harm.DELAY, *SENDS, seconds=4.0)
         eventually("one was slow", lambda: producer.send(Message(topic, b"x")).queue.broker_name == A)
         net.a.heal()
-        after = Counter(producer.send(Message(topic, b"x")).queue.broker_name for _ in range(20))
-    assert after == {B: 20}
+
+        def it_is_avoided() -> bool:
+            return all(producer.send(Message(topic, b"x")).queue.broker_name == B for _ in range(20))
+
+        # The other may have been slow, too, for a moment, on a machine that is.
+        eventually("all go to the other", it_is_avoided)
 
 
 # ---------------------------------------------------------------- name servers

@@ -20,7 +20,7 @@ SMALL_FILES = {
     "mappedFileSizeConsumeQueue": "400",
     "maxHashSlotNum": str(SLOTS),
     "maxIndexNum": "500",
-    "messageDelayLevel": "1s 12s",
+    "messageDelayLevel": "1s 10s",
     "diskMaxUsedSpaceRatio": "95",
 }
 # A small broker that starts fast: it lives for seconds.

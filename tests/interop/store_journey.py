@@ -26,7 +26,7 @@ from toolchain import Run, run_client
 
 from benchmarks.peers import wire
 
-DELAYS_MS = [1_000, 12_000]
+DELAYS_MS = [1_000, 10_000]
 QUEUES = {"T": 3, "T-order": 2, "T-delay": 4, "T-tx": 2}
 GROUP = "readers"
 TRANSACTIONS = 9
@@ -71,13 +71,20 @@ class StoreJourney:
         self._check_served()
 
     def fill(self) -> None:
-        """Have the Java client send some of every kind; returns when those of the short delay were delivered."""
+        """Have the Java client send some of every kind; returns when what is delayed, but a little, was delivered."""
         lines = self._java("fill", "--group", "writers", "--first", self._next_index).lines
         assert {line["status"] for line in lines if line["kind"] != "oneway"} == {"SEND_OK"}
         assert {line["queueId"] for line in lines if line["kind"] == "sync"} == set(range(QUEUES["T"]))
         self._next_index += len(lines)
         self.sent += lines
         self.await_delivered("delay-1")
+
+    def postpone(self) -> None:
+        """Have the Java client send some of the long delay."""
+        lines = self._java("fill", "--group", "writers", "--first", self._next_index, "--level", 2).lines
+        assert {(line["kind"], line["status"]) for line in lines} == {("delay-2", "SEND_OK")}
+        self._next_index += len(lines)
+        self.sent += lines
 
     def transact(self) -> None:
         """Have transactions committed, rolled back and left undecided."""

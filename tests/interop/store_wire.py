@@ -83,7 +83,7 @@ def await_dispatched(broker: str) -> None:
     await_condition("all is in queues and index", dispatched)
 
 
-def await_condition(what: str, condition, limit: float = 60.0) -> None:
+def await_condition(what: str, condition, limit: float = 120.0) -> None:
     """Return once it holds; AssertionError after ``limit`` seconds."""
     deadline = time.monotonic() + limit
     while not condition():

@@ -115,7 +115,7 @@ def test_query_msg_by_id_sends_it_again(both: Both) -> None:
 
 def test_query_msg_trace_by_id(both: Both) -> None:
     both.same("updateTopic", "-b", "BROKER", "-t", "Traced", "-r", "1", "-w", "1")
-    deadline = time.monotonic() + 120.0
+    deadline = time.monotonic() + 200.0
     while True:
         ids = both.send_traced("Traced")
         try:

@@ -6,8 +6,9 @@ from pathlib import Path
 
 from mqadmin_sides import CLUSTER, GROUP, TOPIC, Both, Driver, Side, assert_same_fields
 
-# Until the first round of monitoring, and for it.
-MONITOR_LIMIT = 90.0
+# Until the last round of monitoring that is waited for, and for it: they begin 20 s after the start, a minute apart.
+MONITOR_LIMIT = 240.0
+ROUNDS = 3
 _REPORT = re.compile(r"\[MONITOR\] +(.*)")
 
 
@@ -20,30 +21,40 @@ def test_every_command_has_a_test(both: Both) -> None:
 
 
 def test_start_monitoring(both: Both) -> None:
-    """It goes on for ever, and writes into its log, from the 20th second on, what it has seen."""
+    """It goes on for ever, and writes into its log, from the 20th second on, what it has seen.
+
+    Other groups may be reading in the moment of a round, at one side more than at the other: one round has to be alike.
+    """
     programs = both.each(lambda side: Driver(side.directory / "monitor", side.namesrv))
     try:
         for program, side in zip(programs, (both.apache, both.rocketd), strict=True):
             started = program.ask("mqadmin", words=["startMonitoring", "-n", side.namesrv])
             assert started == {"out": "", "err": ""}
-        of_apache, of_rocketd = both.each(_reports)
-        assert_same_fields("what startMonitoring reports", of_apache, of_rocketd, in_any_order=True)
-        assert GROUP in of_apache
+        for number in range(ROUNDS):
+            of_apache, of_rocketd = both.each(lambda side, number=number: _reports(side, number))
+            try:
+                assert_same_fields("what startMonitoring reports", of_apache, of_rocketd, in_any_order=True)
+                assert GROUP in of_apache
+                break
+            except AssertionError:
+                if number == ROUNDS - 1:
+                    raise
     finally:
         for program in programs:
             program.stop()
 
 
-def _reports(side: Side) -> str:
-    """What the first round of monitoring wrote, but of its own retry topic: it may not have found that one yet."""
+def _reports(side: Side, number: int) -> str:
+    """What a round of monitoring wrote, but of its own retry topic: it may not have found that one yet."""
     log = side.directory / "monitor" / "logs" / "rocketmqlogs" / "rocketmq_client.log"
     deadline = time.monotonic() + MONITOR_LIMIT
     while True:
         found = _REPORT.findall(log.read_text() if log.exists() else "")
-        reports = side.names.given_to("\n".join(line for line in found if "%RETRY%__MONITOR_CONSUMER" not in line))
-        if "endRound" in reports:
-            return reports
-        assert time.monotonic() < deadline, reports
+        lines = [line for line in found if "%RETRY%__MONITOR_CONSUMER" not in line]
+        ends = [place + 1 for place, line in enumerate(lines) if "endRound" in line]
+        if len(ends) > number:
+            return side.names.given_to("\n".join(lines[ends[number - 1] if number else 0 : ends[number]]))
+        assert time.monotonic() < deadline, lines
         time.sleep(0.5)
 
 

@@ -82,7 +82,7 @@ def test_a_wrong_sql_expression_is_told_at_once(world: World) -> None:
     assert caught.value.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
 
 
-def test_subscriptions_change_while_it_runs(world: World) -> None:
+def test_subscriptions_change_delayit_runs(world: World) -> None:
     first, second, got = world.topic(), world.topic(), Got()
     with world.producer() as producer, world.consumer(world.group(), first, got) as consumer:
         consumer.subscribe(second, "Wanted")
@@ -118,9 +118,8 @@ def test_a_delay_level_delays(world: World) -> None:
     with world.producer() as producer, world.consumer(world.group(), topic, got):
         producer.send(Message(topic, b"delayed", delay_level=2))
         producer.send(Message(topic, b"at once"))
-        got.wait_bodies([b"delayed"])
-    assert got.bodies == [b"at once", b"delayed"]
-    delayed = got.messages[1]
+        got.wait_bodies([b"delayed", b"at once"])
+    (delayed,) = [message for message in got.messages if message.body == b"delayed"]
     assert delayed.topic == topic
     # Levels are looked through ten times a second.
     assert (delayed.stored_at - delayed.born_at).total_seconds() > LEVEL_2_SECONDS - 0.1
@@ -129,18 +128,21 @@ def test_a_delay_level_delays(world: World) -> None:
 def test_a_moment_of_delivery_delays_at_rocketd(world: World) -> None:
     topic, got = world.topic(), Got()
     with world.producer() as producer, world.consumer(world.group(), topic, got):
-        moment = datetime.now(UTC) + timedelta(seconds=1.5)
+        # Apache's of this version knows no such properties.
+        delay = timedelta(seconds=1) if world.kind == ROCKETD else timedelta(hours=1)
+        moment = datetime.now(UTC) + 1.5 * delay
         producer.send(Message(topic, b"at a moment", deliver_at=moment))
-        producer.send(Message(topic, b"after a while", deliver_after=timedelta(seconds=1)))
+        producer.send(Message(topic, b"after a while", deliver_after=delay))
         producer.send(Message(topic, b"at once"))
         got.wait_bodies([b"at a moment", b"after a while", b"at once"])
     arrived = {message.body: message for message in got.messages}
-    waited = {body: (message.stored_at - message.born_at).total_seconds() for body, message in arrived.items()}
+    after, at = arrived[b"after a while"], arrived[b"at a moment"]
     if world.kind == ROCKETD:
-        assert waited[b"after a while"] >= 0.9
-        assert waited[b"at a moment"] >= 1.3
-    else:  # Apache's of this version knows no such properties
-        assert max(waited.values()) < 0.9
+        assert after.stored_at - after.born_at >= 0.9 * delay
+        assert at.stored_at >= moment - 0.1 * delay
+    else:
+        assert after.stored_at - after.born_at < 0.9 * delay
+        assert at.stored_at < moment
 
 
 def test_namespaces_keep_tenants_apart(world: World) -> None:

@@ -20,6 +20,7 @@ from python_client_world import World, fresh, numbered
 from zope.interface import implementer
 
 from benchmarks.peers import apache, wire
+from benchmarks.peers.patience import PATIENT
 from benchmarks.peers.ports import free_broker_port
 from rocketd.client import (
     ClientConfig,
@@ -43,8 +44,10 @@ from rocketd.remoting.interfaces import IRPCHook
 NEAR, FAR = "broker-a", "far@broker-b"
 QUEUES = 2
 PROPERTIES = {
+    **PATIENT,
     "brokerName": FAR,
     "brokerRole": "SYNC_MASTER",
+    "slaveTimeout": "20000",
     "messageDelayLevel": "1s 1s 1s 1s",
     "mappedFileSizeCommitLog": "67108864",
     # Who reads anything but the newest message is to read it from a slave.

@@ -23,7 +23,7 @@ PAIR = {
     "brokerIP2": IPV4,
     "registerNameServerPeriod": "10000",  # a slave learns from the answers where its master is
 }
-MASTER = {**PAIR, "brokerRole": "SYNC_MASTER"}
+MASTER = {**PAIR, "brokerRole": "SYNC_MASTER", "slaveTimeout": "20000"}
 SLAVE = {**PAIR, "brokerRole": "SLAVE", "brokerId": "1"}
 
 
@@ -54,19 +54,21 @@ def test_master_and_slave_of_different_kinds(kind, other, brokers, tmp_path_fact
     journey.fill()
     journey.consume()
     journey.transact()
+    # The consumer does not wait for answers to its last offsets: the master may take them a moment after its end.
+    await_condition("offsets are copied", lambda: consumer_offsets(slave, GROUP) == consumer_offsets(master, GROUP))
     committed = consumer_offsets(master, GROUP)
     assert committed[TOPIC, 0] > 0
-    await_condition("offsets are copied", lambda: consumer_offsets(slave, GROUP) == committed, 30)
 
     # Apache's broker does not start again when it was killed while it made a file of a queue.
-    await_condition("the slave has dispatched everything", lambda: ends(slave) == ends(master), 30)
+    await_condition("the slave has dispatched everything", lambda: ends(slave) == ends(master))
     slave.kill()
     slave.start(other)
     await_replication(master)
     journey.fill()
+    journey.postpone()
     journey.await_delivered("delay-2")
-    await_condition("the slave serves everything", lambda: served(slave) == served(master), 30)
-    await_condition("progress of delays is copied", lambda: same_table(master, slave, "delayOffset"), 30)
+    await_condition("the slave serves everything", lambda: served(slave) == served(master))
+    await_condition("progress of delays is copied", lambda: same_table(master, slave, "delayOffset"))
     refused = wire.call(slave.address, SEND_MESSAGE, send_fields(), b"x")
     assert refused.code == 14
     assert "messages are put to the slave" in refused.remark
@@ -101,13 +103,13 @@ def test_kills_under_load(kind, other, brokers, tmp_path_factory):
     journey.kill_under_load(acknowledged=1000)
     journey.begin(kind, IPV4)
     await_replication(master)
-    await_condition("the slave has dispatched everything", lambda: ends(slave) == ends(master), 30)
+    await_condition("the slave has dispatched everything", lambda: ends(slave) == ends(master))
     slave.kill()
     for _ in range(20):
         wire.call(master.address, SEND_MESSAGE, send_fields(), b"alone")
     slave.start(other)
     await_replication(master)
-    await_condition("the slave has dispatched everything", lambda: ends(slave) == ends(master), 30)
+    await_condition("the slave has dispatched everything", lambda: ends(slave) == ends(master))
     journey.stop()
     slave.stop()
     assert log_files(slave) == log_files(master)
@@ -120,7 +122,7 @@ def await_replication(master):
     def is_replicated():
         return wire.call(master.address, SEND_MESSAGE, send_fields(), b"probe").code == wire.SUCCESS
 
-    await_condition("a send is replicated", is_replicated, 60)
+    await_condition("a send is replicated", is_replicated)
 
 
 def send_fields():

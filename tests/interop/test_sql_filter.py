@@ -12,11 +12,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from jvm_filter import JvmFilter
 from store_directory import java_hash, queues_of, read_log, read_queues, read_table
+from store_wire import await_dispatched
 from toolchain import ClientError
 from twistd_servers import RocketdCluster
 
 from benchmarks.peers.apache import ApacheCluster, fetch_jars
 from benchmarks.peers.jars import PeerUnavailableError
+from benchmarks.peers.patience import PATIENT
 from rocketd.broker.consumer_filter_file import ConsumerFilterWrapper
 from rocketd.broker.consumer_filters import ConsumerFilterManager
 from rocketd.broker.json_file import JsonFile
@@ -241,7 +243,7 @@ PULLER = Path(__file__).parent / "sql_filter" / "LitePull.java"
 
 # Java looks for its share of new queues every 20 s; a retry topic's queue is such a one.
 QUICK_REBALANCE = "-Drocketmq.client.rebalance.waitInterval=500"
-PLAIN = {"enablePropertyFilter": "true"}
+PLAIN = {**PATIENT, "enablePropertyFilter": "true"}
 WITH_BITMAPS = {
     **PLAIN,
     "enableConsumeQueueExt": "true",
@@ -368,6 +370,7 @@ def test_every_bit_beside_every_message_is_as_apaches_classes_say(kind, followin
         clients = clients_of(servers, homes)
         clients.require("java")
         clients.run("java", "send", topic, "--group", "P", "--count", 40)
+        await_dispatched(servers.broker_address)  # before it has the filters
         for group, expression in FILTERS.items():
             clients.run("java", "consume", topic, "--group", group, "--count", 1, "--timeout", 60, "--sql", expression)
         clients.run("java", "send", topic, "--group", "P", "--count", 40)

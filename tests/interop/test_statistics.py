@@ -95,6 +95,7 @@ def counted(both: "Both") -> "Both":
         both.same("updateSubGroup", "-c", CLUSTER, "-g", group)
     both.each(await_rest)
     both.each(work)
+    both.await_dispatch()
     return both
 
 
@@ -189,28 +190,32 @@ COUNTED = [
 
 @pytest.fixture(scope="module")
 def minutes(counted: "Both") -> tuple[dict[tuple[str, str], Any], dict[tuple[str, str], Any]]:
-    """What each broker had counted when a sample behind all the work was taken."""
+    """What each broker had counted when a sample behind all the work was taken, which on a slow machine is late."""
+    most: dict[str, dict[tuple[str, str], Any]] = {side.kind: {} for side in (counted.apache, counted.rocketd)}
 
     def read(side: "Side") -> dict[tuple[str, str], Any]:
-        most: dict[tuple[str, str], Any] = {}
-        deadline = time.monotonic() + SAMPLED_SECONDS
-        while time.monotonic() < deadline:
-            for name, key in COUNTED:
-                code, _, body = ask(side, VIEW_STATS, statsName=name, statsKey=key)
-                if code == wire.SUCCESS:
-                    minute = body["statsMinute"]
-                    most[name, key] = max(most.get((name, key), (0, 0.0)), (minute["sum"], minute["avgpt"]))
-            time.sleep(1.0)
-        return most
+        for name, key in COUNTED:
+            code, _, body = ask(side, VIEW_STATS, statsName=name, statsKey=key)
+            if code == wire.SUCCESS:
+                minute = body["statsMinute"]
+                most[side.kind][name, key] = max(
+                    most[side.kind].get((name, key), (0, 0.0)), (minute["sum"], minute["avgpt"])
+                )
+        return most[side.kind]
 
-    theirs, ours = counted.each(read)
-    return theirs, ours
+    began = time.monotonic()
+    while True:
+        theirs, ours = counted.each(read)
+        took = time.monotonic() - began
+        if took > LIMIT_SECONDS or (took > SAMPLED_SECONDS and theirs == ours):
+            return theirs, ours
+        time.sleep(1.0)
 
 
 @pytest.mark.parametrize(("name", "key"), COUNTED)
 def test_counted_alike(minutes: tuple[dict[tuple[str, str], Any], ...], name: str, key: str) -> None:
     theirs, ours = minutes
-    assert ours[name, key] == theirs[name, key]
+    assert ours.get((name, key)) == theirs.get((name, key))
     assert theirs[name, key][0] > 0
 
 
@@ -247,6 +252,7 @@ def test_lag_of_a_java_consumer_by_its_tags(both: "Both") -> None:
     both.same("updateSubGroup", "-c", CLUSTER, "-g", SLOW)
     both.ask("consume", group=SLOW, topic=LAGGING, expression="TagA")
     both.each(lambda side: send_tags(side, "TagA", "TagB", "TagA"))
+    both.await_dispatch()
     both.ask("consumed", group=SLOW, count=2)
     lag = await_lag(both, lambda lag: lag["online"] and lag["queues"] and lag["totalMessages"] == 0)
     assert lag["filters"][LAGGING] == {"current": True, "expressionType": "TAG", "subString": "TagA"}

@@ -83,6 +83,6 @@ def test_driven_by_commands(program):
             received = program(address, "consume", "Driven", "--group", "C", "--count", COUNT, "--timeout", 90)
             assert sorted(line["index"] for line in received) == list(range(COUNT))
             process.stdin.close()
-            assert process.wait(30) == 0
+            assert process.wait(60) == 0
         finally:
             process.kill()

@@ -168,7 +168,7 @@ def test_go_is_asked_by_a_broker_that_was_killed(brokers, go, java):
         brokers.kill()
         brokers.start(ROCKETD, **{**QUICK, "transactionCheckMax": "1000"})
         # Go's producers say every 30 s that they are there.
-        await_condition("the rest is committed", lambda: stored(brokers).keys() == {*COMMITTED, *UNDECIDED}, 120.0)
+        await_condition("the rest is committed", lambda: stored(brokers).keys() == {*COMMITTED, *UNDECIDED})
         assert producer.checks().keys() == {str(index) for index in UNDECIDED}
     received = java("consume", "--group", "readers", "--count", 2 * COUNT // 3, "--timeout", 60)
     assert {line["index"] for line in received} == {*COMMITTED, *UNDECIDED}

@@ -2,6 +2,7 @@
 
 import socket
 import threading
+import time
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import suppress
@@ -9,6 +10,7 @@ from dataclasses import dataclass, field
 
 from server_processes import QUEUES, TOPIC
 
+from rocketd.remoting.bodies import KVTable
 from rocketd.remoting.codes import RequestCode, ResponseCode
 from rocketd.remoting.command import RemotingCommand
 from rocketd.remoting.frame import FrameDecoder
@@ -34,7 +36,7 @@ class Connection:
 
     def __init__(self, address: str) -> None:
         host, _, port = address.partition(":")
-        self.socket = socket.create_connection((host, int(port)), timeout=20)
+        self.socket = socket.create_connection((host, int(port)), timeout=60)
         self._decoder = FrameDecoder()
 
     def send(self, *commands: RemotingCommand) -> None:
@@ -71,7 +73,7 @@ class Load:
         for thread in self._threads:
             thread.start()
 
-    def wait_for(self, count: int, limit: float = 30.0) -> None:
+    def wait_for(self, count: int, limit: float = 60.0) -> None:
         """Return when that many messages were acknowledged."""
         with self._counted:
             assert self._counted.wait_for(lambda: self._count >= count, limit), f"{self._count} after {limit} s"
@@ -80,7 +82,7 @@ class Load:
         """Send no more and wait for the producers: what was sent is answered, or the connection is gone."""
         self._stop.set()
         for thread in self._threads:
-            thread.join(30)
+            thread.join(60)
             assert not thread.is_alive()
 
     def _run(self, producer: Sent) -> None:
@@ -134,6 +136,24 @@ def message(producer: str, number: int) -> RemotingCommand:
     return RemotingCommand(RequestCode.SEND_MESSAGE_V2, fields, f"{producer} {number} ".encode().ljust(BODY_SIZE, b"x"))
 
 
+def is_dispatched(address: str) -> bool:
+    """Whether all that is in the broker's log can be pulled: it answers sends before."""
+    connection = Connection(address)
+    try:
+        answer = connection.ask(RemotingCommand(RequestCode.GET_BROKER_RUNTIME_INFO))
+    finally:
+        connection.close()
+    return KVTable.decode(answer.body or b"").table["dispatchBehindBytes"] == "0"
+
+
+def await_dispatched(address: str, limit: float = 60.0) -> None:
+    """Return once all that is in the broker's log can be pulled."""
+    deadline = time.monotonic() + limit
+    while not is_dispatched(address):
+        assert time.monotonic() < deadline, f"{address} has not dispatched everything after {limit} s"
+        threading.Event().wait(0.02)
+
+
 def pull_all(address: str, queue_id: int) -> Iterator[MessageExt]:
     """Fetch a queue from its beginning to its end; the checksum of each body is compared."""
     connection = Connection(address)
@@ -157,6 +177,7 @@ def pull_all(address: str, queue_id: int) -> Iterator[MessageExt]:
 
 def check_everything_is_there(address: str, producers: list[Sent]) -> int:
     """Every acknowledged message is there once, where its answer said, and in its producer's order; returns how many."""
+    await_dispatched(address)
     places: dict[str, dict[int, tuple[int, int]]] = defaultdict(dict)
     count = 0
     for queue_id in range(QUEUES):

@@ -11,7 +11,7 @@ from benchmarks.peers.patience import PATIENT
 from benchmarks.peers.ports import free_broker_port, free_port
 from benchmarks.peers.process import ServerProcess
 
-START_LIMIT = 60.0  # seconds
+START_LIMIT = 120.0  # seconds
 TOPIC = "LoadTest"
 QUEUES = 4
 SOURCES = str(Path(rocketd.__file__).parents[1])

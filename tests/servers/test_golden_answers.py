@@ -233,7 +233,7 @@ async def test_recorded_requests_get_apaches_answers(name, tmp_path):
             if apaches.code in SQL_ANSWERS:
                 continue
             await preparation.before(request, apaches)
-            ours = await client.ask(request, limit=5)
+            ours = await client.ask(request)
             code = expected_code(request, apaches)
             assert ours.code == code, (request, ours, apaches)
             if code == apaches.code:

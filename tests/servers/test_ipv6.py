@@ -52,7 +52,7 @@ async def test_messages_over_either_family(host, tmp_path):
             consumer = PushConsumer(client, "G", listener, options=ConsumerOptions(start="earliest"))
             consumer.subscribe("T")
             await consumer.start()
-            message = await got.addTimeout(10, reactor)
+            message = await got.addTimeout(60, reactor)
             assert (message.body, message.msg_id) == (b"hello", sent.msg_id)
             assert message.born_host.startswith(f"{host}:")
             store_host = socket.inet_pton(socket.AF_INET6 if ":" in host else socket.AF_INET, host.strip("[]"))

@@ -78,6 +78,7 @@ async def test_a_message_reaches_the_readers_of_all_its_queues(tmp_path):
     async with broker_with(tmp_path, **LIGHT) as broker:
         client = await connect(broker.port)
         assert (await client.ask(offset(14, ONE))).ext_fields["offset"] == "2"
+        await eventually(lambda: broker.store.get_max_offset(TWO, 0) == 2)
         assert bodies(await client.ask(pull(TWO, 1))) == [b"of two"]
         assert (await client.ask(send(b"later", ONE))).code == 0
         await eventually(lambda: broker.store.get_max_offset(ONE, 0) == 3)

@@ -58,7 +58,7 @@ class Client(Protocol):
         if self._answers:
             return RemotingCommand.decode(self._answers.pop(0))
         waiting = Deferred()
-        waiting.addTimeout(10, reactor)
+        waiting.addTimeout(60, reactor)
         self._waiting.append(waiting)
         return RemotingCommand.decode(await waiting)
 

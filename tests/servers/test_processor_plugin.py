@@ -17,7 +17,7 @@ from rocketd.remoting.frame import FrameDecoder
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "howto" / "processor-plugin.md"
 CODE = 9001
-WAIT_SECONDS = 30
+WAIT_SECONDS = 60
 
 
 class Environment:

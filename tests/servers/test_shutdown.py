@@ -54,7 +54,7 @@ def test_a_signal_in_the_middle_of_a_load(number, servers):
 
 def test_a_name_server_that_is_away_delays_the_end_little(servers):
     broker = servers.start_broker(registered=False)
-    assert broker.stop(limit=10) == 0
+    assert broker.stop(limit=30) == 0
     text = broker.log.read_text()
     assert "Traceback" not in text
     assert text.count(f"name server {servers.namesrv_address} was not told") == 1

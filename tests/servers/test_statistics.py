@@ -113,7 +113,7 @@ async def test_samples_are_taken(tmp_path):
         async def is_seen():
             return await admin.statistic("TOPIC_PUT_NUMS", "T") == 1
 
-        await eventually(is_seen, limit=60)
+        await eventually(is_seen)
 
 
 @pytest_twisted.ensureDeferred

@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from contextlib import suppress
 
-from load import Connection, pull_all
+from load import Connection, await_dispatched, pull_all
 from server_processes import QUEUES, TOPIC, ServerProcesses
 
 from rocketd.common.properties import decode_properties
@@ -173,6 +173,7 @@ def test_transactions_survive(tmp_path):
         return {number for number in numbers if outcome(number) == COMMIT}
 
     def check():
+        await_dispatched(servers.broker_address)
         there = visible(servers.broker_address)
         assert not {number for number in there if outcome(number) == ROLLBACK}
         assert not committed(producer.ended) - there.keys()

@@ -70,7 +70,8 @@ def test_it_is_for_any_python_3_on_any_machine(wheel):
     assert parts.get_all("Tag") == ["py3-none-any"]
     assert parts["Root-Is-Purelib"] == "true"
     assert "rocketd/py.typed" in names
-    assert [name for name in names if not name.endswith((".py", "/py.typed")) and ".d" not in name] == []
+    logging = {str(path.relative_to(ROOT)) for path in (ROOT / "rocketd").rglob("*.properties")}
+    assert {name for name in names if not name.endswith((".py", "/py.typed")) and ".d" not in name} == logging
 
 
 def test_it_holds_all_modules_and_what_twistd_looks_for(wheel):

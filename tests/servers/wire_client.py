@@ -11,7 +11,7 @@ from twisted.internet.task import deferLater
 from rocketd.remoting.command import RemotingCommand
 from rocketd.remoting.frame import FrameDecoder
 
-ANSWER_LIMIT = 20  # seconds
+ANSWER_LIMIT = 60  # seconds
 
 
 class WireClient(Protocol):
@@ -79,7 +79,7 @@ async def running(service):
         await service.stopService()
 
 
-async def eventually(condition, limit=10.0):
+async def eventually(condition, limit=60.0):
     """Wait until a function or coroutine function gives something true, asking every 10 ms."""
     for _ in range(int(limit * 100)):
         value = condition()

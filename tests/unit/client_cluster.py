@@ -26,7 +26,7 @@ from rocketd.store.message import MessageInner
 from rocketd.store.record import encode_record
 
 HOST = bytes([10, 0, 0, 1]) + (1).to_bytes(4, "big")
-THREAD_LIMIT = 20  # seconds
+THREAD_LIMIT = 60  # seconds
 
 
 class Cluster:

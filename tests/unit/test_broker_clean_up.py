@@ -15,7 +15,7 @@ from rocketd.remoting.command import RemotingCommand
 from rocketd.remoting.errors import RequestError
 from rocketd.store.message import MessageInner
 
-WAIT = 10
+WAIT = 60
 CONTEXT = SimpleNamespace(connection=RecordingConnection())
 EXTENDED = {"enablePropertyFilter": "true", "enableConsumeQueueExt": "true", "enableCalcFilterBitMap": "true"}
 

@@ -162,7 +162,14 @@ class ThreadHostTests(ForkCase):
         async def wait():
             fired = Deferred()
             self.host.reactor.callLater(0, signal.pthread_kill, main, signal.SIGUSR1)
-            self.host.reactor.callLater(0.05, fired.callback, "parent")
+
+            def look():
+                if outcome:
+                    fired.callback("parent")
+                else:
+                    self.host.reactor.callLater(0.01, look)
+
+            look()
             return await fired
 
         status = 1

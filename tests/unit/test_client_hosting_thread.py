@@ -84,7 +84,7 @@ class CallTests(HostCase):
             finally:
                 ended.set()
 
-        self.assertIn("0.01 s", str(self.assertRaises(TimeoutError, self.host.call, never, timeout=0.01)))
+        self.assertIn("0.5 s", str(self.assertRaises(TimeoutError, self.host.call, never, timeout=0.5)))
         self.assertTrue(ended.wait(SECONDS))
         self.assertEqual(seen, ["cancelled"])
         self.assertEqual(self.host._waiting, set())

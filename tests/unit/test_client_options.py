@@ -122,7 +122,7 @@ class Listener:
 
     def execute(self, message, arg, transaction_id):
         self.running.append(arg)
-        self.go_on.wait(20)
+        self.go_on.wait(60)
         return TransactionState.COMMIT
 
     def check(self, message):

@@ -19,7 +19,7 @@ from rocketd.remoting.connection import OUTBOUND_LIMIT, Connection
 from rocketd.remoting.errors import FrameError
 from rocketd.remoting.frame import MAX_FRAME_LENGTH, FrameDecoder
 
-WAIT_SECONDS = 10
+WAIT_SECONDS = 60
 
 
 class ThreadedClock(Clock):

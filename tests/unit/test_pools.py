@@ -6,7 +6,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from rocketd.remoting.pools import DRAIN_LIMIT, Job, Pool
 
-WAIT_SECONDS = 10
+WAIT_SECONDS = 60
 
 
 class FakeConnection:

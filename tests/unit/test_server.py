@@ -26,7 +26,7 @@ from rocketd.remoting.tls import ClientTLS
 from rocketd.remoting.tls_port import wrap_server_factory
 
 CODE = 105
-WAIT_SECONDS = 10
+WAIT_SECONDS = 60
 
 
 class Client(Protocol):

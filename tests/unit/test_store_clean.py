@@ -16,7 +16,7 @@ from rocketd.store.message_store import MessageStore
 from rocketd.store.record import decode_messages
 from rocketd.store.testing import STORE_HOST, FaultyFileSystem, make_message, small_config
 
-WAIT = 10
+WAIT = 60
 FOUR = time.mktime((2026, 11, 21, 4, 30, 0, 0, 0, -1))
 """Half past four, local time."""
 

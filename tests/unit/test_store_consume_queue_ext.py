@@ -17,7 +17,6 @@ from rocketd.store.consume_queue import ConsumeQueue
 from rocketd.store.consume_queue_ext import (
     ADDRESS_BASE,
     END_BLANK_SIZE,
-    MAX_ADDRESS,
     MAX_UNIT_SIZE,
     MIN_UNIT_SIZE,
     ConsumeQueueExt,
@@ -25,12 +24,12 @@ from rocketd.store.consume_queue_ext import (
     is_ext_address,
 )
 from rocketd.store.errors import StoreFileSizeError
-from rocketd.store.layout import consume_queue_ext_dir, offset_to_file_name, queue_dir
+from rocketd.store.layout import MAX_EXT_ADDRESS, consume_queue_ext_dir, offset_to_file_name, queue_dir
 from rocketd.store.message_store import MessageStore
 from rocketd.store.record import decode_messages, store_timestamp_of
 from rocketd.store.testing import STORE_HOST, FaultyFileSystem, make_message, small_config
 
-WAIT = 10
+WAIT = 60
 
 GOLDEN = Path(__file__).resolve().parent.parent / "golden" / "stores"
 SIZE = 200
@@ -96,10 +95,10 @@ class ExtTestCase(SynchronousTestCase):
 
 class UnitTests(ExtTestCase):
     def test_addresses_are_not_tags_codes(self):
-        self.assertEqual(MAX_ADDRESS, -2147483649)
+        self.assertEqual(MAX_EXT_ADDRESS, -2147483649)
         for number, expected in (
-            (MAX_ADDRESS, True),
-            (MAX_ADDRESS + 1, False),
+            (MAX_EXT_ADDRESS, True),
+            (MAX_EXT_ADDRESS + 1, False),
             (-1, False),
             (0, False),
             ((1 << 63) - 1, False),
@@ -119,7 +118,7 @@ class UnitTests(ExtTestCase):
 
     def test_empty(self):
         self.assertEqual((self.ext.min_address, self.ext.max_address), (ADDRESS_BASE, ADDRESS_BASE))
-        for address in (ADDRESS_BASE, MAX_ADDRESS, 0, 5):
+        for address in (ADDRESS_BASE, MAX_EXT_ADDRESS, 0, 5):
             self.assertIsNone(self.ext.get(address))
         self.assertFalse(os.path.exists(self.directory))
 
@@ -166,7 +165,7 @@ class UnitTests(ExtTestCase):
         self.assertIn("queue T-0: ", self.lines[0])
 
     def test_addresses_end(self):
-        last = (MAX_ADDRESS - ADDRESS_BASE) // SIZE * SIZE
+        last = (MAX_EXT_ADDRESS - ADDRESS_BASE) // SIZE * SIZE
         self.open(max_address=ADDRESS_BASE + last - SIZE)
         self.assertIsNone(self.ext.put(unit(1)))
         self.open(max_address=ADDRESS_BASE + last - 2 * SIZE)
@@ -314,7 +313,7 @@ class TruncateTests(ExtTestCase):
             (addresses[8], [0, 1, 2, 3, 4]),
             (addresses[9], [1, 2, 3, 4]),
             (addresses[35], [3, 4]),
-            (MAX_ADDRESS, [4]),
+            (MAX_EXT_ADDRESS, [4]),
         ):
             self.ext.truncate_by_min_address(address)
             self.assertEqual(self.file_names(), files, address)

@@ -11,12 +11,12 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from rocketd.broker.delay_levels import DelayLevels
 from rocketd.common.java_hash import java_string_hash
-from rocketd.store.consume_queue import FILLER_SIZE
 from rocketd.store.errors import RecordError
 from rocketd.store.examine import Examination
 from rocketd.store.filesystem import RealFileSystem
 from rocketd.store.findings import Problem, Remedy, Severity, shortened
 from rocketd.store.last_stop import mark_open
+from rocketd.store.layout import FILLER_SIZE
 from rocketd.store.message_store import MessageStore
 from rocketd.store.record import decode_message
 from rocketd.store.repair import Repair

@@ -15,7 +15,7 @@ from rocketd.store.running_flags import RunningFlags
 from rocketd.store.settings import MessageStoreConfig
 from rocketd.store.testing import STORE_HOST, FaultyFileSystem, make_message
 
-WAIT = 10
+WAIT = 60
 
 
 class FlushTests(SynchronousTestCase):
@@ -29,7 +29,7 @@ class FlushTests(SynchronousTestCase):
         self.answers = queue.SimpleQueue()
         self.flags = RunningFlags()
 
-    def start(self, sync=True, interval_ms=3_600_000, least_pages=4, thorough_interval_ms=3_600_000, timeout_ms=5000):
+    def start(self, sync=True, interval_ms=3_600_000, least_pages=4, thorough_interval_ms=3_600_000, timeout_ms=60_000):
         self.config = MessageStoreConfig(
             flush_disk_type="SYNC_FLUSH" if sync else "ASYNC_FLUSH",
             flush_interval_commit_log=interval_ms,

@@ -112,7 +112,7 @@ class ApacheStoreTestCase(SynchronousTestCase):
         self.assertEqual(results[0].physical_offset, end)
         done = threading.Event()
         store._reput.call(done.set)
-        self.assertTrue(done.wait(10))
+        self.assertTrue(done.wait(60))
         store.stop()
         self.assertNotIn("abort", os.listdir(self.root))
         again = self.open()

@@ -19,7 +19,7 @@ from rocketd.store.message import DispatchRequest
 from rocketd.store.running_flags import RunningFlags
 from rocketd.store.testing import FaultyFileSystem, small_config
 
-WAIT = 10
+WAIT = 60
 
 
 class MaintenanceTests(SynchronousTestCase):

@@ -15,7 +15,7 @@ from rocketd.store.message_store import MessageStore
 from rocketd.store.running_flags import DISK_FULL, NOT_READABLE, WRITE_LOGICS_QUEUE_ERROR, RunningFlags
 from rocketd.store.testing import STORE_HOST, FaultyFileSystem, small_config
 
-WAIT = 10
+WAIT = 60
 SIZE = 8192
 
 

@@ -21,7 +21,7 @@ from rocketd.store.record import decode_message, decode_messages
 from rocketd.store.settings import MessageStoreConfig
 from rocketd.store.testing import STORE_HOST, FaultyFileSystem, make_message, small_config
 
-WAIT = 10
+WAIT = 60
 
 HOLD_LOCK = """
 import sys

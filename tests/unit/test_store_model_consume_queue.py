@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 from twisted.trial.unittest import SynchronousTestCase
 
-from rocketd.store.consume_queue import FILLER_SIZE, ConsumeQueue
+from rocketd.store.consume_queue import ConsumeQueue
+from rocketd.store.layout import FILLER_SIZE
 from rocketd.store.message import DispatchRequest
 from rocketd.store.testing import FaultyFileSystem
 

@@ -12,7 +12,7 @@ from rocketd.store.message_store import MessageStore
 from rocketd.store.record import decode_message, decode_messages
 from rocketd.store.testing import STORE_HOST, FaultyFileSystem, make_message, small_config
 
-WAIT = 10
+WAIT = 60
 LIGHT = "%LMQ%"
 
 

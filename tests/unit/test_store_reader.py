@@ -42,7 +42,7 @@ class ReaderTestCase(SynchronousTestCase):
         results = self.store.put_messages(messages)
         done = threading.Event()
         self.store._reput.call(done.set)
-        self.assertTrue(done.wait(10))
+        self.assertTrue(done.wait(60))
         return results
 
     def get(self, offset=0, max_messages=32, message_filter=None, queue_id=0):

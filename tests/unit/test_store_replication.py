@@ -16,7 +16,7 @@ from rocketd.store.replica_log import ReplicaError
 from rocketd.store.replicated import ReplicatedOffset
 from rocketd.store.testing import STORE_HOST, FaultyFileSystem, make_message, small_config
 
-WAIT = 10
+WAIT = 60
 FILE_SIZE = 4096
 
 

@@ -13,8 +13,8 @@ from twisted.logger import Logger
 from rocketd.broker.timer.records import Cancellation, Done, Wait, hash_of, identity_in, read_event
 from rocketd.broker.timer.table import Progress, TimerTable
 from rocketd.common.names import TIMER_TOPIC
-from rocketd.store.consume_queue import FILLER_SIZE
 from rocketd.store.errors import StoreError
+from rocketd.store.layout import FILLER_SIZE
 
 READ_LIMIT = 2_000
 """Records read before what is due gets its turn."""

@@ -47,28 +47,37 @@ class Archive:
     @staticmethod
     def open(root: str) -> "Archive":
         """The archive in a directory. Raises ArchiveError where there is none, or a damaged one."""
+        return Archive(root, Archive.settings_of(root))
+
+    @staticmethod
+    def settings_of(root: str) -> Settings:
+        """What the archive in a directory holds. Raises ArchiveError where there is none."""
         path = settings_path(root)
         try:
             with open(path, "rb") as file:
                 data = file.read()
         except (FileNotFoundError, NotADirectoryError):
             raise ArchiveError(f"{root} is not an archive: it has no file {os.path.basename(path)}") from None
-        return Archive(root, Settings.decoded(data, path))
+        return Settings.decoded(data, path)
 
     @staticmethod
     def open_or_create(root: str, settings: Settings) -> "Archive":
         """The archive in a directory, made if there is none. Raises ArchiveError when it has other columns, or the
         directory holds something else.
         """
+        Archive.ensure(root, settings)
+        return Archive(root, settings)
+
+    @staticmethod
+    def ensure(root: str, settings: Settings) -> None:
+        """See to it that there is an archive with these settings; its commits are not read. Raises as `open_or_create`."""
         if not os.path.exists(settings_path(root)):
             if os.path.isdir(root) and any(not name.startswith(".") for name in os.listdir(root)):
                 raise ArchiveError(f"{root} is neither an archive nor empty: use another directory")
             make_dirs(root)
             with contextlib.suppress(FileExistsError):  # another writer makes it at the same time
                 write_once(settings_path(root), settings.encoded())
-        archive = Archive.open(root)
-        archive.settings.check_same(settings, root)
-        return archive
+        Archive.settings_of(root).check_same(settings, root)
 
     def refresh(self) -> None:
         """Read the commits that others have made since. Raises ArchiveError, OSError."""

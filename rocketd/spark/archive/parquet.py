@@ -160,15 +160,18 @@ class QueueFiles:
         schema: pa.Schema,
         queue: Queue,
         max_file_bytes: int = DEFAULT_MAX_FILE_BYTES,
+        *,
+        ordered: bool = True,
     ) -> None:
         """`staging` is a directory within the archive; batches must have the columns of `schema`, those that tell the
-        queue may be missing.
+        queue may be missing. Unless `ordered`, a batch that goes back begins a new file.
         """
         self._root = root
         self._staging = staging
         self._schema = schema
         self._queue = queue
         self._max = max_file_bytes
+        self._ordered = ordered
         self._output: _Output | None = None
         self._staged: list[Staged] = []
         self._last = -1
@@ -180,7 +183,9 @@ class QueueFiles:
         if not batch.num_rows:
             return
         offsets = batch.column("queue_offset").to_numpy()
-        if offsets[0] <= self._last or (np.diff(offsets) <= 0).any():
+        if offsets[0] <= self._last and not self._ordered:
+            self._close()
+        elif offsets[0] <= self._last or (np.diff(offsets) <= 0).any():
             raise DataLossError(
                 f"messages of {self._queue} came out of order behind offset {self._last}; read them again"
             )

@@ -13,8 +13,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from rocketd.spark.parse import CUT, walk_log
+from rocketd.spark.records.frames import head_type
 from rocketd.store.crc import crc32
-from rocketd.store.layout import BLANK_MAGIC, MESSAGE_MAGIC
+from rocketd.store.layout import BLANK_MAGIC
 from rocketd.store.message import (
     SYS_FLAG_BORN_HOST_V6,
     SYS_FLAG_STORE_HOST_V6,
@@ -22,7 +24,7 @@ from rocketd.store.message import (
     SYS_FLAG_TRANSACTION_PREPARED,
     SYS_FLAG_TRANSACTION_ROLLBACK,
 )
-from rocketd.store.record import CRC_MASK, HOST_V4, HOST_V6, MIN_RECORD_SIZE
+from rocketd.store.record import CRC_MASK, HOST_V4, host_sizes
 
 Longs = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -31,33 +33,8 @@ BLOCK_BYTES = 16 * 1024 * 1024
 """Records of about so many bytes are looked at together: enough for numpy, few enough for the caches and the memory."""
 
 _BEGIN = struct.Struct(">ii")
-
-
-def _head_type(born: int, store: int) -> np.dtype[Any]:
-    return np.dtype(
-        [
-            ("size", ">i4"),
-            ("magic", ">i4"),
-            ("crc", ">i4"),
-            ("queue_id", ">i4"),
-            ("flag", ">i4"),
-            ("queue_offset", ">i8"),
-            ("offset", ">i8"),
-            ("sys_flag", ">i4"),
-            ("born_time", ">i8"),
-            ("born_host", f"V{born}"),
-            ("store_time", ">i8"),
-            ("store_host", f"V{store}"),
-            ("reconsume_times", ">i4"),
-            ("prepared_offset", ">i8"),
-            ("body_size", ">i4"),
-        ]
-    )
-
-
-_HEADS = {(born, store): _head_type(born, store) for born in (HOST_V4, HOST_V6) for store in (HOST_V4, HOST_V6)}
-_V4 = _HEADS[HOST_V4, HOST_V4]
-_NEEDED = ("crc", "queue_id", "queue_offset", "offset", "sys_flag", "store_time", "body_size")
+_V6 = SYS_FLAG_BORN_HOST_V6 | SYS_FLAG_STORE_HOST_V6
+_NEEDED = ("body_crc", "queue_id", "queue_offset", "commit_log_offset", "sys_flag", "store_time", "body_length")
 
 
 class Stop(enum.Enum):
@@ -116,7 +93,7 @@ def blocks(
     """
     array = np.frombuffer(data, np.uint8)
     while True:
-        starts, end = _chain(data, walk.position, block_bytes)
+        starts, end = _starts(data, walk.position, block_bytes)
         if not len(starts):
             walk.stop = _why(data, walk.position)
             return
@@ -130,22 +107,13 @@ def blocks(
         walk.position = end
 
 
-def _chain(data: memoryview, position: int, block_bytes: int) -> tuple[Longs, int]:
+def _starts(data: memoryview, position: int, block_bytes: int) -> tuple[Longs, int]:
     """Positions of records by their sizes alone, about so many bytes of them, and the position behind them."""
-    starts: list[int] = []
-    append = starts.append
-    unpack = _BEGIN.unpack_from
-    limit = len(data)
-    last_start = limit - MIN_RECORD_SIZE
-    stop = min(last_start, position + block_bytes)
-    magic = MESSAGE_MAGIC
-    while position <= stop:
-        size, found = unpack(data, position)
-        if found != magic or size < MIN_RECORD_SIZE or position + size > limit:
-            break
-        append(position)
-        position += size
-    return np.array(starts, np.int64), position
+    while True:
+        found = walk_log(data, position, min(position + block_bytes, len(data)))
+        if len(found.starts) or found.ending != CUT or position + block_bytes >= len(data):
+            return found.starts, found.end
+        block_bytes *= 2
 
 
 def _why(data: memoryview, position: int) -> Stop:
@@ -160,14 +128,12 @@ def _checked(
     array: npt.NDArray[np.uint8], data: memoryview, starts: Longs, file_offset: int, check_crc: bool
 ) -> tuple[Block, int]:
     """The records up to the first that is not whole, and how many these are."""
-    head_size, fields = _heads(array, starts)
-    size = np.diff(starts, append=0)
-    size[-1] = int.from_bytes(array[starts[-1] : starts[-1] + 4].tobytes(), "big", signed=True)
+    head_size, size, fields = _heads(array, starts)
     end = starts + size
     body_at = starts + head_size
-    body_size = fields["body_size"]
+    body_size = fields["body_length"]
     topic_at = body_at + body_size + 1
-    good = (body_size >= 0) & (topic_at + 2 <= end) & (fields["offset"] == file_offset + starts)
+    good = (body_size >= 0) & (topic_at + 2 <= end) & (fields["commit_log_offset"] == file_offset + starts)
     # A position that is not good is replaced by one that can be read.
     topic_at = np.where(good, topic_at, 1)
     properties_at = topic_at + array[topic_at - 1] + 2
@@ -177,10 +143,10 @@ def _checked(
     good &= claimed == end - properties_at
     count = len(starts) if good.all() else int(np.argmin(good))
     if check_crc and count:
-        count = _first_wrong_crc(data, body_at[:count], body_size[:count], fields["crc"][:count])
+        count = _first_wrong_crc(data, body_at[:count], body_size[:count], fields["body_crc"][:count])
     block = Block(
         starts[:count],
-        fields["offset"][:count],
+        fields["commit_log_offset"][:count],
         size[:count],
         fields["queue_id"][:count],
         fields["queue_offset"][:count],
@@ -190,38 +156,33 @@ def _checked(
     return block, count
 
 
-def _heads(array: npt.NDArray[np.uint8], starts: Longs) -> tuple[Longs, dict[str, Longs]]:
-    """Size of each head, and the fields of it that are needed."""
-    fields = _gathered(array, starts, _V4)
-    flags = fields["sys_flag"]
-    v6 = flags & (SYS_FLAG_BORN_HOST_V6 | SYS_FLAG_STORE_HOST_V6)
-    sizes = np.full(len(starts), _V4.itemsize, np.int64)
-    for (born, store), head in _HEADS.items():
-        wanted = (SYS_FLAG_BORN_HOST_V6 if born == HOST_V6 else 0) | (SYS_FLAG_STORE_HOST_V6 if store == HOST_V6 else 0)
-        if not wanted:
-            continue
-        rows = np.flatnonzero(v6 == wanted)
-        if len(rows):
-            sizes[rows] = head.itemsize
-            for name, values in _gathered(array, starts[rows], head).items():
-                fields[name][rows] = values
-    return sizes, fields
+def _heads(array: npt.NDArray[np.uint8], starts: Longs) -> tuple[Longs, Longs, dict[str, Longs]]:
+    """Sizes of heads and of records, and the fields that are needed."""
+    heads = _gathered(array, starts, head_type(HOST_V4, HOST_V4))
+    fields = {name: heads[name].astype(np.int64) for name in _NEEDED}
+    sizes = np.full(len(starts), heads.dtype.itemsize, np.int64)
+    v6 = fields["sys_flag"] & _V6
+    for flags in np.unique(v6[v6 != 0]).tolist():
+        rows = np.flatnonzero(v6 == flags)
+        kind = head_type(*host_sizes(flags))
+        # One too near to the end of the file is read from before: its lengths will show that it is too short.
+        further = _gathered(array, np.minimum(starts[rows], len(array) - kind.itemsize), kind)
+        sizes[rows] = kind.itemsize
+        for name, values in fields.items():
+            values[rows] = further[name]
+    return sizes, heads["size"].astype(np.int64), fields
 
 
-def _gathered(array: npt.NDArray[np.uint8], starts: Longs, head: np.dtype[Any]) -> dict[str, Longs]:
-    # The last record of a file may be too short for its claimed kind of hosts: the lengths then show it.
-    room = len(array) - head.itemsize
-    places = np.minimum(starts, room)[:, None] + np.arange(head.itemsize)
-    found = array[places].reshape(-1).view(head)
-    return {name: found[name].astype(np.int64) for name in _NEEDED}
+def _gathered(array: npt.NDArray[np.uint8], starts: Longs, kind: np.dtype[Any]) -> npt.NDArray[Any]:
+    """The heads that begin there: items of a view in which one begins at every byte."""
+    view = np.ndarray((len(array) - kind.itemsize + 1,), f"V{kind.itemsize}", array, strides=(1,))
+    return view[starts].view(kind)
 
 
 def _first_wrong_crc(data: memoryview, begins: Longs, sizes: Longs, wanted: Longs) -> int:
     """Number of the first body whose CRC is not the stored one; how many there are when all are right."""
-    found = np.fromiter(
-        [crc32(data[begin:end]) for begin, end in zip(begins.tolist(), (begins + sizes).tolist(), strict=True)],
-        np.int64,
-        len(begins),
-    )
+    ends = begins + sizes
+    bodies = map(data.__getitem__, map(slice, begins.tolist(), ends.tolist()))
+    found = np.fromiter(map(crc32, bodies), np.int64, len(begins))
     right = found & CRC_MASK == wanted
     return len(right) if right.all() else int(np.argmin(right))

@@ -111,7 +111,7 @@ def _tags(text: str) -> frozenset[str] | None:
 
 
 def _sql92(text: str) -> str:
-    from rocketd.filter.parser import parse  # noqa: PLC0415 - only who filters by SQL92 pays for it
+    from rocketd.filter.parser import parse
 
     parse(_text(text))
     return text.strip()

@@ -154,6 +154,11 @@ class ReadOptions(ConnectOptions):
         _check_together(values, stream)
         return cls(**values, stream=stream)
 
+    @staticmethod
+    def check(given: Mapping[str, str]) -> None:
+        """Raises OptionError for what is wrong with options of a batch and of a stream alike."""
+        _check_together(read_values(READ_OPTIONS, given, "a read", elsewhere=_elsewhere), stream=True)
+
     @property
     def starting(self) -> Position:
         """Where to start, whichever option says so."""

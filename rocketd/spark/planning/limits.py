@@ -47,18 +47,14 @@ def _backlog(starts: Mapping[Queue, int], ends: Mapping[Queue, int]) -> dict[Que
 
 def _fitting(queue: Queue, start: int, count: int, share: int, size: Sizer) -> int:
     """How many of the messages from `start` on have at most `share` bytes together."""
-
-    def fits(messages: int) -> bool:
+    messages = min(count, share // _SMALLEST)
+    while messages:
         known = size(QueueRange(queue, start, start + messages))
-        return (messages * _GUESS if known is None else known) <= share
-
-    low, high = 0, min(count, share // _SMALLEST)
-    if high and fits(high):
-        return high
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle)
-    return low
+        have = messages * _GUESS if known is None else known
+        if have <= share:
+            break
+        messages = min(messages - 1, messages * share // have)
+    return messages
 
 
 def fair_shares(backlogs: Sequence[int], most: int, *, turn: int) -> list[int]:

@@ -1,7 +1,9 @@
 """Which queues a read has: by topics, by a pattern, or by name."""
 
 import re
+from collections.abc import Iterable
 
+from rocketd.common.names import SYSTEM_TOPIC_PREFIX, SYSTEM_TOPICS
 from rocketd.common.suggest import did_you_mean
 from rocketd.spark.errors import OptionError
 from rocketd.spark.options import ReadOptions
@@ -9,17 +11,18 @@ from rocketd.spark.options.positions import QueueName
 from rocketd.spark.ranges import Catalog, Queue
 
 
-def chosen_queues(catalog: Catalog, options: ReadOptions) -> list[Queue]:
+def chosen_queues(catalog: Catalog, options: ReadOptions, *, again: bool = False) -> list[Queue]:
     """The queues that the options ask for, sorted.
 
-    Raises OptionError for a topic or queue that is not there. A stream by pattern may begin with no queue at all: a
-    topic may come.
+    Raises OptionError for a topic or queue that is not there; not so where it is asked `again`, as brokers come
+    and go. A stream by pattern may begin with no queue at all: a topic may come.
     """
+    if again:
+        return _still_there(catalog, options)
     if options.assign:
         return _assigned(catalog, options.assign)
     if options.subscribe_pattern:
-        whole = re.compile(options.subscribe_pattern)
-        topics = [topic for topic in catalog.topics() if whole.fullmatch(topic)]
+        topics = _matching(catalog, options.subscribe_pattern)
         if not topics and not options.stream:
             raise OptionError(
                 f"option subscribePattern is {options.subscribe_pattern!r}, and no topic matches; "
@@ -33,6 +36,29 @@ def chosen_queues(catalog: Catalog, options: ReadOptions) -> list[Queue]:
             raise OptionError(f"option subscribe: {_no_topic(catalog, topic)}")
         queues += found
     return sorted(queues)
+
+
+def _matching(catalog: Catalog, pattern: str) -> list[str]:
+    """Topics of applications and groups: those of the system must be named."""
+    whole = re.compile(pattern)
+    return [topic for topic in catalog.topics() if whole.fullmatch(topic) and not _is_system(topic)]
+
+
+def _is_system(topic: str) -> bool:
+    return topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_TOPIC_PREFIX)
+
+
+def _still_there(catalog: Catalog, options: ReadOptions) -> list[Queue]:
+    if options.assign:
+        topics = sorted({name.topic for name in options.assign})
+    elif options.subscribe_pattern:
+        topics = _matching(catalog, options.subscribe_pattern)
+    else:
+        topics = list(options.subscribe)
+    queues = sorted(queue for topic in topics for queue in catalog.queues(topic))
+    if options.assign:
+        queues = [queue for queue in queues if any(name.names(queue) for name in options.assign)]
+    return queues
 
 
 def _assigned(catalog: Catalog, names: tuple[QueueName, ...]) -> list[Queue]:
@@ -53,8 +79,8 @@ def _no_topic(catalog: Catalog, topic: str) -> str:
     return f"there is no topic {topic!r}{did_you_mean(topic, topics) or f'; there are {_some(topics)}'}"
 
 
-def _some(names: object, most: int = 10) -> str:
-    listed = list(names)  # type: ignore[call-overload]
+def _some(names: Iterable[str], most: int = 10) -> str:
+    listed = list(names)
     if not listed:
         return "none"
     more = f" and {len(listed) - most} more" if len(listed) > most else ""

@@ -1,5 +1,6 @@
 """Ranges cut and grouped into tasks: few large ones are quicker than many small ones. Pure."""
 
+import os
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from itertools import accumulate, pairwise
@@ -74,3 +75,8 @@ def _piece(ranges: Sequence[QueueRange], borders: Sequence[int], start: int, end
         low, high = max(start - at, 0), min(end - at, one.count)
         pieces.append(QueueRange(one.queue, one.start + low, one.start + high))
     return tuple(pieces)
+
+
+def cores_here() -> int:
+    """The cores of this machine that this process may use: what is known of a cluster where a read is planned."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

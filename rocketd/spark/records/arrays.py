@@ -53,7 +53,9 @@ def content(array: pa.Array) -> tuple[Positions, Bytes]:
 def of_parts(kind: pa.DataType, count: int, offsets: npt.NDArray[Any], data: Any) -> pa.Array:
     """An array without nulls of offsets and bytes."""
     where = pa.py_buffer(np.ascontiguousarray(offsets, np.int32))
-    return pa.Array.from_buffers(kind, count, [None, where, data if isinstance(data, pa.Buffer) else pa.py_buffer(data)])
+    return pa.Array.from_buffers(
+        kind, count, [None, where, data if isinstance(data, pa.Buffer) else pa.py_buffer(data)]
+    )
 
 
 def with_nulls(array: pa.Array, present: npt.NDArray[np.bool_]) -> pa.Array:
@@ -70,7 +72,9 @@ def as_text(array: pa.Array) -> pa.Array:
     try:
         return array.cast(pa.string())
     except pa.ArrowInvalid:
-        return pa.array([None if one is None else one.decode("utf-8", "replace") for one in array.to_pylist()], pa.string())
+        return pa.array(
+            [None if one is None else one.decode("utf-8", "replace") for one in array.to_pylist()], pa.string()
+        )
 
 
 def repeated(value: str, count: int) -> pa.Array:

@@ -52,10 +52,10 @@ def head_type(born: int, store: int) -> np.dtype[Any]:
         ("prepared_transaction_offset", ">i8"),
         ("body_length", ">i4"),
     ]
-    kind = np.dtype(fields)  # type: ignore[call-overload]
+    kind = np.dtype(fields)
     if kind.itemsize != HEAD_STRUCTS[born, store].size:
         raise AssertionError("the fields are not those of the record")
-    return kind  # type: ignore[no-any-return]
+    return kind
 
 
 class Frames:
@@ -98,9 +98,7 @@ class Frames:
     def _heads(self, starts: Positions, born: int, store: int) -> npt.NDArray[Any]:
         """The fixed fields, gathered: items of a view in which one begins at every byte."""
         kind = head_type(born, store)
-        bytes_of = np.ndarray(
-            (len(self.data) - kind.itemsize + 1,), f"V{kind.itemsize}", self.data, strides=(1,)
-        )
+        bytes_of = np.ndarray((len(self.data) - kind.itemsize + 1,), f"V{kind.itemsize}", self.data, strides=(1,))
         return bytes_of[starts].view(kind)
 
     def _grouped(self, heads: npt.NDArray[Any]) -> list[tuple[Rows, npt.NDArray[Any]]]:
@@ -123,7 +121,7 @@ class Frames:
     def field(self, name: str, kind: Any) -> npt.NDArray[Any]:
         """One fixed field of all records as numbers of this type."""
         if len(self.groups) == 1 and self.groups[0][0] is _ALL:
-            return self.groups[0][1][name].astype(kind)  # type: ignore[no-any-return]
+            return self.groups[0][1][name].astype(kind)
         values = np.empty(self.count, kind)
         for rows, heads in self.groups:
             values[rows] = heads[name]
@@ -176,9 +174,9 @@ class Frames:
         right: npt.NDArray[np.bool_] = ends - begins == len(topic)
         if topic and right.any():
             # Where the length differs, anything within the record will do.
-            texts = np.ndarray(
-                (len(self.data) - len(topic) + 1,), f"V{len(topic)}", self.data, strides=(1,)
-            )[np.minimum(begins, len(self.data) - len(topic))]
+            texts = np.ndarray((len(self.data) - len(topic) + 1,), f"V{len(topic)}", self.data, strides=(1,))[
+                np.minimum(begins, len(self.data) - len(topic))
+            ]
             found = texts.view(np.uint8).reshape(self.count, len(topic))
             right &= (found == np.frombuffer(topic, np.uint8)).all(axis=1)
         return right

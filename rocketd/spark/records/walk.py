@@ -78,5 +78,7 @@ def frame_starts(buffer: Any) -> npt.NDArray[np.int64]:
     """
     walk = walk_log(buffer)
     if walk.end != memoryview(buffer).nbytes:
-        raise StoreFilesError(f"there is no whole record at byte {walk.end} of {memoryview(buffer).nbytes} bytes of records")
+        raise StoreFilesError(
+            f"there is no whole record at byte {walk.end} of {memoryview(buffer).nbytes} bytes of records"
+        )
     return walk.starts

@@ -3,18 +3,22 @@
 import os
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 from rocketd.spark.errors import SparkError
-from rocketd.spark.sessions.confs import LOOPBACK, read_master, session_confs
+from rocketd.spark.jobs.unwrap import unwrapped
+from rocketd.spark.sessions.confs import LOOPBACK, Master, read_master, session_confs
+from rocketd.spark.sessions.gateway import gateway_is_given, start_gateway
 from rocketd.spark.sessions.java import choose_java
+from rocketd.spark.sessions.ship import package_zip
 
 if TYPE_CHECKING:
+    from pyspark import SparkConf
     from pyspark.sql import SparkSession
 
-INSTALL = "PySpark is not installed: run: pip install 'rocketd[spark]'"
+_WORKERS_PYTHON = "spark.pyspark.python"
 
 
 def build_session(
@@ -23,37 +27,90 @@ def build_session(
     conf: Mapping[str, str] | None = None,
     *,
     driver_memory: str | None = None,
+    py_files: Sequence[str] = (),
+    log_level: str | None = None,
 ) -> "SparkSession":
     """A Spark session with the settings of `rocketd.spark.sessions.confs`; the active one, where there is one.
 
-    Raises SparkError, in one sentence, when Java is missing or does not start.
+    On a cluster the executors get this package; `py_files` are shipped besides. `log_level` is one of Spark's.
+    Raises SparkError, in one sentence, when Java is missing or Spark does not start.
     """
-    try:
-        sql = import_module("pyspark.sql")
-    except ImportError:
-        raise SparkError(INSTALL) from None
-    active: SparkSession | None = sql.SparkSession.getActiveSession()
+    require_pyspark()
+    from pyspark.sql import SparkSession
+
+    given = dict(conf or {})
+    active = SparkSession.getActiveSession()
     if active is not None:
-        for key, value in (conf or {}).items():
-            active.conf.set(key, value)
+        for key, value in given.items():
+            if active.conf.isModifiable(key):
+                active.conf.set(key, value)
         return active
     where = read_master(master)
-    confs = session_confs(where, conf, driver_memory)
-    prepare_environment(where.local)
-    builder = sql.SparkSession.builder.master(where.url).appName(app_name)
-    for key, value in confs.items():
-        builder = builder.config(key, value)
-    session: SparkSession = builder.getOrCreate()
+    session = _start(where, app_name, session_confs(where, given, driver_memory))
+    try:
+        if log_level is not None:
+            session.sparkContext.setLogLevel(log_level)
+        # spark-submit has shipped it already, where it started us.
+        ours = [] if where.local or gateway_is_given() else [package_zip()]
+        for path in [*ours, *py_files]:
+            if not os.path.exists(path):
+                raise SparkError(f"{path} is not there, so it cannot be shipped to the executors")
+            session.sparkContext.addPyFile(path)
+    except BaseException:
+        session.stop()
+        raise
     return session
 
 
-def prepare_environment(local: bool) -> None:
+def require_pyspark() -> None:
+    """Raises SparkError, with what to do, when the packages of the extra are not installed."""
+    for package in ("numpy", "pyarrow", "pyspark"):
+        try:
+            import_module(package)
+        except ImportError as error:
+            raise SparkError(f"{package} is not installed ({error}): run: pip install 'rocketd[spark]'") from None
+
+
+def prepare_environment(local: bool, workers_python: str | None = None) -> None:
     """Set what Spark's programs read from the environment. Raises SparkError when something is missing."""
     if shutil.which("bash") is None:
         raise SparkError("Spark is started by bash scripts, and there is no bash on PATH: install it")
     os.environ["JAVA_HOME"] = choose_java().home
-    # Spark would start "python3" from PATH: another interpreter, without our packages, and fail without a word.
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    # Spark would start "python3" from PATH: another interpreter, without our packages, which fails without a word.
+    # On a cluster there may be another one under another path, and PYSPARK_PYTHON names it.
+    named = workers_python or (None if local else os.environ.get("PYSPARK_PYTHON"))
+    os.environ["PYSPARK_PYTHON"] = named or sys.executable
+    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     if local:
         os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)
+
+
+def _start(where: Master, app_name: str, confs: Mapping[str, str]) -> "SparkSession":
+    from pyspark import SparkConf, SparkContext
+    from pyspark.sql import SparkSession
+
+    if gateway_is_given():
+        # spark-submit has read the master and its settings: they win.
+        SparkContext(conf=_with_defaults(SparkConf(), confs, app_name))
+    else:
+        prepare_environment(where.local, confs.get(_WORKERS_PYTHON))
+        gateway = None
+        if SparkContext._gateway is None:
+            gateway = start_gateway({**confs, "spark.master": where.url, "spark.app.name": app_name})
+            SparkContext._ensure_initialized(gateway=gateway)
+        settings = SparkConf().setMaster(where.url).setAppName(app_name)
+        settings.setAll(list(confs.items()))
+        try:
+            SparkContext(conf=settings)
+        except Exception as error:
+            raise SparkError(f"Spark did not start with master {where.url}: {unwrapped(error)}") from error
+    session: SparkSession = SparkSession.builder.getOrCreate()
+    return session
+
+
+def _with_defaults(settings: "SparkConf", confs: Mapping[str, str], app_name: str) -> "SparkConf":
+    settings.setIfMissing("spark.app.name", app_name)
+    for key, value in confs.items():
+        if not settings.contains(key):
+            settings.set(key, value)
+    return settings

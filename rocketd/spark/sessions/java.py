@@ -58,10 +58,14 @@ def choose_java(environment: Mapping[str, str] | None = None) -> Java:
 def _of_java_home(home: str) -> Java:
     java = os.path.join(home, "bin", "java")
     if not os.path.exists(java):
-        raise SparkError(f"JAVA_HOME is {home}, which has no bin/java: unset it, or {_INSTALL} and let JAVA_HOME name it")
+        raise SparkError(
+            f"JAVA_HOME is {home}, which has no bin/java: unset it, or {_INSTALL} and let JAVA_HOME name it"
+        )
     version = _version_of(java)
     if version is None:
-        raise SparkError(f"JAVA_HOME is {home}, whose bin/java does not tell its version: unset it, or let it name another")
+        raise SparkError(
+            f"JAVA_HOME is {home}, whose bin/java does not tell its version: unset it, or let it name another"
+        )
     if version[0] < OLDEST:
         raise SparkError(
             f"JAVA_HOME is {home}, which is Java {version[1]}, and Spark needs {OLDEST} or newer: "
@@ -109,7 +113,7 @@ def shim_script(java: str) -> str:
     """The script that starts `java` without the one argument that it cannot take."""
     return (
         "#!/bin/sh\n"
-        f"for argument do\n  shift\n  [ \"$argument\" = {shlex.quote(_ABSENT_MODULE)} ] || set -- \"$@\" \"$argument\"\n"
+        f'for argument do\n  shift\n  [ "$argument" = {shlex.quote(_ABSENT_MODULE)} ] || set -- "$@" "$argument"\n'
         f'done\nexec {shlex.quote(java)} "$@"\n'
     )
 

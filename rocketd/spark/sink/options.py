@@ -165,7 +165,9 @@ class WriteOptions(ConnectOptions):
             )
         if self.delivery == EFFECTIVELY_ONCE:
             if not self.stream and not self.sink_id:
-                raise OptionError(f"option sinkId must be given for delivery=effectively-once; accepted is {ID.accepted}")
+                raise OptionError(
+                    f"option sinkId must be given for delivery=effectively-once; accepted is {ID.accepted}"
+                )
             self.staging  # noqa: B018 - raises
             return
         for name, shown in _FOR_EFFECTIVELY_ONCE.items():
@@ -182,7 +184,9 @@ class WriteOptions(ConnectOptions):
                 return _folder(self.checkpoint).rstrip("/") + "/staging"
             except ValueError:
                 pass
-        raise OptionError(f"option stagingDir must be given for delivery=effectively-once; accepted is {FOLDER.accepted}")
+        raise OptionError(
+            f"option stagingDir must be given for delivery=effectively-once; accepted is {FOLDER.accepted}"
+        )
 
 
 WRITE_OPTIONS: Final = declared(WriteOptions)

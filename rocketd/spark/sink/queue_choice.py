@@ -4,7 +4,7 @@ Answers to Apache's client: queues stand in the order of its route, by broker na
 where SelectMessageQueueByHash puts it, the absolute value of Java's `String.hashCode` modulo the number of queues.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from rocketd.common.java_hash import java_string_hash
 from rocketd.spark.ranges import Queue
@@ -18,39 +18,51 @@ def place_of_key(key: str, queues: int) -> int:
 
 
 class QueueChooser:
-    """Chooses among the queues of each topic that can be written, given in any order; at least one for each topic.
+    """Chooses among the queues of each topic that can be written. `queues_of` tells them, at least one, in any order.
 
     Rows without a key or a queue of their own go to the queues in turn, from place `start` on. The same rows in the same
     order go to the same queues.
     """
 
-    def __init__(self, queues: Mapping[str, Sequence[Queue]], start: int = 0) -> None:
-        self._queues = {topic: tuple(sorted(some)) for topic, some in queues.items()}
-        self._turns = dict.fromkeys(self._queues, start)
+    def __init__(self, queues_of: Callable[[str], Sequence[Queue]], start: int = 0) -> None:
+        self._queues_of = queues_of
+        self._start = start
+        self._queues: dict[str, tuple[Queue, ...]] = {}
+        self._turns: dict[str, int] = {}
 
-    def choose(self, message: Outgoing) -> Queue:
-        """Return the queue of a message. Raises RowError when it names one that cannot be written."""
-        queues = self._queues[message.topic]
+    def choose(self, message: Outgoing, avoided: Collection[str] = ()) -> Queue:
+        """Return the queue of a message; one that may go anywhere does not go to an `avoided` broker, if there is another.
+
+        Raises RowError when it names a queue that cannot be written.
+        """
+        queues = self._queues.get(message.topic)
+        if queues is None:
+            queues = self._queues[message.topic] = tuple(sorted(self._queues_of(message.topic)))
+            self._turns[message.topic] = self._start
         if message.queue_id is not None:
-            return self._named(message, queues)
+            return _named(message, queues)
         if message.key is not None:
             return queues[place_of_key(message.key, len(queues))]
-        turn = self._turns[message.topic]
-        self._turns[message.topic] = turn + 1
+        queue = self._next(message.topic, queues)
+        if queue.broker in avoided:
+            for _ in queues:
+                queue = self._next(message.topic, queues)
+                if queue.broker not in avoided:
+                    break
+        return queue
+
+    def _next(self, topic: str, queues: Sequence[Queue]) -> Queue:
+        turn = self._turns[topic]
+        self._turns[topic] = turn + 1
         return queues[turn % len(queues)]
 
-    def _named(self, message: Outgoing, queues: Sequence[Queue]) -> Queue:
-        found = [
-            queue
-            for queue in queues
-            if queue.queue_id == message.queue_id and message.broker in (None, queue.broker)
-        ]  # fmt: skip
-        if len(found) == 1:
-            return found[0]
-        name = f"{message.topic}/{message.broker or '*'}/{message.queue_id}"
-        if found:
-            brokers = ", ".join(queue.broker for queue in found)
-            raise RowError(f"a row names queue {name}, which brokers {brokers} have: add a column broker")
-        raise RowError(
-            f"a row names queue {name}, which cannot be written; there are {', '.join(map(str, queues))}"
-        )
+
+def _named(message: Outgoing, queues: Sequence[Queue]) -> Queue:
+    found = [q for q in queues if q.queue_id == message.queue_id and message.broker in (None, q.broker)]
+    if len(found) == 1:
+        return found[0]
+    name = f"{message.topic}/{message.broker or '*'}/{message.queue_id}"
+    if found:
+        brokers = ", ".join(queue.broker for queue in found)
+        raise RowError(f"a row names queue {name}, which brokers {brokers} have: add a column broker")
+    raise RowError(f"a row names queue {name}, which cannot be written; there are {', '.join(map(str, queues))}")

@@ -133,6 +133,8 @@ class Connection:
             answer = answers.pop(opaque, None)
             if answer is not None:
                 self._waiting.discard(opaque)
+                if self._asked:
+                    self._tell()
                 return answer
             if self.closed:
                 raise self._lost(code, "the connection is closed")

@@ -78,8 +78,11 @@ def check(address: str, request: int, answer: RemotingCommand, good: Collection[
     raise refusal(address, request, answer)
 
 
-def patiently(attempt: Callable[[], T], patience: float) -> T:
-    """Return what `attempt` does, trying again after a retriable error, with growing pauses, for so many seconds."""
+def patiently(attempt: Callable[[], T], patience: float, repeat_doubtful: bool = True) -> T:
+    """Return what `attempt` does, trying again after a retriable error, with growing pauses, for so many seconds.
+
+    A doubtful error ends it unless the attempt may be made twice.
+    """
     ends = monotonic() + patience
     pause = _FIRST_PAUSE
     tries = 1
@@ -87,7 +90,7 @@ def patiently(attempt: Callable[[], T], patience: float) -> T:
         try:
             return attempt()
         except BrokerError as error:
-            if not error.retriable:
+            if not error.retriable or (error.doubtful and not repeat_doubtful):
                 raise
             if monotonic() + pause > ends:
                 give_up(error, tries, patience)

@@ -21,7 +21,10 @@ from rocketd.spark.wire.offsets import ANY_TAG, FOUND_NOTHING
 
 CODE: Final = RequestCode.PULL_MESSAGE
 
-_DEEPEST: Final = 8
+NOTHING_WANTED: Final = "NO_MATCHED_MESSAGE"
+"""Remark of an answer without messages: the filter wanted none of those that were looked at."""
+
+_DEEPEST: Final = 16
 """Most pulls under way."""
 
 _MOST: Final = 1024
@@ -58,6 +61,8 @@ def subscription(plan: ReadPlan) -> tuple[str, str]:
 class Pulls:
     """Asks one broker for one queue, over one connection. Raises UnreachableError, BrokerError for refusals.
 
+    After an answer that is neither found nor `NOTHING_WANTED` nothing is under way any more, and it is of no further use.
+
     `start` and `end` bound the offsets, `kind` and `expression` are what `subscription` gives.
     """
 
@@ -73,7 +78,6 @@ class Pulls:
         self._next = start
         self._step = 0
         self._depth = 1
-        self._guesses = expression == ANY_TAG
         self._asked: deque[tuple[int, int]] = deque()
         self._template = b"" if connection.signs else self._make_template()
         self._ask()
@@ -101,14 +105,18 @@ class Pulls:
             if text.count(b"%d" % mark) != 1:
                 raise AssertionError("a mark is not where it should be")
         # Members are in the order of the header's fields, and the opaque number comes after them.
-        return text.replace(b"%d" % _OFFSET_MARK, b"%d").replace(b"%d" % _MOST_MARK, b"%d").replace(
-            b"%d" % _OPAQUE_MARK, b"%d"
+        return (
+            text.replace(b"%d" % _OFFSET_MARK, b"%d")
+            .replace(b"%d" % _MOST_MARK, b"%d")
+            .replace(b"%d" % _OPAQUE_MARK, b"%d")
         )
 
     def _ask(self) -> None:
         """Send the pulls that may be under way."""
         connection, template = self._connection, self._template
         frames: list[bytes] = []
+        if 2 * len(self._asked) > self._depth:
+            return  # several at a time cost both sides less
         while len(self._asked) < self._depth and self._next < self._end:
             offset = self._next
             most = min(self._end - offset, _MOST)
@@ -134,9 +142,10 @@ class Pulls:
             self.drop()
             raise refusal(f"broker {self._queue.broker} at {self._connection.address}", CODE, answer)
         following = _following(answer)
-        if code == ResponseCode.SUCCESS:
+        remark = answer.remark or ""
+        if following > offset and (code == ResponseCode.SUCCESS or remark == NOTHING_WANTED):
             step = following - offset
-            if step == self._step and self._guesses:
+            if step == self._step:
                 self._depth = min(2 * self._depth, _DEEPEST)
             else:
                 self.drop()
@@ -146,7 +155,7 @@ class Pulls:
             self._ask()
         else:
             self.drop()
-        return Pulled(offset, following, code, answer.remark or "", answer.body or b"")
+        return Pulled(offset, following, code, remark, answer.body or b"")
 
     def drop(self) -> None:
         """Let all answers that are still to come go unheard."""

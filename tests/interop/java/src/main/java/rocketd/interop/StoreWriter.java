@@ -18,8 +18,8 @@ import org.apache.rocketmq.common.message.Message;
  * Sends some of every kind of message that a store tells apart, and prints what each is and where it was put.
  *
  * <p>The numbers of messages begin at {@code --first}. Below the topic T that is given: T itself has one by one,
- * asynchronous, one-way and batch messages, T-order two ordered streams, T-delay delayed ones: of level 1, and at the
- * very end of level 2, so that those wait when the program is over.
+ * asynchronous, one-way and batch messages, T-order two ordered streams, T-delay delayed ones of level 1. With
+ * {@code --level} there are delayed ones of that level alone.
  */
 final class StoreWriter {
     private static final int SYNC = 120;
@@ -34,11 +34,13 @@ final class StoreWriter {
 
     private final String topic;
     private final DefaultMQProducer producer;
+    private final int level;
     private int next;
 
     StoreWriter(Options options) {
         topic = options.text("topic");
         next = options.number("first");
+        level = options.number("level", 0);
         producer = new DefaultMQProducer(options.text("group"));
         producer.setNamesrvAddr(options.text("namesrv"));
         producer.setSendMsgTimeout(Main.REQUEST_MILLIS);
@@ -47,30 +49,37 @@ final class StoreWriter {
     int run() throws Exception {
         producer.start();
         try {
-            for (int i = 0; i < SYNC; i++) {
-                Message message = message(topic);
-                message.setWaitStoreMsgOK(i % 10 != 0);
-                print("sync", message, producer.send(message));
+            if (level > 0) {
+                sendDelayed(level);
+            } else {
+                sendAll();
             }
-            sendAsync();
-            for (int i = 0; i < ONEWAY; i++) {
-                Message message = message(topic);
-                producer.sendOneway(message);
-                print("oneway", message, null);
-            }
-            for (int i = 0; i < BATCHES; i++) {
-                sendBatch();
-            }
-            for (int i = 0; i < ORDERED; i++) {
-                Message message = message(topic + "-order");
-                print("order", message, producer.send(message, (queues, m, stream) -> queues.get((Integer) stream), i % 2));
-            }
-            sendDelayed(1);
-            sendDelayed(2);
         } finally {
             producer.shutdown();
         }
         return 0;
+    }
+
+    private void sendAll() throws Exception {
+        for (int i = 0; i < SYNC; i++) {
+            Message message = message(topic);
+            message.setWaitStoreMsgOK(i % 10 != 0);
+            print("sync", message, producer.send(message));
+        }
+        sendAsync();
+        for (int i = 0; i < ONEWAY; i++) {
+            Message message = message(topic);
+            producer.sendOneway(message);
+            print("oneway", message, null);
+        }
+        for (int i = 0; i < BATCHES; i++) {
+            sendBatch();
+        }
+        for (int i = 0; i < ORDERED; i++) {
+            Message message = message(topic + "-order");
+            print("order", message, producer.send(message, (queues, m, stream) -> queues.get((Integer) stream), i % 2));
+        }
+        sendDelayed(1);
     }
 
     private void sendAsync() throws Exception {

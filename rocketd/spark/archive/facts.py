@@ -1,0 +1,66 @@
+"""What an archive notes of a broker besides its messages, so that a restore can give it all back."""
+
+import json
+import os
+from collections.abc import Iterable
+from typing import Any
+
+from rocketd.spark.ranges import Catalog, Queue
+from rocketd.store.layout import commit_log_dir, is_mapped_file_name
+
+
+def broker_facts(catalog: Catalog, queues: Iterable[Queue], store: str = "", commit_log: str = "") -> dict[str, Any]:
+    """For each broker: how many queues its topics have, and where a store's files are read, its sizes and tables."""
+    facts: dict[str, dict[str, Any]] = {}
+    topics = {queue.topic for queue in queues}
+    for topic in sorted(topics):
+        for queue in catalog.queues(topic):
+            numbers = facts.setdefault(queue.broker, {"queues": {}})["queues"]
+            numbers[topic] = max(numbers.get(topic, 0), queue.queue_id + 1)
+    if store:
+        for said in facts.values():
+            said |= _of_store(store, commit_log or commit_log_dir(store), topics)
+    return facts
+
+
+def _of_store(root: str, commit_log: str, topics: set[str]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    size = _log_file_size(commit_log)
+    if size:
+        found["commitLogFileSize"] = size
+    table = _table(root, "topics", "topicConfigTable")
+    if table is not None:
+        found["topics"] = {name: config for name, config in table.items() if name in topics}
+    table = _table(root, "consumerOffset", "offsetTable")
+    if table is not None:
+        found["consumerOffset"] = {key: value for key, value in table.items() if key.partition("@")[0] in topics}
+    table = _table(root, "delayOffset", "offsetTable")
+    if table is not None:
+        found["delayOffset"] = table
+    return found
+
+
+def _log_file_size(directory: str) -> int:
+    """Length of the files of a commit log, 0 where there are none: each has its whole length from the start."""
+    try:
+        names = sorted(name for name in os.listdir(directory) if is_mapped_file_name(name))
+        if len(names) > 1:
+            return int(names[1]) - int(names[0])
+        return os.stat(os.path.join(directory, names[0])).st_size if names else 0
+    except OSError:
+        return 0
+
+
+def _table(root: str, name: str, key: str) -> dict[str, Any] | None:
+    """A table of a broker's configuration; None where it cannot be read. Apache writes numbers that are keys bare."""
+    import re
+
+    for path in (os.path.join(root, "config", f"{name}.json"), os.path.join(root, "config", f"{name}.json.bak")):
+        try:
+            with open(path, encoding="utf-8") as file:
+                table = json.loads(re.sub(r"([{,]\s*)(-?\d+)\s*:", r'\1"\2":', file.read()))[key]
+            if isinstance(table, dict):
+                return table
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+    return None

@@ -1,0 +1,177 @@
+"""Fills an archive with ranges of queues: what is still to be read, one range in a task, and the commits in order.
+
+The ranges of a queue are committed in the order of their offsets, so that what is archived of it never has a hole that
+nobody knows of, whenever the job ends.
+"""
+
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from rocketd.spark.archive.archive import Archive, Staged
+from rocketd.spark.archive.layout import staging_dir
+from rocketd.spark.archive.manifest import ArchiveFile, Commit
+from rocketd.spark.archive.parquet import DEFAULT_MAX_FILE_BYTES, QueueFiles
+from rocketd.spark.archive.reader import check_file
+from rocketd.spark.columns import arrow_schema
+from rocketd.spark.errors import DataLossError
+from rocketd.spark.ranges import OnLoss, Queue, QueueRange, joined
+
+_CONSTANT = ("broker", "topic", "queue_id")
+
+
+class RangeSource(Protocol):
+    """What a task reads from; crosses to it by pickle."""
+
+    def read(self, part: QueueRange, columns: Sequence[str], on_loss: OnLoss | None = None) -> Iterator[pa.RecordBatch]:
+        """Yield the messages of a range; without `on_loss`, raise DataLossError for one that is gone."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class RangeTask:
+    """Ranges to be archived by one task. `check` has each file read back."""
+
+    source: RangeSource
+    root: str
+    writer: str
+    columns: tuple[str, ...]
+    parts: tuple[QueueRange, ...]
+    max_file_bytes: int = DEFAULT_MAX_FILE_BYTES
+    allow_loss: bool = False
+    check: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Archived:
+    """What came of a range: files that are staged, and the offsets of it whose messages are gone."""
+
+    part: QueueRange
+    staged: tuple[Staged, ...]
+    gaps: tuple[QueueRange, ...]
+
+
+def archive_ranges(task: RangeTask) -> list[Archived]:
+    """Read ranges and write them into staged files: what a Spark task does. Raises DataLossError, BrokerError, OSError."""
+    pa.set_cpu_count(1)
+    return [_archive_range(task, part) for part in task.parts]
+
+
+def _archive_range(task: RangeTask, part: QueueRange) -> Archived:
+    gaps: list[QueueRange] = []
+    wanted = [name for name in task.columns if name not in _CONSTANT]
+    staging = os.path.relpath(staging_dir(task.root, task.writer), task.root)
+    files = QueueFiles(task.root, staging, arrow_schema(task.columns), part.queue, task.max_file_bytes)
+    try:
+        for batch in task.source.read(part, wanted, gaps.append if task.allow_loss else None):
+            files.add(batch)
+        staged = files.finish()
+    except BaseException:
+        files.abandon()
+        raise
+    lost = joined(gaps)
+    _check_whole(part, [one.file for one in staged], lost)
+    if task.check:
+        for one in staged:
+            check_file(task.root, _as_staged(one))
+    return Archived(part, tuple(staged), tuple(lost))
+
+
+def _as_staged(one: Staged) -> ArchiveFile:
+    file = one.file
+    return ArchiveFile(
+        one.path, file.rows, file.size, file.sha256, file.queue, file.first, file.last, file.raw_bytes, file.raw_sha256
+    )
+
+
+def _check_whole(part: QueueRange, files: list[ArchiveFile], gaps: list[QueueRange]) -> None:
+    rows, lost = sum(file.rows for file in files), sum(gap.count for gap in gaps)
+    outside = [file for file in files if file.first < part.start or file.last >= part.end]
+    if rows + lost != part.count or outside:
+        raise DataLossError(
+            f"of {part}, {rows} messages were read and {lost} are known to be gone: they do not make up the range; "
+            "run the job again, with --allow-loss if the source has lost them"
+        )
+
+
+RunTasks = Callable[[list[RangeTask]], Iterable[list[Archived]]]
+"""Runs tasks, at the same time as far as it can, and yields what comes of each as it ends."""
+
+
+@dataclass
+class Totals:
+    """What a run has committed."""
+
+    messages: int = 0
+    raw_bytes: int = 0
+    file_bytes: int = 0
+    files: int = 0
+    ranges: list[QueueRange] = field(default_factory=list)
+    gaps: list[QueueRange] = field(default_factory=list)
+
+    def add(self, commit: Commit, staged: Iterable[Staged]) -> None:
+        """Count one commit."""
+        for one in staged:
+            self.messages += one.file.rows
+            self.raw_bytes += one.file.raw_bytes
+            self.file_bytes += one.file.size
+            self.files += 1
+        self.ranges += commit.ranges
+        self.gaps += commit.gaps
+
+    def join(self, other: "Totals") -> None:
+        """Count what another run has committed."""
+        self.messages += other.messages
+        self.raw_bytes += other.raw_bytes
+        self.file_bytes += other.file_bytes
+        self.files += other.files
+        self.ranges = joined([*self.ranges, *other.ranges])
+        self.gaps = joined([*self.gaps, *other.gaps])
+
+    def joined_ranges(self) -> list[QueueRange]:
+        """The ranges that were dealt with, in as few as possible."""
+        return joined(self.ranges)
+
+
+def fill(
+    archive: Archive, gaps: list[QueueRange], tasks: list[RangeTask], run: RunTasks, brokers: dict[str, dict[str, Any]]
+) -> Totals:
+    """Record the gaps, run the tasks, and commit what they make. Raises what the tasks raise, ArchiveError, OSError."""
+    totals = Totals()
+    writer = tasks[0].writer if tasks else "archive"
+
+    def commit(ranges: list[QueueRange], gaps: list[QueueRange], staged: list[Staged]) -> None:
+        made = Commit(
+            writer,
+            time.time_ns() // 1_000_000,
+            ranges=tuple(joined(ranges)),
+            gaps=tuple(joined(gaps)),
+            brokers={} if totals.ranges else brokers,
+        )
+        archive.commit(made, staged)
+        totals.add(made, staged)
+
+    if gaps:
+        commit(gaps, gaps, [])
+    waiting: dict[Queue, list[QueueRange]] = {}
+    for part in sorted(part for task in tasks for part in task.parts):
+        waiting.setdefault(part.queue, []).append(part)
+    ended: dict[QueueRange, Archived] = {}
+    for results in run(tasks):
+        ended |= {result.part: result for result in results}
+        ready = []
+        for queue in {result.part.queue for result in results}:
+            parts = waiting[queue]
+            while parts and parts[0] in ended:
+                ready.append(ended.pop(parts.pop(0)))
+        if ready:
+            commit(
+                [one.part for one in ready],
+                [gap for one in ready for gap in one.gaps],
+                [staged for one in ready for staged in one.staged],
+            )
+    return totals

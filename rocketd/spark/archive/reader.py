@@ -1,0 +1,182 @@
+"""Reading an archive: the files that count, for any program that reads Parquet, and messages in order for ours.
+
+::
+
+    spark.read.parquet(*archive_files("archive"))
+    pyarrow.dataset.dataset(archive_files("archive"))
+    duckdb.read_parquet(archive_files("archive"))
+
+A column that the archive was not given is made from the raw record.
+"""
+
+import hashlib
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+
+from rocketd.spark.archive.archive import Archive
+from rocketd.spark.archive.layout import data_dir
+from rocketd.spark.archive.manifest import ArchiveFile
+from rocketd.spark.archive.parquet import raw_bytes
+from rocketd.spark.archive.settings import MESSAGES
+from rocketd.spark.columns import arrow_schema, check_columns
+from rocketd.spark.errors import ArchiveError
+from rocketd.spark.parse import parse_frames
+from rocketd.spark.ranges import Queue
+
+_CHUNK = 1 << 20
+
+
+def archive_files(root: str, topics: Iterable[str] | None = None) -> list[str]:
+    """Paths of the files of an archive that count, in the order of their commits; of these topics only, where some are
+    given. Raises ArchiveError.
+    """
+    archive = Archive.open(root)
+    return [archive.path_of(file) for file in _selected(archive.files, topics)]
+
+
+def dataset(root: str, topics: Iterable[str] | None = None) -> ds.Dataset:
+    """The same files as a dataset of Arrow. Raises ArchiveError."""
+    files = archive_files(root, topics)
+    if files:
+        return ds.dataset(files, format="parquet")
+    archive = Archive.open(root)
+    return ds.dataset(arrow_schema(archive.settings.names).empty_table())
+
+
+def _selected(files: Iterable[ArchiveFile], topics: Iterable[str] | None) -> list[ArchiveFile]:
+    wanted = None if topics is None else set(topics)
+    return [file for file in files if wanted is None or (file.queue is not None and file.queue.topic in wanted)]
+
+
+def by_queue(files: Iterable[ArchiveFile]) -> dict[Queue, list[ArchiveFile]]:
+    """The files of each queue, by offset; queues in order. Raises ArchiveError for a file that belongs to none."""
+    found: dict[Queue, list[ArchiveFile]] = {}
+    for file in files:
+        if file.queue is None:
+            raise ArchiveError("the archive holds rows of a stream without queues and offsets: it has no messages")
+        found.setdefault(file.queue, []).append(file)
+    return {queue: sorted(found[queue], key=lambda file: file.first) for queue in sorted(found)}
+
+
+def open_parquet(root: str, file: ArchiveFile) -> pq.ParquetFile:
+    """A file of an archive, opened. Raises ArchiveError when it is not there or no Parquet file."""
+    path = os.path.join(root, file.path)
+    try:
+        return pq.ParquetFile(path, memory_map=True)
+    except (OSError, pa.ArrowInvalid) as error:
+        raise ArchiveError(f"{path}, which the archive's manifest names, cannot be read: {error}") from None
+
+
+def read_messages(
+    root: str,
+    file: ArchiveFile,
+    columns: Sequence[str],
+    offsets: tuple[int, int] | None = None,
+    times_us: tuple[int, int] | None = None,
+    batch_rows: int = 8192,
+) -> Iterator[pa.RecordBatch]:
+    """Yield the messages of a file by offset as batches of these columns, of `rocketd.spark.columns`.
+
+    `offsets` are the first and the end of those wanted, `times_us` the same of store times in microseconds. Raises
+    ArchiveError when the file is damaged.
+    """
+    check_columns(columns)
+    parquet = open_parquet(root, file)
+    there = set(parquet.schema_arrow.names)
+    parsed = [name for name in columns if name not in there]
+    asked = {name for name in columns if name in there}
+    if parsed:
+        asked.add("raw")
+    if offsets is not None:
+        asked.add("queue_offset")
+    if times_us is not None:
+        asked.add("store_time")
+    schema = arrow_schema(columns)
+    try:
+        for batch in parquet.iter_batches(batch_rows, columns=[n for n in parquet.schema_arrow.names if n in asked]):
+            batch = _wanted(batch, offsets, times_us)
+            if batch.num_rows:
+                made = _parsed(batch, file, parsed) if parsed else None
+                arrays = [made.column(n) if made is not None and n in parsed else batch.column(n) for n in columns]
+                yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+    except (OSError, pa.ArrowInvalid) as error:
+        raise ArchiveError(f"{os.path.join(root, file.path)} is damaged: {error}") from None
+
+
+def _wanted(batch: pa.RecordBatch, offsets: tuple[int, int] | None, times_us: tuple[int, int] | None) -> pa.RecordBatch:
+    keep = np.ones(batch.num_rows, dtype=bool)
+    for name, limits in (("queue_offset", offsets), ("store_time", times_us)):
+        if limits is not None:
+            values = batch.column(name).cast(pa.int64()).to_numpy()
+            keep &= (values >= limits[0]) & (values < limits[1])
+    return batch if keep.all() else batch.filter(pa.array(keep))
+
+
+def _parsed(batch: pa.RecordBatch, file: ArchiveFile, columns: Sequence[str]) -> pa.RecordBatch:
+    raw = batch.column("raw")
+    lengths = np.asarray(pa.compute.binary_length(raw), dtype=np.int64)
+    starts = np.zeros(len(lengths), dtype=np.int64)
+    np.cumsum(lengths[:-1], out=starts[1:])
+    return parse_frames(raw_bytes(raw), starts, columns, broker=file.queue.broker if file.queue else "")
+
+
+def check_file(root: str, file: ArchiveFile) -> None:
+    """Read a whole file back and compare it with what its commit says. Raises ArchiveError that names the file."""
+    path = os.path.join(root, file.path)
+    found = _sha256_of(path)
+    if found != file.sha256:
+        raise ArchiveError(f"{path} is damaged: its SHA-256 is {found}, the manifest says {file.sha256}")
+    parquet = open_parquet(root, file)
+    if parquet.metadata.num_rows != file.rows:
+        raise ArchiveError(f"{path} has {parquet.metadata.num_rows} rows, the manifest says {file.rows}")
+    if file.queue is None:
+        return
+    digest, offsets = hashlib.sha256(), []
+    for batch in parquet.iter_batches(columns=["queue_offset", "raw"]):
+        digest.update(raw_bytes(batch.column("raw")))
+        offsets.append(batch.column("queue_offset").to_numpy())
+    if digest.hexdigest() != file.raw_sha256:
+        raise ArchiveError(f"{path}: the records in it are not those that were written; archive them again")
+    numbers = np.concatenate(offsets)
+    if (np.diff(numbers) <= 0).any() or (int(numbers[0]), int(numbers[-1])) != (file.first, file.last):
+        raise ArchiveError(f"{path}: the offsets in it are not those that the manifest says")
+
+
+def _sha256_of(path: str) -> str:
+    digest = hashlib.sha256()
+    try:
+        with open(path, "rb") as file:
+            while data := file.read(_CHUNK):
+                digest.update(data)
+    except OSError as error:
+        raise ArchiveError(f"{path}, which the archive's manifest names, cannot be read: {error}") from None
+    return digest.hexdigest()
+
+
+def uncommitted(root: str) -> list[str]:
+    """Paths below `data` that no commit names: what a killed writer left, or one that runs now is about to commit."""
+    named = {file.path for file in Archive.open(root).files}
+    found = []
+    for folder, _, names in os.walk(data_dir(root)):
+        found += [os.path.relpath(os.path.join(folder, name), root) for name in names]
+    return sorted(path for path in found if path not in named)
+
+
+def check_is_messages(archive: Archive) -> None:
+    """Raise ArchiveError unless the archive holds whole messages."""
+    if archive.settings.kind != MESSAGES:
+        raise ArchiveError(f"{archive.root} holds rows of a stream, not whole messages: it cannot be restored or sent")
+
+
+def config_of(archive: Archive) -> dict[str, Mapping[str, object]]:
+    """The last that the commits say of each broker."""
+    found: dict[str, dict[str, object]] = {}
+    for commit in archive.commits:
+        for broker, said in commit.brokers.items():
+            found.setdefault(broker, {}).update(said)
+    return dict(found)

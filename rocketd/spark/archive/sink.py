@@ -1,0 +1,229 @@
+"""A stream's sink that writes Parquet in its tasks and makes each batch a commit of the archive.
+
+``df.writeStream.format("rocketd").option("archive", DIR)``. Whatever columns the stream has are kept. Where they are those
+of whole messages, the files are laid out by topic, day and queue, and the commits tell the ranges. A batch that is run
+again after a crash is known by the query's id and its number, and what was staged for it the first time is never seen.
+"""
+
+import os
+import shutil
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from rocketd.spark.archive.archive import Archive, Staged, clear_staging, discard
+from rocketd.spark.archive.layout import random_part, staging_dir
+from rocketd.spark.archive.manifest import Commit
+from rocketd.spark.archive.parquet import DEFAULT_MAX_FILE_BYTES, QueueFiles, write_rows
+from rocketd.spark.archive.settings import MESSAGES, ROWS, Settings, is_of_messages
+from rocketd.spark.errors import ArchiveError, OptionError
+from rocketd.spark.ranges import Queue, QueueRange, joined
+
+SINK_OPTIONS = ("archive", "sinkId", "maxFileBytes")
+
+_BATCH_ID = "streaming.sql.batchId"
+_QUERY_ID = "sql.streaming.queryId"
+
+_open: dict[str, Archive] = {}
+"""Archives of the process that commits: it is one for all batches of a query run."""
+
+
+@dataclass(frozen=True)
+class StagedMessage(WriterCommitMessage):
+    """What a task has staged, and for which writer and batch."""
+
+    writer: str
+    batch: int
+    staged: tuple[Staged, ...]
+
+
+def stream_writer(options: Mapping[str, str], schema: StructType) -> DataSourceStreamArrowWriter:
+    """The writer of a stream whose rows have this schema. Raises OptionError, ArchiveError."""
+    return ArchiveStreamWriter(*_prepared(options, schema))
+
+
+def batch_writer(options: Mapping[str, str], schema: StructType) -> DataSourceArrowWriter:
+    """The writer of a DataFrame whose rows have this schema: one commit for all of it. Raises OptionError, ArchiveError."""
+    return ArchiveBatchWriter(*_prepared(options, schema))
+
+
+def _prepared(options: Mapping[str, str], schema: StructType) -> tuple[str, str, int, pa.Schema, str]:
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    given = {name.lower(): value for name, value in options.items()}
+    known = {name.lower(): name for name in SINK_OPTIONS}
+    for name in given:
+        if name not in known and name != "path":
+            raise OptionError(f"option {name} is not one of a write to an archive; there are {', '.join(SINK_OPTIONS)}")
+    root = os.path.abspath(given["archive"])
+    text = given.get("maxfilebytes", str(DEFAULT_MAX_FILE_BYTES))
+    if not text.isdigit() or not int(text):
+        raise OptionError(f"option maxFileBytes is {text!r}; give a number of bytes")
+    arrow = plain_schema(to_arrow_schema(schema))
+    kind = MESSAGES if is_of_messages(arrow) else ROWS
+    Archive.ensure(root, Settings.of_schema(arrow, kind))
+    return root, given.get("sinkid", ""), int(text), arrow, kind
+
+
+def plain_schema(schema: pa.Schema) -> pa.Schema:
+    """The schema as the archive keeps it: times in UTC, texts with short offsets, all of which may be null."""
+    return pa.schema([pa.field(field.name, _plain(field.type)) for field in schema])
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_timestamp(kind) and kind.tz:
+        return pa.timestamp("us", tz="UTC")
+    if pa.types.is_large_string(kind):
+        return pa.string()
+    if pa.types.is_large_binary(kind):
+        return pa.binary()
+    return kind
+
+
+class _Writer:
+    """What both writers have in common; crosses to tasks and to the process that commits by pickle."""
+
+    def __init__(self, root: str, sink_id: str, max_file_bytes: int, schema: pa.Schema, kind: str) -> None:
+        self._root = root
+        self._sink_id = sink_id
+        self._max_file_bytes = max_file_bytes
+        self._schema = schema
+        self._kind = kind
+
+    def _stage(self, writer: str, batch: int, batches: Iterable[pa.RecordBatch]) -> StagedMessage:
+        pa.set_cpu_count(1)
+        staging = os.path.relpath(os.path.join(staging_dir(self._root, writer), str(batch)), self._root)
+        plain = (one.cast(self._schema) for one in batches)
+        if self._kind == ROWS:
+            return StagedMessage(writer, batch, tuple(write_rows(self._root, staging, self._schema, plain)))
+        return StagedMessage(writer, batch, tuple(self._stage_messages(staging, plain)))
+
+    def _stage_messages(self, staging: str, batches: Iterable[pa.RecordBatch]) -> list[Staged]:
+        queues: dict[Queue, QueueFiles] = {}
+        try:
+            for batch in batches:
+                for queue, rows in parted(batch):
+                    files = queues.get(queue)
+                    if files is None:
+                        files = queues[queue] = QueueFiles(
+                            self._root, staging, self._schema, queue, self._max_file_bytes, ordered=False
+                        )
+                    files.add(rows)
+            return [staged for queue in sorted(queues) for staged in queues[queue].finish()]
+        except BaseException:
+            for files in queues.values():
+                files.abandon()
+            raise
+
+    def _commit(self, messages: Sequence[WriterCommitMessage | None], batch: int | None) -> None:
+        told = [one for one in messages if isinstance(one, StagedMessage)]
+        if not told:
+            return
+        staged = [file for one in told for file in one.staged]
+        archive = _open.get(self._root)
+        if archive is None:
+            archive = _open[self._root] = Archive.open(self._root)
+        made = Commit(told[0].writer, time.time_ns() // 1_000_000, ranges=_ranges(staged), batch=batch)
+        archive.commit(made, staged)
+        if batch is None:
+            clear_staging(self._root, told[0].writer)
+        else:
+            self._clear(told[0].writer, batch)
+
+    def _clear(self, writer: str, batch: int) -> None:
+        """Remove what attempts of this batch and of earlier ones that did not win have staged."""
+        directory = staging_dir(self._root, writer)
+        for name in os.listdir(directory) if os.path.isdir(directory) else ():
+            if name.isdigit() and int(name) <= batch:
+                shutil.rmtree(os.path.join(directory, name), ignore_errors=True)
+
+    def _abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        for one in messages:
+            if isinstance(one, StagedMessage):
+                discard(self._root, one.staged)
+
+
+class ArchiveStreamWriter(_Writer, DataSourceStreamArrowWriter):
+    """Stages in the tasks of a micro-batch, and commits it under its number."""
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedMessage:
+        """Stage the rows of one partition, as a task."""
+        context = TaskContext.get()
+        batch = None if context is None else context.getLocalProperty(_BATCH_ID)
+        query = None if context is None else context.getLocalProperty(_QUERY_ID)
+        sink = self._sink_id or query
+        if batch is None or sink is None:
+            raise ArchiveError("Spark does not tell which batch of which query this is; give the option sinkId")
+        return self._stage(f"stream-{sink}", int(batch), iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batch_id: int) -> None:
+        """Make the staged files a commit, unless the batch has one."""
+        self._commit(messages, batch_id)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batch_id: int) -> None:
+        """Remove what was staged."""
+        self._abort(messages)
+
+
+class ArchiveBatchWriter(_Writer, DataSourceArrowWriter):
+    """Stages in the tasks of a job, and commits all of it at once."""
+
+    def __init__(self, root: str, sink_id: str, max_file_bytes: int, schema: pa.Schema, kind: str) -> None:
+        super().__init__(root, sink_id, max_file_bytes, schema, kind)
+        self._writer = f"batch-{sink_id or random_part()}"
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedMessage:
+        """Stage the rows of one partition, as a task."""
+        return self._stage(self._writer, 0, iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Make the staged files a commit."""
+        self._commit(messages, 0 if self._sink_id else None)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Remove what was staged."""
+        self._abort(messages)
+        clear_staging(self._root, self._writer)
+
+
+def parted(batch: pa.RecordBatch) -> Iterator[tuple[Queue, pa.RecordBatch]]:
+    """Part the rows of a batch by queue, each part by offset. Raises ArchiveError for a row that is no whole message."""
+    for name in ("topic", "broker", "queue_id", "queue_offset", "commit_log_offset", "store_size", "store_time", "raw"):
+        if batch.column(name).null_count:
+            raise ArchiveError(f"a row has no {name}: it is no message; leave the column raw out to archive mere rows")
+    codes = np.zeros(batch.num_rows, np.int64)
+    for name in ("topic", "broker", "queue_id"):
+        encoded = pc.dictionary_encode(batch.column(name))
+        codes = codes * len(encoded.dictionary) + encoded.indices.to_numpy()
+    for code in np.unique(codes):
+        rows = np.flatnonzero(codes == code)
+        offsets = batch.column("queue_offset").to_numpy()[rows]
+        if (np.diff(offsets) < 0).any():
+            rows = rows[np.argsort(offsets, kind="stable")]
+        part = batch if len(rows) == batch.num_rows and (np.diff(rows) == 1).all() else batch.take(pa.array(rows))
+        queue = Queue(*(part.column(name)[0].as_py() for name in ("topic", "broker", "queue_id")))
+        yield queue, part
+
+
+def _ranges(staged: Iterable[Staged]) -> tuple[QueueRange, ...]:
+    """For each queue, the offsets from the first to the last that a batch has of it."""
+    extents: dict[Queue, tuple[int, int]] = {}
+    for one in staged:
+        queue = one.file.queue
+        if queue is not None:
+            first, last = extents.get(queue, (one.file.first, one.file.last))
+            extents[queue] = min(first, one.file.first), max(last, one.file.last)
+    return tuple(joined(QueueRange(queue, first, last + 1) for queue, (first, last) in extents.items()))
+
+
+def options_of(root: str, **others: Any) -> dict[str, str]:
+    """Options of a write to an archive, for `DataStreamWriter.options`."""
+    return {"archive": root, **{name: str(value) for name, value in others.items()}}

@@ -1,0 +1,43 @@
+"""What a task reads, and how: the same for batches and streams."""
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.types import StructType
+
+from rocketd.spark.planning.losses import on_loss
+from rocketd.spark.ranges import QueueRange
+from rocketd.spark.source import Source
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class RangesPartition(InputPartition):
+    """The ranges of one task, read one after the other, and tags that narrow those of the options."""
+
+    def __init__(self, ranges: Sequence[QueueRange], tags: frozenset[str] | None = None) -> None:
+        super().__init__(None)
+        self.ranges = tuple(ranges)
+        self.tags = tags
+
+    def __repr__(self) -> str:
+        return f"RangesPartition({', '.join(map(str, self.ranges))})"
+
+
+def read_partition(
+    source: Source, schema: StructType, columns: Sequence[str], partition: InputPartition | None
+) -> Iterator["pa.RecordBatch"]:
+    """The rows of a task, in batches. Nothing for the partition that stands for no work at all."""
+    if not isinstance(partition, RangesPartition):
+        return
+    from rocketd.spark.datasource.shape import shaper
+
+    shaped = shaper(schema)
+    lost = on_loss(source.options.fail_on_data_loss)
+    try:
+        for part in partition.ranges:
+            yield from shaped(source.read(part, columns, lost, partition.tags))
+    finally:
+        source.close()

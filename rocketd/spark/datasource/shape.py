@@ -1,0 +1,52 @@
+"""The schema that a user asks for, checked, and batches made to have just the Arrow schema that Spark wants of it."""
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from pyspark.sql.types import StructType
+
+from rocketd.common.suggest import did_you_mean
+from rocketd.spark.columns import COLUMNS, check_columns
+from rocketd.spark.errors import OptionError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def columns_of(schema: StructType) -> tuple[str, ...]:
+    """The columns of a schema. Raises OptionError for one that messages do not have, or of another type."""
+    names = [field.name for field in schema.fields]
+    if not names:
+        raise OptionError(f"the schema has no columns; there are {', '.join(COLUMNS)}")
+    for field in schema.fields:
+        known = COLUMNS.get(field.name)
+        if known is None:
+            raise OptionError(
+                f"messages have no column {field.name!r}{did_you_mean(field.name, COLUMNS)}; there are "
+                f"{', '.join(COLUMNS)}"
+            )
+        given = field.dataType.simpleString()
+        if given != known.ddl:
+            raise OptionError(f"column {field.name} of messages is {known.ddl}, and the schema says {given}")
+    return check_columns(names)
+
+
+def shaper(schema: StructType) -> Callable[[Iterator["pa.RecordBatch"]], Iterator["pa.RecordBatch"]]:
+    """Something that gives batches the Arrow schema that Spark checks the first of them against."""
+    import pyarrow as pa
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    wanted = to_arrow_schema(schema, timezone="UTC")
+
+    def shaped(batches: Iterator["pa.RecordBatch"]) -> Iterator["pa.RecordBatch"]:
+        for batch in batches:
+            if batch.schema.equals(wanted):
+                yield batch
+                continue
+            arrays = [
+                column if column.type.equals(field.type) else column.cast(field.type)
+                for column, field in zip(batch.columns, wanted, strict=True)
+            ]
+            yield pa.RecordBatch.from_arrays(arrays, schema=wanted)
+
+    return shaped

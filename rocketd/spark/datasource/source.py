@@ -1,0 +1,81 @@
+"""The entry of the data source. It is pickled and sent about, and made in a fresh process for every query.
+
+So it holds nothing but the options, and imports the rest where it is used.
+"""
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.types import StructType
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import DataSourceStreamWriter, DataSourceWriter
+
+_PUSHING_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
+"""Spark's process in which filters are pushed down, if the session allows that at all."""
+
+
+class RocketdDataSource(DataSource):
+    """Messages of RocketMQ-compatible clusters and stores as a table: ``format("rocketd")``."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The format's name."""
+        return "rocketd"
+
+    def schema(self) -> str:
+        """The columns of a read without a schema of its own, as DDL. Raises OptionError for an unknown option."""
+        from rocketd.spark.columns import DEFAULT_COLUMNS, ddl
+        from rocketd.spark.options import ReadOptions
+
+        ReadOptions.check(self.options)
+        return ddl(DEFAULT_COLUMNS)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """The reader of a batch. Raises OptionError."""
+        from rocketd.spark.datasource.batch import BatchReader, FilteringBatchReader
+        from rocketd.spark.options import ReadOptions
+
+        # Spark refuses a reader that takes filters in any session that has them switched off, and asks only one that is
+        # made in this process of its own to take them.
+        kind = FilteringBatchReader if _is_running(_PUSHING_WORKER) else BatchReader
+        return kind(ReadOptions.parse(self.options), schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - the name is Spark's
+        """The reader of a stream: with wrong options, one whose methods all raise OptionError."""
+        from rocketd.spark.datasource.refused import RefusedStream
+        from rocketd.spark.datasource.stream import StreamReader
+        from rocketd.spark.errors import OptionError
+        from rocketd.spark.options import ReadOptions
+
+        try:
+            return StreamReader(ReadOptions.parse(self.options, stream=True), schema)
+        except OptionError as error:
+            return RefusedStream(error)
+
+    def writer(self, schema: StructType, overwrite: bool) -> "DataSourceWriter":
+        """The writer of a batch into a topic. Raises OptionError."""
+        from rocketd.spark.sink.writers import batch_writer
+
+        writer: DataSourceWriter = batch_writer(self.options, schema, overwrite)
+        return writer
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> "DataSourceStreamWriter":  # noqa: N802
+        """The writer of a stream: into an archive where option `archive` or `path` names one, else into a topic."""
+        writer: DataSourceStreamWriter
+        if any(name in self.options for name in ("archive", "path")):
+            from rocketd.spark.archive import sink
+
+            writer = sink.stream_writer(self.options, schema)
+        else:
+            from rocketd.spark.sink.writers import stream_writer
+
+            writer = stream_writer(self.options, schema, overwrite)
+        return writer
+
+
+def _is_running(module: str) -> bool:
+    main: Any = sys.modules.get("__main__")
+    spec = getattr(main, "__spec__", None)
+    return module in sys.modules or (spec is not None and spec.name == module)

@@ -1,0 +1,119 @@
+"""The reader of a stream. It lives in one process beside the driver as long as the query; tasks get pickled copies."""
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from rocketd.spark.datasource.partition import RangesPartition, read_partition
+from rocketd.spark.datasource.shape import columns_of
+from rocketd.spark.errors import SparkError
+from rocketd.spark.options import ReadOptions
+from rocketd.spark.planning.checkpoint import batch_ranges, decode, encode
+from rocketd.spark.planning.follow import Follower, Limits
+from rocketd.spark.planning.losses import log
+from rocketd.spark.ranges import Offsets
+from rocketd.spark.source import Source
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads what comes, each message once: what a micro-batch reads is in the checkpoint before it runs."""
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        self._source = Source(options)
+        self._schema = schema
+        self._columns = columns_of(schema)
+        self._follower: Follower | None = None
+        self._target: Offsets | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_follower": None, "_target": None}
+
+    @property
+    def _options(self) -> ReadOptions:
+        return self._source.options
+
+    def _follow(self) -> Follower:
+        if self._follower is None:
+            self._follower = Follower(lambda: self._source.catalog, self._options, self._source.size)
+        return self._follower
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - this and the following names are Spark's
+        """Where a new query starts. Raises OptionError, DataLossError, BrokerError, StoreFilesError."""
+        return encode(self._follow().initial())
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """What the options limit micro-batches to. Spark may ask for all that there is all the same."""
+        options = self._options
+        if options.max_offsets_per_trigger is not None:
+            return ReadMaxRows(options.max_offsets_per_trigger)
+        if options.max_bytes_per_trigger is not None:
+            return ReadMaxBytes(options.max_bytes_per_trigger)
+        if options.min_offsets_per_trigger is not None:
+            return ReadMinRows(options.min_offsets_per_trigger)
+        return ReadAllAvailable()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        """Where the next micro-batch ends; just `start` where there is nothing new.
+
+        Raises DataLossError for messages that are gone, BrokerError when a server is away for too long.
+        """
+        positions, _ = decode(start)
+        news = self._follow().news(positions, self._limits(limit), self._target)
+        if news.ends == positions:
+            return start
+        started = {queue: at for queue, at in news.starts.items() if positions.get(queue) != at}
+        return encode(news.ends, started)
+
+    def _limits(self, limit: ReadLimit) -> Limits:
+        if isinstance(limit, ReadAllAvailable):
+            return Limits()
+        options = self._options
+        return Limits(
+            limit.max_rows if isinstance(limit, ReadMaxRows) else options.max_offsets_per_trigger,
+            limit.max_bytes if isinstance(limit, ReadMaxBytes) else options.max_bytes_per_trigger,
+            limit.min_rows if isinstance(limit, ReadMinRows) else options.min_offsets_per_trigger,
+        )
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
+        """The ends as they were last seen, for the progress of the query."""
+        seen = self._follow().seen
+        return encode(seen) if seen else None
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """Fix the ends of now: the query stops when it has read up to there."""
+        self._target = self._follow().target()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """One partition for each task of the micro-batch. Whether its messages are there is seen as they are read."""
+        return [RangesPartition(task) for task in self._source.tasks(batch_ranges(start, end))]
+
+    def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
+        """The rows of a partition."""
+        yield from read_partition(self._source, self._schema, self._columns, partition)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Commit what is done for the group of commitGroup. Its failure harms nobody but who looks at the lag."""
+        group = self._options.commit_group
+        if not group:
+            return
+        try:
+            self._source.catalog.commit_group(group, decode(end)[0])
+        except SparkError as error:
+            log.warning("the offsets of group %s were not committed, and will be with a later batch: %s", group, error)
+
+    def stop(self) -> None:
+        """Let go of files and connections."""
+        self._source.close()

@@ -1,0 +1,112 @@
+"""``rocketd spark anonymise``: topics or archives again, with fields hashed or dropped."""
+
+import argparse
+import os
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.accumulators import AccumulatorParam
+
+from rocketd.spark.columns import ddl
+from rocketd.spark.errors import OptionError
+from rocketd.spark.jobs.anonymise_fields import Action, Anonymiser, Rule, rule
+from rocketd.spark.jobs.arguments import add_source_arguments
+from rocketd.spark.jobs.frames import archive_frame, message_frame
+from rocketd.spark.jobs.job import Job as BaseJob
+from rocketd.spark.jobs.job import JobContext
+from rocketd.spark.jobs.report import Report
+from rocketd.spark.jobs.targets import Target, add_target_arguments
+
+COLUMNS = (
+    "topic", "broker", "queue_id", "queue_offset", "flag", "born_time", "born_host", "store_time", "uniq_key", "tags",
+    "keys", "properties", "body",
+)  # fmt: skip
+"""What is written: all that a message says, without what holds its bytes a second time."""
+
+
+class Job(BaseJob):
+    """Write messages again, unrecognisable."""
+
+    name = "anonymise"
+    description = (
+        "Fields: keys, tags, uniq_key, born_host, body, properties.NAME, and body.NAME (or body.NAME.NAME) where bodies are "
+        "JSON. The same value and secret give the same token, so that joins still work. The input is never changed."
+    )
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Source, fields, secret, target."""
+        add_source_arguments(parser, archive=True)
+        group = parser.add_argument_group("fields")
+        group.add_argument("--hash", action="append", default=[], metavar="FIELD", help="put a token in its place")
+        group.add_argument("--drop", action="append", default=[], metavar="FIELD", help="leave it out")
+        group.add_argument("--secret", metavar="FILE", required=True, help="file whose bytes key the tokens")
+        add_target_arguments(parser)
+
+    def run(self, context: JobContext, args: argparse.Namespace) -> Report:
+        """Read, change, write."""
+        rules = [rule(field, Action.HASH) for field in args.hash] + [rule(field, Action.DROP) for field in args.drop]
+        if not rules:
+            raise OptionError("no field is named: --hash or --drop says which shall change")
+        secret = _secret(args.secret)
+        Anonymiser(rules, secret)  # refuses a weak secret here, not in a task
+        began = time.monotonic()
+        options = {} if args.archive else context.source_options(args)
+        target = Target.of(self.name, args, options)
+        spark = context.spark()
+        frame = (
+            archive_frame(spark, args.archive, args.topic, COLUMNS)
+            if args.archive
+            else message_frame(spark, options, COLUMNS)
+        )
+        touched = spark.sparkContext.accumulator(Counter[str](), _Counts())
+        context.progress.begin("anonymise")
+        changed = frame.mapInArrow(_Change(rules, secret, touched), ddl(COLUMNS))
+        target.write(changed)
+        context.progress.end()
+        counts = touched.value
+        facts: dict[str, Any] = {
+            "target": target.description,
+            "messages": counts.pop("", 0),
+            "touched": {one.field: counts.get(one.field, 0) for one in rules},
+            "seconds": round(time.monotonic() - began, 3),
+        }
+        return Report(facts)
+
+
+class _Counts(AccumulatorParam[Counter[str]]):
+    """Adds up counts by field; the empty name counts messages. A task that Spark runs twice counts twice."""
+
+    def zero(self, value: Counter[str]) -> Counter[str]:
+        return Counter()
+
+    def addInPlace(self, value1: Counter[str], value2: Counter[str]) -> Counter[str]:  # noqa: N802 - Spark's name
+        value1.update(value2)
+        return value1
+
+
+class _Change:
+    """Applies the rules to batches, in a task."""
+
+    def __init__(self, rules: Sequence[Rule], secret: bytes, touched: Any) -> None:
+        self._rules = rules
+        self._secret = secret
+        self._touched = touched
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        anonymiser = Anonymiser(self._rules, self._secret)
+        rows = 0
+        for batch in batches:
+            rows += batch.num_rows
+            yield anonymiser.apply(batch)
+        self._touched += Counter({**anonymiser.touched, "": rows})
+
+
+def _secret(path: str) -> bytes:
+    try:
+        with open(os.path.expanduser(path), "rb") as file:
+            return file.read().strip()
+    except OSError as error:
+        raise OptionError(f"--secret {path} cannot be read: {error.strerror}") from None

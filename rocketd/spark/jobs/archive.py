@@ -1,0 +1,252 @@
+"""``rocketd spark archive``: the messages of topics into Parquet files, each offset once, however often it is killed."""
+
+import argparse
+import os
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from rocketd.spark.archive.archive import Archive, clear_staging
+from rocketd.spark.archive.durable import Lock
+from rocketd.spark.archive.facts import broker_facts
+from rocketd.spark.archive.filling import Archived, RangeTask, Totals, archive_ranges, fill
+from rocketd.spark.archive.layout import job_lock_path, random_part, settings_path, staging_dir
+from rocketd.spark.archive.manifest import ArchiveFile
+from rocketd.spark.archive.parquet import DEFAULT_MAX_FILE_BYTES
+from rocketd.spark.archive.planning import Remaining, remaining
+from rocketd.spark.archive.reader import check_file
+from rocketd.spark.archive.settings import DEFAULT_COLUMNS, Settings, check_archive_columns
+from rocketd.spark.errors import ArchiveError, DataLossError, OptionError
+from rocketd.spark.jobs.arguments import add_source_arguments
+from rocketd.spark.jobs.job import Job as BaseJob
+from rocketd.spark.jobs.job import JobContext
+from rocketd.spark.jobs.report import Report
+from rocketd.spark.jobs.tasks import need_files_everywhere, run_tasks
+from rocketd.spark.options import ReadOptions
+from rocketd.spark.options.kinds import SIZE
+from rocketd.spark.options.positions import Earliest
+from rocketd.spark.planning.losses import loss_text
+from rocketd.spark.ranges import QueueRange
+from rocketd.spark.source import Source, open_source
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_WRITER = "job-"
+_SELECTING = ("subExpression", "sql92", "keys", "maxRows")
+_ALL_TOPICS = ".*"
+
+
+class Job(BaseJob):
+    """Archive topics of a store or of a cluster."""
+
+    name = "archive"
+    description = (
+        "Run it again to add what has come since: ranges that are in the archive are not read again. A run that was killed "
+        "leaves nothing that counts but whole commits. Messages that the source has lost are an error that names them, or "
+        "with --allow-loss a gap that the archive names."
+    )
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Source, archive, and how it is written."""
+        add_source_arguments(parser)
+        group = parser.add_argument_group("archive")
+        group.add_argument("--to", dest="archive", metavar="DIR", required=True, help="directory of the archive")
+        group.add_argument(
+            "--columns",
+            metavar="NAMES",
+            help="columns besides those that a restore needs, or all; for a new archive "
+            f"(default: {','.join(name for name in DEFAULT_COLUMNS if name != 'raw')})",
+        )
+        group.add_argument(
+            "--max-file-bytes",
+            metavar="SIZE",
+            default=str(DEFAULT_MAX_FILE_BYTES),
+            help="begin a new file then (default: 512m)",
+        )
+        group.add_argument("--allow-loss", action="store_true", help="record messages that are gone as gaps, and go on")
+        group.add_argument("--check", action="store_true", help="read each file back before it counts")
+        group.add_argument("--check-all", action="store_true", help="at the end, read every file of the archive back")
+        group.add_argument("--follow", action="store_true", help="go on with what comes, until interrupted")
+        group.add_argument(
+            "--interval", metavar="SECONDS", type=float, default=10.0, help="with --follow: look so often (default: 10)"
+        )
+
+    def run(self, context: JobContext, args: argparse.Namespace) -> Report:
+        """Archive what is not archived yet."""
+        given = context.source_options(args)
+        for name in _SELECTING:
+            if any(key.lower() == name.lower() for key in given):
+                raise OptionError(
+                    f"option {name} leaves messages out: an archive takes all of them; filter when reading it"
+                )
+        if not any(name in given for name in ("subscribe", "subscribePattern", "assign")):
+            given["subscribePattern"] = _ALL_TOPICS
+        given.setdefault("failOnDataLoss", str(not args.allow_loss).lower())
+        source = open_source(ReadOptions.parse(given))
+        root = os.path.abspath(args.archive)
+        archive = Archive.open_or_create(root, _settings(root, args.columns))
+        with Lock(job_lock_path(root), f"the archive {root}"):
+            # Whoever staged for a job before has ended: it held the lock.
+            for name in _staged_by_jobs(root):
+                clear_staging(root, name)
+            run = _Run(context, source, archive, args)
+            try:
+                return run.all()
+            finally:
+                clear_staging(root, run.writer)
+                source.close()
+
+
+def _settings(root: str, columns: str | None) -> Settings:
+    if columns is not None:
+        return Settings.of_messages(check_archive_columns(columns))
+    if os.path.exists(settings_path(root)):
+        return Archive.settings_of(root)
+    return Settings.of_messages()
+
+
+def _staged_by_jobs(root: str) -> list[str]:
+    directory = staging_dir(root)
+    return [name for name in os.listdir(directory) if name.startswith(_WRITER)] if os.path.isdir(directory) else []
+
+
+class _Run:
+    """One run of the job."""
+
+    def __init__(self, context: JobContext, source: Source, archive: Archive, args: argparse.Namespace) -> None:
+        self.writer = _WRITER + random_part()
+        self._context = context
+        self._source = source
+        self._archive = archive
+        self._args = args
+        self._max_file_bytes = SIZE.read(args.max_file_bytes)
+        self._totals = Totals()
+        self._tasks = 0
+
+    def all(self) -> Report:
+        """Archive what there is, with --follow until the user ends it."""
+        began = time.monotonic()
+        try:
+            while True:
+                self._once()
+                if not self._args.follow:
+                    break
+                time.sleep(self._args.interval)
+        except KeyboardInterrupt:
+            if not self._args.follow:
+                raise
+            self._context.cancel()
+        problems = self._check_all() if self._args.check_all else []
+        return self._report(time.monotonic() - began, problems)
+
+    def _once(self) -> None:
+        args, source, archive = self._args, self._source, self._archive
+        from_earliest = isinstance(source.options.starting, Earliest)
+        left = remaining(archive, source.catalog, source.options, from_earliest=from_earliest)
+        if left.gaps and not args.allow_loss:
+            raise DataLossError(f"{loss_text(left.gaps)}; run with --allow-loss to record this as gaps and go on")
+        if not left.ranges and not left.gaps:
+            return
+        tasks = self._tasks_of(left)
+        self._tasks += len(tasks)
+        facts = broker_facts(source.catalog, left.queues, source.options.store, source.options.commit_log)
+        progress = self._context.progress
+        progress.begin("archive", sum(part.count for part in left.ranges))
+        try:
+            totals = fill(archive, left.gaps, tasks, self._results, facts)
+        finally:
+            progress.end()
+        self._totals.join(totals)
+
+    def _tasks_of(self, left: Remaining) -> list[RangeTask]:
+        if not left.ranges:
+            return []
+        args, source = self._args, self._source
+        spark = self._spark()
+        groups = source.tasks(left.ranges, cores=spark.sparkContext.defaultParallelism)
+        return [
+            RangeTask(
+                source,
+                self._archive.root,
+                self.writer,
+                self._archive.settings.names,
+                parts,
+                self._max_file_bytes,
+                args.allow_loss,
+                args.check,
+            )
+            for parts in groups
+        ]
+
+    def _spark(self) -> "SparkSession":
+        spark = self._context.spark()
+        options = self._source.options
+        need_files_everywhere(spark, [path for path in (self._archive.root, options.store, options.commit_log) if path])
+        return spark
+
+    def _results(self, tasks: list[RangeTask]) -> Iterator[list[Archived]]:
+        if not tasks:
+            return iter(())
+        return run_tasks(
+            self._context.spark(),
+            tasks,
+            archive_ranges,
+            self._context.progress,
+            weigh=lambda results: sum(one.part.count for one in results),
+            description="archive",
+        )
+
+    def _check_all(self) -> list[str]:
+        files = self._archive.files
+        progress = self._context.progress
+        progress.begin("check", len(files), "files")
+        found = run_tasks(
+            self._context.spark(), files, _Check(self._archive.root), progress, description="check archive"
+        )
+        problems = sorted(problem for problem in found if problem)
+        progress.end()
+        return problems
+
+    def _report(self, seconds: float, problems: list[str]) -> Report:
+        totals = self._totals
+        facts: dict[str, Any] = {
+            "archive": self._archive.root,
+            "messages": totals.messages,
+            "bytes": totals.raw_bytes,
+            "file_bytes": totals.file_bytes,
+            "files": totals.files,
+            "tasks": self._tasks,
+            "seconds": round(seconds, 3),
+            "ranges": [_row(one) for one in totals.joined_ranges()],
+            "gaps": [_row(one) for one in totals.gaps],
+            "archived": {
+                "messages": sum(file.rows for file in self._archive.files),
+                "files": len(self._archive.files),
+                "commits": len(self._archive.commits),
+                "gaps": sum(gap.count for gap in self._archive.gaps),
+            },
+        }
+        if self._args.check_all:
+            facts["checked_files"] = len(self._archive.files)
+        return Report(facts, problems)
+
+
+class _Check:
+    """Reads a file of an archive back, in a task; returns what is wrong with it, empty when nothing is."""
+
+    def __init__(self, root: str) -> None:
+        self._root = root
+
+    def __call__(self, file: ArchiveFile) -> str:
+        try:
+            check_file(self._root, file)
+        except ArchiveError as error:
+            return str(error)
+        return ""
+
+
+def _row(one: QueueRange) -> dict[str, Any]:
+    queue = one.queue
+    place = {"topic": queue.topic, "broker": queue.broker, "queue_id": queue.queue_id}
+    return {**place, "start": one.start, "end": one.end}

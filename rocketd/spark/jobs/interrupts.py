@@ -1,0 +1,59 @@
+"""Ctrl-C and SIGTERM: a job is stopped in order, and says one line.
+
+Spark's own handler, put in place with each session, would do the first only, with traces of Java's.
+"""
+
+import contextlib
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from types import FrameType
+from typing import Any
+
+STATUS = 130
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class InterruptedJobError(KeyboardInterrupt):
+    """The user, or the system, wants the job to stop."""
+
+
+class Interrupts:
+    """Makes each of the two signals raise InterruptedJobError in the main thread; a second one ends the process at once."""
+
+    def __init__(self) -> None:
+        self._seen = False
+        self._before: dict[int, Any] = {}
+
+    def install(self) -> None:
+        """Take the signals, also when something else took them in between. Does nothing outside the main thread."""
+        if threading.current_thread() is not threading.main_thread():
+            return
+        for number in _SIGNALS:
+            before = signal.signal(number, self._handle)
+            if number not in self._before:
+                self._before[number] = before
+
+    def restore(self) -> None:
+        """Give the signals back to whoever had them."""
+        for number, before in self._before.items():
+            signal.signal(number, before)
+        self._before.clear()
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if self._seen:
+            os._exit(STATUS)
+        self._seen = True
+        raise InterruptedJobError
+
+
+@contextlib.contextmanager
+def interruptible() -> Iterator[Interrupts]:
+    """Take the signals for as long as the block runs."""
+    interrupts = Interrupts()
+    interrupts.install()
+    try:
+        yield interrupts
+    finally:
+        interrupts.restore()

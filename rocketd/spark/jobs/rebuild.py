@@ -1,0 +1,333 @@
+"""`rocketd spark rebuild`: queues and index of a stopped store, made anew from its commit log.
+
+Answers to the start of a broker without its queues, and makes the same files, many at a time: one task for each file of the
+log, then one for each queue and each index file. Nothing is deleted: what is replaced is kept beside.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace as changed
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from rocketd.common.names import LMQ_PREFIX
+from rocketd.spark.archive.durable import make_dirs, replace, sync_dir
+from rocketd.spark.errors import OptionError, StoreFilesError
+from rocketd.spark.jobs.dispatched import QueueKey, Rules
+from rocketd.spark.jobs.job import Job as BaseJob
+from rocketd.spark.jobs.job import JobContext
+from rocketd.spark.jobs.progress import Progress
+from rocketd.spark.jobs.rebuild_index import make_index_file, planned_files
+from rocketd.spark.jobs.rebuild_parts import Part, make_part
+from rocketd.spark.jobs.rebuild_queue import QueueMade, QueueToMake, Slice, make_queue
+from rocketd.spark.jobs.report import Report
+from rocketd.spark.jobs.store_arguments import StoreInUse, add_store_arguments, rules_of
+from rocketd.spark.jobs.store_files import IndexShape
+from rocketd.spark.jobs.tasks import need_files_everywhere, run_tasks
+from rocketd.spark.jobs.verify import Each
+from rocketd.spark.jobs.verify_log import LogFile, StoreFacts
+from rocketd.store.layout import (
+    CONSUME_QUEUE_UNIT,
+    DEFAULT_CONSUME_QUEUE_FILE_SIZE,
+    consume_queue_dir,
+    consume_queue_ext_dir,
+    index_dir,
+)
+
+if TYPE_CHECKING:
+    from rocketd.store.stopped_store import StoppedStore
+
+WORK = "rocketd-rebuild"
+"""Directory within the store's in which an in-place rebuilding makes its files."""
+
+ASIDE = "rocketd-rebuild-old-"
+"""Begin of the name of the directory for what was replaced."""
+
+_PLAN = "plan.json"
+_PARTS = "parts"
+_SWAP = "swap.json"
+
+
+class Job(BaseJob):
+    """Make queues and index anew."""
+
+    name = "rebuild"
+    description = (
+        "With --to, the store is only read, and DIR gets consumequeue and index; with --in-place the store gets them, and "
+        "what it had is kept in a directory within it. A rebuilding that was interrupted goes on when it is started "
+        "again with the same arguments. Queues whose messages have all expired keep their offsets. Damaged parts of the "
+        "log are passed over and reported; the exit status is then 1."
+    )
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """The store, where to, and what is to be made."""
+        add_store_arguments(parser)
+        group = parser.add_argument_group("rebuild")
+        where = group.add_mutually_exclusive_group(required=True)
+        where.add_argument("--to", metavar="DIR", help="directory that gets the new files")
+        where.add_argument("--in-place", action="store_true", help="replace those of the store")
+        group.add_argument("--no-index", dest="index", action="store_false", help="make no index")
+        group.add_argument(
+            "--deleted-topics",
+            action="store_true",
+            help="make queues for topics that are not in config/topics.json, too",
+        )
+        group.add_argument(
+            "--queue-file-size", type=int, metavar="BYTES", help="mapedFileSizeConsumeQueue of the broker"
+        )
+        group.add_argument("--index-slots", type=int, metavar="N", help="maxHashSlotNum of the broker")
+        group.add_argument("--index-entries", type=int, metavar="N", help="maxIndexNum of the broker")
+
+    def run(self, context: JobContext, args: argparse.Namespace) -> Report:
+        """Make them."""
+        with StoreInUse(args.store, args.commit_log, context.progress, writes=args.in_place) as store:
+            target = os.path.join(store.root, WORK) if args.in_place else os.path.abspath(args.to)
+            rebuilding = Rebuilding(store, rules_of(args), target, context.progress)
+            rebuilding.choose_sizes(args.queue_file_size, args.index_slots, args.index_entries)
+            spark = context.spark()
+            make_dirs(target)
+            need_files_everywhere(spark, [store.log.directory, target])
+            each = partial(run_tasks, spark, description="rocketd rebuild")
+            report = rebuilding.run(each, index=args.index, deleted_topics=args.deleted_topics)
+            return rebuilding.swap_in(report) if args.in_place else report
+
+
+class Rebuilding:
+    """One rebuilding of one store, into a directory that may hold what an earlier run has made."""
+
+    def __init__(self, store: "StoppedStore", rules: Rules, target: str, progress: Progress) -> None:
+        from rocketd.spark.jobs.verify_closely import PartialExamination, used_files
+        from rocketd.store.examine import configured_topics
+
+        if not store.log.segments:
+            raise StoreFilesError(
+                f"{store.log.directory} has no file of the commit log, so nothing can be made from it"
+            )
+        self._store = store
+        self._target = target
+        self._progress = progress
+        self._topics = configured_topics(store.root)
+        self._old = store.queues()
+        examination = PartialExamination(store)
+        examination.index_files()
+        shape = examination.index_shape
+        self._shape = None if shape is None else IndexShape(*shape)
+        self._file_size = next((queue.file_size for queue in self._old), DEFAULT_CONSUME_QUEUE_FILE_SIZE)
+        self.facts = StoreFacts(
+            store.root,
+            store.log.directory,
+            store.log.file_size,
+            tuple(LogFile(*segment) for segment in store.log.segments),
+            used_files(store.log),
+            store.abnormal,
+            False,
+            store.queue_root,
+            {},
+            (),
+            None,
+            0,
+            rules,
+        )
+
+    def choose_sizes(self, queue_file_size: int | None, slots: int | None, entries: int | None) -> None:
+        """Set sizes of files that are not those of the files there are. Raises OptionError."""
+        from rocketd.store.index_file import DEFAULT_ENTRIES, DEFAULT_SLOTS
+
+        if queue_file_size is not None:
+            if queue_file_size < CONSUME_QUEUE_UNIT:
+                raise OptionError(
+                    f"--queue-file-size {queue_file_size}: accepted are numbers from {CONSUME_QUEUE_UNIT} on"
+                )
+            self._file_size = -(-queue_file_size // CONSUME_QUEUE_UNIT) * CONSUME_QUEUE_UNIT
+        known = self._shape or IndexShape(DEFAULT_SLOTS, DEFAULT_ENTRIES)
+        for name, value in (("--index-slots", slots), ("--index-entries", entries)):
+            if value is not None and value < 2:
+                raise OptionError(f"{name} {value}: accepted are numbers from 2 on")
+        self._shape = IndexShape(slots or known.slots, entries or known.entries)
+
+    def run(self, each: Each, *, index: bool = True, deleted_topics: bool = False) -> Report:
+        """Make the files, or those that are not there yet; `each` has a function done for each of some items."""
+        assert self._shape is not None
+        self._keep_plan(index=index, deleted_topics=deleted_topics)
+        parts = self._parts(each, index)
+        left_out = self._left_out(parts, deleted_topics)
+        made = self._queues(each, parts, left_out)
+        index_files = self._index_files(each, parts) if index else []
+        shutil.rmtree(os.path.join(self._target, _PARTS))
+        os.unlink(os.path.join(self._target, _PLAN))
+        sync_dir(self._target)
+        return self._report(parts, made, left_out, index_files)
+
+    def _keep_plan(self, **options: bool) -> None:
+        """Note what is made of what; refuse a directory that has something else."""
+        facts = self.facts
+        plan = {
+            "log": [[file.offset, file.size, os.stat(file.path).st_mtime_ns] for file in facts.files],
+            "queue_file_size": self._file_size,
+            "index": [self._shape.slots, self._shape.entries] if self._shape else None,
+            "rules": [list(facts.rules.delays_ms), facts.rules.light_queues],
+            "options": options,
+        }
+        path = os.path.join(self._target, _PLAN)
+        make_dirs(self._target)
+        try:
+            with open(path, encoding="utf-8") as file:
+                known = json.load(file)
+        except FileNotFoundError:
+            known = None
+        if known is None:
+            if set(os.listdir(self._target)) - {_SWAP}:
+                raise OptionError(
+                    f"{self._target} is not empty, and no rebuilding that could go on; name another directory"
+                )
+            replace(path, json.dumps(plan).encode())
+        elif known != plan:
+            raise OptionError(
+                f"{self._target} has a rebuilding that was begun with other arguments, or of another state of the log; "
+                "remove it, or give the same arguments"
+            )
+        make_dirs(os.path.join(self._target, _PARTS))
+
+    def _parts(self, each: Each, index: bool) -> list[Part]:
+        facts = self.facts
+        sizes = [file.size for file in facts.files]
+        self._progress.begin("log", sum(sizes), "bytes")
+        parts = []
+        for part in each(range(facts.used), partial(make_part, facts, os.path.join(self._target, _PARTS), index)):
+            parts.append(changed(part, path=os.path.join(self._target, _PARTS, os.path.basename(part.path))))
+            self._progress.advance(sizes[part.number])
+        return sorted(parts, key=lambda part: part.number)
+
+    def _left_out(self, parts: Sequence[Part], deleted_topics: bool) -> dict[str, int]:
+        """Records of topics that were deleted, by topic."""
+        counts: dict[str, int] = {}
+        if self._topics is None or deleted_topics:
+            return counts
+        old = {queue.topic for queue in self._old}
+        for part in parts:
+            for topic, _, _, count in part.queues:
+                if topic not in self._topics and topic not in old and not topic.startswith(LMQ_PREFIX):
+                    counts[topic] = counts.get(topic, 0) + count
+        return counts
+
+    def _queues(self, each: Each, parts: Sequence[Part], left_out: dict[str, int]) -> list[QueueMade]:
+        slices: dict[QueueKey, list[Slice]] = {(queue.topic, queue.queue_id): [] for queue in self._old}
+        for part in parts:
+            for topic, queue_id, first, count in part.queues:
+                if topic not in left_out:
+                    slices.setdefault((topic, queue_id), []).append(Slice(part.entries_path, first, count))
+        tasks = [
+            QueueToMake(key, tuple(some), self._file_size, self.facts.log_begin, self.facts.queue_root)
+            for key, some in slices.items()
+        ]
+        make_dirs(consume_queue_dir(self._target))
+        self._progress.begin("queues", len(tasks), "queues")
+        made = []
+        for one in each(tasks, partial(make_queue, self._target)):
+            made.append(one)
+            self._progress.advance(1)
+        return sorted(made, key=lambda one: one.key)
+
+    def _index_files(self, each: Each, parts: Sequence[Part]) -> list[int]:
+        assert self._shape is not None
+        directory = index_dir(self._target)
+        make_dirs(directory)
+        tasks = planned_files([(part.keys_path, part.keys) for part in parts], self._shape)
+        self._progress.begin("index", len(tasks), "files")
+        counts = []
+        for count in each(tasks, partial(make_index_file, directory, self._shape)):
+            counts.append(count)
+            self._progress.advance(1)
+        return counts
+
+    def _report(
+        self, parts: Sequence[Part], made: Sequence[QueueMade], left_out: dict[str, int], index_files: Sequence[int]
+    ) -> Report:
+        made = [one for one in made if one.end]
+        facts: dict[str, Any] = {
+            "store": self.facts.root,
+            "target": self._target,
+            "records": sum(part.records for part in parts),
+            "log_files": len(parts),
+            "queues": len(made),
+            "entries": sum(one.end - one.begin for one in made),
+            "expired_entries": sum(one.expired for one in made),
+            "index_files": len(index_files),
+            "index_entries": sum(index_files),
+            "deleted_topics": [{"topic": topic, "records": count} for topic, count in sorted(left_out.items())],
+            "odd_queues": [
+                {
+                    "topic": one.key[0],
+                    "queue": one.key[1],
+                    "filled": one.filled,
+                    "doubled": one.doubled,
+                    "restarted": one.restarted,
+                    "unlikely": one.unlikely,
+                }
+                for one in made
+                if one.filled or one.doubled or one.restarted or one.unlikely
+            ],
+        }
+        return Report(facts, [*(line for part in parts for line in part.damage), *self._problems(made)])
+
+    @staticmethod
+    def _problems(made: Sequence[QueueMade]) -> Iterator[str]:
+        for one in made:
+            name = f"{one.key[0]}-{one.key[1]}"
+            if one.filled:
+                yield f"queue {name} lacks {one.filled} messages that the log does not have; readers pass over them"
+            if one.doubled:
+                yield f"{one.doubled} records say that they are messages of queue {name} that others are, and have no entry"
+            if one.unlikely:
+                yield f"{one.unlikely} records of queue {name} have a queue offset that cannot be, and have no entry"
+
+    def swap_in(self, report: Report) -> Report:
+        """Put what was made into the store's place, and what was there beside. A repetition goes on where it was."""
+        root = self.facts.root
+        path = os.path.join(self._target, _SWAP)
+        try:
+            with open(path, encoding="utf-8") as file:
+                aside = str(json.load(file))
+        except FileNotFoundError:
+            aside = os.path.join(root, ASIDE + time.strftime("%Y%m%d-%H%M%S"))
+            replace(path, json.dumps(aside).encode())
+        swap(root, self._target, aside)
+        return changed(report, facts={**report.facts, "target": root, "aside": aside})
+
+
+def unfinished_swap(root: str) -> str | None:
+    """The directory for what is replaced, when a rebuilding was interrupted while it put its files in place."""
+    work = os.path.join(root, WORK)
+    try:
+        with open(os.path.join(work, _SWAP), encoding="utf-8") as file:
+            return str(json.load(file))
+    except FileNotFoundError:
+        return None
+
+
+def swap(root: str, work: str, aside: str) -> None:
+    """Move what `work` has into the store, what is in the way into `aside`, and remove `work`; may be repeated."""
+    from rocketd.store.file_notes import notes_path
+
+    make_dirs(aside)
+    # The next start is not to miss what is replaced, and nothing leads into the extension any more.
+    for path in (notes_path(root), consume_queue_ext_dir(root)):
+        _move(path, aside)
+    for directory in (consume_queue_dir, index_dir):
+        new = directory(work)
+        if os.path.isdir(new):
+            _move(directory(root), aside)
+            os.rename(new, directory(root))
+            sync_dir(root)
+    sync_dir(aside)
+    shutil.rmtree(work)
+    sync_dir(root)
+
+
+def _move(path: str, aside: str) -> None:
+    if os.path.exists(path):
+        os.rename(path, os.path.join(aside, os.path.basename(path)))

@@ -1,0 +1,368 @@
+"""`rocketd spark verify`: every byte of a stopped store's log, queues and index against each other.
+
+Answers to `rocketd store verify`, finds the same, and spreads the work over the cores of a machine or a cluster that sees
+the files: one task for each file. Reads only.
+"""
+
+import argparse
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rocketd.spark.jobs.dispatched import QueueKey, Rules
+from rocketd.spark.jobs.job import Job as BaseJob
+from rocketd.spark.jobs.job import JobContext
+from rocketd.spark.jobs.progress import Progress
+from rocketd.spark.jobs.report import Report
+from rocketd.spark.jobs.store_arguments import StoreInUse, add_store_arguments, rules_of
+from rocketd.spark.jobs.store_files import IndexShape, IndexView, QueueFiles, is_sound
+from rocketd.spark.jobs.tasks import run_tasks
+from rocketd.spark.jobs.verify_log import (
+    EventKind,
+    LogFile,
+    LogReport,
+    QueueEvent,
+    StoreFacts,
+    check_log_file,
+    merged_events,
+)
+from rocketd.store.findings import Finding, Problem, Remedy, Severity, shortened
+from rocketd.store.layout import queue_dir
+
+if TYPE_CHECKING:
+    from rocketd.store.stopped_store import StoppedStore
+
+
+Each = Callable[[Iterable[Any], Callable[[Any], Any]], Iterator[Any]]
+"""Has a function done for each of some items, anywhere, and yields the results in any order."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueTask:
+    """One queue to be looked at: what was seen of its records, and whether that explains all of its entries from the
+    `first` on whose record is still there.
+    """
+
+    key: QueueKey
+    file_size: int
+    first: int
+    events: tuple[QueueEvent, ...]
+    closely: bool
+    damaged: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class IndexTask:
+    """One index file to be looked at, `closely` when it may not agree with its records; `after` is the offset of the log
+    of the last entry before its own.
+    """
+
+    number: int
+    after: int
+    is_last: bool
+    closely: bool
+    damaged: tuple[tuple[int, int], ...]
+
+
+class Job(BaseJob):
+    """Examine a stopped store, or a snapshot of one."""
+
+    name = "verify"
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """The store, and what is to be known of its broker's settings."""
+        add_store_arguments(parser)
+
+    def run(self, context: JobContext, args: argparse.Namespace) -> Report:
+        """Examine it."""
+        with StoreInUse(args.store, args.commit_log, context.progress, writes=False) as store:
+            run = partial(run_tasks, context.spark(), description="rocketd verify")
+            return Verification(store, rules_of(args), context.progress).run(run)
+
+
+class Verification:
+    """One verification of one store."""
+
+    def __init__(self, store: "StoppedStore", rules: Rules, progress: Progress) -> None:
+        from rocketd.spark.jobs.verify_closely import PartialExamination, used_files
+        from rocketd.store.examine import Checkpoint, configured_topics, replayed_from
+
+        self._store = store
+        self._progress = progress
+        self._topics = configured_topics(store.root)
+        self._examination = PartialExamination(store)
+        self._findings = self._examination.files() + self._examination.index_files()
+        shape = self._examination.index_shape
+        self._queues = store.queues()
+        replayed = replayed_from(store, Checkpoint(store.root))
+        highest = 0
+        for queue in self._queues:
+            queue.find_end()
+            last = queue.entry(queue.end - 1) if queue.end > queue.begin else None
+            if replayed is None and last is not None and store.log.record_at(last[0]) is not None:
+                highest = max(highest, last[0] + last[1])
+        unreadable = {finding.path for finding in self._findings}
+        self.facts = StoreFacts(
+            store.root,
+            store.log.directory,
+            store.log.file_size,
+            tuple(LogFile(*segment) for segment in store.log.segments),
+            used_files(store.log) if store.log.segments else 0,
+            store.abnormal,
+            store.extended,
+            store.queue_root,
+            {(queue.topic, queue.queue_id): queue.end for queue in self._queues},
+            tuple(path for path in store.index_paths() if path not in unreadable),
+            # Without any file, all records with keys are counted as not indexed.
+            IndexShape(*shape) if shape is not None else IndexShape(1, 2),
+            highest if replayed is None else replayed,
+            rules,
+        )
+
+    def run(self, each: Each) -> Report:
+        """Do it; `each` has a function done for each item, and yields the results as they come."""
+        facts = self.facts
+        sizes = [file.size for file in facts.files]
+        self._progress.begin("log", sum(sizes), "bytes")
+        reports: list[LogReport] = []
+        numbers = range(len(facts.files))
+        for report in each(numbers, partial(check_log_file, facts)):
+            reports.append(report)
+            self._progress.advance(sizes[report.number])
+        reports.sort(key=lambda report: report.number)
+        log_end, damaged = self._after_log(reports)
+        events = merged_events(reports)
+        untold = Counter[QueueKey]()
+        for report in reports:
+            untold.update(report.untold)
+        self._look(each, "queues", self._queue_tasks(events, untold, damaged), partial(check_queue, facts, log_end))
+        suspects = {path for report in reports for path in report.suspects}
+        tasks = self._index_tasks(suspects, damaged)
+        self._look(each, "index", tasks, partial(check_index_file, facts, log_end))
+        self._finish(reports, events, damaged, log_end)
+        return self._report(reports, log_end)
+
+    def _look(self, each: Each, what: str, tasks: list[Any], function: Any) -> None:
+        self._progress.begin(what, len(tasks), what)
+        for found in each(tasks, function):
+            self._findings += found
+            self._progress.advance(1)
+
+    def _after_log(self, reports: list[LogReport]) -> tuple[int, tuple[tuple[int, int], ...]]:
+        """End of the log, and its damaged stretches, missing files included."""
+        from rocketd.store.examine_log import Missing
+
+        facts = self.facts
+        ranges: list[tuple[int, int]] = []
+        before: LogFile | None = None
+        for number, report in enumerate(reports):
+            file = facts.files[number]
+            if before is not None and number < facts.used:
+                for offset in range(before.offset + facts.file_size, file.offset, facts.file_size):
+                    path = os.path.join(facts.log_directory, f"{offset:020d}")
+                    missing = Missing(path, offset, offset + facts.file_size)
+                    self._findings += self._examination.about(missing)
+                    ranges.append((missing.begin, missing.end))
+            self._findings += report.findings
+            ranges += report.damaged
+            before = file
+        end = reports[facts.used - 1].end if facts.used else 0
+        return end, tuple(ranges)
+
+    def _queue_tasks(
+        self, events: dict[QueueKey, list[QueueEvent]], untold: Counter[QueueKey], damaged: tuple[tuple[int, int], ...]
+    ) -> list[QueueTask]:
+        tasks = []
+        for queue in self._queues:
+            key = (queue.topic, queue.queue_id)
+            some = events.get(key, [])
+            first = queue.first_from(self.facts.log_begin, queue.end)
+            closely = not _explains(some, first, queue.end) or _has_odd_files(queue)
+            tasks.append(
+                QueueTask(
+                    key, queue.file_size, first, tuple(some) if closely else (), closely, damaged if closely else ()
+                )
+            )
+            if untold[key]:
+                path, position = queue.path_of(queue.begin)
+                text = f"{untold[key]} more records of {queue.topic}-{queue.queue_id} have other entries"
+                self._findings.append(
+                    Finding(Severity.DAMAGE, Problem.QUEUE_ENTRY, Remedy.REPAIR, path, position, text, queue=key)
+                )
+        return tasks
+
+    def _index_tasks(self, suspects: set[str], damaged: tuple[tuple[int, int], ...]) -> list[IndexTask]:
+        shape = self.facts.index_shape
+        if shape is None:
+            return []
+        lasts = [IndexView(path, shape).last for path in self.facts.index_paths]
+        filled = max((number for number, last in enumerate(lasts) if last >= 0), default=-1)
+        return [
+            IndexTask(number, max(lasts[:number], default=-1), number == filled, path in suspects, damaged)
+            for number, path in enumerate(self.facts.index_paths)
+        ]
+
+    def _finish(
+        self,
+        reports: list[LogReport],
+        events: dict[QueueKey, list[QueueEvent]],
+        damaged: tuple[tuple[int, int], ...],
+        log_end: int,
+    ) -> None:
+        from rocketd.spark.jobs.verify_closely import queue_findings
+
+        facts = self.facts
+        queueless = {
+            key: some for key, some in events.items() if any(event.kind is EventKind.NO_QUEUE for event in some)
+        }
+        if queueless:
+            self._findings += queue_findings(facts, (), queueless, damaged, self._topics, log_end)
+        late, unindexed = sum(report.late for report in reports), sum(report.unindexed for report in reports)
+        directory = self._store.index_root
+        if late:
+            text = f"{late} records with keys at the end of the log are not indexed yet"
+            self._findings.append(Finding(Severity.NOTE, Problem.INDEX_LACKS, Remedy.START, directory, 0, text))
+        if unindexed:
+            text = f"{unindexed} records with keys are not indexed, as after a crash or without messageIndexEnable"
+            text += "; rocketd store repair --write --index indexes them"
+            self._findings.append(Finding(Severity.NOTE, Problem.INDEX_MISSING, Remedy.NONE, directory, 0, text))
+        self._findings += self._times(reports)
+        latest = max((request for report in reports for request in report.tail + report.head), key=_time, default=None)
+        if latest is not None:
+            latest.store_timestamp = max(report.latest for report in reports)
+        self._findings += self._examination.checkpoint(log_end, latest)
+
+    def _times(self, reports: list[LogReport]) -> Iterator[Finding]:
+        """What is odd about the store times where one file ends and the next begins."""
+        filled = [report for report in reports if report.records]
+        edges = [report.tail + after.head for report, after in pairwise(filled)]
+        seen: set[int] = {
+            finding.physical_offset for report in filled for finding in report.findings if finding.physical_offset >= 0
+        }
+        for requests in edges:
+            times = np.array([request.store_timestamp for request in requests])
+            if (np.diff(times) < 0).any():
+                for finding in self._examination.times(requests):
+                    if finding.physical_offset not in seen:
+                        seen.add(finding.physical_offset)
+                        yield finding
+
+    def _report(self, reports: list[LogReport], log_end: int) -> Report:
+        root = self.facts.root
+        found = sorted(self._findings, key=lambda finding: (finding.path, finding.position))
+        damages = sum(finding.severity is Severity.DAMAGE for finding in found)
+        shown = list(shortened(self._softened(found)))
+        facts: dict[str, Any] = {
+            "store": root,
+            "damaged": bool(damages),
+            "records": sum(report.records for report in reports),
+            "bytes": sum(file.size for file in self.facts.files),
+            "end_offset": log_end,
+            "log_files": len(reports),
+            "queues": len(self._queues),
+            "index_files": len(self.facts.index_paths),
+            "findings": [
+                {
+                    "severity": finding.severity.value,
+                    "problem": finding.problem.value,
+                    "file": os.path.relpath(finding.path, root),
+                    "position": finding.position,
+                    "what": finding.text,
+                    "advice": finding.remedy.advice(root),
+                }
+                for finding in shown
+            ],
+        }
+        return Report(facts, [finding.line(root) for finding in shown if finding.severity is Severity.DAMAGE])
+
+    def _softened(self, findings: Iterable[Finding]) -> Iterator[Finding]:
+        """Index files that the next start removes anyway are no damage."""
+        from msgspec.structs import replace
+
+        from rocketd.store.examine import Checkpoint
+        from rocketd.store.last_stop import LastStop
+
+        doomed: set[str] = set()
+        shape = self.facts.index_shape
+        if self._store.last_stop is LastStop.CRASHED and shape is not None:
+            known = Checkpoint(self.facts.root).index
+            doomed = {path for path in self.facts.index_paths if IndexView(path, shape).end_time > known}
+        for finding in findings:
+            if finding.path in doomed:
+                yield replace(finding, severity=Severity.NOTE, remedy=Remedy.START)
+            else:
+                yield finding
+
+
+def _time(request: Any) -> int:
+    return int(request.store_timestamp)
+
+
+def _explains(events: list[QueueEvent], first: int, end: int) -> bool:
+    """Whether the records that were seen are just those of the entries from `first` to `end`."""
+    if not events:
+        return first >= end
+    return (
+        len(events) == 1 and events[0].kind is EventKind.RUN and events[0].first.queue_offset <= first <= end
+    ) and events[0].upto == end
+
+
+def _has_odd_files(queue: Any) -> bool:
+    expected = None
+    for segment in queue.segments:
+        if (expected is not None and segment.offset != expected) or segment.size != queue.file_size:
+            return True
+        expected = segment.offset + queue.file_size
+    return False
+
+
+def check_queue(facts: StoreFacts, log_end: int, task: QueueTask) -> list[Finding]:
+    """Read all entries of a queue; where its records do not explain all of them, look closely."""
+    topic, queue_id = task.key
+    found: list[Finding] = []
+    if task.closely:
+        from rocketd.spark.jobs.verify_closely import queue_findings
+        from rocketd.store.stopped_store import QueueReader
+
+        queue = QueueReader(topic, queue_id, queue_dir(facts.root, topic, queue_id))
+        queue.file_size = task.file_size
+        found += queue_findings(facts, [queue], {task.key: list(task.events)}, task.damaged, None, log_end)
+    return found + _expired_entries(facts, task)
+
+
+def _expired_entries(facts: StoreFacts, task: QueueTask) -> list[Finding]:
+    """Entries of records that are no longer there: that they are entries at all."""
+    files = QueueFiles(facts.queue_root)
+    if not facts.log_begin:
+        return []
+    for first, path in files.files(*task.key):
+        entries = files.file(path)[: max(0, task.first - first)]
+        wrong = np.flatnonzero((entries["size"] <= 0) | (entries["offset"] < 0))
+        if len(wrong):
+            at = int(wrong[0])
+            offset, size = entries["offset"][at], entries["size"][at]
+            text = f"{len(wrong)} entries of expired records are none: entry {first + at} says offset {offset}, size {size}"
+            position = at * entries.itemsize
+            return [Finding(Severity.NOTE, Problem.QUEUE_ENTRY, Remedy.NONE, path, position, text, queue=task.key)]
+    return []
+
+
+def check_index_file(facts: StoreFacts, log_end: int, task: IndexTask) -> list[Finding]:
+    """Read all of an index file; where it is not as its entries, or as the records, say, look closely."""
+    assert facts.index_shape is not None
+    view = IndexView(facts.index_paths[task.number], facts.index_shape)
+    # The first entry beyond the log stands for all.
+    beyond = bool(len(view.entries)) and task.after < log_end <= int(view.entries["offset"].max())
+    sound = is_sound(view)
+    if sound and not task.closely and not beyond:
+        return []
+    from rocketd.spark.jobs.verify_closely import index_findings
+
+    closely = task.closely or beyond or (not sound and task.after < log_end)
+    return index_findings(facts, task.number, task.is_last, task.damaged, log_end, closely=closely)

@@ -1,0 +1,365 @@
+"""Checks one commit-log file: its records, and what queues and index have of them.
+
+The quick way looks at many records at once and only proves that all is right. Where it is not, the store's own examination
+(`rocketd.store.examine` and its neighbours) looks at the file record by record, and finds the words. Reads only; runs in
+Spark's tasks, and imports no PySpark.
+"""
+
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+from rocketd.spark.jobs.dispatched import Dispatched, QueueKey, Rules, dispatched, dispatched_requests
+from rocketd.spark.jobs.index_keys import KEYED, Keyed
+from rocketd.spark.jobs.log_scan import Longs, Stop, Walk, blocks
+from rocketd.spark.jobs.store_files import IndexShape, IndexView, QueueFiles, is_zero, map_file
+from rocketd.spark.jobs.verify_ext import wrong_units
+from rocketd.store.findings import Finding
+from rocketd.store.message import DispatchRequest
+
+TOLD_OF_A_QUEUE = 1000
+"""Records of one queue and one log file beyond these, whose entries are wrong, are only counted."""
+
+TIMES_KEPT = 4
+"""So many records at either end of a file are compared in time with those of the next one."""
+
+HIGHEST_EXT_ADDRESS = -(1 << 31) - 1
+"""What an entry holds in the place of the tags code is a place in the queue's extension up to this number."""
+
+_MAX_INT = 0x7FFFFFFF
+
+
+class LogFile(NamedTuple):
+    """One file of the log: path, offset of its first byte, its length."""
+
+    path: str
+    offset: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoreFacts:
+    """What every task of a verification needs to know. Crosses to the tasks by pickle.
+
+    `used` of the files hold records; the store was not stopped cleanly if it is `abnormal`. `queue_ends` has the queue
+    offset behind the last entry of each queue there is. Records from `replayed_from` on are dispatched at the next start.
+    """
+
+    root: str
+    log_directory: str
+    file_size: int
+    files: tuple[LogFile, ...]
+    used: int
+    abnormal: bool
+    extended: bool
+    queue_root: str
+    queue_ends: dict[QueueKey, int]
+    index_paths: tuple[str, ...]
+    index_shape: IndexShape | None
+    replayed_from: int
+    rules: Rules = field(default_factory=Rules)
+
+    @property
+    def log_begin(self) -> int:
+        """Offset of the first byte of the log."""
+        return self.files[0].offset if self.files else 0
+
+
+class EventKind(Enum):
+    """What was seen of records of a queue that follow each other."""
+
+    RUN = "they have their entries"
+    DIFFERS = "the entry of one is another"
+    BEYOND = "they lie behind the last entry"
+    NO_QUEUE = "there is no queue"
+
+
+@dataclass(slots=True)
+class QueueEvent:
+    """Records of a queue, `count` from a first one on, in the order of the log."""
+
+    kind: EventKind
+    first: DispatchRequest
+    count: int
+
+    @property
+    def upto(self) -> int:
+        """Queue offset behind the last."""
+        return self.first.queue_offset + self.count
+
+
+@dataclass(slots=True)
+class LogReport:
+    """What one file's task found. `end` is the offset of the log behind the last whole record.
+
+    `queues` are not told of where all is as it should be but for the runs. `suspects` are index files that have to be
+    looked at closely; `late` and `unindexed` count records with keys that have no entries, for an innocent reason.
+    """
+
+    number: int
+    records: int = 0
+    end: int = 0
+    closely: bool = False
+    findings: list[Finding] = field(default_factory=list)
+    damaged: list[tuple[int, int]] = field(default_factory=list)
+    queues: dict[QueueKey, list[QueueEvent]] = field(default_factory=dict)
+    untold: dict[QueueKey, int] = field(default_factory=dict)
+    suspects: set[str] = field(default_factory=set)
+    late: int = 0
+    unindexed: int = 0
+    latest: int = 0
+    head: list[DispatchRequest] = field(default_factory=list)
+    tail: list[DispatchRequest] = field(default_factory=list)
+
+
+def check_log_file(facts: StoreFacts, number: int) -> LogReport:
+    """Check the file of this number; reads all of it, and the entries of its records."""
+    file = facts.files[number]
+    report = LogReport(number, end=file.offset)
+    check = _FileCheck(facts, report)
+    if not _quickly(facts, file, number, check):
+        # From the beginning: what is found has to be in the order of the log.
+        report = LogReport(number, end=file.offset, closely=True)
+        check = _FileCheck(facts, report)
+        _closely(facts, number, check)
+    check.finish()
+    return report
+
+
+def _quickly(facts: StoreFacts, file: LogFile, number: int, check: "_FileCheck") -> bool:
+    """Take the records of a file as far as they are whole; returns whether nothing else is to be said of it."""
+    data = map_file(file.path)
+    walk = Walk()
+    last_byte = 1
+    for block in blocks(data, file.offset, walk):
+        check.take(dispatched(data, block, facts.rules, indexed=facts.index_shape is not None))
+        last_byte = data[walk.position - 1]
+    is_last = number == facts.used - 1
+    check.report.end = file.offset + walk.position
+    if walk.stop is Stop.LIMIT:
+        return True
+    if walk.stop is Stop.FILLER:
+        right = int.from_bytes(data[walk.position : walk.position + 4], "big", signed=True) == file.size - walk.position
+        if is_last and right:
+            check.report.end = file.offset + file.size
+        return right
+    if number >= facts.used:
+        return is_zero(data, 0, file.size) or not walk.position
+    # Only an end that nothing follows is none of damage; one that may be torn is for a closer look.
+    return is_last and not (facts.abnormal and not last_byte) and is_zero(data, walk.position, file.size)
+
+
+def _closely(facts: StoreFacts, number: int, check: "_FileCheck") -> None:
+    # The store's own examination; imported here, since hardly any file needs it.
+    from rocketd.spark.jobs.verify_closely import log_events
+
+    for requests, findings, damaged, end in log_events(facts, number):
+        check.report.findings += findings
+        check.report.damaged += damaged
+        check.report.end = max(check.report.end, end)
+        if requests:
+            check.take(dispatched_requests(requests))
+
+
+@lru_cache(maxsize=8)
+def _mapped_index(path: str, shape: IndexShape, _stamp: tuple[int, ...]) -> IndexView:
+    return IndexView(path, shape)
+
+
+def _index_view(path: str, shape: IndexShape) -> IndexView:
+    """An index file, kept for the next task of the worker as long as it is the same."""
+    found = os.stat(path)
+    return _mapped_index(path, shape, (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns))
+
+
+class _FileCheck:
+    """Takes the records of one file in order, and compares them with queues and index."""
+
+    def __init__(self, facts: StoreFacts, report: LogReport) -> None:
+        self.report = report
+        self._facts = facts
+        self._queues = QueueFiles(facts.queue_root)
+        self._times: list[Longs] = []
+        self._columns: list[Dispatched] = []
+        self._indexed_to = report.end
+        shape = facts.index_shape
+        self._views = [] if shape is None else [_index_view(path, shape) for path in facts.index_paths]
+
+    def take(self, records: Dispatched) -> None:
+        """Compare further records."""
+        report = self.report
+        report.records += len(records)
+        for key, rows in records.groups():
+            self._compare(key, records, rows)
+        if self._facts.index_shape is not None:
+            self._compare_index(records)
+        self._see_times(records)
+
+    # ---------------------------------------------------------------- queues
+
+    def _compare(self, key: QueueKey, records: Dispatched, rows: Longs) -> None:
+        end = self._facts.queue_ends.get(key)
+        if end is None:
+            self._note(key, EventKind.NO_QUEUE, records, rows)
+            return
+        indexes = records.queue_offset[rows]
+        beyond = indexes >= end
+        entries = self._queues.read(*key, np.where(indexes < 0, 0, indexes))
+        tags = entries["tag_hash"].astype(np.int64)
+        right = (entries["offset"] == records.offset[rows]) & (entries["size"] == records.size[rows]) & (indexes >= 0)
+        addressed = tags <= HIGHEST_EXT_ADDRESS if self._facts.extended else np.zeros(len(rows), np.bool_)
+        right &= addressed | (tags == records.tags_code[rows])
+        right &= ~beyond
+        if self._facts.extended and (right & addressed).any():
+            at = np.flatnonzero(right & addressed)
+            self.report.findings += wrong_units(
+                self._facts.root, key, indexes[at], tags[at], records.tags_code[rows[at]], records.store_time[rows[at]]
+            )
+        kinds = np.where(right, 0, np.where(beyond, 2, 1))
+        follows = (np.diff(kinds) == 0) & ((np.diff(indexes) == 1) | (kinds[1:] == 2)) & (kinds[1:] != 1)
+        begins = np.flatnonzero(np.concatenate(([True], ~follows)))
+        for begin, stop in zip(begins.tolist(), [*begins[1:].tolist(), len(rows)], strict=True):
+            kind = (EventKind.RUN, EventKind.DIFFERS, EventKind.BEYOND)[kinds[begin]]
+            self._note(key, kind, records, rows[begin:stop])
+
+    def _note(self, key: QueueKey, kind: EventKind, records: Dispatched, rows: Longs) -> None:
+        events = self.report.queues.setdefault(key, [])
+        last = events[-1] if events else None
+        follows = last is not None and (kind is not EventKind.RUN or last.upto == records.queue_offset[rows[0]])
+        if last is not None and last.kind is kind and follows and kind is not EventKind.DIFFERS:
+            last.count += len(rows)
+            return
+        if kind is EventKind.DIFFERS and len(events) >= TOLD_OF_A_QUEUE:
+            self.report.untold[key] = self.report.untold.get(key, 0) + len(rows)
+            return
+        events.append(QueueEvent(kind, records.request(int(rows[0])), len(rows)))
+
+    # ---------------------------------------------------------------- index
+
+    def _compare_index(self, records: Dispatched) -> None:
+        if len(records):
+            self._compare_entries(int(records.offset[-1] + records.size[-1]), records.keyed)
+
+    def _compare_entries(self, end: int, wanted: Keyed) -> None:
+        """Compare the index with what it is to have of the log from where the last comparison ended up to `end`."""
+        begin, self._indexed_to = self._indexed_to, end
+        near = [view for view in self._views if view.last >= begin and view.first < end]
+        parts = [(view, view.between(begin, end)) for view in near]
+        found = (
+            np.concatenate([view.entries["offset"][part] for view, part in parts]) if parts else wanted["offset"][:0]
+        )
+        if len(found) != len(wanted) or not np.array_equal(found, wanted["offset"]):
+            lacking = ~np.isin(wanted["offset"], found)
+            self._lacking(np.unique(wanted["offset"][lacking]))
+            wanted = wanted[~lacking]
+            if not np.array_equal(found, wanted["offset"]):
+                self.report.suspects.update(view.path for view in near)
+                return
+        at = 0
+        for view, part in parts:
+            entries = view.entries[part]
+            if not _fits(view, part.start, entries, wanted[at : at + len(entries)]):
+                self.report.suspects.add(view.path)
+            at += len(entries)
+
+    def _lacking(self, offsets: Longs) -> None:
+        """Records with keys that have no entries at all."""
+        filled = [view for view in self._views if view.last >= self._facts.log_begin]
+        for offset in offsets.tolist():
+            after = next((view for view in filled if view.last > offset), None)
+            if after is not None and after.first < offset:
+                self.report.suspects.add(after.path)
+            elif after is None and offset >= self._facts.replayed_from:
+                self.report.late += 1
+            elif after is None and filled:
+                self.report.suspects.add(filled[-1].path)
+            else:
+                self.report.unindexed += 1
+
+    # ---------------------------------------------------------------- times
+
+    def _see_times(self, records: Dispatched) -> None:
+        if len(records):
+            report = self.report
+            report.latest = max(report.latest, int(records.store_time.max()))
+            for row in range(min(len(records), TIMES_KEPT - len(report.head))):
+                report.head.append(records.request(row))
+            report.tail = [
+                *report.tail,
+                *(records.request(row) for row in range(max(0, len(records) - TIMES_KEPT), len(records))),
+            ][-TIMES_KEPT:]
+            times = records.store_time
+            if self._times:
+                times = np.concatenate((self._times[-1], times))
+            if (np.diff(times) < 0).any():
+                self._columns.append(records)
+            self._times = [times[-1:]]
+
+    def finish(self) -> None:
+        """Look at what is left behind the last record, and closer at store times that go back."""
+        files = self._facts.files
+        if self.report.number + 1 < self._facts.used:
+            self._compare_entries(files[self.report.number + 1].offset, np.empty(0, KEYED))
+        if self._columns:
+            from rocketd.spark.jobs.verify_closely import time_findings
+
+            for records in self._columns:
+                for window in _windows(records):
+                    self.report.findings += time_findings(self._facts, window)
+
+
+def _windows(records: Dispatched) -> Iterator[list[DispatchRequest]]:
+    """Records around each place, not at either end, where the store time goes back."""
+    dips = np.flatnonzero(np.diff(records.store_time) < 0)
+    begin = end = -1
+    for dip in dips.tolist():
+        first, last = max(0, dip - 2), min(len(records), dip + 4)
+        if first > end:
+            if end > begin:
+                yield [records.request(row) for row in range(begin, end)]
+            begin = first
+        end = last
+    if end > begin:
+        yield [records.request(row) for row in range(begin, end)]
+
+
+def _fits(view: IndexView, first: int, entries: np.ndarray, wanted: np.ndarray) -> bool:  # type: ignore[type-arg]
+    """Whether entries, the first of which has number `first` + 1, are what the records make them, and the header too."""
+    if not np.array_equal(entries["hash"], wanted["hash"]):
+        return False
+    times = wanted["time"]
+    seconds = np.clip((times - view.begin_time) // 1000, 0, _MAX_INT) if view.begin_time > 0 else np.zeros_like(times)
+    own = entries["seconds"] == seconds
+    if first == 0 and len(entries):
+        # The first entry of a file counts from the end of the file before.
+        own[0] = times[0] == view.begin_time
+    if len(entries) and first + len(entries) == len(view.entries):
+        own[-1] &= times[-1] == view.end_time
+    return bool(own.all())
+
+
+def merged_events(reports: Iterable[LogReport]) -> dict[QueueKey, list[QueueEvent]]:
+    """The events of each queue in the order of the log; `reports` are in that order."""
+    result: dict[QueueKey, list[QueueEvent]] = {}
+    for report in reports:
+        for key, events in report.queues.items():
+            known = result.setdefault(key, [])
+            for event in events:
+                last = known[-1] if known else None
+                if (
+                    last is not None
+                    and last.kind is event.kind
+                    and (
+                        event.kind in (EventKind.BEYOND, EventKind.NO_QUEUE)
+                        or (event.kind is EventKind.RUN and last.upto == event.first.queue_offset)
+                    )
+                ):
+                    last.count += event.count
+                else:
+                    known.append(event)
+    return result

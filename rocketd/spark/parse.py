@@ -1,0 +1,177 @@
+"""Records of the commit log into Arrow batches, many at a time.
+
+What the pipeline reads, from a store's files or from a broker's answers, goes through here. Nothing is done for the single
+message in Python, except where its body has to be unpacked or its CRC checked. Only the asked columns are made.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from rocketd.spark.columns import arrow_schema
+from rocketd.spark.records.arrays import as_text, pieces, repeated
+from rocketd.spark.records.bodies import TooMuchError, bodies, check_bodies
+from rocketd.spark.records.frames import Frames
+from rocketd.spark.records.hosts import host_texts, message_ids
+from rocketd.spark.records.properties import Properties, raw_properties
+from rocketd.spark.records.walk import BAD, BLANK, CUT, EMPTY, Walk, frame_starts, walk_log
+
+__all__ = [
+    "BAD",
+    "BLANK",
+    "CUT",
+    "EMPTY",
+    "ENTRY",
+    "HEADER_COLUMNS",
+    "Frames",
+    "Walk",
+    "batches_of",
+    "frame_starts",
+    "parse_batches",
+    "parse_frames",
+    "walk_log",
+]
+
+ENTRY = np.dtype([("offset", ">i8"), ("size", ">i4"), ("tag_hash", ">i8")])
+"""An entry of a consume queue."""
+
+_FIRST_MS = -62_135_596_800_000
+_LAST_MS = 253_402_300_799_999
+"""The years 1 to 9999, which Python and Spark both can show."""
+
+_INTS = {
+    "queue_id": "queue_id",
+    "store_size": "size",
+    "body_crc": "body_crc",
+    "flag": "flag",
+    "sys_flag": "sys_flag",
+    "reconsume_times": "reconsume_times",
+}
+_LONGS = ("queue_offset", "commit_log_offset", "prepared_transaction_offset")
+_TIMES = ("born_time", "store_time")
+_HOSTS = ("born_host", "store_host")
+_PROPERTIES: dict[str, Callable[[Properties], pa.Array]] = {
+    "uniq_key": lambda properties: properties.values("UNIQ_KEY"),
+    "tags": lambda properties: properties.tags,
+    "keys": lambda properties: properties.values("KEYS"),
+    "tag_hash": Properties.tag_hashes,
+    "properties": Properties.maps,
+}
+HEADER_COLUMNS = frozenset({"broker", "msg_id", *_INTS, *_LONGS, *_TIMES, *_HOSTS})
+"""Columns for which the fixed fields are enough."""
+
+
+def parse_frames(
+    buffer: Any,
+    starts: npt.ArrayLike,
+    columns: Sequence[str],
+    *,
+    broker: str,
+    decompress: bool = True,
+    verify_crc: bool = False,
+    where: str = "the buffer",
+) -> pa.RecordBatch:
+    """The records at the ascending positions `starts` of a buffer, as one batch of `arrow_schema(columns)`.
+
+    Times outside of the years 1 to 9999 are null. Raises StoreFilesError when there is no whole record at one of the
+    positions, one's body is not what was stored (`verify_crc`) or cannot be unpacked; TooMuchError when the unpacked
+    bodies are too long for one batch. `where` names the buffer in errors.
+    """
+    return columns_of(Frames(buffer, starts, where), columns, broker, decompress, verify_crc)
+
+
+def parse_batches(
+    buffer: Any,
+    starts: npt.ArrayLike,
+    columns: Sequence[str],
+    *,
+    broker: str,
+    decompress: bool = True,
+    verify_crc: bool = False,
+    where: str = "the buffer",
+) -> Iterator[pa.RecordBatch]:
+    """As `parse_frames`, in as many batches as the unpacked bodies need."""
+    given = np.asarray(starts, np.int64)
+    return batches_of(
+        given, lambda some: columns_of(Frames(buffer, some, where), columns, broker, decompress, verify_crc)
+    )
+
+
+def batches_of(rows: npt.NDArray[Any], parse: Callable[[npt.NDArray[Any]], pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """What `parse` makes of all rows, or of halves of them where that would be too much for one batch."""
+    try:
+        yield parse(rows)
+    except TooMuchError:
+        if len(rows) < 2:
+            raise
+        half = len(rows) // 2
+        yield from batches_of(rows[:half], parse)
+        yield from batches_of(rows[half:], parse)
+
+
+def columns_of(
+    frames: Frames,
+    columns: Sequence[str],
+    broker: str,
+    decompress: bool = True,
+    verify_crc: bool = False,
+    topic: str | None = None,
+) -> pa.RecordBatch:
+    """The columns of records; `topic` is that of all of them where the caller has made sure of it."""
+    schema = arrow_schema(columns)
+    if not frames.count:
+        return pa.RecordBatch.from_pylist([], schema)
+    if verify_crc:
+        check_bodies(frames)
+    properties: Properties | None = None
+    arrays = []
+    for name in columns:
+        if name in _PROPERTIES:
+            properties = properties or Properties(frames)
+            array = _PROPERTIES[name](properties)
+        elif name == "topic":
+            array = _topics(frames) if topic is None else repeated(topic, frames.count)
+        elif name == "body":
+            array = bodies(frames, decompress)
+        else:
+            array = _header(frames, name, broker)
+        arrays.append(array)
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _header(frames: Frames, name: str, broker: str) -> pa.Array:
+    if name in _INTS:
+        return pa.array(frames.field(_INTS[name], np.int32))
+    if name in _LONGS:
+        return pa.array(frames.field(name, np.int64))
+    if name in _TIMES:
+        return _times(frames.field(name, np.int64))
+    if name in _HOSTS:
+        return host_texts(frames, name)
+    if name == "msg_id":
+        return message_ids(frames)
+    if name == "broker":
+        return repeated(broker, frames.count)
+    if name == "raw":
+        return pieces(frames.buffer, frames.starts, frames.ends)
+    if name == "properties_raw":
+        return raw_properties(frames)
+    raise AssertionError(name)
+
+
+def _times(ms: npt.NDArray[np.int64]) -> pa.Array:
+    if ms.min() >= _FIRST_MS and ms.max() <= _LAST_MS:
+        return pa.array(ms * 1000).cast(pa.timestamp("us", "UTC"))
+    wrong = (ms < _FIRST_MS) | (ms > _LAST_MS)
+    return pa.array(np.where(wrong, 0, ms) * 1000, mask=wrong).cast(pa.timestamp("us", "UTC"))
+
+
+def _topics(frames: Frames) -> pa.Array:
+    begins, ends = frames.topics
+    first = bytes(frames.data[begins[0] : ends[0]])
+    if frames.have_topic(first).all():
+        return repeated(first.decode("utf-8", "replace"), frames.count)
+    return as_text(pieces(frames.buffer, begins, ends))

@@ -1,0 +1,169 @@
+"""Property strings as columns: single values, and maps.
+
+Answers to `rocketd.common.properties`: entries without a name or a value do not count, and of equal names the last wins.
+All strings of a batch are copied into one run of bytes, in which numpy finds the two separators; a name is compared by its
+first eight bytes as one number.
+"""
+
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from rocketd.common.java_hash import java_string_hash
+from rocketd.common.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
+from rocketd.spark.records.arrays import Positions, content, pieces, with_nulls
+from rocketd.spark.records.frames import Frames
+
+_NAME_END = ord(NAME_VALUE_SEPARATOR)
+_PAIR_END = ord(PROPERTY_SEPARATOR)
+_WORD = 8
+_MASKS = np.array([int.from_bytes(b"\xff" * size + bytes(_WORD - size), "little") for size in range(_WORD + 1)], "<u8")
+_MIX = np.uint64(0x9E3779B97F4A7C15)
+_MOST_PASSES = 24
+
+
+class Properties:
+    """The property strings of a batch, taken apart once for all columns that need them."""
+
+    def __init__(self, frames: Frames) -> None:
+        begins, ends = frames.properties
+        self.count = frames.count
+        # With the byte before each string, which then becomes a separator: so every entry begins behind one.
+        self._set(pieces(frames.buffer, begins - 1, ends))
+        if self.text.size and self.text.max() > 0x7F:
+            strings = self._strings
+            try:
+                strings.cast(pa.string())
+            except pa.ArrowInvalid:
+                valid = [string.decode("utf-8", "replace").encode() for string in strings.to_pylist()]
+                self._set(pa.array(valid, pa.binary()))
+
+    def _set(self, strings: pa.Array) -> None:
+        self._strings = strings
+        self._offsets, self.text = content(strings)
+        self.text[self._offsets[:-1]] = _PAIR_END
+
+    @cached_property
+    def _entries(self) -> tuple[Positions, Positions, Positions, npt.NDArray[np.int64]]:
+        """Where names begin, where they end, where values end; and the number of entries before each string's, with that of
+        all at the end.
+        """
+        text = self.text
+        begins = np.flatnonzero(text == _PAIR_END)
+        firsts = np.append(np.searchsorted(begins, self._offsets[:-1]), len(begins))
+        ends = np.append(begins[1:], len(text))
+        begins += 1
+        marks = np.flatnonzero(text == _NAME_END)
+        if len(marks) != len(begins) or not ((marks >= begins) & (marks < ends)).all():
+            # Entries without a separator or with several: the first one behind each beginning counts.
+            following = np.append(marks, len(text))[np.searchsorted(marks, begins)]
+            marks = np.minimum(following, ends)
+        good = (marks > begins) & (marks + 1 < ends)
+        if not good.all():
+            before = np.zeros(len(good) + 1, np.int64)
+            np.cumsum(good, out=before[1:])
+            begins, marks, ends, firsts = begins[good], marks[good], ends[good], before[firsts]
+        return begins, marks, ends, firsts
+
+    @cached_property
+    def _names(self) -> npt.NDArray[np.uint64]:
+        """The first eight bytes of each name as a number, zeros behind a shorter one."""
+        begins, marks, _, _ = self._entries
+        return self._words(begins) & _MASKS[np.minimum(marks - begins, _WORD)]
+
+    def _words(self, begins: Positions) -> npt.NDArray[np.uint64]:
+        """Eight bytes from each position on."""
+        padded = np.append(self.text, np.zeros(_WORD, np.uint8))
+        words = np.ndarray((len(padded) - _WORD + 1,), f"V{_WORD}", padded, strides=(1,))
+        return words[begins].view("<u8")
+
+    @cached_property
+    def _rows(self) -> npt.NDArray[np.int64]:
+        """The string that each entry belongs to."""
+        return np.repeat(np.arange(self.count), np.diff(self._entries[3]))
+
+    def values(self, name: str) -> pa.Array:
+        """The value of one name in each string, null where there is none. Names have at most eight characters."""
+        _, marks, ends, _ = self._entries
+        encoded = name.encode()
+        wanted = int.from_bytes(encoded.ljust(_WORD, b"\0"), "little")
+        found = np.flatnonzero(self._names == wanted)
+        if len(encoded) == _WORD:
+            found = found[marks[found] - self._entries[0][found] == _WORD]
+        rows = self._rows[found]
+        begins = self._offsets[:-1].copy()
+        stops = begins.copy()
+        present = np.zeros(self.count, np.bool_)
+        # Of several for one row the last one counts, as numpy keeps the last.
+        begins[rows] = marks[found] + 1
+        stops[rows] = ends[found]
+        present[rows] = True
+        return with_nulls(pieces(pa.py_buffer(self.text), begins, stops, pa.string()), present)
+
+    @cached_property
+    def tags(self) -> pa.Array:
+        """The tags."""
+        return self.values("TAGS")
+
+    def tag_hashes(self) -> pa.Array:
+        """Java's hash of the tag, 0 without one."""
+        coded = self.tags.dictionary_encode()
+        hashes = np.array([java_string_hash(tag) for tag in coded.dictionary.to_pylist()] + [0], np.int64)
+        codes = coded.indices.fill_null(len(hashes) - 1).to_numpy()
+        return pa.array(hashes[codes])
+
+    def maps(self) -> pa.Array:
+        """All properties of each string."""
+        begins, marks, ends, firsts = self._entries
+        dropped = self._repeated()
+        if len(dropped):
+            kept = np.ones(len(begins), np.bool_)
+            kept[dropped] = False
+            before = np.zeros(len(begins) + 1, np.int64)
+            np.cumsum(kept, out=before[1:])
+            begins, marks, ends, firsts = begins[kept], marks[kept], ends[kept], before[firsts]
+        text = pa.py_buffer(self.text)
+        names = pieces(text, begins, marks, pa.string())
+        values = pieces(text, marks + 1, ends, pa.string())
+        return pa.MapArray.from_arrays(pa.array(firsts.astype(np.int32)), names, values)
+
+    def _repeated(self) -> list[int]:
+        """Entries whose name comes again in the same string."""
+        begins, marks, _, firsts = self._entries
+        lengths = marks - begins
+        hashes = (self._names + lengths.astype(np.uint64)) * _MIX
+        if len(lengths) and lengths.max() > _WORD:
+            hashes ^= np.where(lengths > _WORD, self._words(np.maximum(marks - _WORD, begins)), np.uint64(0))
+        counts = np.diff(firsts)
+        most = int(counts.max()) if len(counts) else 0
+        if most < 2:
+            return []
+        if counts.min() == most:
+            table = hashes.reshape(-1, most)
+            if (table == table[0]).all() and len(set(table[0].tolist())) == most:
+                return []
+        keys = hashes + self._rows.astype(np.uint64) * _MIX
+        suspects: npt.NDArray[Any]
+        if most <= _MOST_PASSES:
+            twice = [np.flatnonzero(keys[step:] == keys[:-step]) for step in range(1, min(most, len(keys)))]
+            suspects = np.concatenate(twice) if twice else np.zeros(0, np.int64)
+        else:
+            order = np.argsort(keys, kind="stable")
+            suspects = order[:-1][keys[order[1:]] == keys[order[:-1]]]
+        dropped: list[int] = []
+        for row in np.unique(self._rows[suspects]).tolist():
+            last: dict[bytes, int] = {}
+            for entry in range(int(firsts[row]), int(firsts[row + 1])):
+                name = bytes(self.text[begins[entry] : marks[entry]])
+                if name in last:
+                    dropped.append(last[name])
+                last[name] = entry
+        return dropped
+
+
+def raw_properties(frames: Frames) -> pa.Array:
+    """The property strings as they were stored."""
+    return pieces(frames.buffer, *frames.properties)

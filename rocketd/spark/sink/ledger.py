@@ -1,0 +1,245 @@
+"""The ledger of a sink: what was begun, what its brokers have, what is done; in lines that outlive a crash.
+
+One line an entry: eight hexadecimal digits of the CRC-32 of what follows the blank, then JSON. A line that a crash has cut
+short can only be the last, and is cut off when the ledger is opened to write; a bad line before good ones is damage.
+The first entry says whose ledger it is. Numbers and names only: messages lie in the staged files.
+"""
+
+import json
+import os
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from rocketd.spark.ranges import Queue
+from rocketd.spark.sink.files import replace_durably, sync_folder
+from rocketd.spark.sink.problems import SinkError
+
+_VERSION: Final = 1
+_REWRITTEN_OVER: Final = 1 << 20
+"""Bytes of a ledger that is worth to be written anew with what still counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Whose ledger it is: the sink, the cluster's name servers, the topic ("" when rows name it), the streaming query."""
+
+    sink: str
+    namesrv: tuple[str, ...]
+    topic: str
+    query: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """A batch that is to be sent: its staged files, with the rows of each, in order; and its queues, each with its end
+    before anything of the batch was sent. The place of a queue in that order is how `Progress` names it.
+    """
+
+    batch: str
+    files: tuple[tuple[str, int], ...]
+    queues: tuple[tuple[Queue, int], ...]
+
+    @property
+    def rows(self) -> int:
+        """Messages of the batch."""
+        return sum(rows for _, rows in self.files)
+
+
+@dataclass(slots=True)
+class Progress:
+    """How far a batch is: for a queue's place, the highest number of its messages that are surely stored, with all of
+    lower numbers that belong to that queue, and the offset behind them.
+    """
+
+    begun: Begun
+    sent: dict[int, tuple[int, int]] = field(default_factory=dict)
+
+
+class Ledger:
+    """The ledger in one folder, open for writing; its caller holds the sink's lock.
+
+    Raises SinkError for one that is damaged or another's.
+    """
+
+    def __init__(self, path: str, identity: Identity) -> None:
+        self._path = path
+        self.done: set[str] = set()
+        """Batches that are done and have no number: those of jobs."""
+        self._last_number = -1
+        self.open_batch: Progress | None = None
+        """The batch that was begun and is not done."""
+        entries, good = _read(path)
+        if entries:
+            _check(path, _identity(entries[0], path), identity)
+            for entry in entries[1:]:
+                self._take_in(entry)
+        self._file = open(path, "ab")  # noqa: SIM115 - as long as this
+        if good < os.path.getsize(path):
+            self._file.truncate(good)
+        if not entries:
+            self._append(_identity_entry(identity))
+            sync_folder(os.path.dirname(path))
+        self.sync()
+
+    def is_done(self, batch: str) -> bool:
+        """Whether this batch, or of a numbered one a later, is done."""
+        return batch in self.done or (batch.isdigit() and int(batch) <= self._last_number)
+
+    def begin(self, begun: Begun) -> Progress:
+        """Note that a batch will be sent from now on. On the disk when this returns."""
+        if self._file.tell() > _REWRITTEN_OVER:
+            self._rewrite()
+        self._append(
+            {
+                "entry": "begin",
+                "batch": begun.batch,
+                "files": [[name, rows] for name, rows in begun.files],
+                "queues": [[queue.topic, queue.broker, queue.queue_id, end] for queue, end in begun.queues],
+            }
+        )
+        self.sync()
+        self.open_batch = Progress(begun)
+        return self.open_batch
+
+    def note_sent(self, sent: Mapping[int, tuple[int, int]]) -> None:
+        """Note what is surely stored of the open batch. It need not reach the disk: without it, more is looked for."""
+        assert self.open_batch is not None
+        self._append({"entry": "sent", "queues": {str(place): list(two) for place, two in sent.items()}})
+        self.open_batch.sent.update(sent)
+
+    def finish(self) -> None:
+        """Note that the open batch is done. On the disk when this returns."""
+        assert self.open_batch is not None
+        batch = self.open_batch.begun.batch
+        self._append({"entry": "done", "batch": batch})
+        self.sync()
+        self._note_done(batch)
+
+    def sync(self) -> None:
+        """Bring all that was noted to the disk."""
+        self._file.flush()
+        os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def _append(self, entry: Mapping[str, Any]) -> None:
+        self._file.write(_line(entry))
+        self._file.flush()
+
+    def _rewrite(self) -> None:
+        """Put a new ledger in place of a long one, between two batches: whose it is, and what is done."""
+        done = sorted(self.done) + ([str(self._last_number)] if self._last_number >= 0 else [])
+        with open(self._path, "rb") as old:
+            first = old.readline()
+        self._file.close()
+        replace_durably(self._path, first + b"".join(_line({"entry": "done", "batch": batch}) for batch in done))
+        self._file = open(self._path, "ab")  # noqa: SIM115 - as before
+
+    def _take_in(self, entry: Mapping[str, Any]) -> None:
+        kind = entry.get("entry")
+        try:
+            if kind == "begin":
+                self.open_batch = Progress(_begun(entry))
+            elif kind == "sent" and self.open_batch is not None:
+                for place, (number, end) in entry["queues"].items():
+                    self.open_batch.sent[int(place)] = (int(number), int(end))
+            elif kind == "done":
+                self._note_done(entry["batch"])
+            else:
+                raise ValueError(f"an entry {kind!r} here")
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise SinkError(f"{self._path} has an entry that makes no sense ({error}): was it edited?") from error
+
+    def _note_done(self, batch: str) -> None:
+        if batch.isdigit():
+            self._last_number = max(self._last_number, int(batch))
+        else:
+            self.done.add(batch)
+        if self.open_batch is not None and self.open_batch.begun.batch == batch:
+            self.open_batch = None
+
+
+def _line(entry: Mapping[str, Any]) -> bytes:
+    text = json.dumps(entry, separators=(",", ":")).encode()
+    return b"%08x %s\n" % (zlib.crc32(text), text)
+
+
+def _read(path: str) -> tuple[list[dict[str, Any]], int]:
+    """The ledger's entries, and how many bytes they have. Raises SinkError for a bad line before a good one."""
+    try:
+        with open(path, "rb") as file:
+            data = file.read()
+    except FileNotFoundError:
+        return [], 0
+    entries: list[dict[str, Any]] = []
+    good = 0
+    bad = 0
+    for number, line in enumerate(data.splitlines(keepends=True), 1):
+        entry = _entry(line)
+        if entry is None:
+            bad = bad or number
+        elif bad:
+            raise SinkError(
+                f"{path} is damaged in line {bad}: what of the sink was sent cannot be told any more; choose another sinkId"
+            )
+        else:
+            entries.append(entry)
+            good += len(line)
+    return entries, good
+
+
+def _entry(line: bytes) -> dict[str, Any] | None:
+    if not line.endswith(b"\n") or line[8:9] != b" " or line[:8] != b"%08x" % zlib.crc32(line[9:-1]):
+        return None
+    entry = json.loads(line[9:-1])
+    return entry if isinstance(entry, dict) else None
+
+
+def _identity_entry(identity: Identity) -> dict[str, Any]:
+    return {
+        "entry": "sink",
+        "version": _VERSION,
+        "sink": identity.sink,
+        "namesrv": list(identity.namesrv),
+        "topic": identity.topic,
+        "query": identity.query,
+    }
+
+
+def _identity(entry: Mapping[str, Any], path: str) -> Identity:
+    if entry.get("entry") != "sink" or entry.get("version") != _VERSION:
+        raise SinkError(f"{path} is no ledger of this version ({_VERSION}): use the version of rocketd that wrote it")
+    return Identity(entry["sink"], tuple(entry["namesrv"]), entry["topic"], entry["query"])
+
+
+def _check(path: str, was: Identity, now: Identity) -> None:
+    """Raise SinkError when the ledger is another's. Name servers may come and go, but not all of them at once."""
+    other = ""
+    if was.topic != now.topic:
+        other = f"writes to {_topic(was.topic)}, and this write to {_topic(now.topic)}"
+    elif not {*was.namesrv} & {*now.namesrv}:
+        other = f"writes to the cluster of {';'.join(was.namesrv)}, and this write to that of {';'.join(now.namesrv)}"
+    elif was.query != now.query:
+        other = f"belongs to {_query(was.query)}, and this is {_query(now.query)}"
+    if other:
+        raise SinkError(f"sink {was.sink} in {os.path.dirname(path)} {other}: give this write a sinkId of its own")
+
+
+def _topic(topic: str) -> str:
+    return f"topic {topic}" if topic else "the topics of column topic"
+
+
+def _query(query: str) -> str:
+    return f"the streaming query {query} (a new checkpoint makes a new query)" if query else "a batch write"
+
+
+def _begun(entry: Mapping[str, Any]) -> Begun:
+    return Begun(
+        entry["batch"],
+        tuple((name, int(rows)) for name, rows in entry["files"]),
+        tuple((Queue(topic, broker, int(queue_id)), int(end)) for topic, broker, queue_id, end in entry["queues"]),
+    )

@@ -1,0 +1,179 @@
+"""Rows made messages: what each column becomes, and every limit that a broker would refuse a message for.
+
+Answers to what Apache's client does to a message before it sends it (Validators, DefaultMQProducerImpl).
+"""
+
+import zlib
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from typing import Any, Final
+
+import pyarrow as pa
+
+from rocketd.common import properties as names
+from rocketd.common.names import BROKER_ONLY_TOPICS, topic_fault
+from rocketd.common.properties import MAX_LENGTH, NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR, encode_properties
+from rocketd.common.sysflag import COMPRESSED, COMPRESSION_MASK, COMPRESSION_ZLIB
+from rocketd.spark.sink.message import Outgoing
+from rocketd.spark.sink.options import BY_COLUMN, BY_KEY, EFFECTIVELY_ONCE, TRANSACTIONAL, WriteOptions
+from rocketd.spark.sink.problems import RowError
+from rocketd.spark.sink.write_columns import SET_BY_OTHERS, USED_COLUMNS, check_columns
+
+ADDED_BY_BROKERS: Final = 512
+"""Bytes of properties that are left to brokers, which store some of their own, and to the writer's sequence number."""
+PROPERTIES_LIMIT: Final = MAX_LENGTH - ADDED_BY_BROKERS
+
+_RECORD_OVERHEAD: Final = 150
+"""Bytes of a stored record beside topic, body and properties, at most."""
+_ZLIB_LEVEL: Final = 5
+_INTS: Final = range(-(2**31), 2**31)
+_NEVER_TOGETHER: Final = ("%RETRY%",)
+_DELAYS: Final = (names.DELAY, names.TIMER_DELIVER_MS, names.TIMER_DELAY_MS, names.TIMER_DELAY_SEC)
+
+
+class RowReader:
+    """Makes messages of a task's rows. `next_key` gives unique keys, `where` names the rows in errors: "partition 3".
+
+    Raises OptionError for columns that do not fit.
+    """
+
+    def __init__(self, schema: pa.Schema, options: WriteOptions, next_key: Callable[[], str], where: str) -> None:
+        check_columns(schema, options)
+        self._names = schema.names
+        self._options = options
+        self._next_key = next_key
+        self._where = where
+        self._row = 0
+        self._good_topics: set[str] = set()
+        self._may_delay = options.delivery not in (TRANSACTIONAL, EFFECTIVELY_ONCE)
+
+    def read(self, batch: pa.RecordBatch) -> Iterator[Outgoing]:
+        """The messages of a batch, in order. Raises RowError before any of them, so that no part of it is sent."""
+        columns = {name: batch.column(at).to_pylist() for at, name in enumerate(self._names) if name in USED_COLUMNS}
+        messages = []
+        for position in range(batch.num_rows):
+            row = {name: values[position] for name, values in columns.items()}
+            try:
+                messages.append(self._message(row))
+            except ValueError as error:
+                raise RowError(f"row {self._row} of {self._where} cannot be sent: {error}") from None
+            self._row += 1
+        return iter(messages)
+
+    def _message(self, row: dict[str, Any]) -> Outgoing:
+        topic = self._topic(row)
+        body = row["body"]
+        if isinstance(body, str):
+            body = body.encode()
+        if not body:
+            raise ValueError("its body is null or empty, and the protocol has no messages without one")
+        limit = self._options.max_message_size
+        if len(body) > limit:
+            raise ValueError(f"its body has {len(body)} bytes, more than maxMessageSize, which is {limit}")
+        table = self._properties(row)
+        packed, sys_flag = self._packed(body, row)
+        text = encode_properties(table).encode()
+        if len(text) > PROPERTIES_LIMIT:
+            raise ValueError(
+                f"tags, keys and properties have {len(text)} bytes together, more than {PROPERTIES_LIMIT} (the limit is "
+                f"{MAX_LENGTH}, and brokers add some)"
+            )
+        size = len(packed) + len(text) + len(topic) + ADDED_BY_BROKERS + _RECORD_OVERHEAD
+        if size > limit:
+            raise ValueError(
+                f"with its properties it has up to {size} bytes, more than maxMessageSize, which is {limit}"
+            )
+        single = bool(sys_flag) or topic.startswith(_NEVER_TOGETHER) or any(name in table for name in _DELAYS)
+        flag = self._number(row, "flag", 0)
+        queue = self._queue(row)
+        return Outgoing(topic, packed, text, flag, sys_flag, single, *queue)
+
+    def _topic(self, row: dict[str, Any]) -> str:
+        topic: str = self._options.topic or row["topic"]
+        if topic not in self._good_topics:
+            if topic is None:
+                raise ValueError("its topic is null, and there is no option topic")
+            if topic_fault(topic) or topic in BROKER_ONLY_TOPICS:
+                raise ValueError(f"its topic is {topic!r}: {topic_fault(topic) or 'only brokers send to it'}")
+            self._good_topics.add(topic)
+        return topic
+
+    def _queue(self, row: dict[str, Any]) -> tuple[str | None, int | None, str | None]:
+        """Key, queue id and broker that the queue is chosen by."""
+        selector = self._options.queue_selector
+        if selector == BY_KEY:
+            key = row["queue_key"] if "queue_key" in row else row["keys"]
+            return (_joined(key) or None, None, None)
+        if selector == BY_COLUMN:
+            queue_id = self._number(row, "queue_id", None)
+            if queue_id is None:
+                raise ValueError("its queue_id is null, and queueSelector is column")
+            return None, queue_id, row.get("broker")
+        return None, None, None
+
+    def _properties(self, row: dict[str, Any]) -> dict[str, str]:
+        table: dict[str, str] = {}
+        for name, value in row.get("properties") or ():
+            if name not in SET_BY_OTHERS:
+                table[_text("a property's name", name)] = _text(f"property {name!r}", value)
+        if names.TIMER_OUT_MS in table:
+            # It has been delivered at its time already.
+            table = {name: value for name, value in table.items() if not name.startswith("TIMER_")}
+        for column, name in (("tags", names.TAGS), ("keys", names.KEYS), ("uniq_key", names.UNIQ_KEY)):
+            value = _joined(row.get(column))
+            if value:
+                table[name] = _text(f"column {column}", value)
+        level = self._number(row, "delay_level", 0)
+        if level < 0:
+            raise ValueError(f"its delay_level is {level}, below zero")
+        if level:
+            table[names.DELAY] = str(level)
+        moment = row.get("deliver_time")
+        if moment is not None:
+            table[names.TIMER_DELIVER_MS] = str(_milliseconds(moment))
+        if not self._may_delay and any(name in table for name in _DELAYS):
+            raise ValueError(f"it has a delay, which only delivery=at-least-once can do, not {self._options.delivery}")
+        if names.UNIQ_KEY not in table:
+            table[names.UNIQ_KEY] = self._next_key()
+        table[names.WAIT] = "true"
+        return table
+
+    def _packed(self, body: bytes, row: dict[str, Any]) -> tuple[bytes, int]:
+        """The body as it is sent, and the bits of sysFlag that say how."""
+        was = row.get("sys_flag") or 0
+        if was & COMPRESSED and row.get("body_crc") == zlib.crc32(body) & 0x7FFFFFFF:
+            # Read with decompress=false: it is what the broker had, compressed.
+            return body, was & (COMPRESSED | COMPRESSION_MASK)
+        over = self._options.compress_over
+        if not over or len(body) < over:
+            return body, 0
+        return zlib.compress(body, _ZLIB_LEVEL), COMPRESSED | COMPRESSION_ZLIB
+
+    def _number(self, row: dict[str, Any], column: str, default: Any) -> Any:
+        value = row.get(column)
+        if value is None:
+            return default
+        if value not in _INTS:
+            raise ValueError(f"its {column} is {value}, which 32 bits do not hold")
+        return value
+
+
+def _joined(value: Any) -> str | None:
+    """A text, or words with a blank between them."""
+    if value is None or isinstance(value, str):
+        return value
+    if any(not word or " " in word for word in value):
+        raise ValueError(f"its keys are {value!r}: a key is not empty and has no blank, which is what separates keys")
+    return " ".join(value)
+
+
+def _text(what: str, text: str | None) -> str:
+    if not text:
+        raise ValueError(f"{what} is null or empty, which the protocol cannot carry")
+    if NAME_VALUE_SEPARATOR in text or PROPERTY_SEPARATOR in text:
+        raise ValueError(f"{what} is {text!r}: \\x01 and \\x02 are what separates properties")
+    return text
+
+
+def _milliseconds(moment: datetime) -> int:
+    return round(moment.timestamp() * 1000)

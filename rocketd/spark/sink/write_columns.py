@@ -1,0 +1,111 @@
+"""Which columns a write takes, and what it does with those that only a read has.
+
+A frame as it was read can be written: columns that say where a message was are passed over, and so are properties that
+brokers set themselves. A column that neither a read nor a write knows is an error.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+import pyarrow as pa
+
+from rocketd.common import properties as names
+from rocketd.common.suggest import did_you_mean
+from rocketd.spark.columns import COLUMNS
+from rocketd.spark.errors import OptionError
+from rocketd.spark.sink.message import SEQUENCE
+from rocketd.spark.sink.options import BY_COLUMN, BY_KEY, WriteOptions
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    return _is_text(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
+
+
+def _is_words(kind: pa.DataType) -> bool:
+    is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind)
+    return _is_text(kind) or (is_list and _is_text(kind.value_type))
+
+
+def _is_table(kind: pa.DataType) -> bool:
+    return pa.types.is_map(kind) and _is_text(kind.key_type) and _is_text(kind.item_type)
+
+
+_KINDS: Final = {
+    "body": (_is_bytes, "binary or string"),
+    "topic": (_is_text, "string"),
+    "tags": (_is_text, "string"),
+    "keys": (_is_words, "string or array<string>"),
+    "uniq_key": (_is_text, "string"),
+    "properties": (_is_table, "map<string,string>"),
+    "flag": (pa.types.is_integer, "int"),
+    "delay_level": (pa.types.is_integer, "int"),
+    "deliver_time": (pa.types.is_timestamp, "timestamp"),
+    "queue_key": (_is_text, "string"),
+    "queue_id": (pa.types.is_integer, "int"),
+    "broker": (_is_text, "string"),
+    "sys_flag": (pa.types.is_integer, "int"),
+    "body_crc": (pa.types.is_integer, "int"),
+}
+
+USED_COLUMNS: Final = frozenset(_KINDS)
+"""All that a write looks at: the others of a frame that was read tell nothing that is sent."""
+
+WRITE_COLUMNS: Final[Mapping[str, str]] = {
+    "body": "the body; a string is sent in UTF-8. Never null or empty",
+    "topic": "the topic, where option topic is not given",
+    "tags": "the tag; null leaves that of properties",
+    "keys": "keys, parted by spaces or as an array; null leaves those of properties",
+    "uniq_key": "the unique key; null leaves that of properties, and without one a new one is made",
+    "properties": "the application's properties, and TAGS, KEYS, UNIQ_KEY, DELAY of a frame that was read",
+    "flag": "the producer's flag",
+    "delay_level": "level of delay, 0 or null for none",
+    "deliver_time": "when to deliver it; Apache's brokers before 5.0 deliver at once",
+    "queue_key": "what the queue is chosen by, with queueSelector=key",
+    "queue_id": "the queue, with queueSelector=column; else passed over",
+    "broker": "the queue's broker, with queueSelector=column; else passed over",
+}
+"""The columns of a write, with their meaning."""
+
+SET_BY_OTHERS: Final = frozenset(
+    {
+        names.WAIT, names.TRAN_MSG, names.PGROUP, names.TRAN_PREPARED_QUEUE_OFFSET, names.TRANSACTION_CHECK_TIMES,
+        names.CHECK_IMMUNITY_TIME_IN_SECONDS, names.REAL_TOPIC, names.REAL_QID, names.RETRY_TOPIC, names.MIN_OFFSET,
+        names.MAX_OFFSET, names.TRANSFER_FLAG, names.CORRECTION_FLAG, names.MQ2_FLAG, names.RECONSUME_TIME,
+        names.MAX_RECONSUME_TIMES, names.CONSUME_START_TIME, names.MSG_REGION, names.TRACE_ON, names.CLUSTER,
+        names.ARRIVE_TIME, names.PUSH_REPLY_TIME, names.MSG_TYPE, names.REPLY_TO_CLIENT, names.TTL,
+        names.INNER_MULTI_QUEUE_OFFSET, SEQUENCE,
+    }
+)  # fmt: skip
+"""Properties that are not carried over from a column of properties: brokers, consumers and writers set them."""
+
+
+def check_columns(schema: pa.Schema, options: WriteOptions) -> None:
+    """Raise OptionError for columns that are unknown, missing or of a wrong type; it names them."""
+    known = [*WRITE_COLUMNS, *(name for name in COLUMNS if name not in WRITE_COLUMNS)]
+    unknown = [name for name in schema.names if name not in known]
+    if unknown:
+        hint = did_you_mean(unknown[0], WRITE_COLUMNS) if len(unknown) == 1 else ""
+        raise OptionError(
+            f"a write has no column {', '.join(map(repr, unknown))}{hint}; it takes {', '.join(WRITE_COLUMNS)} and passes "
+            "over the others of a frame that was read; put values of your own into column properties or body"
+        )
+    for position, name in enumerate(schema.names):
+        if name in schema.names[:position]:
+            raise OptionError(f"column {name!r} is there twice")
+        is_right, accepted = _KINDS.get(name, (None, ""))
+        kind = schema.field(name).type
+        # A frame may have a column of nulls, which Spark calls void.
+        if is_right is not None and not is_right(kind) and not pa.types.is_null(kind):
+            raise OptionError(f"column {name!r} is of type {kind}; accepted is {accepted}")
+    if "body" not in schema.names:
+        raise OptionError("a write needs a column 'body', binary or string")
+    if not options.topic and "topic" not in schema.names:
+        raise OptionError("option topic must be given, or a column 'topic'")
+    if options.queue_selector == BY_COLUMN and "queue_id" not in schema.names:
+        raise OptionError("queueSelector=column needs a column 'queue_id'")
+    if options.queue_selector == BY_KEY and not {"queue_key", "keys"} & {*schema.names}:
+        raise OptionError("queueSelector=key needs a column 'queue_key' or 'keys'")

@@ -1,0 +1,231 @@
+"""The files of a store directory, opened for reading beside a broker that may be writing them.
+
+Sizes are those of the files, whatever the broker is configured to. Queue files are read, and only where something is asked
+for; log files are mapped, and the maps are kept for the next range that the same process reads.
+"""
+
+import mmap
+import os
+import struct
+from bisect import bisect_right
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from rocketd.spark.errors import StoreFilesError
+from rocketd.spark.parse import ENTRY
+from rocketd.store.layout import CONSUME_QUEUE_UNIT, FILLER_SIZE, MESSAGE_MAGIC, is_mapped_file_name
+
+Entries = npt.NDArray[Any]
+"""Entries of a queue: an array of `ENTRY`."""
+
+_ENTRY = struct.Struct(">qiq")
+_RECORD = struct.Struct(">ii")
+_MOST_MAPS = 256
+
+_maps: OrderedDict[tuple[str, int, int], mmap.mmap] = OrderedDict()
+
+
+@dataclass(frozen=True, slots=True)
+class StoreFile:
+    """A file of the log or of a queue: the offset of its first byte, its length, and its path."""
+
+    begin: int
+    size: int
+    path: str
+
+    @property
+    def end(self) -> int:
+        """Offset behind its last byte."""
+        return self.begin + self.size
+
+    def read(self, position: int, size: int) -> bytes | None:
+        """Bytes from a position in the file on, None when the file is gone. May be fewer than asked for."""
+        try:
+            descriptor = os.open(self.path, os.O_RDONLY)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise unreadable(error) from error
+        try:
+            parts = []
+            while size > 0 and (part := os.pread(descriptor, min(size, 1 << 30), position)):
+                parts.append(part)
+                position += len(part)
+                size -= len(part)
+            return b"".join(parts)
+        except OSError as error:
+            raise unreadable(error) from error
+        finally:
+            os.close(descriptor)
+
+    def map(self) -> mmap.mmap | None:
+        """The whole file in memory, None when it is gone. The map is shared by all readers in this process."""
+        try:
+            with open(self.path, "rb") as file:
+                stat = os.fstat(file.fileno())
+                key = (self.path, stat.st_size, stat.st_ino)
+                held = _maps.get(key)
+                if held is None:
+                    held = _maps[key] = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+                    if len(_maps) > _MOST_MAPS:
+                        # It goes when the last array made of it goes.
+                        _maps.popitem(last=False)
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError) as error:
+            raise unreadable(error, self.path) from error
+        _maps.move_to_end(key)
+        return held
+
+
+def unreadable(error: Exception, path: str = "") -> StoreFilesError:
+    """The error of files that cannot be read."""
+    name = getattr(error, "filename", None) or path or "the store"
+    cause = getattr(error, "strerror", None) or str(error)
+    return StoreFilesError(f"{name} cannot be read: {cause}")
+
+
+def files_in(directory: str) -> list[StoreFile]:
+    """The mapped files of a directory, in order; none when there is no such directory. Raises StoreFilesError."""
+    found = []
+    try:
+        with os.scandir(directory) as names:
+            for name in names:
+                if is_mapped_file_name(name.name):
+                    try:
+                        size = name.stat().st_size
+                    except FileNotFoundError:  # deleted while we look
+                        continue
+                    if size:
+                        found.append(StoreFile(int(name.name), size, name.path))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        raise unreadable(error) from error
+    return sorted(found, key=lambda file: file.begin)
+
+
+class FileRow:
+    """The files of a log or a queue, as they were when looked at."""
+
+    def __init__(self, directory: str) -> None:
+        self.directory = directory
+        self.files = files_in(directory)
+        self._begins = [file.begin for file in self.files]
+
+    @property
+    def begin(self) -> int:
+        """Offset of the first byte there is, 0 without files."""
+        return self.files[0].begin if self.files else 0
+
+    @property
+    def end(self) -> int:
+        """Offset behind the last byte that there is room for, 0 without files."""
+        return self.files[-1].end if self.files else 0
+
+    def find(self, offset: int) -> StoreFile | None:
+        """The file that holds an offset, None where there is none."""
+        at = bisect_right(self._begins, offset) - 1
+        if at < 0 or offset >= self.files[at].end:
+            return None
+        return self.files[at]
+
+    def read(self, offset: int, size: int) -> bytes | None:
+        """Bytes from an offset on, all in one file; None when they are not there."""
+        file = self.find(offset)
+        if file is None or offset + size > file.end:
+            return None
+        data = file.read(offset - file.begin, size)
+        return data if data is not None and len(data) == size else None
+
+    def holders(self, offsets: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """The number of the file that holds each of these pieces as a whole, -1 where none does."""
+        if not self.files:
+            return np.full(len(offsets), -1, np.int64)
+        numbers = np.searchsorted(np.array(self._begins, np.int64), offsets, "right") - 1
+        ends = np.array([file.end for file in self.files], np.int64)
+        outside = (numbers < 0) | (offsets + sizes > ends[numbers])
+        numbers[outside] = -1
+        return numbers
+
+
+class QueueFiles:
+    """The entries of one queue."""
+
+    def __init__(self, directory: str) -> None:
+        self._row = FileRow(directory)
+
+    def entry(self, number: int) -> tuple[int, int, int]:
+        """Physical offset, size and tags code of one entry; zeros where there is none."""
+        data = self._row.read(number * CONSUME_QUEUE_UNIT, CONSUME_QUEUE_UNIT)
+        return (0, 0, 0) if data is None else _ENTRY.unpack(data)
+
+    def written(self) -> tuple[int, int]:
+        """The number of the first entry there is, fillers aside, and the one behind the last."""
+        end = 0
+        for file in reversed(self._row.files):
+            first = file.begin // CONSUME_QUEUE_UNIT
+            numbers = range(first, file.end // CONSUME_QUEUE_UNIT)
+            count = _bisect(len(numbers), lambda at, numbers=numbers: self.entry(numbers[at])[1] <= 0)  # type: ignore[misc]
+            end = first + count
+            if count:
+                break
+        begin = -(-self._row.begin // CONSUME_QUEUE_UNIT)
+        if begin < end and self.entry(begin)[1] == FILLER_SIZE:
+            begin += _bisect(end - begin, lambda at: self.entry(begin + at)[1] != FILLER_SIZE)
+        return begin, end
+
+    def bounds(self, log: FileRow) -> tuple[int, int]:
+        """Numbers of the first entry whose record is in the log, and behind the last."""
+        begin, end = self.written()
+        # Records go from the front of the log, by files; the last ones of a log may be lost in a crash.
+        end = begin + _bisect_end(end - begin, lambda at: self._has_record(log, begin + at))
+        begin += _bisect(end - begin, lambda at: self._physical(begin + at) >= log.begin)
+        return begin, end
+
+    def _physical(self, number: int) -> int:
+        offset, size, _ = self.entry(number)
+        return -1 if size == FILLER_SIZE else offset
+
+    def _has_record(self, log: FileRow, number: int) -> bool:
+        """Whether an entry's record is in the log, or was before its first file went."""
+        offset, size, _ = self.entry(number)
+        if size == FILLER_SIZE or 0 <= offset < log.begin:
+            return True
+        return size > 0 and log.read(offset, _RECORD.size) == _RECORD.pack(size, MESSAGE_MAGIC)
+
+    def entries(self, begin: int, end: int) -> Entries:
+        """Entries from one number up to another; zeros in the place of those whose file is gone."""
+        result = np.zeros(max(0, end - begin), ENTRY)
+        for file in self._row.files:
+            first = max(begin, -(-file.begin // CONSUME_QUEUE_UNIT))
+            last = min(end, file.end // CONSUME_QUEUE_UNIT)
+            if first < last:
+                data = file.read(first * CONSUME_QUEUE_UNIT - file.begin, (last - first) * CONSUME_QUEUE_UNIT)
+                got = np.frombuffer(data or b"", ENTRY, len(data or b"") // CONSUME_QUEUE_UNIT)
+                result[first - begin : first - begin + len(got)] = got
+        return result
+
+
+def _bisect(count: int, wanted: Callable[[int], bool]) -> int:
+    """The first number below `count` that is wanted, where all behind a wanted one are; `count` when none is."""
+    low, high = 0, count
+    while low < high:
+        middle = (low + high) // 2
+        if wanted(middle):
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+def _bisect_end(count: int, good: Callable[[int], bool]) -> int:
+    """How many numbers from 0 on are good, where all before a good one are. The last ones are looked at first."""
+    if not count or good(count - 1):
+        return count
+    return _bisect(count, lambda at: not good(at))

@@ -1,0 +1,172 @@
+"""Reads a range of a queue out of a store's files: entries first, then the records they lead to.
+
+Nothing is left out silently: what a range has no message for is lost, and either an error or told to the caller.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from rocketd.common.java_hash import java_string_hash
+from rocketd.common.names import LMQ_PREFIX, SCHEDULE_TOPIC
+from rocketd.filter.expressions import SelectorError
+from rocketd.filter.selector import SQL92, Selector, compile_selector
+from rocketd.spark.errors import DataLossError, OptionError, StoreFilesError
+from rocketd.spark.parse import HEADER_COLUMNS, Frames, batches_of, columns_of
+from rocketd.spark.ranges import OnLoss, QueueRange, ReadPlan
+from rocketd.spark.records.properties import Properties, raw_properties
+from rocketd.spark.store_files import Entries, FileRow, QueueFiles, StoreFile
+from rocketd.store.layout import FILLER_SIZE, MAX_EXT_ADDRESS
+
+_ENTRIES_AT_ONCE = 1 << 16
+
+Rows = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """Which messages are wanted: hashes of tags, their texts, and a condition over the properties."""
+
+    hashes: npt.NDArray[np.int64] | None
+    tags: pa.Array | None
+    selector: Selector | None
+
+    @classmethod
+    def of(cls, plan: ReadPlan, topic: str) -> "Filters":
+        """Those of a plan. Raises OptionError when the condition is none."""
+        hashes = tags = selector = None
+        if plan.tags is not None:
+            tags = pa.array(sorted(plan.tags), pa.string())
+            if topic != SCHEDULE_TOPIC:  # whose entries hold the time of delivery
+                hashes = np.array([java_string_hash(tag) for tag in sorted(plan.tags)], np.int64)
+        if plan.sql92:
+            try:
+                selector = compile_selector(SQL92, plan.sql92)
+            except SelectorError as error:
+                raise OptionError(f"sql92 {plan.sql92!r} is no condition: {error}") from error
+        return cls(hashes, tags, selector)
+
+    def by_hash(self, entries: Entries) -> npt.NDArray[np.bool_]:
+        """Which entries may lead to wanted messages."""
+        if self.hashes is None:
+            return np.ones(len(entries), np.bool_)
+        codes = entries["tag_hash"].astype(np.int64)
+        return np.isin(codes, self.hashes) | (codes <= MAX_EXT_ADDRESS)
+
+    def by_record(self, frames: Frames) -> npt.NDArray[np.bool_]:
+        """Which records are wanted."""
+        wanted = np.ones(frames.count, np.bool_)
+        if self.tags is not None and frames.count:
+            found = pa.compute.is_in(Properties(frames).tags, value_set=self.tags)
+            wanted &= found.to_numpy(zero_copy_only=False)
+        if self.selector is not None:
+            matches = self.selector.matches
+            strings = raw_properties(frames).to_pylist()
+            wanted &= np.fromiter(map(matches, strings), np.bool_, frames.count)
+        return wanted
+
+
+class RangeReader:
+    """Reads one range. `log` is looked at again when an entry leads behind the files that were there."""
+
+    def __init__(self, directory: str, log: FileRow, part: QueueRange, plan: ReadPlan, on_loss: OnLoss | None) -> None:
+        self._queue = QueueFiles(directory)
+        self._log = log
+        self._part = part
+        self._plan = plan
+        self._on_loss = on_loss
+        self._filters = Filters.of(plan, part.queue.topic)
+        self._needs_topic = not HEADER_COLUMNS.issuperset(plan.columns)
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """The batches, by ascending queue offset. Raises DataLossError, StoreFilesError."""
+        part = self._part
+        first, last = self._queue.bounds(self._log)
+        # Told as one range, however long.
+        if part.start < min(first, part.end):
+            self._lost(part.start, min(first, part.end))
+        for begin in range(max(part.start, first), min(part.end, last), _ENTRIES_AT_ONCE):
+            end = min(begin + _ENTRIES_AT_ONCE, part.end, last)
+            yield from self._chunk(begin, self._queue.entries(begin, end))
+        if max(part.start, first, last) < part.end:
+            self._lost(max(part.start, first, last), part.end)
+
+    def _chunk(self, first: int, entries: Entries) -> Iterator[pa.RecordBatch]:
+        offsets = entries["offset"].astype(np.int64)
+        sizes = entries["size"].astype(np.int64)
+        there = (sizes > 0) & (sizes != FILLER_SIZE) & (offsets >= 0)
+        holders = self._log.holders(offsets, np.where(there, sizes, 0))
+        if (there & (holders < 0) & (offsets >= self._log.end)).any():
+            self._log = FileRow(self._log.directory)
+            holders = self._log.holders(offsets, np.where(there, sizes, 0))
+        holders[~there] = -1
+        # Runs of entries whose records are in one file, or nowhere.
+        changes = np.flatnonzero(np.diff(holders)) + 1
+        for begin, end in zip([0, *changes.tolist()], [*changes.tolist(), len(holders)], strict=True):
+            holder = int(holders[begin])
+            if holder < 0:
+                self._lost(first + begin, first + end)
+                continue
+            file = self._log.files[holder]
+            mapped = file.map()
+            if mapped is None:
+                self._lost(first + begin, first + end)
+                continue
+            rows = begin + np.flatnonzero(self._filters.by_hash(entries[begin:end]))
+            for some in self._cut(rows, sizes):
+                yield from batches_of(
+                    some,
+                    lambda some, mapped=mapped, file=file: self._batch(mapped, file, first, some, offsets, sizes),  # type: ignore[misc]
+                )
+
+    def _cut(self, rows: Rows, sizes: npt.NDArray[np.int64]) -> Iterator[Rows]:
+        """Rows in pieces whose records have about `batch_bytes` bytes."""
+        if not len(rows):
+            return
+        parts = np.cumsum(sizes[rows]) // max(1, self._plan.batch_bytes)
+        yield from np.split(rows, np.flatnonzero(np.diff(parts)) + 1)
+
+    def _batch(
+        self, mapped: Any, file: StoreFile, first: int, rows: Rows, offsets: Rows, sizes: Rows
+    ) -> pa.RecordBatch:
+        plan = self._plan
+        queue = self._part.queue
+        frames = Frames(mapped, offsets[rows] - file.begin, file.path)
+        self._compare(frames, file, first + rows, offsets[rows], sizes[rows])
+        if self._filters.tags is not None or self._filters.selector is not None:
+            wanted = self._filters.by_record(frames)
+            if not wanted.all():
+                frames = Frames(mapped, (offsets[rows] - file.begin)[wanted], file.path)
+        topic = queue.topic if self._needs_topic and not queue.topic.startswith(LMQ_PREFIX) else None
+        return columns_of(frames, plan.columns, queue.broker, plan.decompress, plan.verify_crc, topic)
+
+    def _compare(self, frames: Frames, file: StoreFile, numbers: Rows, offsets: Rows, sizes: Rows) -> None:
+        """Raise StoreFilesError unless the records are those that the entries mean."""
+        queue = self._part.queue
+        right = (frames.sizes == sizes) & (frames.field("commit_log_offset", np.int64) == offsets)
+        # Entries of light queues lead to the records of other queues.
+        if not queue.topic.startswith(LMQ_PREFIX):
+            right &= frames.field("queue_id", np.int64) == queue.queue_id
+            right &= frames.field("queue_offset", np.int64) == numbers
+            if self._needs_topic:
+                right &= frames.have_topic(queue.topic.encode())
+        if not right.all():
+            row = int(np.argmin(right))
+            raise StoreFilesError(
+                f"offset {int(numbers[row])} of {queue} leads to {int(sizes[row])} bytes of the log at {int(offsets[row])}, "
+                f"but there, in {file.path}, is {frames.name(row)} with {int(frames.sizes[row])} bytes: the queue or the "
+                "log is damaged; `rocketd store verify` tells more"
+            )
+
+    def _lost(self, begin: int, end: int) -> None:
+        lost = QueueRange(self._part.queue, begin, end)
+        if self._on_loss is None:
+            raise DataLossError(
+                f"{lost.count} messages of {lost} are not in the store any more: its files were deleted, or they never got "
+                "there; read from a later offset, or with failOnDataLoss=false"
+            )
+        self._on_loss(lost)

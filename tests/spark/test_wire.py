@@ -1,0 +1,555 @@
+"""The wire client against rocketd's servers and Apache's: the same must hold with both."""
+
+import multiprocessing
+import pickle
+import subprocess
+import sys
+import zlib
+from time import time
+
+import pyarrow as pa
+import pytest
+import trustme
+from clusters import APACHE, BROKER, ROCKETD, await_condition, start_cluster
+
+from benchmarks.peers import wire as independent
+from rocketd.common.sysflag import COMPRESSED
+from rocketd.remoting.codes import RequestCode, ResponseCode
+from rocketd.remoting.headers import TopicRequestHeader
+from rocketd.spark.columns import DEFAULT_COLUMNS, arrow_schema
+from rocketd.spark.errors import BrokerError, DataLossError, UnreachableError
+from rocketd.spark.ranges import Queue, QueueRange, ReadPlan
+from rocketd.spark.wire import (
+    BrokerCatalog,
+    Cluster,
+    ClusterOptions,
+    Message,
+    Sender,
+    Transactions,
+    UnknownTopicError,
+    admin,
+    close_connections,
+    read_range,
+)
+from rocketd.store.record import decode_messages
+
+OFFSETS = ("queue_offset", "body")
+
+
+def read(running, part, columns=OFFSETS, on_loss=None, **plan):
+    batches = list(read_range(running.options, part, ReadPlan(columns, **plan), on_loss))
+    return pa.Table.from_batches(batches, arrow_schema(columns))
+
+
+def bodies(table):
+    return table.column("body").to_pylist()
+
+
+def numbered(count, size=0):
+    return [b"%06d" % number + b"." * size for number in range(count)]
+
+
+# ---------------------------------------------------------------- routes
+
+
+def test_queues_and_topics_are_found(live_cluster):
+    topic = live_cluster.create_topic(3)
+    catalog = live_cluster.catalog
+    assert catalog.queues(topic) == [Queue(topic, BROKER, number) for number in range(3)]
+    topics = catalog.topics()
+    assert topic in topics
+    assert topics == sorted(topics)
+    assert not {BROKER, "DefaultCluster", "SELF_TEST_TOPIC", "RMQ_SYS_TRANS_HALF_TOPIC"} & set(topics)
+    assert admin.brokers(live_cluster.cluster) == [BROKER]
+    assert int(admin.runtime_info(live_cluster.cluster, BROKER)["bootTimestamp"]) > 0
+
+
+def test_an_unknown_topic_is_no_queues_but_an_error_when_it_is_asked_for(live_cluster):
+    assert live_cluster.catalog.queues("no-such-topic") == []
+    with pytest.raises(UnknownTopicError, match="knows no topic 'no-such-topic'"):
+        live_cluster.cluster.route("no-such-topic")
+
+
+def test_a_topic_that_is_created_can_be_used_at_once(live_cluster):
+    admin.create_topic(live_cluster.cluster, "created-by-a-job", 2)
+    assert live_cluster.cluster.write_queues("created-by-a-job") == live_cluster.catalog.queues("created-by-a-job")
+    live_cluster.send("created-by-a-job", [b"first"], queue_id=1)
+
+
+# ---------------------------------------------------------------- offsets
+
+
+def test_bounds_times_and_sizes(live_cluster):
+    topic = live_cluster.create_topic(1)
+    queue = live_cluster.queue(topic)
+    catalog = live_cluster.catalog
+    assert catalog.bounds(queue) == (0, 0)
+    assert catalog.offset_at(queue, 0) == 0
+    assert catalog.bytes_of(QueueRange(queue, 0, 0)) == 0
+    for _ in range(12):
+        live_cluster.send(topic, numbered(40))
+    assert catalog.bounds(queue) == (0, 480)
+    table = read(live_cluster, QueueRange(queue, 0, 480), ("store_time", "store_size"))
+    times = [micros // 1000 for micros in table.column("store_time").cast(pa.int64()).to_pylist()]
+    assert len(set(times)) > 3
+    for moment in {*times, times[0] - 1, times[-1] + 1, *(one + 1 for one in times), 0, int(time() * 1000) + 10**9}:
+        expected = next((place for place, one in enumerate(times) if one >= moment), 480)
+        assert catalog.offset_at(queue, moment) == expected, moment
+    sizes = sum(table.column("store_size").to_pylist())
+    assert catalog.bytes_of(QueueRange(queue, 0, 480)) == sizes
+    state = admin.topic_state(live_cluster.cluster, topic, BROKER)[queue]
+    assert (state.start, state.end, state.last_stored_ms) == (0, 480, times[-1])
+
+
+def test_offsets_of_a_group(live_cluster):
+    topic = live_cluster.create_topic(2)
+    live_cluster.send(topic, numbered(5))
+    first, second = (live_cluster.queue(topic, number) for number in range(2))
+    catalog = live_cluster.catalog
+    assert catalog.group_offset("group-of-wire", first) is None
+    catalog.commit_group("group-of-wire", {first: 3, second: 0})
+    await_condition("3 is committed", lambda: catalog.group_offset("group-of-wire", first) == 3)
+    await_condition("0 is committed", lambda: catalog.group_offset("group-of-wire", second) == 0)
+    assert catalog.group_offset("another-group", second) is None
+
+
+# ---------------------------------------------------------------- pulls
+
+
+def test_a_range_is_read_in_batches(live_cluster):
+    topic = live_cluster.create_topic(1)
+    sent = numbered(700, 90)
+    live_cluster.send(topic, sent)
+    part = QueueRange(live_cluster.queue(topic), 37, 613)
+    table = read(live_cluster, part, batch_bytes=20_000)
+    assert bodies(table) == sent[37:613]
+    assert table.column("queue_offset").to_pylist() == list(range(37, 613))
+    plan = ReadPlan(OFFSETS, batch_bytes=20_000)
+    counts = [batch.num_rows for batch in read_range(live_cluster.options, part, plan)]
+    assert len(counts) > 3
+    assert sum(counts) == 576
+    assert read(live_cluster, QueueRange(part.queue, 5, 5)).num_rows == 0
+
+
+def test_large_messages_are_read(live_cluster):
+    """Brokers cut these answers by their bytes, so that no two are of one length."""
+    topic = live_cluster.create_topic(1)
+    sent = [bytes([number]) * (1 + 7919 * number % 50_000) for number in range(150)]
+    live_cluster.send(topic, sent)
+    assert bodies(read(live_cluster, QueueRange(live_cluster.queue(topic), 0, 150))) == sent
+
+
+def test_all_columns_are_those_of_the_record(live_cluster):
+    topic = live_cluster.create_topic(1)
+    message = Message(topic, b"body", "tag", "key1 key2", {"colour": "bläu"}, 7, "0" * 32)
+    (position,) = live_cluster.send(topic, [message])
+    table = read(live_cluster, QueueRange(live_cluster.queue(topic), 0, 1), (*DEFAULT_COLUMNS, "raw"))
+    (row,) = table.to_pylist()
+    (record,) = decode_messages(row["raw"])
+    assert record.topic == row["topic"] == topic
+    assert row["broker"] == BROKER
+    assert row["msg_id"] == position.offset_msg_id
+    assert row["commit_log_offset"] == position.commit_log_offset == record.physical_offset
+    assert (row["body"], row["tags"], row["keys"], row["flag"]) == (b"body", "tag", "key1 key2", 7)
+    assert row["uniq_key"] == position.unique_key == "0" * 32
+    assert dict(row["properties"])["colour"] == "bläu"
+
+
+def test_messages_of_another_client_are_read(live_cluster):
+    topic = live_cluster.create_topic(1)
+    for number in range(3):
+        answer = independent.call(
+            live_cluster.broker,
+            RequestCode.SEND_MESSAGE,
+            {
+                "producerGroup": "others",
+                "topic": topic,
+                "defaultTopic": "TBW102",
+                "defaultTopicQueueNums": "4",
+                "queueId": "0",
+                "sysFlag": "0",
+                "bornTimestamp": str(int(time() * 1000)),
+                "flag": "0",
+                "properties": "TAGS\x01theirs",
+            },
+            b"from others %d" % number,
+            60.0,
+        )
+        assert answer.code == 0, answer.remark
+    live_cluster.await_end(live_cluster.queue(topic), 3)
+    table = read(live_cluster, QueueRange(live_cluster.queue(topic), 0, 3), ("body", "tags"))
+    assert bodies(table) == [b"from others %d" % number for number in range(3)]
+    assert set(table.column("tags").to_pylist()) == {"theirs"}
+
+
+def test_tags_are_compared_as_text_too(live_cluster):
+    """Brokers compare hashes, and these two have the same in Java."""
+    topic = live_cluster.create_topic(1)
+    tags = ["Aa", "BB", None, "other"]
+    live_cluster.send(topic, [Message(topic, b"%d" % number, tags[number % 4]) for number in range(2000)])
+    part = QueueRange(live_cluster.queue(topic), 100, 1900)
+    table = read(live_cluster, part, OFFSETS, tags=frozenset({"Aa"}))
+    assert table.column("queue_offset").to_pylist() == list(range(100, 1900, 4))
+    table = read(live_cluster, part, ("tags",), tags=frozenset({"BB", "other"}))
+    assert sorted(set(table.column("tags").to_pylist())) == ["BB", "other"]
+    assert table.num_rows == 900
+    assert read(live_cluster, part, tags=frozenset()).num_rows == 0
+    assert read(live_cluster, part, tags=frozenset({"none has this"})).num_rows == 0
+
+
+def test_a_sql92_filter_is_the_brokers(live_cluster):
+    topic = live_cluster.create_topic(1)
+    live_cluster.send(topic, [Message(topic, b"%d" % number, properties={"n": str(number)}) for number in range(1200)])
+    part = QueueRange(live_cluster.queue(topic), 0, 1200)
+    table = read(live_cluster, part, sql92="n >= 990 AND n < 1000 OR n = 3")
+    assert table.column("queue_offset").to_pylist() == [3, *range(990, 1000)]
+    with pytest.raises(BrokerError) as caught:
+        read(live_cluster, part, sql92="n >>> 3")
+    assert caught.value.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
+    assert not caught.value.retriable
+
+
+# ---------------------------------------------------------------- losses
+
+
+def test_what_is_behind_the_end_is_lost(live_cluster):
+    topic = live_cluster.create_topic(1)
+    live_cluster.send(topic, numbered(10))
+    queue = live_cluster.queue(topic)
+    with pytest.raises(DataLossError, match=r"10 messages .*/0\[10, 20\): the queue ends at 10; set failOnDataLoss"):
+        read(live_cluster, QueueRange(queue, 4, 20))
+    lost = []
+    assert bodies(read(live_cluster, QueueRange(queue, 4, 20), on_loss=lost.append)) == numbered(10)[4:]
+    assert lost == [QueueRange(queue, 10, 20)]
+
+
+def test_a_topic_that_was_deleted_is_named(live_cluster):
+    topic = live_cluster.create_topic(1)
+    live_cluster.send(topic, numbered(10))
+    queue = live_cluster.queue(topic)
+    live_cluster.cluster.ask(BROKER, RequestCode.DELETE_TOPIC_IN_BROKER, TopicRequestHeader(topic))
+    lost = []
+    try:
+        assert read(live_cluster, QueueRange(queue, 0, 10), on_loss=lost.append).num_rows == 0
+    except BrokerError as error:
+        assert error.code == ResponseCode.TOPIC_NOT_EXIST
+        assert topic in str(error)
+    else:
+        assert lost == [QueueRange(queue, 0, 10)]
+
+
+@pytest.mark.parametrize("kind", [ROCKETD, APACHE])
+def test_a_broker_restarts_in_the_middle_and_loses_its_oldest_file(kind, tmp_path, request):
+    if kind == APACHE:
+        request.getfixturevalue("apache_cluster")  # skips where there is no Java
+    with start_cluster(kind, tmp_path / "servers", {"mappedFileSizeCommitLog": "1048576"}) as running:
+        topic = running.create_topic(1)
+        sent = numbered(3000, 500)
+        running.send(topic, sent)
+        part = QueueRange(running.queue(topic), 0, 3000)
+        plan = ReadPlan(OFFSETS, batch_bytes=100_000)
+        batches = read_range(running.options, part, plan)
+        table = [next(batches)]
+        running.stop_broker()
+        with pytest.raises(UnreachableError) as caught:
+            impatient = ClusterOptions(running.namesrv, timeout=5.0, patience=0.2)
+            list(read_range(impatient, part, plan))
+        assert caught.value.retriable
+        running.start_broker()
+        table += batches
+        assert bodies(pa.Table.from_batches(table)) == sent
+
+        running.stop_broker()
+        files = sorted((running.directory / "store" / "commitlog").iterdir())
+        files[0].unlink()
+        running.start_broker()
+        catalog = BrokerCatalog(running.options)
+        first = await_condition("the first file is missed", lambda: catalog.bounds(part.queue)[0])
+        lost = []
+        assert bodies(read(running, part, on_loss=lost.append)) == sent[first:]
+        assert lost == [QueueRange(part.queue, 0, first)]
+        with pytest.raises(DataLossError, match=rf"{first} messages .*\[0, {first}\): the broker has removed it"):
+            read(running, part)
+
+
+# ---------------------------------------------------------------- sends
+
+
+def test_sends_one_by_one_and_in_batches(live_cluster):
+    topic = live_cluster.create_topic(2)
+    first, second = (live_cluster.queue(topic, number) for number in range(2))
+    sender = Sender(live_cluster.cluster)
+    one = sender.send(first, Message(topic, b"one", "t"))
+    assert (one.queue, one.queue_offset, one.status) == (first, 0, 0)
+    more = sender.send_batch(first, [Message(topic, body, keys="k") for body in numbered(50)])
+    assert [position.queue_offset for position in more] == list(range(1, 51))
+    for number in range(20):
+        sender.submit(second, [Message(topic, b"%d" % number)], number)
+    receipts = sender.finish()
+    assert [receipt.token for receipt in receipts] == list(range(20))
+    assert [receipt.positions[0].queue_offset for receipt in receipts] == list(range(20))
+    live_cluster.await_end(first, 51)
+    live_cluster.await_end(second, 20)
+    columns = ("body", "msg_id", "uniq_key", "keys")
+    table = read(live_cluster, QueueRange(first, 0, 51), columns)
+    assert bodies(table) == [b"one", *numbered(50)]
+    assert table.column("msg_id").to_pylist() == [one.offset_msg_id, *(where.offset_msg_id for where in more)]
+    assert table.column("uniq_key").to_pylist() == [one.unique_key, *(where.unique_key for where in more)]
+    assert bodies(read(live_cluster, QueueRange(second, 0, 20))) == [b"%d" % number for number in range(20)]
+
+
+def test_a_body_is_compressed_above_the_limit(live_cluster):
+    topic = live_cluster.create_topic(1)
+    queue = live_cluster.queue(topic)
+    body = b"abc" * 5000
+    Sender(live_cluster.cluster, compress_over=4096).send(queue, Message(topic, body))
+    live_cluster.await_end(queue, 1)
+    part = QueueRange(queue, 0, 1)
+    assert bodies(read(live_cluster, part)) == [body]
+    (row,) = read(live_cluster, part, ("body", "sys_flag"), decompress=False).to_pylist()
+    assert row["sys_flag"] & COMPRESSED
+    assert zlib.decompress(row["body"]) == body
+
+
+def test_refusals_of_sends_are_told(live_cluster):
+    topic = live_cluster.create_topic(1)
+    sender = Sender(live_cluster.cluster)
+    with pytest.raises(BrokerError) as caught:
+        sender.send(live_cluster.queue(topic), Message(topic, b"x" * (4 * 1024 * 1024 + 1)))
+    assert caught.value.code == ResponseCode.MESSAGE_ILLEGAL
+    assert not caught.value.retriable
+    assert not caught.value.doubtful
+    assert "SEND_MESSAGE_V2 (310): MESSAGE_ILLEGAL (13)" in str(caught.value)
+    sender.submit(live_cluster.queue(topic), [Message(topic, b"x" * (4 * 1024 * 1024 + 1))], "large")
+    sender.submit(live_cluster.queue(topic), [Message(topic, b"small")], "small")
+    large, small = sender.finish()
+    assert large.error.code == ResponseCode.MESSAGE_ILLEGAL
+    assert small.positions[0].queue_offset == 0
+
+
+# ---------------------------------------------------------------- transactions
+
+
+def test_half_messages_are_seen_when_they_are_committed(live_cluster):
+    topic = live_cluster.create_topic(1)
+    queue = live_cluster.queue(topic)
+    transactions = Transactions(live_cluster.cluster, "group-of-transactions")
+    halves = transactions.begin_all((queue, Message(topic, body, "tag")) for body in numbered(6))
+    halves.append(transactions.begin(queue, Message(topic, b"one more")))
+    assert live_cluster.catalog.bounds(queue) == (0, 0)
+    halves = pickle.loads(pickle.dumps(halves))
+    assert [ended.error for ended in transactions.end(halves[:2], commit=False)] == [None] * 2
+    assert [ended.error for ended in transactions.end(halves[2:], commit=True)] == [None] * 5
+    live_cluster.await_end(queue, 5)
+    table = read(live_cluster, QueueRange(queue, 0, 5), ("body", "uniq_key"))
+    assert bodies(table) == [*numbered(6)[2:], b"one more"]
+    assert table.column("uniq_key").to_pylist() == [half.unique_key for half in halves[2:]]
+    (ended,) = Transactions(live_cluster.cluster, "another-group").end(
+        [type(halves[0])(**{**_fields(halves[0]), "group": "another-group"})], commit=True
+    )
+    assert not ended.error.retriable
+
+
+def _fields(half):
+    return {name: getattr(half, name) for name in half.__slots__}
+
+
+def test_a_broker_asks_about_what_stays_undecided(live_cluster):
+    topic = live_cluster.create_topic(1)
+    queue = live_cluster.queue(topic)
+    asked = []
+
+    def decide(record, table):
+        asked.append(record.body)
+        return {b"commit": True, b"rollback": False}[record.body]
+
+    transactions = Transactions(live_cluster.cluster, f"asked-{live_cluster.kind}", decide)
+    transactions.serve([BROKER], 0)
+    for body in (b"rollback", b"commit"):
+        transactions.begin(queue, Message(topic, body))
+
+    def seen():
+        transactions.serve([BROKER], 0.5)
+        return {b"commit", b"rollback"} <= set(asked) and live_cluster.catalog.bounds(queue)[1] >= 1
+
+    await_condition("the broker asked", seen)
+    assert bodies(read(live_cluster, QueueRange(queue, 0, 1))) == [b"commit"]
+
+
+# ---------------------------------------------------------------- processes
+
+
+def _count(options, part, results):
+    results.put(sum(batch.num_rows for batch in read_range(options, part, ReadPlan(OFFSETS))))
+
+
+def test_a_forked_process_has_connections_of_its_own(rocketd_cluster):
+    topic = rocketd_cluster.create_topic(1)
+    rocketd_cluster.send(topic, numbered(200))
+    part = QueueRange(rocketd_cluster.queue(topic), 0, 200)
+    batches = read_range(rocketd_cluster.options, part, ReadPlan(OFFSETS, batch_bytes=1))
+    first = next(batches)  # answers to further pulls are on their way to the parent
+    context = multiprocessing.get_context("fork")
+    results = context.Queue()
+    child = context.Process(target=_count, args=(rocketd_cluster.options, part, results))
+    child.start()
+    assert results.get(timeout=120) == 200
+    child.join(120)
+    assert child.exitcode == 0
+    assert first.num_rows + sum(batch.num_rows for batch in batches) == 200
+
+
+def test_a_fresh_process_reads_without_twisted(rocketd_cluster):
+    topic = rocketd_cluster.create_topic(1)
+    rocketd_cluster.send(topic, numbered(5))
+    part = QueueRange(rocketd_cluster.queue(topic), 0, 5)
+    code = (
+        "import pickle, sys\n"
+        "from rocketd.spark.wire import read_range\n"
+        "rows = sum(batch.num_rows for batch in read_range(*pickle.load(sys.stdin.buffer)))\n"
+        "print(rows, sorted({'twisted', 'zope.interface', 'pyspark', 'pandas'} & set(sys.modules)))\n"
+    )
+    given = pickle.dumps((rocketd_cluster.options, part, ReadPlan(OFFSETS)))
+    done = subprocess.run([sys.executable, "-c", code], input=given, capture_output=True, timeout=300, check=False)
+    assert done.stdout.decode().strip() == "5 []", done.stderr.decode()
+
+
+# ---------------------------------------------------------------- accounts and TLS
+
+ACCOUNTS = """\
+accounts:
+- accessKey: adminKey
+  secretKey: admin-secret
+  admin: true
+- accessKey: readerKey
+  secretKey: reader-secret
+  defaultTopicPerm: SUB
+  defaultGroupPerm: SUB
+"""
+ADMIN = {"access_key": "adminKey", "secret_key": "admin-secret"}
+READER = {"access_key": "readerKey", "secret_key": "reader-secret"}
+
+
+GUARDED = {"aclEnable": "true", "enablePropertyFilter": "false"}
+
+
+def _accounts(home):
+    accounts = home / "conf" / "plain_acl.yml"
+    accounts.parent.mkdir(parents=True)
+    accounts.write_text(ACCOUNTS)
+    accounts.chmod(0o600)
+    return {"rocketmqHome": str(home)}
+
+
+@pytest.fixture(scope="module")
+def rocketd_guarded(tmp_path_factory):
+    """rocketd's servers; the broker asks for an account and for TLS, and has no SQL92 filters."""
+    directory = tmp_path_factory.mktemp("guarded")
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(str(directory / "ca.pem"))
+    server = authority.issue_cert("127.0.0.1")
+    server.private_key_pem.write_to_path(str(directory / "key.pem"))
+    for part in server.cert_chain_pems:
+        part.write_to_path(str(directory / "cert.pem"), append=True)
+    tls = {
+        "tls.test.mode.enable": "false",
+        "tls.server.certPath": str(directory / "cert.pem"),
+        "tls.server.keyPath": str(directory / "key.pem"),
+    }
+    properties = {**GUARDED, **tls, **_accounts(directory / "home"), "tls.server.mode": "enforcing"}
+    options = {**ADMIN, "tls": True, "tls_ca": str(directory / "ca.pem")}
+    with start_cluster(ROCKETD, directory, properties, tls, **options) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def apache_guarded(tmp_path_factory, apache_cluster):
+    """Apache's servers; the broker asks for an account, and has no SQL92 filters."""
+    directory = tmp_path_factory.mktemp("guarded")
+    with start_cluster(APACHE, directory, {**GUARDED, **_accounts(directory / "home")}, **ADMIN) as running:
+        yield running
+
+
+@pytest.fixture(params=[ROCKETD, APACHE])
+def guarded(request):
+    return request.getfixturevalue(f"{request.param}_guarded")
+
+
+def _options(running, **changes):
+    return ClusterOptions(**{**{name: getattr(running.options, name) for name in running.options.__slots__}, **changes})
+
+
+def test_an_account_may_do_what_is_its_own(guarded):
+    topic = guarded.create_topic(1)
+    queue = guarded.queue(topic)
+    guarded.send(topic, numbered(200))
+    part = QueueRange(queue, 0, 200)
+    table = pa.Table.from_batches(read_range(_options(guarded, **READER), part, ReadPlan(OFFSETS)))
+    assert bodies(table) == numbered(200)
+    half = Transactions(guarded.cluster, "signed").begin(queue, Message(topic, b"half"))
+    assert [ended.error for ended in Transactions(guarded.cluster, "signed").end([half], commit=True)] == [None]
+    guarded.await_end(queue, 201)
+
+
+@pytest.mark.parametrize(
+    "account",
+    [
+        {"access_key": "", "secret_key": ""},
+        {"access_key": "nobody", "secret_key": "12345678"},
+        {"access_key": "adminKey", "secret_key": "another-secret"},
+        READER,
+    ],
+    ids=["none", "unknown", "wrong", "reader"],
+)
+def test_who_may_not_send(guarded, account):
+    topic = guarded.create_topic(1)
+    with pytest.raises(BrokerError, match="AclException") as caught:
+        Sender(Cluster(_options(guarded, **account))).send(guarded.queue(topic), Message(topic, b"x"))
+    assert not caught.value.retriable
+    assert not caught.value.doubtful
+    assert "secret" not in str(caught.value)
+
+
+def test_who_may_not_read(guarded):
+    topic = guarded.create_topic(1)
+    wrong = _options(guarded, secret_key="another-secret")
+    with pytest.raises(BrokerError, match="AclException"):
+        list(read_range(wrong, QueueRange(guarded.queue(topic), 0, 1), ReadPlan(OFFSETS)))
+
+
+def test_a_broker_without_sql92_is_told_of(guarded):
+    topic = guarded.create_topic(1)
+    guarded.send(topic, [b"x"])
+    with pytest.raises(BrokerError, match="enablePropertyFilter=true at the broker"):
+        read(guarded, QueueRange(guarded.queue(topic), 0, 1), sql92="a = 1")
+
+
+def test_tls_is_verified_and_asked_for(rocketd_guarded):
+    def catalog(**changes):
+        return BrokerCatalog(_options(rocketd_guarded, timeout=10.0, patience=0.0, **changes))
+
+    assert catalog().bounds(rocketd_guarded.queue(rocketd_guarded.create_topic(1))) == (0, 0)
+    assert catalog(tls_ca="", tls_verify=False).topics()
+    with pytest.raises(UnreachableError, match="certificate") as caught:
+        catalog(tls_ca="").topics()
+    assert not caught.value.retriable
+    with pytest.raises(UnreachableError, match="did not answer"):
+        catalog(tls=False).bounds(Queue("any", BROKER, 0))
+
+
+# ---------------------------------------------------------------- nobody there
+
+
+def test_no_name_server_answers():
+    options = ClusterOptions("127.0.0.1:1;[::1]:1", timeout=5.0, patience=0.0)
+    with pytest.raises(UnreachableError, match=r"no name server answers: 127\.0\.0\.1:1 .* \[::1\]:1 ") as caught:
+        BrokerCatalog(options).topics()
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert (type(again), str(again), again.retriable) == (UnreachableError, str(caught.value), True)
+
+
+def test_the_next_name_server_is_asked(rocketd_cluster):
+    options = ClusterOptions(f"127.0.0.1:1;{rocketd_cluster.namesrv}", timeout=30.0, patience=30.0)
+    assert BrokerCatalog(options).topics() == rocketd_cluster.catalog.topics()
+    close_connections()
+    assert BrokerCatalog(options).topics() == rocketd_cluster.catalog.topics()

@@ -1,0 +1,133 @@
+"""The deliveries of writes against real brokers, without Spark: what it would call is called here."""
+
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from threading import Thread
+
+from clusters import APACHE, await_condition
+from write_helpers import KILLS, bodies, count_of, options_of, outgoing
+
+from rocketd.spark.sink import halves
+from rocketd.spark.sink.cluster_outlet import ClusterOutlet
+from rocketd.spark.sink.exact import EffectivelyOnce
+from rocketd.spark.sink.halves import Preparing
+from rocketd.spark.sink.plain import AtLeastOnce
+from rocketd.spark.sink.staging import Staging, mark_folder
+from rocketd.spark.wire import Transactions
+
+ONCE = {"delivery": "effectively-once", "sinkId": "s"}
+
+
+def in_turn(rows, queues=4, start=0):
+    return {queue: [b"body %d" % n for n in range(rows) if (n + start) % queues == queue] for queue in range(queues)}
+
+
+def stage(staging, batch, topic, parts, rows):
+    mark_folder(str(Path(staging.folder).parent))
+    return [
+        staging.write(batch, f"{part}-0", outgoing(topic, range(part * rows, part * rows + rows)))
+        for part in range(parts)
+    ]
+
+
+def test_at_least_once_sends_each_queue_its_rows_in_order(live_cluster):
+    topic = live_cluster.create_topic(4)
+    options = options_of(live_cluster, topic=topic, batchBytes="1k")
+    plain = AtLeastOnce(options, ClusterOutlet(options), 1)
+    plain.deliver(outgoing(topic, range(300)))
+    assert plain.sent == 300
+    assert bodies(live_cluster, topic, 300) == in_turn(300, start=1)
+
+
+def test_effectively_once_sends_a_batch_once(live_cluster, tmp_path):
+    topic = live_cluster.create_topic(4)
+    options = options_of(live_cluster, topic=topic, batchBytes="1k", stagingDir=str(tmp_path), **ONCE)
+    staging = Staging(str(tmp_path / "s"))
+    sink = EffectivelyOnce(options, "s", "q", lambda: ClusterOutlet(options))
+    sink.commit("7", stage(staging, "7", topic, 3, 100))
+    sink.commit("7", stage(staging, "7", topic, 1, 5))
+    assert bodies(live_cluster, topic, 300) == in_turn(300)
+    assert not list(tmp_path.glob("**/*.arrow"))
+
+
+def test_effectively_once_through_kills_of_the_process_that_commits(live_cluster, tmp_path):
+    topic = live_cluster.create_topic(3)
+    rows = 400 * (1 + KILLS)
+    staging = Staging(str(tmp_path / "s"))
+    names = [one.name for one in stage(staging, "0", topic, 2, rows // 2)]
+    program = Path(__file__).with_name("write_commit.py")
+    command = [sys.executable, str(program), live_cluster.namesrv, topic, str(tmp_path), *names]
+    for kill in range(KILLS):
+        running = subprocess.Popen(command)
+        seen = 400 * kill + 137
+        try:
+            await_condition(
+                "the batch is sent in part",
+                lambda wanted=seen: count_of(live_cluster, topic) > wanted or running.poll() is not None,
+            )
+            assert running.poll() is None
+        finally:
+            running.kill()
+            running.wait()
+    assert count_of(live_cluster, topic) < rows
+    subprocess.run(command, check=True)
+    assert bodies(live_cluster, topic, rows) == in_turn(rows, 3)
+
+
+def test_effectively_once_waits_for_a_broker_that_goes_and_comes(live_cluster, tmp_path):
+    topic = live_cluster.create_topic(2)
+    options = options_of(
+        live_cluster, topic=topic, batchBytes="1k", messagesPerSecond="400", stagingDir=str(tmp_path), **ONCE
+    )
+    staged = stage(Staging(str(tmp_path / "s")), "0", topic, 1, 1200)
+    sink = EffectivelyOnce(options, "s", "q", lambda: ClusterOutlet(options))
+    errors = []
+
+    def commit():
+        try:
+            sink.commit("0", staged)
+        except Exception as error:
+            errors.append(error)
+
+    committing = Thread(target=commit)
+    committing.start()
+    await_condition("the batch is sent in part", lambda: count_of(live_cluster, topic) > 500 or errors)
+    live_cluster.stop_broker()
+    live_cluster.start_broker()
+    committing.join()
+    assert not errors
+    assert bodies(live_cluster, topic, 1200) == in_turn(1200, 2)
+
+
+def test_half_messages_are_seen_when_they_are_committed(live_cluster):
+    topic = live_cluster.create_topic(2)
+    options = options_of(live_cluster, topic=topic, delivery="transactional")
+    committed = Preparing(options, ClusterOutlet(options)).deliver(outgoing(topic, range(60)))
+    dropped = Preparing(options, ClusterOutlet(options)).deliver(outgoing(topic, range(60, 90)))
+    assert (len(committed), len(dropped)) == (60, 30)
+    assert count_of(live_cluster, topic) == 0
+    halves.roll_back(options, [dropped])
+    halves.commit(options, [committed])
+    found = bodies(live_cluster, topic, 60)
+    assert {queue: sorted(some) for queue, some in found.items()} == {
+        queue: sorted(some) for queue, some in in_turn(60, 2).items()
+    }
+
+
+def test_a_second_end_of_a_half_message(live_cluster):
+    """What the delivery in transactions rests on: it never ends one twice, since Apache's brokers show it twice then."""
+    topic = live_cluster.create_topic(1)
+    options = options_of(live_cluster, topic=topic, delivery="transactional")
+    prepared = Preparing(options, ClusterOutlet(options)).deliver(outgoing(topic, range(5)))
+    pairs = [half for _, half in prepared.halves(options.producer_group)]
+    transactions = Transactions(live_cluster.cluster, options.producer_group)
+    for _ in range(2):
+        assert [one.error for one in transactions.end(pairs, commit=True)] == [None] * 5
+    times = 2 if live_cluster.kind == APACHE else 1
+    found = bodies(live_cluster, topic, 5 * times)
+    assert Counter(found[0]) == {b"body %d" % n: times for n in range(5)}
+    # What tells a commit that was carried out from one that was not.
+    shown = halves._shown(ClusterOutlet(options), live_cluster.queue(topic), 0)
+    assert shown == {half.commit_log_offset for half in pairs}

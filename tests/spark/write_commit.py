@@ -1,0 +1,34 @@
+"""Commits one staged batch of sink "s": NAMESRV TOPIC STAGING FILE...; slowly, so that it can be killed meanwhile."""
+
+import sys
+
+import pyarrow as pa
+
+from rocketd.spark.sink.cluster_outlet import ClusterOutlet
+from rocketd.spark.sink.exact import EffectivelyOnce
+from rocketd.spark.sink.options import WriteOptions
+from rocketd.spark.sink.staging import Staged
+
+namesrv, topic, staging, *names = sys.argv[1:]
+options = WriteOptions.parse(
+    {
+        "namesrv": namesrv,
+        "topic": topic,
+        "delivery": "effectively-once",
+        "sinkId": "s",
+        "stagingDir": staging,
+        "batchBytes": "1k",
+        "messagesPerSecond": "1000",
+        "sendTimeout": "60s",
+    }
+)
+
+
+def rows_in(name):
+    """How many messages a staged file has."""
+    with pa.OSFile(f"{staging}/s/{name}") as file, pa.ipc.open_stream(file) as reader:
+        return sum(batch.num_rows for batch in reader)
+
+
+staged = [Staged(name, rows_in(name), frozenset({topic})) for name in names]
+EffectivelyOnce(options, "s", "q", lambda: ClusterOutlet(options)).commit("0", staged)

@@ -1,0 +1,279 @@
+import pickle
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from rocketd.spark.errors import OptionError
+from rocketd.spark.options import READ_OPTIONS, ReadOptions
+from rocketd.spark.options.positions import (
+    Earliest,
+    ExactOffsets,
+    GroupOffsets,
+    Latest,
+    QueueName,
+    SinceTime,
+    SinceTimes,
+)
+
+STORE = {"store": "/s", "subscribe": "orders"}
+CLUSTER = {"namesrv": "127.0.0.1:9876", "subscribe": "orders"}
+
+
+class OptionsTestCase(SynchronousTestCase):
+    def parse(self, base=STORE, stream=False, **given):
+        return ReadOptions.parse({**base, **given}, stream=stream)
+
+    def refused(self, base=STORE, stream=False, **given):
+        return str(self.assertRaises(OptionError, self.parse, base, stream, **given))
+
+
+class ValueTests(OptionsTestCase):
+    def test_nothing_given_is_all_defaults(self):
+        options = self.parse()
+        self.assertEqual((options.store, options.subscribe), ("/s", ("orders",)))
+        self.assertEqual((options.starting, options.ending), (Earliest(), Latest()))
+        self.assertEqual((options.fail_on_data_loss, options.decompress, options.verify_crc), (True, True, False))
+        self.assertEqual((options.max_bytes_per_partition, options.batch_bytes), (512 << 20, 8 << 20))
+
+    def test_a_stream_starts_at_the_latest(self):
+        self.assertEqual(self.parse(stream=True).starting, Latest())
+
+    def test_letter_case_of_names_does_not_count(self):
+        options = ReadOptions.parse({"STORE": "/s", "subscribepattern": "o.*", "maxROWS": "7"})
+        self.assertEqual((options.subscribe_pattern, options.max_rows), ("o.*", 7))
+
+    def test_every_option_takes_what_it_should(self):
+        examples = {
+            "namesrv": ("a:1, [::1]:2;c:3", ("a:1", "[::1]:2", "c:3")),
+            "accessKey": ("me", "me"),
+            "secretKey": ("hidden", "hidden"),
+            "securityToken": ("hidden", "hidden"),
+            "credentialsFile": ("/c.yml", "/c.yml"),
+            "tls": ("TRUE", True),
+            "tlsCaFile": ("/ca", "/ca"),
+            "tlsVerify": ("false", False),
+            "tlsCertFile": ("/cert", "/cert"),
+            "tlsKeyFile": ("/key", "/key"),
+            "timeout": ("500ms", 0.5),
+            "retryTimeout": ("2m", 120.0),
+            "store": (" /s ", "/s"),
+            "commitLog": ("/log", "/log"),
+            "brokerName": ("b", "b"),
+            "subscribe": ("a, b,a", ("a", "b")),
+            "subscribePattern": ("a.*|b", "a.*|b"),
+            "assign": (
+                '{"t": [1, 0], "u": {"b": [2]}}',
+                (QueueName("t", "", 1), QueueName("t", "", 0), QueueName("u", "b", 2)),
+            ),
+            "startingOffsets": ("Group:g 1", GroupOffsets("g 1")),
+            "endingOffsets": ('{"t": {"b": {"0": -1}}}', ExactOffsets(((QueueName("t", "b", 0), -1),))),
+            "startingTimestamp": ("1714564800000", 1714564800000),
+            "endingTimestamp": ("2024-05-01T12:00:00Z", 1714564800000),
+            "startingOffsetsByTimestamp": (
+                '{"t": {"0": "2024-05-01 14:00+02:00"}}',
+                ((QueueName("t", "", 0), 1714564800000),),
+            ),
+            "endingOffsetsByTimestamp": ('{"t": {"b": {"3": 5}}}', ((QueueName("t", "b", 3), 5),)),
+            "timestampStrategy": ("ERROR", "error"),
+            "subExpression": ("TagA || TagB", frozenset({"TagA", "TagB"})),
+            "sql92": ("a > 5", "a > 5"),
+            "keys": ("k1,k2", ("k1", "k2")),
+            "maxRows": ("10", 10),
+            "maxOffsetsPerTrigger": ("11", 11),
+            "maxBytesPerTrigger": ("64m", 64 << 20),
+            "minOffsetsPerTrigger": ("9", 9),
+            "maxTriggerDelay": ("1.5h", 5400.0),
+            "minPartitions": ("3", 3),
+            "maxBytesPerPartition": ("1g", 1 << 30),
+            "failOnDataLoss": ("false", False),
+            "decompress": ("false", False),
+            "verifyCrc": ("true", True),
+            "commitGroup": ("g", "g"),
+            "batchBytes": ("100", 100),
+        }
+        self.assertEqual(set(examples), {option.name for option in READ_OPTIONS})
+        for option in READ_OPTIONS:
+            text, value = examples[option.name]
+            self.assertEqual(option.kind.read(text), value, option.name)
+
+    def test_what_is_not_accepted_is_told_with_name_value_and_what_is(self):
+        wrong = {
+            "namesrv": "nowhere",
+            "tls": "yes",
+            "timeout": "10",
+            "subscribe": "a,,b",
+            "subscribePattern": "(",
+            "assign": '{"t": 1}',
+            "startingOffsets": "soon",
+            "endingOffsets": '{"t": {"b": {"0": -2}}}',
+            "startingTimestamp": "yesterday",
+            "endingTimestamp": "-1",
+            "startingOffsetsByTimestamp": '{"t": 5}',
+            "endingOffsetsByTimestamp": "[]",
+            "timestampStrategy": "newest",
+            "subExpression": "a || ",
+            "sql92": "a >",
+            "maxRows": "0",
+            "maxOffsetsPerTrigger": "1.5",
+            "maxBytesPerTrigger": "64 q",
+            "minOffsetsPerTrigger": "-1",
+            "maxTriggerDelay": "5 x",
+            "minPartitions": "many",
+            "maxBytesPerPartition": "",
+            "failOnDataLoss": "maybe",
+            "store": "  ",
+        }
+        accepted = {option.name: option.kind.accepted for option in READ_OPTIONS}
+        for name, value in wrong.items():
+            text = str(self.assertRaises(OptionError, ReadOptions.parse, {name: value}))
+            self.assertIn(name, text)
+            self.assertIn(repr(value), text)
+            self.assertIn(accepted[name], text)
+
+    def test_starting_positions(self):
+        self.assertEqual(self.parse(startingOffsets="EARLIEST").starting, Earliest())
+        self.assertEqual(
+            self.parse(startingOffsets='{"t": {"b": {"0": 5, "1": -2}}}').starting,
+            ExactOffsets(((QueueName("t", "b", 0), 5), (QueueName("t", "b", 1), -2))),
+        )
+        self.assertEqual(self.parse(startingTimestamp="5").starting, SinceTime(5))
+        times = '{"t": {"0": 5}}'
+        self.assertEqual(
+            self.parse(startingOffsetsByTimestamp=times).starting, SinceTimes(((QueueName("t", "", 0), 5),))
+        )
+        self.assertEqual(self.parse(endingTimestamp="6").ending, SinceTime(6))
+
+    def test_times_without_a_zone_are_utc(self):
+        self.assertEqual(self.parse(startingTimestamp="1970-01-02").starting, SinceTime(86_400_000))
+
+    def test_json_that_names_a_queue_twice_is_refused(self):
+        self.assertIn("startingOffsets", self.refused(startingOffsets='{"t": {"0": 5, "0": 6}}'))
+
+    def test_a_star_is_all_tags(self):
+        self.assertEqual(self.parse(subExpression="*").sub_expression, None)
+
+    def test_an_error_of_sql92_says_what_is_wrong_with_it(self):
+        self.assertIn("ends too early", self.refused(sql92="a >"))
+
+    def test_options_cross_to_tasks(self):
+        options = self.parse(startingOffsets='{"t": {"b": {"0": 5}}}', subExpression="a||b")
+        self.assertEqual(pickle.loads(pickle.dumps(options)), options)
+        self.assertEqual(
+            hash(options), hash(self.parse(startingOffsets='{"t": {"b": {"0": 5}}}', subExpression="b||a"))
+        )
+
+
+class NameTests(OptionsTestCase):
+    def test_an_unknown_option_is_named_with_the_nearest(self):
+        text = self.refused(maxOffsetPerTrigger="5")
+        self.assertIn("'maxOffsetPerTrigger'", text)
+        self.assertIn("did you mean maxOffsetsPerTrigger?", text)
+
+    def test_an_unknown_option_like_none_points_to_the_reference(self):
+        self.assertIn("docs/spark.md", self.refused(zzz="5"))
+
+    def test_names_of_other_connectors_are_recognised(self):
+        self.assertIn("did you mean subscribe?", self.refused(topic="t"))
+        self.assertIn("did you mean namesrv?", self.refused(nameServer="t"))
+        self.assertIn("option store", self.refused(path="/s"))
+
+    def test_the_value_of_an_unknown_option_is_not_told(self):
+        self.assertNotIn("geheim", self.refused(secretKeyy="geheim"))
+
+
+class TogetherTests(OptionsTestCase):
+    def test_what_contradicts_is_named(self):
+        pairs = [
+            ("subscribe", "subscribePattern", {"subscribePattern": "a"}),
+            ("subscribe", "assign", {"assign": '{"t": [0]}'}),
+            ("store", "namesrv", {"namesrv": "a:1"}),
+            ("startingOffsets", "startingTimestamp", {"startingOffsets": "earliest", "startingTimestamp": "5"}),
+            ("endingOffsets", "endingTimestamp", {"endingOffsets": "latest", "endingTimestamp": "5"}),
+            ("subExpression", "sql92", {"subExpression": "a", "sql92": "a > 5"}),
+        ]
+        for first, second, given in pairs:
+            text = self.refused(**given)
+            self.assertIn(f"{first} and {second} contradict", text)
+
+    def test_one_source_and_one_choice_of_topics_must_be_there(self):
+        self.assertIn("store, namesrv", str(self.assertRaises(OptionError, ReadOptions.parse, {"subscribe": "t"})))
+        self.assertIn("subscribePattern", str(self.assertRaises(OptionError, ReadOptions.parse, {"store": "/s"})))
+
+    def test_options_of_a_cluster_do_not_go_with_a_store(self):
+        for name, value in [("accessKey", "k"), ("tls", "true"), ("timeout", "5s"), ("credentialsFile", "/c")]:
+            self.assertIn(name, self.refused(**{name: value}))
+        self.assertIn("commitGroup", self.refused(stream=True, commitGroup="g"))
+        self.assertIn("commitLog", self.refused(CLUSTER, commitLog="/l"))
+
+    def test_options_of_batches_are_not_for_streams(self):
+        for name, value in [
+            ("endingOffsets", "latest"),
+            ("endingTimestamp", "5"),
+            ("endingOffsetsByTimestamp", '{"t": {"0": 5}}'),
+            ("maxRows", "5"),
+        ]:
+            self.assertIn(f"{name} is for batch reads only", self.refused(stream=True, **{name: value}))
+
+    def test_options_of_streams_are_not_for_batches(self):
+        for name, value in [
+            ("maxOffsetsPerTrigger", "5"),
+            ("maxBytesPerTrigger", "5"),
+            ("minOffsetsPerTrigger", "5"),
+            ("maxTriggerDelay", "5s"),
+            ("commitGroup", "g"),
+        ]:
+            self.assertIn(f"{name} is for streams only", self.refused(CLUSTER, **{name: value}))
+
+    def test_what_can_never_read_anything_is_refused(self):
+        self.assertIn("nothing left to read", self.refused(startingOffsets="latest"))
+        self.assertIn("after endingTimestamp", self.refused(startingTimestamp="9", endingTimestamp="5"))
+        text = self.refused(startingOffsets='{"t": {"0": 9}}', endingOffsets='{"t": {"0": 5}}')
+        self.assertIn("starts t/0 at 9, behind its end in endingOffsets, 5", text)
+        text = self.refused(stream=True, minOffsetsPerTrigger="9", maxOffsetsPerTrigger="5")
+        self.assertIn("minOffsetsPerTrigger is 9, more than maxOffsetsPerTrigger, which is 5", text)
+
+    def test_a_delay_needs_what_it_delays(self):
+        self.assertIn("minOffsetsPerTrigger", self.refused(stream=True, maxTriggerDelay="5s"))
+
+    def test_accounts_are_whole_and_given_once(self):
+        self.assertIn("go together", self.refused(CLUSTER, accessKey="k"))
+        self.assertIn("contradict", self.refused(CLUSTER, accessKey="k", secretKey="s", credentialsFile="/c"))
+
+    def test_a_batch_of_rows_has_a_bound(self):
+        self.assertIn("batchBytes", self.refused(batchBytes="2g"))
+
+    def test_what_is_wrong_for_every_read_is_told_before_it_is_known_which(self):
+        ReadOptions.check({**STORE, "maxRows": "5"})
+        ReadOptions.check({**STORE, "maxOffsetsPerTrigger": "5"})
+        self.assertRaises(OptionError, ReadOptions.check, {**STORE, "maxRow": "5"})
+        self.assertRaises(OptionError, ReadOptions.check, {**STORE, "assign": '{"t": [0]}'})
+
+
+class SecretTests(OptionsTestCase):
+    def test_secrets_are_in_no_repr(self):
+        options = self.parse(CLUSTER, accessKey="me", secretKey="geheim", securityToken="verborgen")
+        self.assertEqual((options.secret_key, options.security_token), ("geheim", "verborgen"))
+        self.assertNotIn("geheim", repr(options))
+        self.assertNotIn("verborgen", repr(options))
+
+    def test_a_wrong_secret_is_not_told(self):
+        for option in READ_OPTIONS:
+            if option.secret:
+                error = self.assertRaises(OptionError, ReadOptions.parse, {**CLUSTER, option.name: "   \t "})
+                self.assertNotIn("\\t", str(error))
+                self.assertIn(option.name, str(error))
+        self.assertEqual({one.name for one in READ_OPTIONS if one.secret}, {"secretKey", "securityToken"})
+
+
+class PlanTests(OptionsTestCase):
+    def test_tags_of_a_query_narrow_those_of_the_options(self):
+        plan = self.parse(subExpression="a || b", batchBytes="5k", verifyCrc="true").read_plan(
+            ("body",), frozenset("bc")
+        )
+        self.assertEqual((plan.columns, plan.tags, plan.batch_bytes, plan.verify_crc), (("body",), {"b"}, 5120, True))
+        self.assertEqual(self.parse().read_plan(("body",)).tags, None)
+        self.assertEqual(self.parse().read_plan(("body",), frozenset("a")).tags, {"a"})
+
+    def test_every_option_is_documented(self):
+        for option in READ_OPTIONS:
+            self.assertTrue(option.doc.rstrip().endswith("."), option.name)
+            self.assertTrue(option.kind.accepted, option.name)

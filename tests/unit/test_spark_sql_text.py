@@ -1,0 +1,46 @@
+from twisted.trial import unittest
+
+from rocketd.spark.errors import SparkError
+from rocketd.spark.jobs.sql_text import Statement, names, statements
+
+
+class StatementTests(unittest.TestCase):
+    def test_semicolons_part_them_but_not_in_strings_names_and_comments(self):
+        text = "select ';' as a; -- one; two\nselect \"x;y\", `odd;name` /* ; */ from t;\n;"
+        self.assertEqual(
+            list(statements(text)),
+            [
+                Statement("select ';' as a", "console", "", 1),
+                Statement('select "x;y", `odd;name`   from t', "console", "", 2),
+            ],
+        )
+
+    def test_where_the_rows_go(self):
+        text = "INSERT INTO topic.`Paid`\nselect 1; insert into Archive . `/lake/a``b` with x as (select 1) select * from x"
+        self.assertEqual(
+            list(statements(text)),
+            [
+                Statement("select 1", "topic", "Paid", 1),
+                Statement("with x as (select 1) select * from x", "archive", "/lake/a`b", 2),
+            ],
+        )
+
+    def test_statements_without_rows(self):
+        (only,) = statements("create temporary view v as select 1")
+        self.assertEqual(only.sink, "")
+
+    def test_another_sink_is_refused_with_its_line(self):
+        with self.assertRaisesRegex(SparkError, "^line 2: rows go INSERT INTO topic"):
+            list(statements("select 1;\ninsert into parquet.`/x` select 1"))
+
+    def test_escaped_quotes_do_not_end_a_string(self):
+        (only,) = statements(r"select 'it\'s; fine'")
+        self.assertEqual(only.query, r"select 'it\'s; fine'")
+
+
+class NameTests(unittest.TestCase):
+    def test_words_and_quoted_names_but_no_strings_or_comments(self):
+        text = "select Orders.body from `%RETRY%g` join Paid -- Hidden\nwhere x = 'Secret' and y = \"Said\""
+        self.assertEqual(
+            names(text), {"select", "orders", "body", "from", "%retry%g", "join", "paid", "where", "x", "and", "y"}
+        )
