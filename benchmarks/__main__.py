@@ -1,6 +1,7 @@
 """``python -m benchmarks``: rocketd and Apache RocketMQ 4.9.7 under the same load, in turn; prints the table of ratios.
 
-``python -m benchmarks recovery`` is `benchmarks.recovery`, ``python -m benchmarks clients`` is `benchmarks.clients.compare`.
+``python -m benchmarks recovery`` is `benchmarks.recovery`, ``python -m benchmarks clients`` is `benchmarks.clients.compare`,
+``python -m benchmarks spark`` is `benchmarks.spark.compare`, and ``spark parser`` is `benchmarks.spark.parser`.
 
 Exit code: 0 when everything was measured (whether or not the goals are reached), 1 when something failed, 2 for wrong
 arguments, 128 + its number after a signal (130 after Ctrl-C).
@@ -69,6 +70,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return recovery.main(words[1:])
     if words[:1] == ["clients"]:
         return compare.main(words[1:])
+    if words[:1] == ["spark"]:
+        return _spark(words[1:])
     parser = _parser()
     given = parser.parse_args(words)
     chosen = rows.matching(given.rows)
@@ -97,6 +100,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     finally:
         if given.dir is None:
             shutil.rmtree(directory, ignore_errors=True)
+
+
+def _spark(words: list[str]) -> int:
+    """What needs the extra ``spark``, which the other benchmarks do without."""
+    if words[:1] == ["parser"]:
+        from benchmarks.spark import parser
+
+        return parser.main(words[1:])
+    from benchmarks.spark import compare as spark_compare
+
+    return spark_compare.main(words)
 
 
 def _measure(given: argparse.Namespace, chosen: Sequence[rows.Row], directory: Path, old: dict[str, Any] | None) -> int:

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import random
 import socket
+import threading
 
 # Below Linux's usual range for outgoing connections, so that none of those takes the port in between.
 _LOWEST, _HIGHEST = 20_000, 31_000
 _TRIES = 1_000
 
+# What this process was given, though nobody may listen there yet: no two servers of its are to get the same.
+_given: set[int] = set()
+_choosing = threading.Lock()
+
 
 def free_port() -> int:
-    """A port of 127.0.0.1 that nobody listens on."""
+    """A port of 127.0.0.1 that nobody listens on, another one each time."""
     return _search(())
 
 
@@ -21,10 +26,13 @@ def free_broker_port() -> int:
 
 
 def _search(around: tuple[int, ...]) -> int:
-    for _ in range(_TRIES):
-        port = random.randrange(_LOWEST, _HIGHEST)
-        if all(_is_free(port + step) for step in (0, *around)):
-            return port
+    with _choosing:
+        for _ in range(_TRIES):
+            port = random.randrange(_LOWEST, _HIGHEST)
+            ports = {port + step for step in (0, *around)}
+            if not ports & _given and all(map(_is_free, ports)):
+                _given.update(ports)
+                return port
     raise OSError(f"no free port found between {_LOWEST} and {_HIGHEST}")
 
 

@@ -1,15 +1,24 @@
 """Messages as Spark tables: a session that works, and reads of topics from brokers or from a store's files.
 
 PySpark is imported when it is first needed: ``pip install 'rocketd[spark]'`` brings it.
+
+    import rocketd.spark
+
+    spark = rocketd.spark.session()
+    orders = rocketd.spark.read(spark, columns=["queue_offset", "tags"], namesrv="127.0.0.1:9876", subscribe="orders")
+    orders.groupBy("tags").count().show()
 """
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["session"]
+__all__ = ["read", "read_stream", "register", "session"]
+
+FORMAT = "rocketd"
+"""The data source's name: ``spark.read.format("rocketd")``."""
 
 
 def session(
@@ -18,11 +27,44 @@ def session(
     conf: Mapping[str, str] | None = None,
     *,
     driver_memory: str | None = None,
+    py_files: Sequence[str] = (),
 ) -> "SparkSession":
     """Start Spark, or return the session that is active. Raises SparkError in one sentence when that cannot be.
 
-    `conf` are settings of Spark, which win over ours; `driver_memory` as ``4g``.
+    `conf` are settings of Spark, which win over ours; `driver_memory` as ``4g``. On a cluster the executors get rocketd's
+    sources, and `py_files` besides.
     """
     from rocketd.spark.sessions.build import build_session
 
-    return build_session(master, app_name, conf, driver_memory=driver_memory)
+    return build_session(master, app_name, conf, driver_memory=driver_memory, py_files=py_files)
+
+
+def register(spark: "SparkSession") -> None:
+    """Make ``format("rocketd")`` known to a session that does not find it by itself, such as one of Spark Connect."""
+    from rocketd.spark.datasource import RocketdDataSource
+
+    spark.dataSource.register(RocketdDataSource)
+
+
+def read(spark: "SparkSession", *, columns: Sequence[str] | None = None, **options: Any) -> "DataFrame":
+    """Messages as a DataFrame. Fewer `columns` cost less: only these are made. Raises OptionError for an unknown one.
+
+    Options are those of the data source, in camelCase or in snake_case; their values may be texts, numbers, truth values,
+    lists of names, times with a zone, and mappings where JSON is expected.
+    """
+    frame: DataFrame = _prepared(spark.read, columns, options).load()
+    return frame
+
+
+def read_stream(spark: "SparkSession", *, columns: Sequence[str] | None = None, **options: Any) -> "DataFrame":
+    """The same as a streaming DataFrame."""
+    frame: DataFrame = _prepared(spark.readStream, columns, options).load()
+    return frame
+
+
+def _prepared(reader: Any, columns: Sequence[str] | None, options: Mapping[str, Any]) -> Any:
+    from rocketd.spark.columns import check_columns, ddl
+    from rocketd.spark.options.texts import option_texts
+
+    reader = reader.format(FORMAT).options(**option_texts(options))
+    return reader if columns is None else reader.schema(ddl(check_columns(columns)))

@@ -5,7 +5,6 @@ wrongly; 130 when it was interrupted.
 """
 
 import argparse
-import logging
 import sys
 import traceback
 from collections.abc import Sequence
@@ -36,7 +35,7 @@ JOBS: dict[str, tuple[str, str]] = {
     "anonymise": ("rocketd.spark.jobs.anonymise", "Copy messages with fields hashed or left out."),
     "doctor": ("rocketd.spark.sessions.doctor", "Say what Spark runs on, and prove that it does."),
 }
-"""Module, whose class Job it is, and one line for each job."""
+"""Module, whose class `Job` it is, and one line for each job."""
 
 SUBMIT = "submit"
 _SUBMIT_SUMMARY = "Run a job through spark-submit, on a cluster."
@@ -106,8 +105,6 @@ def run_job(name: str, arguments: Sequence[str]) -> int:
             job = load_job(name)
             args = job_parser(job).parse_args(list(arguments))
             progress = Progress(quiet=args.quiet)
-            # What py4j has to say about a call that Ctrl-C cut short is no news.
-            logging.getLogger("py4j").setLevel(logging.CRITICAL)
             context = JobContext(
                 name,
                 master=args.master,

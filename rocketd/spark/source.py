@@ -6,31 +6,33 @@ A Source crosses to the tasks by pickle. It takes no connection and no file alon
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from rocketd.spark.errors import OptionError
+from rocketd.spark.errors import BrokerError, OptionError
 from rocketd.spark.options import ConnectOptions, ReadOptions
+from rocketd.spark.planning.follow import FIRST_PATIENCE
 from rocketd.spark.ranges import Catalog, OnLoss, QueueRange
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from rocketd.spark.wire.cluster import Cluster
     from rocketd.spark.wire.options import ClusterOptions
 
 _WORTH_ASKING: Final = 8192
 """Messages from which on their size is worth sending a broker samples of it for."""
 
-_FIRST_PATIENCE: Final = 30.0
-"""Seconds that a read waits for a server at its first question: a wrong address should be told soon."""
-
 
 class Source:
     """A catalog and how to read from it. Not for several threads at once."""
 
-    def __init__(self, options: ReadOptions) -> None:
+    def __init__(self, options: ReadOptions, patience: float | None = None) -> None:
+        """`patience` is for how long (s) the catalog asks a server that is away again; reading does as the options say."""
         self.options = options
+        self._patience = min(options.retry_timeout, FIRST_PATIENCE) if patience is None else patience
         self._catalog: Catalog | None = None
+        self._cluster: Cluster | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"options": self.options, "_catalog": None}
+        return {**self.__dict__, "_catalog": None, "_cluster": None}
 
     def __repr__(self) -> str:
         return f"Source({self.options!r})"
@@ -44,12 +46,17 @@ class Source:
     def catalog(self) -> Catalog:
         """The store or the cluster, opened at the first use. Raises StoreFilesError, BrokerError."""
         if self._catalog is None:
-            self._catalog = _open(self.options, min(self.options.retry_timeout, _FIRST_PATIENCE))
+            self._catalog = _open(self.options, self._patience)
         return self._catalog
 
     def size(self, part: QueueRange) -> int | None:
         """About how many bytes a range has, None where nobody was asked: a cluster is for long ranges only."""
-        return self.catalog.bytes_of(part) if self.is_store or part.count > _WORTH_ASKING else None
+        if not self.is_store and part.count <= _WORTH_ASKING:
+            return None
+        try:
+            return self.catalog.bytes_of(part)
+        except BrokerError:
+            return None  # a guess does, and reading is more patient
 
     def plan(self) -> list[QueueRange]:
         """The ranges of a batch read, sorted, with ends frozen now. Raises OptionError, DataLossError, BrokerError."""
@@ -93,10 +100,12 @@ class Source:
             assert isinstance(self.catalog, StoreTree)
             batches = self.catalog.read(part, plan, on_loss)
         else:
-            from rocketd.spark.wire import read_range
             from rocketd.spark.wire.cluster import Cluster
+            from rocketd.spark.wire.read import read_range
 
-            batches = read_range(Cluster(cluster_options(self.options)), part, plan, on_loss)
+            if self._cluster is None:
+                self._cluster = Cluster(cluster_options(self.options))
+            batches = read_range(self._cluster, part, plan, on_loss)
         for batch in batches:
             kept = _with_keys(batch, self.options.keys, len(columns)) if self.options.keys else batch
             if kept.num_rows:

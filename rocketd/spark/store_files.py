@@ -26,6 +26,7 @@ Entries = npt.NDArray[Any]
 _ENTRY = struct.Struct(">qiq")
 _RECORD = struct.Struct(">ii")
 _MOST_MAPS = 256
+_FILLERS_AT_ONCE = 1 << 14
 
 _maps: OrderedDict[tuple[str, int, int], mmap.mmap] = OrderedDict()
 
@@ -176,21 +177,40 @@ class QueueFiles:
             if count:
                 break
         begin = -(-self._row.begin // CONSUME_QUEUE_UNIT)
-        if begin < end and self.entry(begin)[1] == FILLER_SIZE:
-            begin += _bisect(end - begin, lambda at: self.entry(begin + at)[1] != FILLER_SIZE)
+        while begin < end and self.entry(begin)[1] == FILLER_SIZE:
+            some = self.entries(begin, min(end, begin + _FILLERS_AT_ONCE))["size"] != FILLER_SIZE
+            begin += int(np.argmax(some)) if some.any() else len(some)
         return begin, end
+
+    def first_where(self, begin: int, end: int, wanted: Callable[[int], bool | None]) -> int:
+        """The first number from `begin` on that is wanted, where all behind a wanted one are; `end` when none is.
+
+        None for a number says nothing of those around it, and that it is not to be found.
+        """
+        low, high = begin, end
+        while low < high:
+            number = middle = (low + high) // 2
+            while number < high and (answer := wanted(number)) is None:
+                number += 1
+            if number == high or answer:
+                high = middle
+            else:
+                low = number + 1
+        while low < end and wanted(low) is None:
+            low += 1
+        return low
 
     def bounds(self, log: FileRow) -> tuple[int, int]:
         """Numbers of the first entry whose record is in the log, and behind the last."""
         begin, end = self.written()
         # Records go from the front of the log, by files; the last ones of a log may be lost in a crash.
         end = begin + _bisect_end(end - begin, lambda at: self._has_record(log, begin + at))
-        begin += _bisect(end - begin, lambda at: self._physical(begin + at) >= log.begin)
-        return begin, end
+        return self.first_where(begin, end, lambda number: self._is_within(log, number)), end
 
-    def _physical(self, number: int) -> int:
+    def _is_within(self, log: FileRow, number: int) -> bool | None:
+        """Whether an entry leads to where the log has not been deleted."""
         offset, size, _ = self.entry(number)
-        return -1 if size == FILLER_SIZE else offset
+        return None if size == FILLER_SIZE else offset >= log.begin
 
     def _has_record(self, log: FileRow, number: int) -> bool:
         """Whether an entry's record is in the log, or was before its first file went."""

@@ -69,20 +69,12 @@ class StoreTree:
     def offset_at(self, queue: Queue, timestamp_ms: int) -> int:
         """The first offset that was stored at or after this time, the end when there is none."""
         files, log = self._queue(queue), self.log()
-        begin, end = files.bounds(log)
-        last = end
-        while begin < end:
-            middle = number = (begin + end) // 2
-            while number < end and (stored := _store_time(files, log, number)) is None:
-                number += 1
-            if number == end or stored is None or stored >= timestamp_ms:
-                end = middle
-            else:
-                begin = number + 1
-        # Offsets without a record do not count as found.
-        while begin < last and _store_time(files, log, begin) is None:
-            begin += 1
-        return begin
+
+        def is_late(number: int) -> bool | None:
+            stored = _store_time(files, log, number)
+            return None if stored is None else stored >= timestamp_ms
+
+        return files.first_where(*files.bounds(log), is_late)
 
     def group_offset(self, group: str, queue: Queue) -> int | None:
         """What the group has committed, by the broker's file as it was last written. Raises StoreFilesError."""

@@ -7,7 +7,7 @@ from fault_proxy import FaultProxy, Proxies
 from python_client_faces import Face, Held
 from python_client_servers import LIMIT
 from python_client_world import fresh
-from store_wire import max_offset
+from store_wire import await_dispatched, max_offset
 
 from benchmarks.peers import wire
 from rocketd.client import ClientConfig
@@ -62,6 +62,7 @@ class Net:
 
     def stored(self, topic: str) -> int:
         """Return how many messages broker A has of a topic that only it has; without the proxies."""
+        await_dispatched(self._where.brokers[A])
         return sum(max_offset(self._where.brokers[A], topic, queue_id) for queue_id in range(QUEUES))
 
     def config(self, **options: Any) -> ClientConfig:

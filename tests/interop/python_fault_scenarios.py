@@ -71,8 +71,8 @@ def sends_leave_a_broker_that_does_not_answer(net: Net) -> None:
     topic, got = net.topic(), Got()
     bodies = numbered("sent", 6)
     with net.producer(send_timeout=5.0) as producer:
-        producer.send(Message(topic, b"first"))
-        producer.send(Message(topic, b"second"))
+        producer.send(Message(topic, b"first"), timeout=LATE)
+        producer.send(Message(topic, b"second"), timeout=LATE)
         net.a.black_hole()
         for body in bodies:
             with Ends(5.0):
@@ -88,7 +88,7 @@ def a_send_to_the_only_broker_ends_in_time(net: Net) -> None:
     topic = net.topic(A)
     quiet = net.config(instance_name=fresh("quiet"), heartbeat_interval=60.0)  # a heartbeat might find out before
     with net.producer(quiet, send_timeout=2.0) as producer:
-        producer.send(Message(topic, b"first"))
+        producer.send(Message(topic, b"first"), timeout=LATE)
         net.a.black_hole()
         with Ends(2.0, RequestTimeoutError) as ends:
             producer.send(Message(topic, b"lost"))
@@ -145,7 +145,7 @@ def consuming_goes_on_after_a_black_hole(net: Net) -> None:
         net.polling(topic) as polling,
     ):
         queues = producer.publish_queues(topic)
-        producer.send(Message(topic, b"first"), queue=queues[0])
+        producer.send(Message(topic, b"first"), queue=queues[0], timeout=LATE)
         for each in got.values():
             each.wait_bodies([b"first"])
         polled = polled_until(polling, [b"first"])
@@ -218,7 +218,7 @@ def a_consumer_starts_beside_a_broker_that_does_not_answer(net: Net) -> None:
 def closing_does_not_wait_for_who_does_not_answer(net: Net) -> None:
     topic, got = net.topic(), Got()
     with Ends(20.0), net.producer() as producer, net.consumer(topic, got), net.polling(topic):
-        producer.send(Message(topic, b"first"))
+        producer.send(Message(topic, b"first"), timeout=LATE)
         got.wait_bodies([b"first"])
         for proxy in (net.a, net.b, *net.names):
             proxy.black_hole()
@@ -245,7 +245,7 @@ def late_answers_are_told_from_others(net: Net) -> None:
     topic, got = net.topic(A), Got()
     config = net.config(remoting=NettyClientConfig(client_close_socket_if_timeout=False))
     with net.producer(config, retries=0) as producer:
-        producer.send(Message(topic, b"first"))
+        producer.send(Message(topic, b"first"), timeout=LATE)
         net.a.harm(Direction.TO_CLIENT, Harm.DELAY, *SENDS, seconds=2.0, times=4)
         for _ in range(4):
             with Ends(0.3, RequestTimeoutError):
@@ -268,7 +268,7 @@ def late_answers_are_told_from_others(net: Net) -> None:
 def one_lost_answer_does_not_end_what_else_is_under_way(net: Net) -> None:
     topic, stop = net.topic(A), Event()
     with net.producer(retries=0) as producer:
-        producer.send(Message(topic, b"first"))
+        producer.send(Message(topic, b"first"), timeout=LATE)
 
         def send_beside() -> None:
             while not stop.is_set():
@@ -314,7 +314,7 @@ def name_servers_are_gone(net: Net) -> None:
             producer.send(Message(topic, body), timeout=timeout)
 
     with net.producer() as producer, net.consumer(topic, got):
-        producer.send(Message(topic, b"first"))
+        producer.send(Message(topic, b"first"), timeout=LATE)
         for gone, there in ((first, second), (second, first)):
             there.heal()
             gone.refuse()
@@ -331,7 +331,7 @@ def name_servers_are_gone(net: Net) -> None:
             name.heal()
             name.black_hole()
         for body in bodies:
-            producer.send(Message(topic, body))
+            producer.send(Message(topic, body), timeout=LATE)
         got.wait_bodies(bodies)
         with Ends(3.0, NoNameServerError):
             send_anew(b"lost")
@@ -416,7 +416,7 @@ def unread_bytes_do_not_keep_a_connection(net: Net) -> None:
     """One whose peer takes nothing more cannot end by itself: what was written would have to leave first."""
     topic = net.topic(A)
     with net.producer(max_message_size=16 << 20, compress_over=32 << 20, retries=0) as producer:
-        producer.send(Message(topic, b"first"))
+        producer.send(Message(topic, b"first"), timeout=LATE)
         remoting = producer.client.engine.instance.remoting
         net.a.black_hole(deaf=True)
         for _ in range(2):

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import twistd_servers
+from store_wire import await_dispatched
 
 from benchmarks.peers import apache
 from benchmarks.peers.patience import PATIENT
@@ -43,7 +44,7 @@ class StoreBrokers:
         directory.mkdir(parents=True, exist_ok=True)
 
     def start(self, kind: str, host: str = IPV4, **properties: str) -> None:
-        """Start a broker of this kind that registers as ``host`` and writes it into its records."""
+        """Start a broker of this kind that registers as ``host`` and writes it into its records; then it serves all."""
         assert self._running is None
         given = {**PATIENT, **self._properties, **properties, "brokerIP1": host}
         self._kind = kind
@@ -51,6 +52,7 @@ class StoreBrokers:
             self._running = apache.start_broker(self.directory, self.port, self.namesrv, given, _JVM)
         else:
             self._running = twistd_servers.start_broker(self.directory, self.port, self.namesrv, given)
+            await_dispatched(self.address)  # for which Apache's broker waits itself
 
     def stop(self) -> None:
         """End the broker by SIGTERM; AssertionError unless it ends as it should."""

@@ -113,7 +113,7 @@ class StoreJourney:
             for record in records
             if topic == "T" and record.queue_offset >= int(self._committed.get(str(queue_id), 0))
         ]
-        lines = self._java("consume", "--group", GROUP, "--count", len(messages), "--timeout", 60).lines
+        lines = self._java("consume", "--group", GROUP, "--count", len(messages), "--timeout", 120).lines
         assert Counter((line["queueId"], line["queueOffset"]) for line in lines) == Counter(messages)
 
     def look_up(self) -> None:

@@ -115,7 +115,7 @@ def test_what_an_account_may_do(guarded, language):
     assert {line["status"] for line in sent} == {"SEND_OK"}
     group = f"Readers-{language}"
     received = guarded.clients.run(
-        language, "consume", "Open", "--group", group, "--count", COUNT, "--timeout", 60, *READER
+        language, "consume", "Open", "--group", group, "--count", COUNT, "--timeout", 120, *READER
     ).lines
     assert {line["index"] for line in received} == set(range(COUNT))
 

@@ -7,7 +7,7 @@ import pytest
 
 COUNT = 1000
 LANGUAGES = ["java", "go", "node", "cpp"]
-TIMEOUT = 60  # seconds for a consumer to get everything
+TIMEOUT = 120  # seconds for a consumer to get everything
 
 # Java looks for its share of new queues every 20 s; a retry topic's queue is such a one.
 QUICK_REBALANCE = "-Drocketmq.client.rebalance.waitInterval=500"

@@ -82,7 +82,7 @@ def test_a_wrong_sql_expression_is_told_at_once(world: World) -> None:
     assert caught.value.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
 
 
-def test_subscriptions_change_delayit_runs(world: World) -> None:
+def test_subscriptions_change_while_it_runs(world: World) -> None:
     first, second, got = world.topic(), world.topic(), Got()
     with world.producer() as producer, world.consumer(world.group(), first, got) as consumer:
         consumer.subscribe(second, "Wanted")

@@ -177,7 +177,7 @@ def consumable(broker):
 
 def consume(namesrv, group, count, homes):
     """Have the Java client consume; what it was given."""
-    arguments = ("--namesrv", namesrv, "--topic", TOPIC, "--group", group, "--count", count, "--timeout", 60)
+    arguments = ("--namesrv", namesrv, "--topic", TOPIC, "--group", group, "--count", count, "--timeout", 120)
     lines = run_client("java", "consume", *arguments, home=homes.mktemp("java-consume")).lines
     return Counter((line["queueId"], line["queueOffset"]) for line in lines)
 

@@ -297,7 +297,7 @@ def test_a_client_gets_what_its_expression_selects(filtering_clients, fresh, lan
         (f"index BETWEEN 50 AND 99 AND from = '{language}'", range(50, 100)),
         ("TAGS IN ('TagB', 'TagC') OR index < 10 AND missing IS NULL", sorted({*range(10), *range(1, COUNT, 2)})),
     ):
-        arguments = ("--group", fresh("G"), "--count", len(wanted), "--timeout", 60, "--sql", expression)
+        arguments = ("--group", fresh("G"), "--count", len(wanted), "--timeout", 120, "--sql", expression)
         assert indexes(filtering_clients.run(language, "consume", topic, *arguments)) == list(wanted)
 
 
@@ -305,7 +305,7 @@ def test_a_group_that_comes_back_gets_what_was_stored_meanwhile(filtering_client
     """The broker kept its filter, and noted beside each message whether it matches."""
     topic, group, producer = fresh("Returned"), fresh("G"), fresh("P")
     filtering_clients.require("java")
-    arguments = ("--group", group, "--timeout", 60, "--sql", "index >= 20 AND TAGS <> 'TagA'")
+    arguments = ("--group", group, "--timeout", 120, "--sql", "index >= 20 AND TAGS <> 'TagA'")
     for count in (40, 60):
         filtering_clients.run("java", "send", topic, "--group", producer, "--count", count)
         wanted = set(range(21, count, 2))
@@ -330,7 +330,7 @@ def test_refused_messages_come_again_through_the_filter(filtering_clients, fresh
     topic, group = fresh("Retried"), fresh("G")
     filtering_clients.require("java")
     filtering_clients.run("java", "send", topic, "--group", fresh("P"), "--count", 20)
-    arguments = ("--group", group, "--count", 5, "--timeout", 60, "--sql", "index > 14", "--fail-first")
+    arguments = ("--group", group, "--count", 5, "--timeout", 120, "--sql", "index > 14", "--fail-first")
     received = filtering_clients.run("java", "consume", topic, *arguments, jvm=(QUICK_REBALANCE,))
     again = {line["index"] for line in received.lines if line["reconsumeTimes"] and line["accepted"]}
     assert again == set(range(15, 20))
@@ -372,7 +372,7 @@ def test_every_bit_beside_every_message_is_as_apaches_classes_say(kind, followin
         clients.run("java", "send", topic, "--group", "P", "--count", 40)
         await_dispatched(servers.broker_address)  # before it has the filters
         for group, expression in FILTERS.items():
-            clients.run("java", "consume", topic, "--group", group, "--count", 1, "--timeout", 60, "--sql", expression)
+            clients.run("java", "consume", topic, "--group", group, "--count", 1, "--timeout", 120, "--sql", expression)
         clients.run("java", "send", topic, "--group", "P", "--count", 40)
     finally:
         servers.stop()
@@ -411,7 +411,7 @@ def test_every_bit_beside_every_message_is_as_apaches_classes_say(kind, followin
     try:
         clients = clients_of(servers, homes)
         wanted = set(range(3, 31))
-        arguments = ("--group", "Gone", "--timeout", 60, "--sql", FILTERS["Gone"])
+        arguments = ("--group", "Gone", "--timeout", 120, "--sql", FILTERS["Gone"])
         assert set(indexes(clients.run("java", "consume", topic, "--count", len(wanted), *arguments))) == wanted
     finally:
         servers.stop()

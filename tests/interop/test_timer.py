@@ -9,7 +9,8 @@ from toolchain import run_client
 
 COUNT = 20
 AHEAD_MS = 5_000
-CANCELLED_MS = 20_000
+CANCELLED_MS = (6_000, 20_000, 60_000)
+"""How far ahead messages are due that one of them is cancelled before: further each time that the machine was too slow."""
 TIMER_TOPIC = "rmq_sys_wheel_timer"
 
 
@@ -50,13 +51,17 @@ def test_delivered_at_its_time(clients, fresh, language, name):
 def test_cancelled(clients, fresh, language, form):
     """By Go's program, which starts at once."""
     clients.require(language, "go")
-    topic = fresh("TimerCancelled")
-    clients.create_topic(topic)
-    due = in_ms(CANCELLED_MS)
-    sent = send(clients, language, topic, 4, fresh("P"), TIMER_DELIVER_MS=due)
-    key = form.format(topic=topic, key=sent[2]["msgId"])
-    send(clients, "go", topic, 1, fresh("P"), TIMER_DELIVER_MS=due, TIMER_DEL_UNIQKEY=key)
-    assert in_ms(0) < due, "the machine is so slow that the messages were due before one was cancelled"
+    for ahead_ms in CANCELLED_MS:
+        topic = fresh("TimerCancelled")
+        clients.create_topic(topic)
+        due = in_ms(ahead_ms)
+        sent = send(clients, language, topic, 4, fresh("P"), TIMER_DELIVER_MS=due)
+        key = form.format(topic=topic, key=sent[2]["msgId"])
+        send(clients, "go", topic, 1, fresh("P"), TIMER_DELIVER_MS=due, TIMER_DEL_UNIQKEY=key)
+        if in_ms(0) < due:
+            break
+    else:
+        pytest.fail("the machine is so slow that the messages were due before one was cancelled")
     received = consume(clients, language, topic, fresh("C"), 3)
     assert sorted(line["index"] for line in received) == [0, 1, 3]
     assert min(line["storeTimestamp"] for line in received) >= due

@@ -149,7 +149,7 @@ def test_java_with_a_restart_before_the_checks(brokers, java, end):
     assert {line["index"] for line in asked} == set(UNDECIDED)
     assert stored(brokers).keys() == {*COMMITTED, *UNDECIDED}
 
-    received = java("consume", "--group", "readers", "--count", 2 * COUNT // 3, "--timeout", 60)
+    received = java("consume", "--group", "readers", "--count", 2 * COUNT // 3, "--timeout", 120)
     assert {line["index"] for line in received} == {*COMMITTED, *UNDECIDED}
     for line in received:
         assert (line["body"], line["tags"], line["keys"]) == (
@@ -170,7 +170,7 @@ def test_go_is_asked_by_a_broker_that_was_killed(brokers, go, java):
         # Go's producers say every 30 s that they are there.
         await_condition("the rest is committed", lambda: stored(brokers).keys() == {*COMMITTED, *UNDECIDED})
         assert producer.checks().keys() == {str(index) for index in UNDECIDED}
-    received = java("consume", "--group", "readers", "--count", 2 * COUNT // 3, "--timeout", 60)
+    received = java("consume", "--group", "readers", "--count", 2 * COUNT // 3, "--timeout", 120)
     assert {line["index"] for line in received} == {*COMMITTED, *UNDECIDED}
     brokers.stop()
 

@@ -395,9 +395,11 @@ async def test_nothing_of_the_bad_input_was_stored(servers):
     _, broker = servers
     client = await connect(broker.port)
     count = 20
+    await eventually(lambda: broker.store.dispatch_behind_bytes() == 0)
     before = await client.ask(RemotingCommand(RequestCode.GET_MAX_OFFSET, {"topic": "Bystander", "queueId": "0"}))
     for number in range(count):
         await client.ask(send_request(number))
+    await eventually(lambda: broker.store.dispatch_behind_bytes() == 0)
     after = await client.ask(RemotingCommand(RequestCode.GET_MAX_OFFSET, {"topic": "Bystander", "queueId": "0"}))
     assert int(after.ext_fields["offset"]) - int(before.ext_fields["offset"]) == count
     bad = await client.ask(RemotingCommand(RequestCode.GET_MAX_OFFSET, {"topic": "BadInput", "queueId": "0"}))
@@ -408,7 +410,7 @@ async def test_nothing_of_the_bad_input_was_stored(servers):
 @pytest_twisted.ensureDeferred
 async def test_half_a_frame_then_silence(tmp_path, monkeypatch):
     monkeypatch.setattr(server_module, "_IDLE_SCAN_SECONDS", 0.2)
-    async with both_servers(tmp_path, serverChannelMaxIdleTimeSeconds="1") as servers:
+    async with both_servers(tmp_path, serverChannelMaxIdleTimeSeconds="3") as servers:
         for server, make_request in zip(servers, (cluster_request, send_request), strict=True):
             async with Bystander(server.port, make_request) as bystander:
                 halves = [await connect(server.port) for _ in range(3)]

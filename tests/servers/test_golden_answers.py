@@ -106,24 +106,26 @@ class Preparation:
         fields["consumerGroup"] = group + "-gone"
         answer.remark = answer.remark.replace(group, group + "-gone")
 
-    async def message(self, topic, queue_id=0, properties="", stored_in=None):
+    async def settled(self):
+        """Wait until all that is stored can be read."""
+        await eventually(lambda: self._broker.store.dispatch_behind_bytes() == 0)
+
+    async def message(self, topic, queue_id=0, properties=""):
         """Store a message and wait until it can be read; returns its physical offset."""
-        stored_in = stored_in or topic
-        before = self._broker.store.get_max_offset(stored_in, queue_id)
         fields = {
             "producerGroup": "P", "topic": topic, "defaultTopic": "TBW102", "defaultTopicQueueNums": "16",
             "queueId": str(queue_id), "sysFlag": "0", "bornTimestamp": "1700000000000", "flag": "0",
             "properties": properties,
         }  # fmt: skip
         answer = await self.done(RemotingCommand(RequestCode.SEND_MESSAGE, fields, b"hello"))
-        await eventually(lambda: self._broker.store.get_max_offset(stored_in, queue_id) > before)
+        await self.settled()
         return int(answer.ext_fields["msgId"][16:], 16)
 
     async def half_message(self, fields):
         """Store a half message and let the request end it."""
         properties = f"TRAN_MSG\x01true\x02PGROUP\x01{fields['producerGroup']}"
         await self.topic("Any")
-        place = await self.message("Any", properties=properties, stored_in="RMQ_SYS_TRANS_HALF_TOPIC")
+        place = await self.message("Any", properties=properties)
         last = self._broker.store.get_max_offset("RMQ_SYS_TRANS_HALF_TOPIC", 0) - 1
         fields.update(commitLogOffset=str(place), tranStateTableOffset=str(last))
 
@@ -133,6 +135,7 @@ class Preparation:
 
     async def before(self, request, answer):
         """Prepare for one request, which is adapted where it names something of the recorded broker."""
+        await self.settled()
         fields = request.ext_fields or {}
         topic = fields.get("topic") or fields.get("b")
         if topic and request.code != RequestCode.UPDATE_AND_CREATE_TOPIC:

@@ -50,12 +50,12 @@ class Pair:
         self.master.wait_for("the slave is there", lambda: slaves(self.master_address), CATCH_UP_LIMIT)
 
     def await_copy(self):
-        """Return when the slave has every byte of the master's log, and shows it."""
+        """Return when the slave has every byte of the master's log, and both show it."""
 
         def is_copied():
             master, slave = (runtime(address) for address in (self.master_address, self.slave_address))
             same = master["commitLogMaxOffset"] == slave["commitLogMaxOffset"]
-            return same and slave["dispatchBehindBytes"] == "0"
+            return same and master["dispatchBehindBytes"] == slave["dispatchBehindBytes"] == "0"
 
         self.slave.wait_for("the slave has the log", is_copied, CATCH_UP_LIMIT)
 

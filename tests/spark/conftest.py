@@ -1,8 +1,19 @@
 """One Spark for all tests of the ring: it takes longer to start than most of them to run."""
 
+import sys
+from pathlib import Path
+
 import pytest
 
 import rocketd.spark
+
+# These tests use modules beside them and in benchmarks/: neither is installed with rocketd.
+HERE = Path(__file__).resolve().parent
+for directory in (str(HERE.parents[1]), str(HERE)):
+    if directory not in sys.path:
+        sys.path.insert(0, directory)
+
+from clusters import apache_cluster, live_cluster, rocketd_cluster  # noqa: E402, F401
 
 
 @pytest.fixture(scope="session")

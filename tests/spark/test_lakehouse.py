@@ -9,7 +9,9 @@ from stores import write_store
 from rocketd.spark.columns import arrow_schema
 from rocketd.spark.lakehouse import delta_batches, iceberg_batches
 
-COLUMNS = "queue_id int, queue_offset bigint, tags string, body binary, store_time timestamp, properties map<string,string>"
+COLUMNS = (
+    "queue_id int, queue_offset bigint, tags string, body binary, store_time timestamp, properties map<string,string>"
+)
 NAMES = [part.split()[0] for part in COLUMNS.split(", ")]
 
 

@@ -5,6 +5,7 @@ import pickle
 import subprocess
 import sys
 import zlib
+from dataclasses import replace
 from time import time
 
 import pyarrow as pa
@@ -17,7 +18,7 @@ from rocketd.common.sysflag import COMPRESSED
 from rocketd.remoting.codes import RequestCode, ResponseCode
 from rocketd.remoting.headers import TopicRequestHeader
 from rocketd.spark.columns import DEFAULT_COLUMNS, arrow_schema
-from rocketd.spark.errors import BrokerError, DataLossError, UnreachableError
+from rocketd.spark.errors import BrokerError, DataLossError, OptionError, UnreachableError
 from rocketd.spark.ranges import Queue, QueueRange, ReadPlan
 from rocketd.spark.wire import (
     BrokerCatalog,
@@ -203,10 +204,9 @@ def test_a_sql92_filter_is_the_brokers(live_cluster):
     part = QueueRange(live_cluster.queue(topic), 0, 1200)
     table = read(live_cluster, part, sql92="n >= 990 AND n < 1000 OR n = 3")
     assert table.column("queue_offset").to_pylist() == [3, *range(990, 1000)]
-    with pytest.raises(BrokerError) as caught:
-        read(live_cluster, part, sql92="n >>> 3")
-    assert caught.value.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
-    assert not caught.value.retriable
+    for wrong in ("n >>> 3", "n = 3 n = 4"):  # Apache's broker would send everything
+        with pytest.raises(OptionError, match="the SQL92 filter"):
+            read(live_cluster, part, sql92=wrong)
 
 
 # ---------------------------------------------------------------- losses
@@ -229,13 +229,16 @@ def test_a_topic_that_was_deleted_is_named(live_cluster):
     queue = live_cluster.queue(topic)
     live_cluster.cluster.ask(BROKER, RequestCode.DELETE_TOPIC_IN_BROKER, TopicRequestHeader(topic))
     lost = []
-    try:
-        assert read(live_cluster, QueueRange(queue, 0, 10), on_loss=lost.append).num_rows == 0
-    except BrokerError as error:
-        assert error.code == ResponseCode.TOPIC_NOT_EXIST
-        assert topic in str(error)
-    else:
-        assert lost == [QueueRange(queue, 0, 10)]
+
+    def outcome():
+        try:
+            table = read(live_cluster, QueueRange(queue, 0, 10), on_loss=lost.append)
+        except BrokerError as error:
+            return error.code, error.retriable, topic in str(error)
+        return table.num_rows, lost
+
+    # Apache's broker has forgotten the topic, or has its queue still until that is deleted too.
+    assert outcome() in ((ResponseCode.TOPIC_NOT_EXIST, False, True), (0, [QueueRange(queue, 0, 10)]))
 
 
 @pytest.mark.parametrize("kind", [ROCKETD, APACHE])
@@ -251,8 +254,8 @@ def test_a_broker_restarts_in_the_middle_and_loses_its_oldest_file(kind, tmp_pat
         batches = read_range(running.options, part, plan)
         table = [next(batches)]
         running.stop_broker()
+        impatient = ClusterOptions(running.namesrv, timeout=5.0, patience=0.2)
         with pytest.raises(UnreachableError) as caught:
-            impatient = ClusterOptions(running.namesrv, timeout=5.0, patience=0.2)
             list(read_range(impatient, part, plan))
         assert caught.value.retriable
         running.start_broker()
@@ -284,18 +287,19 @@ def test_sends_one_by_one_and_in_batches(live_cluster):
     more = sender.send_batch(first, [Message(topic, body, keys="k") for body in numbered(50)])
     assert [position.queue_offset for position in more] == list(range(1, 51))
     for number in range(20):
-        sender.submit(second, [Message(topic, b"%d" % number)], number)
+        sender.submit(second if number % 2 else first, [Message(topic, b"%d" % number)], number)
     receipts = sender.finish()
     assert [receipt.token for receipt in receipts] == list(range(20))
-    assert [receipt.positions[0].queue_offset for receipt in receipts] == list(range(20))
-    live_cluster.await_end(first, 51)
-    live_cluster.await_end(second, 20)
+    offsets = [51 + number // 2 if number % 2 == 0 else number // 2 for number in range(20)]
+    assert [receipt.positions[0].queue_offset for receipt in receipts] == offsets
+    live_cluster.await_end(first, 61)
+    live_cluster.await_end(second, 10)
     columns = ("body", "msg_id", "uniq_key", "keys")
     table = read(live_cluster, QueueRange(first, 0, 51), columns)
     assert bodies(table) == [b"one", *numbered(50)]
     assert table.column("msg_id").to_pylist() == [one.offset_msg_id, *(where.offset_msg_id for where in more)]
     assert table.column("uniq_key").to_pylist() == [one.unique_key, *(where.unique_key for where in more)]
-    assert bodies(read(live_cluster, QueueRange(second, 0, 20))) == [b"%d" % number for number in range(20)]
+    assert bodies(read(live_cluster, QueueRange(second, 0, 10))) == [b"%d" % number for number in range(1, 20, 2)]
 
 
 def test_a_body_is_compressed_above_the_limit(live_cluster):
@@ -344,14 +348,9 @@ def test_half_messages_are_seen_when_they_are_committed(live_cluster):
     table = read(live_cluster, QueueRange(queue, 0, 5), ("body", "uniq_key"))
     assert bodies(table) == [*numbered(6)[2:], b"one more"]
     assert table.column("uniq_key").to_pylist() == [half.unique_key for half in halves[2:]]
-    (ended,) = Transactions(live_cluster.cluster, "another-group").end(
-        [type(halves[0])(**{**_fields(halves[0]), "group": "another-group"})], commit=True
-    )
+    (ended,) = transactions.end([replace(halves[0], group="another-group")], commit=True)
+    assert ended.error.code == ResponseCode.SYSTEM_ERROR
     assert not ended.error.retriable
-
-
-def _fields(half):
-    return {name: getattr(half, name) for name in half.__slots__}
 
 
 def test_a_broker_asks_about_what_stays_undecided(live_cluster):
@@ -407,7 +406,7 @@ def test_a_fresh_process_reads_without_twisted(rocketd_cluster):
         "import pickle, sys\n"
         "from rocketd.spark.wire import read_range\n"
         "rows = sum(batch.num_rows for batch in read_range(*pickle.load(sys.stdin.buffer)))\n"
-        "print(rows, sorted({'twisted', 'zope.interface', 'pyspark', 'pandas'} & set(sys.modules)))\n"
+        "print(rows, sorted({'twisted', 'zope.interface', 'pyspark'} & set(sys.modules)))\n"
     )
     given = pickle.dumps((rocketd_cluster.options, part, ReadPlan(OFFSETS)))
     done = subprocess.run([sys.executable, "-c", code], input=given, capture_output=True, timeout=300, check=False)
@@ -507,7 +506,7 @@ def test_who_may_not_send(guarded, account):
         Sender(Cluster(_options(guarded, **account))).send(guarded.queue(topic), Message(topic, b"x"))
     assert not caught.value.retriable
     assert not caught.value.doubtful
-    assert "secret" not in str(caught.value)
+    assert "-secret" not in str(caught.value)
 
 
 def test_who_may_not_read(guarded):
@@ -520,7 +519,7 @@ def test_who_may_not_read(guarded):
 def test_a_broker_without_sql92_is_told_of(guarded):
     topic = guarded.create_topic(1)
     guarded.send(topic, [b"x"])
-    with pytest.raises(BrokerError, match="enablePropertyFilter=true at the broker"):
+    with pytest.raises(BrokerError, match=r"SQL92.* enablePropertyFilter=true"):
         read(guarded, QueueRange(guarded.queue(topic), 0, 1), sql92="a = 1")
 
 

@@ -6,9 +6,12 @@ from collections import Counter
 from pathlib import Path
 from threading import Thread
 
-from clusters import APACHE, await_condition
+import pytest
+from clusters import APACHE, BROKER, ROCKETD, await_condition
 from write_helpers import KILLS, bodies, count_of, options_of, outgoing
 
+from rocketd.common.names import TRANS_HALF_TOPIC
+from rocketd.spark.ranges import Queue
 from rocketd.spark.sink import halves
 from rocketd.spark.sink.cluster_outlet import ClusterOutlet
 from rocketd.spark.sink.exact import EffectivelyOnce
@@ -16,6 +19,9 @@ from rocketd.spark.sink.halves import Preparing
 from rocketd.spark.sink.plain import AtLeastOnce
 from rocketd.spark.sink.staging import Staging, mark_folder
 from rocketd.spark.wire import Transactions
+
+RESTARTED = [ROCKETD] if KILLS <= 2 else [ROCKETD, APACHE]
+"""Brokers that are restarted; Apache's takes ten seconds, so only where more than usual is killed."""
 
 ONCE = {"delivery": "effectively-once", "sinkId": "s"}
 
@@ -30,6 +36,20 @@ def stage(staging, batch, topic, parts, rows):
         staging.write(batch, f"{part}-0", outgoing(topic, range(part * rows, part * rows + rows)))
         for part in range(parts)
     ]
+
+
+def kill_at(cluster, topic, count, command):
+    """Run a program and kill it once the topic has so many messages; it must not end before."""
+    running = subprocess.Popen(command)
+    try:
+        await_condition(
+            f"{topic} has more than {count} messages",
+            lambda: count_of(cluster, topic) > count or running.poll() is not None,
+        )
+        assert running.poll() is None
+    finally:
+        running.kill()
+        running.wait()
 
 
 def test_at_least_once_sends_each_queue_its_rows_in_order(live_cluster):
@@ -60,23 +80,15 @@ def test_effectively_once_through_kills_of_the_process_that_commits(live_cluster
     program = Path(__file__).with_name("write_commit.py")
     command = [sys.executable, str(program), live_cluster.namesrv, topic, str(tmp_path), *names]
     for kill in range(KILLS):
-        running = subprocess.Popen(command)
-        seen = 400 * kill + 137
-        try:
-            await_condition(
-                "the batch is sent in part",
-                lambda wanted=seen: count_of(live_cluster, topic) > wanted or running.poll() is not None,
-            )
-            assert running.poll() is None
-        finally:
-            running.kill()
-            running.wait()
+        kill_at(live_cluster, topic, 400 * kill + 137, command)
     assert count_of(live_cluster, topic) < rows
     subprocess.run(command, check=True)
     assert bodies(live_cluster, topic, rows) == in_turn(rows, 3)
 
 
-def test_effectively_once_waits_for_a_broker_that_goes_and_comes(live_cluster, tmp_path):
+@pytest.mark.parametrize("kind", RESTARTED)
+def test_effectively_once_waits_for_a_broker_that_goes_and_comes(request, kind, tmp_path):
+    live_cluster = request.getfixturevalue(f"{kind}_cluster")
     topic = live_cluster.create_topic(2)
     options = options_of(
         live_cluster, topic=topic, batchBytes="1k", messagesPerSecond="400", stagingDir=str(tmp_path), **ONCE
@@ -104,8 +116,8 @@ def test_effectively_once_waits_for_a_broker_that_goes_and_comes(live_cluster, t
 def test_half_messages_are_seen_when_they_are_committed(live_cluster):
     topic = live_cluster.create_topic(2)
     options = options_of(live_cluster, topic=topic, delivery="transactional")
-    committed = Preparing(options, ClusterOutlet(options)).deliver(outgoing(topic, range(60)))
-    dropped = Preparing(options, ClusterOutlet(options)).deliver(outgoing(topic, range(60, 90)))
+    committed = Preparing(options, ClusterOutlet(options), "w").deliver(outgoing(topic, range(60)))
+    dropped = Preparing(options, ClusterOutlet(options), "w").deliver(outgoing(topic, range(60, 90)))
     assert (len(committed), len(dropped)) == (60, 30)
     assert count_of(live_cluster, topic) == 0
     halves.roll_back(options, [dropped])
@@ -117,17 +129,32 @@ def test_half_messages_are_seen_when_they_are_committed(live_cluster):
 
 
 def test_a_second_end_of_a_half_message(live_cluster):
-    """What the delivery in transactions rests on: it never ends one twice, since Apache's brokers show it twice then."""
+    """What the delivery in transactions rests on: it never ends one twice, since brokers show it twice then."""
     topic = live_cluster.create_topic(1)
     options = options_of(live_cluster, topic=topic, delivery="transactional")
-    prepared = Preparing(options, ClusterOutlet(options)).deliver(outgoing(topic, range(5)))
+    prepared = Preparing(options, ClusterOutlet(options), "w").deliver(outgoing(topic, range(5)))
     pairs = [half for _, half in prepared.halves(options.producer_group)]
     transactions = Transactions(live_cluster.cluster, options.producer_group)
     for _ in range(2):
         assert [one.error for one in transactions.end(pairs, commit=True)] == [None] * 5
-    times = 2 if live_cluster.kind == APACHE else 1
-    found = bodies(live_cluster, topic, 5 * times)
-    assert Counter(found[0]) == {b"body %d" % n: times for n in range(5)}
+    assert Counter(bodies(live_cluster, topic, 10)[0]) == {b"body %d" % n: 2 for n in range(5)}
     # What tells a commit that was carried out from one that was not.
     shown = halves._shown(ClusterOutlet(options), live_cluster.queue(topic), 0)
     assert shown == {half.commit_log_offset for half in pairs}
+
+
+def test_half_messages_of_attempts_that_lost_are_dropped(live_cluster):
+    topic = live_cluster.create_topic(2)
+    options = options_of(live_cluster, topic=topic, delivery="transactional", producerGroup="losers")
+    won = Preparing(options, ClusterOutlet(options), "w").deliver(outgoing(topic, range(20)))
+    lost = Preparing(options, ClusterOutlet(options), "w").deliver(outgoing(topic, range(20, 30)))
+    others = Preparing(options, ClusterOutlet(options), "x").deliver(outgoing(topic, range(30, 40)))
+    last = max(lost.state_offsets[-1], others.state_offsets[-1])
+    live_cluster.await_end(Queue(TRANS_HALF_TOPIC, BROKER, 0), last + 1)
+    halves.commit(options, [won])
+    found = list(halves._lost(options, ClusterOutlet(options), BROKER, won.state_offsets[0], "w", set(won.log_offsets)))
+    assert {half.commit_log_offset for half in found} >= {*lost.log_offsets}
+    assert not {half.commit_log_offset for half in found} & {*won.log_offsets, *others.log_offsets}
+    assert halves.roll_back_lost(options, "w", [won]) >= 10
+    halves.commit(options, [others])
+    assert sum(map(len, bodies(live_cluster, topic, 30).values())) == 30

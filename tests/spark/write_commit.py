@@ -18,7 +18,7 @@ options = WriteOptions.parse(
         "sinkId": "s",
         "stagingDir": staging,
         "batchBytes": "1k",
-        "messagesPerSecond": "1000",
+        "messagesPerSecond": "300",
         "sendTimeout": "60s",
     }
 )

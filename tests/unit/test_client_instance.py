@@ -15,7 +15,7 @@ from rocketd.remoting.command import RemotingCommand
 from tests.unit.client_cluster import ClientTestCase, Cluster
 
 AT_A, AT_B, AT_SLAVE = "a:10911", "b:10911", "a:20911"
-SECONDS = 60
+SECONDS = 30
 
 
 class IdTests(ClientTestCase):

@@ -9,8 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from rocketd.common.properties import decode_properties
-from rocketd.common.record_host import host_text, offset_message_id
 from rocketd.common.sysflag import COMPRESSED, COMPRESSION_LZ4, COMPRESSION_ZLIB, COMPRESSION_ZSTD
 from rocketd.spark.columns import COLUMNS, DEFAULT_COLUMNS, arrow_schema
 from rocketd.spark.errors import SparkError, StoreFilesError
@@ -29,9 +27,9 @@ from rocketd.spark.parse import (
 from rocketd.spark.records import bodies
 from rocketd.store.layout import BLANK_MAGIC
 from rocketd.store.message import MessageInner
-from rocketd.store.properties import dispatch_properties
-from rocketd.store.record import decode_message, encode_record
+from rocketd.store.record import encode_record
 from rocketd.store.testing import STORE_HOST, make_message
+from tests.spark.plain_rows import plain_row, rows_of
 
 ALL = tuple(COLUMNS)
 
@@ -71,6 +69,7 @@ names = st.sampled_from(
         "größe",
         "TAGS\x01",
         "a name of more than eight",
+        "a name or more than eight",
         "x" * 300,
     ]
 ).map(str.encode)
@@ -120,66 +119,6 @@ def laid_out(found, gap=b""):
     return bytes(buffer), starts
 
 
-def micros(ms):
-    return ms * 1000 if -62_135_596_800_000 <= ms <= 253_402_300_799_999 else None
-
-
-def unpacked(message):
-    kind = message.sys_flag & 0x701
-    if not kind & COMPRESSED:
-        return message.body
-    if kind & 0x300 in (0, COMPRESSION_ZLIB):
-        return zlib.decompress(message.body)
-    codec = {COMPRESSION_LZ4: "lz4", COMPRESSION_ZSTD: "zstd"}[kind & 0x300]
-    with pa.CompressedInputStream(pa.BufferReader(message.body), codec) as stream:
-        return stream.read()
-
-
-def expected(record, decompress=True):
-    """A row, made by the plain decoder."""
-    message = decode_message(record)
-    properties = decode_properties(message.properties.decode("utf-8", "replace"))
-    return {
-        "broker": "b",
-        "topic": message.topic,
-        "queue_id": message.queue_id,
-        "queue_offset": message.queue_offset,
-        "commit_log_offset": message.physical_offset,
-        "store_size": len(record),
-        "body_crc": message.body_crc,
-        "flag": message.flag,
-        "sys_flag": message.sys_flag,
-        "born_time": micros(message.born_timestamp),
-        "born_host": host_text(message.born_host),
-        "store_time": micros(message.store_timestamp),
-        "store_host": host_text(message.store_host),
-        "reconsume_times": message.reconsume_times,
-        "prepared_transaction_offset": message.prepared_transaction_offset,
-        "msg_id": offset_message_id(message.store_host, message.physical_offset % 2**64),
-        "uniq_key": properties.get("UNIQ_KEY"),
-        "tags": properties.get("TAGS"),
-        "keys": properties.get("KEYS"),
-        "tag_hash": dispatch_properties(message.properties)[0],
-        "properties": properties,
-        "properties_raw": message.properties,
-        "body": unpacked(message) if decompress else message.body,
-        "raw": record,
-    }
-
-
-def rows_of(batch):
-    """A batch as dicts; times as numbers, since datetime knows no other zone's edges."""
-    batch.validate(full=True)
-    columns = {}
-    for name in batch.schema.names:
-        column = batch.column(name)
-        columns[name] = (column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column).to_pylist()
-    if "properties" in columns:
-        assert all(len(dict(pairs)) == len(pairs) for pairs in columns["properties"])
-        columns["properties"] = [dict(pairs) for pairs in columns["properties"]]
-    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-
-
 class ParseTests(SynchronousTestCase):
     @settings(max_examples=300, deadline=None)
     @given(st.lists(records(), max_size=12), st.binary(max_size=9), st.booleans())
@@ -187,7 +126,7 @@ class ParseTests(SynchronousTestCase):
         buffer, starts = laid_out(found, gap)
         batch = parse_frames(buffer, starts, ALL, broker="b", decompress=decompress, verify_crc=True)
         self.assertEqual(batch.schema, arrow_schema(ALL))
-        self.assertEqual(rows_of(batch), [expected(record, decompress) for record in found])
+        self.assertEqual(rows_of(batch), [plain_row(record, decompress) for record in found])
 
     @settings(max_examples=50, deadline=None)
     @given(st.lists(records(), min_size=1, max_size=5), st.lists(st.sampled_from(ALL), min_size=1, unique=True))
@@ -195,7 +134,7 @@ class ParseTests(SynchronousTestCase):
         buffer, starts = laid_out(found)
         batch = parse_frames(buffer, np.array(starts), columns, broker="b")
         self.assertEqual(batch.schema, arrow_schema(columns))
-        self.assertEqual(rows_of(batch), [{name: expected(one)[name] for name in columns} for one in found])
+        self.assertEqual(rows_of(batch), [{name: plain_row(one)[name] for name in columns} for one in found])
 
     def test_no_records(self):
         for buffer in (b"", b"abc"):
@@ -212,8 +151,8 @@ class ParseTests(SynchronousTestCase):
         ]
         buffer, starts = laid_out(found)
         rows = rows_of(parse_frames(buffer, starts, ALL, broker="b"))
-        self.assertEqual(rows[::97], [expected(record) for record in found[::97]])
-        self.assertEqual(rows[-1], expected(found[-1]))
+        self.assertEqual(rows[::97], [plain_row(record) for record in found[::97]])
+        self.assertEqual(rows[-1], plain_row(found[-1]))
 
     def test_many_properties_of_one_name(self):
         entries = [f"name{number % 40}\x01value{number}" for number in range(500)]
@@ -222,18 +161,18 @@ class ParseTests(SynchronousTestCase):
             for count in (0, 1, 20, 41, 500, 3)
         ]
         buffer, starts = laid_out(found)
-        self.assertEqual(rows_of(parse_frames(buffer, starts, ALL, broker="b")), [expected(one) for one in found])
+        self.assertEqual(rows_of(parse_frames(buffer, starts, ALL, broker="b")), [plain_row(one) for one in found])
 
     def test_long_parts(self):
         message = make_message(bytes(300_000), topic="t" * 127, properties=b"TAGS\x01" + b"v" * 32_762)
         buffer, starts = laid_out([encode_record(message, STORE_HOST, 1, 2, 3)] * 3)
-        self.assertEqual(rows_of(parse_frames(buffer, starts, ALL, broker="b")), [expected(buffer[: starts[1]])] * 3)
+        self.assertEqual(rows_of(parse_frames(buffer, starts, ALL, broker="b")), [plain_row(buffer[: starts[1]])] * 3)
 
     def test_header_columns_need_no_more_than_the_head(self):
         record = encode_record(make_message(b"body"), STORE_HOST, 1, 2, 3)
         damaged = record[:-2] + b"\xff\xff"
         batch = parse_frames(damaged, [0], sorted(HEADER_COLUMNS), broker="b")
-        self.assertEqual(rows_of(batch), [{name: expected(record)[name] for name in sorted(HEADER_COLUMNS)}])
+        self.assertEqual(rows_of(batch), [{name: plain_row(record)[name] for name in sorted(HEADER_COLUMNS)}])
 
     def test_behind_two_gibibytes(self):
         # Offsets of 32 bits do not reach there: positions are counted from the first record.
@@ -242,7 +181,7 @@ class ParseTests(SynchronousTestCase):
         begin = len(far) - 2 * len(record)
         far[begin:] = np.frombuffer(record * 2, np.uint8)
         rows = rows_of(parse_frames(far, [begin, begin + len(record)], ALL, broker="b"))
-        self.assertEqual(rows, [expected(record)] * 2)
+        self.assertEqual(rows, [plain_row(record)] * 2)
         far[: len(record)] = np.frombuffer(record, np.uint8)
         error = self.assertRaises(SparkError, parse_frames, far, [0, begin], ALL, broker="b")
         self.assertIn("one batch", str(error))

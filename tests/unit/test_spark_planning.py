@@ -191,7 +191,7 @@ class TaskTests(SynchronousTestCase):
         self.assertEqual(len(self.tasks([QueueRange(Q0, 0, 3)], least=7)), 3)
 
     def test_a_cut_near_the_border_of_queues_is_made_there(self):
-        found = self.tasks([QueueRange(Q0, 0, 1000), QueueRange(Q1, 0, 1010)])
+        found = self.tasks([QueueRange(Q0, 0, 1000), QueueRange(Q1, 0, 1010)], size=20_000)
         self.assertEqual(found, [(QueueRange(Q0, 0, 1000),), (QueueRange(Q1, 0, 1010),)])
 
     def test_sizes_that_nobody_knows_are_guessed(self):

@@ -2,6 +2,7 @@
 
 import os
 from collections import Counter
+from functools import partial
 from itertools import count
 
 from twisted.trial import unittest
@@ -12,7 +13,7 @@ from rocketd.spark.sink.exact import EffectivelyOnce
 from rocketd.spark.sink.message import Outgoing
 from rocketd.spark.sink.options import WriteOptions
 from rocketd.spark.sink.outlet import Receipt
-from rocketd.spark.sink.problems import SinkError
+from rocketd.spark.sink.problems import RowError, SinkError
 from rocketd.spark.sink.staging import Staging
 
 A, B = Queue("T", "a", 0), Queue("T", "b", 0)
@@ -52,7 +53,7 @@ class Brokers:
         return len(self.logs[queue])
 
     def send(self, parcels):
-        return {queue: self.step(lambda: self._append(queue, parcel)) for queue, parcel in parcels.items()}
+        return {queue: self.step(partial(self._append, queue, parcel)) for queue, parcel in parcels.items()}
 
     def _append(self, queue, parcel):
         start = len(self.logs[queue])
@@ -215,7 +216,7 @@ class ExactTests(unittest.TestCase):
     def test_a_row_for_a_queue_that_is_not_there_stops_the_batch_before_it_begins(self):
         sink = self.sink(queueSelector="column")
         bad = [self.stage("0", 0, 2, queue_id=0, broker="a"), self.stage("0", 2, 2, 1, queue_id=7)]
-        self.assertRaises(Exception, sink.commit, "0", bad)
+        self.assertRaises(RowError, sink.commit, "0", bad)
         self.assertEqual(self.brokers.bodies(), [[], []])
         sink.commit("0", [self.stage("0", 0, 2, queue_id=0, broker="a")])
         self.assertEqual(self.brokers.bodies(), [[b"0000", b"0001"], []])

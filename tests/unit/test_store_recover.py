@@ -224,6 +224,7 @@ class KillTests(RecoveryTestCase):
         store = self.open()
         store.put_messages([make_message(b"seen", key="a")])
         store._reput.stop()
+        store._maintenance.stop()  # which would write files beside the copying
         store.put_messages([make_message(b"unseen", key="b"), make_message(b"half", sys_flag=4), make_message(b"too")])
         copy = os.path.abspath(self.mktemp())
         shutil.copytree(self.root, copy)

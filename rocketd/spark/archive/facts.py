@@ -2,11 +2,12 @@
 
 import json
 import os
+import re
 from collections.abc import Iterable
 from typing import Any
 
 from rocketd.spark.ranges import Catalog, Queue
-from rocketd.store.layout import commit_log_dir, is_mapped_file_name
+from rocketd.store.layout import commit_log_dir, consume_queue_dir, is_mapped_file_name
 
 
 def broker_facts(catalog: Catalog, queues: Iterable[Queue], store: str = "", commit_log: str = "") -> dict[str, Any]:
@@ -28,6 +29,9 @@ def _of_store(root: str, commit_log: str, topics: set[str]) -> dict[str, Any]:
     size = _log_file_size(commit_log)
     if size:
         found["commitLogFileSize"] = size
+    size = _queue_file_size(root, topics)
+    if size:
+        found["queueFileSize"] = size
     table = _table(root, "topics", "topicConfigTable")
     if table is not None:
         found["topics"] = {name: config for name, config in table.items() if name in topics}
@@ -51,10 +55,17 @@ def _log_file_size(directory: str) -> int:
         return 0
 
 
+def _queue_file_size(root: str, topics: set[str]) -> int:
+    """Length of the files of consume queues, 0 where there are none."""
+    for topic in sorted(topics):
+        for folder, _, names in os.walk(os.path.join(consume_queue_dir(root), topic)):
+            for name in filter(is_mapped_file_name, names):
+                return os.stat(os.path.join(folder, name)).st_size
+    return 0
+
+
 def _table(root: str, name: str, key: str) -> dict[str, Any] | None:
     """A table of a broker's configuration; None where it cannot be read. Apache writes numbers that are keys bare."""
-    import re
-
     for path in (os.path.join(root, "config", f"{name}.json"), os.path.join(root, "config", f"{name}.json.bak")):
         try:
             with open(path, encoding="utf-8") as file:

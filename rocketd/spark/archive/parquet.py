@@ -292,7 +292,7 @@ def raw_bytes(column: pa.Array) -> memoryview:
     wide = pa.types.is_large_binary(column.type)
     offsets = np.frombuffer(buffers[1], dtype=np.int64 if wide else np.int32)
     begin, end = int(offsets[column.offset]), int(offsets[column.offset + len(column)])
-    return memoryview(buffers[2])[begin:end] if end > begin else memoryview(b"")
+    return memoryview(buffers[2]).cast("B")[begin:end] if end > begin else memoryview(b"")
 
 
 def _runs(values: "np.ndarray[Any, Any]") -> Iterator[tuple[int, int]]:

@@ -72,34 +72,31 @@ def open_parquet(root: str, file: ArchiveFile) -> pq.ParquetFile:
         raise ArchiveError(f"{path}, which the archive's manifest names, cannot be read: {error}") from None
 
 
+Limits = Mapping[str, tuple[int, int]]
+"""For columns of numbers or of times, in microseconds: the least wanted value, and the end."""
+
+
 def read_messages(
-    root: str,
-    file: ArchiveFile,
-    columns: Sequence[str],
-    offsets: tuple[int, int] | None = None,
-    times_us: tuple[int, int] | None = None,
-    batch_rows: int = 8192,
+    root: str, file: ArchiveFile, columns: Sequence[str], limits: Limits | None = None, batch_rows: int = 8192
 ) -> Iterator[pa.RecordBatch]:
     """Yield the messages of a file by offset as batches of these columns, of `rocketd.spark.columns`.
 
-    `offsets` are the first and the end of those wanted, `times_us` the same of store times in microseconds. Raises
-    ArchiveError when the file is damaged.
+    Raises ArchiveError when the file is damaged.
     """
     check_columns(columns)
     parquet = open_parquet(root, file)
+    limits = limits or {}
     there = set(parquet.schema_arrow.names)
     parsed = [name for name in columns if name not in there]
-    asked = {name for name in columns if name in there}
-    if parsed:
-        asked.add("raw")
-    if offsets is not None:
-        asked.add("queue_offset")
-    if times_us is not None:
-        asked.add("store_time")
+    asked = {*columns, *limits, *(("raw",) if parsed else ())}
     schema = arrow_schema(columns)
     try:
-        for batch in parquet.iter_batches(batch_rows, columns=[n for n in parquet.schema_arrow.names if n in asked]):
-            batch = _wanted(batch, offsets, times_us)
+        for batch in parquet.iter_batches(
+            batch_rows,
+            row_groups=_row_groups(parquet, limits),
+            columns=[name for name in parquet.schema_arrow.names if name in asked],
+        ):
+            batch = _wanted(batch, limits)
             if batch.num_rows:
                 made = _parsed(batch, file, parsed) if parsed else None
                 arrays = [made.column(n) if made is not None and n in parsed else batch.column(n) for n in columns]
@@ -108,12 +105,25 @@ def read_messages(
         raise ArchiveError(f"{os.path.join(root, file.path)} is damaged: {error}") from None
 
 
-def _wanted(batch: pa.RecordBatch, offsets: tuple[int, int] | None, times_us: tuple[int, int] | None) -> pa.RecordBatch:
+def _row_groups(parquet: pq.ParquetFile, limits: Limits) -> list[int]:
+    """The parts of a file that may have something within the limits, by the extents that the file tells of columns."""
+    metadata = parquet.metadata
+    kept = list(range(metadata.num_row_groups))
+    for name, (low, end) in limits.items():
+        at = parquet.schema_arrow.get_field_index(name)
+        for group in list(kept):
+            known = metadata.row_group(group).column(at).statistics
+            told = known is not None and known.has_min_max and isinstance(known.min, int)
+            if told and (known.max < low or known.min >= end):
+                kept.remove(group)
+    return kept
+
+
+def _wanted(batch: pa.RecordBatch, limits: Limits) -> pa.RecordBatch:
     keep = np.ones(batch.num_rows, dtype=bool)
-    for name, limits in (("queue_offset", offsets), ("store_time", times_us)):
-        if limits is not None:
-            values = batch.column(name).cast(pa.int64()).to_numpy()
-            keep &= (values >= limits[0]) & (values < limits[1])
+    for name, (low, end) in limits.items():
+        values = batch.column(name).cast(pa.int64()).to_numpy()
+        keep &= (values >= low) & (values < end)
     return batch if keep.all() else batch.filter(pa.array(keep))
 
 

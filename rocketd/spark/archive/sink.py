@@ -27,6 +27,8 @@ from rocketd.spark.archive.settings import MESSAGES, ROWS, Settings, is_of_messa
 from rocketd.spark.errors import ArchiveError, OptionError
 from rocketd.spark.ranges import Queue, QueueRange, joined
 
+_OF_SPARK = ("path", "queryname", "checkpointlocation")
+"""What Spark hands over of its own."""
 SINK_OPTIONS = ("archive", "sinkId", "maxFileBytes")
 
 _BATCH_ID = "streaming.sql.batchId"
@@ -61,13 +63,13 @@ def _prepared(options: Mapping[str, str], schema: StructType) -> tuple[str, str,
     given = {name.lower(): value for name, value in options.items()}
     known = {name.lower(): name for name in SINK_OPTIONS}
     for name in given:
-        if name not in known and name != "path":
+        if name not in known and name not in _OF_SPARK:
             raise OptionError(f"option {name} is not one of a write to an archive; there are {', '.join(SINK_OPTIONS)}")
     root = os.path.abspath(given["archive"])
     text = given.get("maxfilebytes", str(DEFAULT_MAX_FILE_BYTES))
     if not text.isdigit() or not int(text):
         raise OptionError(f"option maxFileBytes is {text!r}; give a number of bytes")
-    arrow = plain_schema(to_arrow_schema(schema))
+    arrow = plain_schema(to_arrow_schema(schema, timezone="UTC"))
     kind = MESSAGES if is_of_messages(arrow) else ROWS
     Archive.ensure(root, Settings.of_schema(arrow, kind))
     return root, given.get("sinkid", ""), int(text), arrow, kind

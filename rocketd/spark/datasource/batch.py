@@ -48,7 +48,7 @@ class FilteringBatchReader(BatchReader):
 
     def pushFilters(self, filters: "list[Filter]") -> "Iterable[Filter]":  # noqa: N802 - the name is Spark's
         """Take filters; return those that Spark has to apply all the same."""
-        from rocketd.spark.datasource.filters import Narrowing
+        from rocketd.spark.datasource.filters import Narrowing, may_have_light_queues
 
-        self._narrowing = Narrowing(filters)
+        self._narrowing = Narrowing(filters, exact=not may_have_light_queues(self._source.options))
         return self._narrowing.remaining

@@ -26,12 +26,13 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from rocketd.common.names import SCHEDULE_TOPIC
+from rocketd.common.names import LMQ_PREFIX, SCHEDULE_TOPIC
 from rocketd.spark.columns import COLUMNS
+from rocketd.spark.options import ReadOptions
 from rocketd.spark.ranges import Catalog, Queue, QueueRange
 
-NULLABLE: Final = frozenset({"uniq_key", "tags", "keys"})
-"""The columns that may be null."""
+NULLABLE: Final = frozenset({"uniq_key", "tags", "keys", "born_time", "store_time"})
+"""The columns that may be null: times are where no calendar has them."""
 
 CLOCK_MARGIN_MS: Final = 600_000
 """How far a broker's clock may have gone back: offsets are found by time as if times only grew."""
@@ -56,9 +57,12 @@ _QUEUE_COLUMNS: Final[dict[str, tuple[type, Callable[[Queue], Any]]]] = {
 
 
 class Narrowing:
-    """What the filters of one query leave to be read. `remaining` are those that Spark has to apply all the same."""
+    """What the filters of one query leave to be read. `remaining` are those that Spark has to apply all the same.
 
-    def __init__(self, filters: Sequence[Filter]) -> None:
+    Not `exact` are reads that may have light queues: the rows of those have the columns of other queues.
+    """
+
+    def __init__(self, filters: Sequence[Filter], *, exact: bool = True) -> None:
         self.remaining: list[Filter] = []
         self._of_queue: list[tuple[Filter, Callable[[Queue], Any]]] = []
         self._lowest = 0
@@ -67,7 +71,7 @@ class Narrowing:
         self._until_ms: int | None = None
         self._tags: frozenset[str] | None = None
         for one in filters:
-            if not self._take(one):
+            if not self._take(one) or not exact:
                 self.remaining.append(one)
 
     def apply(self, ranges: Sequence[QueueRange], catalog: Catalog) -> tuple[list[QueueRange], frozenset[str] | None]:
@@ -75,6 +79,9 @@ class Narrowing:
         tags = self._tags
         kept: list[QueueRange] = []
         for one in ranges:
+            if one.queue.topic.startswith(LMQ_PREFIX):
+                kept.append(one)
+                continue
             if not all(is_true(each, value(one.queue)) for each, value in self._of_queue):
                 continue
             if one.queue.topic == SCHEDULE_TOPIC:
@@ -162,6 +169,12 @@ class Narrowing:
         if all(isinstance(value, str) and value for value in values):
             wanted = frozenset(values)
             self._tags = wanted if self._tags is None else self._tags & wanted
+
+
+def may_have_light_queues(options: ReadOptions) -> bool:
+    """Whether a read may have queues that are views of others."""
+    topics = (*options.subscribe, *(name.topic for name in options.assign))
+    return bool(options.subscribe_pattern) or any(topic.startswith(LMQ_PREFIX) for topic in topics)
 
 
 def is_true(one: Filter, value: Any) -> bool:

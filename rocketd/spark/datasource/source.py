@@ -10,6 +10,8 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.types import StructType
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pyspark.sql.datasource import DataSourceStreamWriter, DataSourceWriter
 
 _PUSHING_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
@@ -55,24 +57,31 @@ class RocketdDataSource(DataSource):
             return RefusedStream(error)
 
     def writer(self, schema: StructType, overwrite: bool) -> "DataSourceWriter":
-        """The writer of a batch into a topic. Raises OptionError."""
-        from rocketd.spark.sink.writers import batch_writer
-
-        writer: DataSourceWriter = batch_writer(self.options, schema, overwrite)
-        return writer
-
-    def streamWriter(self, schema: StructType, overwrite: bool) -> "DataSourceStreamWriter":  # noqa: N802
-        """The writer of a stream: into an archive where option `archive` or `path` names one, else into a topic."""
-        writer: DataSourceStreamWriter
-        if any(name in self.options for name in ("archive", "path")):
+        """The writer of a batch: into an archive where option `archive` or `path` names one, else into a topic."""
+        if archive := _archive_options(self.options):
             from rocketd.spark.archive import sink
 
-            writer = sink.stream_writer(self.options, schema)
-        else:
-            from rocketd.spark.sink.writers import stream_writer
+            return sink.batch_writer(archive, schema)
+        from rocketd.spark.sink.writers import batch_writer
 
-            writer = stream_writer(self.options, schema, overwrite)
-        return writer
+        return batch_writer(self.options, schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> "DataSourceStreamWriter":  # noqa: N802
+        """The writer of a stream, likewise."""
+        if archive := _archive_options(self.options):
+            from rocketd.spark.archive import sink
+
+            return sink.stream_writer(archive, schema)
+        from rocketd.spark.sink.writers import stream_writer
+
+        return stream_writer(self.options, schema, overwrite)
+
+
+def _archive_options(options: "Mapping[str, str]") -> dict[str, str]:
+    """The options of a write into an archive; nothing where it is none. `start(path)` names one as well."""
+    given = dict(options)
+    root = given.get("archive") or given.get("path")
+    return {**given, "archive": root} if root else {}
 
 
 def _is_running(module: str) -> bool:

@@ -32,7 +32,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads what comes, each message once: what a micro-batch reads is in the checkpoint before it runs."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
-        self._source = Source(options)
+        self._source = Source(options, patience=0)  # the follower is patient, with all brokers at once
         self._schema = schema
         self._columns = columns_of(schema)
         self._follower: Follower | None = None

@@ -4,6 +4,7 @@ Spark's own handler, put in place with each session, would do the first only, wi
 """
 
 import contextlib
+import logging
 import os
 import signal
 import threading
@@ -40,11 +41,15 @@ class Interrupts:
         for number, before in self._before.items():
             signal.signal(number, before)
         self._before.clear()
+        if self._seen:
+            logging.disable(logging.NOTSET)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if self._seen:
             os._exit(STATUS)
         self._seen = True
+        # Py4j logs a trace, as of no logger in particular, when a call into Java is cut short.
+        logging.disable(logging.ERROR)
         raise InterruptedJobError
 
 

@@ -5,6 +5,7 @@ log, then one for each queue and each index file. Nothing is deleted: what is re
 """
 
 import argparse
+import contextlib
 import json
 import os
 import shutil
@@ -12,6 +13,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace as changed
 from functools import partial
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from rocketd.common.names import LMQ_PREFIX
@@ -25,7 +27,7 @@ from rocketd.spark.jobs.rebuild_index import make_index_file, planned_files
 from rocketd.spark.jobs.rebuild_parts import Part, make_part
 from rocketd.spark.jobs.rebuild_queue import QueueMade, QueueToMake, Slice, make_queue
 from rocketd.spark.jobs.report import Report
-from rocketd.spark.jobs.store_arguments import StoreInUse, add_store_arguments, rules_of
+from rocketd.spark.jobs.store_arguments import StoreInUse, add_store_arguments, rules_of, shape_of
 from rocketd.spark.jobs.store_files import IndexShape
 from rocketd.spark.jobs.tasks import need_files_everywhere, run_tasks
 from rocketd.spark.jobs.verify import Each
@@ -79,21 +81,24 @@ class Job(BaseJob):
         group.add_argument(
             "--queue-file-size", type=int, metavar="BYTES", help="mapedFileSizeConsumeQueue of the broker"
         )
-        group.add_argument("--index-slots", type=int, metavar="N", help="maxHashSlotNum of the broker")
-        group.add_argument("--index-entries", type=int, metavar="N", help="maxIndexNum of the broker")
 
     def run(self, context: JobContext, args: argparse.Namespace) -> Report:
         """Make them."""
         with StoreInUse(args.store, args.commit_log, context.progress, writes=args.in_place) as store:
+            if args.in_place and (aside := unfinished_swap(store.root)) is not None:
+                # All was made, and had begun to be put in place.
+                swap(store.root, os.path.join(store.root, WORK), aside)
+                return Report({"store": store.root, "target": store.root, "aside": aside})
             target = os.path.join(store.root, WORK) if args.in_place else os.path.abspath(args.to)
             rebuilding = Rebuilding(store, rules_of(args), target, context.progress)
-            rebuilding.choose_sizes(args.queue_file_size, args.index_slots, args.index_entries)
+            rebuilding.choose_sizes(args.queue_file_size)
+            rebuilding.shape = shape_of(args, (rebuilding.shape.slots, rebuilding.shape.entries)) or rebuilding.shape
             spark = context.spark()
             make_dirs(target)
             need_files_everywhere(spark, [store.log.directory, target])
             each = partial(run_tasks, spark, description="rocketd rebuild")
             report = rebuilding.run(each, index=args.index, deleted_topics=args.deleted_topics)
-            return rebuilding.swap_in(report) if args.in_place else report
+            return rebuilding.swap_in(report) if args.in_place else rebuilding.finish(report)
 
 
 class Rebuilding:
@@ -102,6 +107,7 @@ class Rebuilding:
     def __init__(self, store: "StoppedStore", rules: Rules, target: str, progress: Progress) -> None:
         from rocketd.spark.jobs.verify_closely import PartialExamination, used_files
         from rocketd.store.examine import configured_topics
+        from rocketd.store.index_file import DEFAULT_ENTRIES, DEFAULT_SLOTS
 
         if not store.log.segments:
             raise StoreFilesError(
@@ -115,7 +121,8 @@ class Rebuilding:
         examination = PartialExamination(store)
         examination.index_files()
         shape = examination.index_shape
-        self._shape = None if shape is None else IndexShape(*shape)
+        self.shape: IndexShape = IndexShape(*(shape or (DEFAULT_SLOTS, DEFAULT_ENTRIES)))
+        """Slots and entries of the index files to make."""
         self._file_size = next((queue.file_size for queue in self._old), DEFAULT_CONSUME_QUEUE_FILE_SIZE)
         self.facts = StoreFacts(
             store.root,
@@ -133,33 +140,22 @@ class Rebuilding:
             rules,
         )
 
-    def choose_sizes(self, queue_file_size: int | None, slots: int | None, entries: int | None) -> None:
-        """Set sizes of files that are not those of the files there are. Raises OptionError."""
-        from rocketd.store.index_file import DEFAULT_ENTRIES, DEFAULT_SLOTS
-
+    def choose_sizes(self, queue_file_size: int | None = None) -> None:
+        """Set the size of queue files, in bytes, where it is not that of the files there are. Raises OptionError."""
         if queue_file_size is not None:
             if queue_file_size < CONSUME_QUEUE_UNIT:
                 raise OptionError(
                     f"--queue-file-size {queue_file_size}: accepted are numbers from {CONSUME_QUEUE_UNIT} on"
                 )
             self._file_size = -(-queue_file_size // CONSUME_QUEUE_UNIT) * CONSUME_QUEUE_UNIT
-        known = self._shape or IndexShape(DEFAULT_SLOTS, DEFAULT_ENTRIES)
-        for name, value in (("--index-slots", slots), ("--index-entries", entries)):
-            if value is not None and value < 2:
-                raise OptionError(f"{name} {value}: accepted are numbers from 2 on")
-        self._shape = IndexShape(slots or known.slots, entries or known.entries)
 
     def run(self, each: Each, *, index: bool = True, deleted_topics: bool = False) -> Report:
         """Make the files, or those that are not there yet; `each` has a function done for each of some items."""
-        assert self._shape is not None
         self._keep_plan(index=index, deleted_topics=deleted_topics)
         parts = self._parts(each, index)
         left_out = self._left_out(parts, deleted_topics)
         made = self._queues(each, parts, left_out)
         index_files = self._index_files(each, parts) if index else []
-        shutil.rmtree(os.path.join(self._target, _PARTS))
-        os.unlink(os.path.join(self._target, _PLAN))
-        sync_dir(self._target)
         return self._report(parts, made, left_out, index_files)
 
     def _keep_plan(self, **options: bool) -> None:
@@ -168,7 +164,7 @@ class Rebuilding:
         plan = {
             "log": [[file.offset, file.size, os.stat(file.path).st_mtime_ns] for file in facts.files],
             "queue_file_size": self._file_size,
-            "index": [self._shape.slots, self._shape.entries] if self._shape else None,
+            "index": [self.shape.slots, self.shape.entries],
             "rules": [list(facts.rules.delays_ms), facts.rules.light_queues],
             "options": options,
         }
@@ -180,7 +176,7 @@ class Rebuilding:
         except FileNotFoundError:
             known = None
         if known is None:
-            if set(os.listdir(self._target)) - {_SWAP}:
+            if os.listdir(self._target):
                 raise OptionError(
                     f"{self._target} is not empty, and no rebuilding that could go on; name another directory"
                 )
@@ -209,17 +205,17 @@ class Rebuilding:
             return counts
         old = {queue.topic for queue in self._old}
         for part in parts:
-            for topic, _, _, count in part.queues:
+            for topic, _, _, records in part.queues:
                 if topic not in self._topics and topic not in old and not topic.startswith(LMQ_PREFIX):
-                    counts[topic] = counts.get(topic, 0) + count
+                    counts[topic] = counts.get(topic, 0) + records
         return counts
 
     def _queues(self, each: Each, parts: Sequence[Part], left_out: dict[str, int]) -> list[QueueMade]:
         slices: dict[QueueKey, list[Slice]] = {(queue.topic, queue.queue_id): [] for queue in self._old}
         for part in parts:
-            for topic, queue_id, first, count in part.queues:
+            for topic, queue_id, first, rows in part.queues:
                 if topic not in left_out:
-                    slices.setdefault((topic, queue_id), []).append(Slice(part.entries_path, first, count))
+                    slices.setdefault((topic, queue_id), []).append(Slice(part.entries_path, first, rows))
         tasks = [
             QueueToMake(key, tuple(some), self._file_size, self.facts.log_begin, self.facts.queue_root)
             for key, some in slices.items()
@@ -233,14 +229,13 @@ class Rebuilding:
         return sorted(made, key=lambda one: one.key)
 
     def _index_files(self, each: Each, parts: Sequence[Part]) -> list[int]:
-        assert self._shape is not None
         directory = index_dir(self._target)
         make_dirs(directory)
-        tasks = planned_files([(part.keys_path, part.keys) for part in parts], self._shape)
+        tasks = planned_files([(part.keys_path, part.keys) for part in parts], self.shape)
         self._progress.begin("index", len(tasks), "files")
         counts = []
-        for count in each(tasks, partial(make_index_file, directory, self._shape)):
-            counts.append(count)
+        for entries in each(tasks, partial(make_index_file, directory, self.shape)):
+            counts.append(entries)
             self._progress.advance(1)
         return counts
 
@@ -258,7 +253,7 @@ class Rebuilding:
             "expired_entries": sum(one.expired for one in made),
             "index_files": len(index_files),
             "index_entries": sum(index_files),
-            "deleted_topics": [{"topic": topic, "records": count} for topic, count in sorted(left_out.items())],
+            "deleted_topics": [{"topic": topic, "records": records} for topic, records in sorted(left_out.items())],
             "odd_queues": [
                 {
                     "topic": one.key[0],
@@ -285,16 +280,21 @@ class Rebuilding:
             if one.unlikely:
                 yield f"{one.unlikely} records of queue {name} have a queue offset that cannot be, and have no entry"
 
+    def finish(self, report: Report) -> Report:
+        """Remove what was only kept to go on with."""
+        shutil.rmtree(os.path.join(self._target, _PARTS))
+        os.unlink(os.path.join(self._target, _PLAN))
+        sync_dir(self._target)
+        return report
+
     def swap_in(self, report: Report) -> Report:
-        """Put what was made into the store's place, and what was there beside. A repetition goes on where it was."""
+        """Put what was made into the store's place, and what was there beside."""
         root = self.facts.root
-        path = os.path.join(self._target, _SWAP)
-        try:
-            with open(path, encoding="utf-8") as file:
-                aside = str(json.load(file))
-        except FileNotFoundError:
-            aside = os.path.join(root, ASIDE + time.strftime("%Y%m%d-%H%M%S"))
-            replace(path, json.dumps(aside).encode())
+        name = os.path.join(root, ASIDE + time.strftime("%Y%m%d-%H%M%S"))
+        names = (name if not number else f"{name}-{number}" for number in count())
+        aside = next(path for path in names if not os.path.exists(path))
+        # From here on, a repetition only puts it in place.
+        replace(os.path.join(self._target, _SWAP), json.dumps(aside).encode())
         swap(root, self._target, aside)
         return changed(report, facts={**report.facts, "target": root, "aside": aside})
 
@@ -324,6 +324,11 @@ def swap(root: str, work: str, aside: str) -> None:
             os.rename(new, directory(root))
             sync_dir(root)
     sync_dir(aside)
+    # The note last: until it is gone, a repetition does the rest.
+    shutil.rmtree(os.path.join(work, _PARTS), ignore_errors=True)
+    for name in (_PLAN, _SWAP):
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(os.path.join(work, name))
     shutil.rmtree(work)
     sync_dir(root)
 

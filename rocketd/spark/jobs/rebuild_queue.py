@@ -16,10 +16,7 @@ from rocketd.spark.jobs.dispatched import QueueKey
 from rocketd.spark.jobs.rebuild_parts import PLACED, Placed
 from rocketd.spark.jobs.store_files import Entries, QueueFiles
 from rocketd.spark.parse import ENTRY
-from rocketd.store.layout import CONSUME_QUEUE_UNIT, offset_to_file_name, queue_dir
-
-FILLER_SIZE = 0x7FFFFFFF
-"""Record size of an entry that only takes up room."""
+from rocketd.store.layout import CONSUME_QUEUE_UNIT, FILLER_SIZE, offset_to_file_name, queue_dir
 
 LIKELY_GAP = 1000
 """So many entries may be missing in one place when nothing but one record says that they are."""
@@ -79,7 +76,7 @@ class QueueWriter:
     def put(self, placed: Placed) -> None:
         """Take further entries, in the order of the log. Raises OSError."""
         if len(self._doubtful):
-            placed = np.concatenate((self._doubtful, placed))
+            placed = np.concatenate((self._doubtful, placed), dtype=PLACED)
             self._doubtful = placed[:0]
         runs = list(_runs(placed))
         for number, run in enumerate(runs):
@@ -232,7 +229,7 @@ def expired_entries(files: QueueFiles, key: QueueKey, log_begin: int) -> tuple[i
         found.append(entries[:count])
         if count < len(entries):
             break
-    whole = np.concatenate(found) if found else np.empty(0, ENTRY)
+    whole = np.concatenate(found, dtype=ENTRY) if found else np.empty(0, ENTRY)
     real = np.flatnonzero(whole["size"] != FILLER_SIZE)
     # Fillers in front of records that are still there come back with these.
     return max(0, begin), whole[: int(real[-1]) + 1] if len(real) else whole[:0]

@@ -108,6 +108,6 @@ def _cell(value: Any) -> str:
     if isinstance(value, datetime.datetime):
         return value.isoformat(timespec="milliseconds")
     if isinstance(value, (Mapping, list, tuple, set, frozenset)):
-        value = json.dumps(_json_value(value), ensure_ascii=False)
-        return value if len(value) <= _WIDEST else value[: _WIDEST - 1] + "…"
+        text = json.dumps(_json_value(value), ensure_ascii=False)
+        return text if len(text) <= _WIDEST else text[: _WIDEST - 1] + "…"
     return str(value)

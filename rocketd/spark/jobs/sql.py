@@ -29,12 +29,12 @@ from rocketd.spark.source import open_source
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
 
 _MODES = {"console": ("append", "complete"), "topic": ("append", "update"), "archive": ("append",)}
 """Output modes in the order in which they are tried: the first that Spark takes for the query."""
 
-_WRONG_MODE = ("STREAMING_OUTPUT_MODE",)
+_WRONG_MODE = "STREAMING_OUTPUT_MODE"
 _ALL_COLUMNS = re.compile(r"(?<!\()\*|\bcount\s*\(\s*\*\s*\)", re.IGNORECASE)
 
 
@@ -43,9 +43,9 @@ class Job(BaseJob):
 
     name = "sql"
     description = (
-        "Runs until Ctrl-C, or with --once until what is there now is done. With --checkpoint a later run goes on where this "
-        "one ended; without, it starts again, and what was sent is sent again. A view has only the columns that the text "
-        "names, or all of them where it says *."
+        "Runs until Ctrl-C, or with --once until what is there now is done. With --checkpoint a later run goes on where "
+        "this one ended; without, it starts again from --from. A view has only the columns that the text names, or all of "
+        "them where it says *."
     )
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
@@ -70,10 +70,11 @@ class Job(BaseJob):
         if not args.checkpoint and any(one.sink in ("topic", "archive") for one in todo):
             raise OptionError("--checkpoint must name a directory: INSERT writes each row once only with one")
         options = context.source_options(args)
-        topics = _topics(options, text)
+        queries = "\n".join(one.query for one in todo)
+        topics = _topics(options, queries)
         spark = context.spark()
         for topic in topics:
-            _register(spark, topic, options, _columns(text), args.watermark)
+            _register(spark, topic, options, _columns(queries), args.watermark)
         began = time.monotonic()
         running = _Running(spark, args, options)
         try:
@@ -177,14 +178,15 @@ class _Running:
 
     def _stream(self, frame: "DataFrame", statement: Statement, one: _Started) -> "StreamingQuery":
         modes = _MODES[statement.sink]
+        folder = self._folder(statement) if self._args.checkpoint else ""
         for mode in modes:
             writer = frame.writeStream.outputMode(mode).queryName(f"line-{statement.line}")
             if self._args.once:
                 writer = writer.trigger(availableNow=True)
             else:
                 writer = writer.trigger(processingTime=_spark_interval(self._args.interval))
-            if self._args.checkpoint:
-                writer = writer.option("checkpointLocation", self._folder(statement))
+            if folder:
+                writer = writer.option("checkpointLocation", folder)
             if statement.sink == "console":
                 writer = writer.foreachBatch(_Show(self._args.json, one))
             else:
@@ -192,9 +194,8 @@ class _Running:
             try:
                 return writer.start()
             except Exception as error:
-                if mode == modes[-1] or not any(word in str(error) for word in _WRONG_MODE):
+                if mode == modes[-1] or _WRONG_MODE not in str(error):
                     raise
-                self._folders.discard(self._last_folder)
         raise AssertionError("the last mode starts or raises")
 
     def _batch(self, frame: "DataFrame", statement: Statement, one: _Started) -> None:
@@ -221,7 +222,6 @@ class _Running:
             number += 1
             name = f"{base}-{number}"
         self._folders.add(name)
-        self._last_folder = name
         return os.path.join(os.path.abspath(self._args.checkpoint), name)
 
     def wait(self) -> None:
@@ -232,14 +232,17 @@ class _Running:
             try:
                 while not self._ended(one.query):
                     pass
+            except SparkError:
+                raise
             except Exception as error:
                 raise SparkError(f"the statement of line {one.statement.line}: {unwrapped(error)}") from error
 
     def _ended(self, query: "StreamingQuery") -> bool:
         """Whether it has ended, after a while; a failure of another one is raised here, too."""
         for one in self._started:
-            if one.query is not None and not one.query.isActive and one.query.exception() is not None:
-                raise SparkError(f"the statement of line {one.statement.line}: {unwrapped(one.query.exception())}")
+            failure = one.query.exception() if one.query is not None else None
+            if failure is not None:
+                raise SparkError(f"the statement of line {one.statement.line}: {unwrapped(failure)}")
         return bool(query.awaitTermination(1))
 
     def stop(self) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from rocketd.spark.errors import OptionError, StoreFilesError
 from rocketd.spark.jobs.dispatched import Rules, delays_of
 from rocketd.spark.jobs.progress import Progress
+from rocketd.spark.jobs.store_files import IndexShape
 from rocketd.store.errors import StoreLockedError
 from rocketd.store.filesystem import RealFileSystem
 from rocketd.store.layout import LOCK_CONTENT, commit_log_dir, lock_path
@@ -35,6 +36,12 @@ def add_store_arguments(parser: argparse.ArgumentParser) -> None:
         help="messageDelayLevel of the broker (default: %(default)s)",
     )
     group.add_argument(
+        "--index-slots", type=int, metavar="N", help="maxHashSlotNum of the broker (default: as the files)"
+    )
+    group.add_argument(
+        "--index-entries", type=int, metavar="N", help="maxIndexNum of the broker (default: as the files)"
+    )
+    group.add_argument(
         "--no-light-queues",
         dest="light_queues",
         action="store_false",
@@ -48,6 +55,16 @@ def rules_of(args: argparse.Namespace) -> Rules:
         return Rules(delays_of(args.delay_levels), args.light_queues)
     except ValueError as error:
         raise OptionError(f"--delay-levels {args.delay_levels!r}: {error}") from None
+
+
+def shape_of(args: argparse.Namespace, known: tuple[int, int] | None) -> IndexShape | None:
+    """Slots and entries of index files: those that are given, else those of the files. Raises OptionError."""
+    for name, value in (("--index-slots", args.index_slots), ("--index-entries", args.index_entries)):
+        if value is not None and value < 2:
+            raise OptionError(f"{name} {value}: accepted are numbers from 2 on")
+    slots, entries = known or (None, None)
+    slots, entries = args.index_slots or slots, args.index_entries or entries
+    return None if slots is None or entries is None else IndexShape(slots, entries)
 
 
 class StoreInUse:

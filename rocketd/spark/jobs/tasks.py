@@ -21,6 +21,7 @@ from pyspark.accumulators import AccumulatorParam, _accumulatorRegistry
 from rocketd.spark.errors import BrokerError, SparkError
 from rocketd.spark.jobs.progress import Progress
 from rocketd.spark.jobs.unwrap import unwrapped
+from rocketd.spark.sessions.confs import read_master
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -89,7 +90,8 @@ def run_tasks(
     def run() -> None:
         try:
             context.setJobGroup(group, description, interruptOnCancel=True)
-            rdd.foreachPartition(_Task(function, results, attempts))
+            task: Any = _Task(function, results, attempts)
+            rdd.foreachPartition(task)
         except BaseException as error:
             arrived.put(error)
         else:
@@ -171,8 +173,8 @@ def _rebuilt(failure: _Failure) -> SparkError:
 
 def _attempts(context: Any) -> int:
     """How often Spark tries a task."""
-    master = context.master
-    if master.startswith("local-cluster") or not master.startswith("local"):
+    master: str = context.master
+    if not read_master(master).local:
         return int(context.getConf().get("spark.task.maxFailures", "4"))
     _, comma, attempts = master.rstrip("]").partition(",")
     return int(attempts) if comma else 1
@@ -186,7 +188,7 @@ def need_files_everywhere(spark: "SparkSession", paths: Sequence[str]) -> None:
     """
     context = spark.sparkContext
     wanted = list(paths)
-    if context.master.startswith("local") and not context.master.startswith("local-cluster"):
+    if read_master(str(context.master)).local:
         seen = [_look(wanted)]
     else:
         # A barrier stage takes all cores at once, so each executor is asked; without one, most are.
@@ -203,8 +205,9 @@ def need_files_everywhere(spark: "SparkSession", paths: Sequence[str]) -> None:
     if hosts:
         path, lacking = next(iter(hosts.items()))
         raise SparkError(
-            f"{path} is not there or not readable on {', '.join(sorted(lacking))}, where Spark's executors run: mount it there "
-            "under the same path, run with --master local[*] on the machine that has it, or read through the broker (--namesrv)"
+            f"{path} is not there or not readable on {', '.join(sorted(lacking))}, where Spark's executors run: "
+            "mount it there under the same path, run with --master local[*] on the machine that has it, "
+            "or read through the broker (--namesrv)"
         )
 
 

@@ -20,9 +20,9 @@ from rocketd.spark.jobs.job import Job as BaseJob
 from rocketd.spark.jobs.job import JobContext
 from rocketd.spark.jobs.progress import Progress
 from rocketd.spark.jobs.report import Report
-from rocketd.spark.jobs.store_arguments import StoreInUse, add_store_arguments, rules_of
+from rocketd.spark.jobs.store_arguments import StoreInUse, add_store_arguments, rules_of, shape_of
 from rocketd.spark.jobs.store_files import IndexShape, IndexView, QueueFiles, is_sound
-from rocketd.spark.jobs.tasks import run_tasks
+from rocketd.spark.jobs.tasks import need_files_everywhere, run_tasks
 from rocketd.spark.jobs.verify_log import (
     EventKind,
     LogFile,
@@ -82,14 +82,18 @@ class Job(BaseJob):
     def run(self, context: JobContext, args: argparse.Namespace) -> Report:
         """Examine it."""
         with StoreInUse(args.store, args.commit_log, context.progress, writes=False) as store:
-            run = partial(run_tasks, context.spark(), description="rocketd verify")
-            return Verification(store, rules_of(args), context.progress).run(run)
+            spark = context.spark()
+            need_files_everywhere(spark, [store.root, store.log.directory])
+            run = partial(run_tasks, spark, description="rocketd verify")
+            return Verification(store, rules_of(args), context.progress, shape_of(args, None)).run(run)
 
 
 class Verification:
     """One verification of one store."""
 
-    def __init__(self, store: "StoppedStore", rules: Rules, progress: Progress) -> None:
+    def __init__(
+        self, store: "StoppedStore", rules: Rules, progress: Progress, shape: IndexShape | None = None
+    ) -> None:
         from rocketd.spark.jobs.verify_closely import PartialExamination, used_files
         from rocketd.store.examine import Checkpoint, configured_topics, replayed_from
 
@@ -98,7 +102,10 @@ class Verification:
         self._topics = configured_topics(store.root)
         self._examination = PartialExamination(store)
         self._findings = self._examination.files() + self._examination.index_files()
-        shape = self._examination.index_shape
+        found = self._examination.index_shape
+        if shape is None:
+            # Without any file, all records with keys are counted as not indexed.
+            shape = IndexShape(*(found or (1, 2)))
         self._queues = store.queues()
         replayed = replayed_from(store, Checkpoint(store.root))
         highest = 0
@@ -119,11 +126,15 @@ class Verification:
             store.queue_root,
             {(queue.topic, queue.queue_id): queue.end for queue in self._queues},
             tuple(path for path in store.index_paths() if path not in unreadable),
-            # Without any file, all records with keys are counted as not indexed.
-            IndexShape(*shape) if shape is not None else IndexShape(1, 2),
+            shape,
             highest if replayed is None else replayed,
             rules,
         )
+
+    @property
+    def findings(self) -> list[Finding]:
+        """All that was found, once it has run."""
+        return list(self._softened(self._findings))
 
     def run(self, each: Each) -> Report:
         """Do it; `each` has a function done for each item, and yields the results as they come."""
@@ -255,9 +266,9 @@ class Verification:
 
     def _report(self, reports: list[LogReport], log_end: int) -> Report:
         root = self.facts.root
-        found = sorted(self._findings, key=lambda finding: (finding.path, finding.position))
+        found = sorted(self.findings, key=lambda finding: (finding.path, finding.position))
         damages = sum(finding.severity is Severity.DAMAGE for finding in found)
-        shown = list(shortened(self._softened(found)))
+        shown = list(shortened(found))
         facts: dict[str, Any] = {
             "store": root,
             "damaged": bool(damages),

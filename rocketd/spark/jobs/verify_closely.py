@@ -169,6 +169,13 @@ def queue_findings(
     return found
 
 
+def _requests(events: Iterator[Event], begin: int) -> Iterator[DispatchRequest]:
+    """The records from an offset of the log on."""
+    for event in events:
+        if isinstance(event, Records):
+            yield from (request for request in event.requests if request.physical_offset >= begin)
+
+
 def index_findings(
     facts: StoreFacts, number: int, is_last: bool, damaged: Sequence[tuple[int, int]], log_end: int, *, closely: bool
 ) -> list[Finding]:
@@ -193,13 +200,10 @@ def index_findings(
     segment = log.find(begin)
     walk = LogWalk(log, _delays(facts), facts.abnormal)
     seen: list[Finding] = []
-    for event in walk.events(segment.offset if segment else 0):
-        if not isinstance(event, Records):
-            continue
-        for request in event.requests:
-            if begin <= request.physical_offset <= end:
-                seen += check.record(request)
-        if event.requests[-1].physical_offset > end:
+    for request in _requests(walk.events(segment.offset if segment else 0), begin):
+        seen += check.record(request)
+        if request.physical_offset > end:
+            # This one, too: it shows that no record has the last entries.
             break
     if is_last or end >= log_end:
         seen += check.finish(log_end, facts.root)

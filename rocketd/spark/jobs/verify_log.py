@@ -20,6 +20,7 @@ from rocketd.spark.jobs.log_scan import Longs, Stop, Walk, blocks
 from rocketd.spark.jobs.store_files import IndexShape, IndexView, QueueFiles, is_zero, map_file
 from rocketd.spark.jobs.verify_ext import wrong_units
 from rocketd.store.findings import Finding
+from rocketd.store.layout import MAX_EXT_ADDRESS
 from rocketd.store.message import DispatchRequest
 
 TOLD_OF_A_QUEUE = 1000
@@ -27,9 +28,6 @@ TOLD_OF_A_QUEUE = 1000
 
 TIMES_KEPT = 4
 """So many records at either end of a file are compared in time with those of the next one."""
-
-HIGHEST_EXT_ADDRESS = -(1 << 31) - 1
-"""What an entry holds in the place of the tags code is a place in the queue's extension up to this number."""
 
 _MAX_INT = 0x7FFFFFFF
 
@@ -212,7 +210,7 @@ class _FileCheck:
         entries = self._queues.read(*key, np.where(indexes < 0, 0, indexes))
         tags = entries["tag_hash"].astype(np.int64)
         right = (entries["offset"] == records.offset[rows]) & (entries["size"] == records.size[rows]) & (indexes >= 0)
-        addressed = tags <= HIGHEST_EXT_ADDRESS if self._facts.extended else np.zeros(len(rows), np.bool_)
+        addressed = tags <= MAX_EXT_ADDRESS if self._facts.extended else np.zeros(len(rows), np.bool_)
         right &= addressed | (tags == records.tags_code[rows])
         right &= ~beyond
         if self._facts.extended and (right & addressed).any():

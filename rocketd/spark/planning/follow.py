@@ -14,10 +14,13 @@ from rocketd.spark.errors import BrokerError, DataLossError
 from rocketd.spark.options import ReadOptions
 from rocketd.spark.planning.limits import by_bytes, by_rows, is_held_back, new_messages
 from rocketd.spark.planning.losses import log, report_losses
-from rocketd.spark.planning.offsets import bounds_of, start_offsets
+from rocketd.spark.planning.offsets import Bounds, bounds_of, start_offsets
 from rocketd.spark.planning.queues import chosen_queues
 from rocketd.spark.planning.splits import Sizer
 from rocketd.spark.ranges import Catalog, Offsets, Queue, QueueRange
+
+FIRST_PATIENCE: Final = 30.0
+"""Seconds that a new stream waits for a server: a wrong address should be told soon."""
 
 SETTLING: Final = 30.0
 """Seconds in which a queue may still come back to its position: a broker that starts builds the ends of its queues."""
@@ -55,6 +58,9 @@ class _Round:
     gone: list[Queue] = field(default_factory=list)
 
 
+_Troubles = dict[str, tuple[float, BrokerError | DataLossError]]
+
+
 class Follower:
     """One stream's view of its queues. `clock` and `pause` are those of the process but in tests."""
 
@@ -73,15 +79,13 @@ class Follower:
         self._pause = pause
         self._rest = 0.0
         self._since: dict[str, float] = {}
-        self._accepted: set[Queue] = set()
+        self._accepted: set[str] = set()
         self.seen: Offsets = {}
         """The ends as the last round saw them."""
 
     def initial(self) -> Offsets:
         """Where a new stream starts. Raises OptionError, DataLossError, BrokerError."""
-        catalog = self._catalog()
-        bounds = bounds_of(catalog, chosen_queues(catalog, self._options))
-        starts = start_offsets(catalog, bounds, self._options)
+        bounds, starts = self._asked_first()
         for queue, start in starts.items():
             if start > bounds[queue][1]:
                 raise DataLossError(f"{queue} is to be read from {start}, and ends at {bounds[queue][1]}")
@@ -90,6 +94,18 @@ class Follower:
         ]
         report_losses(lost, fail=self._options.fail_on_data_loss)
         return {queue: max(start, bounds[queue][0]) for queue, start in starts.items()}
+
+    def _asked_first(self) -> tuple[Bounds, Offsets]:
+        ends = self._clock() + min(FIRST_PATIENCE, self._options.retry_timeout)
+        while True:
+            try:
+                catalog = self._catalog()
+                bounds = bounds_of(catalog, chosen_queues(catalog, self._options))
+                return bounds, start_offsets(catalog, bounds, self._options)
+            except BrokerError as error:
+                if not error.retriable or self._clock() >= ends:
+                    raise
+            self._pause(_FIRST_PAUSE)
 
     def target(self) -> Offsets:
         """The ends of now, of all queues: waits until every broker has told. Raises BrokerError."""
@@ -134,8 +150,7 @@ class Follower:
         pause = _FIRST_PAUSE
         while True:
             asked = self._ask(positions)
-            troubles = self._troubles(positions, asked)
-            self._check_troubles(troubles)
+            troubles = self._lasting(self._troubles(positions, asked))
             news = self._merged(positions, asked)
             if not troubles or (stop_at_news and new_messages(news.starts, news.ends)):
                 return news
@@ -165,33 +180,33 @@ class Follower:
         self.seen = {**positions, **{queue: end for queue, (_, end) in asked.bounds.items()}}
         return asked
 
-    def _troubles(self, positions: Offsets, asked: _Round) -> dict[str, tuple[float, BrokerError | DataLossError]]:
+    def _troubles(self, positions: Offsets, asked: _Round) -> _Troubles:
         """What keeps the answers from being sound: for how long (s) each may last, and the error that it is then."""
         patience = self._options.retry_timeout
-        troubles: dict[str, tuple[float, BrokerError | DataLossError]] = {
-            f"broker {name}": (patience, error) for name, error in asked.away.items()
-        }
+        troubles: _Troubles = {f"broker {name}": (patience, error) for name, error in asked.away.items()}
         for queue in asked.gone:
-            if queue not in self._accepted:
-                text = f"{queue} is not there any more: its topic was deleted, or no name server knows its broker"
-                troubles[f"gone {queue}"] = patience, DataLossError(text)
+            text = f"{queue} is not there any more: its topic was deleted, or no name server knows its broker"
+            troubles[_gone(queue)] = patience, DataLossError(text)
         for queue, (_, end) in asked.bounds.items():
-            if end < positions.get(queue, end) and queue not in self._accepted:
+            if end < positions.get(queue, end):
                 text = f"{queue} was read up to {positions[queue]}, and ends at {end} now: it lost messages or was made anew"
-                troubles[f"behind {queue}"] = min(SETTLING, patience), DataLossError(text)
+                troubles[_behind(queue)] = min(SETTLING, patience), DataLossError(text)
         return troubles
 
-    def _check_troubles(self, troubles: Mapping[str, tuple[float, BrokerError | DataLossError]]) -> None:
+    def _lasting(self, troubles: _Troubles) -> _Troubles:
+        """Those that are still waited for. Raises the error of one that lasts too long, unless the loss is accepted."""
         now = self._clock()
         self._since = {name: self._since.get(name, now) for name in troubles}
+        self._accepted &= set(troubles)
         for name, (patience, error) in troubles.items():
             lasting = now - self._since[name]
-            if lasting < patience:
+            if name in self._accepted or lasting < patience:
                 continue
             if isinstance(error, BrokerError) or self._options.fail_on_data_loss:
                 raise type(error)(f"{error} (for {lasting:.0f} s)")
             log.warning("%s; going on, as failOnDataLoss is false", error)
-            self._accepted |= {queue for queue in self.seen if name in (f"gone {queue}", f"behind {queue}")}
+            self._accepted.add(name)
+        return {name: trouble for name, trouble in troubles.items() if name not in self._accepted}
 
     def _merged(self, positions: Offsets, asked: _Round) -> News:
         """Starts and ends of all queues. No queue goes back, unless its loss is accepted."""
@@ -202,15 +217,22 @@ class Follower:
             if position is None:
                 starts[queue], ends[queue] = low, end
             elif end < position:
-                if queue in self._accepted:
+                if _behind(queue) in self._accepted:
                     starts[queue] = ends[queue] = end
-                    self._accepted.discard(queue)
             else:
                 if position < low:
                     lost.append(QueueRange(queue, position, low))
                 starts[queue], ends[queue] = max(position, low), max(end, low)
         report_losses(lost, fail=self._options.fail_on_data_loss)
         return News(starts, ends)
+
+
+def _gone(queue: Queue) -> str:
+    return f"gone {queue}"
+
+
+def _behind(queue: Queue) -> str:
+    return f"behind {queue}"
 
 
 def _up_to(found: News, positions: Mapping[Queue, int], target: Mapping[Queue, int]) -> News:

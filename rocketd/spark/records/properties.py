@@ -78,7 +78,8 @@ class Properties:
         """Eight bytes from each position on."""
         padded = np.append(self.text, np.zeros(_WORD, np.uint8))
         words = np.ndarray((len(padded) - _WORD + 1,), f"V{_WORD}", padded, strides=(1,))
-        return words[begins].view("<u8")
+        found: npt.NDArray[np.uint64] = words[begins].view("<u8")
+        return found
 
     @cached_property
     def _rows(self) -> npt.NDArray[np.int64]:

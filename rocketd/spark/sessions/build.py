@@ -3,6 +3,7 @@
 import os
 import shutil
 import sys
+import warnings
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -38,6 +39,8 @@ def build_session(
     require_pyspark()
     from pyspark.sql import SparkSession
 
+    # Of no use to anybody here: nothing of ours uses pandas.
+    warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
     given = dict(conf or {})
     active = SparkSession.getActiveSession()
     if active is not None:

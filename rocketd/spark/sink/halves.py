@@ -1,28 +1,30 @@
 """Delivery in transactions: tasks send half messages, which nobody sees, and the driver commits those of the attempts
 that won.
 
-A second end of a half message shows it a second time at Apache's brokers. So an end whose answer did not come is looked
-for in the message's queue, by the offset of its half message, before it is sent again.
+A second end of a half message shows it a second time, at Apache's brokers and at rocketd's. So an end whose answer did
+not come is looked for in the message's queue, by the offset of its half message, before it is sent again.
 
 No producer is there to be asked about half messages: the process of a task ends with it. Those of an attempt that failed
-are rolled back by itself; those of an attempt that was killed stay hidden, and brokers drop them when they have asked in
-vain often enough (transactionCheckMax times, by default a quarter of an hour).
+are rolled back by itself, those of one that was killed or too slow at the end of the write, as far as they are found.
+What is left stays hidden: brokers drop it when they have asked in vain often enough (transactionCheckMax times, by default
+a quarter of an hour).
 """
 
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from time import sleep
 from typing import Final
 
 from rocketd.common import properties as names
-from rocketd.common.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
+from rocketd.common.names import TRANS_HALF_TOPIC
+from rocketd.common.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR, find_property
 from rocketd.common.sysflag import TRANSACTION_PREPARED
-from rocketd.spark.errors import BrokerError
+from rocketd.spark.errors import BrokerError, DataLossError
 from rocketd.spark.ranges import Queue, QueueRange, ReadPlan
 from rocketd.spark.sink.cluster_outlet import ClusterOutlet, request_of
-from rocketd.spark.sink.message import Outgoing
+from rocketd.spark.sink.message import TRANSACTION, Outgoing
 from rocketd.spark.sink.options import WriteOptions
 from rocketd.spark.sink.pace import Pace
 from rocketd.spark.sink.problems import SinkError
@@ -56,10 +58,11 @@ class Prepared:
 
 
 class Preparing:
-    """Sends one task's rows as half messages."""
+    """Sends one task's rows as half messages. `label` is the same for all attempts of all tasks of a write."""
 
-    def __init__(self, options: WriteOptions, outlet: ClusterOutlet, start: int = 0) -> None:
+    def __init__(self, options: WriteOptions, outlet: ClusterOutlet, label: str, start: int = 0) -> None:
         self._options = options
+        self._marks = _marks(options.producer_group, label)
         self._outlet = outlet
         self._chooser = QueueChooser(outlet.queues, start)
         self._pace = Pace(options.messages_per_second)
@@ -90,7 +93,7 @@ class Preparing:
         for tries in range(self._options.retries + 1):
             for number in left:
                 queue, message = pairs[number]
-                request = request_of(sender, queue, [_half(message, self._options.producer_group)])
+                request = request_of(sender, queue, [_half(message, self._marks)])
                 request.header.sys_flag |= TRANSACTION_PREPARED
                 sender.submit_request(queue, request, number)
             error: BrokerError | None = None
@@ -113,10 +116,18 @@ class Preparing:
             raise error
 
 
-def _half(message: Outgoing, group: str) -> Outgoing:
-    marks = (names.TRAN_MSG, "true"), (names.PGROUP, group)
-    text = b"".join(f"{name}{NAME_VALUE_SEPARATOR}{value}{PROPERTY_SEPARATOR}".encode() for name, value in marks)
-    return Outgoing(message.topic, message.body, text + message.properties, message.flag, message.sys_flag, single=True)
+def _marks(group: str, label: str) -> bytes:
+    """The properties of all half messages of a write, each with the separator behind it."""
+    table = {names.TRAN_MSG: "true", names.PGROUP: group, TRANSACTION: label}
+    return b"".join(
+        f"{name}{NAME_VALUE_SEPARATOR}{value}{PROPERTY_SEPARATOR}".encode() for name, value in table.items()
+    )
+
+
+def _half(message: Outgoing, marks: bytes) -> Outgoing:
+    return Outgoing(
+        message.topic, message.body, marks + message.properties, message.flag, message.sys_flag, single=True
+    )
 
 
 def commit(options: WriteOptions, prepared: Sequence[Prepared], wait: Callable[[float], None] = sleep) -> None:
@@ -181,3 +192,43 @@ def roll_back(options: WriteOptions, prepared: Iterable[Prepared]) -> None:
     if pairs:
         outlet = ClusterOutlet(options)
         Transactions(outlet.sender.cluster, options.producer_group).end(pairs, commit=False)
+
+
+def roll_back_lost(options: WriteOptions, label: str, prepared: Sequence[Prepared]) -> int:
+    """Drop what attempts of a write have left that were not told of, as far as it is found; returns how many.
+
+    `prepared` are the half messages that were told of and have ended: it is looked behind the first of them.
+    """
+    ended: dict[str, set[int]] = {}
+    first: dict[str, int] = {}
+    for one in prepared:
+        for place, state_offset, log_offset in zip(one.places, one.state_offsets, one.log_offsets, strict=True):
+            broker = one.queues[place].broker
+            ended.setdefault(broker, set()).add(log_offset)
+            first[broker] = min(first.get(broker, state_offset), state_offset)
+    outlet = ClusterOutlet(options)
+    dropped = 0
+    for broker, start in first.items():
+        try:
+            lost = list(_lost(options, outlet, broker, start, label, ended[broker]))
+            if lost:
+                dropped += len(lost)
+                Transactions(outlet.sender.cluster, options.producer_group).end(lost, commit=False)
+        except (BrokerError, DataLossError):
+            continue  # the broker drops them itself, later
+    return dropped
+
+
+def _lost(
+    options: WriteOptions, outlet: ClusterOutlet, broker: str, start: int, label: str, ended: Collection[int]
+) -> Iterator[Half]:
+    queue = Queue(TRANS_HALF_TOPIC, broker, 0)
+    end = outlet.end(queue)
+    if end - start <= len(ended):
+        return  # nobody else's
+    plan = ReadPlan(("queue_offset", "commit_log_offset", "properties_raw"), decompress=False)
+    name, wanted = TRANSACTION.encode(), label.encode()
+    for batch in read_range(outlet.cluster, QueueRange(queue, start, end), plan):
+        for queue_offset, log_offset, text in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+            if find_property(text, name) == wanted and log_offset not in ended:
+                yield Half(broker, TRANS_HALF_TOPIC, options.producer_group, queue_offset, log_offset, "", "")

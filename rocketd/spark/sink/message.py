@@ -1,12 +1,15 @@
 """A message made ready: what a row becomes, what is staged, and what is sent."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from rocketd.common.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR, find_property
 
 SEQUENCE: Final = "SPARK_SEQ"
 """Property by which an effectively-once writer knows its messages again: ``SINK:BATCH:NUMBER``."""
+
+TRANSACTION: Final = "SPARK_TXN"
+"""Property that tells of which write a half message is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +48,18 @@ def numbered(message: Outgoing, label: str, number: int) -> Outgoing:
     text = message.properties
     between = b"" if text.endswith(_SEPARATOR) else _SEPARATOR
     mark = f"{SEQUENCE}{NAME_VALUE_SEPARATOR}{label}{number}".encode()
-    return replace(message, properties=text + between + mark, number=number)
+    return Outgoing(
+        message.topic,
+        message.body,
+        text + between + mark,
+        message.flag,
+        message.sys_flag,
+        message.single,
+        message.key,
+        message.queue_id,
+        message.broker,
+        number,
+    )
 
 
 def number_in(properties: bytes, label: str) -> int | None:

@@ -25,7 +25,8 @@ BY_COLUMN: Final = "column"
 
 _LEAST_BATCH_BYTES: Final = 1024
 _CHECKPOINT: Final = "checkpointlocation"
-"""What Spark hands over of its own, in lower case."""
+_OF_SPARK: Final = (_CHECKPOINT, "queryname")
+"""What Spark hands over of its own with a stream, in lower case."""
 
 
 def _id(text: str) -> str:
@@ -142,7 +143,7 @@ class WriteOptions(ConnectOptions):
         what = "a streaming write" if stream else "a batch write"
         own = {name.lower(): text for name, text in given.items()}
         checkpoint = own.get(_CHECKPOINT, "") if stream else ""
-        mine = {name: text for name, text in given.items() if not (stream and name.lower() == _CHECKPOINT)}
+        mine = {name: text for name, text in given.items() if not (stream and name.lower() in _OF_SPARK)}
         values = read_values(WRITE_OPTIONS, mine, what, elsewhere=_elsewhere)
         for one in WRITE_OPTIONS:
             if one.field in values and one.only and (one.only == "stream") is not stream:

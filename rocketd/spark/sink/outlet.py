@@ -72,7 +72,9 @@ def send_all(
     """
     waiting: dict[Queue, _Waiting] = {}
     for queue, message in messages:
-        line = waiting.setdefault(queue, _Waiting(batch_bytes))
+        line = waiting.get(queue)
+        if line is None:
+            line = waiting[queue] = _Waiting(batch_bytes)
         line.add(message)
         while line.is_full:
             _round(

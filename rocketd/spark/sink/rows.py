@@ -28,7 +28,7 @@ _RECORD_OVERHEAD: Final = 150
 _ZLIB_LEVEL: Final = 5
 _INTS: Final = range(-(2**31), 2**31)
 _NEVER_TOGETHER: Final = ("%RETRY%",)
-_DELAYS: Final = (names.DELAY, names.TIMER_DELIVER_MS, names.TIMER_DELAY_MS, names.TIMER_DELAY_SEC)
+_DELAYS: Final = frozenset({names.DELAY, names.TIMER_DELIVER_MS, names.TIMER_DELAY_MS, names.TIMER_DELAY_SEC})
 
 
 class RowReader:
@@ -83,7 +83,7 @@ class RowReader:
             raise ValueError(
                 f"with its properties it has up to {size} bytes, more than maxMessageSize, which is {limit}"
             )
-        single = bool(sys_flag) or topic.startswith(_NEVER_TOGETHER) or any(name in table for name in _DELAYS)
+        single = bool(sys_flag) or topic.startswith(_NEVER_TOGETHER) or not _DELAYS.isdisjoint(table)
         flag = self._number(row, "flag", 0)
         queue = self._queue(row)
         return Outgoing(topic, packed, text, flag, sys_flag, single, *queue)
@@ -131,7 +131,7 @@ class RowReader:
         moment = row.get("deliver_time")
         if moment is not None:
             table[names.TIMER_DELIVER_MS] = str(_milliseconds(moment))
-        if not self._may_delay and any(name in table for name in _DELAYS):
+        if not self._may_delay and not _DELAYS.isdisjoint(table):
             raise ValueError(f"it has a delay, which only delivery=at-least-once can do, not {self._options.delivery}")
         if names.UNIQ_KEY not in table:
             table[names.UNIQ_KEY] = self._next_key()

@@ -13,7 +13,7 @@ from rocketd.common import properties as names
 from rocketd.common.suggest import did_you_mean
 from rocketd.spark.columns import COLUMNS
 from rocketd.spark.errors import OptionError
-from rocketd.spark.sink.message import SEQUENCE
+from rocketd.spark.sink.message import SEQUENCE, TRANSACTION
 from rocketd.spark.sink.options import BY_COLUMN, BY_KEY, WriteOptions
 
 
@@ -77,7 +77,7 @@ SET_BY_OTHERS: Final = frozenset(
         names.MAX_OFFSET, names.TRANSFER_FLAG, names.CORRECTION_FLAG, names.MQ2_FLAG, names.RECONSUME_TIME,
         names.MAX_RECONSUME_TIMES, names.CONSUME_START_TIME, names.MSG_REGION, names.TRACE_ON, names.CLUSTER,
         names.ARRIVE_TIME, names.PUSH_REPLY_TIME, names.MSG_TYPE, names.REPLY_TO_CLIENT, names.TTL,
-        names.INNER_MULTI_QUEUE_OFFSET, SEQUENCE,
+        names.INNER_MULTI_QUEUE_OFFSET, SEQUENCE, TRANSACTION,
     }
 )  # fmt: skip
 """Properties that are not carried over from a column of properties: brokers, consumers and writers set them."""

@@ -27,6 +27,7 @@ from rocketd.spark.sink.staging import Staged, Staging, check_reached, mark_fold
 from rocketd.spark.sink.write_columns import check_columns
 from rocketd.spark.wire.unique_keys import unique_keys
 
+_KEYS_AT_ONCE = 256
 _BATCH_ID = "streaming.sql.batchId"
 _QUERY_ID = "sql.streaming.queryId"
 """Local properties that Spark gives the tasks of a stream."""
@@ -34,7 +35,9 @@ _QUERY_ID = "sql.streaming.queryId"
 
 @dataclass(frozen=True)
 class Written(WriterCommitMessage):
-    """What became of a partition. `sink` and `query` are those of an effectively-once write, `batch` its batch's id."""
+    """What became of a partition. `sink` and `query` are those of an effectively-once write, `label` is
+    that of a transactional one.
+    """
 
     partition: int
     rows: int
@@ -42,7 +45,7 @@ class Written(WriterCommitMessage):
     prepared: Prepared | None = None
     sink: str = ""
     query: str = ""
-    batch: str = ""
+    label: str = ""
 
 
 class _Writing:
@@ -53,8 +56,9 @@ class _Writing:
         self._job = ""
         self._mark = ""
         check_columns(_arrow_schema(schema), options)
+        if not options.stream:
+            self._job = JOB + (options.job_id or uuid.uuid4().hex)
         if options.delivery == EFFECTIVELY_ONCE:
-            self._job = JOB + (options.job_id or uuid.uuid4().hex) if not options.stream else ""
             self._mark = mark_folder(options.staging)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
@@ -70,8 +74,9 @@ class _Writing:
             plain.deliver(messages)
             return Written(partition, plain.sent)
         if options.delivery == TRANSACTIONAL:
-            prepared = Preparing(options, ClusterOutlet(options), partition).deliver(messages)
-            return Written(partition, len(prepared), prepared=prepared)
+            label = self._job or f"{context.getLocalProperty(_QUERY_ID)}:{context.getLocalProperty(_BATCH_ID)}"
+            prepared = Preparing(options, ClusterOutlet(options), label, partition).deliver(messages)
+            return Written(partition, len(prepared), prepared=prepared, label=label)
         query = context.getLocalProperty(_QUERY_ID) or ""
         sink = options.sink_id or query
         batch = self._job or context.getLocalProperty(_BATCH_ID) or ""
@@ -80,19 +85,21 @@ class _Writing:
         check_reached(options.staging, self._mark, socket.gethostname())
         attempt = f"{partition}-{context.attemptNumber()}"
         staged = Staging(sink_folder(options, sink)).write(batch, attempt, messages)
-        return Written(partition, staged.rows, staged, sink=sink, query="" if self._job else query, batch=batch)
+        return Written(partition, staged.rows, staged, sink=sink, query="" if self._job else query)
 
     def _messages(self, iterator: Iterator[pa.RecordBatch], where: str) -> Iterator[Outgoing]:
         reader: RowReader | None = None
         for batch in iterator:
             if reader is None:
-                reader = RowReader(batch.schema, self._options, lambda: unique_keys(1)[0], where)
+                reader = RowReader(batch.schema, self._options, _new_keys().__next__, where)
             yield from reader.read(batch)
 
     def _commit(self, messages: Sequence[WriterCommitMessage | None], batch: str) -> None:
         written = _in_order(messages)
         if self._options.delivery == TRANSACTIONAL:
-            halves.commit(self._options, [one.prepared for one in written if one.prepared is not None])
+            prepared = [one.prepared for one in written if one.prepared is not None]
+            halves.commit(self._options, prepared)
+            self._roll_back_lost(written)
         elif self._options.delivery == EFFECTIVELY_ONCE and written:
             staged = [one.staged for one in written if one.staged is not None]
             self._sink(written[0]).commit(batch, staged)
@@ -101,8 +108,14 @@ class _Writing:
         written = _in_order(messages)
         if self._options.delivery == TRANSACTIONAL:
             halves.roll_back(self._options, [one.prepared for one in written if one.prepared is not None])
+            self._roll_back_lost(written)
         elif self._options.delivery == EFFECTIVELY_ONCE and written:
             self._sink(written[0]).abort(batch, [one.staged for one in written if one.staged is not None])
+
+    def _roll_back_lost(self, written: Sequence[Written]) -> None:
+        if written:
+            prepared = [one.prepared for one in written if one.prepared is not None]
+            halves.roll_back_lost(self._options, written[0].label, prepared)
 
     def _sink(self, one: Written) -> EffectivelyOnce:
         return EffectivelyOnce(self._options, one.sink, one.query, lambda: ClusterOutlet(self._options))
@@ -144,6 +157,11 @@ def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: boo
     if overwrite:
         raise OptionError("a topic is only ever appended to: write with outputMode('append'), not 'complete'")
     return RocketdStreamWriter(WriteOptions.parse(options, stream=True), schema)
+
+
+def _new_keys() -> Iterator[str]:
+    while True:
+        yield from unique_keys(_KEYS_AT_ONCE)
 
 
 def _in_order(messages: Sequence[WriterCommitMessage | None]) -> list[Written]:

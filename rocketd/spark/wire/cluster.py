@@ -171,16 +171,28 @@ class Cluster:
     ) -> RemotingCommand:
         """Ask a broker's master, patiently. Only for what may be done twice."""
 
-        def ask() -> RemotingCommand:
-            address = self.master(broker)
-            try:
-                answer = connection_to(address, self.options).request(code, header, body, fields)
-            except UnreachableError:
-                self.forget(broker)
-                raise
-            return check(f"broker {broker} at {address}", code, answer, good)
+        return self.patiently(
+            lambda: self.ask_at(broker, self.master(broker), code, header, body, good=good, fields=fields)
+        )
 
-        return self.patiently(ask)
+    def ask_at(
+        self,
+        broker: str,
+        address: str,
+        code: int,
+        header: Header | None = None,
+        body: bytes | None = None,
+        *,
+        good: Collection[int] = (ResponseCode.SUCCESS,),
+        fields: Mapping[str, str] | None = None,
+    ) -> RemotingCommand:
+        """Ask a broker at one of its addresses, once."""
+        try:
+            answer = connection_to(address, self.options).request(code, header, body, fields)
+        except UnreachableError:
+            self.forget(broker)
+            raise
+        return check(f"broker {broker} at {address}", code, answer, good)
 
     def patiently(self, attempt: Callable[[], T]) -> T:
         """Do `attempt`, again and again while it fails with what may pass."""

@@ -22,7 +22,15 @@ PASSING: Final = frozenset(
 )
 """Answers after which the same request may pass later."""
 
-_LASTING: Final = ("AclException", "signature", "is illegal", "not exist", "producer group wrong", "Find prepared")
+_LASTING: Final = (
+    "AclException",
+    "signature",
+    "is illegal",
+    "not exist",
+    "does not support",
+    "producer group wrong",
+    "Find prepared",
+)
 """What the remark of a SYSTEM_ERROR has where it will not pass by itself."""
 
 _FIRST_PAUSE: Final = 0.05
@@ -35,7 +43,7 @@ _HINTS: Final = {
 }
 
 
-class NoMasterError(BrokerError):
+class NoMasterError(UnreachableError):
     """A broker's master is not registered with any name server at this moment."""
 
 
@@ -60,7 +68,7 @@ def refusal(address: str, request: int, answer: RemotingCommand) -> BrokerError:
     if code == ResponseCode.SYSTEM_ERROR and any(word in remark for word in _LASTING):
         retriable = False
     hint = _HINTS.get(code)  # type: ignore[call-overload]
-    if request == RequestCode.PULL_MESSAGE and "enablePropertyFilter" not in remark and "does not support" in remark:
+    if "does not support consumer to filter" in remark and "enablePropertyFilter" not in remark:
         hint = "filtering by SQL92 needs enablePropertyFilter=true at the broker"
     text = f"{address} refused {request_name(request)}: {response_name(code)}: {remark.splitlines()[0]}"
     return BrokerError(

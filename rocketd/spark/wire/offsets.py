@@ -31,25 +31,29 @@ _QUEUE_OFFSET_POSITION = 20
 _SIZE = struct.Struct(">i")
 
 
-def min_offset(cluster: Cluster, queue: Queue) -> int:
-    """The lowest offset whose message is still there, 0 for a queue without messages."""
-    return _offset(cluster, queue, RequestCode.GET_MIN_OFFSET)
-
-
 def max_offset(cluster: Cluster, queue: Queue) -> int:
-    """The offset behind the last message."""
-    return _offset(cluster, queue, RequestCode.GET_MAX_OFFSET)
+    """The offset behind the last message, by the master."""
+    return cluster.patiently(lambda: _offset(cluster, cluster.master(queue.broker), queue, RequestCode.GET_MAX_OFFSET))
 
 
 def bounds(cluster: Cluster, queue: Queue) -> tuple[int, int]:
-    """Both; the lower is never above the upper."""
-    upper = max_offset(cluster, queue)
-    return min(max(min_offset(cluster, queue), 0), upper), upper
+    """The lowest offset whose message is still there, and the one behind the last message, by the master.
+
+    The lower is never above the upper; both are 0 for a queue that never had messages.
+    """
+    return cluster.patiently(lambda: bounds_at(cluster, cluster.master(queue.broker), queue))
 
 
-def _offset(cluster: Cluster, queue: Queue, code: RequestCode) -> int:
+def bounds_at(cluster: Cluster, address: str, queue: Queue) -> tuple[int, int]:
+    """The bounds by the broker at this address, asked once."""
+    upper = _offset(cluster, address, queue, RequestCode.GET_MAX_OFFSET)
+    lower = _offset(cluster, address, queue, RequestCode.GET_MIN_OFFSET)
+    return min(max(lower, 0), upper), upper
+
+
+def _offset(cluster: Cluster, address: str, queue: Queue, code: RequestCode) -> int:
     header = QueueRequestHeader(queue.topic, queue.queue_id, queue.broker)
-    return read_header(OffsetResponseHeader, cluster.ask(queue.broker, code, header)).offset
+    return read_header(OffsetResponseHeader, cluster.ask_at(queue.broker, address, code, header)).offset
 
 
 def earliest_time(cluster: Cluster, queue: Queue) -> int | None:

@@ -11,9 +11,12 @@ from struct import Struct
 from typing import Final
 
 from rocketd.common.sysflag import PULL_SUBSCRIPTION
+from rocketd.filter.expressions import SelectorError
+from rocketd.filter.selector import SQL92, compile_selector
 from rocketd.remoting.codes import RequestCode, ResponseCode
 from rocketd.remoting.command import RemotingCommand
 from rocketd.remoting.headers import PullMessageRequestHeader, PullMessageResponseHeader, read_header, write_header
+from rocketd.spark.errors import OptionError
 from rocketd.spark.ranges import Queue, ReadPlan
 from rocketd.spark.wire.connection import Connection
 from rocketd.spark.wire.faults import refusal
@@ -47,15 +50,36 @@ class Pulled:
     remark: str
     records: bytes
 
+    @property
+    def found(self) -> bool:
+        """Whether there are records."""
+        return self.code == ResponseCode.SUCCESS
+
 
 def subscription(plan: ReadPlan) -> tuple[str, str]:
-    """Type and text of the filter that the broker applies. Tags that it has no words for are left to the reader."""
+    """Type and text of the filter that the broker applies. Tags that it has no words for are left to the reader.
+
+    Raises OptionError for what is no SQL92: Apache's brokers would send all messages.
+    """
     if plan.sql92:
-        return "SQL92", plan.sql92
+        check_sql92(plan.sql92)
+        return SQL92, plan.sql92
     tags = plan.tags
     if tags is None or any(not tag.strip() or "|" in tag or tag != tag.strip() or tag == ANY_TAG for tag in tags):
         return "TAG", ANY_TAG
     return "TAG", " || ".join(sorted(tags))
+
+
+def check_sql92(text: str) -> None:
+    """Raise OptionError for what is no SQL92 expression."""
+    try:
+        end = compile_selector(SQL92, text).end
+    except SelectorError as error:
+        raise OptionError(f"the SQL92 filter {text!r} cannot be read: {error}") from error
+    if text[end:].strip():
+        raise OptionError(
+            f"the SQL92 filter {text!r} is whole before {text[end:]!r}: leave that out, or join it by AND"
+        )
 
 
 class Pulls:

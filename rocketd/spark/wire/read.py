@@ -12,21 +12,20 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rocketd.remoting.codes import ResponseCode
 from rocketd.spark.errors import BrokerError, DataLossError, StoreFilesError, UnreachableError
 from rocketd.spark.parse import frame_starts, parse_frames
 from rocketd.spark.ranges import OnLoss, QueueRange, ReadPlan
-from rocketd.spark.wire.cluster import Cluster
+from rocketd.spark.wire.cluster import MASTER, Cluster
 from rocketd.spark.wire.connection import connection_to
 from rocketd.spark.wire.faults import give_up
-from rocketd.spark.wire.offsets import ANY_TAG, bounds, max_offset
+from rocketd.spark.wire.offsets import ANY_TAG, bounds_at, max_offset
 from rocketd.spark.wire.options import ClusterOptions
 from rocketd.spark.wire.pull import NOTHING_WANTED, Pulled, Pulls, subscription
 
 _FIRST_PAUSE: Final = 0.05
 _LONGEST_PAUSE: Final = 2.0
 
-_SETTLING: Final = 5.0
+_SETTLING: Final = 1.5
 """Seconds in which messages behind a queue's end may still appear before they are lost: a broker that restarts builds the
 ends of its queues while it serves already.
 """
@@ -51,7 +50,9 @@ def read_range(
 
 
 class _Reader:
-    """One reading of one range. `_at` is the offset from which messages are still to come."""
+    """One reading of one range. `_at` is the offset from which messages are still to come, `_begin` the one from which
+    those in hand are; `_inside` says that the queue's bounds are known to have the rest.
+    """
 
     def __init__(self, cluster: Cluster, part: QueueRange, plan: ReadPlan, on_loss: OnLoss | None) -> None:
         self._cluster = cluster
@@ -72,33 +73,37 @@ class _Reader:
         self._tries = 1
         self._progress = monotonic()
         self._stuck = 0
+        self._inside = False
+        self._odd: Pulled | None = None
+        self._slave = ""
+        self._tried_slaves: set[str] = set()
 
     # ------------------------------------------------------------ pulling
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Pull until the range's end, and give out a batch whenever enough has come."""
-        self._check_bounds()
         pulls: Pulls | None = None
         try:
             while self._at < self._end:
                 try:
                     if pulls is None:
+                        if not self._inside:
+                            self._examine()
+                            continue
                         pulls = self._pulls()
                     answer = pulls.take()
                 except BrokerError as error:
                     pulls = None
                     self._wait_after(error)
                     continue
-                if answer.code == ResponseCode.SUCCESS and answer.following > self._at:
-                    self._gathered.append(answer.records)
-                    self._size += len(answer.records)
-                    self._advance(answer.following)
-                elif answer.remark == NOTHING_WANTED and answer.following > self._at:
+                if answer.following > self._at and (answer.found or answer.remark == NOTHING_WANTED):
+                    if answer.found:
+                        self._gathered.append(answer.records)
+                        self._size += len(answer.records)
                     self._advance(answer.following)
                 else:
-                    pulls = None
+                    pulls, self._inside, self._odd = None, False, answer
                     yield from self._batch()
-                    self._examine(answer)
                 if self._size >= self._plan.batch_bytes:
                     yield from self._batch()
             yield from self._batch()
@@ -112,7 +117,8 @@ class _Reader:
         return Pulls(connection, self._queue, self._at, self._end, group, self._kind, self._expression)
 
     def _source(self) -> str:
-        return self._cluster.master(self._queue.broker)
+        """Address of the master, unless it is away and a slave holds what is to be read."""
+        return self._slave or self._cluster.master(self._queue.broker)
 
     def _advance(self, to: int) -> None:
         self._at = to
@@ -123,26 +129,58 @@ class _Reader:
         """Wait a little before the next try. Raises the error where there is none."""
         if not error.retriable:
             raise error
+        self._slave = ""
+        if isinstance(error, UnreachableError):
+            self._cluster.forget(self._queue.broker)
+            if self._find_slave():
+                return
         patience = self._cluster.options.patience
         if monotonic() + self._pause > self._progress + patience:
             give_up(error, self._tries, patience)
-        if isinstance(error, UnreachableError):
-            self._cluster.forget(self._queue.broker)
         sleep(self._pause)
         self._pause = min(2 * self._pause, _LONGEST_PAUSE)
         self._tries += 1
 
+    def _find_slave(self) -> bool:
+        """Find a slave that holds all that is still to be read: of another the ends say nothing."""
+        cluster, queue = self._cluster, self._queue
+        try:
+            slaves = [
+                address for number, address in sorted(cluster.addresses(queue.broker).items()) if number != MASTER
+            ]
+            for address in slaves:
+                if address in self._tried_slaves:
+                    continue
+                self._tried_slaves.add(address)
+                lower, upper = bounds_at(cluster, address, queue)
+                if lower <= self._at and self._end <= upper:
+                    self._slave, self._inside = address, True
+                    return True
+        except BrokerError:
+            pass  # what was wrong with the master is what is told
+        return False
+
     # ------------------------------------------------------------ losses
 
-    def _check_bounds(self) -> None:
-        """Ask for the queue's bounds: a pull outside of them would leave its mark at the broker."""
-        if self._at >= self._end:
-            return
-        lower, upper = bounds(self._cluster, self._queue)
+    def _examine(self) -> None:
+        """Compare with the queue's bounds what is to be read, and what an answer without messages has said.
+
+        Before the first pull too: one outside of the bounds would leave its mark at the broker.
+        """
+        lower, upper = bounds_at(self._cluster, self._source(), self._queue)
+        odd, self._odd = self._odd, None
+        self._inside = True
         if self._at < lower:
             self._lose(self._at, lower)
         if self._end > upper:
             self._await_end(upper)
+        elif odd is not None and self._at == odd.start:
+            self._stuck += 1
+            if self._stuck > 1 and odd.following > self._at:
+                self._lose(self._at, odd.following)
+            elif self._stuck > 1:
+                text = f"{self._queue}: nothing comes from offset {self._at} on ({odd.remark})"
+                raise BrokerError(text, retriable=True)
 
     def _await_end(self, upper: int) -> None:
         """Wait until the queue reaches to the range's end; what does not come is lost."""
@@ -156,20 +194,6 @@ class _Reader:
             lost = max(upper, self._at)
             end, self._end = self._end, lost
             self._report(QueueRange(self._queue, lost, end), f"the queue ends at {upper}")
-
-    def _examine(self, answer: Pulled) -> None:
-        """Find out what an answer without messages means, by the queue's bounds."""
-        lower, upper = bounds(self._cluster, self._queue)
-        self._stuck += 1
-        if self._at < lower:
-            self._lose(self._at, lower)
-        elif self._at >= upper or self._end > upper:
-            self._await_end(upper)
-        elif self._stuck > 1 and answer.following > self._at:
-            self._lose(self._at, answer.following)
-        elif self._stuck > 1:
-            text = f"{self._queue}: nothing comes from offset {self._at} on ({answer.remark})"
-            self._wait_after(BrokerError(text, retriable=True))
 
     def _lose(self, start: int, to: int) -> None:
         end = min(to, self._end)

@@ -4,7 +4,7 @@ Nothing is sent twice by itself where the first time may have worked: such an er
 it is the caller's to know.
 """
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -103,19 +103,26 @@ class _Flying:
 class Sender:
     """Sends to the masters of a cluster, as one producer group. One thread's.
 
-    `window` bounds the requests that are under way to one broker; with 1 the order of a queue is that of the calls
-    whatever fails. Bodies above `compress_over` bytes are compressed, never with 0; those of batches are not.
+    `window` bounds the requests that are under way to one broker. Apache's brokers handle several at once, in any order:
+    so that a queue has the order of the calls, only one is under way for a queue, unless `ordered` is false. Bodies above `compress_over` bytes are compressed, never with 0; those of batches are not.
     """
 
     def __init__(
-        self, cluster: Cluster | ClusterOptions, group: str = GROUP, *, window: int = 8, compress_over: int = 0
+        self,
+        cluster: Cluster | ClusterOptions,
+        group: str = GROUP,
+        *,
+        window: int = 8,
+        compress_over: int = 0,
+        ordered: bool = True,
     ) -> None:
         self.cluster = cluster if isinstance(cluster, Cluster) else Cluster(cluster)
         self.group = group
         self._window = window
+        self._ordered = ordered
         self._compress_over = compress_over
         self._flying: deque[_Flying] = deque()
-        self._under_way: dict[str, int] = {}
+        self._under_way: Counter[str | Queue] = Counter()
         self._receipts: list[Receipt] = []
 
     # ------------------------------------------------------------ one and wait
@@ -187,7 +194,8 @@ class Sender:
 
     def submit_request(self, queue: Queue, request: Request, token: Any = None) -> None:
         """Send what `request` has made ready, as `submit` does."""
-        while self._under_way.get(queue.broker, 0) >= self._window:
+        under_way = self._under_way
+        while under_way[queue.broker] >= self._window or (self._ordered and under_way[queue]):
             self._land()
         connection, opaque, problem = None, 0, None
         try:
@@ -196,7 +204,8 @@ class Sender:
         except BrokerError as error:
             self.cluster.forget(queue.broker)
             problem = error
-        self._under_way[queue.broker] = self._under_way.get(queue.broker, 0) + 1
+        under_way[queue.broker] += 1
+        under_way[queue] += 1
         self._flying.append(_Flying(token, queue, request, connection, opaque, problem))
 
     def receipts(self) -> list[Receipt]:
@@ -214,6 +223,7 @@ class Sender:
         """Wait for the oldest request."""
         flying = self._flying.popleft()
         self._under_way[flying.queue.broker] -= 1
+        self._under_way[flying.queue] -= 1
         error = flying.error
         if error is None and flying.connection is not None:
             connection = flying.connection
@@ -235,7 +245,8 @@ class Sender:
         ones, whose token is the item's number.
 
         `repeat_doubtful` sends again what may be stored already, which makes it at least once; without it such an error
-        is raised, as any is that does not pass within the patience. What is sent again may come behind what followed it.
+        is raised, as any is that does not pass within the patience. What is sent again may come behind what followed it
+        in its queue, unless the sender is `ordered`.
         """
         waiting: dict[int, tuple[Queue, Request]] = {}
         patience = self.cluster.options.patience

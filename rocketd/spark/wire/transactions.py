@@ -5,6 +5,7 @@ Answers to sendMessageInTransaction, endTransaction and checkTransactionState of
 
 import os
 import socket
+from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from time import monotonic
@@ -38,8 +39,7 @@ undecided yet (None).
 class Half:
     """A half message: what its end has to name. Picklable."""
 
-    broker: str
-    topic: str
+    queue: Queue
     group: str
     state_offset: int
     commit_log_offset: int
@@ -73,7 +73,8 @@ class Transactions:
     ) -> None:
         self.cluster = cluster if isinstance(cluster, Cluster) else Cluster(cluster)
         self.group = group
-        self._sender = Sender(self.cluster, group, window=window, compress_over=compress_over)
+        # Half messages of all queues are in one queue of the broker's, whose order means nothing.
+        self._sender = Sender(self.cluster, group, window=window, compress_over=compress_over, ordered=False)
         self._window = window
         self._on_check = on_check
         self._greeted: dict[Connection, float] = {}
@@ -106,8 +107,7 @@ class Transactions:
 
     def _half(self, queue: Queue, position: Position) -> Half:
         return Half(
-            queue.broker,
-            queue.topic,
+            queue,
             self.group,
             position.queue_offset,
             position.commit_log_offset,
@@ -118,26 +118,29 @@ class Transactions:
     def end(self, halves: Iterable[Half], *, commit: bool) -> list[Ended]:
         """Commit or roll back, many under way at once; tells of each what became of it, in order.
 
-        Nothing is sent twice: a second commit of a half message shows it a second time at some brokers.
+        The messages of a queue become visible in this order: one end is under way for a queue. Nothing is sent twice: a
+        second commit of a half message shows it a second time at some brokers.
         """
         state = TRANSACTION_COMMIT if commit else TRANSACTION_ROLLBACK
         code = RequestCode.END_TRANSACTION
-        waiting: list[tuple[Half, Connection, int]] = []
+        waiting: deque[tuple[Half, Connection, int]] = deque()
         ended: list[Ended] = []
 
         def land() -> None:
-            half, connection, opaque = waiting.pop(0)
+            half, connection, opaque = waiting.popleft()
             error = None
             try:
                 answer = connection.wait(opaque, code)
-                check(f"broker {half.broker} at {connection.address}", code, answer)
+                check(f"broker {half.queue.broker} at {connection.address}", code, answer)
             except BrokerError as problem:
                 error = problem
             ended.append(Ended(half, error))
 
         for half in halves:
+            while len(waiting) >= self._window or any(other.queue == half.queue for other, _, _ in waiting):
+                land()
             try:
-                connection = self.cluster.connection(half.broker)
+                connection = self.cluster.connection(half.queue.broker)
                 opaque = connection.submit(code, self._end_header(half, state))
             except BrokerError as problem:
                 while waiting:
@@ -145,8 +148,6 @@ class Transactions:
                 ended.append(Ended(half, problem))
                 continue
             waiting.append((half, connection, opaque))
-            if len(waiting) >= self._window:
-                land()
         while waiting:
             land()
         return ended
@@ -159,7 +160,7 @@ class Transactions:
             commit_or_rollback=state,
             msg_id=half.unique_key,
             transaction_id=half.transaction_id,
-            bname=half.broker,
+            bname=half.queue.broker,
         )
 
     # ------------------------------------------------------------ questions

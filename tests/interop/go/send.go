@@ -5,11 +5,15 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	rocketmq "github.com/apache/rocketmq-client-go/v2"
 	"github.com/apache/rocketmq-client-go/v2/primitive"
 	"github.com/apache/rocketmq-client-go/v2/producer"
 )
+
+// For one send: machines are slow at times.
+const sendLimit = 30 * time.Second
 
 type sent struct {
 	Index       int    `json:"index"`
@@ -23,7 +27,7 @@ type sent struct {
 // send sends the numbered messages one after the other.
 func send(o options) error {
 	p, err := rocketmq.NewProducer(
-		producer.WithSendMsgTimeout(requestLimit),
+		producer.WithSendMsgTimeout(sendLimit),
 		producer.WithNsResolver(primitive.NewPassthroughResolver([]string{o.namesrv})),
 		producer.WithGroupName(o.group),
 		producer.WithCredentials(o.credentials()),

@@ -51,7 +51,7 @@ func transact(o options) error {
 	t := transactor{strings.Split(o.states, ","), o.answer}
 	p, err := rocketmq.NewTransactionProducer(
 		t,
-		producer.WithSendMsgTimeout(requestLimit),
+		producer.WithSendMsgTimeout(sendLimit),
 		producer.WithNsResolver(primitive.NewPassthroughResolver([]string{o.namesrv})),
 		producer.WithGroupName(o.group),
 	)

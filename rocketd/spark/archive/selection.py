@@ -1,0 +1,74 @@
+"""Which messages of an archive are wanted: of one broker or all, of some topics, in ranges of offsets or of store time."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from rocketd.spark.archive.manifest import ArchiveFile
+from rocketd.spark.archive.reader import Limits, read_messages
+from rocketd.spark.ranges import Queue
+
+_NO_END = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """What is wanted. Empty `topics` are all; offsets are for queues that they name, others are taken whole; times are ms
+    since 1970.
+    """
+
+    topics: frozenset[str] = frozenset()
+    broker: str = ""
+    starts: tuple[tuple[Queue, int], ...] = ()
+    ends: tuple[tuple[Queue, int], ...] = ()
+    start_ms: int = 0
+    end_ms: int = _NO_END
+
+    @property
+    def is_all(self) -> bool:
+        """Whether no queue is cut short."""
+        return not self.starts and not self.ends and self.start_ms == 0 and self.end_ms == _NO_END
+
+    def limits(self, queue: Queue) -> tuple[int, int]:
+        """First wanted offset of a queue, and the end."""
+        return dict(self.starts).get(queue, 0), dict(self.ends).get(queue, _NO_END)
+
+    def files(self, files: Iterable[ArchiveFile]) -> list[ArchiveFile]:
+        """The files that may hold something wanted."""
+        return [file for file in files if self._may_hold(file)]
+
+    def _may_hold(self, file: ArchiveFile) -> bool:
+        queue = file.queue
+        if queue is None or (self.topics and queue.topic not in self.topics):
+            return False
+        if self.broker and queue.broker != self.broker:
+            return False
+        start, end = self.limits(queue)
+        return (
+            file.last >= start and file.first < end and file.max_time >= self.start_ms and file.min_time < self.end_ms
+        )
+
+    def read(
+        self, root: str, file: ArchiveFile, columns: tuple[str, ...], limits: Limits | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the wanted messages of a file, within further limits."""
+        within = dict(limits or {})
+        if file.queue is not None:
+            start, end = self.limits(file.queue)
+            if file.first < start or file.last >= end:
+                within["queue_offset"] = start, end
+        if file.min_time < self.start_ms or file.max_time >= self.end_ms:
+            within["store_time"] = self.start_ms * 1000, min(self.end_ms, _NO_END // 1000) * 1000
+        yield from read_messages(root, file, columns, within)
+
+    def to_json(self) -> dict[str, Any]:
+        """The selection as a journal keeps it, to be compared with another one."""
+        return {
+            "topics": sorted(self.topics),
+            "broker": self.broker,
+            "starts": [[queue.topic, queue.broker, queue.queue_id, offset] for queue, offset in sorted(self.starts)],
+            "ends": [[queue.topic, queue.broker, queue.queue_id, offset] for queue, offset in sorted(self.ends)],
+            "times": [self.start_ms, self.end_ms],
+        }

@@ -1,0 +1,200 @@
+"""``rocketd spark restore``: a store's directory made from an archive, every record as it was, at its own place.
+
+A record says where in the commit log it stands, and ids of messages and transactions refer to that. So each goes back to
+its own offset. What lay between and is not in the archive is covered by records that both brokers walk over and no queue
+has; so an archive of some of a broker's topics can be restored, too, and takes up no more room than the log had.
+"""
+
+import argparse
+import os
+import time
+from functools import partial
+from typing import Any
+
+from rocketd.spark.archive.archive import Archive
+from rocketd.spark.archive.durable import Lock, make_dirs
+from rocketd.spark.archive.log_files import LogFileMade, write_log_file
+from rocketd.spark.archive.reader import check_is_messages
+from rocketd.spark.archive.restoring import (
+    QueueRestored,
+    RestorePlan,
+    RestoreWork,
+    check_queue,
+    log_tasks,
+    plan_restore,
+    queue_tasks,
+    write_checkpoint,
+    write_config,
+)
+from rocketd.spark.archive.selection import Selection
+from rocketd.spark.jobs.archive_arguments import add_selection_arguments, selection_of
+from rocketd.spark.jobs.dispatched import Rules
+from rocketd.spark.jobs.job import Job as BaseJob
+from rocketd.spark.jobs.job import JobContext
+from rocketd.spark.jobs.rebuild import Rebuilding
+from rocketd.spark.jobs.report import Report
+from rocketd.spark.jobs.store_arguments import rules_of, shape_of
+from rocketd.spark.jobs.tasks import need_files_everywhere, run_tasks
+from rocketd.spark.options.kinds import SIZE
+from rocketd.store.layout import commit_log_dir
+
+
+class Job(BaseJob):
+    """Restore a store from an archive."""
+
+    name = "restore"
+    description = (
+        "The target must be empty, or have a restore that was interrupted: that is gone on with. All is compared with the "
+        "archive before it is put in place. Queues and index are made from the restored log. The broker's settings of file "
+        "sizes must be those that the store is restored with."
+    )
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Archive, selection and target."""
+        from rocketd.store.settings import MessageStoreConfig
+
+        add_selection_arguments(parser)
+        group = parser.add_argument_group("store")
+        group.add_argument("--to", dest="target", metavar="DIR", required=True, help="directory of the new store")
+        group.add_argument(
+            "--commit-log-file-size",
+            metavar="SIZE",
+            help="mappedFileSizeCommitLog (default: the archived store's, else 1g)",
+        )
+        group.add_argument(
+            "--queue-file-size", type=int, metavar="BYTES", help="mappedFileSizeConsumeQueue (default: as above)"
+        )
+        group.add_argument("--no-index", dest="index", action="store_false", help="make no index")
+        group.add_argument("--index-slots", type=int, metavar="N", help="maxHashSlotNum of the broker")
+        group.add_argument("--index-entries", type=int, metavar="N", help="maxIndexNum of the broker")
+        group.add_argument(
+            "--delay-levels",
+            metavar="TIMES",
+            default=MessageStoreConfig(store_path_root_dir="").message_delay_level,
+            help="messageDelayLevel of the broker (default: %(default)s)",
+        )
+        group.add_argument(
+            "--no-light-queues",
+            dest="light_queues",
+            action="store_false",
+            help="the broker had enableMultiDispatch=false",
+        )
+
+    def run(self, context: JobContext, args: argparse.Namespace) -> Report:
+        """Restore it, or go on with it."""
+        began = time.monotonic()
+        archive = Archive.open(os.path.abspath(args.archive))
+        check_is_messages(archive)
+        selection = selection_of(args, archive)
+        size = SIZE.read(args.commit_log_file_size) if args.commit_log_file_size else None
+        rules = rules_of(args)
+        # Before anything is written: the archive may have nothing of what is asked for.
+        plan_restore(archive, len(archive.commits), selection, size)
+        target = os.path.abspath(args.target)
+        make_dirs(target)
+        begun = {
+            "archive": archive.root,
+            "commits": len(archive.commits),
+            "selection": selection.to_json(),
+            "logFileSize": size,
+            "queueFileSize": args.queue_file_size,
+            "index": [args.index, args.index_slots, args.index_entries],
+        }
+        with Lock(os.path.join(target, ".rocketd-restore.lock"), f"the restore into {target}"):
+            try:
+                work = RestoreWork(target, begun)
+                if work.is_moving:
+                    work.put_in_place()
+                    return Report({"store": target, "seconds": round(time.monotonic() - began, 3)})
+                plan = plan_restore(archive, work.commits, selection, size)
+                restoring = _Restoring(context, archive, selection, work, plan)
+                return restoring.run(args, rules, began)
+            finally:
+                os.unlink(os.path.join(target, ".rocketd-restore.lock"))
+
+
+class _Restoring:
+    """One restore."""
+
+    def __init__(
+        self, context: JobContext, archive: Archive, selection: Selection, work: RestoreWork, plan: RestorePlan
+    ) -> None:
+        self._context = context
+        self._archive = archive
+        self._selection = selection
+        self._work = work
+        self._plan = plan
+
+    def run(self, args: argparse.Namespace, rules: Rules, began: float) -> Report:
+        """Make the log, compare it, make queues and index, and put all in place."""
+        work, plan = self._work, self._plan
+        need_files_everywhere(self._context.spark(), [self._archive.root, work.work])
+        made = self._log()
+        queues = self._check()
+        write_config(work.store, plan, queues)
+        rebuilt = self._queues(args, rules)
+        write_checkpoint(work.store, max(one.last_time for one in made), indexed=args.index)
+        work.put_in_place()
+        return Report(self._facts(made, queues, rebuilt, time.monotonic() - began), rebuilt.problems)
+
+    def _log(self) -> list[LogFileMade]:
+        work, context = self._work, self._context
+        directory = commit_log_dir(work.store)
+        made = work.log_files()
+        tasks = log_tasks(self._plan, self._archive.root, self._selection, directory)
+        left = [task for task in tasks if task.begin not in made]
+        context.progress.begin("log", len(left), "files")
+        for one in run_tasks(context.spark(), left, write_log_file, context.progress, description="restore log"):
+            work.note_log_file(one)
+            made[one.begin] = one
+        context.progress.end()
+        return [made[begin] for begin in sorted(made)]
+
+    def _check(self) -> list[QueueRestored]:
+        context = self._context
+        tasks = queue_tasks(self._plan, self._archive.root, self._selection, commit_log_dir(self._work.store))
+        context.progress.begin("compare", len(tasks), "queues")
+        found = list(
+            run_tasks(context.spark(), tasks, check_queue, context.progress, description="compare with archive")
+        )
+        context.progress.end()
+        return sorted((one for one in found if one.messages), key=lambda one: one.queue)
+
+    def _queues(self, args: argparse.Namespace, rules: Rules) -> Report:
+        from rocketd.store.index_file import DEFAULT_ENTRIES, DEFAULT_SLOTS
+        from rocketd.store.stopped_store import StoppedStore
+
+        known = self._plan.config.get("queueFileSize")
+        rebuilding = Rebuilding(StoppedStore(self._work.store), rules, self._work.made, self._context.progress)
+        rebuilding.choose_sizes(args.queue_file_size or known)
+        rebuilding.shape = shape_of(args, (DEFAULT_SLOTS, DEFAULT_ENTRIES)) or rebuilding.shape
+        each = partial(run_tasks, self._context.spark(), description="restore queues")
+        return rebuilding.finish(rebuilding.run(each, index=args.index, deleted_topics=True))
+
+    def _facts(
+        self, made: list[LogFileMade], queues: list[QueueRestored], rebuilt: Report, seconds: float
+    ) -> dict[str, Any]:
+        return {
+            "store": self._work.target,
+            "archive": self._archive.root,
+            "broker": self._plan.broker,
+            "messages": sum(one.records for one in made),
+            "bytes": sum(one.bytes for one in made),
+            "log_files": len(made),
+            "log_file_size": self._plan.log_file_size,
+            "filled_bytes": sum(one.filled for one in made),
+            "entries": rebuilt.facts["entries"],
+            "index_entries": rebuilt.facts["index_entries"],
+            "seconds": round(seconds, 3),
+            "queues": [
+                {
+                    "topic": one.queue.topic,
+                    "queue_id": one.queue.queue_id,
+                    "first": one.first,
+                    "last": one.last,
+                    "messages": one.messages,
+                    "sha256": one.sha256,
+                }
+                for one in queues
+            ],
+        }

@@ -1,0 +1,73 @@
+"""``rocketd spark sql`` over a live broker: shown, sent to a topic, written to an archive, gone on with."""
+
+import json
+
+import pyarrow.parquet as pq
+import pytest
+from running import run_job
+
+from rocketd.spark.archive.reader import archive_files
+from rocketd.spark.errors import OptionError, SparkError
+from rocketd.spark.wire import Message
+
+
+@pytest.fixture
+def place(rocketd_cluster):
+    """A cluster with a topic of orders in two queues, and an empty topic for what is paid."""
+    orders, paid = rocketd_cluster.create_topic(queues=2), rocketd_cluster.create_topic(queues=1)
+    for queue in (0, 1):
+        rows = [Message(orders, b'{"amount": %d}' % n, "odd" if n % 2 else "even") for n in range(10)]
+        rocketd_cluster.send(orders, rows, queue)
+    return rocketd_cluster, orders, paid
+
+
+def test_selects_inserts_and_goes_on(spark, place, tmp_path, capsys):
+    cluster, orders, paid = place
+    lake = tmp_path / "lake"
+    file = tmp_path / "orders.sql"
+    file.write_text(
+        f"create temporary view amounts as\n"
+        f"  select tags, cast(get_json_object(cast(body as string), '$.amount') as int) as amount from `{orders}`;\n"
+        f"select tags, sum(amount) as total from amounts group by tags; -- shown\n"
+        f"insert into topic.`{paid}` select concat('paid ', amount) as body, tags from amounts where amount >= 8;\n"
+        f"insert into archive.`{lake}` select tags, amount from amounts;\n"
+    )
+    words = (file, "--namesrv", cluster.namesrv, "--once", "--checkpoint", tmp_path / "checkpoint", "--json")
+    report = run_job(spark, "sql", *words)
+    shown = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert sorted(row["total"] for row in shown) == [40, 50]
+    assert report.facts["topics"] == [orders]
+    assert [row["rows_read"] for row in report.facts["statements"]] == [20, 20, 20]
+    assert sent_bodies(spark, cluster, paid) == ["paid 8", "paid 8", "paid 9", "paid 9"]
+
+    cluster.send(orders, [Message(orders, b'{"amount": 100}', "odd")], 1)
+    again = run_job(spark, "sql", *words)
+    assert [row["rows_read"] for row in again.facts["statements"]] == [1, 1, 1]
+    assert sent_bodies(spark, cluster, paid) == ["paid 100", "paid 8", "paid 8", "paid 9", "paid 9"]
+    amounts = sorted(
+        amount for path in archive_files(str(lake)) for amount in pq.read_table(path)["amount"].to_pylist()
+    )
+    assert amounts == sorted([*range(10), *range(10), 100])
+
+
+def sent_bodies(spark, cluster, topic):
+    read = spark.read.format("rocketd").option("namesrv", cluster.namesrv).option("subscribe", topic)
+    return sorted(bytes(row.body).decode() for row in read.schema("body binary").load().collect())
+
+
+def test_what_is_wrong_is_told_with_its_line(spark, place, tmp_path):
+    cluster, orders, _ = place
+    file = tmp_path / "wrong.sql"
+    words = (file, "--namesrv", cluster.namesrv, "--once")
+    file.write_text(f"select 1;\n\nselect no_such_column from `{orders}`")
+    with pytest.raises(SparkError, match=r"the statement of line 3: .*no_such_column"):
+        run_job(spark, "sql", *words)
+    file.write_text("select * from no_such_topic")
+    with pytest.raises(OptionError, match=f"name no topic that is there; there are .*{orders}"):
+        run_job(spark, "sql", *words)
+    file.write_text(f"insert into topic.`Out` select body from `{orders}`")
+    with pytest.raises(OptionError, match="--checkpoint must name a directory"):
+        run_job(spark, "sql", *words)
+    file.write_text("create temporary view v as select 1")
+    with pytest.raises(OptionError, match="no SELECT and no INSERT"):
+        run_job(spark, "sql", *words)

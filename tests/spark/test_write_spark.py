@@ -1,0 +1,144 @@
+"""Writes through Spark: data frames and streams into topics of real brokers, with tasks that fail and are tried again."""
+
+from pathlib import Path
+
+import pytest
+from pyspark.errors import PySparkException
+from write_helpers import bodies, count_of, rows_of
+
+from rocketd.spark.wire import Message
+
+ROWS = 300
+PARTS = 3
+
+
+def rows(spark):
+    """Bodies that begin with "body N", in order over the partitions; long, so that writers see rows before the last."""
+    return spark.range(0, ROWS, 1, PARTS).selectExpr("concat('body ', id, ' ', repeat('x', 3000)) as body")
+
+
+def failing_once(marks):
+    """A function for mapInArrow whose first attempt of each partition fails after it has given out some rows."""
+
+    def run(batches):
+        from pyspark import TaskContext
+
+        mark = Path(marks) / f"failed-{TaskContext.get().partitionId()}"
+        for batch in batches:
+            half = batch.num_rows // 2
+            yield batch.slice(0, half)
+            if not mark.exists():
+                mark.touch()
+                raise RuntimeError("the first attempt fails")
+            yield batch.slice(half)
+
+    return run
+
+
+def write(frame, cluster, topic, **options):
+    frame.write.format("rocketd").mode("append").options(namesrv=cluster.namesrv, topic=topic, **options).save()
+
+
+def sorted_bodies(cluster, topic, count):
+    """The beginnings of all bodies."""
+    return sorted(b" ".join(body.split()[:2]) for some in bodies(cluster, topic, count).values() for body in some)
+
+
+def wanted(count=ROWS):
+    return sorted(b"body %d" % n for n in range(count))
+
+
+DELIVERIES = ("at-least-once", "transactional", "effectively-once")
+
+
+@pytest.mark.parametrize("delivery", DELIVERIES)
+def test_a_frame_with_tasks_that_fail_at_first(spark, live_cluster, tmp_path, delivery):
+    topic = live_cluster.create_topic(4)
+    frame = rows(spark).mapInArrow(failing_once(str(tmp_path)), "body string")
+    more = {"sinkId": "s", "stagingDir": str(tmp_path / "staging")} if delivery == "effectively-once" else {}
+    write(frame, live_cluster, topic, delivery=delivery, batchBytes="8k", **more)
+    assert len(list(tmp_path.glob("failed-*"))) == PARTS
+    found = sorted_bodies(live_cluster, topic, ROWS)
+    print("FOUND", delivery, live_cluster.kind, len(found))
+    if delivery == "at-least-once":
+        assert sorted(set(found)) == wanted()
+    else:
+        assert found == wanted()
+    assert not list(tmp_path.glob("staging/**/*.arrow"))
+
+
+def test_columns_arrive_as_they_are(spark, live_cluster):
+    topic = live_cluster.create_topic(2)
+    frame = spark.sql(
+        "select 'b' as body, 'TagA' as tags, array('k1', 'k2') as keys, 7 as flag, map('a', '1') as properties, "
+        "1 as queue_id"
+    )
+    write(frame, live_cluster, topic, queueSelector="column")
+    (row,) = rows_of(live_cluster, topic, 1, "body", "tags", "keys", "flag", "properties")[1]
+    properties = dict(row.pop("properties"))
+    assert row == {"body": b"b", "tags": "TagA", "keys": "k1 k2", "flag": 7}
+    assert properties["a"] == "1"
+    assert len(properties["UNIQ_KEY"]) == 32
+
+
+def test_a_frame_as_it_was_read_is_written_to_another_topic(spark, live_cluster):
+    topics = [live_cluster.create_topic(1) for _ in range(2)]
+    large = b"large " * 2000
+    messages = [Message(topics[0], body, tags="T", keys="k", properties={"a": "1"}) for body in (b"small", large)]
+    live_cluster.send(topics[0], messages)
+    frame = spark.read.format("rocketd").options(namesrv=live_cluster.namesrv, subscribe=topics[0]).load()
+    write(frame, live_cluster, topics[1])
+    columns = ("body", "tags", "keys", "uniq_key")
+    first, second = (rows_of(live_cluster, topic, 2, *columns)[0] for topic in topics)
+    assert sorted(row["body"] for row in second) == sorted([b"small", large])
+    assert sorted(map(str, first)) == sorted(map(str, second))
+
+
+@pytest.mark.parametrize("delivery", DELIVERIES)
+def test_a_write_that_fails_for_good(spark, rocketd_cluster, tmp_path, delivery):
+    topic = rocketd_cluster.create_topic(2)
+    frame = spark.range(0, 90, 1, 2).selectExpr("if(id = 80, '', concat('body ', id)) as body")
+    more = {"sinkId": "s", "stagingDir": str(tmp_path)} if delivery == "effectively-once" else {}
+    with pytest.raises(PySparkException, match="row 35 of partition 1 cannot be sent: its body is null or empty"):
+        write(frame, rocketd_cluster, topic, delivery=delivery, **more)
+    if delivery != "at-least-once":
+        assert count_of(rocketd_cluster, topic) == 0
+    assert not list(tmp_path.glob("**/*.arrow"))
+
+
+def test_what_cannot_be_written_is_said_at_once(spark, tmp_path):
+    frame = rows(spark)
+    options = {"namesrv": "127.0.0.1:1"}
+    for mode, more, text in (
+        ("overwrite", {"topic": "T"}, "only ever appended"),
+        ("append", {"topic": "T", "delivery": "x"}, "option delivery is 'x'; accepted is at-least-once or"),
+        ("append", {"topik": "T"}, "did you mean topic"),
+        ("append", {}, "option topic must be given, or a column 'topic'"),
+        ("append", {"topic": "T", "delivery": "effectively-once", "stagingDir": str(tmp_path)}, "option sinkId"),
+    ):
+        with pytest.raises(PySparkException, match=text):
+            frame.write.format("rocketd").mode(mode).options(**options, **more).save()
+
+
+def test_a_stream_of_each_delivery(spark, live_cluster, tmp_path):
+    source = tmp_path / "source"
+    source.mkdir()
+    for number in range(3):
+        lines = "".join(f"body {n}\n" for n in range(number * 40, number * 40 + 40))
+        (source / f"{number}.txt").write_text(lines)
+    frame = spark.readStream.format("text").option("maxFilesPerTrigger", 1).load(str(source))
+    topics = {delivery: live_cluster.create_topic(2) for delivery in DELIVERIES}
+    queries = [
+        frame.withColumnRenamed("value", "body")
+        .writeStream.format("rocketd")
+        .options(namesrv=live_cluster.namesrv, topic=topic, delivery=delivery)
+        .option("checkpointLocation", str(tmp_path / delivery))
+        .trigger(availableNow=True)
+        .start()
+        for delivery, topic in topics.items()
+    ]
+    for query in queries:
+        query.awaitTermination()
+    for topic in topics.values():
+        assert sorted_bodies(live_cluster, topic, 120) == wanted(120)
+    assert not list(tmp_path.glob("**/*.arrow"))

@@ -1,0 +1,76 @@
+"""Writes with speculation: two attempts of a task at the same time, on a cluster of two hosts, which it needs.
+
+Six Java processes start for it, so it runs only where ROCKETD_SPARK_SPECULATION says so.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from contextlib import ExitStack
+from pathlib import Path
+
+import pyspark
+import pytest
+from clusters import await_condition
+from write_helpers import bodies, count_of
+
+from benchmarks.peers.ports import free_port
+from rocketd.spark.sessions.build import prepare_environment
+
+ROWS, SLOW = 240, 3
+DELIVERIES = ("at-least-once", "transactional", "effectively-once")
+
+pytestmark = pytest.mark.skipif(
+    not os.environ.get("ROCKETD_SPARK_SPECULATION"), reason="set ROCKETD_SPARK_SPECULATION to run it"
+)
+
+
+@pytest.fixture
+def spark_cluster(tmp_path):
+    """A master and two workers of one core each, on two addresses of this machine."""
+    prepare_environment(local=True)
+    environment = {**os.environ, "SPARK_LOCAL_DIRS": str(tmp_path / "local"), "SPARK_LOG_DIR": str(tmp_path)}
+    environment.pop("SPARK_LOCAL_IP", None)
+    program = str(Path(pyspark.__file__).parent / "bin" / "spark-class")
+    port = free_port()
+    master = f"spark://127.0.0.1:{port}"
+    with ExitStack() as end:
+
+        def start(kind, *words):
+            log = end.enter_context(open(tmp_path / f"{kind}-{len(words[1])}-{words[1]}.log", "wb"))
+            command = [program, f"org.apache.spark.deploy.{kind.lower()}.{kind}", *words]
+            running = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
+            end.callback(running.wait)
+            end.callback(running.terminate)
+            return Path(log.name)
+
+        log = start("Master", "--host", "127.0.0.1", "--port", str(port), "--webui-port", str(free_port()))
+        for host in ("127.0.0.1", "127.0.0.2"):
+            folder = ("-d", str(tmp_path / f"work-{host}"))
+            web = ("--webui-port", str(free_port()))
+            start("Worker", "--host", host, "--cores", "1", "--memory", "800m", *folder, *web, master)
+        await_condition("two workers are there", lambda: log.read_text().count("Registering worker") >= 2, 300)
+        yield master
+
+
+def test_two_attempts_of_a_task_at_once(rocketd_cluster, spark_cluster, tmp_path):
+    topics = {delivery: rocketd_cluster.create_topic(2) for delivery in DELIVERIES}
+    (tmp_path / "topics.json").write_text(json.dumps(topics))
+    program = str(Path(__file__).with_name("speculation_driver.py"))
+    done = subprocess.run(
+        [sys.executable, program, rocketd_cluster.namesrv, str(tmp_path), spark_cluster], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    for delivery, topic in topics.items():
+        attempts = {path.name for path in (tmp_path / delivery).iterdir()}
+        assert attempts >= {"attempt-0", "attempt-1"}, delivery
+        found = Counter(
+            b" ".join(body.split()[:2]) for some in bodies(rocketd_cluster, topic, ROWS).values() for body in some
+        )
+        assert set(found) == {b"body %d" % n for n in range(ROWS)}
+        if delivery != "at-least-once":
+            assert count_of(rocketd_cluster, topic) == ROWS
+        print(delivery, count_of(rocketd_cluster, topic))
+    assert not list(tmp_path.glob("staging/**/*.arrow"))

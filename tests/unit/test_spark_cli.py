@@ -1,0 +1,247 @@
+"""The command line of the jobs: finding one, its arguments, what is said and returned when they are wrong."""
+
+import argparse
+import contextlib
+import io
+import os
+import signal
+import sys
+from types import ModuleType
+
+from twisted.trial.unittest import TestCase
+
+from rocketd.spark import cli
+from rocketd.spark.errors import OptionError, StoreFilesError
+from rocketd.spark.jobs.arguments import add_source_arguments, source_options
+from rocketd.spark.jobs.job import Job as BaseJob
+from rocketd.spark.jobs.job import JobContext
+from rocketd.spark.jobs.report import Report
+from rocketd.spark.options.texts import option_texts
+from rocketd.spark.sessions.gateway import is_noise, why
+from rocketd.spark.sessions.ship import package_zip
+from rocketd.spark.sessions.submit import conf_of, split, value_of
+from rocketd.tools import cli as console
+
+
+class Given(BaseJob):
+    """A job that does what the test says."""
+
+    name = "given"
+    does = staticmethod(lambda context, args: Report())
+
+    def add_arguments(self, parser):
+        parser.add_argument("--count", type=int)
+
+    def run(self, context, args):
+        return Given.does(context, args)
+
+
+class CommandLineTest(TestCase):
+    def setUp(self):
+        module = ModuleType("rocketd_given_job")
+        module.Job = Given
+        self.patch(cli, "JOBS", {**cli.JOBS, "given": (module.__name__, "Given by the test.")})
+        sys.modules[module.__name__] = module
+        self.addCleanup(sys.modules.pop, module.__name__)
+        self.addCleanup(signal.signal, signal.SIGTERM, signal.getsignal(signal.SIGTERM))
+
+    def call(self, *arguments, does=None):
+        """Status, output and errors of a command line."""
+        if does is not None:
+            self.patch(Given, "does", staticmethod(does))
+        out, err = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            status = cli.main(arguments)
+        return status, out.getvalue(), err.getvalue()
+
+    def test_help_lists_all_jobs(self):
+        status, out, _ = self.call("--help")
+        self.assertEqual(status, 0)
+        for name in (
+            "archive", "restore", "replay", "verify", "rebuild", "trace", "lag", "dlq", "compact", "sql", "anonymise",
+            "doctor", "submit",
+        ):  # fmt: skip
+            self.assertIn(f"\n  {name} ", out)
+
+    def test_no_job_and_an_unknown_one(self):
+        status, _, err = self.call()
+        self.assertEqual((status, err.count("\n")), (2, 1))
+        self.assertIn("a job is missing: archive,", err)
+        status, _, err = self.call("arkive", "--help")
+        self.assertEqual(status, 2)
+        self.assertEqual(
+            err, "rocketd spark: there is no job 'arkive'; did you mean archive?; try rocketd spark --help\n"
+        )
+
+    def test_the_report_is_text_json_and_a_file(self):
+        def does(context, args):
+            return Report({"how_many": args.count})
+
+        self.assertEqual(self.call("given", "--count", "3", does=does), (0, "how many  3\n", ""))
+        path = os.path.join(self.mktemp())
+        status, out, _ = self.call("given", "--json", "--report", path, does=does)
+        self.assertEqual((status, out), (0, '{\n  "howMany": null,\n  "problems": []\n}\n'))
+        with open(path) as file:
+            self.assertEqual(file.read(), out)
+
+    def test_found_problems_are_status_1(self):
+        status, out, _ = self.call("given", does=lambda context, args: Report({}, ["a hole"]))
+        self.assertEqual((status, out), (1, "problem: a hole\n"))
+
+    def failure(self, error, *arguments):
+        def does(context, args):
+            raise error
+
+        return self.call("given", *arguments, does=does)
+
+    def test_failures_are_one_line(self):
+        self.assertEqual(
+            self.failure(StoreFilesError("/x is\n no store")), (1, "", "rocketd spark given: /x is no store\n")
+        )
+        self.assertEqual(
+            self.failure(FileNotFoundError(2, "No such file", "/x")), (1, "", "rocketd spark given: /x: No such file\n")
+        )
+        self.assertEqual(self.failure(OptionError("wrong")), (2, "", "rocketd spark given: wrong\n"))
+        status, _, err = self.failure(KeyError("x"))
+        self.assertEqual((status, err), (1, "rocketd spark given: KeyError: 'x' (--debug prints where)\n"))
+
+    def test_debug_prints_where(self):
+        status, _, err = self.failure(KeyError("x"), "--debug")
+        self.assertEqual(status, 1)
+        self.assertIn("in does", err)
+
+    def test_wrong_arguments_are_one_line_and_status_2(self):
+        for arguments, text in (
+            (["--count", "x"], "argument --count: invalid int value: 'x'"),
+            (["--cou", "1"], "unrecognized arguments: --cou 1"),
+            (["--conf", "x"], "argument --conf: 'x' is not NAME=VALUE"),
+        ):
+            status, out, err = self.call("given", *arguments)
+            self.assertEqual(
+                (status, out, err), (2, "", f"rocketd spark given: {text}; try rocketd spark given --help\n")
+            )
+
+    def test_both_signals_interrupt(self):
+        for number in (signal.SIGINT, signal.SIGTERM):
+            before = signal.getsignal(number)
+            status, out, err = self.call(
+                "given", does=lambda context, args, number=number: os.kill(os.getpid(), number)
+            )
+            self.assertEqual((status, out, err), (130, "", "rocketd spark given: interrupted\n"))
+            self.assertIs(signal.getsignal(number), before)
+
+    def test_the_console_script_hands_all_arguments_through(self):
+        self.patch(Given, "does", staticmethod(lambda context, args: Report({"count": args.count})))
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out):
+            status = console.main(["spark", "given", "--count", "4", "--json"])
+        self.assertEqual(status, 0)
+        self.assertIn('"count": 4', out.getvalue())
+
+    def test_spark_is_not_started_for_nothing(self):
+        context = JobContext("given")
+        self.assertFalse(context.started)
+        context.cancel()
+        context.close()
+
+
+class SourceArgumentsTest(TestCase):
+    def options(self, *arguments):
+        parser = argparse.ArgumentParser()
+        add_source_arguments(parser)
+        return source_options(parser.parse_args(arguments))
+
+    def test_arguments_are_options(self):
+        self.assertEqual(
+            self.options(
+                "--store", "/s", "--commit-log", "/l", "--broker-name", "b", "--topic", "one", "--topic", "two",
+                "--from", "earliest", "--until", "2024-05-01T00:00:00Z", "--option", "verifyCrc=true",
+            ),
+            {
+                "store": "/s", "commitLog": "/l", "brokerName": "b", "subscribe": "one,two", "startingOffsets": "earliest",
+                "endingTimestamp": "2024-05-01T00:00:00Z", "verifyCrc": "true",
+            },
+        )  # fmt: skip
+        self.assertEqual(
+            self.options(
+                "--namesrv", "h:1;i:2", "--topic-pattern", "o.*", "--credentials", "c.yml", "--tls", "--tls-ca", "ca"
+            ),
+            {
+                "namesrv": "h:1;i:2",
+                "subscribePattern": "o.*",
+                "credentialsFile": "c.yml",
+                "tls": "true",
+                "tlsCaFile": "ca",
+            },
+        )
+
+    def test_positions(self):
+        for text, name in (
+            ("group:g", "startingOffsets"), ('{"t": {"0": 1}}', "startingOffsets"), ("1714564800000", "startingTimestamp"),
+        ):  # fmt: skip
+            self.assertEqual(self.options("--store", "/s", "--from", text), {"store": "/s", name: text})
+
+    def test_an_option_given_twice_is_refused(self):
+        error = self.assertRaises(OptionError, self.options, "--store", "/s", "--option", "store=/t")
+        self.assertIn("option store was given twice", str(error))
+
+    def test_options_of_programs(self):
+        self.assertEqual(
+            option_texts(
+                {
+                    "starting_offsets": {"t": {"0": 1}}, "verifyCrc": True, "max_rows": 5, "subscribe": ["b", "a"],
+                    "namesrv": ("h:1", "i:2"), "sub_expression": {"B", "A"}, "sql92": None,
+                }
+            ),
+            {
+                "startingOffsets": '{"t": {"0": 1}}', "verifyCrc": "true", "maxRows": "5", "subscribe": "b,a",
+                "namesrv": "h:1;i:2", "subExpression": "A || B",
+            },
+        )  # fmt: skip
+        self.assertIn(
+            "was given twice", str(self.assertRaises(OptionError, option_texts, {"max_rows": 1, "maxRows": 2}))
+        )
+        self.assertIn("is a bytes", str(self.assertRaises(OptionError, option_texts, {"topic": b"x"})))
+
+
+class SubmitTest(TestCase):
+    def test_options_of_spark_submit_end_where_the_job_begins(self):
+        for options in (
+            [], ["--master", "yarn"], ["--master=yarn", "-v", "--conf", "a=b"], ["-c", "spark.x=archive"], ["--supervise"],
+        ):  # fmt: skip
+            self.assertEqual(split([*options, "archive", "--to", "x"]), (options, ["archive", "--to", "x"]))
+        self.assertEqual(split(["--master"]), (["--master"], []))
+
+    def test_values(self):
+        words = ["--master", "yarn", "--conf", "spark.a=1", "--conf=spark.b=2", "-c", "spark.c=3=4", "--name=--conf"]
+        self.assertEqual(
+            [value_of(words, name) for name in ("--master", "--name", "--queue")], ["yarn", "--conf", None]
+        )
+        self.assertEqual([conf_of(words, f"spark.{key}") for key in "abcd"], ["1", "2", "3=4", None])
+
+
+class ShipTest(TestCase):
+    def test_the_same_sources_make_the_same_zip(self):
+        names = []
+        contents = []
+        for _ in range(2):
+            directory = self.mktemp()
+            os.makedirs(directory)
+            path = package_zip(directory)
+            names.append(os.path.basename(path))
+            with open(path, "rb") as file:
+                contents.append(file.read())
+            self.assertEqual(os.listdir(directory), names[-1:])
+        self.assertEqual(*names)
+        self.assertEqual(*contents)
+
+
+class GatewayTest(TestCase):
+    def test_why_java_did_not_start(self):
+        lines = ["x", "Error: Could not create the Java Virtual Machine.", "Error: no memory", "later"]
+        self.assertEqual(why(lines), "Error: Could not create the Java Virtual Machine.: Error: no memory")
+        self.assertEqual((why(["", "one", " two "]), why([])), ("two", ""))
+
+    def test_noise(self):
+        self.assertTrue(is_noise("WARNING: Using incubator modules: jdk.incubator.vector"))
+        self.assertFalse(is_noise("WARNING: disk full"))

@@ -1,0 +1,74 @@
+"""The settings of a session: our table, what a user sets over it, and masters."""
+
+import os
+
+from twisted.trial.unittest import TestCase
+
+from rocketd.spark.errors import SparkError
+from rocketd.spark.sessions.confs import EVERYWHERE, LOCAL, LOG_FILE, read_master, session_confs
+
+LOG = "-Dlog4j2.configurationFile=file://"
+
+
+class MasterTest(TestCase):
+    def test_masters_of_one_machine(self):
+        here = len(os.sched_getaffinity(0))
+        for text, cores in (
+            ("local", 1),
+            ("local[3]", 3),
+            ("local[*]", here),
+            ("local[2,3]", 2),
+            ("local[*, 4]", here),
+        ):
+            master = read_master(text)
+            self.assertEqual((master.url, master.local, master.cores), (text, True, cores))
+
+    def test_masters_of_many_machines(self):
+        for text in (
+            "spark://host:7077", "spark://one:7077,two:7077", "yarn", "k8s://https://host:443", "local-cluster[2,1,1024]",
+        ):  # fmt: skip
+            self.assertFalse(read_master(text).local)
+
+    def test_what_spark_does_not_know_is_refused(self):
+        for text in ("", "locl", "local[0]", "local[x]", "local[2", "spark://host", "host:7077", "LOCAL"):
+            self.assertIn("accepted are local[N]", str(self.assertRaises(SparkError, read_master, text)))
+
+
+class ConfsTest(TestCase):
+    def test_each_setting_has_a_reason_and_is_there_once(self):
+        table = [*EVERYWHERE, *LOCAL]
+        self.assertEqual(len({conf.key for conf in table}), len(table))
+        for conf in table:
+            self.assertTrue(conf.why)
+            self.assertEqual(session_confs(read_master("local[2]"))[conf.key], conf.value)
+
+    def test_only_one_machine_is_bound_to_itself(self):
+        confs = session_confs(read_master("spark://host:7077"))
+        self.assertNotIn("spark.driver.bindAddress", confs)
+        self.assertNotIn("spark.sql.shuffle.partitions", confs)
+
+    def test_what_is_given_wins(self):
+        confs = session_confs(
+            read_master("local[4]"),
+            {"spark.ui.enabled": True, "spark.sql.shuffle.partitions": 7, "spark.mine": "x"},
+            "2g",
+        )
+        self.assertEqual(confs["spark.ui.enabled"], "true")
+        self.assertEqual(confs["spark.sql.shuffle.partitions"], "7")
+        self.assertEqual(confs["spark.mine"], "x")
+        self.assertEqual(confs["spark.driver.memory"], "2g")
+
+    def test_java_options_keep_our_quiet_log_unless_they_have_one(self):
+        key = "spark.driver.extraJavaOptions"
+        self.assertTrue(os.path.exists(LOG_FILE))
+        self.assertEqual(session_confs(read_master("local"))[key], f"{LOG}{LOG_FILE}")
+        self.assertEqual(session_confs(read_master("local"), {key: "-Xss4m"})[key], f"{LOG}{LOG_FILE} -Xss4m")
+        own = "-Dlog4j2.configurationFile=mine.properties"
+        self.assertEqual(session_confs(read_master("local"), {key: own})[key], own)
+
+    def test_wrong_names_and_sizes_are_refused(self):
+        error = self.assertRaises(SparkError, session_confs, read_master("local"), {"ui.enabled": "true"})
+        self.assertIn("'ui.enabled' is no setting of Spark", str(error))
+        for size in ("4", "4gb", "g", "-1g", "0m", "1.5g"):
+            error = self.assertRaises(SparkError, session_confs, read_master("local"), None, size)
+            self.assertIn("is no amount of memory", str(error))
