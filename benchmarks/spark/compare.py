@@ -17,8 +17,6 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from benchmarks.spark.load import fill
-
 from benchmarks import report
 from benchmarks.generator import MeasurementError
 from benchmarks.machine import end_on_signals, machine_form, write_results
@@ -26,6 +24,7 @@ from benchmarks.peers.jars import PeerUnavailableError
 from benchmarks.peers.kafka import start_kafka
 from benchmarks.peers.process import ServerError
 from benchmarks.servers import RocketdLauncher, Side
+from benchmarks.spark.load import fill
 from benchmarks.spark.queries import TOPIC
 from benchmarks.spark.sides import Cost, SparkSide
 

@@ -133,7 +133,7 @@ def test_a_second_end_of_a_half_message(live_cluster):
     topic = live_cluster.create_topic(1)
     options = options_of(live_cluster, topic=topic, delivery="transactional")
     prepared = Preparing(options, ClusterOutlet(options), "w").deliver(outgoing(topic, range(5)))
-    pairs = [half for _, half in prepared.halves(options.producer_group)]
+    pairs = list(prepared.halves(options.producer_group))
     transactions = Transactions(live_cluster.cluster, options.producer_group)
     for _ in range(2):
         assert [one.error for one in transactions.end(pairs, commit=True)] == [None] * 5

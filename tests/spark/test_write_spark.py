@@ -6,6 +6,7 @@ import pytest
 from pyspark.errors import PySparkException
 from write_helpers import bodies, count_of, rows_of
 
+from rocketd.common.names import TRANS_HALF_TOPIC
 from rocketd.spark.wire import Message
 
 ROWS = 300
@@ -17,20 +18,40 @@ def rows(spark):
     return spark.range(0, ROWS, 1, PARTS).selectExpr("concat('body ', id, ' ', repeat('x', 3000)) as body")
 
 
-def failing_once(marks):
-    """A function for mapInArrow whose first attempt of each partition fails after it has given out some rows."""
+def failing_once(marks, cluster, topic, delivery):
+    """A function for mapInArrow whose first attempt of each partition fails once the writer behind it has got rows: they
+    are in the topic, among the half messages, or in a staged file by then.
+    """
+    options, watched = cluster.options, cluster.queue(topic if delivery == "at-least-once" else TRANS_HALF_TOPIC)
+    before = 0 if delivery == "at-least-once" else cluster.catalog.bounds(watched)[1]
 
     def run(batches):
+        from time import monotonic, sleep
+
         from pyspark import TaskContext
 
-        mark = Path(marks) / f"failed-{TaskContext.get().partitionId()}"
+        from rocketd.spark.wire import BrokerCatalog
+
+        partition = TaskContext.get().partitionId()
+        mark = Path(marks) / f"failed-{partition}"
+        catalog = BrokerCatalog(options)
+
+        def have_arrived():
+            if delivery == "effectively-once":
+                return any(path.stat().st_size for path in Path(marks).glob(f"staging/s/*/.{partition}-0-*"))
+            return catalog.bounds(watched)[1] > before
+
         for batch in batches:
-            half = batch.num_rows // 2
-            yield batch.slice(0, half)
-            if not mark.exists():
-                mark.touch()
-                raise RuntimeError("the first attempt fails")
-            yield batch.slice(half)
+            for start in range(0, batch.num_rows, 10):
+                yield batch.slice(start, 10)
+                if start == 80 and not mark.exists():
+                    ends = monotonic() + 120
+                    while not have_arrived():
+                        if monotonic() > ends:
+                            raise AssertionError("the writer gets no rows")
+                        sleep(0.05)
+                    mark.touch()
+                    raise RuntimeError("the first attempt fails")
 
     return run
 
@@ -51,17 +72,29 @@ def wanted(count=ROWS):
 DELIVERIES = ("at-least-once", "transactional", "effectively-once")
 
 
+@pytest.fixture
+def small_batches(spark):
+    """The session, which hands ten rows at a time to Python."""
+    name = "spark.sql.execution.arrow.maxRecordsPerBatch"
+    usual = spark.conf.get(name)
+    spark.conf.set(name, "10")
+    yield spark
+    spark.conf.set(name, usual)
+
+
 @pytest.mark.parametrize("delivery", DELIVERIES)
-def test_a_frame_with_tasks_that_fail_at_first(spark, live_cluster, tmp_path, delivery):
+def test_a_frame_with_tasks_that_fail_at_first(small_batches, live_cluster, tmp_path, delivery):
+    spark = small_batches
     topic = live_cluster.create_topic(4)
-    frame = rows(spark).mapInArrow(failing_once(str(tmp_path)), "body string")
+    function = failing_once(str(tmp_path), live_cluster, topic, delivery)
+    frame = rows(spark).mapInArrow(function, "body string")
     more = {"sinkId": "s", "stagingDir": str(tmp_path / "staging")} if delivery == "effectively-once" else {}
     write(frame, live_cluster, topic, delivery=delivery, batchBytes="8k", **more)
     assert len(list(tmp_path.glob("failed-*"))) == PARTS
     found = sorted_bodies(live_cluster, topic, ROWS)
-    print("FOUND", delivery, live_cluster.kind, len(found))
     if delivery == "at-least-once":
         assert sorted(set(found)) == wanted()
+        assert len(found) > ROWS
     else:
         assert found == wanted()
     assert not list(tmp_path.glob("staging/**/*.arrow"))

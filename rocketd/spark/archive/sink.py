@@ -31,6 +31,9 @@ _OF_SPARK = ("path", "queryname", "checkpointlocation")
 """What Spark hands over of its own."""
 SINK_OPTIONS = ("archive", "sinkId", "maxFileBytes")
 
+_OF_SPARK = ("path", "checkpointlocation", "queryname")
+"""What Spark hands over of its own with a stream, in lower case."""
+
 _BATCH_ID = "streaming.sql.batchId"
 _QUERY_ID = "sql.streaming.queryId"
 
@@ -60,7 +63,7 @@ def batch_writer(options: Mapping[str, str], schema: StructType) -> DataSourceAr
 def _prepared(options: Mapping[str, str], schema: StructType) -> tuple[str, str, int, pa.Schema, str]:
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    given = {name.lower(): value for name, value in options.items()}
+    given = {name.lower(): value for name, value in options.items() if name.lower() not in _OF_SPARK}
     known = {name.lower(): name for name in SINK_OPTIONS}
     for name in given:
         if name not in known and name not in _OF_SPARK:

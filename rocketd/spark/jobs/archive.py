@@ -64,6 +64,11 @@ class Job(BaseJob):
             default=str(DEFAULT_MAX_FILE_BYTES),
             help="begin a new file then (default: 512m)",
         )
+        group.add_argument(
+            "--system-topics",
+            action="store_true",
+            help="without --topic: the broker's own topics, too, as those of delays",
+        )
         group.add_argument("--allow-loss", action="store_true", help="record messages that are gone as gaps, and go on")
         group.add_argument("--check", action="store_true", help="read each file back before it counts")
         group.add_argument("--check-all", action="store_true", help="at the end, read every file of the archive back")
@@ -82,6 +87,8 @@ class Job(BaseJob):
                 )
         if not any(name in given for name in ("subscribe", "subscribePattern", "assign")):
             given["subscribePattern"] = _ALL_TOPICS
+            if args.system_topics:
+                given = _with_system_topics(given)
         given.setdefault("failOnDataLoss", str(not args.allow_loss).lower())
         source = open_source(ReadOptions.parse(given))
         root = os.path.abspath(args.archive)
@@ -96,6 +103,18 @@ class Job(BaseJob):
             finally:
                 clear_staging(root, run.writer)
                 source.close()
+
+
+def _with_system_topics(given: dict[str, str]) -> dict[str, str]:
+    source = open_source(ReadOptions.parse(given))
+    try:
+        topics = source.catalog.topics()
+    finally:
+        source.close()
+    return {
+        **{name: value for name, value in given.items() if name != "subscribePattern"},
+        "subscribe": ",".join(topics),
+    }
 
 
 def _settings(root: str, columns: str | None) -> Settings:

@@ -11,7 +11,7 @@ a quarter of an hour).
 """
 
 from array import array
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from time import sleep
@@ -50,11 +50,10 @@ class Prepared:
     def __len__(self) -> int:
         return len(self.places)
 
-    def halves(self, group: str) -> Iterator[tuple[Queue, Half]]:
-        """Each half message with its queue, in the order of the rows."""
+    def halves(self, group: str) -> Iterator[Half]:
+        """Each half message, in the order of the rows."""
         for place, state_offset, log_offset in zip(self.places, self.state_offsets, self.log_offsets, strict=True):
-            queue = self.queues[place]
-            yield queue, Half(queue.broker, queue.topic, group, state_offset, log_offset, "", "")
+            yield Half(self.queues[place], group, state_offset, log_offset, "", "")
 
 
 class Preparing:
@@ -135,7 +134,7 @@ def commit(options: WriteOptions, prepared: Sequence[Prepared], wait: Callable[[
     outlet = ClusterOutlet(options)
     queues = {queue for one in prepared for queue in one.queues}
     before = {queue: outlet.end(queue) for queue in queues}
-    left = [pair for one in prepared for pair in one.halves(options.producer_group)]
+    left = [half for one in prepared for half in one.halves(options.producer_group)]
     count = len(left)
     tries = 0
     while left:
@@ -151,28 +150,22 @@ def commit(options: WriteOptions, prepared: Sequence[Prepared], wait: Callable[[
         wait(min(_FIRST_PAUSE * 2**tries, _LONGEST_PAUSE))
 
 
-Pairs = list[tuple[Queue, Half]]
-
-
 def _end(
-    options: WriteOptions, outlet: ClusterOutlet, pairs: Pairs, before: dict[Queue, int]
-) -> tuple[Pairs, BrokerError | None]:
+    options: WriteOptions, outlet: ClusterOutlet, halves: Sequence[Half], before: Mapping[Queue, int]
+) -> tuple[list[Half], BrokerError | None]:
     """Commit these; returns those that are not shown, and an error of one of them."""
-    transactions = Transactions(outlet.sender.cluster, options.producer_group)
-    ended = transactions.end([half for _, half in pairs], commit=True)
-    failed = [(pair, one.error) for pair, one in zip(pairs, ended, strict=True) if one.error is not None]
-    doubtful: dict[Queue, Pairs] = {}
-    left = []
-    for pair, error in failed:
+    ended = Transactions(outlet.sender.cluster, options.producer_group).end(halves, commit=True)
+    failed = [(one.half, one.error) for one in ended if one.error is not None]
+    left = [half for half, error in failed if not error.doubtful]
+    doubtful: dict[Queue, list[Half]] = {}
+    for half, error in failed:
         if error.doubtful:
-            doubtful.setdefault(pair[0], []).append(pair)
-        else:
-            left.append(pair)
+            doubtful.setdefault(half.queue, []).append(half)
     for broker in {queue.broker for queue in doubtful}:
         outlet.settle(broker)
     for queue, some in doubtful.items():
         shown = _shown(outlet, queue, before[queue])
-        left += [pair for pair in some if pair[1].commit_log_offset not in shown]
+        left += [half for half in some if half.commit_log_offset not in shown]
     errors = sorted((error for _, error in failed), key=lambda error: error.retriable or error.doubtful)
     return left, errors[0] if errors else None
 
@@ -188,10 +181,10 @@ def _shown(outlet: ClusterOutlet, queue: Queue, start: int) -> set[int]:
 
 def roll_back(options: WriteOptions, prepared: Iterable[Prepared]) -> None:
     """Drop half messages, as far as brokers can be reached: those that are left stay hidden."""
-    pairs = [half for one in prepared for _, half in one.halves(options.producer_group)]
-    if pairs:
+    left = [half for one in prepared for half in one.halves(options.producer_group)]
+    if left:
         outlet = ClusterOutlet(options)
-        Transactions(outlet.sender.cluster, options.producer_group).end(pairs, commit=False)
+        Transactions(outlet.sender.cluster, options.producer_group).end(left, commit=False)
 
 
 def roll_back_lost(options: WriteOptions, label: str, prepared: Sequence[Prepared]) -> int:
@@ -231,4 +224,4 @@ def _lost(
     for batch in read_range(outlet.cluster, QueueRange(queue, start, end), plan):
         for queue_offset, log_offset, text in zip(*(column.to_pylist() for column in batch.columns), strict=True):
             if find_property(text, name) == wanted and log_offset not in ended:
-                yield Half(broker, TRANS_HALF_TOPIC, options.producer_group, queue_offset, log_offset, "", "")
+                yield Half(queue, options.producer_group, queue_offset, log_offset, "", "")

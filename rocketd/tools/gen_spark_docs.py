@@ -1,0 +1,69 @@
+"""Writes the tables of options into docs/spark.md: `python -m rocketd.tools.gen_spark_docs docs/spark.md`.
+
+The tables follow from the declarations. Each stands between two comments of the page, and what is between them is
+replaced. Needs the extra ``spark``.
+"""
+
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from rocketd.spark.columns import COLUMNS, DEFAULT_COLUMNS
+from rocketd.spark.options import READ_OPTIONS, Option
+from rocketd.spark.sink.options import WRITE_OPTIONS
+from rocketd.spark.sink.write_columns import WRITE_COLUMNS
+
+
+def page(text: str) -> str:
+    """The page with its tables as they should be. Raises ValueError when a place for one is missing."""
+    for name, lines in _tables().items():
+        begin, end = f"<!-- {name} -->\n", "<!-- end -->"
+        head, found, rest = text.partition(begin)
+        if not found or end not in rest:
+            raise ValueError(f"the page has no place for {name}: {begin.strip()} … {end}")
+        text = "".join((head, begin, "\n".join(lines), "\n", end, rest.partition(end)[2]))
+    return text
+
+
+def _tables() -> dict[str, list[str]]:
+    return {
+        "columns": _table(
+            ("column", "type", "what"),
+            (
+                (
+                    f"`{name}`",
+                    f"`{column.ddl}`",
+                    column.doc + ("" if name in DEFAULT_COLUMNS else "; only when asked for"),
+                )
+                for name, column in COLUMNS.items()
+            ),
+        ),
+        "read options": _options(READ_OPTIONS),
+        "write options": _options(WRITE_OPTIONS),
+        "write columns": _table(("column", "what"), ((f"`{name}`", doc) for name, doc in WRITE_COLUMNS.items())),
+    }
+
+
+def _options(options: Iterable[Option]) -> list[str]:
+    header = ("option", "accepted", "default", "what")
+    only = {"batch": " Batch only.", "stream": " Streams only.", "": ""}
+    return _table(
+        header,
+        ((f"`{one.name}`", one.kind.accepted, one.default or "-", one.doc + only[one.only]) for one in options),
+    )
+
+
+def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    lines = ["| " + " | ".join(header) + " |", "| " + " | ".join("---" for _ in header) + " |"]
+    return lines + ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
+
+
+def main() -> int:
+    """Rewrite the page that the command line names."""
+    path = Path(sys.argv[1])
+    path.write_text(page(path.read_text(encoding="utf-8")), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

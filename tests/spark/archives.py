@@ -1,0 +1,110 @@
+"""What the tests of archives have in common: what an archive holds, told by plain readers, and a job that is killed."""
+
+import hashlib
+import os
+import random
+import subprocess
+import sys
+from collections import defaultdict
+from pathlib import Path
+
+import pyarrow.parquet as pq
+from clusters import await_condition
+
+import rocketd
+from rocketd.spark.archive.reader import archive_files
+
+KILLS = int(os.environ.get("ROCKETD_SPARK_KILLS", "2"))
+"""How often each test that kills something does it."""
+
+_SOURCES = os.path.dirname(os.path.dirname(rocketd.__file__))
+
+
+def rows_of(root, columns=("topic", "queue_id", "queue_offset")):
+    """The rows of all files that count, read by pyarrow alone."""
+    return [
+        tuple(row[name] for name in columns)
+        for path in archive_files(str(root))
+        for row in pq.ParquetFile(path).read(list(columns)).to_pylist()
+    ]
+
+
+def raw_by_queue(records):
+    """Of (topic, queue id, offset, record): a digest of the records of each queue by offset, and how many there are."""
+    queues = defaultdict(dict)
+    for topic, queue_id, offset, raw in records:
+        assert offset not in queues[topic, queue_id], (topic, queue_id, offset)
+        queues[topic, queue_id][offset] = raw
+    found = {}
+    for queue, by_offset in queues.items():
+        assert sorted(by_offset) == list(range(len(by_offset))), queue
+        found[queue] = (len(by_offset), hashlib.sha256(b"".join(by_offset[at] for at in sorted(by_offset))).hexdigest())
+    return found
+
+
+def archived_queues(root):
+    """What `raw_by_queue` says of an archive."""
+    return raw_by_queue(rows_of(root, ("topic", "queue_id", "queue_offset", "raw")))
+
+
+def stored_queues(store):
+    """What `raw_by_queue` says of the log of a store."""
+    from store_directory import read_log
+
+    return raw_by_queue(
+        (record.topic, record.queue_id, int.from_bytes(record.raw[20:28], "big"), record.raw)
+        for record in read_log(Path(store))
+        if not record.sys_flag & 4
+    )
+
+
+class JobProcess:
+    """``rocketd spark …`` as a process that can be killed with its Java and its workers."""
+
+    def __init__(self, directory, *words):
+        self._log = Path(directory, "job.log")
+        path = os.pathsep.join(filter(None, (_SOURCES, os.environ.get("PYTHONPATH"))))
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "rocketd", "spark", *map(str, words)],
+                stdout=log,
+                stderr=log,
+                env=os.environ | {"PYTHONPATH": path},
+                start_new_session=True,
+            )
+
+    def wait(self):
+        """Return when it has ended; AssertionError unless it was successful."""
+        status = self._process.wait(timeout=280)
+        assert status == 0, self._log.read_text()
+
+    def kill_when(self, what, condition):
+        """Kill it at the first moment at which a condition holds; returns whether it still ran then."""
+        await_condition(what, lambda: self._process.poll() is not None or condition(), 280)
+        ended = self._process.poll()
+        assert ended in (None, 0), self._log.read_text()
+        self.kill()
+        return ended is None
+
+    def kill(self):
+        """Kill all of it."""
+        import signal
+
+        if self._process.poll() is None:
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+
+def moments(root, seed):
+    """Conditions on an archive's directory, of what a job has come to, in turn; each with its name."""
+    chance = random.Random(seed)
+
+    def commits():
+        return len(list(Path(root, "manifest").glob("*.json")))
+
+    kinds = [
+        ("something is staged", lambda: any(Path(root, "staging").glob("*/*.parquet"))),
+        ("a commit is made", lambda before=commits(): commits() > before),
+        ("some commits are made", lambda before=commits(), more=chance.randint(2, 5): commits() >= before + more),
+    ]
+    return kinds[seed % len(kinds)]
