@@ -170,8 +170,6 @@ def _times(ms: npt.NDArray[np.int64]) -> pa.Array:
 
 
 def _topics(frames: Frames) -> pa.Array:
-    begins, ends = frames.topics
-    first = bytes(frames.data[begins[0] : ends[0]])
-    if frames.have_topic(first).all():
-        return repeated(first.decode("utf-8", "replace"), frames.count)
-    return as_text(pieces(frames.buffer, begins, ends))
+    if frames.topic is not None:
+        return repeated(frames.topic.decode("utf-8", "replace"), frames.count)
+    return as_text(pieces(frames.buffer, *frames.topics))

@@ -2,23 +2,19 @@
 
 import json
 
-from rocketd.spark.cli import job_parser, load_job, main
-from rocketd.spark.jobs.job import JobContext
+from running import run_job
+from stores import log_files, write_store
+
+from rocketd.spark.cli import main
 from rocketd.store.examine import Examination
 from rocketd.store.filesystem import RealFileSystem
 from rocketd.store.layout import LOCK_CONTENT, lock_path
 from rocketd.store.stopped_store import StoppedStore
-from tests.spark.stores import log_files, write_store
-
-
-def run(spark, name, *arguments):
-    job = load_job(name)
-    return job.run(JobContext(name, spark=spark), job_parser(job).parse_args(list(arguments)))
 
 
 def test_verify_finds_what_the_store_itself_finds(spark, tmp_path):
     written = write_store(tmp_path, 3000, variants=True, index=True)
-    report = run(spark, "verify", "--store", str(tmp_path))
+    report = run_job(spark, "verify", "--store", tmp_path)
     assert (report.status, report.facts["records"], report.facts["findings"]) == (0, 3000, [])
     assert report.facts["bytes"] == sum(path.stat().st_size for path in log_files(tmp_path))
     offset = written.results[2000].physical_offset
@@ -26,7 +22,7 @@ def test_verify_finds_what_the_store_itself_finds(spark, tmp_path):
     with path.open("r+b") as file:
         file.seek(offset - int(path.name) + 95)
         file.write(b"\xff\xff\xff")
-    report = run(spark, "verify", "--store", str(tmp_path))
+    report = run_job(spark, "verify", "--store", tmp_path)
     assert report.status == 1
     found = [finding.line(str(tmp_path)) for finding in Examination(StoppedStore(str(tmp_path))).findings()]
     assert list(report.problems) == found

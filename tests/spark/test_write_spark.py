@@ -20,7 +20,7 @@ def rows(spark):
 
 def failing_once(marks, cluster, topic, delivery):
     """A function for mapInArrow whose first attempt of each partition fails once the writer behind it has got rows: they
-    are in the topic, among the half messages, or in a staged file by then.
+    are in the topic, among the half messages, or there is a file to stage them by then.
     """
     options, watched = cluster.options, cluster.queue(topic if delivery == "at-least-once" else TRANS_HALF_TOPIC)
     before = 0 if delivery == "at-least-once" else cluster.catalog.bounds(watched)[1]
@@ -38,20 +38,21 @@ def failing_once(marks, cluster, topic, delivery):
 
         def have_arrived():
             if delivery == "effectively-once":
-                return any(path.stat().st_size for path in Path(marks).glob(f"staging/s/*/.{partition}-0-*"))
+                return any(Path(marks).glob(f"staging/s/*/.{partition}-0-*"))
             return catalog.bounds(watched)[1] > before
 
+        given = 0
         for batch in batches:
-            for start in range(0, batch.num_rows, 10):
-                yield batch.slice(start, 10)
-                if start == 80 and not mark.exists():
-                    ends = monotonic() + 120
-                    while not have_arrived():
-                        if monotonic() > ends:
-                            raise AssertionError("the writer gets no rows")
-                        sleep(0.05)
-                    mark.touch()
-                    raise RuntimeError("the first attempt fails")
+            yield batch
+            given += batch.num_rows
+            if given == 80 and not mark.exists():
+                ends = monotonic() + 120
+                while not have_arrived():
+                    if monotonic() > ends:
+                        raise AssertionError("the writer gets no rows")
+                    sleep(0.05)
+                mark.touch()
+                raise RuntimeError("the first attempt fails")
 
     return run
 

@@ -118,7 +118,7 @@ class BatchTests(SynchronousTestCase):
 
     def test_a_time_with_no_message_since_may_be_an_error(self):
         text = self.refused(startingTimestamp="150", timestampStrategy="error")
-        self.assertIn("startingTimestamp: t/a/1 has no message since then", text)
+        self.assertIn("startingTimestamp: no message of t/a/1 is from then or later", text)
 
     def test_lost_messages_are_named(self):
         text = self.refused(DataLossError, startingOffsets='{"t": {"0": 2, "1": 0}}')

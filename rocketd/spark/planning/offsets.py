@@ -44,8 +44,8 @@ def start_offsets(catalog: Catalog, bounds: Bounds, options: ReadOptions) -> Off
         empty = [str(queue) for queue, offset in starts.items() if offset >= bounds[queue][1]]
         if empty:
             raise OptionError(
-                f"option {_start_option(options)}: {_listed(empty)} has no message since then, and timestampStrategy "
-                "is error"
+                f"option {_start_option(options)}: no message of {_listed(empty)} is from then or later, and "
+                "timestampStrategy is error"
             )
     return starts
 

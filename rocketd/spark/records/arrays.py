@@ -34,11 +34,14 @@ def pieces(data: pa.Buffer, begins: Positions, ends: Positions, kind: pa.DataTyp
     count = len(begins)
     if not count:
         return pa.array([], kind or pa.binary())
-    offsets = np.empty(2 * count, np.int32)
-    offsets[::2] = begins
+    offsets = np.empty(2 * count + 1, np.int32)
+    offsets[:-1:2] = begins
     offsets[1::2] = ends
+    # Arrow makes room for the mean length of the source's values, which would be that of the gaps too. The last offset,
+    # of a value that is never taken, makes the mean right.
+    offsets[-1] = min(int(begins[0]) + 2 * int((ends - begins).sum()) + 2 * count, LONGEST)
     buffers = [None, pa.py_buffer(offsets), data]
-    return pa.Array.from_buffers(kind or pa.binary(), 2 * count - 1, buffers).take(even_numbers(count))
+    return pa.Array.from_buffers(kind or pa.binary(), 2 * count, buffers).take(even_numbers(count))
 
 
 def content(array: pa.Array) -> tuple[Positions, Bytes]:

@@ -27,6 +27,7 @@ from rocketd.store.record import (
 _V6_FLAGS = SYS_FLAG_BORN_HOST_V6 | SYS_FLAG_STORE_HOST_V6
 _LENGTHS_SIZE = TOPIC_LENGTH_SIZE + PROPERTIES_LENGTH_SIZE
 _ALL = slice(None)
+_WRONG_LENGTH = "its parts have another length than the record"
 
 Rows = Any
 """What picks rows of an array: a slice of all of them, or their numbers."""
@@ -56,6 +57,11 @@ def head_type(born: int, store: int) -> np.dtype[Any]:
     if kind.itemsize != HEAD_STRUCTS[born, store].size:
         raise AssertionError("the fields are not those of the record")
     return kind
+
+
+def _items(data: Bytes, size: int) -> npt.NDArray[np.void]:
+    """A view of the bytes in which an item of this size begins at every one."""
+    return np.ndarray((len(data) - size + 1,), f"V{size}", data, strides=(1,))
 
 
 class Frames:
@@ -96,10 +102,9 @@ class Frames:
         self.groups = self._grouped(heads)
 
     def _heads(self, starts: Positions, born: int, store: int) -> npt.NDArray[Any]:
-        """The fixed fields, gathered: items of a view in which one begins at every byte."""
+        """The fixed fields, gathered."""
         kind = head_type(born, store)
-        bytes_of = np.ndarray((len(self.data) - kind.itemsize + 1,), f"V{kind.itemsize}", self.data, strides=(1,))
-        return bytes_of[starts].view(kind)
+        return _items(self.data, kind.itemsize)[starts].view(kind)
 
     def _grouped(self, heads: npt.NDArray[Any]) -> list[tuple[Rows, npt.NDArray[Any]]]:
         """Rows by the sizes of their hosts."""
@@ -138,48 +143,64 @@ class Frames:
         return self.starts + self.sizes
 
     @cached_property
-    def _bounds(self) -> tuple[Positions, Positions, Positions]:
-        """Where body, topic's length and properties' length begin."""
-        body = self.starts.copy()
+    def _body_begins(self) -> Positions:
+        begins = self.starts.copy()
         for rows, heads in self.groups:
-            body[rows] += heads.dtype.itemsize
+            begins[rows] += heads.dtype.itemsize
+        return begins
+
+    @cached_property
+    def _tails(self) -> tuple[Positions, Positions, bytes | None]:
+        """Where the topic's length and the properties' length stand; and the topic, where all have the same."""
         lengths = self.field("body_length", np.int64)
-        topic = body + lengths
-        self._check((lengths >= 0) & (topic <= self.ends - _LENGTHS_SIZE), "its body is longer than the record")
-        properties = topic + TOPIC_LENGTH_SIZE + self.data[topic]
-        begin = properties + PROPERTIES_LENGTH_SIZE
-        self._check(begin <= self.ends, "its topic is longer than the record")
-        length = self.data[properties].astype(np.int64) << 8 | self.data[properties + 1]
-        self._check(begin + length == self.ends, "its parts have another length than the record")
-        return body, topic, properties
+        topic_at = self._body_begins + lengths
+        self._check((lengths >= 0) & (topic_at <= self.ends - _LENGTHS_SIZE), "its body is longer than the record")
+        first = int(self.data[topic_at[0]]) if self.count else 0
+        width = _LENGTHS_SIZE + first
+        topic: bytes | None = None
+        if self.count and topic_at[-1] + width <= len(self.data):
+            # Most often all have one topic: then what follows the body is one piece of the same length everywhere.
+            tails = _items(self.data, width)[topic_at].view(np.uint8).reshape(self.count, width)
+            if (tails[:, 0] == first).all():
+                properties_at = topic_at + (width - PROPERTIES_LENGTH_SIZE)
+                stored = tails[:, -2].astype(np.int64) << 8 | tails[:, -1]
+                if (tails[:, 1:-2] == tails[0, 1:-2]).all():
+                    topic = tails[0, 1:-2].tobytes()
+                self._check(properties_at + PROPERTIES_LENGTH_SIZE + stored == self.ends, _WRONG_LENGTH)
+                return topic_at, properties_at, topic
+        properties_at = topic_at + TOPIC_LENGTH_SIZE + self.data[topic_at]
+        begins = properties_at + PROPERTIES_LENGTH_SIZE
+        self._check(begins <= self.ends, "its topic is longer than the record")
+        stored = self.data[properties_at].astype(np.int64) << 8 | self.data[properties_at + 1]
+        self._check(begins + stored == self.ends, _WRONG_LENGTH)
+        return topic_at, properties_at, None
 
     @property
     def bodies(self) -> tuple[Positions, Positions]:
         """Where the bodies begin and end."""
-        return self._bounds[0], self._bounds[1]
+        return self._body_begins, self._tails[0]
 
     @property
     def topics(self) -> tuple[Positions, Positions]:
         """Where the topics begin and end."""
-        return self._bounds[1] + TOPIC_LENGTH_SIZE, self._bounds[2]
+        return self._tails[0] + TOPIC_LENGTH_SIZE, self._tails[1]
 
     @property
     def properties(self) -> tuple[Positions, Positions]:
         """Where the property strings begin and end."""
-        return self._bounds[2] + PROPERTIES_LENGTH_SIZE, self.ends
+        return self._tails[1] + PROPERTIES_LENGTH_SIZE, self.ends
+
+    @property
+    def topic(self) -> bytes | None:
+        """The topic of all records, None when they have several."""
+        return self._tails[2]
 
     def have_topic(self, topic: bytes) -> npt.NDArray[np.bool_]:
         """Which records have this topic."""
+        if self.topic is not None:
+            return np.full(self.count, self.topic == topic)
         begins, ends = self.topics
-        right: npt.NDArray[np.bool_] = ends - begins == len(topic)
-        if topic and right.any():
-            # Where the length differs, anything within the record will do.
-            texts = np.ndarray((len(self.data) - len(topic) + 1,), f"V{len(topic)}", self.data, strides=(1,))[
-                np.minimum(begins, len(self.data) - len(topic))
-            ]
-            found = texts.view(np.uint8).reshape(self.count, len(topic))
-            right &= (found == np.frombuffer(topic, np.uint8)).all(axis=1)
-        return right
+        return np.array([self.data[a:b].tobytes() == topic for a, b in zip(begins, ends, strict=True)], np.bool_)
 
     def place(self, row: int) -> str:
         """Where a record is, for errors."""

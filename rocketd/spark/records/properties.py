@@ -52,21 +52,33 @@ class Properties:
         all at the end.
         """
         text = self.text
-        begins = np.flatnonzero(text == _PAIR_END)
-        firsts = np.append(np.searchsorted(begins, self._offsets[:-1]), len(begins))
-        ends = np.append(begins[1:], len(text))
-        begins += 1
-        marks = np.flatnonzero(text == _NAME_END)
-        if len(marks) != len(begins) or not ((marks >= begins) & (marks < ends)).all():
+        places = np.flatnonzero(text <= _PAIR_END)
+        kinds = text[places]
+        if len(kinds) % 2 == 0 and (kinds[::2] == _PAIR_END).all() and (kinds[1::2] == _NAME_END).all():
+            before, marks = places[::2], places[1::2]
+            begins, ends = before + 1, np.append(before[1:], len(text))
+        else:
             # Entries without a separator or with several: the first one behind each beginning counts.
-            following = np.append(marks, len(text))[np.searchsorted(marks, begins)]
-            marks = np.minimum(following, ends)
+            before, marks = places[kinds == _PAIR_END], places[kinds == _NAME_END]
+            begins, ends = before + 1, np.append(before[1:], len(text))
+            marks = np.minimum(np.append(marks, len(text))[np.searchsorted(marks, begins)], ends)
+        firsts = self._firsts(before)
         good = (marks > begins) & (marks + 1 < ends)
         if not good.all():
-            before = np.zeros(len(good) + 1, np.int64)
-            np.cumsum(good, out=before[1:])
-            begins, marks, ends, firsts = begins[good], marks[good], ends[good], before[firsts]
+            kept = _counted(good)
+            begins, marks, ends, firsts = begins[good], marks[good], ends[good], kept[firsts]
         return begins, marks, ends, firsts
+
+    def _firsts(self, before: Positions) -> npt.NDArray[np.int64]:
+        """The number of the first entry of each string, by the separators before all entries; and that of entries."""
+        begins = self._offsets[:-1]
+        if self.count:
+            each = len(before) // self.count
+            if len(before) == each * self.count and (before[::each] == begins).all():
+                return np.arange(0, len(before) + 1, each)
+        is_first = np.zeros(len(self.text), np.bool_)
+        is_first[begins] = True
+        return np.append(np.flatnonzero(is_first[before]), len(before))
 
     @cached_property
     def _names(self) -> npt.NDArray[np.uint64]:
@@ -75,10 +87,15 @@ class Properties:
         return self._words(begins) & _MASKS[np.minimum(marks - begins, _WORD)]
 
     def _words(self, begins: Positions) -> npt.NDArray[np.uint64]:
-        """Eight bytes from each position on."""
-        padded = np.append(self.text, np.zeros(_WORD, np.uint8))
-        words = np.ndarray((len(padded) - _WORD + 1,), f"V{_WORD}", padded, strides=(1,))
-        found: npt.NDArray[np.uint64] = words[begins].view("<u8")
+        """Eight bytes from each of the ascending positions on, zeros behind the end."""
+        text = self.text
+        if len(text) < _WORD:
+            text = np.append(text, np.zeros(_WORD - len(text), np.uint8))
+        last = len(text) - _WORD
+        words = np.ndarray((last + 1,), f"V{_WORD}", text, strides=(1,))
+        found: npt.NDArray[np.uint64] = words[np.minimum(begins, last)].view("<u8")
+        for entry in range(int(np.searchsorted(begins, last + 1)), len(begins)):
+            found[entry] = int.from_bytes(text[begins[entry] :].tobytes(), "little")
         return found
 
     @cached_property
@@ -121,11 +138,9 @@ class Properties:
         begins, marks, ends, firsts = self._entries
         dropped = self._repeated()
         if len(dropped):
-            kept = np.ones(len(begins), np.bool_)
-            kept[dropped] = False
-            before = np.zeros(len(begins) + 1, np.int64)
-            np.cumsum(kept, out=before[1:])
-            begins, marks, ends, firsts = begins[kept], marks[kept], ends[kept], before[firsts]
+            good = np.ones(len(begins), np.bool_)
+            good[dropped] = False
+            begins, marks, ends, firsts = begins[good], marks[good], ends[good], _counted(good)[firsts]
         text = pa.py_buffer(self.text)
         names = pieces(text, begins, marks, pa.string())
         values = pieces(text, marks + 1, ends, pa.string())
@@ -163,6 +178,13 @@ class Properties:
                     dropped.append(last[name])
                 last[name] = entry
         return dropped
+
+
+def _counted(good: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
+    """How many are good before each, and in all."""
+    counts = np.zeros(len(good) + 1, np.int64)
+    np.cumsum(good, out=counts[1:])
+    return counts
 
 
 def raw_properties(frames: Frames) -> pa.Array:

@@ -4,7 +4,6 @@ Java warns at each start, before any setting of ours can count, of a module that
 start, its last words are the only hint at why: they belong into the error.
 """
 
-import collections
 import contextlib
 import os
 import threading
@@ -25,7 +24,6 @@ _NOISE = (
     "WARNING: Please consider reporting this",
     "WARNING: package sun.security.action not in java.base",
 )
-_LAST_LINES = 20
 _HINTS = ("Error:", "Exception", "error", "Invalid", "Unrecognized", "insufficient")
 
 
@@ -35,12 +33,13 @@ def is_noise(line: str) -> bool:
 
 
 class Sieve:
-    """Copies what Java writes, as it comes, to one of our files, but for the noise; remembers the last lines."""
+    """Copies what Java writes, as it comes, to one of our files, but for the noise; keeps it back until Java has started."""
 
     def __init__(self, descriptor: int) -> None:
-        self.last: collections.deque[str] = collections.deque(maxlen=_LAST_LINES)
+        self.held: list[str] | None = []
         reading, self.writing = os.pipe()
         self._source = os.fdopen(reading, "rb")
+        self._lock = threading.Lock()
         # A file of its own: those of sys may be closed, or replaced by a test, while Java still writes.
         try:
             self._target = os.dup(descriptor)
@@ -51,20 +50,35 @@ class Sieve:
 
     def _run(self) -> None:
         for raw in self._source:
-            line = raw.decode(errors="replace").rstrip("\n")
+            line = raw.decode(errors="replace")
             if is_noise(line):
                 continue
-            self.last.append(line)
-            with contextlib.suppress(OSError):
-                os.write(self._target, raw)
+            with self._lock:
+                if self.held is None:
+                    self._write(line)
+                else:
+                    self.held.append(line)
 
-    def started(self) -> None:
+    def _write(self, line: str) -> None:
+        with contextlib.suppress(OSError):
+            os.write(self._target, line.encode(errors="replace"))
+
+    def let_go(self) -> None:
         """Close our copy of the end that Java writes to, so that it ends with Java."""
         os.close(self.writing)
 
-    def wait(self, seconds: float) -> None:
-        """Wait until Java has closed its end, so that its last words are there."""
+    def started(self) -> None:
+        """Hold nothing back any more."""
+        with self._lock:
+            for line in self.held or ():
+                self._write(line)
+            self.held = None
+
+    def last_words(self, seconds: float) -> list[str]:
+        """All that Java wrote, once it has ended."""
         self._thread.join(seconds)
+        with self._lock:
+            return [line.strip() for line in self.held or ()]
 
 
 def why(lines: Iterable[str]) -> str:
@@ -91,13 +105,15 @@ def start_gateway(confs: Mapping[str, str]) -> Any:
         gateway = launch_gateway(conf, {"stdout": sieves[0].writing, "stderr": sieves[1].writing, "process_group": 0})
     except Exception as error:
         for sieve in sieves:
-            sieve.started()
-            sieve.wait(10)
-        reason = why([*sieves[1].last, *sieves[0].last])
-        raise SparkError(
-            f"Spark's Java did not start: {reason or error}; rocketd spark doctor says what it runs on"
-        ) from error
+            sieve.let_go()
+        words = [line for sieve in reversed(sieves) for line in sieve.last_words(10)]
+        failure = SparkError(
+            f"Spark's Java did not start: {why(words) or error}; rocketd spark doctor says what it runs on"
+        )
+        failure.add_note("\n".join(words))
+        raise failure from error
     for sieve in sieves:
+        sieve.let_go()
         sieve.started()
     return gateway
 

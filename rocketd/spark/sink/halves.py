@@ -13,7 +13,6 @@ a quarter of an hour).
 from array import array
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from time import sleep
 from typing import Final
 
@@ -33,7 +32,7 @@ from rocketd.spark.wire.read import read_range
 from rocketd.spark.wire.transactions import Half, Transactions
 
 _CHUNK: Final = 512
-"""Half messages that are sent between two looks at what became of them."""
+"""Most half messages that are sent between two looks at what became of them."""
 _FIRST_PAUSE: Final = 0.1
 _LONGEST_PAUSE: Final = 5.0
 
@@ -76,16 +75,22 @@ class Preparing:
     def deliver(self, messages: Iterable[Outgoing]) -> Prepared:
         """Send all; brokers have them, hidden, when this returns. Rolls back what was sent when it fails."""
         try:
-            rest = iter(messages)
-            while chunk := list(islice(rest, _CHUNK)):
-                self._pace.take(len(chunk))
-                self._send([(self._chooser.choose(message), message) for message in chunk])
+            chunk: list[tuple[Queue, Outgoing]] = []
+            size = 0
+            for message in messages:
+                chunk.append((self._chooser.choose(message), message))
+                size += message.size
+                if size >= self._options.batch_bytes or len(chunk) == _CHUNK:
+                    self._send(chunk)
+                    chunk, size = [], 0
+            self._send(chunk)
         except BaseException:
             roll_back(self._options, [self.prepared])
             raise
         return self.prepared
 
     def _send(self, pairs: Sequence[tuple[Queue, Outgoing]]) -> None:
+        self._pace.take(len(pairs))
         left = list(range(len(pairs)))
         found: dict[int, tuple[int, int]] = {}
         sender = self._outlet.sender

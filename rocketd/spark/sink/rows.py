@@ -11,7 +11,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from rocketd.common import properties as names
-from rocketd.common.names import BROKER_ONLY_TOPICS, topic_fault
+from rocketd.common.names import BROKER_ONLY_TOPICS, RETRY_PREFIX, topic_fault
 from rocketd.common.properties import MAX_LENGTH, NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR, encode_properties
 from rocketd.common.sysflag import COMPRESSED, COMPRESSION_MASK, COMPRESSION_ZLIB
 from rocketd.spark.sink.message import Outgoing
@@ -27,7 +27,7 @@ _RECORD_OVERHEAD: Final = 150
 """Bytes of a stored record beside topic, body and properties, at most."""
 _ZLIB_LEVEL: Final = 5
 _INTS: Final = range(-(2**31), 2**31)
-_NEVER_TOGETHER: Final = ("%RETRY%",)
+_NEVER_TOGETHER: Final = (RETRY_PREFIX,)
 _DELAYS: Final = frozenset({names.DELAY, names.TIMER_DELIVER_MS, names.TIMER_DELAY_MS, names.TIMER_DELAY_SEC})
 
 
@@ -70,7 +70,7 @@ class RowReader:
         limit = self._options.max_message_size
         if len(body) > limit:
             raise ValueError(f"its body has {len(body)} bytes, more than maxMessageSize, which is {limit}")
-        table = self._properties(row)
+        table = self._properties(row, topic)
         packed, sys_flag = self._packed(body, row)
         text = encode_properties(table).encode()
         if len(text) > PROPERTIES_LIMIT:
@@ -111,10 +111,11 @@ class RowReader:
             return None, queue_id, row.get("broker")
         return None, None, None
 
-    def _properties(self, row: dict[str, Any]) -> dict[str, str]:
+    def _properties(self, row: dict[str, Any], topic: str) -> dict[str, str]:
         table: dict[str, str] = {}
         for name, value in row.get("properties") or ():
-            if name not in SET_BY_OTHERS:
+            # What a group is to try again has to say where it came from.
+            if name not in SET_BY_OTHERS or (name == names.RETRY_TOPIC and topic.startswith(RETRY_PREFIX)):
                 table[_text("a property's name", name)] = _text(f"property {name!r}", value)
         if names.TIMER_OUT_MS in table:
             # It has been delivered at its time already.

@@ -23,7 +23,8 @@ from rocketd.spark.wire.faults import NoMasterError, UnknownTopicError
 from rocketd.spark.wire.message import Message
 from rocketd.spark.wire.options import ClusterOptions
 from rocketd.spark.wire.read import read_range
-from rocketd.spark.wire.send import Position, Receipt, Sender
+from rocketd.spark.wire.request import Position, Receipt
+from rocketd.spark.wire.send import Sender
 from rocketd.spark.wire.transactions import Half, Transactions
 
 __all__ = [

@@ -170,7 +170,6 @@ class Cluster:
         fields: Mapping[str, str] | None = None,
     ) -> RemotingCommand:
         """Ask a broker's master, patiently. Only for what may be done twice."""
-
         return self.patiently(
             lambda: self.ask_at(broker, self.master(broker), code, header, body, good=good, fields=fields)
         )

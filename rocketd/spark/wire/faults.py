@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection
 from time import monotonic, sleep
 from typing import Final, NoReturn, TypeVar
 
-from rocketd.remoting.codes import RequestCode, ResponseCode, request_name
+from rocketd.remoting.codes import ResponseCode, request_name
 from rocketd.remoting.command import RemotingCommand
 from rocketd.spark.errors import BrokerError, UnreachableError
 

@@ -7,17 +7,14 @@ from collections.abc import Iterator
 from time import monotonic, sleep
 from typing import Final
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from rocketd.spark.errors import BrokerError, DataLossError, StoreFilesError, UnreachableError
-from rocketd.spark.parse import frame_starts, parse_frames
+from rocketd.spark.errors import BrokerError, DataLossError, UnreachableError
 from rocketd.spark.ranges import OnLoss, QueueRange, ReadPlan
 from rocketd.spark.wire.cluster import MASTER, Cluster
 from rocketd.spark.wire.connection import connection_to
 from rocketd.spark.wire.faults import give_up
+from rocketd.spark.wire.gather import Gathered
 from rocketd.spark.wire.offsets import ANY_TAG, bounds_at, max_offset
 from rocketd.spark.wire.options import ClusterOptions
 from rocketd.spark.wire.pull import NOTHING_WANTED, Pulled, Pulls, subscription
@@ -29,8 +26,6 @@ _SETTLING: Final = 1.5
 """Seconds in which messages behind a queue's end may still appear before they are lost: a broker that restarts builds the
 ends of its queues while it serves already.
 """
-
-_QUEUE_OFFSET_POSITION: Final = 20
 
 
 def read_range(
@@ -50,8 +45,8 @@ def read_range(
 
 
 class _Reader:
-    """One reading of one range. `_at` is the offset from which messages are still to come, `_begin` the one from which
-    those in hand are; `_inside` says that the queue's bounds are known to have the rest.
+    """One reading of one range. `_at` is the offset from which messages are still to come; `_inside` says that the queue's
+    bounds are known to have the rest.
     """
 
     def __init__(self, cluster: Cluster, part: QueueRange, plan: ReadPlan, on_loss: OnLoss | None) -> None:
@@ -62,13 +57,7 @@ class _Reader:
         self._plan = plan
         self._on_loss = on_loss
         self._kind, self._expression = subscription(plan)
-        self._filtered = self._expression != ANY_TAG
-        self._columns = plan.columns
-        if plan.tags is not None and "tags" not in plan.columns:
-            self._columns = (*plan.columns, "tags")
-        self._begin = part.start
-        self._gathered: list[bytes] = []
-        self._size = 0
+        self._gathered = Gathered(part.queue, plan, part.start, filtered=self._expression != ANY_TAG)
         self._pause = _FIRST_PAUSE
         self._tries = 1
         self._progress = monotonic()
@@ -97,14 +86,12 @@ class _Reader:
                     self._wait_after(error)
                     continue
                 if answer.following > self._at and (answer.found or answer.remark == NOTHING_WANTED):
-                    if answer.found:
-                        self._gathered.append(answer.records)
-                        self._size += len(answer.records)
+                    self._gathered.add(answer.records)
                     self._advance(answer.following)
                 else:
                     pulls, self._inside, self._odd = None, False, answer
                     yield from self._batch()
-                if self._size >= self._plan.batch_bytes:
+                if self._gathered.size >= self._plan.batch_bytes:
                     yield from self._batch()
             yield from self._batch()
         finally:
@@ -160,6 +147,10 @@ class _Reader:
             pass  # what was wrong with the master is what is told
         return False
 
+    def _batch(self) -> Iterator[pa.RecordBatch]:
+        """Make batches of what has come."""
+        return self._gathered.take(min(self._at, self._end), self._leaves_out)
+
     # ------------------------------------------------------------ losses
 
     def _examine(self) -> None:
@@ -198,7 +189,7 @@ class _Reader:
     def _lose(self, start: int, to: int) -> None:
         end = min(to, self._end)
         self._advance(end)
-        self._begin = end
+        self._gathered.begin = end
         self._report(QueueRange(self._queue, start, end), "the broker has removed it")
 
     def _report(self, lost: QueueRange, why: str) -> None:
@@ -209,58 +200,5 @@ class _Reader:
             )
         self._on_loss(lost)
 
-    # ------------------------------------------------------------ batches
-
-    def _batch(self) -> Iterator[pa.RecordBatch]:
-        """Make a batch of what has come; none where nothing of it is wanted."""
-        records, self._gathered, self._size = b"".join(self._gathered), [], 0
-        begin, self._begin = self._begin, self._at
-        if not records:
-            return
-        try:
-            starts = frame_starts(records)
-        except StoreFilesError as error:
-            raise BrokerError(f"{self._queue}: the answer to a pull holds no whole records: {error}") from error
-        offsets = _queue_offsets(records, starts)
-        end = min(self._at, self._end)
-        kept = offsets < end
-        if not kept.all():
-            starts, offsets = starts[kept], offsets[kept]
-        self._check_offsets(offsets, begin, end)
-        if not len(starts):
-            return
-        plan = self._plan
-        batch = parse_frames(
-            records,
-            starts,
-            self._columns,
-            broker=self._queue.broker,
-            decompress=plan.decompress,
-            verify_crc=plan.verify_crc,
-        )
-        if plan.tags is not None:
-            batch = batch.filter(pc.is_in(batch.column("tags"), pa.array(sorted(plan.tags), pa.string())))
-            if len(self._columns) > len(plan.columns):
-                batch = batch.select(list(plan.columns))
-        if batch.num_rows:
-            yield batch
-
-    def _check_offsets(self, offsets: npt.NDArray[np.int64], begin: int, end: int) -> None:
-        """Report the holes between these offsets. Raises BrokerError where they do not ascend from `begin` on."""
-        around = np.concatenate(([begin - 1], offsets, [end]))
-        steps = np.diff(around)
-        if (steps < 1).any():
-            raise BrokerError(f"{self._queue}: the broker's answers for [{begin}, {end}) are not in order")
-        if self._filtered:
-            return
-        for place in np.flatnonzero(steps > 1).tolist():
-            lost = QueueRange(self._queue, int(around[place]) + 1, int(around[place + 1]))
-            self._report(lost, "the broker leaves it out")
-
-
-def _queue_offsets(records: bytes, starts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """The queue offsets of the records that begin at `starts`."""
-    data = np.frombuffer(records, np.uint8)
-    places = (starts + _QUEUE_OFFSET_POSITION)[:, None] + np.arange(8)
-    offsets: npt.NDArray[np.int64] = data[places].view(">i8").reshape(-1).astype(np.int64)
-    return offsets
+    def _leaves_out(self, lost: QueueRange) -> None:
+        self._report(lost, "the broker leaves it out")

@@ -8,86 +8,21 @@ from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from time import time
 from typing import Any, Final
 
-from rocketd.common.names import AUTO_CREATE_TOPIC
-from rocketd.common.properties import WAIT, encode_properties
-from rocketd.remoting.codes import RequestCode, ResponseCode
-from rocketd.remoting.command import RemotingCommand
-from rocketd.remoting.errors import RemotingCommandError
-from rocketd.remoting.headers import (
-    SendMessageRequestHeader,
-    SendMessageRequestHeaderV2,
-    SendMessageResponseHeader,
-    read_header,
-)
 from rocketd.spark.errors import BrokerError, UnreachableError
 from rocketd.spark.ranges import Queue
 from rocketd.spark.wire.cluster import Cluster
 from rocketd.spark.wire.connection import Connection
-from rocketd.spark.wire.faults import check, patiently
-from rocketd.spark.wire.message import (
-    Batch,
-    Message,
-    check_topic,
-    encode_batch,
-    key_of,
-    may_batch,
-    packed,
-    property_text,
-)
+from rocketd.spark.wire.faults import patiently
+from rocketd.spark.wire.message import Batch, Message
 from rocketd.spark.wire.options import ClusterOptions
+from rocketd.spark.wire.request import Position, Receipt, Request, make_request, positions
 
-STORED: Final = (
-    ResponseCode.SUCCESS,
-    ResponseCode.FLUSH_DISK_TIMEOUT,
-    ResponseCode.SLAVE_NOT_AVAILABLE,
-    ResponseCode.FLUSH_SLAVE_TIMEOUT,
-)
-"""Answers to sends whose messages are stored."""
+__all__ = ["GROUP", "Position", "Receipt", "Request", "Sender"]
 
 GROUP: Final = "rocketd_spark"
 """Producer group, unless another is named."""
-
-_BATCH_PROPERTIES: Final = encode_properties({WAIT: "true"})
-
-
-@dataclass(frozen=True, slots=True)
-class Position:
-    """Where a message is stored. `status` is 0, or what the broker warns of: stored, but not flushed or copied in time."""
-
-    queue: Queue
-    queue_offset: int
-    offset_msg_id: str
-    unique_key: str
-    transaction_id: str = ""
-    status: int = 0
-
-    @property
-    def commit_log_offset(self) -> int:
-        """Offset of its record in the broker's commit log."""
-        return int(self.offset_msg_id[-16:], 16)
-
-
-@dataclass(frozen=True, slots=True)
-class Receipt:
-    """What became of one `submit`: where its messages are, or the error. `token` is the caller's."""
-
-    token: Any
-    queue: Queue
-    positions: tuple[Position, ...] = ()
-    error: BrokerError | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """A send that is ready to be written."""
-
-    code: int
-    header: SendMessageRequestHeader
-    body: bytes
-    unique_keys: tuple[str, ...]
 
 
 @dataclass(slots=True)
@@ -104,7 +39,8 @@ class Sender:
     """Sends to the masters of a cluster, as one producer group. One thread's.
 
     `window` bounds the requests that are under way to one broker. Apache's brokers handle several at once, in any order:
-    so that a queue has the order of the calls, only one is under way for a queue, unless `ordered` is false. Bodies above `compress_over` bytes are compressed, never with 0; those of batches are not.
+    so that a queue has the order of the calls, only one is under way for a queue, unless `ordered` is false. Bodies
+    above `compress_over` bytes are compressed, never with 0; those of batches are not.
     """
 
     def __init__(
@@ -150,41 +86,7 @@ class Sender:
 
     def request(self, queue: Queue, messages: Sequence[Message] | Batch) -> Request:
         """Make a request of one message, or of several as a batch. Raises MessageError, ValueError for no batch."""
-        if isinstance(messages, Batch):
-            batch = messages
-        elif len(messages) == 1:
-            return self._single(queue, messages[0])
-        elif may_batch(messages):
-            batch = encode_batch(messages)
-        else:
-            raise ValueError("these messages cannot be a batch: part them with in_batches")
-        header = self._header(queue, batch.topic, 0, 0, _BATCH_PROPERTIES, batch=True)
-        return Request(RequestCode.SEND_BATCH_MESSAGE, header, batch.body, batch.unique_keys)
-
-    def _single(self, queue: Queue, message: Message) -> Request:
-        check_topic(message.topic)
-        key = key_of(message)
-        body, sys_flag = packed(message.body, self._compress_over)
-        header = self._header(queue, message.topic, sys_flag, message.flag, property_text(message.table(key)))
-        return Request(RequestCode.SEND_MESSAGE_V2, header, body, (key,))
-
-    def _header(
-        self, queue: Queue, topic: str, sys_flag: int, flag: int, properties: str, *, batch: bool = False
-    ) -> SendMessageRequestHeader:
-        return SendMessageRequestHeaderV2(
-            producer_group=self.group,
-            topic=topic,
-            default_topic=AUTO_CREATE_TOPIC,
-            default_topic_queue_nums=queue.queue_id + 1,
-            queue_id=queue.queue_id,
-            sys_flag=sys_flag,
-            born_timestamp=int(time() * 1000),
-            flag=flag,
-            properties=properties,
-            reconsume_times=0,
-            batch=batch,
-            bname=queue.broker,
-        )
+        return make_request(self.group, queue, messages, self._compress_over)
 
     # ------------------------------------------------------------ many under way
 
@@ -266,6 +168,9 @@ class Sender:
                 )
 
         for number, (queue, messages) in enumerate(items):
+            while self._ordered and self._under_way[queue]:
+                self._land()
+                yield from landed()  # what has to be sent again goes first
             waiting[number] = queue, self.request(queue, messages)
             self.submit_request(*waiting[number], number)
             yield from landed()
@@ -273,22 +178,3 @@ class Sender:
             self._land()
             yield from landed()
         yield from landed()
-
-
-def positions(address: str, queue: Queue, request: Request, answer: RemotingCommand) -> tuple[Position, ...]:
-    """Where the messages of a request are, by its answer. Raises BrokerError for a refusal."""
-    check(f"broker {queue.broker} at {address}", request.code, answer, STORED)
-    try:
-        where = read_header(SendMessageResponseHeader, answer)
-    except RemotingCommandError as error:
-        raise BrokerError(f"{address} answered a send with nonsense: {error}", answer.code, doubtful=True) from error
-    ids = where.msg_id.split(",")
-    if len(ids) != len(request.unique_keys):
-        raise BrokerError(
-            f"{address} stored {len(ids)} of {len(request.unique_keys)} messages of a batch", answer.code, doubtful=True
-        )
-    stored = Queue(queue.topic, queue.broker, where.queue_id)
-    return tuple(
-        Position(stored, where.queue_offset + place, msg_id, key, where.transaction_id or "", answer.code)
-        for place, (msg_id, key) in enumerate(zip(ids, request.unique_keys, strict=True))
-    )

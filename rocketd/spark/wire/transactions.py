@@ -37,14 +37,21 @@ undecided yet (None).
 
 @dataclass(frozen=True, slots=True)
 class Half:
-    """A half message: what its end has to name. Picklable."""
+    """A half message: what its end has to name, and the queue it goes to, as far as that is known. Picklable."""
 
-    queue: Queue
+    broker: str
+    topic: str
     group: str
     state_offset: int
     commit_log_offset: int
     unique_key: str
     transaction_id: str
+    queue_id: int = 0
+
+    @property
+    def queue(self) -> Queue:
+        """Where its message goes."""
+        return Queue(self.topic, self.broker, self.queue_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,12 +114,14 @@ class Transactions:
 
     def _half(self, queue: Queue, position: Position) -> Half:
         return Half(
-            queue,
+            queue.broker,
+            queue.topic,
             self.group,
             position.queue_offset,
             position.commit_log_offset,
             position.unique_key,
             position.transaction_id or position.unique_key,
+            queue.queue_id,
         )
 
     def end(self, halves: Iterable[Half], *, commit: bool) -> list[Ended]:
@@ -131,7 +140,7 @@ class Transactions:
             error = None
             try:
                 answer = connection.wait(opaque, code)
-                check(f"broker {half.queue.broker} at {connection.address}", code, answer)
+                check(f"broker {half.broker} at {connection.address}", code, answer)
             except BrokerError as problem:
                 error = problem
             ended.append(Ended(half, error))
@@ -140,7 +149,7 @@ class Transactions:
             while len(waiting) >= self._window or any(other.queue == half.queue for other, _, _ in waiting):
                 land()
             try:
-                connection = self.cluster.connection(half.queue.broker)
+                connection = self.cluster.connection(half.broker)
                 opaque = connection.submit(code, self._end_header(half, state))
             except BrokerError as problem:
                 while waiting:
@@ -160,7 +169,7 @@ class Transactions:
             commit_or_rollback=state,
             msg_id=half.unique_key,
             transaction_id=half.transaction_id,
-            bname=half.queue.broker,
+            bname=half.broker,
         )
 
     # ------------------------------------------------------------ questions

@@ -1,4 +1,4 @@
-"""Writes the tables of options into docs/spark.md: `python -m rocketd.tools.gen_spark_docs docs/spark.md`.
+"""Writes the tables of options into docs/spark.md: `python -m rocketd.spark.gen_docs docs/spark.md`.
 
 The tables follow from the declarations. Each stands between two comments of the page, and what is between them is
 replaced. Needs the extra ``spark``.

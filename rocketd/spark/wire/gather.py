@@ -1,0 +1,101 @@
+"""Records of pulls, gathered until they are a batch.
+
+Every offset that the answers have passed over is looked for among their records: what is not there is told.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rocketd.spark.errors import BrokerError, StoreFilesError
+from rocketd.spark.parse import frame_starts, parse_batches
+from rocketd.spark.ranges import Queue, QueueRange, ReadPlan
+
+QUEUE_OFFSET_POSITION: Final = 20
+"""Where a record has its offset in the queue."""
+
+
+class Gathered:
+    """Records of one queue from offset `begin` on; `filtered` says that some in between may not have been wanted.
+
+    `size` is their bytes.
+    """
+
+    def __init__(self, queue: Queue, plan: ReadPlan, begin: int, *, filtered: bool) -> None:
+        self.begin = begin
+        self.size = 0
+        self._queue = queue
+        self._plan = plan
+        self._filtered = filtered
+        self._parts: list[bytes] = []
+        self._columns = plan.columns
+        if plan.tags is not None and "tags" not in plan.columns:
+            self._columns = (*plan.columns, "tags")
+
+    def add(self, records: bytes) -> None:
+        """Take the records of the next answer."""
+        if records:
+            self._parts.append(records)
+            self.size += len(records)
+
+    def take(self, end: int, lost: Callable[[QueueRange], None]) -> Iterator[pa.RecordBatch]:
+        """Make batches of all records before `end`, up to which the answers have come; none is empty.
+
+        `lost` is told of the offsets that no record has. Raises BrokerError for an answer that makes no sense.
+        """
+        records, self._parts, self.size = b"".join(self._parts), [], 0
+        begin, self.begin = self.begin, end
+        if begin >= end:
+            return
+        try:
+            starts = frame_starts(records)
+        except StoreFilesError as error:
+            raise BrokerError(f"{self._queue}: the answer to a pull holds no whole records: {error}") from error
+        offsets = _queue_offsets(records, starts)
+        kept = offsets < end
+        if not kept.all():
+            starts, offsets = starts[kept], offsets[kept]
+        self._check(offsets, begin, end, lost)
+        if len(starts):
+            yield from self._parse(records, starts)
+
+    def _parse(self, records: bytes, starts: npt.NDArray[np.int64]) -> Iterator[pa.RecordBatch]:
+        plan = self._plan
+        wanted = None if plan.tags is None else pa.array(sorted(plan.tags), pa.string())
+        for batch in parse_batches(
+            records,
+            starts,
+            self._columns,
+            broker=self._queue.broker,
+            decompress=plan.decompress,
+            verify_crc=plan.verify_crc,
+            where=f"an answer of {self._queue}",
+        ):
+            if wanted is not None:
+                # The broker compares hashes of tags only.
+                batch = batch.filter(pc.is_in(batch.column(self._columns.index("tags")), wanted))
+                batch = batch.select(list(plan.columns))
+            if batch.num_rows:
+                yield batch
+
+    def _check(self, offsets: npt.NDArray[Any], begin: int, end: int, lost: Callable[[QueueRange], None]) -> None:
+        around = np.concatenate(([begin - 1], offsets, [end]))
+        steps = np.diff(around)
+        if (steps < 1).any():
+            raise BrokerError(f"{self._queue}: the broker's answers for [{begin}, {end}) are not in order")
+        if self._filtered:
+            return
+        for place in np.flatnonzero(steps > 1).tolist():
+            lost(QueueRange(self._queue, int(around[place]) + 1, int(around[place + 1])))
+
+
+def _queue_offsets(records: bytes, starts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """The queue offsets of the records that begin at `starts`."""
+    data = np.frombuffer(records, np.uint8)
+    places = (starts + QUEUE_OFFSET_POSITION)[:, None] + np.arange(8)
+    offsets: npt.NDArray[np.int64] = data[places].view(">i8").reshape(-1).astype(np.int64)
+    return offsets
