@@ -176,10 +176,10 @@ def _sentence(error: Exception) -> Exception | str:
     """What to say: ours as it is, Spark's unwrapped, anything else with its class."""
     if isinstance(error, SparkError):
         return error
+    if type(error).__module__.startswith(("py4j", "pyspark")) or isinstance(error, ConnectionError):
+        return unwrapped(error)
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
-    if type(error).__module__.startswith(("py4j", "pyspark")):
-        return unwrapped(error)
     return f"{type(error).__name__}: {error} (--debug prints where)"
 
 

@@ -3,6 +3,7 @@
 import hashlib
 import os
 import random
+import signal
 import subprocess
 import sys
 from collections import defaultdict
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 from clusters import await_condition
+from store_directory import read_log
 
 import rocketd
 from rocketd.spark.archive.reader import archive_files
@@ -49,8 +51,6 @@ def archived_queues(root):
 
 def stored_queues(store):
     """What `raw_by_queue` says of the log of a store."""
-    from store_directory import read_log
-
     return raw_by_queue(
         (record.topic, record.queue_id, int.from_bytes(record.raw[20:28], "big"), record.raw)
         for record in read_log(Path(store))
@@ -61,12 +61,14 @@ def stored_queues(store):
 class JobProcess:
     """``rocketd spark …`` as a process that can be killed with its Java and its workers."""
 
+    command: tuple = (sys.executable, "-m", "rocketd", "spark")
+
     def __init__(self, directory, *words):
         self._log = Path(directory, "job.log")
         path = os.pathsep.join(filter(None, (_SOURCES, os.environ.get("PYTHONPATH"))))
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "rocketd", "spark", *map(str, words)],
+                [*self.command, *map(str, words)],
                 stdout=log,
                 stderr=log,
                 env=os.environ | {"PYTHONPATH": path},
@@ -88,23 +90,19 @@ class JobProcess:
 
     def kill(self):
         """Kill all of it."""
-        import signal
-
         if self._process.poll() is None:
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
 
 
 def moments(root, seed):
-    """Conditions on an archive's directory, of what a job has come to, in turn; each with its name."""
-    chance = random.Random(seed)
+    """A condition on an archive's directory, of what a job has come to, with its name: another one for each seed."""
+    commits = len(list(Path(root, "manifest").glob("*.json")))
+    more = 0 if seed % 3 == 0 else 1 if seed % 3 == 1 else random.Random(seed).randint(2, 5)
 
-    def commits():
-        return len(list(Path(root, "manifest").glob("*.json")))
+    def come():
+        if not more:
+            return any(Path(root, "staging").glob("*/*.parquet"))
+        return len(list(Path(root, "manifest").glob("*.json"))) >= commits + more
 
-    kinds = [
-        ("something is staged", lambda: any(Path(root, "staging").glob("*/*.parquet"))),
-        ("a commit is made", lambda before=commits(): commits() > before),
-        ("some commits are made", lambda before=commits(), more=chance.randint(2, 5): commits() >= before + more),
-    ]
-    return kinds[seed % len(kinds)]
+    return (f"{more} commits are made" if more else "something is staged"), come

@@ -47,6 +47,7 @@ def as_script(steps):
     return "\n".join(lines)
 
 
+@pytest.mark.timeout(LIMIT + 120)
 def test_the_tutorial_does_what_it_says(tmp_path, lacking):
     if os.geteuid() != 0 or shutil.which("unshare") is None:
         lacking("only root, with unshare of util-linux, can make the network that the tutorial runs in")

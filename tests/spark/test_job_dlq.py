@@ -84,6 +84,14 @@ def test_dead_letters_of_a_store_go_to_another_cluster(spark, rocketd_cluster, t
     report = run_job(spark, "dlq", *words, "--key", "k2", "--to-topic", topic, "--state", tmp_path / "state")
     assert report.facts["redriven"] == 1
     assert [row["body"] for row in read(rocketd_cluster, topic, 0, 1)] == [b"two"]
+    # To the group alone: its topic of retries has to say where the message came from.
+    run_job(spark, "dlq", *words, "--tag", "TagX", "--to-group", "--state", tmp_path / "group")
+    rocketd_cluster.create_topic(queues=1, name="%RETRY%g")
+    report = run_job(spark, "dlq", *words, "--sql", "keys is null", "--to-group", "--state", tmp_path / "group")
+    assert report.facts["redriven"] == 1
+    (row,) = read(rocketd_cluster, "%RETRY%g", 0, 1)
+    properties = dict(row["properties"])
+    assert (row["body"], properties["RETRY_TOPIC"], properties["ORIGIN_MESSAGE_ID"]) == (b"one", "orders", "X1")
     report = run_job(spark, "dlq", *words, "--key", "k2", "--state", tmp_path / "other")
     assert (report.status, report.facts["redriven"]) == (1, 0)
     assert "1 messages do not say which topic they came from" in report.problems[0]

@@ -15,13 +15,13 @@ COLUMNS = (
 NAMES = [part.split()[0] for part in COLUMNS.split(", ")]
 
 
-class Cut(Exception):
+class CutError(Exception):
     """Stands for a driver that is gone right after a batch was written."""
 
 
 @pytest.fixture
 def store(tmp_path):
-    write_store(tmp_path / "store", {"Orders": 600}, queues=3)
+    write_store(tmp_path / "store", 600, topic="Orders", queues=3)
     return tmp_path / "store"
 
 
@@ -40,9 +40,9 @@ def run_with_a_cut(spark, store, checkpoint, write):
         write(frame, batch)
         seen.append(batch)
         if batch == 1:
-            raise Cut
+            raise CutError
 
-    with pytest.raises(Exception, match="Cut"):
+    with pytest.raises(Exception, match="CutError"):
         run(spark, store, checkpoint, cut)
     assert seen == [0, 1]
     again = []

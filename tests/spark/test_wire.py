@@ -11,9 +11,11 @@ from time import time
 import pyarrow as pa
 import pytest
 import trustme
+import twistd_servers
 from clusters import APACHE, BROKER, ROCKETD, await_condition, start_cluster
 
 from benchmarks.peers import wire as independent
+from benchmarks.peers.ports import free_broker_port
 from rocketd.common.sysflag import COMPRESSED
 from rocketd.remoting.codes import RequestCode, ResponseCode
 from rocketd.remoting.headers import TopicRequestHeader
@@ -25,11 +27,13 @@ from rocketd.spark.wire import (
     Cluster,
     ClusterOptions,
     Message,
+    NoMasterError,
     Sender,
     Transactions,
     UnknownTopicError,
     admin,
     close_connections,
+    offsets,
     read_range,
 )
 from rocketd.store.record import decode_messages
@@ -275,6 +279,44 @@ def test_a_broker_restarts_in_the_middle_and_loses_its_oldest_file(kind, tmp_pat
             read(running, part)
 
 
+def test_a_slave_is_read_while_the_master_is_away(tmp_path):
+    pair = {"brokerRole": "SYNC_MASTER", "registerNameServerPeriod": "10000", "brokerIP2": "127.0.0.1"}
+    with start_cluster(ROCKETD, tmp_path / "master", pair) as running:
+        topic = running.create_topic(1)
+        running.send(topic, numbered(100))
+        queue = running.queue(topic)
+        given = {**running.properties, **pair, "brokerRole": "SLAVE", "brokerId": "1"}
+        slave = twistd_servers.start_broker(tmp_path / "slave", free_broker_port(), running.namesrv, given)
+        try:
+            cluster = Cluster(_options(running, timeout=10.0, patience=0.5))
+            address = cluster.addresses(BROKER)[1]
+            await_condition("all is copied", lambda: offsets.bounds_at(cluster, address, queue) == (0, 100))
+            running.stop_broker()
+            plan = ReadPlan(OFFSETS)
+            table = pa.Table.from_batches(read_range(cluster, QueueRange(queue, 10, 100), plan))
+            assert bodies(table) == numbered(100)[10:]
+            with pytest.raises(NoMasterError, match="broker-a has no master"):
+                list(read_range(cluster, QueueRange(queue, 10, 101), plan))
+            with pytest.raises(NoMasterError):
+                offsets.bounds(cluster, queue)
+        finally:
+            slave.stop()
+
+
+def test_two_ranges_are_read_in_turn_over_one_connection(live_cluster):
+    topic = live_cluster.create_topic(2)
+    parts = [QueueRange(live_cluster.queue(topic, number), 0, 1000) for number in range(2)]
+    for part in parts:
+        live_cluster.send(topic, numbered(1000), part.queue.queue_id)
+    plan = ReadPlan(("queue_id", "queue_offset"), batch_bytes=1)
+    both = [read_range(live_cluster.options, part, plan) for part in parts]
+    seen = [pa.Table.from_batches(batches).to_pydict() for batches in zip(*zip(*both, strict=True), strict=True)]
+    assert seen == [{"queue_id": [number] * 1000, "queue_offset": list(range(1000))} for number in range(2)]
+    first = next(read_range(live_cluster.options, parts[0], plan))  # the others are left where they are
+    assert first.num_rows < 1000
+    assert read(live_cluster, parts[1]).num_rows == 1000
+
+
 # ---------------------------------------------------------------- sends
 
 
@@ -290,8 +332,8 @@ def test_sends_one_by_one_and_in_batches(live_cluster):
         sender.submit(second if number % 2 else first, [Message(topic, b"%d" % number)], number)
     receipts = sender.finish()
     assert [receipt.token for receipt in receipts] == list(range(20))
-    offsets = [51 + number // 2 if number % 2 == 0 else number // 2 for number in range(20)]
-    assert [receipt.positions[0].queue_offset for receipt in receipts] == offsets
+    expected = [51 + number // 2 if number % 2 == 0 else number // 2 for number in range(20)]
+    assert [receipt.positions[0].queue_offset for receipt in receipts] == expected
     live_cluster.await_end(first, 61)
     live_cluster.await_end(second, 10)
     columns = ("body", "msg_id", "uniq_key", "keys")
@@ -351,6 +393,17 @@ def test_half_messages_are_seen_when_they_are_committed(live_cluster):
     (ended,) = transactions.end([replace(halves[0], group="another-group")], commit=True)
     assert ended.error.code == ResponseCode.SYSTEM_ERROR
     assert not ended.error.retriable
+
+
+def test_a_second_end_is_refused_or_shows_the_message_again(live_cluster):
+    """Why nothing ends a transaction twice by itself."""
+    topic = live_cluster.create_topic(1)
+    queue = live_cluster.queue(topic)
+    transactions = Transactions(live_cluster.cluster, "group-of-repeats")
+    half = transactions.begin(queue, Message(topic, b"once?"))
+    assert [ended.error for ended in transactions.end([half, half], commit=True)] == [None, None]
+    live_cluster.await_end(queue, 2)
+    assert bodies(read(live_cluster, QueueRange(queue, 0, 2))) == [b"once?"] * 2
 
 
 def test_a_broker_asks_about_what_stays_undecided(live_cluster):

@@ -11,6 +11,7 @@ from clusters import APACHE, BROKER, ROCKETD, await_condition
 from write_helpers import KILLS, bodies, count_of, options_of, outgoing
 
 from rocketd.common.names import TRANS_HALF_TOPIC
+from rocketd.spark.errors import BrokerError
 from rocketd.spark.ranges import Queue
 from rocketd.spark.sink import halves
 from rocketd.spark.sink.cluster_outlet import ClusterOutlet
@@ -19,6 +20,7 @@ from rocketd.spark.sink.halves import Preparing
 from rocketd.spark.sink.plain import AtLeastOnce
 from rocketd.spark.sink.staging import Staging, mark_folder
 from rocketd.spark.wire import Transactions
+from rocketd.spark.wire.transactions import Ended
 
 RESTARTED = [ROCKETD] if KILLS <= 2 else [ROCKETD, APACHE]
 """Brokers that are restarted; Apache's takes ten seconds, so only where more than usual is killed."""
@@ -158,3 +160,27 @@ def test_half_messages_of_attempts_that_lost_are_dropped(live_cluster):
     assert halves.roll_back_lost(options, "w", [won]) >= 10
     halves.commit(options, [others])
     assert sum(map(len, bodies(live_cluster, topic, 30).values())) == 30
+
+
+def test_an_end_without_an_answer_is_looked_for(live_cluster, monkeypatch):
+    topic = live_cluster.create_topic(2)
+    options = options_of(live_cluster, topic=topic, delivery="transactional")
+    prepared = Preparing(options, ClusterOutlet(options), "w").deliver(outgoing(topic, range(40)))
+    times = []
+
+    class Unheard(Transactions):
+        """The first time, every third end is carried out and every third is not, and of neither comes an answer."""
+
+        def end(self, halves, *, commit):
+            times.append(len(halves))
+            if len(times) > 1:
+                return super().end(halves, commit=commit)
+            super().end([half for n, half in enumerate(halves) if n % 3 < 2], commit=commit)
+            silence = BrokerError("no answer", retriable=True, doubtful=True)
+            return [Ended(half, silence if n % 3 else None) for n, half in enumerate(halves)]
+
+    monkeypatch.setattr(halves, "Transactions", Unheard)
+    halves.commit(options, [prepared])
+    assert times == [40, 13]
+    found = bodies(live_cluster, topic, 40)
+    assert sorted(found[0] + found[1]) == sorted(b"body %d" % n for n in range(40))

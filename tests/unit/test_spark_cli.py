@@ -105,6 +105,17 @@ class CommandLineTest(TestCase):
         status, _, err = self.failure(KeyError("x"))
         self.assertEqual((status, err), (1, "rocketd spark given: KeyError: 'x' (--debug prints where)\n"))
 
+    def test_a_missing_package_is_one_line(self):
+        import pyarrow
+
+        sys.modules["pyarrow"] = None
+        try:
+            status, _, err = self.call("given")
+        finally:
+            sys.modules["pyarrow"] = pyarrow
+        self.assertEqual((status, err.count("\n")), (1, 1))
+        self.assertTrue(err.endswith("run: pip install 'rocketd[spark]'\n"), err)
+
     def test_debug_prints_where(self):
         status, _, err = self.failure(KeyError("x"), "--debug")
         self.assertEqual(status, 1)

@@ -5,7 +5,7 @@ import os
 from twisted.trial.unittest import TestCase
 
 from rocketd.spark.errors import SparkError
-from rocketd.spark.sessions.confs import EVERYWHERE, LOCAL, LOG_FILE, read_master, session_confs
+from rocketd.spark.sessions.confs import EVERYWHERE, LOCAL, LOG_FILE, machine_settings, read_master, session_confs
 
 LOG = "-Dlog4j2.configurationFile=file://"
 
@@ -57,6 +57,24 @@ class ConfsTest(TestCase):
         self.assertEqual(confs["spark.sql.shuffle.partitions"], "7")
         self.assertEqual(confs["spark.mine"], "x")
         self.assertEqual(confs["spark.driver.memory"], "2g")
+
+    def test_a_cluster_on_this_machine_is_bound_to_it(self):
+        for text in ("spark://127.0.0.1:7077", "spark://localhost:7077", "local-cluster[2,1,1024]"):
+            self.assertEqual(session_confs(read_master(text))["spark.driver.host"], "127.0.0.1")
+
+    def test_what_the_machine_says_is_left_to_it(self):
+        directory = self.mktemp()
+        os.mkdir(directory)
+        with open(os.path.join(directory, "spark-defaults.conf"), "w") as file:
+            file.write(
+                "# ours\nspark.ui.enabled  true\nspark.network.timeout=9s \nspark.driver.extraJavaOptions -Xss2m\n"
+            )
+        machine = machine_settings({"SPARK_CONF_DIR": directory})
+        confs = session_confs(read_master("local"), {"spark.ui.enabled": "false"}, None, machine)
+        self.assertEqual(confs["spark.ui.enabled"], "false")
+        self.assertNotIn("spark.network.timeout", confs)
+        self.assertEqual(confs["spark.driver.extraJavaOptions"], f"{LOG}{LOG_FILE} -Xss2m")
+        self.assertEqual(machine_settings({"SPARK_HOME": directory}), {})
 
     def test_java_options_keep_our_quiet_log_unless_they_have_one(self):
         key = "spark.driver.extraJavaOptions"

@@ -1,80 +1,13 @@
-"""Dead letters as rows, and what is remembered of redriving them."""
+"""Which dead letters are meant, and what is remembered of redriving them."""
 
 import argparse
 
-import pyarrow as pa
 from twisted.trial.unittest import TestCase
 
-from rocketd.spark.columns import arrow_schema
 from rocketd.spark.errors import OptionError
 from rocketd.spark.jobs.dlq import dead_letter_options, fixed
-from rocketd.spark.jobs.dlq_rows import READ_COLUMNS, Facts, Redriven
 from rocketd.spark.jobs.dlq_state import RedriveState, filter_name, remaining
 from rocketd.spark.ranges import Queue, QueueRange
-
-
-def rows(*given):
-    full = [
-        {
-            "topic": "%DLQ%g",
-            "broker": "broker-a",
-            "queue_id": 0,
-            "queue_offset": number,
-            "store_time": 1_700_000_000_000_000 + number,
-            "reconsume_times": 16,
-            "msg_id": f"ID{number}",
-            "uniq_key": f"U{number}",
-            "tags": "TagA",
-            "keys": "k",
-            "flag": 7,
-            "body": b"body",
-            **one,
-            "properties": list(one.get("properties", {}).items()),
-        }
-        for number, one in enumerate(given)
-    ]
-    return pa.RecordBatch.from_pylist(full, arrow_schema(READ_COLUMNS))
-
-
-class RowTests(TestCase):
-    def test_what_messages_are_grouped_by(self) -> None:
-        batch = rows(
-            {"properties": {"RETRY_TOPIC": "orders", "ORIGIN_MESSAGE_ID": "FIRST", "why": "timeout"}},
-            {"topic": "%RETRY%h", "properties": {"RETRY_TOPIC": "orders"}},
-            {"properties": {"ORIGIN_MESSAGE_ID": ""}},
-        )
-        found = Facts("why").of(batch).to_pylist()
-        self.assertEqual(
-            [(row["kind"], row["group"], row["origin"], row["cause"], row["id"]) for row in found],
-            [
-                ("dead", "g", "orders", "timeout", "FIRST"),
-                ("retried", "h", "orders", None, "ID1"),
-                ("dead", "g", None, None, "ID2"),
-            ],
-        )
-
-    def test_messages_go_back_to_where_they_came_from(self) -> None:
-        batch = rows(
-            {"properties": {"RETRY_TOPIC": "orders", "ORIGIN_MESSAGE_ID": "FIRST", "DELAY": "0", "a": "b"}},
-            {"properties": {"RETRY_TOPIC": "bills"}},
-            {"properties": {}},
-        )
-        sent = Redriven().of(batch).to_pylist()
-        self.assertEqual([row["topic"] for row in sent], ["orders", "bills"])
-        self.assertEqual(
-            [dict(row["properties"]) for row in sent],
-            [
-                {"RETRY_TOPIC": "orders", "ORIGIN_MESSAGE_ID": "FIRST", "a": "b"},
-                {"RETRY_TOPIC": "bills", "ORIGIN_MESSAGE_ID": "ID1"},
-            ],
-        )
-        self.assertEqual((sent[0]["uniq_key"], sent[0]["flag"], sent[0]["body"]), ("U0", 7, b"body"))
-
-    def test_messages_go_to_their_group_or_to_a_topic(self) -> None:
-        batch = rows({"properties": {"RETRY_TOPIC": "orders"}}, {"properties": {}})
-        self.assertEqual([row["topic"] for row in Redriven(to_group=True).of(batch).to_pylist()], ["%RETRY%g"])
-        self.assertEqual([row["topic"] for row in Redriven("other").of(batch).to_pylist()], ["other", "other"])
-
 
 QUEUE = Queue("%DLQ%g", "broker-a", 0)
 

@@ -75,6 +75,7 @@ class ProgressTest(TestCase):
             "archive [######                  ]  25% 500 messages/s, 0:30 left",
         )
         self.assertEqual(progress_line("read", 1500, None, "rows", 0.5), "read 1.5k rows")
+        self.assertEqual(progress_line("starting", 0, None, "rows", 5), "starting ...")
         self.assertEqual(progress_line("read", 0, 10, "rows", 0), "read [                        ]   0%")
         self.assertEqual(progress_line("read", 11, 10, "rows", 2), f"read [{'#' * 24}] 100% 5.5 rows/s")
 
@@ -162,6 +163,9 @@ class UnwrapTest(TestCase):
             RuntimeError("Job aborted: SparkException: Python worker exited unexpectedly (crashed): \n\tat x")
         )
         self.assertIn("want of memory", str(error))
+
+    def test_a_lost_java(self):
+        self.assertIn("Spark's Java has ended", str(unwrapped(ConnectionRefusedError(111, "Connection refused"))))
 
     def test_spark_itself_is_told_by_its_first_line(self):
         error = unwrapped(RuntimeError("\n[TABLE_OR_VIEW_NOT_FOUND] The table `x` cannot be found.\n  at org.x\n"))

@@ -1,6 +1,7 @@
 """Delivery effectively once, over a broker of Python objects whose answers and crashes the test decides about."""
 
 import os
+import shutil
 from collections import Counter
 from functools import partial
 from itertools import count
@@ -138,6 +139,38 @@ class ExactTests(unittest.TestCase):
                     self.expect(21)
                     self.assertGreaterEqual(crashes, 1 if first < 6 else 0)
                     self.assertEqual(self.arrow_files(), [])
+
+    def test_a_crash_at_any_write_of_the_ledger_and_while_sweeping(self):
+        real = os.fsync, shutil.rmtree
+        for number in range(14):
+            for late in (False, True):
+                self.setUp()
+                calls = count()
+
+                def crashing(act, *args, calls=calls, number=number, late=late, **more):
+                    its_turn = next(calls) == number
+                    if its_turn and not late:
+                        raise Crash
+                    act(*args, **more)
+                    if its_turn:
+                        raise Crash
+
+                for batch in range(3):
+                    while True:
+                        staged = [self.stage(str(batch), 7 * batch, 7)]
+                        self.patch(os, "fsync", partial(crashing, real[0]))
+                        self.patch(shutil, "rmtree", partial(crashing, real[1]))
+                        try:
+                            self.sink().commit(str(batch), staged)
+                            break
+                        except Crash:
+                            pass
+                        finally:
+                            os.fsync, shutil.rmtree = real
+                self.assertGreater(next(calls), 12)
+                found = self.brokers.bodies()
+                self.assertEqual(sorted(found[0] + found[1]), [b"%04d" % n for n in range(21)])
+                self.assertEqual(self.arrow_files(), [])
 
     def test_with_progress_never_on_the_disk_all_is_looked_for(self):
         self.brokers.faults = {4: "after"}

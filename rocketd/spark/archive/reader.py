@@ -77,9 +77,17 @@ Limits = Mapping[str, tuple[int, int]]
 
 
 def read_messages(
-    root: str, file: ArchiveFile, columns: Sequence[str], limits: Limits | None = None, batch_rows: int = 8192
+    root: str,
+    file: ArchiveFile,
+    columns: Sequence[str],
+    limits: Limits | None = None,
+    *,
+    decompress: bool = True,
+    batch_rows: int = 8192,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the messages of a file by offset as batches of these columns, of `rocketd.spark.columns`.
+
+    Without `decompress`, bodies that were sent compressed stay so, unless the archive has a column of plain ones.
 
     Raises ArchiveError when the file is damaged.
     """
@@ -98,7 +106,7 @@ def read_messages(
         ):
             batch = _wanted(batch, limits)
             if batch.num_rows:
-                made = _parsed(batch, file, parsed) if parsed else None
+                made = _parsed(batch, file, parsed, decompress) if parsed else None
                 arrays = [made.column(n) if made is not None and n in parsed else batch.column(n) for n in columns]
                 yield pa.RecordBatch.from_arrays(arrays, schema=schema)
     except (OSError, pa.ArrowInvalid) as error:
@@ -127,12 +135,14 @@ def _wanted(batch: pa.RecordBatch, limits: Limits) -> pa.RecordBatch:
     return batch if keep.all() else batch.filter(pa.array(keep))
 
 
-def _parsed(batch: pa.RecordBatch, file: ArchiveFile, columns: Sequence[str]) -> pa.RecordBatch:
+def _parsed(batch: pa.RecordBatch, file: ArchiveFile, columns: Sequence[str], decompress: bool) -> pa.RecordBatch:
     raw = batch.column("raw")
     lengths = np.asarray(pa.compute.binary_length(raw), dtype=np.int64)
     starts = np.zeros(len(lengths), dtype=np.int64)
     np.cumsum(lengths[:-1], out=starts[1:])
-    return parse_frames(raw_bytes(raw), starts, columns, broker=file.queue.broker if file.queue else "")
+    return parse_frames(
+        raw_bytes(raw), starts, columns, broker=file.queue.broker if file.queue else "", decompress=decompress
+    )
 
 
 def check_file(root: str, file: ArchiveFile) -> None:

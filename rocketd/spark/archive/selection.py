@@ -51,17 +51,24 @@ class Selection:
         )
 
     def read(
-        self, root: str, file: ArchiveFile, columns: tuple[str, ...], limits: Limits | None = None
+        self,
+        root: str,
+        file: ArchiveFile,
+        columns: tuple[str, ...],
+        limits: Limits | None = None,
+        *,
+        decompress: bool = True,
     ) -> Iterator[pa.RecordBatch]:
         """Yield the wanted messages of a file, within further limits."""
         within = dict(limits or {})
         if file.queue is not None:
             start, end = self.limits(file.queue)
+            low, high = within.get("queue_offset", (0, _NO_END))
             if file.first < start or file.last >= end:
-                within["queue_offset"] = start, end
+                within["queue_offset"] = max(start, low), min(end, high)
         if file.min_time < self.start_ms or file.max_time >= self.end_ms:
             within["store_time"] = self.start_ms * 1000, min(self.end_ms, _NO_END // 1000) * 1000
-        yield from read_messages(root, file, columns, within)
+        yield from read_messages(root, file, columns, within, decompress=decompress)
 
     def to_json(self) -> dict[str, Any]:
         """The selection as a journal keeps it, to be compared with another one."""

@@ -4,6 +4,7 @@ Answers to the dispatching half of `rocketd.store.record_scanner` and to `furthe
 Reads memory only; imports neither PySpark nor Twisted.
 """
 
+import mmap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -168,13 +169,10 @@ def light_rows(data: memoryview, block: Block, columns: Dispatched, rules: Rules
     if not rules.light_queues or not len(block):
         return []
     begin, end = int(block.starts[0]), int(block.starts[-1] + block.size[-1])
-    mapped = data.obj
     # One quick look at all bytes: hardly any log has such messages.
-    found = (
-        mapped.find(_NAMES, begin, end)
-        if hasattr(mapped, "find") and len(mapped) == len(data)
-        else bytes(data[begin:end]).find(_NAMES)
-    )
+    mapped = data.obj
+    whole = isinstance(mapped, mmap.mmap) and len(mapped) == len(data)
+    found = mapped.find(_NAMES, begin, end) if whole else bytes(data[begin:end]).find(_NAMES)  # type: ignore[attr-defined]
     if found < 0:
         return []
     rows: list[tuple[QueueKey, int, int]] = []

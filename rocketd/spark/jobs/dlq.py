@@ -14,17 +14,7 @@ from typing import TYPE_CHECKING, Any
 from rocketd.common.names import group_fault, topic_fault
 from rocketd.spark.errors import OptionError
 from rocketd.spark.jobs.arguments import add_source_arguments
-from rocketd.spark.jobs.dlq_rows import (
-    DEAD,
-    FACTS_DDL,
-    GROUP_COLUMNS,
-    READ_COLUMNS,
-    SENT_DDL,
-    Facts,
-    Redriven,
-    all_topics,
-    topics_of,
-)
+from rocketd.spark.jobs.dlq_rows import GROUP_COLUMNS, READ_COLUMNS, all_topics, facts, redriven, topics_of
 from rocketd.spark.jobs.dlq_state import RedriveState, filter_name
 from rocketd.spark.jobs.frames import message_frame
 from rocketd.spark.jobs.job import Job as BaseJob
@@ -83,27 +73,27 @@ class Job(BaseJob):
         options = dead_letter_options(args, context.source_options(args))
         _check(args)
         ranges = _planned(options)
-        facts: dict[str, Any] = {"messages": 0, "groups": []}
+        found: dict[str, Any] = {"messages": 0, "groups": []}
         problems: list[str] = []
         if args.redrive:
-            facts["redriven"] = 0
+            found["redriven"] = 0
         if ranges:
             spark = context.spark()
             context.progress.begin("group them")
             frame = _selected(message_frame(spark, fixed(options, ranges), GROUP_COLUMNS), args)
-            rows = _groups(frame.mapInArrow(Facts(args.cause), FACTS_DDL))
-            facts["messages"] = sum(row["messages"] for row in rows)
-            facts["groups"] = rows
+            rows = _groups(facts(frame, args.cause))
+            found["messages"] = sum(row["messages"] for row in rows)
+            found["groups"] = rows
             if args.redrive:
                 sent, lost = self._redrive(context, args, options, ranges)
-                facts["redriven"] = sent
+                found["redriven"] = sent
                 if lost:
                     problems.append(
                         f"{lost} messages do not say which topic they came from, and were left; --to-topic sends them to one"
                     )
         context.progress.end()
-        facts["seconds"] = round(time.monotonic() - began, 3)
-        return Report(facts, problems)
+        found["seconds"] = round(time.monotonic() - began, 3)
+        return Report(found, problems)
 
     def _redrive(
         self, context: JobContext, args: argparse.Namespace, options: Mapping[str, str], ranges: list[QueueRange]
@@ -126,7 +116,7 @@ class Job(BaseJob):
         context.progress.begin("send them")
         spark = context.spark()
         frame = _selected(message_frame(spark, fixed(options, step.ranges), READ_COLUMNS), args)
-        to_send = frame.mapInArrow(Redriven(args.to_topic or "", args.to_group), SENT_DDL)
+        to_send = redriven(frame, args.to_topic or "", to_group=args.to_group)
         selected, going = frame.count(), to_send.count()
         if going:
             Target("topics", {**target_options, "jobId": step.job_id}).write(to_send)
@@ -201,12 +191,12 @@ def _selected(frame: "DataFrame", args: argparse.Namespace) -> "DataFrame":
     return frame.where(f.expr(args.sql)) if args.sql else frame
 
 
-def _groups(facts: "DataFrame") -> list[dict[str, Any]]:
+def _groups(rows: "DataFrame") -> list[dict[str, Any]]:
     """Counts, times and some ids of each group of messages, the greatest first."""
     from pyspark.sql import functions as f
 
     found = (
-        facts.groupBy("kind", "group", "origin", "cause")
+        rows.groupBy("kind", "group", "origin", "cause")
         .agg(
             f.count(f.lit(1)).alias("messages"),
             f.min("store_time").alias("first"),
@@ -219,7 +209,7 @@ def _groups(facts: "DataFrame") -> list[dict[str, Any]]:
     )
     return [
         {
-            "kind": row["kind"] or DEAD,
+            "kind": row["kind"],
             "group": row["group"],
             "topic": row["origin"],
             "cause": row["cause"],

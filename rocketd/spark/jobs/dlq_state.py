@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from rocketd.spark.archive.durable import make_dirs, replace
 from rocketd.spark.errors import OptionError
-from rocketd.spark.ranges import Offsets, QueueRange, offsets_from_json, offsets_to_json
+from rocketd.spark.ranges import Offsets, Queue, QueueRange, offsets_from_json, offsets_to_json
 
 _FILE = "redriven.json"
 
@@ -93,7 +93,7 @@ class RedriveState:
         replace(self._path, json.dumps(self._content, indent=1).encode())
 
 
-def remaining(ranges: Sequence[QueueRange], done: Mapping[object, int]) -> tuple[QueueRange, ...]:
+def remaining(ranges: Sequence[QueueRange], done: Mapping[Queue, int]) -> tuple[QueueRange, ...]:
     """The ranges without what was taken already; those that nothing is left of go."""
     cut = (QueueRange(one.queue, max(one.start, done.get(one.queue, 0)), one.end) for one in ranges)
     return tuple(one for one in cut if one.count)

@@ -75,7 +75,10 @@ def index_hashes(topic: pa.DictionaryArray, rows: Longs, keys: pa.StringArray) -
     codes = np.asarray(topic.indices)[rows]
     whole = heads[codes] * shifts[lengths] + hashes
     # The absolute value of the signed number, 0 where that has none.
-    return np.where(whole > _MAX_INT, (~whole + np.uint32(1)) & _MAX_INT, whole).astype(np.int32)
+    result: npt.NDArray[np.int32] = np.where(whole > _MAX_INT, (~whole + np.uint32(1)) & _MAX_INT, whole).astype(
+        np.int32
+    )
+    return result
 
 
 def keys_of(unique: pa.StringArray, keys: pa.StringArray) -> tuple[Longs, pa.StringArray]:

@@ -60,7 +60,7 @@ class JobContext:
         if self._spark is None:
             from rocketd.spark.sessions.build import build_session
 
-            self.progress.begin("starting Spark", None, "seconds")
+            self.progress.begin("starting Spark")
             try:
                 self._spark = build_session(
                     self.master,

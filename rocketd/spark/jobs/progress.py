@@ -89,6 +89,8 @@ def progress_line(what: str, done: int, total: int | None, unit: str, seconds: f
     rate = done / seconds if seconds > 0 else 0.0
     speed = f" {short(rate)} {unit}/s" if done and seconds >= 1 else ""
     if not total:
+        if not done:
+            return f"{what} ..."
         return f"{what} {short(done)} {unit}{speed}"
     part = min(1.0, done / total)
     bar = "#" * int(part * _BAR)

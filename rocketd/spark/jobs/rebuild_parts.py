@@ -121,7 +121,7 @@ def _placed(columns: Dispatched, rows: Longs, offsets: Longs) -> Placed:
 def _write(path: str, arrays: list[npt.NDArray[Any]]) -> None:
     with open(path, "wb") as file:
         for array in arrays:
-            file.write(memoryview(np.ascontiguousarray(array)).cast("B"))
+            file.write(array.tobytes())
         file.flush()
         os.fsync(file.fileno())
 

@@ -12,6 +12,7 @@ _KINDS = {name: kind for name, kind in vars(errors).items() if isinstance(kind, 
 _OURS = re.compile(rf"^(?:\w+: )*?rocketd\.spark\.errors\.({'|'.join(_KINDS)}): (.*)$", re.MULTILINE)
 _PYTHON = re.compile(r"^((?:[A-Za-z_][\w.]*\.)?[A-Z]\w*(?:Error|Exception|Exit|Interrupt)): (.*)$", re.MULTILINE)
 _LOST_WORKER = "Python worker exited unexpectedly"
+_LOST_JAVA = "Py4JNetworkError"
 
 
 def unwrapped(error: BaseException) -> SparkError:
@@ -20,6 +21,11 @@ def unwrapped(error: BaseException) -> SparkError:
     for each in chain:
         if isinstance(each, SparkError):
             return each
+    if any(type(each).__name__ == _LOST_JAVA or isinstance(each, ConnectionError) for each in chain):
+        return SparkError(
+            "Spark's Java has ended: it was killed, most often for want of memory; give it more with --driver-memory, or leave "
+            "more to it"
+        )
     texts = [_text(each) for each in chain]
     for text in texts:
         if found := _OURS.findall(text):

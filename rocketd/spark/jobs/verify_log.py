@@ -17,7 +17,7 @@ import numpy as np
 from rocketd.spark.jobs.dispatched import Dispatched, QueueKey, Rules, dispatched, dispatched_requests
 from rocketd.spark.jobs.index_keys import KEYED, Keyed
 from rocketd.spark.jobs.log_scan import Longs, Stop, Walk, blocks
-from rocketd.spark.jobs.store_files import IndexShape, IndexView, QueueFiles, is_zero, map_file
+from rocketd.spark.jobs.store_files import Entries, IndexShape, IndexView, QueueFiles, is_zero, map_file
 from rocketd.spark.jobs.verify_ext import wrong_units
 from rocketd.store.findings import Finding
 from rocketd.store.layout import MAX_EXT_ADDRESS
@@ -326,7 +326,7 @@ def _windows(records: Dispatched) -> Iterator[list[DispatchRequest]]:
         yield [records.request(row) for row in range(begin, end)]
 
 
-def _fits(view: IndexView, first: int, entries: np.ndarray, wanted: np.ndarray) -> bool:  # type: ignore[type-arg]
+def _fits(view: IndexView, first: int, entries: Entries, wanted: Keyed) -> bool:
     """Whether entries, the first of which has number `first` + 1, are what the records make them, and the header too."""
     if not np.array_equal(entries["hash"], wanted["hash"]):
         return False

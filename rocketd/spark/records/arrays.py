@@ -39,7 +39,7 @@ def pieces(data: pa.Buffer, begins: Positions, ends: Positions, kind: pa.DataTyp
     offsets[1::2] = ends
     # Arrow makes room for the mean length of the source's values, which would be that of the gaps too. The last offset,
     # of a value that is never taken, makes the mean right.
-    offsets[-1] = min(int(begins[0]) + 2 * int((ends - begins).sum()) + 2 * count, LONGEST)
+    offsets[-1] = min(int(begins[0]) + 2 * int((ends - begins).sum()) + 2 * count, data.size, LONGEST)
     buffers = [None, pa.py_buffer(offsets), data]
     return pa.Array.from_buffers(kind or pa.binary(), 2 * count, buffers).take(even_numbers(count))
 

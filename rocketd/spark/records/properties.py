@@ -84,7 +84,8 @@ class Properties:
     def _names(self) -> npt.NDArray[np.uint64]:
         """The first eight bytes of each name as a number, zeros behind a shorter one."""
         begins, marks, _, _ = self._entries
-        return self._words(begins) & _MASKS[np.minimum(marks - begins, _WORD)]
+        names: npt.NDArray[np.uint64] = self._words(begins) & _MASKS[np.minimum(marks - begins, _WORD)]
+        return names
 
     def _words(self, begins: Positions) -> npt.NDArray[np.uint64]:
         """Eight bytes from each of the ascending positions on, zeros behind the end."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from rocketd.spark.errors import SparkError
 from rocketd.spark.jobs.unwrap import unwrapped
-from rocketd.spark.sessions.confs import LOOPBACK, Master, read_master, session_confs
+from rocketd.spark.sessions.confs import LOOPBACK, Master, machine_settings, read_master, session_confs
 from rocketd.spark.sessions.gateway import gateway_is_given, start_gateway
 from rocketd.spark.sessions.java import choose_java
 from rocketd.spark.sessions.ship import package_zip
@@ -37,19 +37,23 @@ def build_session(
     Raises SparkError, in one sentence, when Java is missing or Spark does not start.
     """
     require_pyspark()
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
     # Of no use to anybody here: nothing of ours uses pandas.
     warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
     given = dict(conf or {})
     active = SparkSession.getActiveSession()
+    if active is None and SparkContext._active_spark_context is not None:
+        # Another thread's.
+        active = SparkSession.builder.getOrCreate()
     if active is not None:
         for key, value in given.items():
             if active.conf.isModifiable(key):
                 active.conf.set(key, value)
         return active
     where = read_master(master)
-    session = _start(where, app_name, session_confs(where, given, driver_memory))
+    session = _start(where, app_name, session_confs(where, given, driver_memory, machine_settings(os.environ)))
     try:
         if log_level is not None:
             session.sparkContext.setLogLevel(log_level)
@@ -74,17 +78,17 @@ def require_pyspark() -> None:
             raise SparkError(f"{package} is not installed ({error}): run: pip install 'rocketd[spark]'") from None
 
 
-def prepare_environment(local: bool, workers_python: str | None = None) -> None:
+def prepare_environment(where: Master, workers_python: str | None = None) -> None:
     """Set what Spark's programs read from the environment. Raises SparkError when something is missing."""
     if shutil.which("bash") is None:
         raise SparkError("Spark is started by bash scripts, and there is no bash on PATH: install it")
     os.environ["JAVA_HOME"] = choose_java().home
     # Spark would start "python3" from PATH: another interpreter, without our packages, which fails without a word.
     # On a cluster there may be another one under another path, and PYSPARK_PYTHON names it.
-    named = workers_python or (None if local else os.environ.get("PYSPARK_PYTHON"))
+    named = workers_python or (None if where.local else os.environ.get("PYSPARK_PYTHON"))
     os.environ["PYSPARK_PYTHON"] = named or sys.executable
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    if local:
+    if where.loopback:
         os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)
 
 
@@ -96,7 +100,7 @@ def _start(where: Master, app_name: str, confs: Mapping[str, str]) -> "SparkSess
         # spark-submit has read the master and its settings: they win.
         SparkContext(conf=_with_defaults(SparkConf(), confs, app_name))
     else:
-        prepare_environment(where.local, confs.get(_WORKERS_PYTHON))
+        prepare_environment(where, confs.get(_WORKERS_PYTHON))
         gateway = None
         if SparkContext._gateway is None:
             gateway = start_gateway({**confs, "spark.master": where.url, "spark.app.name": app_name})

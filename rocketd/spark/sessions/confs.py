@@ -1,6 +1,6 @@
 """The settings that our sessions differ in from Spark's defaults, each with its reason.
 
-One table: `rocketd spark doctor` prints it, and what a user sets wins over it.
+One table: `rocketd spark doctor --settings` prints it. What a user sets wins over it, in code or in spark-defaults.conf.
 """
 
 import os
@@ -9,12 +9,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from rocketd.common.properties_file import decode, parse
 from rocketd.spark.errors import SparkError
 
 LOOPBACK = "127.0.0.1"
 LOG_FILE = str(Path(__file__).with_name("log4j2.properties"))
 _LOCAL = re.compile(r"local(?:\[(\*|[1-9]\d*)(?:,\s*[1-9]\d*)?\])?")
 _REMOTE = re.compile(r"(spark://[^:/,\s]+:\d+(?:,[^:/,\s]+:\d+)*|yarn|k8s://\S+|local-cluster\[\d+,\d+,\d+\])")
+_THIS_MACHINE = ("local-cluster", "spark://127.", "spark://localhost:")
 _DRIVER_OPTIONS = "spark.driver.extraJavaOptions"
 _MEMORY = re.compile(r"[1-9]\d*[kmgtKMGT]")
 
@@ -52,11 +54,14 @@ LOCAL: tuple[Conf, ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Master:
-    """Where Spark runs: its URL, whether that is this process's machine alone, and how many cores are named."""
+    """Where Spark runs: its URL, whether that is this process alone, how many cores it names, and whether all of it is on
+    this machine.
+    """
 
     url: str
     local: bool
     cores: int
+    loopback: bool
 
 
 def read_master(text: str) -> Master:
@@ -64,34 +69,53 @@ def read_master(text: str) -> Master:
     if found := _LOCAL.fullmatch(text):
         cores = found[1]
         here = len(os.sched_getaffinity(0))
-        return Master(text, True, 1 if cores is None else here if cores == "*" else int(cores))
-    if found := _REMOTE.fullmatch(text):
-        return Master(text, False, 0)
+        return Master(text, True, 1 if cores is None else here if cores == "*" else int(cores), True)
+    if _REMOTE.fullmatch(text):
+        return Master(text, False, 0, text.startswith(_THIS_MACHINE))
     raise SparkError(
         f"{text!r} is no master of Spark: accepted are local[N], local[*], local[N,ATTEMPTS], spark://HOST:PORT, yarn and "
         "k8s://URL"
     )
 
 
+def machine_settings(environment: Mapping[str, str]) -> dict[str, str]:
+    """What whoever looks after this machine has set in spark-defaults.conf, if there is one."""
+    directory = environment.get("SPARK_CONF_DIR") or os.path.join(environment.get("SPARK_HOME", ""), "conf")
+    try:
+        with open(os.path.join(directory, "spark-defaults.conf"), "rb") as file:
+            entries = parse(decode(file.read()))
+    except (OSError, ValueError):
+        # Where there is none. One that is wrong is Spark's to complain about.
+        return {}
+    return {entry.key: entry.value.strip() for entry in entries}
+
+
 def session_confs(
-    master: Master, given: Mapping[str, str] | None = None, driver_memory: str | None = None
+    master: Master,
+    given: Mapping[str, str] | None = None,
+    driver_memory: str | None = None,
+    machine: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """All settings of a session: the table, then what was given. Raises SparkError for a wrong amount of memory."""
+    """All settings of a session: the table, but for what the `machine` says, then what was given.
+
+    Raises SparkError for a wrong amount of memory, and for what is no name of a setting.
+    """
+    machine = {} if machine is None else machine
     given = {key: _text(value) for key, value in (given or {}).items()}
     for key in given:
         if not key.startswith("spark.") or key != key.strip():
             raise SparkError(f"{key!r} is no setting of Spark: their names begin with spark.")
-    confs = {conf.key: conf.value for conf in EVERYWHERE}
+    confs = {conf.key: conf.value for conf in (*EVERYWHERE, *(LOCAL if master.loopback else ()))}
     if master.local:
-        confs.update((conf.key, conf.value) for conf in LOCAL)
         # Spark's 200 partitions are for a cluster: each costs a task, and a file of state in a stream.
         confs["spark.sql.shuffle.partitions"] = str(max(2, master.cores))
+    confs = {key: value for key, value in confs.items() if key not in machine}
     if driver_memory is not None:
         if not _MEMORY.fullmatch(driver_memory):
             raise SparkError(f"{driver_memory!r} is no amount of memory: accepted are for instance 800m and 4g")
         confs["spark.driver.memory"] = driver_memory
     confs.update(given)
-    confs[_DRIVER_OPTIONS] = _driver_options(given.get(_DRIVER_OPTIONS, ""))
+    confs[_DRIVER_OPTIONS] = _driver_options(given.get(_DRIVER_OPTIONS, machine.get(_DRIVER_OPTIONS, "")))
     return confs
 
 

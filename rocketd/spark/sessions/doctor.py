@@ -15,6 +15,7 @@ from rocketd.spark.jobs.job import Job as BaseJob
 from rocketd.spark.jobs.job import JobContext
 from rocketd.spark.jobs.report import Report
 from rocketd.spark.jobs.unwrap import unwrapped
+from rocketd.spark.sessions.confs import EVERYWHERE, LOCAL
 from rocketd.spark.sessions.java import choose_java
 
 _PACKAGES = ("pyspark", "pyarrow", "numpy")
@@ -31,6 +32,9 @@ class Job(BaseJob):
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Add its own arguments."""
+        parser.add_argument(
+            "--settings", action="store_true", help="print the settings that differ from Spark's, and why"
+        )
         parser.add_argument("--no-job", action="store_true", help="start no Spark: only look at what is installed")
 
     def run(self, context: JobContext, args: argparse.Namespace) -> Report:
@@ -46,6 +50,10 @@ class Job(BaseJob):
             except Exception as error:
                 problems.append(str(unwrapped(error)))
         facts["works"] = not problems
+        if args.settings:
+            facts["settings"] = [
+                {"setting": conf.key, "value": conf.value, "why": conf.why} for conf in (*EVERYWHERE, *LOCAL)
+            ]
         return Report(facts, problems)
 
 

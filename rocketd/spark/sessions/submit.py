@@ -7,12 +7,18 @@ from collections.abc import Sequence
 from rocketd.common.suggest import did_you_mean
 from rocketd.spark.errors import OptionError
 from rocketd.spark.sessions.build import prepare_environment, require_pyspark
-from rocketd.spark.sessions.confs import read_master, session_confs
+from rocketd.spark.sessions.confs import LOCAL, Master, machine_settings, read_master, session_confs
 from rocketd.spark.sessions.java import cache_directory
 from rocketd.spark.sessions.ship import package_zip
 
 _FLAGS = ("--supervise", "--verbose", "-v", "--version", "--help", "-h", "--usage-error")
 _DRIVER_OPTIONS = "spark.driver.extraJavaOptions"
+_HELP = """\
+Usage: rocketd spark submit [options of spark-submit] JOB [options of the job]
+
+Runs a job through the spark-submit of the installed PySpark: --master, --deploy-mode, --conf and so on are its own. This
+package goes with the job, as a zip; NumPy, PyArrow and PySpark have to be on the cluster. --conf spark.pyspark.python=PATH
+names the interpreter there."""
 _MAIN = """\
 import sys
 
@@ -28,6 +34,9 @@ def submit(arguments: Sequence[str]) -> int:
     from rocketd.spark.cli import JOBS
 
     options, job = split(arguments)
+    if not job and {"--help", "-h"} & {*options}:
+        print(_HELP)
+        return 0
     if not job:
         raise OptionError(f"submit: a job is missing behind spark-submit's options: {', '.join(JOBS)}")
     if job[0] not in JOBS:
@@ -36,8 +45,8 @@ def submit(arguments: Sequence[str]) -> int:
     from pyspark.find_spark_home import _find_spark_home
 
     master = read_master(value_of(options, "--master") or "local[*]")
-    prepare_environment(master.local, conf_of(options, "spark.pyspark.python"))
-    command = [os.path.join(_find_spark_home(), "bin", "spark-submit"), *ours(options), main_script(), *job]
+    prepare_environment(master, conf_of(options, "spark.pyspark.python"))
+    command = [os.path.join(_find_spark_home(), "bin", "spark-submit"), *ours(options, master), main_script(), *job]
     sys.stdout.flush()
     sys.stderr.flush()
     os.execv(command[0], command)
@@ -53,9 +62,13 @@ def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     return list(arguments[:position]), list(arguments[position:])
 
 
-def ours(options: Sequence[str]) -> list[str]:
+def ours(options: Sequence[str], master: Master) -> list[str]:
     """The options with the package added to what is shipped, and quiet logs where the driver runs here."""
     result = list(options)
+    if master.loopback:
+        for conf in LOCAL:
+            if conf_of(options, conf.key) is None:
+                result += ["--conf", f"{conf.key}={conf.value}"]
     package = package_zip()
     for position, word in enumerate(result):
         if word == "--py-files" and position + 1 < len(result):
@@ -67,7 +80,7 @@ def ours(options: Sequence[str]) -> list[str]:
     else:
         result += ["--py-files", package]
     if value_of(options, "--deploy-mode") != "cluster" and conf_of(options, _DRIVER_OPTIONS) is None:
-        quiet = session_confs(read_master("local[1]"))[_DRIVER_OPTIONS]
+        quiet = session_confs(read_master("local[1]"), machine=machine_settings(os.environ))[_DRIVER_OPTIONS]
         result += ["--conf", f"{_DRIVER_OPTIONS}={quiet}"]
     return result
 

@@ -4,7 +4,7 @@ Every offset that the answers have passed over is looked for among their records
 """
 
 from collections.abc import Callable, Iterator
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,9 +14,7 @@ import pyarrow.compute as pc
 from rocketd.spark.errors import BrokerError, StoreFilesError
 from rocketd.spark.parse import frame_starts, parse_batches
 from rocketd.spark.ranges import Queue, QueueRange, ReadPlan
-
-QUEUE_OFFSET_POSITION: Final = 20
-"""Where a record has its offset in the queue."""
+from rocketd.spark.wire.offsets import QUEUE_OFFSET_POSITION
 
 
 class Gathered:

@@ -4,7 +4,7 @@ import struct
 from collections.abc import Callable
 
 from rocketd.common.sysflag import PULL_SUBSCRIPTION
-from rocketd.remoting.bodies import ConsumerOffsetSerializeWrapper
+from rocketd.remoting.bodies import ConsumerOffsetSerializeWrapper, KVTable
 from rocketd.remoting.codes import RequestCode, ResponseCode
 from rocketd.remoting.command import RemotingCommand
 from rocketd.remoting.headers import (
@@ -27,7 +27,8 @@ ANY_TAG = "*"
 FOUND_NOTHING = (ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.PULL_OFFSET_MOVED)
 
 _QUEUE_OFFSET = struct.Struct(">q")
-_QUEUE_OFFSET_POSITION = 20
+QUEUE_OFFSET_POSITION = 20
+"""Where a record has its offset in the queue."""
 _SIZE = struct.Struct(">i")
 
 
@@ -54,6 +55,19 @@ def bounds_at(cluster: Cluster, address: str, queue: Queue) -> tuple[int, int]:
 def _offset(cluster: Cluster, address: str, queue: Queue, code: RequestCode) -> int:
     header = QueueRequestHeader(queue.topic, queue.queue_id, queue.broker)
     return read_header(OffsetResponseHeader, cluster.ask_at(queue.broker, address, code, header)).offset
+
+
+def dispatch_behind(cluster: Cluster, broker: str) -> int:
+    """Bytes of the log that are not in the broker's queues yet; 0 where it does not tell."""
+    try:
+        answer = cluster.ask(broker, RequestCode.GET_BROKER_RUNTIME_INFO)
+        return int(KVTable.decode(answer.body).table["dispatchBehindBytes"])
+    except BrokerError as error:
+        if error.retriable:
+            raise
+        return 0  # an account that may not ask
+    except (KeyError, ValueError):
+        return 0
 
 
 def earliest_time(cluster: Cluster, queue: Queue) -> int | None:
@@ -153,7 +167,7 @@ def mean_size(cluster: Cluster, queue: Queue, start: int, end: int, samples: int
         position = 0
         while position < len(records):
             (length,) = _SIZE.unpack_from(records, position)
-            (offset,) = _QUEUE_OFFSET.unpack_from(records, position + _QUEUE_OFFSET_POSITION)
+            (offset,) = _QUEUE_OFFSET.unpack_from(records, position + QUEUE_OFFSET_POSITION)
             position += length
             if offset < end:
                 count += 1

@@ -15,7 +15,7 @@ from rocketd.spark.wire.cluster import MASTER, Cluster
 from rocketd.spark.wire.connection import connection_to
 from rocketd.spark.wire.faults import give_up
 from rocketd.spark.wire.gather import Gathered
-from rocketd.spark.wire.offsets import ANY_TAG, bounds_at, max_offset
+from rocketd.spark.wire.offsets import ANY_TAG, bounds_at, dispatch_behind, max_offset
 from rocketd.spark.wire.options import ClusterOptions
 from rocketd.spark.wire.pull import NOTHING_WANTED, Pulled, Pulls, subscription
 
@@ -23,8 +23,8 @@ _FIRST_PAUSE: Final = 0.05
 _LONGEST_PAUSE: Final = 2.0
 
 _SETTLING: Final = 1.5
-"""Seconds in which messages behind a queue's end may still appear before they are lost: a broker that restarts builds the
-ends of its queues while it serves already.
+"""Seconds in which messages behind a queue's end may still appear before they are lost. A broker that has restarted and
+builds the ends of its queues while it serves is waited for, however long it takes.
 """
 
 
@@ -175,11 +175,14 @@ class _Reader:
 
     def _await_end(self, upper: int) -> None:
         """Wait until the queue reaches to the range's end; what does not come is lost."""
-        ends = monotonic() + min(_SETTLING, self._cluster.options.patience)
-        pause = _FIRST_PAUSE
-        while upper < self._end and monotonic() < ends:
+        began, pause = monotonic(), _FIRST_PAUSE
+        while upper < self._end:
+            waited = monotonic() - began
+            behind = dispatch_behind(self._cluster, self._queue.broker)
+            if waited >= _SETTLING and (not behind or waited >= self._cluster.options.patience):
+                break
             sleep(pause)
-            pause *= 2
+            pause = min(2 * pause, _LONGEST_PAUSE)
             upper = max_offset(self._cluster, self._queue)
         if upper < self._end:
             lost = max(upper, self._at)

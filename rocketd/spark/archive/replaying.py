@@ -1,0 +1,186 @@
+"""Sends the messages of an archive, in batches that are cut the same way each time, so that each is sent once.
+
+A batch takes from every queue the next so many offsets. A queue's messages go to one queue of the target and keep their
+order: which one is settled at the beginning and noted.
+"""
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import pyarrow as pa
+
+from rocketd.common.properties import DELAY
+from rocketd.spark.archive.journal import Entry, Journal
+from rocketd.spark.archive.manifest import ArchiveFile
+from rocketd.spark.archive.reader import by_queue
+from rocketd.spark.archive.selection import Selection
+from rocketd.spark.columns import COLUMNS, arrow_schema
+from rocketd.spark.errors import ArchiveError
+from rocketd.spark.ranges import Queue
+from rocketd.spark.sink.exact import sink_folder
+from rocketd.spark.sink.message import Outgoing
+from rocketd.spark.sink.options import WriteOptions
+from rocketd.spark.sink.rows import RowReader
+from rocketd.spark.sink.staging import Staged, Staging, check_reached
+from rocketd.spark.wire.unique_keys import unique_keys
+
+SINK = "replay"
+
+_BATCH_MESSAGES = 100_000
+_LEAST_WINDOW = 500
+_COLUMNS = ("broker", "topic", "queue_id", "queue_offset", "flag", "sys_flag", "body_crc", "properties", "body")
+_DELAYS = (DELAY, "TIMER_")
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """Offsets of one queue that are sent in one batch, the files that have them, and the queue that they go to."""
+
+    queue: Queue
+    start: int
+    end: int
+    files: tuple[ArchiveFile, ...]
+    target: Queue
+
+
+@dataclass(frozen=True, slots=True)
+class StageTask:
+    """What a task makes ready for one batch."""
+
+    root: str
+    selection: Selection
+    slice: Slice
+    options: WriteOptions
+    mark: str
+    batch: str
+    place: int
+
+
+def targets_of(queues: Sequence[Queue], there: dict[str, list[Queue]], topic: str) -> dict[Queue, Queue]:
+    """The queue that each queue's messages go to: those of a topic are taken in turn, and wrap around where the target
+    has fewer.
+    """
+    turns: dict[str, int] = {}
+    found = {}
+    for queue in sorted(queues):
+        name = topic or queue.topic
+        turn = turns.get(name, 0)
+        turns[name] = turn + 1
+        found[queue] = there[name][turn % len(there[name])]
+    return found
+
+
+def batches(files: Sequence[ArchiveFile], selection: Selection, targets: dict[Queue, Queue]) -> Iterator[list[Slice]]:
+    """Yield the slices of each batch. Raises ArchiveError where a queue's files overlap: nobody knows their order."""
+    queues = by_queue(files)
+    window = max(_LEAST_WINDOW, _BATCH_MESSAGES // len(queues))
+    extents = {}
+    for queue, some in queues.items():
+        for before, after in pairwise(some):
+            if after.first <= before.last:
+                raise ArchiveError(f"{queue}: {before.path} and {after.path} overlap; they were written out of order")
+        low, high = selection.limits(queue)
+        extents[queue] = max(low, some[0].first), min(high, some[-1].last + 1)
+    number = 0
+    while True:
+        cut = []
+        for queue, (first, end) in extents.items():
+            start, stop = first + number * window, min(end, first + (number + 1) * window)
+            if start < stop:
+                held = tuple(file for file in queues[queue] if file.first < stop and file.last >= start)
+                cut.append(Slice(queue, start, stop, held, targets[queue]))
+        if not cut:
+            return
+        yield cut
+        number += 1
+
+
+def stage(task: StageTask) -> Staged:
+    """Make the messages of a slice ready in a staged file."""
+    pa.set_cpu_count(1)
+    check_reached(task.options.staging, task.mark, os.uname().nodename)
+    staging = Staging(sink_folder(task.options, SINK))
+    return staging.write(task.batch, f"{task.place}-0", _messages(task))
+
+
+def _messages(task: StageTask) -> Iterator[Outgoing]:
+    part = task.slice
+    schema = arrow_schema(_COLUMNS)
+    reader = RowReader(schema, task.options, lambda: unique_keys(1)[0], str(part.queue))
+    for file in part.files:
+        limits = {"queue_offset": (part.start, part.end)}
+        for batch in task.selection.read(task.root, file, _COLUMNS, limits, decompress=False):
+            yield from reader.read(_readdressed(batch, part.target))
+
+
+def _readdressed(batch: pa.RecordBatch, target: Queue) -> pa.RecordBatch:
+    """The batch with the target's queue, and without delays that are over."""
+    made: dict[str, Any] = {
+        "broker": pa.repeat(pa.scalar(target.broker, pa.string()), batch.num_rows),
+        "topic": pa.repeat(pa.scalar(target.topic, pa.string()), batch.num_rows),
+        "queue_id": pa.repeat(pa.scalar(target.queue_id, pa.int32()), batch.num_rows),
+        "properties": _without_delays(batch.column("properties")),
+    }
+    arrays = [made.get(name, batch.column(name)) for name in _COLUMNS]
+    return pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(_COLUMNS))
+
+
+def _without_delays(properties: pa.MapArray) -> pa.MapArray:
+    names = pa.compute.unique(properties.keys).to_pylist()
+    if not any(name.startswith(_DELAYS) for name in names):
+        return properties
+    kept = [
+        [(name, value) for name, value in row or () if not name.startswith(_DELAYS)] for row in properties.to_pylist()
+    ]
+    return pa.array(kept, COLUMNS["properties"].arrow)
+
+
+class ReplayState:
+    """What a replay has settled and done, in its state directory."""
+
+    def __init__(self, directory: str) -> None:
+        self._journal = Journal(os.path.join(directory, "journal"))
+        self._journal.refresh()
+
+    def plan(self, wanted: Entry) -> Entry:
+        """The plan that was begun, or this one. Raises ArchiveError when another was begun."""
+        if not self._journal.entries:
+            self._journal.append(wanted)
+        begun = self._journal.entries[0]
+        for name in ("archive", "selection", "namesrv", "topic"):
+            if begun.get(name) != wanted[name]:
+                raise ArchiveError(
+                    f"the state directory has a replay that was begun with another {name}, {begun.get(name)}; "
+                    "give the same, or another directory"
+                )
+        return begun
+
+    @property
+    def done(self) -> int:
+        """How many batches are done."""
+        return max(0, len(self._journal.entries) - 1)
+
+    @property
+    def messages(self) -> int:
+        """How many messages these have."""
+        return sum(entry["messages"] for entry in self._journal.entries[1:])
+
+    def note_batch(self, messages: int) -> None:
+        """Note that the next batch is done."""
+        self._journal.append({"messages": messages})
+
+
+def targets_to_json(targets: dict[Queue, Queue]) -> list[list[Any]]:
+    """The targets as the plan has them."""
+    return [
+        [*(one.topic, one.broker, one.queue_id), *(other.topic, other.broker, other.queue_id)]
+        for one, other in sorted(targets.items())
+    ]
+
+
+def targets_from_json(said: list[list[Any]]) -> dict[Queue, Queue]:
+    """The reverse of `targets_to_json`."""
+    return {Queue(*one[:3]): Queue(*one[3:]) for one in said}

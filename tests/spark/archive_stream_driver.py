@@ -1,0 +1,30 @@
+"""A streaming query from a store into an archive, as a program of its own that can be killed: STORE ARCHIVE CHECKPOINT."""
+
+import sys
+
+import rocketd.spark
+from rocketd.spark.archive.settings import DEFAULT_COLUMNS
+from rocketd.spark.columns import ddl
+
+
+def start(spark, store, archive, checkpoint, columns=DEFAULT_COLUMNS, **options):
+    """The query, available now, some hundred messages at a time."""
+    given = {"store": store, "subscribe": "orders", "startingOffsets": "earliest", "maxOffsetsPerTrigger": "400"}
+    frame = spark.readStream.format("rocketd").options(**given).schema(ddl(columns)).load()
+    return (
+        frame.writeStream.format("rocketd")
+        .options(archive=archive, checkpointLocation=checkpoint, **options)
+        .trigger(availableNow=True)
+        .start()
+    )
+
+
+def main():
+    store, archive, checkpoint = sys.argv[1:]
+    spark = rocketd.spark.session("local[2,3]", "stream")
+    start(spark, store, archive, checkpoint).awaitTermination()
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()

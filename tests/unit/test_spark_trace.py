@@ -1,0 +1,48 @@
+"""The parts of the trace job that need no Spark."""
+
+from twisted.trial.unittest import TestCase
+
+from rocketd.client.trace.records import MessageType, TraceType
+from rocketd.spark.errors import OptionError
+from rocketd.spark.jobs.sketch import bucket_of
+from rocketd.spark.jobs.trace import duration_ms, latency_rows, unreadable
+from rocketd.spark.jobs.trace_measures import DELAYED, HALF
+from rocketd.spark.jobs.trace_records import END_TRANSACTION, PUB, SUB_AFTER, SUB_BEFORE
+
+
+def bucket(value, messages, *, topic="orders", window=0, skewed=0):
+    return {
+        "measure": "send",
+        "topic": topic,
+        "group": "g",
+        "window": window,
+        "bucket": bucket_of(value),
+        "messages": messages,
+        "skewed": skewed,
+    }
+
+
+class TraceTests(TestCase):
+    def test_the_words_and_numbers_are_those_of_the_client(self) -> None:
+        self.assertEqual({PUB, SUB_BEFORE, SUB_AFTER, END_TRANSACTION}, set(TraceType))
+        self.assertEqual((HALF, DELAYED), (MessageType.TRANSACTION_HALF, MessageType.DELAY))
+
+    def test_percentiles_by_group_and_by_window(self) -> None:
+        buckets = [bucket(10, 98), bucket(1000, 2, window=60_000, skewed=1), bucket(5, 1, topic=None)]
+        unknown, row = latency_rows(buckets, by_window=False)
+        self.assertEqual((row["topic"], row["messages"], row["skewed"], unknown["topic"]), ("orders", 100, 1, None))
+        self.assertLessEqual(abs(row["p50"] - 10), 0.1)
+        self.assertLessEqual(abs(row["p95"] - 10), 0.1)
+        self.assertLessEqual(abs(row["p99"] - 1000), 10)
+        windows = latency_rows(buckets, by_window=True)
+        self.assertEqual([row["messages"] for row in windows], [1, 98, 2])
+        self.assertEqual(windows[2]["window"].timestamp(), 60)
+
+    def test_durations(self) -> None:
+        self.assertEqual(duration_ms("--window", "1m"), 60_000)
+        self.assertRaises(OptionError, duration_ms, "--window", "soon")
+        self.assertRaises(OptionError, duration_ms, "--window", "0s")
+
+    def test_what_cannot_be_read_is_told(self) -> None:
+        self.assertEqual(unreadable(0), [])
+        self.assertIn("3 trace records", unreadable(3)[0])
