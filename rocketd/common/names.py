@@ -9,6 +9,8 @@ from typing import Final
 
 AUTO_CREATE_TOPIC: Final = "TBW102"
 """The template of topics that are created by their first message."""
+DEFAULT_TOPIC_QUEUES: Final = 4
+"""How many queues producers ask for such a topic, unless they are told otherwise."""
 SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
 TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
 """Where messages with a time of delivery of their own wait; Apache has it from 5.0 on."""

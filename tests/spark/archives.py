@@ -80,6 +80,16 @@ class JobProcess:
         status = self._process.wait(timeout=280)
         assert status == 0, self._log.read_text()
 
+    def await_that(self, what, condition):
+        """Return when a condition holds; AssertionError when the process ends before."""
+        await_condition(what, lambda: self._process.poll() is not None or condition(), 280)
+        assert self._process.poll() is None, self._log.read_text()
+
+    def interrupt(self):
+        """End it as Ctrl-C does; AssertionError unless it ends well."""
+        self._process.send_signal(signal.SIGINT)
+        self.wait()
+
     def kill_when(self, what, condition):
         """Kill it at the first moment at which a condition holds; returns whether it still ran then."""
         await_condition(what, lambda: self._process.poll() is not None or condition(), 280)
@@ -102,7 +112,7 @@ def moments(root, seed):
 
     def come():
         if not more:
-            return any(Path(root, "staging").glob("*/*.parquet"))
+            return any(Path(root, "staging").rglob("*.parquet"))
         return len(list(Path(root, "manifest").glob("*.json"))) >= commits + more
 
     return (f"{more} commits are made" if more else "something is staged"), come

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import rocketd.spark
 
-ROWS, PARTS, SLOW = 240, 4, 3
+ROWS, PARTS, SLOW = 400, 4, 3
 namesrv, folder, master = sys.argv[1], Path(sys.argv[2]), sys.argv[3]
 topics = json.loads((folder / "topics.json").read_text())
 spark = rocketd.spark.session(
@@ -24,16 +24,16 @@ spark = rocketd.spark.session(
         "spark.speculation.quantile": "0.5",
         "spark.speculation.multiplier": "1.01",
         "spark.speculation.minTaskRuntime": "100ms",
-        "spark.sql.execution.arrow.maxRecordsPerBatch": "30",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "10",
     },
     driver_memory="600m",
 )
 
 
 def slow_at_first(marks):
-    """For mapInArrow: the first attempt of the slow task waits after half of its rows, for ever."""
+    """Bodies that begin with "body N"; the first attempt of the slow task waits after half of its rows, for ever."""
 
-    def run(batches):
+    def run(numbers):
         from time import sleep
 
         from pyspark import TaskContext
@@ -42,12 +42,12 @@ def slow_at_first(marks):
         is_slow = context.partitionId() == SLOW and context.attemptNumber() == 0
         if context.partitionId() == SLOW:
             (Path(marks) / f"attempt-{context.attemptNumber()}").touch()
-        for batch in batches:
-            yield batch
-            while is_slow:
+        for given, number in enumerate(numbers):
+            yield (f"body {number} {'x' * 3000}",)
+            while is_slow and given == ROWS // PARTS // 2:
                 sleep(0.1)  # until Spark kills it, for the other attempt is done
 
-    return run
+    return spark.createDataFrame(spark.sparkContext.parallelize(range(ROWS), PARTS).mapPartitions(run), "body string")
 
 
 for delivery, topic in topics.items():
@@ -55,9 +55,7 @@ for delivery, topic in topics.items():
     marks.mkdir()
     more = {"sinkId": "s", "stagingDir": str(folder / "staging")} if delivery == "effectively-once" else {}
     (
-        spark.range(0, ROWS, 1, PARTS)
-        .selectExpr("concat('body ', id, ' ', repeat('x', 3000)) as body")
-        .mapInArrow(slow_at_first(str(marks)), "body string")
+        slow_at_first(str(marks))
         .write.format("rocketd")
         .mode("append")
         .options(namesrv=namesrv, topic=topic, delivery=delivery, batchBytes="8k", sendTimeout="60s", **more)

@@ -1,16 +1,17 @@
 """`rocketd spark archive`: of stores and of live brokers, again and again, killed, with losses."""
 
+import json
 import os
-import shutil
 from pathlib import Path
 
 import pyarrow.dataset as ds
 import pytest
 from archives import KILLS, JobProcess, archived_queues, moments, rows_of, stored_queues
+from clusters import PROPERTIES
 from running import run_job
 
 from rocketd.spark.archive.archive import Archive
-from rocketd.spark.archive.reader import archive_files, uncommitted
+from rocketd.spark.archive.reader import archive_files, config_of, uncommitted
 from rocketd.spark.errors import ArchiveError, DataLossError, OptionError
 from rocketd.spark.ranges import Queue, QueueRange
 from rocketd.spark.wire import Message
@@ -133,4 +134,32 @@ def test_a_live_broker_is_archived(spark, live_cluster, tmp_path):
         queue: facts for queue, facts in stored_queues(live_cluster.directory / "store").items() if queue[0] == topic
     }
     assert archived_queues(root) == stored
-    shutil.rmtree(root)
+    # A live broker tells what a restore needs to know of its files.
+    sizes = config_of(Archive.open(str(root)))["broker-a"]
+    assert [sizes[name] for name in ("commitLogFileSize", "queueFileSize", "indexSlots", "indexEntries")] == [
+        int(PROPERTIES[name])
+        for name in ("mappedFileSizeCommitLog", "mappedFileSizeConsumeQueue", "maxHashSlotNum", "maxIndexNum")
+    ]
+    restored = tmp_path / "restored"
+    assert run_job(spark, "restore", "--archive", root, "--to", restored).facts["messages"] == 120
+    assert {queue: facts for queue, facts in stored_queues(restored).items() if queue[0] == topic} == stored
+
+
+@pytest.mark.timeout(600)
+def test_a_job_follows_a_store(tmp_path):
+    store, root, told = tmp_path / "store", tmp_path / "archive", tmp_path / "report.json"
+    write_store(store, 300)
+    words = ("archive", "--store", store, "--to", root, "--follow", "--interval", "0.1", "--report", told)
+    process = JobProcess(tmp_path, *words, "--master", "local[2]", "--quiet")
+    try:
+        process.await_that("the first are archived", lambda: len(committed(root)) == 300)
+        write_store(store, messages(200, first=300))
+        process.await_that("more are archived", lambda: len(committed(root)) == 500)
+    finally:
+        process.interrupt()
+    assert archived_queues(root) == stored_queues(store)
+    assert json.loads(told.read_text())["messages"] == 500
+
+
+def committed(root):
+    return rows_of(root) if (root / "rocketd-archive.json").exists() else []

@@ -1,4 +1,4 @@
-"""A larger store archived, checked, restored and opened by both brokers. ROCKETD_ARCHIVE_GB is its size, 0.03 unless given."""
+"""A larger store archived, checked, restored and opened by both brokers. ROCKETD_ARCHIVE_GB is its size, else 0.03."""
 
 import os
 import shutil
@@ -47,15 +47,9 @@ def test_an_archive_is_checked_restored_and_opened_by_both_brokers(spark, namesr
     store, archive = tmp_path / "store", tmp_path / "archive"
     brokers = StoreBrokers(tmp_path / "broker", namesrv, {**PROPERTIES, **FILES})
     count = int(GIGABYTES * 1e9 / _RECORD)
-    sizes = {"log_file_size": _LOG_FILE, "queue_file_size": _QUEUE_FILE, "index": True}
-    write_store(
-        store,
-        messages(count, queues=8, body_size=512),
-        group=1000,
-        max_hash_slot_num=100_000,
-        max_index_num=4_000_000,
-        **sizes,
-    )
+    sizes = {"log_file_size": _LOG_FILE, "queue_file_size": _QUEUE_FILE}
+    index = {"index": True, "max_hash_slot_num": 100_000, "max_index_num": 4_000_000}
+    write_store(store, messages(count, queues=8, body_size=512), group=1000, **sizes, **index)
     report = run_job(spark, "archive", "--store", store, "--to", archive, "--check-all")
     assert (report.status, report.facts["messages"], report.facts["gaps"]) == (0, count, [])
     assert report.facts["bytes"] >= 0.9 * GIGABYTES * 1e9
@@ -70,7 +64,7 @@ def test_an_archive_is_checked_restored_and_opened_by_both_brokers(spark, namesr
     digests = {(row["topic"], row["queue_id"]): (row["messages"], row["sha256"]) for row in restored.facts["queues"]}
     if GIGABYTES <= 0.1:
         assert digests == stored_queues(store)
-    assert run_job(spark, "verify", "--store", brokers.store).status == 0
+    assert run_job(spark, "verify", "--store", brokers.store, *shape).status == 0
 
     last = sorted((store / "commitlog").iterdir())[-1]
     data = last.read_bytes()

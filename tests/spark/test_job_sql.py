@@ -71,3 +71,12 @@ def test_what_is_wrong_is_told_with_its_line(spark, place, tmp_path):
     file.write_text("create temporary view v as select 1")
     with pytest.raises(OptionError, match="no SELECT and no INSERT"):
         run_job(spark, "sql", *words)
+
+
+def test_a_topic_that_is_not_there_is_made_with_its_first_row(spark, place, tmp_path):
+    cluster, orders, _ = place
+    new = f"{orders}-big"
+    file = tmp_path / "new.sql"
+    file.write_text(f"insert into topic.`{new}` select body from `{orders}` where queue_offset = 3")
+    run_job(spark, "sql", file, "--namesrv", cluster.namesrv, "--once", "--checkpoint", tmp_path / "checkpoint")
+    assert sent_bodies(spark, cluster, new) == ['{"amount": 3}', '{"amount": 3}']

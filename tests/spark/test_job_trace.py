@@ -72,7 +72,7 @@ def store(tmp_path):
         ),
         text(TraceType.PUB, [TraceBean(msg_id="M400", topic="bills")], START, group="producers", success=False),
         # Two records of the cloud, which have no end of their own, and a record that is none.
-        consumed([8, 9], START + 11 * MINUTE, 4, "cloud", channel=AccessChannel.CLOUD),
+        consumed([8, 9], START + 11 * MINUTE, 4, "cloud", request="C", channel=AccessChannel.CLOUD),
         "Pub\x01noon\x01\x02",
     ]
     write_store(tmp_path, [message(body.encode(), TRACE_TOPIC, born_ms=START) for body in bodies])
@@ -144,3 +144,24 @@ def test_no_traces(spark, tmp_path):
     write_store(tmp_path, [message(b"", TRACE_TOPIC)])
     report = run_job(spark, "trace", "--store", tmp_path)
     assert (report.status, report.facts["records"], report.facts["latency_ms"]) == (0, {}, [])
+
+
+def test_windows_are_measured_once_as_they_close(spark, store, tmp_path):
+    words = ("--store", store, "--follow", "--once", "--state", tmp_path / "state", "--delay", "0s")
+    first = run_job(spark, "trace", *words).facts
+    rows = {(row["measure"], row["group"]): row["messages"] for row in first["latency_ms"]}
+    # The newest record is in the last window, which is still open.
+    assert rows == {("send", "producers"): 104, ("store to consume", "readers"): 96, ("consume", "readers"): 97}
+    assert (first["late"], first["unreadable"]) == ({}, 1)
+    assert first["watermark"].timestamp() * 1000 == START + 11 * MINUTE
+    # One comes too late, and one that closes windows.
+    late = published(500, START, 1) + published(501, START + 20 * MINUTE, 1)
+    write_store(store, [message(late.encode(), TRACE_TOPIC)], start_ms=START)
+    second = run_job(spark, "trace", *words).facts
+    assert second["late"] == {"Pub": 1}
+    rows = {(row["measure"], row["group"]): row["messages"] for row in second["latency_ms"]}
+    assert rows["send", "producers"] == 104
+    assert rows["consume", "cloud"] == 2
+    batch = run_job(spark, "trace", "--store", store).facts
+    assert second["failures"] == batch["failures"]
+    assert [(row["topic"], row["messages"]) for row in second["never_consumed"]] == [("orders", 6)]

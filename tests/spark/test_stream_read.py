@@ -163,16 +163,18 @@ def test_messages_are_held_back_until_they_are_enough(spark, tmp_path):
     assert sink.batches == [100, 60, 60]
 
 
-def source_processes():
-    """The processes that plan for running streams."""
+def source_processes(spark):
+    """The processes that plan for running streams of this session."""
+    driver = spark.sparkContext._gateway.proc.pid
     found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
+    for path in Path("/proc").glob("[0-9]*"):
         try:
-            words = path.read_bytes().split(b"\0")
+            words = (path / "cmdline").read_bytes().split(b"\0")
+            parent = int((path / "stat").read_text().rpartition(")")[2].split()[1])
         except OSError:
             continue
-        if b"pyspark.sql.streaming.python_streaming_source_runner" in words:
-            found.append(path.parent.name)
+        if parent == driver and b"pyspark.sql.streaming.python_streaming_source_runner" in words:
+            found.append(path.name)
     return found
 
 

@@ -2,6 +2,7 @@
 
 import multiprocessing
 import pickle
+import shutil
 import subprocess
 import sys
 import zlib
@@ -286,6 +287,8 @@ def test_a_slave_is_read_while_the_master_is_away(tmp_path):
         running.send(topic, numbered(100))
         queue = running.queue(topic)
         given = {**running.properties, **pair, "brokerRole": "SLAVE", "brokerId": "1"}
+        # It would copy the topics ten seconds later.
+        shutil.copytree(tmp_path / "master" / "store" / "config", tmp_path / "slave" / "store" / "config")
         slave = twistd_servers.start_broker(tmp_path / "slave", free_broker_port(), running.namesrv, given)
         try:
             cluster = Cluster(_options(running, timeout=10.0, patience=0.5))

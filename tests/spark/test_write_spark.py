@@ -13,19 +13,14 @@ ROWS = 300
 PARTS = 3
 
 
-def rows(spark):
-    """Bodies that begin with "body N", in order over the partitions; long, so that writers see rows before the last."""
-    return spark.range(0, ROWS, 1, PARTS).selectExpr("concat('body ', id, ' ', repeat('x', 3000)) as body")
-
-
-def failing_once(marks, cluster, topic, delivery):
-    """A function for mapInArrow whose first attempt of each partition fails once the writer behind it has got rows: they
-    are in the topic, among the half messages, or there is a file to stage them by then.
+def failing_once(spark, marks, cluster, topic, delivery):
+    """Bodies that begin with "body N". The first attempt of each partition fails once the writer behind it has got rows:
+    they are in the topic, among the half messages, or there is a file to stage them by then.
     """
     options, watched = cluster.options, cluster.queue(topic if delivery == "at-least-once" else TRANS_HALF_TOPIC)
     before = 0 if delivery == "at-least-once" else cluster.catalog.bounds(watched)[1]
 
-    def run(batches):
+    def run(numbers):
         from time import monotonic, sleep
 
         from pyspark import TaskContext
@@ -41,10 +36,8 @@ def failing_once(marks, cluster, topic, delivery):
                 return any(Path(marks).glob(f"staging/s/*/.{partition}-0-*"))
             return catalog.bounds(watched)[1] > before
 
-        given = 0
-        for batch in batches:
-            yield batch
-            given += batch.num_rows
+        for given, number in enumerate(numbers, 1):
+            yield (f"body {number} {'x' * 3000}",)  # long, so that the writer gets rows before the last one is there
             if given == 80 and not mark.exists():
                 ends = monotonic() + 120
                 while not have_arrived():
@@ -54,7 +47,7 @@ def failing_once(marks, cluster, topic, delivery):
                 mark.touch()
                 raise RuntimeError("the first attempt fails")
 
-    return run
+    return spark.createDataFrame(spark.sparkContext.parallelize(range(ROWS), PARTS).mapPartitions(run), "body string")
 
 
 def write(frame, cluster, topic, **options):
@@ -87,8 +80,7 @@ def small_batches(spark):
 def test_a_frame_with_tasks_that_fail_at_first(small_batches, live_cluster, tmp_path, delivery):
     spark = small_batches
     topic = live_cluster.create_topic(4)
-    function = failing_once(str(tmp_path), live_cluster, topic, delivery)
-    frame = rows(spark).mapInArrow(function, "body string")
+    frame = failing_once(spark, str(tmp_path), live_cluster, topic, delivery)
     more = {"sinkId": "s", "stagingDir": str(tmp_path / "staging")} if delivery == "effectively-once" else {}
     write(frame, live_cluster, topic, delivery=delivery, batchBytes="8k", **more)
     assert len(list(tmp_path.glob("failed-*"))) == PARTS
@@ -141,7 +133,7 @@ def test_a_write_that_fails_for_good(spark, rocketd_cluster, tmp_path, delivery)
 
 
 def test_what_cannot_be_written_is_said_at_once(spark, tmp_path):
-    frame = rows(spark)
+    frame = spark.range(5).selectExpr("string(id) as body")
     options = {"namesrv": "127.0.0.1:1"}
     for mode, more, text in (
         ("overwrite", {"topic": "T"}, "only ever appended"),

@@ -19,7 +19,7 @@ from write_helpers import bodies, count_of
 from benchmarks.peers.ports import free_port
 from rocketd.spark.sessions.build import prepare_environment
 
-ROWS, SLOW = 240, 3
+ROWS = 400
 DELIVERIES = ("at-least-once", "transactional", "effectively-once")
 
 pytestmark = pytest.mark.skipif(

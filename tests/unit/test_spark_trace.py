@@ -6,6 +6,7 @@ from rocketd.client.trace.records import MessageType, TraceType
 from rocketd.spark.errors import OptionError
 from rocketd.spark.jobs.sketch import bucket_of
 from rocketd.spark.jobs.trace import duration_ms, latency_rows, unreadable
+from rocketd.spark.jobs.trace_follow import Lengths, summed, watermark_after
 from rocketd.spark.jobs.trace_measures import DELAYED, HALF
 from rocketd.spark.jobs.trace_records import END_TRANSACTION, PUB, SUB_AFTER, SUB_BEFORE
 
@@ -37,6 +38,34 @@ class TraceTests(TestCase):
         windows = latency_rows(buckets, by_window=True)
         self.assertEqual([row["messages"] for row in windows], [1, 98, 2])
         self.assertEqual(windows[2]["window"].timestamp(), 60)
+
+    def test_the_watermark_never_goes_back(self) -> None:
+        lengths = Lengths(window=60, delay=10, grace=0, keep=0)
+        self.assertIsNone(watermark_after(None, None, lengths))
+        self.assertEqual(watermark_after(None, 135, lengths), 120)
+        self.assertEqual(watermark_after(None, 129, lengths), 60)
+        self.assertEqual(watermark_after(120, 100, lengths), 120)
+        self.assertEqual(watermark_after(120, None, lengths), 120)
+
+    def test_steps_add_up(self) -> None:
+        failure = {"what": "send", "topic": "orders", "group": "g", "how": "failed", "messages": 2}
+        steps = [
+            {
+                "watermark": 60 * number,
+                "records": {"Pub": 3},
+                "late": {"Pub": number},
+                "unreadable": number,
+                "buckets": [bucket(10, 1)],
+                "failures": [failure],
+                "never_consumed": [{"topic": "orders", "messages": 2, "ids": [f"A{number}", f"B{number}"]}],
+            }
+            for number in (1, 2)
+        ]
+        total = summed(steps, 3)
+        self.assertEqual((total["records"], total["late"], total["unreadable"]), ({"Pub": 6}, {"Pub": 3}, 3))
+        self.assertEqual((total["watermark"], len(total["buckets"])), (120, 2))
+        self.assertEqual(total["failures"], [{**failure, "messages": 4}])
+        self.assertEqual(total["never_consumed"], [{"topic": "orders", "messages": 4, "ids": ["A1", "B1", "A2"]}])
 
     def test_durations(self) -> None:
         self.assertEqual(duration_ms("--window", "1m"), 60_000)

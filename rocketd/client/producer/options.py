@@ -10,7 +10,7 @@ from rocketd.client.config import Duration, milliseconds
 from rocketd.client.errors import IllegalOptionError
 from rocketd.client.hooks import ProducerHook, check_hooks, check_trace
 from rocketd.client.option_types import check_types
-from rocketd.common.names import AUTO_CREATE_TOPIC, topic_fault
+from rocketd.common.names import AUTO_CREATE_TOPIC, DEFAULT_TOPIC_QUEUES, topic_fault
 
 
 @dataclass(kw_only=True)
@@ -35,7 +35,7 @@ class ProducerOptions:
     create_topic_key: str = AUTO_CREATE_TOPIC
     """Topic after whose example the first message makes a new one."""
 
-    default_topic_queues: int = 4
+    default_topic_queues: int = DEFAULT_TOPIC_QUEUES
     """Queues of a topic that the first message makes, if the broker allows as many."""
 
     latency_fault_tolerance: bool = False

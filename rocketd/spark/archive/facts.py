@@ -4,10 +4,15 @@ import json
 import os
 import re
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from rocketd.remoting.codes import RequestCode
+from rocketd.spark.errors import BrokerError
 from rocketd.spark.ranges import Catalog, Queue
 from rocketd.store.layout import commit_log_dir, consume_queue_dir, is_mapped_file_name
+
+if TYPE_CHECKING:
+    from rocketd.spark.wire.cluster import Cluster
 
 
 def broker_facts(catalog: Catalog, queues: Iterable[Queue], store: str = "", commit_log: str = "") -> dict[str, Any]:
@@ -41,6 +46,28 @@ def _of_store(root: str, commit_log: str, topics: set[str]) -> dict[str, Any]:
     table = _table(root, "delayOffset", "offsetTable")
     if table is not None:
         found["delayOffset"] = table
+    return found
+
+
+_SETTINGS = {
+    "mappedFileSizeCommitLog": "commitLogFileSize",
+    "mappedFileSizeConsumeQueue": "queueFileSize",
+    "maxHashSlotNum": "indexSlots",
+    "maxIndexNum": "indexEntries",
+}
+
+
+def live_facts(cluster: "Cluster", broker: str) -> dict[str, int]:
+    """The sizes that a running broker's settings tell; none where it does not answer that to this account."""
+    try:
+        text = cluster.ask(broker, RequestCode.GET_BROKER_CONFIG).body.decode("utf-8", "replace")
+    except BrokerError:
+        return {}
+    found = {}
+    for line in text.splitlines():
+        name, _, value = line.partition("=")
+        if name.strip() in _SETTINGS and value.strip().isdigit():
+            found[_SETTINGS[name.strip()]] = int(value)
     return found
 
 

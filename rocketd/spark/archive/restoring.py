@@ -9,7 +9,7 @@ import json
 import mmap
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -81,6 +81,17 @@ class RestoreWork:
     def note_log_file(self, made: LogFileMade) -> None:
         """Note that a file of the log is there."""
         self._journal.append({"step": "log", "made": asdict(made)})
+
+    @property
+    def queues(self) -> Entry | None:
+        """What was told of the queues and the index, once they are made."""
+        return next((entry for entry in self._journal.entries if entry.get("step") == "queues"), None)
+
+    def note_queues(self, entries: int, index_entries: int, problems: Sequence[str]) -> Entry:
+        """Note that queues and index are made."""
+        said = {"step": "queues", "entries": entries, "indexEntries": index_entries, "problems": list(problems)}
+        self._journal.append(said)
+        return said
 
     def put_in_place(self) -> None:
         """Move what was made into the target, and remove the rest; may be repeated."""

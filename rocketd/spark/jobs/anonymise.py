@@ -17,6 +17,7 @@ from rocketd.spark.jobs.arguments import add_source_arguments
 from rocketd.spark.jobs.frames import archive_frame, message_frame
 from rocketd.spark.jobs.job import Job as BaseJob
 from rocketd.spark.jobs.job import JobContext
+from rocketd.spark.jobs.map_batches import map_batches
 from rocketd.spark.jobs.report import Report
 from rocketd.spark.jobs.targets import Target, add_target_arguments
 
@@ -63,7 +64,7 @@ class Job(BaseJob):
         )
         touched = spark.sparkContext.accumulator(Counter[str](), _Counts())
         context.progress.begin("anonymise")
-        changed = frame.mapInArrow(_Change(rules, secret, touched), ddl(COLUMNS))
+        changed = map_batches(frame, _Change(rules, secret, touched), ddl(COLUMNS))
         target.write(changed)
         context.progress.end()
         counts = touched.value

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rocketd.spark.archive.archive import Archive, clear_staging
 from rocketd.spark.archive.durable import Lock
-from rocketd.spark.archive.facts import broker_facts
+from rocketd.spark.archive.facts import broker_facts, live_facts
 from rocketd.spark.archive.filling import Archived, RangeTask, Totals, archive_ranges, fill
 from rocketd.spark.archive.layout import job_lock_path, random_part, settings_path, staging_dir
 from rocketd.spark.archive.manifest import ArchiveFile
@@ -27,7 +27,8 @@ from rocketd.spark.options.kinds import SIZE
 from rocketd.spark.options.positions import Earliest
 from rocketd.spark.planning.losses import loss_text
 from rocketd.spark.ranges import QueueRange
-from rocketd.spark.source import Source, open_source
+from rocketd.spark.source import Source, cluster_options, open_source
+from rocketd.spark.wire.cluster import Cluster
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -170,6 +171,10 @@ class _Run:
         tasks = self._tasks_of(left)
         self._tasks += len(tasks)
         facts = broker_facts(source.catalog, left.queues, source.options.store, source.options.commit_log)
+        if not source.is_store:
+            cluster = Cluster(cluster_options(source.options))
+            for broker, said in facts.items():
+                said |= live_facts(cluster, broker)
         progress = self._context.progress
         progress.begin("archive", sum(part.count for part in left.ranges))
         try:

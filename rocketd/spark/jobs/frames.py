@@ -12,6 +12,7 @@ from rocketd.spark.archive.manifest import ArchiveFile
 from rocketd.spark.archive.reader import check_is_messages, read_messages
 from rocketd.spark.columns import ddl
 from rocketd.spark.errors import ArchiveError
+from rocketd.spark.jobs.map_batches import map_batches
 from rocketd.spark.options import READ_OPTIONS, ReadOptions
 from rocketd.spark.ranges import offsets_to_json
 from rocketd.spark.source import open_source
@@ -66,7 +67,7 @@ def archive_frame(spark: "SparkSession", root: str, topics: Sequence[str], colum
     if missing:
         raise ArchiveError(f"the archive {root} has no messages of {', '.join(missing)}")
     numbers = spark.range(0, len(files), 1, max(1, len(files)))
-    return numbers.mapInArrow(_Reader(root, files, tuple(columns)), ddl(columns))
+    return map_batches(numbers, _Reader(root, files, tuple(columns)), ddl(columns))
 
 
 class _Reader:

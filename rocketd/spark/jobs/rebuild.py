@@ -31,7 +31,7 @@ from rocketd.spark.jobs.store_arguments import StoreInUse, add_store_arguments, 
 from rocketd.spark.jobs.store_files import IndexShape
 from rocketd.spark.jobs.tasks import need_files_everywhere, run_tasks
 from rocketd.spark.jobs.verify import Each
-from rocketd.spark.jobs.verify_log import LogFile, StoreFacts
+from rocketd.spark.jobs.verify_facts import LogFile, StoreFacts
 from rocketd.store.layout import (
     CONSUME_QUEUE_UNIT,
     DEFAULT_CONSUME_QUEUE_FILE_SIZE,

@@ -25,7 +25,7 @@ from rocketd.spark.jobs.dispatched import (
 from rocketd.spark.jobs.index_keys import Keyed
 from rocketd.spark.jobs.log_scan import Longs, Stop, Walk, blocks
 from rocketd.spark.jobs.store_files import is_zero, map_file
-from rocketd.spark.jobs.verify_log import StoreFacts
+from rocketd.spark.jobs.verify_facts import StoreFacts
 from rocketd.spark.parse import ENTRY
 
 PLACED = np.dtype([("queue_offset", "<i8"), ("entry", ENTRY)])

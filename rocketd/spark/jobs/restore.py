@@ -132,10 +132,10 @@ class _Restoring:
         made = self._log()
         queues = self._check()
         write_config(work.store, plan, queues)
-        rebuilt = self._queues(args, rules)
+        rebuilt = work.queues or self._queues(args, rules)
         write_checkpoint(work.store, max(one.last_time for one in made), indexed=args.index)
         work.put_in_place()
-        return Report(self._facts(made, queues, rebuilt, time.monotonic() - began), rebuilt.problems)
+        return Report(self._facts(made, queues, rebuilt, time.monotonic() - began), rebuilt["problems"])
 
     def _log(self) -> list[LogFileMade]:
         work, context = self._work, self._context
@@ -160,19 +160,22 @@ class _Restoring:
         context.progress.end()
         return sorted((one for one in found if one.messages), key=lambda one: one.queue)
 
-    def _queues(self, args: argparse.Namespace, rules: Rules) -> Report:
+    def _queues(self, args: argparse.Namespace, rules: Rules) -> dict[str, Any]:
         from rocketd.store.index_file import DEFAULT_ENTRIES, DEFAULT_SLOTS
         from rocketd.store.stopped_store import StoppedStore
 
-        known = self._plan.config.get("queueFileSize")
+        config = self._plan.config
         rebuilding = Rebuilding(StoppedStore(self._work.store), rules, self._work.made, self._context.progress)
-        rebuilding.choose_sizes(args.queue_file_size or known)
-        rebuilding.shape = shape_of(args, (DEFAULT_SLOTS, DEFAULT_ENTRIES)) or rebuilding.shape
+        rebuilding.choose_sizes(args.queue_file_size or config.get("queueFileSize"))
+        known = config.get("indexSlots", DEFAULT_SLOTS), config.get("indexEntries", DEFAULT_ENTRIES)
+        rebuilding.shape = shape_of(args, known) or rebuilding.shape
         each = partial(run_tasks, self._context.spark(), description="restore queues")
-        return rebuilding.finish(rebuilding.run(each, index=args.index, deleted_topics=True))
+        # What it keeps to go on with goes with the rest of the working directory.
+        report = rebuilding.run(each, index=args.index, deleted_topics=True)
+        return self._work.note_queues(report.facts["entries"], report.facts["index_entries"], report.problems)
 
     def _facts(
-        self, made: list[LogFileMade], queues: list[QueueRestored], rebuilt: Report, seconds: float
+        self, made: list[LogFileMade], queues: list[QueueRestored], rebuilt: dict[str, Any], seconds: float
     ) -> dict[str, Any]:
         return {
             "store": self._work.target,
@@ -183,8 +186,8 @@ class _Restoring:
             "log_files": len(made),
             "log_file_size": self._plan.log_file_size,
             "filled_bytes": sum(one.filled for one in made),
-            "entries": rebuilt.facts["entries"],
-            "index_entries": rebuilt.facts["index_entries"],
+            "entries": rebuilt["entries"],
+            "index_entries": rebuilt["indexEntries"],
             "seconds": round(seconds, 3),
             "queues": [
                 {

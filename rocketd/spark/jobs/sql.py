@@ -84,8 +84,11 @@ class Job(BaseJob):
         except KeyboardInterrupt:
             if args.once:
                 raise
-        finally:
-            running.stop()
+            # This is how it is meant to end. Whatever call into Java was cut short, no other follows but to stop.
+            context.cancel()
+        except BaseException:
+            context.cancel()
+            raise
         return Report({"topics": topics, "statements": running.rows(), "seconds": round(time.monotonic() - began, 3)})
 
 
@@ -146,7 +149,18 @@ class _Started:
     statement: Statement
     query: "StreamingQuery | None"
     """None for a query over no stream, which has ended already."""
-    rows: int = 0
+    shown: int = 0
+    batches: int = 0
+    read: int = 0
+    last_batch: int = -1
+
+    def look(self) -> None:
+        """Count the batches that have ended since the last look: Spark keeps some of the last only."""
+        for progress in self.query.recentProgress if self.query is not None else ():
+            if progress.batchId > self.last_batch and progress.numInputRows:
+                self.last_batch = progress.batchId
+                self.batches += 1
+                self.read += progress.numInputRows
 
 
 class _Running:
@@ -239,32 +253,27 @@ class _Running:
 
     def _ended(self, query: "StreamingQuery") -> bool:
         """Whether it has ended, after a while; a failure of another one is raised here, too."""
+        ended = bool(query.awaitTermination(1))
         for one in self._started:
             failure = one.query.exception() if one.query is not None else None
             if failure is not None:
                 raise SparkError(f"the statement of line {one.statement.line}: {unwrapped(failure)}")
-        return bool(query.awaitTermination(1))
-
-    def stop(self) -> None:
-        """Stop what still runs."""
-        for one in self._started:
-            if one.query is not None:
-                one.query.stop()
+            one.look()
+        return ended
 
     def rows(self) -> list[dict[str, Any]]:
         """A line of the report for each statement."""
-        return [self._row(one) for one in self._started]
-
-    def _row(self, one: _Started) -> dict[str, Any]:
-        batches = [] if one.query is None else one.query.recentProgress
-        return {
-            "line": one.statement.line,
-            "sink": one.statement.sink,
-            "target": one.statement.target or None,
-            "batches": sum(1 for batch in batches if batch.numInputRows),
-            "rows_read": sum(batch.numInputRows for batch in batches),
-            "rows_shown": one.rows if one.statement.sink == "console" else None,
-        }
+        return [
+            {
+                "line": one.statement.line,
+                "sink": one.statement.sink,
+                "target": one.statement.target or None,
+                "batches": one.batches,
+                "rows_read": one.read,
+                "rows_shown": one.shown if one.statement.sink == "console" else None,
+            }
+            for one in self._started
+        ]
 
 
 class _Show:
@@ -278,7 +287,7 @@ class _Show:
         from rocketd.spark.jobs.report import Report
 
         rows = frame.toArrow().to_pylist()
-        self._one.rows += len(rows)
+        self._one.shown += len(rows)
         if not rows:
             return
         if self._as_json:

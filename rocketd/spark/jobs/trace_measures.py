@@ -103,35 +103,30 @@ def in_buckets(measurements: "DataFrame", window_ms: int) -> "DataFrame":
     )
 
 
-def failures(records: "DataFrame") -> "DataFrame":
-    """Counts of what failed: sends, listeners by how they came back, transactions that were not committed."""
+def failed(records: "DataFrame") -> "DataFrame":
+    """A row for each thing that failed: sends, listeners by how they came back, transactions that were not committed."""
     from pyspark.sql import functions as f
 
-    sends = (
-        of_type(records, PUB)
-        .where("NOT success")
-        .select(f.lit(SEND).alias("what"), "topic", "group", f.lit("failed").alias("how"))
-    )
-    consumed = (
-        attempts(records)
-        .where("NOT success")
-        .select(f.lit(CONSUME).alias("what"), "topic", "group", f.col("context_code").cast("string").alias("how"))
-    )
-    ends = (
-        of_type(records, END_TRANSACTION)
-        .where("state <> 'COMMIT_MESSAGE'")
-        .select(f.lit("transaction").alias("what"), "topic", "group", f.col("state").alias("how"))
-    )
+    columns = ("topic", "group", "time")
+    sends = of_type(records, PUB).where("NOT success").select(f.lit(SEND).alias("what"), *columns, f.lit("failed"))
+    consumed = attempts(records).where("NOT success")
+    ends = of_type(records, END_TRANSACTION).where("state <> 'COMMIT_MESSAGE'")
     return (
-        sends.unionAll(consumed)
-        .unionAll(ends)
-        .groupBy("what", "topic", "group", "how")
-        .agg(f.count(f.lit(1)).alias("messages"))
+        sends.unionAll(consumed.select(f.lit(CONSUME), *columns, f.col("context_code").cast("string")))
+        .unionAll(ends.select(f.lit("transaction"), *columns, "state"))
+        .toDF("what", *columns, "how")
     )
 
 
-def never_consumed(records: "DataFrame", before_ms: int, samples: int) -> "DataFrame":
-    """By topic, how many messages that were stored before a time in ms no consumer has had, and some of their ids.
+def failures(rows: "DataFrame") -> "DataFrame":
+    """Counts of what `failed`, by what, topic, group and how."""
+    from pyspark.sql import functions as f
+
+    return rows.groupBy("what", "topic", "group", "how").agg(f.count(f.lit(1)).alias("messages"))
+
+
+def unconsumed(records: "DataFrame") -> "DataFrame":
+    """A row for each message that no consumer has had: id, topic, when it was stored in ms.
 
     Left out are half messages that were not committed, and delayed ones: they may be waiting.
     """
@@ -139,13 +134,19 @@ def never_consumed(records: "DataFrame", before_ms: int, samples: int) -> "DataF
 
     seen = of_type(records, SUB_BEFORE).select("msg_id").distinct()
     committed = of_type(records, END_TRANSACTION).where("state = 'COMMIT_MESSAGE'").select("msg_id").distinct()
-    messages = published(records).where(f.col("stored") < before_ms)
+    messages = published(records)
     half = f.col("message_type") == HALF
     plain = messages.where(~half & (f.col("message_type") != DELAYED))
     whole = plain.unionAll(messages.where(half).join(committed, "msg_id", "left_semi"))
+    return whole.join(seen, "msg_id", "left_anti").select("msg_id", "topic", "stored")
+
+
+def never_consumed(rows: "DataFrame", samples: int) -> "DataFrame":
+    """By topic, how many messages are `unconsumed`, and the ids of the oldest."""
+    from pyspark.sql import functions as f
+
     return (
-        whole.join(seen, "msg_id", "left_anti")
-        .groupBy("topic")
+        rows.groupBy("topic")
         .agg(f.count(f.lit(1)).alias("messages"), f.min_by("msg_id", "stored", samples).alias("ids"))
         .orderBy(f.desc("messages"), "topic")
     )

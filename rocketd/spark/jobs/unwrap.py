@@ -23,8 +23,8 @@ def unwrapped(error: BaseException) -> SparkError:
             return each
     if any(type(each).__name__ == _LOST_JAVA or isinstance(each, ConnectionError) for each in chain):
         return SparkError(
-            "Spark's Java has ended: it was killed, most often for want of memory; give it more with --driver-memory, or leave "
-            "more to it"
+            "Spark's Java has ended: it was killed, most often for want of memory; give it more with --driver-memory, or "
+            "free some"
         )
     texts = [_text(each) for each in chain]
     for text in texts:

@@ -8,7 +8,6 @@ import argparse
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -21,19 +20,12 @@ from rocketd.spark.jobs.job import JobContext
 from rocketd.spark.jobs.progress import Progress
 from rocketd.spark.jobs.report import Report
 from rocketd.spark.jobs.store_arguments import StoreInUse, add_store_arguments, rules_of, shape_of
-from rocketd.spark.jobs.store_files import IndexShape, IndexView, QueueFiles, is_sound
+from rocketd.spark.jobs.store_files import IndexShape, IndexView
 from rocketd.spark.jobs.tasks import need_files_everywhere, run_tasks
-from rocketd.spark.jobs.verify_log import (
-    EventKind,
-    LogFile,
-    LogReport,
-    QueueEvent,
-    StoreFacts,
-    check_log_file,
-    merged_events,
-)
+from rocketd.spark.jobs.verify_facts import EventKind, LogFile, LogReport, QueueEvent, StoreFacts, merged_events
+from rocketd.spark.jobs.verify_log import check_log_file
+from rocketd.spark.jobs.verify_tasks import IndexTask, QueueTask, check_index_file, check_queue
 from rocketd.store.findings import Finding, Problem, Remedy, Severity, shortened
-from rocketd.store.layout import queue_dir
 
 if TYPE_CHECKING:
     from rocketd.store.stopped_store import StoppedStore
@@ -41,33 +33,6 @@ if TYPE_CHECKING:
 
 Each = Callable[[Iterable[Any], Callable[[Any], Any]], Iterator[Any]]
 """Has a function done for each of some items, anywhere, and yields the results in any order."""
-
-
-@dataclass(frozen=True, slots=True)
-class QueueTask:
-    """One queue to be looked at: what was seen of its records, and whether that explains all of its entries from the
-    `first` on whose record is still there.
-    """
-
-    key: QueueKey
-    file_size: int
-    first: int
-    events: tuple[QueueEvent, ...]
-    closely: bool
-    damaged: tuple[tuple[int, int], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class IndexTask:
-    """One index file to be looked at, `closely` when it may not agree with its records; `after` is the offset of the log
-    of the last entry before its own.
-    """
-
-    number: int
-    after: int
-    is_last: bool
-    closely: bool
-    damaged: tuple[tuple[int, int], ...]
 
 
 class Job(BaseJob):
@@ -194,12 +159,11 @@ class Verification:
             key = (queue.topic, queue.queue_id)
             some = events.get(key, [])
             first = queue.first_from(self.facts.log_begin, queue.end)
-            closely = not _explains(some, first, queue.end) or _has_odd_files(queue)
-            tasks.append(
-                QueueTask(
-                    key, queue.file_size, first, tuple(some) if closely else (), closely, damaged if closely else ()
-                )
-            )
+            if not _explains(some, first, queue.end) or _has_odd_files(queue):
+                tasks.append(QueueTask(key, queue.file_size, first, tuple(some), True, damaged))
+            elif first > queue.begin:
+                # All other entries were compared with their records.
+                tasks.append(QueueTask(key, queue.file_size, first, (), False, ()))
             if untold[key]:
                 path, position = queue.path_of(queue.begin)
                 text = f"{untold[key]} more records of {queue.topic}-{queue.queue_id} have other entries"
@@ -331,49 +295,3 @@ def _has_odd_files(queue: Any) -> bool:
             return True
         expected = segment.offset + queue.file_size
     return False
-
-
-def check_queue(facts: StoreFacts, log_end: int, task: QueueTask) -> list[Finding]:
-    """Read all entries of a queue; where its records do not explain all of them, look closely."""
-    topic, queue_id = task.key
-    found: list[Finding] = []
-    if task.closely:
-        from rocketd.spark.jobs.verify_closely import queue_findings
-        from rocketd.store.stopped_store import QueueReader
-
-        queue = QueueReader(topic, queue_id, queue_dir(facts.root, topic, queue_id))
-        queue.file_size = task.file_size
-        found += queue_findings(facts, [queue], {task.key: list(task.events)}, task.damaged, None, log_end)
-    return found + _expired_entries(facts, task)
-
-
-def _expired_entries(facts: StoreFacts, task: QueueTask) -> list[Finding]:
-    """Entries of records that are no longer there: that they are entries at all."""
-    files = QueueFiles(facts.queue_root)
-    if not facts.log_begin:
-        return []
-    for first, path in files.files(*task.key):
-        entries = files.file(path)[: max(0, task.first - first)]
-        wrong = np.flatnonzero((entries["size"] <= 0) | (entries["offset"] < 0))
-        if len(wrong):
-            at = int(wrong[0])
-            offset, size = entries["offset"][at], entries["size"][at]
-            text = f"{len(wrong)} entries of expired records are none: entry {first + at} says offset {offset}, size {size}"
-            position = at * entries.itemsize
-            return [Finding(Severity.NOTE, Problem.QUEUE_ENTRY, Remedy.NONE, path, position, text, queue=task.key)]
-    return []
-
-
-def check_index_file(facts: StoreFacts, log_end: int, task: IndexTask) -> list[Finding]:
-    """Read all of an index file; where it is not as its entries, or as the records, say, look closely."""
-    assert facts.index_shape is not None
-    view = IndexView(facts.index_paths[task.number], facts.index_shape)
-    # The first entry beyond the log stands for all.
-    beyond = bool(len(view.entries)) and task.after < log_end <= int(view.entries["offset"].max())
-    sound = is_sound(view)
-    if sound and not task.closely and not beyond:
-        return []
-    from rocketd.spark.jobs.verify_closely import index_findings
-
-    closely = task.closely or beyond or (not sound and task.after < log_end)
-    return index_findings(facts, task.number, task.is_last, task.damaged, log_end, closely=closely)

@@ -7,7 +7,7 @@ that many can be looked at at the same time. Reads only; runs in Spark's tasks, 
 from collections.abc import Iterator, Sequence
 
 from rocketd.spark.jobs.dispatched import QueueKey
-from rocketd.spark.jobs.verify_log import EventKind, QueueEvent, StoreFacts
+from rocketd.spark.jobs.verify_facts import EventKind, QueueEvent, StoreFacts
 from rocketd.store.examine import Examination
 from rocketd.store.examine_index import IndexCheck, IndexReader, IndexShape, check_file
 from rocketd.store.examine_log import Damaged, Event, LogEnd, LogWalk, Missing, Records, WrongFiller

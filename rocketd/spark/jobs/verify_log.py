@@ -6,20 +6,18 @@ Spark's tasks, and imports no PySpark.
 """
 
 import os
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
-from enum import Enum
+from collections.abc import Iterator
 from functools import lru_cache
-from typing import NamedTuple
 
 import numpy as np
 
-from rocketd.spark.jobs.dispatched import Dispatched, QueueKey, Rules, dispatched, dispatched_requests
+from rocketd.spark.errors import StoreFilesError
+from rocketd.spark.jobs.dispatched import Dispatched, QueueKey, dispatched, dispatched_requests
 from rocketd.spark.jobs.index_keys import KEYED, Keyed
 from rocketd.spark.jobs.log_scan import Longs, Stop, Walk, blocks
 from rocketd.spark.jobs.store_files import Entries, IndexShape, IndexView, QueueFiles, is_zero, map_file
 from rocketd.spark.jobs.verify_ext import wrong_units
-from rocketd.store.findings import Finding
+from rocketd.spark.jobs.verify_facts import EventKind, LogFile, LogReport, QueueEvent, StoreFacts
 from rocketd.store.layout import MAX_EXT_ADDRESS
 from rocketd.store.message import DispatchRequest
 
@@ -32,95 +30,17 @@ TIMES_KEPT = 4
 _MAX_INT = 0x7FFFFFFF
 
 
-class LogFile(NamedTuple):
-    """One file of the log: path, offset of its first byte, its length."""
-
-    path: str
-    offset: int
-    size: int
-
-
-@dataclass(frozen=True, slots=True)
-class StoreFacts:
-    """What every task of a verification needs to know. Crosses to the tasks by pickle.
-
-    `used` of the files hold records; the store was not stopped cleanly if it is `abnormal`. `queue_ends` has the queue
-    offset behind the last entry of each queue there is. Records from `replayed_from` on are dispatched at the next start.
-    """
-
-    root: str
-    log_directory: str
-    file_size: int
-    files: tuple[LogFile, ...]
-    used: int
-    abnormal: bool
-    extended: bool
-    queue_root: str
-    queue_ends: dict[QueueKey, int]
-    index_paths: tuple[str, ...]
-    index_shape: IndexShape | None
-    replayed_from: int
-    rules: Rules = field(default_factory=Rules)
-
-    @property
-    def log_begin(self) -> int:
-        """Offset of the first byte of the log."""
-        return self.files[0].offset if self.files else 0
-
-
-class EventKind(Enum):
-    """What was seen of records of a queue that follow each other."""
-
-    RUN = "they have their entries"
-    DIFFERS = "the entry of one is another"
-    BEYOND = "they lie behind the last entry"
-    NO_QUEUE = "there is no queue"
-
-
-@dataclass(slots=True)
-class QueueEvent:
-    """Records of a queue, `count` from a first one on, in the order of the log."""
-
-    kind: EventKind
-    first: DispatchRequest
-    count: int
-
-    @property
-    def upto(self) -> int:
-        """Queue offset behind the last."""
-        return self.first.queue_offset + self.count
-
-
-@dataclass(slots=True)
-class LogReport:
-    """What one file's task found. `end` is the offset of the log behind the last whole record.
-
-    `queues` are not told of where all is as it should be but for the runs. `suspects` are index files that have to be
-    looked at closely; `late` and `unindexed` count records with keys that have no entries, for an innocent reason.
-    """
-
-    number: int
-    records: int = 0
-    end: int = 0
-    closely: bool = False
-    findings: list[Finding] = field(default_factory=list)
-    damaged: list[tuple[int, int]] = field(default_factory=list)
-    queues: dict[QueueKey, list[QueueEvent]] = field(default_factory=dict)
-    untold: dict[QueueKey, int] = field(default_factory=dict)
-    suspects: set[str] = field(default_factory=set)
-    late: int = 0
-    unindexed: int = 0
-    latest: int = 0
-    head: list[DispatchRequest] = field(default_factory=list)
-    tail: list[DispatchRequest] = field(default_factory=list)
-
-
 def check_log_file(facts: StoreFacts, number: int) -> LogReport:
     """Check the file of this number; reads all of it, and the entries of its records."""
     file = facts.files[number]
     report = LogReport(number, end=file.offset)
     check = _FileCheck(facts, report)
-    if not _quickly(facts, file, number, check):
+    try:
+        whole = _quickly(facts, file, number, check)
+    except StoreFilesError:
+        # What the parser refuses is for a closer look, too.
+        whole = False
+    if not whole:
         # From the beginning: what is found has to be in the order of the log.
         report = LogReport(number, end=file.offset, closely=True)
         check = _FileCheck(facts, report)
@@ -339,25 +259,3 @@ def _fits(view: IndexView, first: int, entries: Entries, wanted: Keyed) -> bool:
     if len(entries) and first + len(entries) == len(view.entries):
         own[-1] &= times[-1] == view.end_time
     return bool(own.all())
-
-
-def merged_events(reports: Iterable[LogReport]) -> dict[QueueKey, list[QueueEvent]]:
-    """The events of each queue in the order of the log; `reports` are in that order."""
-    result: dict[QueueKey, list[QueueEvent]] = {}
-    for report in reports:
-        for key, events in report.queues.items():
-            known = result.setdefault(key, [])
-            for event in events:
-                last = known[-1] if known else None
-                if (
-                    last is not None
-                    and last.kind is event.kind
-                    and (
-                        event.kind in (EventKind.BEYOND, EventKind.NO_QUEUE)
-                        or (event.kind is EventKind.RUN and last.upto == event.first.queue_offset)
-                    )
-                ):
-                    last.count += event.count
-                else:
-                    known.append(event)
-    return result

@@ -35,16 +35,14 @@ EVERYWHERE: tuple[Conf, ...] = (
     Conf("spark.ui.showConsoleProgress", "false", "its bar would be written over ours"),
     Conf("spark.sql.session.timeZone", "UTC", "times of messages are UTC; shown alike on every machine"),
     Conf(
-        "spark.sql.python.filterPushdown.enabled", "true", "the source takes conditions over, and may not offer it else"
+        "spark.sql.python.filterPushdown.enabled", "true", "conditions are handed to the source, which reads less then"
     ),
     Conf("spark.network.timeout", "600s", "a loaded machine is not a dead one"),
     Conf("spark.executor.heartbeatInterval", "60s", "belongs to the timeout above"),
     Conf("spark.python.authenticate.socketTimeout", "300s", "a worker that starts slowly is not a failure"),
     Conf("spark.python.worker.faulthandler.enabled", "true", "a worker that crashes tells where"),
     Conf("spark.sql.execution.pyspark.udf.faulthandler.enabled", "true", "the same for queries"),
-    Conf(
-        "spark.sql.parquet.compression.codec", "zstd", "a third smaller than Spark's snappy for the same reading time"
-    ),
+    Conf("spark.sql.parquet.compression.codec", "zstd", "smaller than snappy, which is Spark's"),
 )
 LOCAL: tuple[Conf, ...] = (
     Conf("spark.driver.host", LOOPBACK, "nothing outside this machine is needed, or let in"),

@@ -49,7 +49,7 @@ def submit(arguments: Sequence[str]) -> int:
     command = [os.path.join(_find_spark_home(), "bin", "spark-submit"), *ours(options, master), main_script(), *job]
     sys.stdout.flush()
     sys.stderr.flush()
-    os.execv(command[0], command)
+    return os.execv(command[0], command)
 
 
 def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -52,7 +52,21 @@ class Prepared:
     def halves(self, group: str) -> Iterator[Half]:
         """Each half message, in the order of the rows."""
         for place, state_offset, log_offset in zip(self.places, self.state_offsets, self.log_offsets, strict=True):
-            yield Half(self.queues[place], group, state_offset, log_offset, "", "")
+            yield _half_at(self.queues[place], group, state_offset, log_offset)
+
+
+def _half_at(queue: Queue, group: str, state_offset: int, log_offset: int) -> Half:
+    """What an end has to name. Ids are for the broker's log alone."""
+    return Half(
+        broker=queue.broker,
+        topic=queue.topic,
+        group=group,
+        state_offset=state_offset,
+        commit_log_offset=log_offset,
+        unique_key="",
+        transaction_id="",
+        queue_id=queue.queue_id,
+    )
 
 
 class Preparing:
@@ -229,4 +243,4 @@ def _lost(
     for batch in read_range(outlet.cluster, QueueRange(queue, start, end), plan):
         for queue_offset, log_offset, text in zip(*(column.to_pylist() for column in batch.columns), strict=True):
             if find_property(text, name) == wanted and log_offset not in ended:
-                yield Half(queue, options.producer_group, queue_offset, log_offset, "", "")
+                yield _half_at(queue, options.producer_group, queue_offset, log_offset)

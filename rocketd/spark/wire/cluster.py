@@ -7,7 +7,13 @@ request fails.
 from collections.abc import Callable, Collection, Mapping
 from typing import Final, TypeVar
 
-from rocketd.common.names import REPLY_TOPIC_POSTFIX, SYSTEM_TOPIC_PREFIX, SYSTEM_TOPICS
+from rocketd.common.names import (
+    AUTO_CREATE_TOPIC,
+    DEFAULT_TOPIC_QUEUES,
+    REPLY_TOPIC_POSTFIX,
+    SYSTEM_TOPIC_PREFIX,
+    SYSTEM_TOPICS,
+)
 from rocketd.common.permission import is_readable, is_writable
 from rocketd.remoting.bodies import ClusterInfo, TopicList, TopicRouteData
 from rocketd.remoting.codes import RequestCode, ResponseCode
@@ -117,14 +123,25 @@ class Cluster:
         )
 
     def write_queues(self, topic: str, *, fresh: bool = False) -> list[Queue]:
-        """The queues that may be sent to and whose master is known, sorted. Raises UnknownTopicError."""
-        route = self.route(topic, fresh=fresh)
+        """The queues that may be sent to and whose master is known, sorted. Raises UnknownTopicError.
+
+        For a topic that is not there, those that brokers will make with the first message, where they do that
+        (autoCreateTopicEnable): as Apache's producers do, we take the route of the topic that stands for new ones.
+        """
+        most = None
+        try:
+            route = self.route(topic, fresh=fresh)
+        except UnknownTopicError as error:
+            try:
+                route, most = self.route(AUTO_CREATE_TOPIC, fresh=True), DEFAULT_TOPIC_QUEUES
+            except UnknownTopicError:
+                raise error from None
         masters = {broker.broker_name for broker in route.broker_datas if MASTER in broker.broker_addrs}
         return sorted(
             Queue(topic, data.broker_name, number)
             for data in route.queue_datas
             if is_writable(data.perm) and data.broker_name in masters
-            for number in range(data.write_queue_nums)
+            for number in range(data.write_queue_nums if most is None else min(most, data.write_queue_nums))
         )
 
     # ------------------------------------------------------------ brokers

@@ -70,7 +70,7 @@ def refusal(address: str, request: int, answer: RemotingCommand) -> BrokerError:
     hint = _HINTS.get(code)  # type: ignore[call-overload]
     if "does not support consumer to filter" in remark and "enablePropertyFilter" not in remark:
         hint = "filtering by SQL92 needs enablePropertyFilter=true at the broker"
-    text = f"{address} refused {request_name(request)}: {response_name(code)}: {remark.splitlines()[0]}"
+    text = f"{address} refused {request_name(request)}: {response_name(code)}: {remark.splitlines()[0].rstrip()}"
     return BrokerError(
         f"{text}; {hint}" if hint else text,
         code,

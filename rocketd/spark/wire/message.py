@@ -64,9 +64,11 @@ class Message:
         return table
 
 
-def key_of(message: Message) -> str:
-    """The unique key that a message brings along, a new one where it brings none."""
-    return message.unique_key or message.properties.get(names.UNIQ_KEY) or unique_keys(1)[0]
+def keys_of(messages: Sequence[Message]) -> tuple[str, ...]:
+    """The unique keys that messages bring along, new ones for those that bring none."""
+    brought = [message.unique_key or message.properties.get(names.UNIQ_KEY, "") for message in messages]
+    made = iter(unique_keys(brought.count("")))
+    return tuple(key or next(made) for key in brought)
 
 
 def property_text(table: Mapping[str, str]) -> str:
@@ -132,7 +134,7 @@ def _is_special(message: Message) -> bool:
 def encode_batch(messages: Sequence[Message]) -> Batch:
     """Make a batch of messages that may be one. Raises MessageError."""
     check_topic(messages[0].topic)
-    keys = tuple(map(key_of, messages))
+    keys = keys_of(messages)
     parts: list[bytes] = []
     for message, key in zip(messages, keys, strict=True):
         body, _ = packed(message.body, 0)

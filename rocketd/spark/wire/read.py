@@ -22,7 +22,7 @@ from rocketd.spark.wire.pull import NOTHING_WANTED, Pulled, Pulls, subscription
 _FIRST_PAUSE: Final = 0.05
 _LONGEST_PAUSE: Final = 2.0
 
-_SETTLING: Final = 1.5
+_SETTLING: Final = 1.0
 """Seconds in which messages behind a queue's end may still appear before they are lost. A broker that has restarted and
 builds the ends of its queues while it serves is waited for, however long it takes.
 """
@@ -114,9 +114,11 @@ class _Reader:
 
     def _wait_after(self, error: BrokerError) -> None:
         """Wait a little before the next try. Raises the error where there is none."""
+        if self._slave:
+            self._slave = ""  # what a slave refuses, the master may have
+            return
         if not error.retriable:
             raise error
-        self._slave = ""
         if isinstance(error, UnreachableError):
             self._cluster.forget(self._queue.broker)
             if self._find_slave():

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from time import time
 from typing import Any, Final
 
-from rocketd.common.names import AUTO_CREATE_TOPIC
+from rocketd.common.names import AUTO_CREATE_TOPIC, DEFAULT_TOPIC_QUEUES
 from rocketd.common.properties import WAIT, encode_properties
 from rocketd.remoting.codes import RequestCode, ResponseCode
 from rocketd.remoting.command import RemotingCommand
@@ -27,7 +27,7 @@ from rocketd.spark.wire.message import (
     Message,
     check_topic,
     encode_batch,
-    key_of,
+    keys_of,
     may_batch,
     packed,
     property_text,
@@ -88,7 +88,7 @@ def make_request(group: str, queue: Queue, messages: Sequence[Message] | Batch, 
     elif len(messages) == 1:
         message = messages[0]
         check_topic(message.topic)
-        key = key_of(message)
+        (key,) = keys_of(messages)
         body, sys_flag = packed(message.body, compress_over)
         header = _header(group, queue, message.topic, property_text(message.table(key)), sys_flag, message.flag)
         return Request(RequestCode.SEND_MESSAGE_V2, header, body, (key,))
@@ -107,7 +107,7 @@ def _header(
         producer_group=group,
         topic=topic,
         default_topic=AUTO_CREATE_TOPIC,
-        default_topic_queue_nums=queue.queue_id + 1,
+        default_topic_queue_nums=max(DEFAULT_TOPIC_QUEUES, queue.queue_id + 1),
         queue_id=queue.queue_id,
         sys_flag=sys_flag,
         born_timestamp=int(time() * 1000),

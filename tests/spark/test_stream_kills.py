@@ -1,0 +1,175 @@
+"""A streaming query is killed at random while a producer runs: its archive holds every stored message exactly once.
+
+``ROCKETD_SPARK_KILLS`` says how often; 2 where it is not set. ``ROCKETD_SPARK_SEED`` makes the moments those of a run.
+"""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from clusters import ROCKETD, await_condition, start_cluster
+from write_helpers import KILLS
+
+from rocketd.spark.archive.reader import dataset
+from rocketd.spark.wire import Cluster, Message, Sender
+
+HERE = Path(__file__).resolve().parent
+QUEUES = 4
+LIMIT = 300.0
+
+
+class Producer:
+    """Sends numbered messages until it is stopped; `positions` are those that the broker has acknowledged."""
+
+    def __init__(self, cluster, topic):
+        self._cluster = cluster
+        self._topic = topic
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self.positions = Counter()
+        self.bodies = Counter()
+        self.error = None
+
+    def __enter__(self):
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.finish()
+
+    def finish(self):
+        """Stop, and raise what went wrong."""
+        self._stop.set()
+        self._thread.join()
+        if self.error is not None:
+            raise self.error
+
+    def _run(self):
+        number = 0
+        try:
+            # A cluster of its own: connections are a thread's.
+            sender = Sender(Cluster(self._cluster.options), window=1)
+            while not self._stop.wait(0.02):
+                queue = self._cluster.queue(self._topic, number % QUEUES)
+                some = [Message(self._topic, b"%d" % each) for each in range(number * 10, number * 10 + 10)]
+                for receipt in sender.deliver([(queue, some)], repeat_doubtful=False):
+                    for position in receipt.positions:
+                        self.positions[queue.queue_id, position.queue_offset] += 1
+                self.bodies.update(message.body for message in some)
+                number += 1
+        except Exception as error:
+            self.error = error
+
+
+class Driver:
+    """A run of the query in processes of its own, which are one group. Its output goes to a file."""
+
+    def __init__(self, cluster, topic, directory, stop):
+        self._log = directory / "driver.log"
+        self._at = self._log.stat().st_size if self._log.exists() else 0
+        command = [sys.executable, HERE / "stream_driver.py", cluster.namesrv, topic, directory, stop]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE.parents[1]), *sys.path])}
+        with self._log.open("ab") as log:
+            self.process = subprocess.Popen(
+                list(map(str, command)), stdout=log, stderr=log, start_new_session=True, env=environment
+            )
+
+    def output(self):
+        with self._log.open() as log:
+            log.seek(self._at)
+            return log.read()
+
+    def await_running(self):
+        def runs():
+            assert self.process.poll() is None, self.output()
+            return "running" in self.output()
+
+        await_condition("the query runs", runs, LIMIT)
+
+    def kill(self):
+        """Kill driver, JVM and workers at once."""
+        if self.process.poll() is None:
+            self.members(signal.SIGKILL)
+        self.process.wait(LIMIT)
+
+    def members(self, number, named=b""):
+        """Send a signal to the processes of the group, or to those with this word among their arguments."""
+        sent = []
+        for path in Path("/proc").glob("[0-9]*"):
+            try:
+                words = (path / "cmdline").read_bytes().split(b"\0")
+                session = int((path / "stat").read_text().rpartition(")")[2].split()[3])
+                if session == self.process.pid and (not named or named in words):
+                    os.kill(int(path.name), number)
+                    sent.append(int(path.name))
+            except OSError:
+                continue
+        return sent
+
+
+def commits(directory):
+    path = directory / "checkpoint" / "commits"
+    return sum(one.name.isdigit() for one in path.iterdir()) if path.is_dir() else 0
+
+
+def archived(directory):
+    """Queue id, offset and body of all rows."""
+    rows = dataset(str(directory / "archive")).to_table(["queue_id", "queue_offset", "body"]).to_pylist()
+    return Counter((row["queue_id"], row["queue_offset"]) for row in rows), Counter(row["body"] for row in rows)
+
+
+@pytest.mark.timeout(1500)
+def test_every_message_once_through_kills_of_driver_worker_and_broker(tmp_path):
+    seed = int(os.environ.get("ROCKETD_SPARK_SEED", time.time_ns() % 1_000_000))
+    chance = random.Random(seed)
+    print(f"ROCKETD_SPARK_SEED={seed}")
+    stop = tmp_path / "stop"
+    pause = threading.Event()
+    killed = Counter()
+    with start_cluster(ROCKETD, tmp_path / "cluster") as cluster:
+        topic = cluster.create_topic(QUEUES)
+        with Producer(cluster, topic) as producer:
+            for _ in range(KILLS):
+                driver = Driver(cluster, topic, tmp_path, stop)
+                try:
+                    driver.await_running()
+                    target = commits(tmp_path) + chance.randint(0, 3)
+
+                    def further(driver=driver, target=target):
+                        assert driver.process.poll() is None, driver.output()
+                        return commits(tmp_path) >= target
+
+                    await_condition("batches are committed", further, LIMIT)
+                    pause.wait(chance.random())
+                finally:
+                    driver.kill()
+                killed["driver"] += 1
+            driver = Driver(cluster, topic, tmp_path, stop)
+            try:
+                driver.await_running()
+                for _ in range(KILLS):
+                    # Spark runs the tasks of a worker that died again.
+                    done = commits(tmp_path)
+                    await_condition("workers", lambda: driver.members(signal.SIGKILL, b"pyspark.daemon"), LIMIT)
+                    await_condition("a batch after that", lambda done=done: commits(tmp_path) > done + 1, LIMIT)
+                    killed["worker"] += 1
+                producer.finish()
+                stop.touch()
+                assert driver.process.wait(LIMIT) == 0, driver.output()
+            finally:
+                driver.kill()
+        assert "done" in driver.output()
+        stored = sum(cluster.catalog.bounds(queue)[1] for queue in cluster.catalog.queues(topic))
+    assert killed == {"driver": KILLS, "worker": KILLS}
+    positions, bodies = archived(tmp_path)
+    assert set(positions.values()) == {1}
+    assert set(producer.positions) <= set(positions)
+    assert set(producer.bodies) <= set(bodies)
+    assert sum(positions.values()) == stored

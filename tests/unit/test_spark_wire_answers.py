@@ -1,0 +1,284 @@
+"""The pipeline's client and servers that do not behave: what they say is never taken for messages, or for their loss."""
+
+import contextlib
+import socket
+import struct
+import threading
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from rocketd.remoting.bodies import BrokerData, ClusterInfo
+from rocketd.remoting.codes import RequestCode, ResponseCode
+from rocketd.remoting.command import RemotingCommand
+from rocketd.remoting.frame import FrameDecoder
+from rocketd.spark.errors import BrokerError, DataLossError, UnreachableError
+from rocketd.spark.ranges import Queue, QueueRange, ReadPlan
+from rocketd.spark.wire import Cluster, ClusterOptions, Message, Sender, close_connections, read_range
+from rocketd.spark.wire.connection import connection_to
+from rocketd.store.message import MessageInner
+from rocketd.store.record import encode_record
+
+QUEUE = Queue("t", "b", 0)
+HOST = bytes((127, 0, 0, 1, 0, 0, 0, 80))
+
+
+def records(*offsets):
+    """Records of these queue offsets, each with its offset as its body."""
+    return b"".join(
+        encode_record(
+            MessageInner("t", 0, 0, 0, 1, HOST, 0, 0, b"%d" % offset, b"", 0),
+            HOST,
+            offset,
+            1000 * offset,
+            1,
+        )
+        for offset in offsets
+    )
+
+
+class Cut:
+    """An answer of which some bytes are missing when the connection closes."""
+
+    def __init__(self, answer):
+        self.answer = answer
+
+
+class ScriptedServer:
+    """Name server and broker ``b`` in one, on a real socket: `answers` maps request codes to what is answered.
+
+    Each is a function of the request that returns an answer, bytes to write as they are, or None to close.
+    """
+
+    def __init__(self, answers):
+        self.answers = answers
+        self.asked = []
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self._listening.getsockname()[1]}"
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self):
+        with contextlib.suppress(OSError):
+            while True:
+                connection, _ = self._listening.accept()
+                threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+
+    def _serve(self, connection):
+        decoder = FrameDecoder()
+        with connection, contextlib.suppress(OSError):
+            while data := connection.recv(65536):
+                for frame in decoder.feed(data):
+                    request = RemotingCommand.decode(frame)
+                    self.asked.append(request)
+                    answer = self._answer(request)
+                    if answer is None:
+                        return
+                    if isinstance(answer, Cut):
+                        connection.sendall(answer.answer.answering(request).encode()[:-20])
+                        return
+                    if isinstance(answer, RemotingCommand):
+                        answer = answer.answering(request).encode()
+                    connection.sendall(answer)
+
+    def _answer(self, request):
+        if request.code == RequestCode.GET_BROKER_CLUSTER_INFO:
+            info = ClusterInfo({"b": BrokerData("c", "b", {0: self.address})}, {"c": {"b"}})
+            return RemotingCommand.response(body=info.encode())
+        return self.answers[request.code](request)
+
+    def close(self):
+        self._listening.close()
+
+
+def offset_answer(number):
+    return lambda request: RemotingCommand.response(ext_fields={"offset": str(number)})
+
+
+def found(following, body):
+    fields = {"nextBeginOffset": str(following), "minOffset": "0", "maxOffset": "9", "suggestWhichBrokerId": "0"}
+    return RemotingCommand.response(0, "FOUND", fields, body)
+
+
+def nothing(code, remark, following):
+    answer = found(following, None)
+    answer.code, answer.remark = code, remark
+    return answer
+
+
+class AnswersTests(SynchronousTestCase):
+    def serve(self, pulls=None, upper=6, lower=0):
+        """A cluster whose broker has a queue of six, and answers pulls by `pulls`: offset to answer, the last for all."""
+        answers = {
+            RequestCode.GET_MAX_OFFSET: offset_answer(upper),
+            RequestCode.GET_MIN_OFFSET: offset_answer(lower),
+            RequestCode.GET_BROKER_RUNTIME_INFO: lambda request: RemotingCommand.response(body=b'{"table":{}}'),
+            RequestCode.PULL_MESSAGE: lambda request: pulls[int(request.ext_fields["queueOffset"])](),
+        }
+        self.server = ScriptedServer(answers)
+        self.addCleanup(self.server.close)
+        self.addCleanup(close_connections)
+        return Cluster(ClusterOptions(self.server.address, timeout=20.0, patience=0.3))
+
+    def read(self, cluster, end=6, on_loss=None, **plan):
+        part = QueueRange(QUEUE, 0, end)
+        found = []
+        for batch in read_range(cluster, part, ReadPlan(("queue_offset", "body"), **plan), on_loss):
+            self.assertEqual(batch.column(1).to_pylist(), [b"%d" % offset for offset in batch.column(0).to_pylist()])
+            found += batch.column(0).to_pylist()
+        return found
+
+    def test_holes_are_losses(self):
+        cluster = self.serve({0: lambda: found(3, records(0, 2)), 3: lambda: found(6, records(4))})
+        lost = []
+        self.assertEqual(self.read(cluster, on_loss=lost.append), [0, 2, 4])
+        self.assertEqual(lost, [QueueRange(QUEUE, 1, 2), QueueRange(QUEUE, 3, 4), QueueRange(QUEUE, 5, 6)])
+        with self.assertRaisesRegex(DataLossError, r"1 messages .* t/b/0\[1, 2\): the broker leaves it out"):
+            self.read(cluster)
+
+    def test_holes_of_a_filter_are_none(self):
+        cluster = self.serve({0: lambda: found(3, records(0, 2)), 3: lambda: found(6, records(4))})
+        self.assertEqual(self.read(cluster, sql92="a = 1"), [0, 2, 4])
+
+    def test_more_than_was_asked_for_is_cut(self):
+        cluster = self.serve({0: lambda: found(6, records(*range(6)))})
+        self.assertEqual(self.read(cluster, end=4), [0, 1, 2, 3])
+
+    def test_messages_that_are_being_removed_are_asked_for_twice(self):
+        removing = lambda: nothing(ResponseCode.PULL_RETRY_IMMEDIATELY, "MESSAGE_WAS_REMOVING", 2)  # noqa: E731
+        once = iter([removing(), found(6, records(*range(6)))])
+        self.assertEqual(self.read(self.serve({0: lambda: next(once)})), list(range(6)))
+        lost = []
+        cluster = self.serve({0: removing, 2: lambda: found(6, records(*range(2, 6)))})
+        self.assertEqual(self.read(cluster, on_loss=lost.append), [2, 3, 4, 5])
+        self.assertEqual(lost, [QueueRange(QUEUE, 0, 2)])
+
+    def test_a_pull_that_gets_nowhere_ends(self):
+        cluster = self.serve({0: lambda: nothing(ResponseCode.PULL_NOT_FOUND, "OFFSET_FOUND_NULL", 0)})
+        with self.assertRaisesRegex(BrokerError, r"t/b/0: nothing comes from offset 0 on \(OFFSET_FOUND_NULL\)"):
+            self.read(cluster)
+
+    def test_nothing_is_pulled_outside_of_the_bounds(self):
+        cluster = self.serve({2: lambda: found(4, records(2, 3))}, upper=4, lower=2)
+        lost = []
+        self.assertEqual(self.read(cluster, on_loss=lost.append), [2, 3])
+        self.assertEqual(lost, [QueueRange(QUEUE, 0, 2), QueueRange(QUEUE, 4, 6)])
+        pulled = [one for one in self.server.asked if one.code == RequestCode.PULL_MESSAGE]
+        self.assertEqual([one.ext_fields["queueOffset"] for one in pulled], ["2"])
+
+    def test_records_that_make_no_sense(self):
+        whole = records(0, 1)
+        for body, text in (
+            (whole[:-3], "holds no whole records"),
+            (b"\0" * 200, "holds no whole records"),
+            (records(1, 0), "not in order"),
+            (records(0, 0), "not in order"),
+        ):
+            cluster = self.serve({0: lambda body=body: found(6, body)})
+            with self.assertRaisesRegex(BrokerError, text):
+                self.read(cluster)
+
+    def test_answers_that_are_none(self):
+        for raw, text in (
+            (b"HTTP/1.1 400 Bad Request\r\n\r\n", "does not speak RocketMQ's protocol"),
+            (struct.pack(">II", 20, 16) + b"no JSON at all..", "does not speak RocketMQ's protocol"),
+            (None, "closed the connection before it answered"),
+        ):
+            cluster = self.serve({0: lambda raw=raw: raw})
+            with self.assertRaisesRegex(UnreachableError, text) as caught:
+                self.read(cluster)
+            self.assertTrue(caught.exception.retriable)
+
+    def test_a_connection_that_ends_within_an_answer_is_made_again(self):
+        pulls = iter([Cut(found(6, records(*range(6)))), found(6, records(*range(6)))])
+        self.assertEqual(self.read(self.serve({0: lambda: next(pulls)})), list(range(6)))
+
+    def test_answers_in_another_order(self):
+        held = []
+
+        def answer(request):
+            held.append(request)
+            if len(held) < 2:
+                return b""
+            parts = [RemotingCommand.response(0, one.remark).answering(one).encode() for one in reversed(held)]
+            return b"".join(parts)
+
+        cluster = self.serve()
+        self.server.answers[RequestCode.GET_MAX_OFFSET] = answer
+        connection = connection_to(self.server.address, cluster.options)
+        numbers = [connection.submit(RequestCode.GET_MAX_OFFSET) for _ in range(2)]
+        self.assertEqual([connection.wait(one, RequestCode.GET_MAX_OFFSET).opaque for one in numbers], numbers)
+
+    def test_an_idle_connection_that_was_closed_is_not_used(self):
+        cluster = self.serve()
+        first = connection_to(self.server.address, cluster.options)
+        self.server.answers[RequestCode.HEART_BEAT] = lambda request: None
+        with self.assertRaises(UnreachableError):
+            first.request(RequestCode.HEART_BEAT)
+        self.assertTrue(first.closed)
+        self.assertIsNot(connection_to(self.server.address, cluster.options), first)
+
+
+class SendsTests(SynchronousTestCase):
+    serve = AnswersTests.serve
+
+    def test_no_answer_leaves_a_send_in_doubt(self):
+        cluster = self.serve()
+        self.server.answers[RequestCode.SEND_MESSAGE_V2] = lambda request: None
+        sender = Sender(cluster)
+        with self.assertRaises(UnreachableError) as caught:
+            sender.send(QUEUE, Message("t", b"x"))
+        self.assertTrue(caught.exception.doubtful)
+        self.assertEqual(self._sends(), 1)
+        sender.submit(QUEUE, [Message("t", b"x")], "token")
+        (receipt,) = sender.finish()
+        self.assertEqual((receipt.token, receipt.error.doubtful, receipt.positions), ("token", True, ()))
+
+    def test_a_busy_broker_is_tried_again(self):
+        cluster = self.serve()
+        busy = RemotingCommand.response(ResponseCode.SYSTEM_BUSY, "busy")
+        stored = {"msgId": "7F0000010000005000000000000003E8", "queueId": "0", "queueOffset": "1"}
+        answers = iter([busy, RemotingCommand.response(ext_fields=stored)])
+        self.server.answers[RequestCode.SEND_MESSAGE_V2] = lambda request: next(answers)
+        position = Sender(cluster).send(QUEUE, Message("t", b"x"))
+        self.assertEqual((position.queue_offset, position.commit_log_offset), (1, 1000))
+        self.assertEqual(self._sends(), 2)
+
+    def test_what_is_sent_again_keeps_its_place(self):
+        cluster = self.serve()
+        refused = [True]
+
+        def answer(request):
+            if refused and request.body == b"2":
+                refused.clear()
+                return RemotingCommand.response(ResponseCode.SYSTEM_BUSY, "busy")
+            stored = {"msgId": "7F0000010000005000000000000003E8", "queueId": "0", "queueOffset": "1"}
+            return RemotingCommand.response(ext_fields=stored)
+
+        self.server.answers[RequestCode.SEND_MESSAGE_V2] = answer
+        items = [(QUEUE, [Message("t", b"%d" % number)]) for number in range(5)]
+        receipts = list(Sender(cluster).deliver(items, repeat_doubtful=False))
+        self.assertEqual([receipt.token for receipt in receipts], list(range(5)))
+        bodies = [one.body for one in self.server.asked if one.code == RequestCode.SEND_MESSAGE_V2]
+        self.assertEqual(bodies, [b"0", b"1", b"2", b"2", b"3", b"4"])
+
+    def test_doubt_is_the_callers(self):
+        cluster = self.serve()
+        self.server.answers[RequestCode.SEND_MESSAGE_V2] = lambda request: None
+        with self.assertRaises(UnreachableError) as caught:
+            list(Sender(cluster).deliver([(QUEUE, [Message("t", b"x")])], repeat_doubtful=False))
+        self.assertTrue(caught.exception.doubtful)
+        self.assertEqual(self._sends(), 1)
+        with self.assertRaisesRegex(UnreachableError, "tried"):
+            list(Sender(cluster).deliver([(QUEUE, [Message("t", b"x")])], repeat_doubtful=True))
+        self.assertGreater(self._sends(), 3)
+
+    def test_a_batch_that_is_stored_in_part_is_an_error(self):
+        cluster = self.serve()
+        stored = {"msgId": "7F0000010000005000000000000003E8", "queueId": "0", "queueOffset": "1"}
+        self.server.answers[RequestCode.SEND_BATCH_MESSAGE] = lambda request: RemotingCommand.response(
+            ext_fields=stored
+        )
+        with self.assertRaisesRegex(BrokerError, "stored 1 of 2 messages"):
+            Sender(cluster).send_batch(QUEUE, [Message("t", b"x"), Message("t", b"y")])
+
+    def _sends(self):
+        return sum(one.code == RequestCode.SEND_MESSAGE_V2 for one in self.server.asked)
