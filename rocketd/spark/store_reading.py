@@ -23,6 +23,7 @@ from rocketd.spark.store_files import Entries, FileRow, QueueFiles, StoreFile
 from rocketd.store.layout import FILLER_SIZE, MAX_EXT_ADDRESS
 
 _ENTRIES_AT_ONCE = 1 << 16
+_HEADS_FACTOR = 8
 
 Rows = npt.NDArray[np.int64]
 
@@ -127,7 +128,9 @@ class RangeReader:
         """Rows in pieces whose records have about `batch_bytes` bytes."""
         if not len(rows):
             return
-        parts = np.cumsum(sizes[rows]) // max(1, self._plan.batch_bytes)
+        # Where only heads are read, and the rest is not touched, more of them do no harm.
+        limit = self._plan.batch_bytes * (1 if self._needs_topic else _HEADS_FACTOR)
+        parts = np.cumsum(sizes[rows]) // max(1, limit)
         yield from np.split(rows, np.flatnonzero(np.diff(parts)) + 1)
 
     def _batch(

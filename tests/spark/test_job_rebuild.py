@@ -2,12 +2,22 @@
 
 import os
 import shutil
+from pathlib import Path
 
 import pytest
 from running import run_job
 from stores import messages, write_store
 
 from rocketd.spark.errors import OptionError
+from rocketd.spark.jobs.dispatched import Rules, delays_of
+from rocketd.spark.jobs.progress import Progress
+from rocketd.spark.jobs.rebuild import Rebuilding
+from rocketd.spark.jobs.store_files import IndexView
+from rocketd.spark.jobs.verify import Verification
+from rocketd.spark.wire.message import Message
+from rocketd.spark.wire.send import Sender
+from rocketd.store.settings import MessageStoreConfig
+from rocketd.store.stopped_store import StoppedStore
 from tests.unit.test_spark_rebuild import files
 
 
@@ -34,3 +44,34 @@ def test_rebuild_in_place(spark, tmp_path):
     written = write_store(root, messages(4, first=3000), index=True)
     assert [result.queue_offset for result in written.results] == [750] * 4
     assert run_job(spark, "verify", "--store", root).status == 0
+
+
+def test_what_a_broker_leaves_is_sound_and_made_again(live_cluster, tmp_path):
+    """Apache's broker, killed, and ours: delayed messages, tags, keys, a topic that another one lies between."""
+    topic = live_cluster.create_topic(queues=2)
+    for number in range(6):
+        texts = [b"body %d" % (number * 10 + one) for one in range(10)]
+        rows = [Message(topic, text, tags=f"Tag{number % 3}", keys=f"k{number} all") for text in texts]
+        live_cluster.send(topic, rows, queue_id=number % 2)
+    later = live_cluster.catalog.bounds(live_cluster.queue("SCHEDULE_TOPIC_XXXX", 17))[1]
+    Sender(live_cluster.cluster).send(live_cluster.queue(topic), Message(topic, b"later", delay_level=18))
+    live_cluster.await_end(live_cluster.queue("SCHEDULE_TOPIC_XXXX", 17), later + 1)
+    live_cluster.stop_broker()
+    try:
+        root = str(live_cluster.directory / "store")
+        rules = Rules(delays_of(MessageStoreConfig(store_path_root_dir="").message_delay_level))
+        report = Verification(StoppedStore(root), rules, Progress(quiet=True)).run(lambda items, do: map(do, items))
+        assert report.problems == []
+        assert report.facts["records"] >= 61
+        rebuilding = Rebuilding(StoppedStore(root), rules, str(tmp_path), Progress(quiet=True))
+        report = rebuilding.finish(rebuilding.run(lambda items, do: map(do, items)))
+        assert report.problems == []
+        assert files(tmp_path, "consumequeue") == files(root, "consumequeue")
+        (old,), (new,) = (
+            [IndexView(str(path), rebuilding.shape) for path in Path(at, "index").iterdir()] for at in (root, tmp_path)
+        )
+        assert old.entries.tobytes() == new.entries.tobytes()
+        assert bytes(old.data[: rebuilding.shape.entries_at]) == bytes(new.data[: rebuilding.shape.entries_at])
+    finally:
+        live_cluster.start_broker()
+        live_cluster.await_end(live_cluster.queue(topic), 30)

@@ -17,7 +17,7 @@ from clusters import await_condition
 from write_helpers import bodies, count_of
 
 from benchmarks.peers.ports import free_port
-from rocketd.spark.sessions.build import prepare_environment
+from rocketd.spark.sessions.java import choose_java
 
 ROWS = 400
 DELIVERIES = ("at-least-once", "transactional", "effectively-once")
@@ -30,8 +30,7 @@ pytestmark = pytest.mark.skipif(
 @pytest.fixture
 def spark_cluster(tmp_path):
     """A master and two workers of one core each, on two addresses of this machine."""
-    prepare_environment(local=True)
-    environment = {**os.environ, "SPARK_LOCAL_DIRS": str(tmp_path / "local"), "SPARK_LOG_DIR": str(tmp_path)}
+    environment = {**os.environ, "JAVA_HOME": choose_java().home, "SPARK_LOCAL_DIRS": str(tmp_path / "local")}
     environment.pop("SPARK_LOCAL_IP", None)
     program = str(Path(pyspark.__file__).parent / "bin" / "spark-class")
     port = free_port()

@@ -102,9 +102,8 @@ class ReadTests(StoreTestCase):
         sizes = {found.queue_offset: found.store_size for found in read_store(self.root)}
         whole = [batch.column(0).to_pylist() for batch in tree.read(part, ReadPlan(("queue_offset",)))]
         self.assertEqual(len(whole), len(log_files(self.root)))
-        parts = [
-            batch.column(0).to_pylist() for batch in tree.read(part, ReadPlan(("queue_offset",), batch_bytes=10_000))
-        ]
+        plan = ReadPlan(("queue_offset", "tags"), batch_bytes=10_000)
+        parts = [batch.column(0).to_pylist() for batch in tree.read(part, plan)]
         self.assertGreater(len(parts), len(whole))
         for one in parts:
             self.assertLess(sum(sizes[offset] for offset in one), 10_000 + 1000)

@@ -5,6 +5,7 @@ import socket
 import struct
 import threading
 
+from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from rocketd.remoting.bodies import BrokerData, ClusterInfo
@@ -13,7 +14,7 @@ from rocketd.remoting.command import RemotingCommand
 from rocketd.remoting.frame import FrameDecoder
 from rocketd.spark.errors import BrokerError, DataLossError, UnreachableError
 from rocketd.spark.ranges import Queue, QueueRange, ReadPlan
-from rocketd.spark.wire import Cluster, ClusterOptions, Message, Sender, close_connections, read_range
+from rocketd.spark.wire import Cluster, ClusterOptions, Message, Sender, close_connections, read, read_range
 from rocketd.spark.wire.connection import connection_to
 from rocketd.store.message import MessageInner
 from rocketd.store.record import encode_record
@@ -190,6 +191,28 @@ class AnswersTests(SynchronousTestCase):
     def test_a_connection_that_ends_within_an_answer_is_made_again(self):
         pulls = iter([Cut(found(6, records(*range(6)))), found(6, records(*range(6)))])
         self.assertEqual(self.read(self.serve({0: lambda: next(pulls)})), list(range(6)))
+
+    def test_who_reads_may_take_its_time(self):
+        """A broker closes connections that are idle; that was not the broker's failure, and is not counted as such."""
+        clock = Clock()
+        self.patch(read, "monotonic", clock.seconds)
+        pulls = {0: lambda: found(3, records(0, 1, 2)), 3: lambda: next(later)}
+        later = iter([None, found(6, records(3, 4, 5))])
+        batches = read_range(self.serve(pulls), QueueRange(QUEUE, 0, 6), ReadPlan(("queue_offset",), batch_bytes=1))
+        self.assertEqual(next(batches).column(0).to_pylist(), [0, 1, 2])
+        clock.advance(1000)
+        self.assertEqual([batch.column(0).to_pylist() for batch in batches], [[3, 4, 5]])
+
+    def test_headers_and_bodies_that_make_no_sense(self):
+        cluster = self.serve({0: lambda: found("x", records(0))})
+        with self.assertRaisesRegex(BrokerError, "makes no sense: .*nextBeginOffset"):
+            self.read(cluster)
+        cluster = self.serve(upper="many")
+        with self.assertRaisesRegex(BrokerError, "makes no sense: .*offset"):
+            self.read(cluster)
+        self.server.answers[RequestCode.GET_ROUTEINFO_BY_TOPIC] = lambda request: RemotingCommand.response(body=b"{")
+        with self.assertRaisesRegex(BrokerError, "makes no sense"):
+            cluster.route("t")
 
     def test_answers_in_another_order(self):
         held = []

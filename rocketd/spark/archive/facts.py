@@ -60,11 +60,11 @@ _SETTINGS = {
 def live_facts(cluster: "Cluster", broker: str) -> dict[str, int]:
     """The sizes that a running broker's settings tell; none where it does not answer that to this account."""
     try:
-        text = cluster.ask(broker, RequestCode.GET_BROKER_CONFIG).body.decode("utf-8", "replace")
+        body = cluster.ask(broker, RequestCode.GET_BROKER_CONFIG).body
     except BrokerError:
         return {}
     found = {}
-    for line in text.splitlines():
+    for line in (body or b"").decode("utf-8", "replace").splitlines():
         name, _, value = line.partition("=")
         if name.strip() in _SETTINGS and value.strip().isdigit():
             found[_SETTINGS[name.strip()]] = int(value)

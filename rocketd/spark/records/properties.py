@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from rocketd.common.java_hash import java_string_hash
 from rocketd.common.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
-from rocketd.spark.records.arrays import Positions, content, pieces, with_nulls
+from rocketd.spark.records.arrays import Positions, content, of_parts, pieces, with_nulls
 from rocketd.spark.records.frames import Frames
 
 _NAME_END = ord(NAME_VALUE_SEPARATOR)
@@ -143,25 +143,46 @@ class Properties:
             good[dropped] = False
             begins, marks, ends, firsts = begins[good], marks[good], ends[good], _counted(good)[firsts]
         text = pa.py_buffer(self.text)
-        names = pieces(text, begins, marks, pa.string())
+        each = 0 if len(dropped) else self._alike
+        names = self._same_names(each) if each else pieces(text, begins, marks, pa.string())
         values = pieces(text, marks + 1, ends, pa.string())
         return pa.MapArray.from_arrays(pa.array(firsts.astype(np.int32)), names, values)
+
+    @cached_property
+    def _alike(self) -> int:
+        """How many entries each string has, where all have the same names, of at most eight bytes; else 0."""
+        begins, marks, _, firsts = self._entries
+        each = len(begins) // max(1, self.count)
+        if not each or len(begins) != each * self.count or (np.diff(firsts) != each).any():
+            return 0
+        lengths = (marks - begins).reshape(-1, each)
+        names = self._names.reshape(-1, each)
+        same = lengths.max() <= _WORD and (lengths == lengths[0]).all() and (names == names[0]).all()
+        return each if same else 0
+
+    def _same_names(self, each: int) -> pa.Array:
+        """The names of all strings, when they are those of the first."""
+        begins, marks, _, _ = self._entries
+        lengths = (marks - begins)[:each]
+        row = np.concatenate([self.text[a:b] for a, b in zip(begins[:each], marks[:each], strict=True)])
+        offsets = np.arange(0, (self.count + 1) * len(row), len(row))[:, None] + (np.cumsum(lengths) - lengths)
+        return of_parts(
+            pa.string(), each * self.count, offsets.ravel()[: each * self.count + 1], np.tile(row, self.count)
+        )
 
     def _repeated(self) -> list[int]:
         """Entries whose name comes again in the same string."""
         begins, marks, _, firsts = self._entries
         lengths = marks - begins
-        hashes = (self._names + lengths.astype(np.uint64)) * _MIX
-        if len(lengths) and lengths.max() > _WORD:
-            hashes ^= np.where(lengths > _WORD, self._words(np.maximum(marks - _WORD, begins)), np.uint64(0))
-        counts = np.diff(firsts)
-        most = int(counts.max()) if len(counts) else 0
+        each = self._alike
+        if each and len(set(zip(self._names[:each].tolist(), lengths[:each].tolist(), strict=True))) == each:
+            return []
+        most = int(np.diff(firsts).max()) if self.count else 0
         if most < 2:
             return []
-        if counts.min() == most:
-            table = hashes.reshape(-1, most)
-            if (table == table[0]).all() and len(set(table[0].tolist())) == most:
-                return []
+        hashes = (self._names + lengths.astype(np.uint64)) * _MIX
+        if lengths.max() > _WORD:
+            hashes ^= np.where(lengths > _WORD, self._words(np.maximum(marks - _WORD, begins)), np.uint64(0))
         keys = hashes + self._rows.astype(np.uint64) * _MIX
         suspects: npt.NDArray[Any]
         if most <= _MOST_PASSES:

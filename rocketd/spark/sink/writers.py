@@ -166,7 +166,12 @@ def _new_keys() -> Iterator[str]:
 
 def _in_order(messages: Sequence[WriterCommitMessage | None]) -> list[Written]:
     """The messages of partitions that were written, by their numbers: Spark gives them as tasks end."""
-    return sorted((one for one in messages if isinstance(one, Written)), key=lambda one: one.partition)
+    written = sorted((one for one in messages if isinstance(one, Written)), key=lambda one: one.partition)
+    if len({one.partition for one in written}) < len(written):
+        raise SparkError(
+            "Spark handed over two attempts of one partition as done: committing both would write rows twice"
+        )
+    return written
 
 
 def _arrow_schema(schema: StructType) -> pa.Schema:

@@ -12,7 +12,7 @@ from rocketd.remoting.headers import CreateTopicRequestHeader, TopicRequestHeade
 from rocketd.spark.errors import BrokerError
 from rocketd.spark.ranges import Queue
 from rocketd.spark.wire.cluster import MASTER, Cluster
-from rocketd.spark.wire.faults import UnknownTopicError
+from rocketd.spark.wire.faults import UnknownTopicError, body_of
 
 
 def brokers(cluster: Cluster) -> list[str]:
@@ -57,7 +57,7 @@ class QueueState:
 def topic_state(cluster: Cluster, topic: str, broker: str) -> dict[Queue, QueueState]:
     """The state of a topic's queues at one broker, taken by it at one moment."""
     answer = cluster.ask(broker, RequestCode.GET_TOPIC_STATS_INFO, TopicRequestHeader(topic))
-    table = TopicStatsTable.decode(answer.body).offset_table
+    table = body_of(TopicStatsTable, answer).offset_table
     return {
         Queue(queue.topic, queue.broker_name, queue.queue_id): QueueState(
             state.min_offset, state.max_offset, state.last_update_timestamp or None
@@ -68,4 +68,4 @@ def topic_state(cluster: Cluster, topic: str, broker: str) -> dict[Queue, QueueS
 
 def runtime_info(cluster: Cluster, broker: str) -> dict[str, str]:
     """What a broker tells of its state, as mqadmin's brokerStatus shows it."""
-    return KVTable.decode(cluster.ask(broker, RequestCode.GET_BROKER_RUNTIME_INFO).body).table
+    return body_of(KVTable, cluster.ask(broker, RequestCode.GET_BROKER_RUNTIME_INFO)).table

@@ -22,7 +22,7 @@ from rocketd.remoting.headers import GetRouteInfoRequestHeader, Header
 from rocketd.spark.errors import BrokerError, UnreachableError
 from rocketd.spark.ranges import Queue
 from rocketd.spark.wire.connection import Connection, connection_to
-from rocketd.spark.wire.faults import NoMasterError, UnknownTopicError, check, patiently
+from rocketd.spark.wire.faults import NoMasterError, UnknownTopicError, body_of, check, patiently
 from rocketd.spark.wire.options import ClusterOptions
 
 T = TypeVar("T")
@@ -78,7 +78,7 @@ class Cluster:
             raise UnknownTopicError(
                 f"name server {server} knows no topic {topic!r}; create it, or check its name", answer.code
             )
-        route = TopicRouteData.decode(check(f"name server {server}", code, answer).body)
+        route = body_of(TopicRouteData, check(f"name server {server}", code, answer))
         self._routes[topic] = route
         for broker in route.broker_datas:
             self._addresses[broker.broker_name] = dict(broker.broker_addrs)
@@ -89,7 +89,7 @@ class Cluster:
         code = RequestCode.GET_BROKER_CLUSTER_INFO
 
         def ask() -> ClusterInfo:
-            return ClusterInfo.decode(check("the name server", code, self.ask_name_server(code)).body)
+            return body_of(ClusterInfo, check("the name server", code, self.ask_name_server(code)))
 
         info = self.patiently(ask)
         for name, broker in info.broker_addr_table.items():
@@ -101,7 +101,7 @@ class Cluster:
         code = RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER
 
         def ask() -> list[str]:
-            return TopicList.decode(check("the name server", code, self.ask_name_server(code)).body).topic_list
+            return body_of(TopicList, check("the name server", code, self.ask_name_server(code))).topic_list
 
         named = self.patiently(ask)
         info = self.info()
@@ -213,8 +213,3 @@ class Cluster:
     def patiently(self, attempt: Callable[[], T]) -> T:
         """Do `attempt`, again and again while it fails with what may pass."""
         return patiently(attempt, self.options.patience)
-
-
-def is_unknown_topic(error: BrokerError) -> bool:
-    """Whether a name server or a broker says that there is no such topic."""
-    return error.code == ResponseCode.TOPIC_NOT_EXIST

@@ -71,8 +71,12 @@ class Connection:
 
     def is_alive(self) -> bool:
         """Whether the server has not closed it so far, as it does with connections that were idle for long."""
+        if self.closed:
+            return False
+        readable = select.poll()
+        readable.register(self._socket, select.POLLIN)
         try:
-            while not self.closed and select.select([self._socket], [], [], 0)[0]:
+            while not self.closed and readable.poll(0):
                 if not self._receive(0, 0):
                     break
         except UnreachableError:

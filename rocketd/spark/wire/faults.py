@@ -4,11 +4,15 @@ from collections.abc import Callable, Collection
 from time import monotonic, sleep
 from typing import Final, NoReturn, TypeVar
 
+from rocketd.remoting.bodies import Body
 from rocketd.remoting.codes import ResponseCode, request_name
 from rocketd.remoting.command import RemotingCommand
+from rocketd.remoting.errors import RemotingError
+from rocketd.remoting.headers import HeaderT, read_header
 from rocketd.spark.errors import BrokerError, UnreachableError
 
 T = TypeVar("T")
+BodyT = TypeVar("BodyT", bound=Body)
 
 PASSING: Final = frozenset(
     {
@@ -77,6 +81,26 @@ def refusal(address: str, request: int, answer: RemotingCommand) -> BrokerError:
         retriable=retriable,
         doubtful=retriable and code == ResponseCode.SYSTEM_ERROR,
     )
+
+
+def header_of(kind: type[HeaderT], answer: RemotingCommand) -> HeaderT:
+    """The typed header of an answer. Raises BrokerError for one that makes no sense."""
+    try:
+        return read_header(kind, answer)
+    except RemotingError as error:
+        raise _nonsense(error) from error
+
+
+def body_of(kind: type[BodyT], answer: RemotingCommand) -> BodyT:
+    """The typed body of an answer. Raises BrokerError for one that makes no sense."""
+    try:
+        return kind.decode(answer.body)
+    except RemotingError as error:
+        raise _nonsense(error) from error
+
+
+def _nonsense(error: RemotingError) -> BrokerError:
+    return BrokerError(f"a server's answer makes no sense: {error}")
 
 
 def check(address: str, request: int, answer: RemotingCommand, good: Collection[int] = (0,)) -> RemotingCommand:

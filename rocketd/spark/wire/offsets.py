@@ -10,17 +10,17 @@ from rocketd.remoting.command import RemotingCommand
 from rocketd.remoting.headers import (
     OffsetResponseHeader,
     PullMessageRequestHeader,
+    PullMessageResponseHeader,
     QueryConsumerOffsetRequestHeader,
     QueueRequestHeader,
     SearchOffsetRequestHeader,
     TimestampResponseHeader,
     UpdateConsumerOffsetRequestHeader,
-    read_header,
 )
 from rocketd.spark.errors import BrokerError
 from rocketd.spark.ranges import Queue
 from rocketd.spark.wire.cluster import Cluster
-from rocketd.spark.wire.faults import PASSING
+from rocketd.spark.wire.faults import PASSING, body_of, header_of
 from rocketd.store.record import store_timestamp_of
 
 ANY_TAG = "*"
@@ -54,14 +54,14 @@ def bounds_at(cluster: Cluster, address: str, queue: Queue) -> tuple[int, int]:
 
 def _offset(cluster: Cluster, address: str, queue: Queue, code: RequestCode) -> int:
     header = QueueRequestHeader(queue.topic, queue.queue_id, queue.broker)
-    return read_header(OffsetResponseHeader, cluster.ask_at(queue.broker, address, code, header)).offset
+    return header_of(OffsetResponseHeader, cluster.ask_at(queue.broker, address, code, header)).offset
 
 
 def dispatch_behind(cluster: Cluster, broker: str) -> int:
     """Bytes of the log that are not in the broker's queues yet; 0 where it does not tell."""
     try:
         answer = cluster.ask(broker, RequestCode.GET_BROKER_RUNTIME_INFO)
-        return int(KVTable.decode(answer.body).table["dispatchBehindBytes"])
+        return int(body_of(KVTable, answer).table["dispatchBehindBytes"])
     except BrokerError as error:
         if error.retriable:
             raise
@@ -74,7 +74,7 @@ def earliest_time(cluster: Cluster, queue: Queue) -> int | None:
     """Store time in ms of the first message that is still there, None where there is none."""
     header = QueueRequestHeader(queue.topic, queue.queue_id, queue.broker)
     answer = cluster.ask(queue.broker, RequestCode.GET_EARLIEST_MSG_STORETIME, header)
-    time = read_header(TimestampResponseHeader, answer).timestamp
+    time = header_of(TimestampResponseHeader, answer).timestamp
     return None if time < 0 else time
 
 
@@ -99,7 +99,7 @@ def peek(cluster: Cluster, queue: Queue, offset: int, most: int = 1) -> tuple[in
     )
     good = (ResponseCode.SUCCESS, *FOUND_NOTHING)
     answer = cluster.ask(queue.broker, RequestCode.PULL_MESSAGE, header, good=good)
-    following = int((answer.ext_fields or {}).get("nextBeginOffset", offset))
+    following = header_of(PullMessageResponseHeader, answer).next_begin_offset
     return following, (answer.body or b"") if answer.code == ResponseCode.SUCCESS else b""
 
 
@@ -115,7 +115,7 @@ def offset_at(cluster: Cluster, queue: Queue, timestamp_ms: int) -> int:
         return upper
     header = SearchOffsetRequestHeader(queue.topic, queue.queue_id, timestamp_ms, queue.broker)
     answer = cluster.ask(queue.broker, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header)
-    hint = read_header(OffsetResponseHeader, answer).offset
+    hint = header_of(OffsetResponseHeader, answer).offset
 
     def reached(offset: int) -> bool:
         """Whether the message there was stored at the time or later; one that is lost was not."""
@@ -189,7 +189,7 @@ def group_offset(cluster: Cluster, group: str, queue: Queue) -> int | None:
     answer = cluster.ask(queue.broker, RequestCode.QUERY_CONSUMER_OFFSET, header, good=good)
     if answer.code != ResponseCode.SUCCESS:
         return None
-    offset = read_header(OffsetResponseHeader, answer).offset
+    offset = header_of(OffsetResponseHeader, answer).offset
     if offset:
         return None if offset < 0 else offset
     try:
@@ -204,7 +204,7 @@ def group_offset(cluster: Cluster, group: str, queue: Queue) -> int | None:
 def all_group_offsets(cluster: Cluster, broker: str) -> dict[str, dict[int, int]]:
     """What all groups have committed at a broker: ``topic@group`` to queue id to offset."""
     answer = cluster.ask(broker, RequestCode.GET_ALL_CONSUMER_OFFSET)
-    return ConsumerOffsetSerializeWrapper.decode(answer.body).offset_table if answer.body else {}
+    return body_of(ConsumerOffsetSerializeWrapper, answer).offset_table if answer.body else {}
 
 
 def commit_offset(cluster: Cluster, group: str, queue: Queue, offset: int) -> RemotingCommand:

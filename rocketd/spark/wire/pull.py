@@ -15,11 +15,11 @@ from rocketd.filter.expressions import SelectorError
 from rocketd.filter.selector import SQL92, compile_selector
 from rocketd.remoting.codes import RequestCode, ResponseCode
 from rocketd.remoting.command import RemotingCommand
-from rocketd.remoting.headers import PullMessageRequestHeader, PullMessageResponseHeader, read_header, write_header
+from rocketd.remoting.headers import PullMessageRequestHeader, PullMessageResponseHeader, write_header
 from rocketd.spark.errors import OptionError
 from rocketd.spark.ranges import Queue, ReadPlan
 from rocketd.spark.wire.connection import Connection
-from rocketd.spark.wire.faults import refusal
+from rocketd.spark.wire.faults import header_of, refusal
 from rocketd.spark.wire.offsets import ANY_TAG, FOUND_NOTHING
 
 CODE: Final = RequestCode.PULL_MESSAGE
@@ -193,4 +193,4 @@ def _following(answer: RemotingCommand) -> int:
     try:
         return int(fields["nextBeginOffset"])  # type: ignore[index]
     except (KeyError, TypeError, ValueError):
-        return read_header(PullMessageResponseHeader, answer).next_begin_offset  # says what is wrong
+        return header_of(PullMessageResponseHeader, answer).next_begin_offset  # says what is wrong

@@ -33,8 +33,8 @@ def read_range(
 ) -> Iterator[pa.RecordBatch]:
     """The messages of a range as batches of ``arrow_schema(plan.columns)``, ascending by queue offset.
 
-    Batches that would be empty are left out. A broker that is away is waited for, `patience` seconds of the options after
-    the last message that came. Raises BrokerError then, and where it refuses; and DataLossError for messages that are
+    Batches that would be empty are left out. A broker that is away is waited for, for as many seconds as the `patience`
+    of the options. Raises BrokerError then, and where it refuses; and DataLossError for messages that are
     not there any more, unless `on_loss` takes their ranges. A filter hides single messages that are lost: then only
     what lies outside the queue's bounds is told.
     """
@@ -60,7 +60,7 @@ class _Reader:
         self._gathered = Gathered(part.queue, plan, part.start, filtered=self._expression != ANY_TAG)
         self._pause = _FIRST_PAUSE
         self._tries = 1
-        self._progress = monotonic()
+        self._failing: float | None = None
         self._stuck = 0
         self._inside = False
         self._odd: Pulled | None = None
@@ -110,7 +110,7 @@ class _Reader:
     def _advance(self, to: int) -> None:
         self._at = to
         self._pause, self._tries, self._stuck = _FIRST_PAUSE, 1, 0
-        self._progress = monotonic()
+        self._failing = None
 
     def _wait_after(self, error: BrokerError) -> None:
         """Wait a little before the next try. Raises the error where there is none."""
@@ -124,7 +124,9 @@ class _Reader:
             if self._find_slave():
                 return
         patience = self._cluster.options.patience
-        if monotonic() + self._pause > self._progress + patience:
+        if self._failing is None:  # not the last message's time: who reads may take its time for a batch
+            self._failing = monotonic()
+        if monotonic() + self._pause > self._failing + patience:
             give_up(error, self._tries, patience)
         sleep(self._pause)
         self._pause = min(2 * self._pause, _LONGEST_PAUSE)

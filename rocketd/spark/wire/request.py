@@ -12,16 +12,14 @@ from rocketd.common.names import AUTO_CREATE_TOPIC, DEFAULT_TOPIC_QUEUES
 from rocketd.common.properties import WAIT, encode_properties
 from rocketd.remoting.codes import RequestCode, ResponseCode
 from rocketd.remoting.command import RemotingCommand
-from rocketd.remoting.errors import RemotingCommandError
 from rocketd.remoting.headers import (
     SendMessageRequestHeader,
     SendMessageRequestHeaderV2,
     SendMessageResponseHeader,
-    read_header,
 )
 from rocketd.spark.errors import BrokerError
 from rocketd.spark.ranges import Queue
-from rocketd.spark.wire.faults import check
+from rocketd.spark.wire.faults import check, header_of
 from rocketd.spark.wire.message import (
     Batch,
     Message,
@@ -123,8 +121,8 @@ def positions(address: str, queue: Queue, request: Request, answer: RemotingComm
     """Where the messages of a request are, by its answer. Raises BrokerError for a refusal."""
     check(f"broker {queue.broker} at {address}", request.code, answer, STORED)
     try:
-        where = read_header(SendMessageResponseHeader, answer)
-    except RemotingCommandError as error:
+        where = header_of(SendMessageResponseHeader, answer)
+    except BrokerError as error:
         raise BrokerError(f"{address} answered a send with nonsense: {error}", answer.code, doubtful=True) from error
     ids = where.msg_id.split(",")
     if len(ids) != len(request.unique_keys):

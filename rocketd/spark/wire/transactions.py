@@ -15,15 +15,16 @@ from rocketd.common.sysflag import TRANSACTION_COMMIT, TRANSACTION_NOT, TRANSACT
 from rocketd.remoting.bodies import HeartbeatData, ProducerData
 from rocketd.remoting.codes import RequestCode
 from rocketd.remoting.command import RemotingCommand
-from rocketd.remoting.headers import CheckTransactionStateRequestHeader, EndTransactionRequestHeader, read_header
+from rocketd.remoting.headers import CheckTransactionStateRequestHeader, EndTransactionRequestHeader
 from rocketd.spark.errors import BrokerError
 from rocketd.spark.ranges import Queue
 from rocketd.spark.wire.cluster import Cluster
 from rocketd.spark.wire.connection import Connection
-from rocketd.spark.wire.faults import check
+from rocketd.spark.wire.faults import check, header_of
 from rocketd.spark.wire.message import Message
 from rocketd.spark.wire.options import ClusterOptions
 from rocketd.spark.wire.send import GROUP, Position, Request, Sender
+from rocketd.store.errors import StoreError
 from rocketd.store.record import MessageExt, decode_message
 
 _GREETING_SECONDS = 30.0
@@ -177,13 +178,13 @@ class Transactions:
     def serve(self, brokers: Iterable[str], seconds: float) -> None:
         """Answer the brokers' questions for so long. Raises BrokerError where one cannot be greeted."""
         ends = monotonic() + seconds
-        names_ = list(brokers)
+        asked = sorted(brokers)
+        turn = min(1.0, seconds) / max(1, len(asked))
         while True:
-            for broker in names_:
-                left = ends - monotonic()
-                if left <= 0:
-                    return
-                self._greet(broker).serve(min(left, max(0.01, min(1.0, seconds) / len(names_))))
+            for broker in asked:
+                self._greet(broker).serve(max(0.0, min(turn, ends - monotonic())))
+            if monotonic() >= ends:
+                return
 
     def _greet(self, broker: str) -> Connection:
         connection = self.cluster.connection(broker)
@@ -199,8 +200,11 @@ class Transactions:
     def _asked(self, connection: Connection, request: RemotingCommand) -> None:
         if request.code != RequestCode.CHECK_TRANSACTION_STATE or self._on_check is None:
             return
-        asked = read_header(CheckTransactionStateRequestHeader, request)
-        record = decode_message(request.body or b"")
+        asked = header_of(CheckTransactionStateRequestHeader, request)
+        try:
+            record = decode_message(request.body or b"")
+        except StoreError as error:
+            raise BrokerError(f"{connection.address} asks about what is no message: {error}") from error
         table = record.properties_map()
         if table.get(names.PGROUP, self.group) != self.group:
             return
