@@ -38,6 +38,7 @@ __all__ = [
 ENTRY = np.dtype([("offset", ">i8"), ("size", ">i4"), ("tag_hash", ">i8")])
 """An entry of a consume queue."""
 
+_TIME = pa.timestamp("us", "UTC")
 _FIRST_MS = -62_135_596_800_000
 _LAST_MS = 253_402_300_799_999
 """The years 1 to 9999, which Python and Spark both can show."""
@@ -164,9 +165,9 @@ def _header(frames: Frames, name: str, broker: str) -> pa.Array:
 
 def _times(ms: npt.NDArray[np.int64]) -> pa.Array:
     if ms.min() >= _FIRST_MS and ms.max() <= _LAST_MS:
-        return pa.array(ms * 1000).cast(pa.timestamp("us", "UTC"))
+        return pa.array(ms * 1000).view(_TIME)
     wrong = (ms < _FIRST_MS) | (ms > _LAST_MS)
-    return pa.array(np.where(wrong, 0, ms) * 1000, mask=wrong).cast(pa.timestamp("us", "UTC"))
+    return pa.array(np.where(wrong, 0, ms) * 1000, mask=wrong).view(_TIME)
 
 
 def _topics(frames: Frames) -> pa.Array:

@@ -25,7 +25,7 @@ Entries = npt.NDArray[Any]
 
 _ENTRY = struct.Struct(">qiq")
 _RECORD = struct.Struct(">ii")
-_MOST_MAPS = 256
+_MOST_MAPS = 32
 _FILLERS_AT_ONCE = 1 << 14
 
 _maps: OrderedDict[tuple[str, int, int], mmap.mmap] = OrderedDict()
@@ -70,18 +70,23 @@ class StoreFile:
             with open(self.path, "rb") as file:
                 stat = os.fstat(file.fileno())
                 key = (self.path, stat.st_size, stat.st_ino)
-                held = _maps.get(key)
-                if held is None:
-                    held = _maps[key] = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-                    if len(_maps) > _MOST_MAPS:
-                        # It goes when the last array made of it goes.
-                        _maps.popitem(last=False)
+                held = _maps.pop(key, None) or mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         except FileNotFoundError:
             return None
         except (OSError, ValueError) as error:
             raise unreadable(error, self.path) from error
-        _maps.move_to_end(key)
+        _maps[key] = held
+        if len(_maps) > _MOST_MAPS:
+            # A map goes when the last array made of it goes.
+            _maps.popitem(last=False)
         return held
+
+
+def forget_deleted(row: "FileRow") -> None:
+    """Let go of the maps of files that are not in their directory any more: as long as they are held, so is the disk."""
+    there = {file.path for file in row.files}
+    for key in [key for key in _maps if os.path.dirname(key[0]) == row.directory and key[0] not in there]:
+        _maps.pop(key, None)
 
 
 def unreadable(error: Exception, path: str = "") -> StoreFilesError:

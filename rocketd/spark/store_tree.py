@@ -14,7 +14,7 @@ from rocketd.remoting import fastjson
 from rocketd.remoting.bodies import ConsumerOffsetSerializeWrapper
 from rocketd.spark.errors import OptionError, StoreFilesError
 from rocketd.spark.ranges import OnLoss, Queue, QueueRange, ReadPlan
-from rocketd.spark.store_files import Entries, FileRow, QueueFiles, unreadable
+from rocketd.spark.store_files import Entries, FileRow, QueueFiles, forget_deleted, unreadable
 from rocketd.spark.store_reading import RangeReader
 from rocketd.store.layout import FILLER_SIZE, commit_log_dir, consume_queue_dir, queue_dir
 from rocketd.store.record import store_timestamp_of
@@ -125,7 +125,9 @@ class StoreTree:
 
     def log(self) -> FileRow:
         """The files of the commit log, as they are now."""
-        return FileRow(self.commit_log)
+        row = FileRow(self.commit_log)
+        forget_deleted(row)
+        return row
 
     def entries(self, part: QueueRange) -> Entries:
         """The queue's entries of a range, an array of `rocketd.spark.parse.ENTRY`; zeros for those that are gone."""

@@ -31,7 +31,7 @@ spark = rocketd.spark.session(
 
 
 def slow_at_first(marks):
-    """Bodies that begin with "body N"; the first attempt of the slow task waits after half of its rows, for ever."""
+    """Bodies that begin with "body N"; the first attempt of the slow task waits after 80 of its 100 rows, for ever."""
 
     def run(numbers):
         from time import sleep
@@ -44,7 +44,7 @@ def slow_at_first(marks):
             (Path(marks) / f"attempt-{context.attemptNumber()}").touch()
         for given, number in enumerate(numbers):
             yield (f"body {number} {'x' * 3000}",)
-            while is_slow and given == ROWS // PARTS // 2:
+            while is_slow and given == 80:
                 sleep(0.1)  # until Spark kills it, for the other attempt is done
 
     return spark.createDataFrame(spark.sparkContext.parallelize(range(ROWS), PARTS).mapPartitions(run), "body string")

@@ -8,6 +8,7 @@ from stores import message, write_store
 from rocketd.remoting.codes import RequestCode
 from rocketd.remoting.headers import ConsumerSendMsgBackRequestHeader
 from rocketd.spark.errors import OptionError
+from rocketd.spark.jobs.dlq_state import RedriveState
 from rocketd.spark.ranges import QueueRange, ReadPlan
 from rocketd.spark.wire.message import Message
 from rocketd.spark.wire.read import read_range
@@ -67,7 +68,11 @@ def test_dead_letters_are_grouped_and_redriven(spark, live_cluster, tmp_path):
     assert [row["body"] for row in read(live_cluster, topic, 8, 1)[8:]] == [b"a4"]
 
 
-def test_dead_letters_of_a_store_go_to_another_cluster(spark, rocketd_cluster, tmp_path):
+def interrupted(*_):
+    raise KeyboardInterrupt
+
+
+def test_dead_letters_of_a_store_go_to_another_cluster(spark, rocketd_cluster, tmp_path, monkeypatch):
     rows = [
         message(b"one", "%DLQ%g", properties={"RETRY_TOPIC": "orders", "ORIGIN_MESSAGE_ID": "X1", "DELAY": "0"}),
         message(b"two", "%DLQ%g", keys="k1 k2"),
@@ -81,8 +86,13 @@ def test_dead_letters_of_a_store_go_to_another_cluster(spark, rocketd_cluster, t
     ]
     topic = rocketd_cluster.create_topic(queues=1)
     words = ("--store", tmp_path / "store", "--redrive", "--to-namesrv", rocketd_cluster.namesrv)
-    report = run_job(spark, "dlq", *words, "--key", "k2", "--to-topic", topic, "--state", tmp_path / "state")
-    assert report.facts["redriven"] == 1
+    sent = (*words, "--key", "k2", "--to-topic", topic, "--state", tmp_path / "state")
+    # Ended between the last send and the note that all is sent.
+    monkeypatch.setattr(RedriveState, "finish", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run_job(spark, "dlq", *sent)
+    monkeypatch.undo()
+    assert run_job(spark, "dlq", *sent).facts["redriven"] == 1
     assert [row["body"] for row in read(rocketd_cluster, topic, 0, 1)] == [b"two"]
     # To the group alone: its topic of retries has to say where the message came from.
     rocketd_cluster.create_topic(queues=1, name="%RETRY%g")

@@ -57,6 +57,8 @@ def test_rows_of_any_shape_are_archived(spark, tmp_path):
     frame = spark.read.parquet(*archive_files(str(root)))
     frame.where("tags = 'TagA'").write.format("rocketd").mode("append").option("archive", str(root)).save()
     assert dataset(str(root)).count_rows() == 900 + 228
+    with pytest.raises(Exception, match="only added to"):
+        frame.write.format("rocketd").mode("overwrite").option("archive", str(root)).save()
     with pytest.raises(Exception, match="option nonsense"):
         frame.write.format("rocketd").mode("append").options(archive=str(root), nonsense="1").save()
     with pytest.raises(Exception, match="has the columns"):

@@ -115,8 +115,10 @@ class Driver:
 
 
 def commits(directory):
+    """How many batches have been committed; Spark keeps the files of the last hundred only."""
     path = directory / "checkpoint" / "commits"
-    return sum(one.name.isdigit() for one in path.iterdir()) if path.is_dir() else 0
+    numbers = [int(one.name) for one in path.iterdir() if one.name.isdigit()] if path.is_dir() else []
+    return max(numbers, default=-1) + 1
 
 
 def archived(directory):
@@ -158,7 +160,12 @@ def test_every_message_once_through_kills_of_driver_worker_and_broker(tmp_path):
                     # Spark runs the tasks of a worker that died again.
                     done = commits(tmp_path)
                     await_condition("workers", lambda: driver.members(signal.SIGKILL, b"pyspark.daemon"), LIMIT)
-                    await_condition("a batch after that", lambda done=done: commits(tmp_path) > done + 1, LIMIT)
+
+                    def went_on(done=done):
+                        assert driver.process.poll() is None, driver.output()
+                        return commits(tmp_path) > done + 1
+
+                    await_condition("batches after that", went_on, LIMIT)
                     killed["worker"] += 1
                 producer.finish()
                 stop.touch()

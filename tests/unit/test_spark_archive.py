@@ -11,11 +11,20 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from rocketd.spark.archive.archive import Archive, clear_staging
 from rocketd.spark.archive.fillers import LONGEST_FILLER, NoRoomError, end_of_file, fillers
+from rocketd.spark.archive.filling import RangeTask, Totals, archive_ranges, fill
 from rocketd.spark.archive.layout import data_name, escaped, staging_dir
 from rocketd.spark.archive.manifest import Commit
 from rocketd.spark.archive.parquet import QueueFiles, raw_bytes, write_rows
 from rocketd.spark.archive.planning import without
-from rocketd.spark.archive.reader import archive_files, by_queue, check_file, dataset, read_messages, uncommitted
+from rocketd.spark.archive.reader import (
+    archive_files,
+    by_queue,
+    check_file,
+    config_of,
+    dataset,
+    read_messages,
+    uncommitted,
+)
 from rocketd.spark.archive.selection import Selection
 from rocketd.spark.archive.settings import ROWS, Settings, check_archive_columns, message_columns
 from rocketd.spark.columns import arrow_schema
@@ -232,6 +241,72 @@ class FileTests(ArchiveCase):
         values = pa.array([b"ab", b"", b"cde", b"f"])
         self.assertEqual(bytes(raw_bytes(values.slice(1, 2))), b"cde")
         self.assertEqual(bytes(raw_bytes(values.slice(1, 1))), b"")
+
+
+class Numbers:
+    """A source with the offsets up to 100 of any queue, but for those that are lost."""
+
+    def __init__(self, lost=()):
+        self.lost = set(lost)
+
+    def read(self, part, columns, on_loss=None):
+        there = [offset for offset in range(part.start, min(part.end, 100)) if offset not in self.lost]
+        gone = sorted(self.lost & set(range(part.start, part.end)))
+        if gone and on_loss is None:
+            raise DataLossError(f"{part.queue} lacks {gone}")
+        for offset in gone:
+            on_loss(QueueRange(part.queue, offset, offset + 1))
+        for begin in range(0, len(there), 7):
+            yield batch(there[begin : begin + 7], part.queue).select(list(columns))
+
+
+class FillTests(ArchiveCase):
+    def task(self, *parts, source=None, **given):
+        ranges = tuple(QueueRange(QUEUE, *part) for part in parts)
+        return RangeTask(source or Numbers(), self.root, WRITER, COLUMNS, ranges, **given)
+
+    def fill(self, tasks, order=None, gaps=()):
+        def run(tasks):
+            for number in range(len(tasks)) if order is None else order:
+                yield archive_ranges(tasks[number])
+
+        totals = Totals()
+        fill(self.archive, list(gaps), tasks, run, {"broker-a": {"queues": {"T": 3}}}, totals)
+        return totals
+
+    def test_ranges_are_committed_in_order_however_their_tasks_end(self):
+        tasks = [self.task((0, 20)), self.task((20, 30), (30, 40)), self.task((40, 60))]
+        totals = self.fill(tasks, order=[2, 1, 0])
+        self.assertEqual((totals.messages, totals.files), (60, 4))
+        self.assertEqual([commit.ranges for commit in self.archive.commits], [(QueueRange(QUEUE, 0, 60),)])
+        self.assertEqual(self.offsets(), list(range(60)))
+        self.assertEqual(config_of(self.archive), {"broker-a": {"queues": {"T": 3}}})
+
+    def test_what_is_archived_has_no_hole_when_the_job_ends_early(self):
+        tasks = [self.task((0, 20)), self.task((20, 40)), self.task((40, 60))]
+        self.fill(tasks, order=[2, 0])
+        self.assertEqual(Archive.open(self.root).ranges(QUEUE), [QueueRange(QUEUE, 0, 20)])
+        self.assertEqual(self.offsets(), list(range(20)))
+
+    def test_a_loss_is_an_error_or_a_gap(self):
+        source = Numbers(lost=[3, 4, 9])
+        self.assertRaises(DataLossError, self.fill, [self.task((0, 20), source=source)])
+        self.assertEqual(self.offsets(), [])
+        totals = self.fill([self.task((0, 20), source=source, allow_loss=True, check=True)])
+        self.assertEqual([(gap.start, gap.end) for gap in totals.gaps], [(3, 5), (9, 10)])
+        self.assertEqual(self.offsets(), [offset for offset in range(20) if offset not in (3, 4, 9)])
+        self.assertEqual(Archive.open(self.root).ranges(QUEUE), [QueueRange(QUEUE, 0, 20)])
+
+    def test_a_source_that_yields_less_than_the_range_is_not_believed(self):
+        error = self.assertRaises(DataLossError, self.fill, [self.task((90, 110))])
+        self.assertIn("10 messages were read", str(error))
+        self.assertEqual(self.offsets(), [])
+
+    def test_what_was_lost_before_it_was_read_is_a_gap(self):
+        gap = QueueRange(QUEUE, 0, 10)
+        self.fill([self.task((10, 20))], gaps=[gap])
+        self.assertEqual(Archive.open(self.root).gaps, [gap])
+        self.assertEqual(Archive.open(self.root).ranges(QUEUE), [QueueRange(QUEUE, 0, 20)])
 
 
 class NameTests(SynchronousTestCase):

@@ -64,6 +64,7 @@ names = st.sampled_from(
         "UNIQ_KEY",
         "UNIQ_KEYS",
         "TAG",
+        "TAGS\0",
         "",
         "a",
         "größe",

@@ -170,4 +170,6 @@ class UnwrapTest(TestCase):
     def test_spark_itself_is_told_by_its_first_line(self):
         error = unwrapped(RuntimeError("\n[TABLE_OR_VIEW_NOT_FOUND] The table `x` cannot be found.\n  at org.x\n"))
         self.assertEqual(str(error), "[TABLE_OR_VIEW_NOT_FOUND] The table `x` cannot be found.")
+        java = "[VIEW_ALREADY_EXISTS] no.\norg.apache.spark.ViewExistsException: [VIEW_ALREADY_EXISTS] no.\n\tat org.x"
+        self.assertEqual(str(unwrapped(RuntimeError(java))), "[VIEW_ALREADY_EXISTS] no.")
         self.assertEqual(str(unwrapped(RuntimeError())), "RuntimeError")

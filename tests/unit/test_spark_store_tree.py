@@ -282,6 +282,17 @@ class LossTests(StoreTestCase):
         self.assertEqual(sum(part.count for part in lost), len(missing))
         self.assertEqual((lost[0].start, lost[-1].end), (missing[0], missing[-1] + 1))
 
+    def test_deleted_files_are_let_go(self):
+        tree = self.write(600, queues=1, log_file_size=30_000)
+        part = QueueRange(self.queue(), 0, 600)
+        self.read(tree, part)
+        held = Path("/proc/self/maps").read_text().count(self.root)
+        self.assertEqual(held, len(log_files(self.root)))
+        for path in log_files(self.root)[:3]:
+            path.unlink()
+        tree.bounds(self.queue())
+        self.assertEqual(Path("/proc/self/maps").read_text().count(self.root), held - 3)
+
     def test_a_hole_in_the_log(self):
         tree = self.write(600, queues=1, log_file_size=30_000)
         log_files(self.root)[2].unlink()

@@ -2,6 +2,7 @@
 
 import random
 
+from msgspec.structs import astuple
 from twisted.trial.unittest import TestCase
 
 from rocketd.spark.jobs.dispatched import Rules, delays_of, dispatched, dispatched_requests, light_requests, light_rows
@@ -32,29 +33,20 @@ class ScanTests(TestCase):
 
     def both(self, data, block_bytes=20_000):
         rules = Rules(delays_of("1s 5s"))
-        view, walk, found = memoryview(data), Walk(), []
-        light = []
+        view, walk = memoryview(data), Walk()
+        found, keys, light = [], [], []
         for block in blocks(view, 0, walk, block_bytes=block_bytes):
             columns = dispatched(view, block, rules)
-            light += [
-                (key, offset, int(columns.offset[row])) for key, offset, row in light_rows(view, block, columns, rules)
-            ]
-            found += [
-                (*(part for part in columns.request(row).__rich_repr__()), bool(columns.in_queue[row]))
-                for row in range(len(columns))
-            ]
+            further = light_rows(view, block, columns, rules)
+            light += [(key, offset, int(columns.offset[row])) for key, offset, row in further]
+            found += [astuple(columns.request(row)) for row in range(len(columns))]
+            keys += columns.keyed.tolist()
         scan = RecordScanner(rules.deliver_ms).scan(view, 0, len(view), 0, True, 1 << 30)
         same = dispatched_requests(scan.requests)
-        wanted = [
-            (*(part for part in same.request(row).__rich_repr__()), bool(same.in_queue[row]))
-            for row in range(len(same))
-        ]
-        further = [
-            (key, offset, scan.requests[row].physical_offset)
-            for key, offset, row in light_requests(scan.requests, rules)
-        ]
-        self.assertEqual(found, wanted)
-        self.assertEqual(light, further)
+        further = light_requests(scan.requests, rules)
+        self.assertEqual(found, [astuple(same.request(row)) for row in range(len(same))])
+        self.assertEqual(keys, same.keyed.tolist())
+        self.assertEqual(light, [(key, at, scan.requests[row].physical_offset) for key, at, row in further])
         self.assertEqual((walk.position, walk.stop), (scan.position, STOPS[scan.end]))
         return len(found), light
 

@@ -123,37 +123,34 @@ class Totals:
         self.ranges += commit.ranges
         self.gaps += commit.gaps
 
-    def join(self, other: "Totals") -> None:
-        """Count what another run has committed."""
-        self.messages += other.messages
-        self.raw_bytes += other.raw_bytes
-        self.file_bytes += other.file_bytes
-        self.files += other.files
-        self.ranges = joined([*self.ranges, *other.ranges])
-        self.gaps = joined([*self.gaps, *other.gaps])
-
-    def joined_ranges(self) -> list[QueueRange]:
-        """The ranges that were dealt with, in as few as possible."""
-        return joined(self.ranges)
-
 
 def fill(
-    archive: Archive, gaps: list[QueueRange], tasks: list[RangeTask], run: RunTasks, brokers: dict[str, dict[str, Any]]
-) -> Totals:
-    """Record the gaps, run the tasks, and commit what they make. Raises what the tasks raise, ArchiveError, OSError."""
-    totals = Totals()
+    archive: Archive,
+    gaps: list[QueueRange],
+    tasks: list[RangeTask],
+    run: RunTasks,
+    brokers: dict[str, dict[str, Any]],
+    totals: Totals,
+) -> None:
+    """Record the gaps, run the tasks, and commit what they make; `totals` counts it. Raises what the tasks raise,
+    ArchiveError, OSError.
+    """
     writer = tasks[0].writer if tasks else "archive"
+    facts = brokers
 
     def commit(ranges: list[QueueRange], gaps: list[QueueRange], staged: list[Staged]) -> None:
+        nonlocal facts
         made = Commit(
             writer,
             time.time_ns() // 1_000_000,
             ranges=tuple(joined(ranges)),
             gaps=tuple(joined(gaps)),
-            brokers={} if totals.ranges else brokers,
+            brokers=facts,
         )
         archive.commit(made, staged)
         totals.add(made, staged)
+        # Once is enough.
+        facts = {}
 
     if gaps:
         commit(gaps, gaps, [])
@@ -174,4 +171,3 @@ def fill(
                 [gap for one in ready for gap in one.gaps],
                 [staged for one in ready for staged in one.staged],
             )
-    return totals

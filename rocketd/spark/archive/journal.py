@@ -36,8 +36,11 @@ class Journal:
         """Read what was appended since the last time; returns that. Raises ArchiveError when a number is missing or its
         file damaged, OSError.
         """
-        numbers = self._numbers()
         begin = len(self.entries)
+        numbers = self._numbers()
+        if numbers != list(range(len(numbers))):
+            # A directory that grows while it is listed may be listed with gaps.
+            numbers = self._numbers()
         later = numbers[begin:]
         if numbers[:begin] != list(range(begin)) or later != list(range(begin, begin + len(later))):
             known = set(numbers)

@@ -12,140 +12,18 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from rocketd.spark.archive.archive import Staged
 from rocketd.spark.archive.durable import make_dirs
-from rocketd.spark.archive.layout import PARQUET, data_name, date_of, random_part, rows_name
+from rocketd.spark.archive.layout import data_name, date_of, rows_name
 from rocketd.spark.archive.manifest import ArchiveFile
+from rocketd.spark.archive.output import Output
 from rocketd.spark.errors import DataLossError
 from rocketd.spark.ranges import Queue
 
-ROW_GROUP_BYTES = 16 * 1024 * 1024
 DEFAULT_MAX_FILE_BYTES = 512 * 1024 * 1024
-ZSTD_LEVEL = 1
 
 _DAY_US = 86_400_000_000
-_REPEATING = ("broker", "topic", "queue_id", "sys_flag", "flag", "tags", "tag_hash", "born_host", "store_host")
-"""Columns of few values: only for these does a dictionary pay."""
-_ASCENDING = ("queue_offset", "commit_log_offset", "store_time", "born_time", "store_size")
-"""Columns of numbers that lie near each other: the differences are stored."""
-_BIG = ("raw", "body", "properties_raw", "properties")
-"""Columns whose least and greatest value nobody asks for."""
-
-
-class HashingFile:
-    """A new file that is written from its beginning to its end, and the SHA-256 of what was written."""
-
-    def __init__(self, path: str) -> None:
-        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-        self._hash = hashlib.sha256()
-        self.size = 0
-        self.closed = False
-
-    def write(self, data: Any) -> int:
-        """Write all of a buffer; returns its length."""
-        view = memoryview(data).cast("B")
-        self._hash.update(view)
-        done = 0
-        while done < len(view):
-            done += os.write(self._fd, view[done:])
-        self.size += done
-        return done
-
-    def tell(self) -> int:
-        """Bytes written."""
-        return self.size
-
-    def flush(self) -> None:
-        """Nothing is kept back."""
-
-    def readable(self) -> bool:
-        """It is not."""
-        return False
-
-    def writable(self) -> bool:
-        """It is."""
-        return True
-
-    def seekable(self) -> bool:
-        """It is not."""
-        return False
-
-    def sync(self) -> str:
-        """Wait until all is on the disk; returns the digest as hexadecimal digits."""
-        os.fsync(self._fd)
-        return self._hash.hexdigest()
-
-    def close(self) -> None:
-        """Close the file."""
-        if not self.closed:
-            self.closed = True
-            os.close(self._fd)
-
-
-def open_writer(sink: HashingFile, schema: pa.Schema) -> pq.ParquetWriter:
-    """A Parquet writer with the encodings that suit messages, and zstd."""
-    flat = [field.name for field in schema if not pa.types.is_nested(field.type)]
-    numbers = [name for name in _ASCENDING if name in flat and _is_number(schema.field(name).type)]
-    return pq.ParquetWriter(
-        sink,
-        schema,
-        compression="zstd",
-        compression_level=ZSTD_LEVEL,
-        use_dictionary=[name for name in _REPEATING if name in flat],
-        column_encoding=dict.fromkeys(numbers, "DELTA_BINARY_PACKED"),
-        write_statistics=[name for name in flat if name not in _BIG],
-        # Else constants, which are handed over as dictionaries, would be read as such.
-        store_schema=False,
-    )
-
-
-def _is_number(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(kind) or pa.types.is_timestamp(kind))
-
-
-class _Output:
-    """One file that is being written."""
-
-    def __init__(self, root: str, directory: str, schema: pa.Schema) -> None:
-        self.random = random_part()
-        self.path = os.path.join(directory, self.random + PARQUET)
-        self._sink = HashingFile(os.path.join(root, self.path))
-        self._writer = open_writer(self._sink, schema)
-        self._schema = schema
-        self._pending: list[pa.RecordBatch] = []
-        self._pending_bytes = 0
-        self.rows = 0
-
-    @property
-    def size(self) -> int:
-        """Bytes written so far."""
-        return self._sink.size
-
-    def add(self, batch: pa.RecordBatch, size: int) -> None:
-        self._pending.append(batch)
-        self._pending_bytes += size
-        self.rows += batch.num_rows
-        if self._pending_bytes >= ROW_GROUP_BYTES:
-            self._flush()
-
-    def _flush(self) -> None:
-        if self._pending:
-            table = pa.Table.from_batches(self._pending)
-            self._writer.write_table(table, row_group_size=table.num_rows)
-            self._pending = []
-            self._pending_bytes = 0
-
-    def finish(self) -> str:
-        self._flush()
-        self._writer.close()
-        digest = self._sink.sync()
-        self._sink.close()
-        return digest
-
-    def abandon(self) -> None:
-        self._sink.close()
 
 
 class QueueFiles:
@@ -172,7 +50,7 @@ class QueueFiles:
         self._queue = queue
         self._max = max_file_bytes
         self._ordered = ordered
-        self._output: _Output | None = None
+        self._output: Output | None = None
         self._staged: list[Staged] = []
         self._last = -1
         self._day = -1
@@ -201,7 +79,7 @@ class QueueFiles:
     def _put(self, batch: pa.RecordBatch) -> None:
         output = self._output
         if output is None:
-            output = self._output = _Output(self._root, self._staging, self._schema)
+            output = self._output = Output(self._root, self._staging, self._schema)
             self._facts = _Facts()
         size = self._facts.add(batch)
         output.add(self._complete(batch), size)
@@ -307,11 +185,11 @@ def _runs(values: "np.ndarray[Any, Any]") -> Iterator[tuple[int, int]]:
 def write_rows(root: str, staging: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> list[Staged]:
     """Write rows that belong to no queue into one file of a staging directory; none without rows."""
     make_dirs(os.path.join(root, staging))
-    output: _Output | None = None
+    output: Output | None = None
     try:
         for batch in batches:
             if batch.num_rows:
-                output = output or _Output(root, staging, schema)
+                output = output or Output(root, staging, schema)
                 output.add(batch, batch.nbytes)
         if output is None:
             return []

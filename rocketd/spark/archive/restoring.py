@@ -4,42 +4,28 @@ All is made in a directory of its own within the target, and put in place by a f
 a store of which half is missing and go on writing to it.
 """
 
-import hashlib
-import json
-import mmap
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import pyarrow as pa
-
 from rocketd.spark.archive.archive import Archive
 from rocketd.spark.archive.durable import make_dirs, sync_dir
-from rocketd.spark.archive.durable import replace as replace_file
 from rocketd.spark.archive.journal import Entry, Journal
 from rocketd.spark.archive.log_files import LogFileMade, LogFileTask
 from rocketd.spark.archive.manifest import ArchiveFile
-from rocketd.spark.archive.parquet import raw_bytes
-from rocketd.spark.archive.reader import by_queue, config_of
+from rocketd.spark.archive.reader import config_of
 from rocketd.spark.archive.selection import Selection
 from rocketd.spark.errors import ArchiveError
-from rocketd.spark.ranges import Queue
-from rocketd.store.checkpoint import StoreCheckpoint
 from rocketd.store.layout import (
     DEFAULT_COMMIT_LOG_FILE_SIZE,
-    SCHEDULE_TOPIC,
-    checkpoint_path,
     commit_log_dir,
-    offset_to_file_name,
 )
 
 WORK = ".rocketd-restore"
 _MOVED = ("config", "checkpoint", "index", "consumequeue", "commitlog")
 """The log last: without it, a broker takes nothing of the others for good."""
-
-_READ_WRITE = 6
 
 
 class RestoreWork:
@@ -161,151 +147,3 @@ def log_tasks(plan: RestorePlan, root: str, selection: Selection, directory: str
         )
         for begin in offsets
     ]
-
-
-# ---------------------------------------------------------------- checking
-
-
-@dataclass(frozen=True, slots=True)
-class QueueTask:
-    """One queue to be compared with the archive: where the log is, and the queue's files."""
-
-    root: str
-    directory: str
-    log_file_size: int
-    queue: Queue
-    files: tuple[ArchiveFile, ...]
-    selection: Selection
-
-
-@dataclass(frozen=True, slots=True)
-class QueueRestored:
-    """A queue as it stands in the log: wanted offsets, messages, and the SHA-256 of all records in the queue's order."""
-
-    queue: Queue
-    first: int
-    last: int
-    messages: int
-    bytes: int
-    sha256: str
-
-
-def queue_tasks(plan: RestorePlan, root: str, selection: Selection, directory: str) -> list[QueueTask]:
-    """A task for each queue."""
-    return [
-        QueueTask(root, directory, plan.log_file_size, queue, tuple(files), selection)
-        for queue, files in by_queue(plan.files).items()
-    ]
-
-
-def check_queue(task: QueueTask) -> QueueRestored:
-    """Compare the records in the log with the archive's, byte for byte. Raises ArchiveError where they differ."""
-    pa.set_cpu_count(1)
-    log = _Log(task.directory, task.log_file_size)
-    found, wanted = hashlib.sha256(), hashlib.sha256()
-    first, last, messages, size = -1, -1, 0, 0
-    columns = ("queue_offset", "commit_log_offset", "store_size", "raw")
-    try:
-        for file in task.files:
-            for batch in task.selection.read(task.root, file, columns):
-                raw = raw_bytes(batch.column("raw"))
-                wanted.update(raw)
-                offsets = batch.column("commit_log_offset").to_pylist()
-                for offset, length in zip(offsets, batch.column("store_size").to_pylist(), strict=True):
-                    found.update(log.record(offset, length))
-                if found.digest() != wanted.digest():
-                    raise ArchiveError(f"{task.queue}: what stands in the restored log is not what {file.path} has")
-                first = batch.column("queue_offset")[0].as_py() if first < 0 else first
-                last = batch.column("queue_offset")[-1].as_py()
-                messages += batch.num_rows
-                size += len(raw)
-    finally:
-        log.close()
-    return QueueRestored(task.queue, first, last, messages, size, found.hexdigest())
-
-
-class _Log:
-    """Reads records of a log by offset; keeps the file that was read last mapped."""
-
-    def __init__(self, directory: str, file_size: int) -> None:
-        self._directory = directory
-        self._size = file_size
-        self._begin = -1
-        self._map: mmap.mmap | None = None
-
-    def record(self, offset: int, size: int) -> bytes:
-        begin = offset - offset % self._size
-        if begin != self._begin or self._map is None:
-            self.close()
-            with open(os.path.join(self._directory, offset_to_file_name(begin)), "rb") as file:
-                self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-            self._begin = begin
-        return self._map[offset - begin : offset - begin + size]
-
-    def close(self) -> None:
-        if self._map is not None:
-            self._map.close()
-            self._map = None
-
-
-# ---------------------------------------------------------------- configuration
-
-
-def write_config(store: str, plan: RestorePlan, queues: Iterable[QueueRestored]) -> None:
-    """Write the broker's tables of topics and of consumers' offsets."""
-    restored = list(queues)
-    topics = {one.queue.topic for one in restored}
-    ends = {(one.queue.topic, one.queue.queue_id): one.last + 1 for one in restored}
-    directory = os.path.join(store, "config")
-    make_dirs(directory)
-    version = {"counter": 1, "timestamp": 0}
-    _write(directory, "topics", {"dataVersion": version, "topicConfigTable": dict(_topics(plan.config, topics, ends))})
-    table = {}
-    for key, offsets in plan.config.get("consumerOffset", {}).items():
-        topic = key.partition("@")[0]
-        if topic in topics:
-            table[key] = _within(offsets, topic, ends)
-    if table:
-        _write(directory, "consumerOffset", {"offsetTable": table})
-    delayed = plan.config.get("delayOffset", {})
-    if delayed and SCHEDULE_TOPIC in topics:
-        _write(directory, "delayOffset", {"offsetTable": delayed})
-
-
-def _topics(
-    config: Mapping[str, Any], topics: set[str], ends: Mapping[tuple[str, int], int]
-) -> Iterator[tuple[str, Any]]:
-    known, counts = config.get("topics", {}), config.get("queues", {})
-    for topic in sorted(topics):
-        highest = max(queue_id for name, queue_id in ends if name == topic) + 1
-        count = max(highest, counts.get(topic, 0))
-        yield (
-            topic,
-            known.get(topic)
-            or {
-                "order": False,
-                "perm": _READ_WRITE,
-                "readQueueNums": count,
-                "topicFilterType": "SINGLE_TAG",
-                "topicName": topic,
-                "topicSysFlag": 0,
-                "writeQueueNums": count,
-            },
-        )
-
-
-def _within(offsets: Mapping[str, int], topic: str, ends: Mapping[tuple[str, int], int]) -> dict[str, int]:
-    """Offsets of a group, none behind the end of what was restored."""
-    return {queue: min(offset, ends.get((topic, int(queue)), offset)) for queue, offset in offsets.items()}
-
-
-def _write(directory: str, name: str, value: Any) -> None:
-    replace_file(os.path.join(directory, f"{name}.json"), json.dumps(value, indent=2).encode())
-
-
-def write_checkpoint(store: str, last_time: int, *, indexed: bool) -> None:
-    """Say that log, queues and index are on the disk up to a store time in ms."""
-    checkpoint = StoreCheckpoint(checkpoint_path(store))
-    checkpoint.physic_msg_timestamp = checkpoint.logics_msg_timestamp = last_time
-    checkpoint.index_msg_timestamp = last_time if indexed else 0
-    checkpoint.flush()

@@ -50,13 +50,22 @@ class StagedMessage(WriterCommitMessage):
     staged: tuple[Staged, ...]
 
 
-def stream_writer(options: Mapping[str, str], schema: StructType) -> DataSourceStreamArrowWriter:
+def stream_writer(
+    options: Mapping[str, str], schema: StructType, overwrite: bool = False
+) -> DataSourceStreamArrowWriter:
     """The writer of a stream whose rows have this schema. Raises OptionError, ArchiveError."""
+    _refuse_overwriting(overwrite, "outputMode('append')")
     return ArchiveStreamWriter(*_prepared(options, schema))
 
 
-def batch_writer(options: Mapping[str, str], schema: StructType) -> DataSourceArrowWriter:
+def _refuse_overwriting(overwrite: bool, instead: str) -> None:
+    if overwrite:
+        raise OptionError(f"an archive is only added to, and this write replaces what is there: use {instead}")
+
+
+def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool = False) -> DataSourceArrowWriter:
     """The writer of a DataFrame whose rows have this schema: one commit for all of it. Raises OptionError, ArchiveError."""
+    _refuse_overwriting(overwrite, "mode('append')")
     return ArchiveBatchWriter(*_prepared(options, schema))
 
 

@@ -61,7 +61,7 @@ class RocketdDataSource(DataSource):
         if archive := _archive_options(self.options):
             from rocketd.spark.archive import sink
 
-            return sink.batch_writer(archive, schema)
+            return sink.batch_writer(archive, schema, overwrite)
         from rocketd.spark.sink.writers import batch_writer
 
         return batch_writer(self.options, schema, overwrite)
@@ -71,7 +71,7 @@ class RocketdDataSource(DataSource):
         if archive := _archive_options(self.options):
             from rocketd.spark.archive import sink
 
-            return sink.stream_writer(archive, schema)
+            return sink.stream_writer(archive, schema, overwrite)
         from rocketd.spark.sink.writers import stream_writer
 
         return stream_writer(self.options, schema, overwrite)

@@ -17,16 +17,16 @@ from rocketd.spark.archive.planning import Remaining, remaining
 from rocketd.spark.archive.reader import check_file
 from rocketd.spark.archive.settings import DEFAULT_COLUMNS, Settings, check_archive_columns
 from rocketd.spark.errors import ArchiveError, DataLossError, OptionError
+from rocketd.spark.jobs.archive_arguments import size_of
 from rocketd.spark.jobs.arguments import add_source_arguments
 from rocketd.spark.jobs.job import Job as BaseJob
 from rocketd.spark.jobs.job import JobContext
 from rocketd.spark.jobs.report import Report
 from rocketd.spark.jobs.tasks import need_files_everywhere, run_tasks
 from rocketd.spark.options import ReadOptions
-from rocketd.spark.options.kinds import SIZE
 from rocketd.spark.options.positions import Earliest
 from rocketd.spark.planning.losses import loss_text
-from rocketd.spark.ranges import QueueRange
+from rocketd.spark.ranges import QueueRange, joined
 from rocketd.spark.source import Source, cluster_options, open_source
 from rocketd.spark.wire.cluster import Cluster
 
@@ -140,13 +140,13 @@ class _Run:
         self._source = source
         self._archive = archive
         self._args = args
-        self._max_file_bytes = SIZE.read(args.max_file_bytes)
+        self._max_file_bytes = size_of("--max-file-bytes", args.max_file_bytes)
         self._totals = Totals()
         self._tasks = 0
+        self._seconds = 0.0
 
     def all(self) -> Report:
         """Archive what there is, with --follow until the user ends it."""
-        began = time.monotonic()
         try:
             while True:
                 self._once()
@@ -158,7 +158,7 @@ class _Run:
                 raise
             self._context.cancel()
         problems = self._check_all() if self._args.check_all else []
-        return self._report(time.monotonic() - began, problems)
+        return self._report(problems)
 
     def _once(self) -> None:
         args, source, archive = self._args, self._source, self._archive
@@ -177,11 +177,12 @@ class _Run:
                 said |= live_facts(cluster, broker)
         progress = self._context.progress
         progress.begin("archive", sum(part.count for part in left.ranges))
+        began = time.monotonic()
         try:
-            totals = fill(archive, left.gaps, tasks, self._results, facts)
+            fill(archive, left.gaps, tasks, self._results, facts, self._totals)
         finally:
+            self._seconds += time.monotonic() - began
             progress.end()
-        self._totals.join(totals)
 
     def _tasks_of(self, left: Remaining) -> list[RangeTask]:
         if not left.ranges:
@@ -232,7 +233,7 @@ class _Run:
         progress.end()
         return problems
 
-    def _report(self, seconds: float, problems: list[str]) -> Report:
+    def _report(self, problems: list[str]) -> Report:
         totals = self._totals
         facts: dict[str, Any] = {
             "archive": self._archive.root,
@@ -241,9 +242,9 @@ class _Run:
             "file_bytes": totals.file_bytes,
             "files": totals.files,
             "tasks": self._tasks,
-            "seconds": round(seconds, 3),
-            "ranges": [_row(one) for one in totals.joined_ranges()],
-            "gaps": [_row(one) for one in totals.gaps],
+            "seconds": round(self._seconds, 3),
+            "ranges": [_row(one) for one in joined(totals.ranges)],
+            "gaps": [_row(one) for one in joined(totals.gaps)],
             "archived": {
                 "messages": sum(file.rows for file in self._archive.files),
                 "files": len(self._archive.files),

@@ -6,7 +6,7 @@ from typing import Any
 from rocketd.spark.archive.archive import Archive
 from rocketd.spark.archive.selection import Selection
 from rocketd.spark.errors import OptionError
-from rocketd.spark.options.kinds import TIME, Kind
+from rocketd.spark.options.kinds import SIZE, TIME, Kind
 from rocketd.spark.options.positions import END, START, ExactOffsets, PerQueue
 from rocketd.spark.ranges import Queue
 
@@ -46,6 +46,14 @@ def selection_of(args: argparse.Namespace, archive: Archive) -> Selection:
         else:
             given[ms] = _read(name, TIME, text)
     return Selection(**given)
+
+
+def size_of(name: str, text: str) -> int:
+    """Bytes that an argument tells. Raises OptionError."""
+    try:
+        return SIZE.read(text)
+    except ValueError:
+        raise OptionError(f"{name} {text}: give {SIZE.accepted}") from None
 
 
 def _read(name: str, kind: Kind[Any], text: str) -> Any:

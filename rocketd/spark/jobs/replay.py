@@ -92,7 +92,6 @@ class _Replay:
 
     def run(self, args: argparse.Namespace) -> Report:
         """Send it."""
-        began = time.monotonic()
         plan = self._state.plan(self._wanted(args))
         commits = self._archive.commits[: plan["commits"]]
         files = self._selection.files(file for commit in commits for file in commit.files)
@@ -104,6 +103,7 @@ class _Replay:
         need_files_everywhere(spark, [self._archive.root, self._directory])
         sink = EffectivelyOnce(self._options, SINK, "", lambda: ClusterOutlet(self._options))
         before = self._state.messages
+        began = time.monotonic()
         self._context.progress.begin("replay", sum(file.rows for file in files))
         self._context.progress.advance(before)
         for number, slices in enumerate(batches(files, self._selection, targets)):

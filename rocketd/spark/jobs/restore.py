@@ -12,22 +12,14 @@ from functools import partial
 from typing import Any
 
 from rocketd.spark.archive.archive import Archive
+from rocketd.spark.archive.checking import QueueRestored, check_queue, queue_tasks
 from rocketd.spark.archive.durable import Lock, make_dirs
 from rocketd.spark.archive.log_files import LogFileMade, write_log_file
 from rocketd.spark.archive.reader import check_is_messages
-from rocketd.spark.archive.restoring import (
-    QueueRestored,
-    RestorePlan,
-    RestoreWork,
-    check_queue,
-    log_tasks,
-    plan_restore,
-    queue_tasks,
-    write_checkpoint,
-    write_config,
-)
+from rocketd.spark.archive.restored_config import write_checkpoint, write_config
+from rocketd.spark.archive.restoring import RestorePlan, RestoreWork, log_tasks, plan_restore
 from rocketd.spark.archive.selection import Selection
-from rocketd.spark.jobs.archive_arguments import add_selection_arguments, selection_of
+from rocketd.spark.jobs.archive_arguments import add_selection_arguments, selection_of, size_of
 from rocketd.spark.jobs.dispatched import Rules
 from rocketd.spark.jobs.job import Job as BaseJob
 from rocketd.spark.jobs.job import JobContext
@@ -35,7 +27,6 @@ from rocketd.spark.jobs.rebuild import Rebuilding
 from rocketd.spark.jobs.report import Report
 from rocketd.spark.jobs.store_arguments import rules_of, shape_of
 from rocketd.spark.jobs.tasks import need_files_everywhere, run_tasks
-from rocketd.spark.options.kinds import SIZE
 from rocketd.store.layout import commit_log_dir
 
 
@@ -82,11 +73,10 @@ class Job(BaseJob):
 
     def run(self, context: JobContext, args: argparse.Namespace) -> Report:
         """Restore it, or go on with it."""
-        began = time.monotonic()
         archive = Archive.open(os.path.abspath(args.archive))
         check_is_messages(archive)
         selection = selection_of(args, archive)
-        size = SIZE.read(args.commit_log_file_size) if args.commit_log_file_size else None
+        size = size_of("--commit-log-file-size", args.commit_log_file_size) if args.commit_log_file_size else None
         rules = rules_of(args)
         # Before anything is written: the archive may have nothing of what is asked for.
         plan_restore(archive, len(archive.commits), selection, size)
@@ -105,10 +95,10 @@ class Job(BaseJob):
                 work = RestoreWork(target, begun)
                 if work.is_moving:
                     work.put_in_place()
-                    return Report({"store": target, "seconds": round(time.monotonic() - began, 3)})
+                    return Report({"store": target})
                 plan = plan_restore(archive, work.commits, selection, size)
                 restoring = _Restoring(context, archive, selection, work, plan)
-                return restoring.run(args, rules, began)
+                return restoring.run(args, rules)
             finally:
                 os.unlink(os.path.join(target, ".rocketd-restore.lock"))
 
@@ -125,13 +115,14 @@ class _Restoring:
         self._work = work
         self._plan = plan
 
-    def run(self, args: argparse.Namespace, rules: Rules, began: float) -> Report:
+    def run(self, args: argparse.Namespace, rules: Rules) -> Report:
         """Make the log, compare it, make queues and index, and put all in place."""
         work, plan = self._work, self._plan
         need_files_everywhere(self._context.spark(), [self._archive.root, work.work])
+        began = time.monotonic()
         made = self._log()
         queues = self._check()
-        write_config(work.store, plan, queues)
+        write_config(work.store, plan.config, queues)
         rebuilt = work.queues or self._queues(args, rules)
         write_checkpoint(work.store, max(one.last_time for one in made), indexed=args.index)
         work.put_in_place()
@@ -152,7 +143,8 @@ class _Restoring:
 
     def _check(self) -> list[QueueRestored]:
         context = self._context
-        tasks = queue_tasks(self._plan, self._archive.root, self._selection, commit_log_dir(self._work.store))
+        plan, directory = self._plan, commit_log_dir(self._work.store)
+        tasks = queue_tasks(plan.files, plan.log_file_size, self._archive.root, self._selection, directory)
         context.progress.begin("compare", len(tasks), "queues")
         found = list(
             run_tasks(context.spark(), tasks, check_queue, context.progress, description="compare with archive")

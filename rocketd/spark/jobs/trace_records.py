@@ -56,7 +56,7 @@ def records(messages: "DataFrame") -> "DataFrame":
     """
     from pyspark.sql import functions as f
 
-    text = f.regexp_replace(f.decode("body", "UTF-8"), _CLOUD, "$1\x02")
+    text = f.regexp_replace(f.make_valid_utf8(f.col("body").cast("string")), _CLOUD, "$1\x02")
     split = messages.select("store_time", f.explode(f.split(text, "\x02")).alias("record"))
     fields = split.select("store_time", f.split("record", "\x01", -1).alias("fields"))
     wanted = fields.where(f.col("fields")[0].isin(*_TYPES))

@@ -12,6 +12,7 @@ _KINDS = {name: kind for name, kind in vars(errors).items() if isinstance(kind, 
 _OURS = re.compile(rf"^(?:\w+: )*?rocketd\.spark\.errors\.({'|'.join(_KINDS)}): (.*)$", re.MULTILINE)
 _PYTHON = re.compile(r"^((?:[A-Za-z_][\w.]*\.)?[A-Z]\w*(?:Error|Exception|Exit|Interrupt)): (.*)$", re.MULTILINE)
 _LOST_WORKER = "Python worker exited unexpectedly"
+_TRACEBACK = "Traceback (most recent call last)"
 _LOST_JAVA = "Py4JNetworkError"
 
 
@@ -38,7 +39,8 @@ def unwrapped(error: BaseException) -> SparkError:
                 "give it more memory, or run fewer tasks at once with --master local[1]"
             )
     for text in texts:
-        if found := _PYTHON.findall(text):
+        # Java's exceptions look alike.
+        if _TRACEBACK in text and (found := _PYTHON.findall(text)):
             return SparkError(f"a task failed: {found[-1][0]}: {found[-1][1].strip()}")
     return SparkError(_first_line(texts[0]) or type(error).__name__)
 

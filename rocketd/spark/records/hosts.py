@@ -22,7 +22,7 @@ def host_texts(frames: Frames, name: str) -> pa.Array:
     codes = np.zeros(frames.count, np.int32)
     for rows, heads in frames.groups:
         hosts = np.ascontiguousarray(heads[name])
-        if (hosts == hosts[0]).all():
+        if _is_one(hosts):
             codes[rows] = len(texts)
             texts.append(host_text(hosts[0].tobytes()))
             continue
@@ -52,12 +52,18 @@ def message_ids(frames: Frames) -> pa.Array:
     return of_parts(pa.string(), frames.count, offsets, text)
 
 
+def _is_one(hosts: npt.NDArray[np.uint8]) -> bool:
+    """Whether all are the same; their sizes are multiples of four."""
+    words = np.ascontiguousarray(hosts).view(np.uint32)
+    return bool((words == words[0]).all())
+
+
 def _digits(heads: npt.NDArray[np.void]) -> npt.NDArray[np.uint8]:
     """The ids' characters, one row for each record."""
     hosts = heads["store_host"]
     count, size = hosts.shape
     digits = np.empty((count, size + _OFFSET_SIZE), np.uint16)
-    if (hosts == hosts[0]).all():
+    if _is_one(hosts):
         digits[:, :size] = _HEX[hosts[0]]
     else:
         digits[:, :size] = _HEX[hosts]

@@ -106,12 +106,17 @@ class Properties:
 
     def values(self, name: str) -> pa.Array:
         """The value of one name in each string, null where there is none. Names have at most eight characters."""
-        _, marks, ends, _ = self._entries
+        names, marks, ends, _ = self._entries
         encoded = name.encode()
         wanted = int.from_bytes(encoded.ljust(_WORD, b"\0"), "little")
-        found = np.flatnonzero(self._names == wanted)
-        if len(encoded) == _WORD:
-            found = found[marks[found] - self._entries[0][found] == _WORD]
+        each = self._alike
+        found = np.flatnonzero(self._names[: each or None] == wanted)
+        found = found[marks[found] - names[found] == len(encoded)]
+        if each:
+            if not len(found):
+                return pa.nulls(self.count, pa.string())
+            last = int(found[-1])
+            return pieces(pa.py_buffer(self.text), marks[last::each] + 1, ends[last::each], pa.string())
         rows = self._rows[found]
         begins = self._offsets[:-1].copy()
         stops = begins.copy()

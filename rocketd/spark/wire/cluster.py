@@ -19,7 +19,7 @@ from rocketd.remoting.bodies import ClusterInfo, TopicList, TopicRouteData
 from rocketd.remoting.codes import RequestCode, ResponseCode
 from rocketd.remoting.command import RemotingCommand
 from rocketd.remoting.headers import GetRouteInfoRequestHeader, Header
-from rocketd.spark.errors import BrokerError, UnreachableError
+from rocketd.spark.errors import UnreachableError
 from rocketd.spark.ranges import Queue
 from rocketd.spark.wire.connection import Connection, connection_to
 from rocketd.spark.wire.faults import NoMasterError, UnknownTopicError, body_of, check, patiently

@@ -1,0 +1,138 @@
+"""A Parquet file that is written once, from its beginning to its end, with the encodings that suit messages."""
+
+import hashlib
+import os
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from rocketd.spark.archive.layout import PARQUET, random_part
+
+ROW_GROUP_BYTES = 16 * 1024 * 1024
+ZSTD_LEVEL = 1
+
+_REPEATING = ("broker", "topic", "queue_id", "sys_flag", "flag", "tags", "tag_hash", "born_host", "store_host")
+"""Columns of few values: only for these does a dictionary pay."""
+_ASCENDING = ("queue_offset", "commit_log_offset", "store_time", "born_time", "store_size")
+"""Columns of numbers that lie near each other: the differences are stored."""
+_BIG = ("raw", "body", "properties_raw", "properties")
+"""Columns whose least and greatest value nobody asks for."""
+
+
+class HashingFile:
+    """A new file that is written from its beginning to its end, and the SHA-256 of what was written."""
+
+    def __init__(self, path: str) -> None:
+        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        self._hash = hashlib.sha256()
+        self.size = 0
+        self.closed = False
+
+    def write(self, data: Any) -> int:
+        """Write all of a buffer; returns its length."""
+        view = memoryview(data).cast("B")
+        self._hash.update(view)
+        done = 0
+        while done < len(view):
+            done += os.write(self._fd, view[done:])
+        self.size += done
+        return done
+
+    def tell(self) -> int:
+        """Bytes written."""
+        return self.size
+
+    def flush(self) -> None:
+        """Nothing is kept back."""
+
+    def readable(self) -> bool:
+        """It is not."""
+        return False
+
+    def writable(self) -> bool:
+        """It is."""
+        return True
+
+    def seekable(self) -> bool:
+        """It is not."""
+        return False
+
+    def sync(self) -> str:
+        """Wait until all is on the disk; returns the digest as hexadecimal digits."""
+        os.fsync(self._fd)
+        return self._hash.hexdigest()
+
+    def close(self) -> None:
+        """Close the file."""
+        if not self.closed:
+            self.closed = True
+            os.close(self._fd)
+
+
+def open_writer(sink: HashingFile, schema: pa.Schema) -> pq.ParquetWriter:
+    """A Parquet writer with the encodings that suit messages, and zstd."""
+    flat = [field.name for field in schema if not pa.types.is_nested(field.type)]
+    numbers = [name for name in _ASCENDING if name in flat and _is_number(schema.field(name).type)]
+    return pq.ParquetWriter(
+        sink,
+        schema,
+        compression="zstd",
+        compression_level=ZSTD_LEVEL,
+        use_dictionary=[name for name in _REPEATING if name in flat],
+        column_encoding=dict.fromkeys(numbers, "DELTA_BINARY_PACKED"),
+        write_statistics=[name for name in flat if name not in _BIG],
+        # Else constants, which are handed over as dictionaries, would be read as such.
+        store_schema=False,
+    )
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_timestamp(kind))
+
+
+class Output:
+    """One file that is being written."""
+
+    def __init__(self, root: str, directory: str, schema: pa.Schema) -> None:
+        """Make it in a directory within the archive, which must be there, under a name of its own."""
+        self.random = random_part()
+        self.path = os.path.join(directory, self.random + PARQUET)
+        self._sink = HashingFile(os.path.join(root, self.path))
+        self._writer = open_writer(self._sink, schema)
+        self._schema = schema
+        self._pending: list[pa.RecordBatch] = []
+        self._pending_bytes = 0
+        self.rows = 0
+
+    @property
+    def size(self) -> int:
+        """Bytes written so far."""
+        return self._sink.size
+
+    def add(self, batch: pa.RecordBatch, size: int) -> None:
+        """Take a batch, whose records have so many bytes."""
+        self._pending.append(batch)
+        self._pending_bytes += size
+        self.rows += batch.num_rows
+        if self._pending_bytes >= ROW_GROUP_BYTES:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._pending:
+            table = pa.Table.from_batches(self._pending)
+            self._writer.write_table(table, row_group_size=table.num_rows)
+            self._pending = []
+            self._pending_bytes = 0
+
+    def finish(self) -> str:
+        """Write the rest and wait until all is on the disk; returns the file's SHA-256."""
+        self._flush()
+        self._writer.close()
+        digest = self._sink.sync()
+        self._sink.close()
+        return digest
+
+    def abandon(self) -> None:
+        """Close the file as it is."""
+        self._sink.close()
