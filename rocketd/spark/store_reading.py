@@ -92,7 +92,9 @@ class RangeReader:
             self._lost(part.start, min(first, part.end))
         for begin in range(max(part.start, first), min(part.end, last), _ENTRIES_AT_ONCE):
             end = min(begin + _ENTRIES_AT_ONCE, part.end, last)
-            yield from self._chunk(begin, self._queue.entries(begin, end))
+            for batch in self._chunk(begin, self._queue.entries(begin, end)):
+                if batch.num_rows:  # none may be left by the filters
+                    yield batch
         if max(part.start, first, last) < part.end:
             self._lost(max(part.start, first, last), part.end)
 

@@ -1,4 +1,4 @@
-"""One run of a streaming query, to be killed: NAMESRV TOPIC DIRECTORY STOP [MASTER].
+"""One run of a streaming query, to be killed: NAMESRV TOPIC DIRECTORY STOP.
 
 Reads the topic into an archive below the directory, until the file STOP is there and all is read. Prints a line when the
 query runs, and one for every batch.
@@ -28,7 +28,7 @@ spark = rocketd.spark.session("local[2,3]", "stream", {"spark.sql.shuffle.partit
 frame = (
     spark.readStream.format("rocketd")
     .options(
-        namesrv=namesrv, subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger="400", minPartitions="2"
+        namesrv=namesrv, subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger="1000", minPartitions="2"
     )
     .schema(ddl(COLUMNS))
     .load()

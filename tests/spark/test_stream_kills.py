@@ -56,7 +56,7 @@ class Producer:
         try:
             # A cluster of its own: connections are a thread's.
             sender = Sender(Cluster(self._cluster.options), window=1)
-            while not self._stop.wait(0.02):
+            while not self._stop.wait(0.05):
                 queue = self._cluster.queue(self._topic, number % QUEUES)
                 some = [Message(self._topic, b"%d" % each) for each in range(number * 10, number * 10 + 10)]
                 for receipt in sender.deliver([(queue, some)], repeat_doubtful=False):
@@ -132,6 +132,11 @@ def test_every_message_once_through_kills_of_driver_worker_and_broker(tmp_path):
     seed = int(os.environ.get("ROCKETD_SPARK_SEED", time.time_ns() % 1_000_000))
     chance = random.Random(seed)
     print(f"ROCKETD_SPARK_SEED={seed}")
+    began = time.monotonic()
+
+    def say(what):
+        print(f"{time.monotonic() - began:6.1f} s: {what}, {commits(tmp_path)} batches", flush=True)
+
     stop = tmp_path / "stop"
     pause = threading.Event()
     killed = Counter()
@@ -153,6 +158,7 @@ def test_every_message_once_through_kills_of_driver_worker_and_broker(tmp_path):
                 finally:
                     driver.kill()
                 killed["driver"] += 1
+                say("driver killed")
             driver = Driver(cluster, topic, tmp_path, stop)
             try:
                 driver.await_running()
@@ -160,6 +166,7 @@ def test_every_message_once_through_kills_of_driver_worker_and_broker(tmp_path):
                     # Spark runs the tasks of a worker that died again.
                     done = commits(tmp_path)
                     await_condition("workers", lambda: driver.members(signal.SIGKILL, b"pyspark.daemon"), LIMIT)
+                    say("workers killed")
 
                     def went_on(done=done):
                         assert driver.process.poll() is None, driver.output()
@@ -167,9 +174,11 @@ def test_every_message_once_through_kills_of_driver_worker_and_broker(tmp_path):
 
                     await_condition("batches after that", went_on, LIMIT)
                     killed["worker"] += 1
+                    say("went on")
                 producer.finish()
                 stop.touch()
                 assert driver.process.wait(LIMIT) == 0, driver.output()
+                say("done")
             finally:
                 driver.kill()
         assert "done" in driver.output()

@@ -222,6 +222,8 @@ class FilterTests(StoreTestCase):
         part = self.whole(tree, self.queue())
         self.assertEqual(self.offsets(tree, part, tags=frozenset({"BB"})), [1])
         self.assertEqual(self.offsets(tree, part, tags=frozenset({"Aa", "C"})), [0, 2, 3])
+        # Not even an empty batch comes of records that are looked at and not wanted.
+        self.assertEqual(list(tree.read(part, ReadPlan(("body",), tags=frozenset({"BB"}), sql92="TAGS = 'x'"))), [])
 
     def test_tags_where_entries_hold_the_time_of_delivery(self):
         waiting = [message(b"", SCHEDULE_TOPIC, 2, tags=tag) for tag in ("A", "B", "A")]
