@@ -19,6 +19,7 @@ from rocketd.spark.archive.reader import archive_files
 KILLS = int(os.environ.get("ROCKETD_SPARK_KILLS", "2"))
 """How often each test that kills something does it."""
 
+_LIMIT = 280.0  # seconds
 _SOURCES = os.path.dirname(os.path.dirname(rocketd.__file__))
 
 
@@ -77,13 +78,23 @@ class JobProcess:
 
     def wait(self):
         """Return when it has ended; AssertionError unless it was successful."""
-        status = self._process.wait(timeout=280)
+        try:
+            status = self._process.wait(timeout=_LIMIT)
+        finally:
+            self.kill()
         assert status == 0, self._log.read_text()
 
     def await_that(self, what, condition):
         """Return when a condition holds; AssertionError when the process ends before."""
-        await_condition(what, lambda: self._process.poll() is not None or condition(), 280)
+        self._await(what, condition)
         assert self._process.poll() is None, self._log.read_text()
+
+    def _await(self, what, condition):
+        try:
+            await_condition(what, lambda: self._process.poll() is not None or condition(), _LIMIT)
+        except BaseException:
+            self.kill()
+            raise
 
     def interrupt(self):
         """End it as Ctrl-C does; AssertionError unless it ends well."""
@@ -92,7 +103,7 @@ class JobProcess:
 
     def kill_when(self, what, condition):
         """Kill it at the first moment at which a condition holds; returns whether it still ran then."""
-        await_condition(what, lambda: self._process.poll() is not None or condition(), 280)
+        self._await(what, condition)
         ended = self._process.poll()
         assert ended in (None, 0), self._log.read_text()
         self.kill()

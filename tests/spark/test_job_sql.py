@@ -26,7 +26,7 @@ def test_selects_inserts_and_goes_on(spark, place, tmp_path, capsys):
     lake = tmp_path / "lake"
     file = tmp_path / "orders.sql"
     file.write_text(
-        f"create temporary view amounts as\n"
+        f"create or replace temporary view amounts as\n"
         f"  select tags, cast(get_json_object(cast(body as string), '$.amount') as int) as amount from `{orders}`;\n"
         f"select tags, sum(amount) as total from amounts group by tags; -- shown\n"
         f"insert into topic.`{paid}` select concat('paid ', amount) as body, tags from amounts where amount >= 8;\n"

@@ -148,8 +148,8 @@ def test_messages_are_held_back_until_they_are_enough(spark, tmp_path):
     sink = Sink(spark, tmp_path, store=store, subscribe="orders", startingOffsets="earliest", **held)
     with sink.running():
         # Held back for ten minutes, but a query that is stopped ends, and so does the process that planned for it.
-        await_condition("the source is asked", source_processes)
-    await_condition("the source's process ends", lambda: not source_processes())
+        await_condition("the source is asked", lambda: source_processes(spark))
+    await_condition("the source's process ends", lambda: not source_processes(spark))
     assert sink.batches == []
     with sink.running() as query:
         write_store(store, messages(60, first=40, body_size=50))

@@ -69,7 +69,6 @@ def test_two_attempts_of_a_task_at_once(rocketd_cluster, spark_cluster, tmp_path
             b" ".join(body.split()[:2]) for some in bodies(rocketd_cluster, topic, ROWS).values() for body in some
         )
         assert set(found) == {b"body %d" % n for n in range(ROWS)}
-        if delivery != "at-least-once":
-            assert count_of(rocketd_cluster, topic) == ROWS
-        print(delivery, count_of(rocketd_cluster, topic))
+        # The attempt that lost had rows at the brokers: where that does not matter, they are seen.
+        assert (count_of(rocketd_cluster, topic) > ROWS) is (delivery == "at-least-once"), delivery
     assert not list(tmp_path.glob("staging/**/*.arrow"))

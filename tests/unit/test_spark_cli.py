@@ -6,12 +6,14 @@ import io
 import os
 import signal
 import sys
+import zipfile
+from pathlib import Path
 from types import ModuleType
 
 from twisted.trial.unittest import TestCase
 
 from rocketd.spark import cli
-from rocketd.spark.errors import OptionError, StoreFilesError
+from rocketd.spark.errors import OptionError, SparkError, StoreFilesError
 from rocketd.spark.jobs.arguments import add_source_arguments, source_options
 from rocketd.spark.jobs.job import Job as BaseJob
 from rocketd.spark.jobs.job import JobContext
@@ -232,19 +234,27 @@ class SubmitTest(TestCase):
 
 
 class ShipTest(TestCase):
+    def zip_of(self, **files):
+        """Name and content of the zip of a tree with these files in the package."""
+        root, directory = Path(self.mktemp()), self.mktemp()
+        os.makedirs(directory)
+        for name, text in files.items():
+            path = root / "rocketd" / name.replace("__", "/").replace("_", ".")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        path = Path(package_zip(directory, root))
+        self.assertEqual(os.listdir(directory), [path.name])
+        with zipfile.ZipFile(path) as archive:
+            return path.name, path.read_bytes(), archive.namelist()
+
     def test_the_same_sources_make_the_same_zip(self):
-        names = []
-        contents = []
-        for _ in range(2):
-            directory = self.mktemp()
-            os.makedirs(directory)
-            path = package_zip(directory)
-            names.append(os.path.basename(path))
-            with open(path, "rb") as file:
-                contents.append(file.read())
-            self.assertEqual(os.listdir(directory), names[-1:])
-        self.assertEqual(*names)
-        self.assertEqual(*contents)
+        one = self.zip_of(b_py="1", spark__a_py="2", core_so="x", spark__log_properties="3")
+        self.assertEqual(one, self.zip_of(spark__log_properties="3", spark__a_py="2", b_py="1"))
+        self.assertEqual(one[2], ["rocketd/b.py", "rocketd/spark/a.py", "rocketd/spark/log.properties"])
+        self.assertNotEqual(one[0], self.zip_of(b_py="1", spark__a_py="4", spark__log_properties="3")[0])
+
+    def test_no_sources_are_an_error(self):
+        self.assertIn("there are no sources", str(self.assertRaises(SparkError, self.zip_of)))
 
 
 class GatewayTest(TestCase):

@@ -15,13 +15,16 @@ from rocketd.spark.errors import SparkError
 from rocketd.spark.sessions.java import cache_directory
 
 PACKAGES = ("rocketd", "pyspark_rocketd")
-_SUFFIXES = (".py", ".lark", ".properties")
+_SUFFIXES = (".py", ".properties")
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
-def package_zip(directory: str | None = None) -> str:
-    """Path of a zip with the packages; the same sources give the same name and the same bytes. Raises SparkError."""
-    root = Path(rocketd.__file__).parent.parent
+def package_zip(directory: str | None = None, root: Path | None = None) -> str:
+    """Path of a zip with the packages of `root`, which is where we are; it is made in `directory`, the cache.
+
+    The same sources give the same name and the same bytes. Raises SparkError where there are no sources.
+    """
+    root = Path(rocketd.__file__).parent.parent if root is None else root
     if root.is_file():
         # We run from such a zip ourselves: in the driver of a cluster, say.
         return str(root)
