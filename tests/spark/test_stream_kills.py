@@ -59,7 +59,7 @@ class Producer:
             while not self._stop.wait(0.05):
                 queue = self._cluster.queue(self._topic, number % QUEUES)
                 some = [Message(self._topic, b"%d" % each) for each in range(number * 10, number * 10 + 10)]
-                for receipt in sender.deliver([(queue, some)], repeat_doubtful=False):
+                for receipt in sender.deliver([(queue, some)], repeat_doubtful=True):
                     for position in receipt.positions:
                         self.positions[queue.queue_id, position.queue_offset] += 1
                 self.bodies.update(message.body for message in some)
@@ -92,6 +92,15 @@ class Driver:
             return "running" in self.output()
 
         await_condition("the query runs", runs, LIMIT)
+
+    def await_batches(self, count):
+        """Return when so many batches have been committed."""
+
+        def committed():
+            assert self.process.poll() is None, self.output()
+            return commits(self._log.parent) >= count
+
+        await_condition("batches are committed", committed, LIMIT)
 
     def kill(self):
         """Kill driver, JVM and workers at once."""
@@ -147,13 +156,7 @@ def test_every_message_once_through_kills_of_driver_worker_and_broker(tmp_path):
                 driver = Driver(cluster, topic, tmp_path, stop)
                 try:
                     driver.await_running()
-                    target = commits(tmp_path) + chance.randint(0, 3)
-
-                    def further(driver=driver, target=target):
-                        assert driver.process.poll() is None, driver.output()
-                        return commits(tmp_path) >= target
-
-                    await_condition("batches are committed", further, LIMIT)
+                    driver.await_batches(commits(tmp_path) + chance.randint(0, 3))
                     pause.wait(chance.random())
                 finally:
                     driver.kill()
@@ -163,18 +166,16 @@ def test_every_message_once_through_kills_of_driver_worker_and_broker(tmp_path):
             try:
                 driver.await_running()
                 for _ in range(KILLS):
-                    # Spark runs the tasks of a worker that died again.
-                    done = commits(tmp_path)
-                    await_condition("workers", lambda: driver.members(signal.SIGKILL, b"pyspark.daemon"), LIMIT)
-                    say("workers killed")
-
-                    def went_on(done=done):
-                        assert driver.process.poll() is None, driver.output()
-                        return commits(tmp_path) > done + 1
-
-                    await_condition("batches after that", went_on, LIMIT)
+                    # Spark runs the tasks of workers that died again.
+                    await_condition("workers", lambda: driver.members(signal.SIGKILL, b"pyspark.worker"), LIMIT)
                     killed["worker"] += 1
-                    say("went on")
+                    say("workers killed")
+                    driver.await_batches(commits(tmp_path) + 2)
+                    cluster.process.kill()
+                    cluster.start_broker()
+                    killed["broker"] += 1
+                    say("broker killed")
+                    driver.await_batches(commits(tmp_path) + 2)
                 producer.finish()
                 stop.touch()
                 assert driver.process.wait(LIMIT) == 0, driver.output()
@@ -183,7 +184,7 @@ def test_every_message_once_through_kills_of_driver_worker_and_broker(tmp_path):
                 driver.kill()
         assert "done" in driver.output()
         stored = sum(cluster.catalog.bounds(queue)[1] for queue in cluster.catalog.queues(topic))
-    assert killed == {"driver": KILLS, "worker": KILLS}
+    assert killed == dict.fromkeys(("driver", "worker", "broker"), KILLS)
     positions, bodies = archived(tmp_path)
     assert set(positions.values()) == {1}
     assert set(producer.positions) <= set(positions)

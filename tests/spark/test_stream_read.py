@@ -146,9 +146,10 @@ def test_messages_are_held_back_until_they_are_enough(spark, tmp_path):
     write_store(store, 40, body_size=50)
     held = {"minOffsetsPerTrigger": 100, "maxTriggerDelay": "10m"}
     sink = Sink(spark, tmp_path, store=store, subscribe="orders", startingOffsets="earliest", **held)
-    with sink.running():
+    with sink.running() as query:
         # Held back for ten minutes, but a query that is stopped ends, and so does the process that planned for it.
-        await_condition("the source is asked", lambda: source_processes(spark))
+        await_condition("the end of a batch is asked for", lambda: "offsets" in query.status["message"])
+        assert source_processes(spark)
     await_condition("the source's process ends", lambda: not source_processes(spark))
     assert sink.batches == []
     with sink.running() as query:

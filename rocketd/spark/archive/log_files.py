@@ -29,10 +29,12 @@ Longs = npt.NDArray[np.int64]
 @dataclass(frozen=True, slots=True)
 class LogFileTask:
     """One file of the log: its first offset and its length, and the files of the archive that reach into it. `last` says
-    that nothing follows, so that the broker goes on behind the last record.
+    that nothing follows, so that the broker goes on behind the last record. It is written in `staging`, on the same disk,
+    so that what a killed task leaves is never in the `directory` of the log.
     """
 
     root: str
+    staging: str
     directory: str
     begin: int
     size: int
@@ -81,7 +83,7 @@ def write_log_file(task: LogFileTask) -> LogFileMade:
     """Write one file; on the disk, under its own name, when this returns. Raises ArchiveError, OSError."""
     pa.set_cpu_count(1)
     name = offset_to_file_name(task.begin)
-    temporary = os.path.join(task.directory, f".{name}.{random_part()}.tmp")
+    temporary = os.path.join(task.staging, f"{name}-{random_part()}")
     fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
     try:
         os.ftruncate(fd, task.size)

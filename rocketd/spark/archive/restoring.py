@@ -24,6 +24,7 @@ from rocketd.store.layout import (
 )
 
 WORK = ".rocketd-restore"
+_DONE = WORK + "-done"
 _MOVED = ("config", "checkpoint", "index", "consumequeue", "commitlog")
 """The log last: without it, a broker takes nothing of the others for good."""
 
@@ -38,6 +39,7 @@ class RestoreWork:
         self.store = os.path.join(self.work, "store")
         self.made = os.path.join(self.work, "made")
         self._journal = Journal(os.path.join(self.work, "journal"))
+        shutil.rmtree(os.path.join(target, _DONE), ignore_errors=True)
         begun = self._journal.refresh()
         if begun:
             if {**begun[0], "commits": 0} != {**plan, "commits": 0}:
@@ -52,6 +54,8 @@ class RestoreWork:
                 raise ArchiveError(f"{target} is not empty: it has {named}; restore into an empty directory")
             self._journal.append(plan)
             self.commits = plan["commits"]
+        self.staging = os.path.join(self.work, "staging")
+        make_dirs(self.staging)
         make_dirs(commit_log_dir(self.store))
 
     @property
@@ -93,9 +97,11 @@ class RestoreWork:
             if os.path.exists(path):
                 os.rename(path, os.path.join(self.target, name))
                 sync_dir(self.target)
-        shutil.rmtree(self.store, ignore_errors=True)
-        shutil.rmtree(self.work)
+        # In one step: half a journal would be taken for a damaged one.
+        done = os.path.join(self.target, _DONE)
+        os.rename(self.work, done)
         sync_dir(self.target)
+        shutil.rmtree(done)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,14 +137,15 @@ def plan_restore(archive: Archive, commits: int, selection: Selection, log_file_
     return RestorePlan(brokers[0], tuple(found), size, config)
 
 
-def log_tasks(plan: RestorePlan, root: str, selection: Selection, directory: str) -> list[LogFileTask]:
+def log_tasks(plan: RestorePlan, root: str, selection: Selection, work: RestoreWork) -> list[LogFileTask]:
     """A task for each file of the log."""
     size = plan.log_file_size
     offsets = plan.log_range
     return [
         LogFileTask(
             root,
-            directory,
+            work.staging,
+            commit_log_dir(work.store),
             begin,
             size,
             begin == offsets[-1],

@@ -130,9 +130,8 @@ class _Restoring:
 
     def _log(self) -> list[LogFileMade]:
         work, context = self._work, self._context
-        directory = commit_log_dir(work.store)
         made = work.log_files()
-        tasks = log_tasks(self._plan, self._archive.root, self._selection, directory)
+        tasks = log_tasks(self._plan, self._archive.root, self._selection, work)
         left = [task for task in tasks if task.begin not in made]
         context.progress.begin("log", len(left), "files")
         for one in run_tasks(context.spark(), left, write_log_file, context.progress, description="restore log"):
