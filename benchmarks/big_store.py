@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rocketd.store.checkpoint import StoreCheckpoint
-from rocketd.store.index_file import DEFAULT_ENTRIES, DEFAULT_SLOTS, index_file_size
+from rocketd.store.index_layout import DEFAULT_ENTRIES, DEFAULT_SLOTS, index_file_size
 from rocketd.store.index_service import index_file_name
 from rocketd.store.layout import (
     BLANK_MAGIC,

@@ -8,7 +8,6 @@ Threads: `put` belongs to the dispatching thread, `flush` to the one that flushe
 `truncate_dirty` to the one that starts the store; reading may be done by any thread.
 """
 
-import struct
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 
@@ -16,15 +15,13 @@ from twisted.logger import Logger
 
 from rocketd.store.consume_queue_ext import ConsumeQueueExt, is_ext_address, last_address
 from rocketd.store.filesystem import IFileSystem
-from rocketd.store.layout import CONSUME_QUEUE_UNIT, FILLER_SIZE
+from rocketd.store.layout import CONSUME_QUEUE_ENTRY, CONSUME_QUEUE_UNIT, FILLER_SIZE
 from rocketd.store.mapped_file import QueueFile
 from rocketd.store.mapped_file_queue import MappedFileQueue
 from rocketd.store.message import DispatchRequest
 
-ENTRY = struct.Struct(">qiq")
-
 _FILLER_ENTRY = (0, FILLER_SIZE, 0)
-_FILLER = ENTRY.pack(*_FILLER_ENTRY)
+_FILLER = CONSUME_QUEUE_ENTRY.pack(*_FILLER_ENTRY)
 _RECOVERED_FILES = 3
 MAX_OFFSET = (1 << 63) - 1
 
@@ -79,7 +76,7 @@ class ConsumeQueue:
         if file is None or begin >= file.file_from_offset + file.wrote_position:
             return None
         position = begin - file.file_from_offset
-        return ENTRY.iter_unpack(file.view[position : file.wrote_position])
+        return CONSUME_QUEUE_ENTRY.iter_unpack(file.view[position : file.wrote_position])
 
     def entry(self, offset: int) -> tuple[int, int, int] | None:
         """The entry of one queue offset: physical offset, size, tags code; None where there is none."""
@@ -156,7 +153,7 @@ class ConsumeQueue:
 
     def _encode(self, requests: Sequence[DispatchRequest]) -> bytes:
         """Entries of records; with `extend`, their units are stored first."""
-        pack = ENTRY.pack
+        pack = CONSUME_QUEUE_ENTRY.pack
         if not self._extend or self.ext is None:
             return b"".join([pack(r.physical_offset, r.size, r.tags_code) for r in requests])
         extend = self.ext.extend
@@ -321,7 +318,7 @@ class ConsumeQueue:
         """Byte offset behind the fillers at the beginning of the first file."""
         file = self.files.files[0]
         count = file.wrote_position // CONSUME_QUEUE_UNIT
-        if not count or ENTRY.unpack_from(file.view, 0)[1] != FILLER_SIZE:
+        if not count or CONSUME_QUEUE_ENTRY.unpack_from(file.view, 0)[1] != FILLER_SIZE:
             return file.file_from_offset
         end = self._search(file, count, lambda entry: entry[1] != FILLER_SIZE)
         return file.file_from_offset + end * CONSUME_QUEUE_UNIT
@@ -337,7 +334,7 @@ class ConsumeQueue:
 
     @staticmethod
     def _entry_at(file: QueueFile, index: int) -> tuple[int, int, int]:
-        physical_offset, size, tags_code = ENTRY.unpack_from(file.view, index * CONSUME_QUEUE_UNIT)
+        physical_offset, size, tags_code = CONSUME_QUEUE_ENTRY.unpack_from(file.view, index * CONSUME_QUEUE_UNIT)
         return physical_offset, size, tags_code
 
     @classmethod
@@ -350,7 +347,7 @@ class ConsumeQueue:
     def _last_physic_offset(self) -> int:
         for file in reversed(self.files.files):
             if file.wrote_position:
-                offset, size, _ = ENTRY.unpack_from(file.view, file.wrote_position - CONSUME_QUEUE_UNIT)
+                offset, size, _ = CONSUME_QUEUE_ENTRY.unpack_from(file.view, file.wrote_position - CONSUME_QUEUE_UNIT)
                 return -1 if size == FILLER_SIZE else offset + size
         return -1
 
@@ -408,7 +405,7 @@ class ConsumeQueue:
             written = ranges[0][1] if ranges and not ranges[0][0] else 0
             before = _FILLER_ENTRY
             count = written // CONSUME_QUEUE_UNIT
-            for number, entry in enumerate(ENTRY.iter_unpack(file.view[: count * CONSUME_QUEUE_UNIT])):
+            for number, entry in enumerate(CONSUME_QUEUE_ENTRY.iter_unpack(file.view[: count * CONSUME_QUEUE_UNIT])):
                 offset, size, _ = entry
                 if offset < 0 or size <= 0 or _is_torn(offset, size, before):
                     return file.file_from_offset + number * CONSUME_QUEUE_UNIT

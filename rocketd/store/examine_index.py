@@ -17,7 +17,7 @@ from rocketd.common.java_hash import PrefixedHasher
 from rocketd.store.examine_queues import DamagedRanges
 from rocketd.store.findings import Finding, Problem, Remedy, Severity
 from rocketd.store.index_entries import index_key_hash
-from rocketd.store.index_file import (
+from rocketd.store.index_layout import (
     DEFAULT_ENTRIES,
     DEFAULT_SLOTS,
     ENTRY_SIZE,

@@ -16,12 +16,11 @@ from typing import NamedTuple
 from twisted.logger import Logger
 
 from rocketd.store.checkpoint import StoreCheckpoint
-from rocketd.store.consume_queue import ENTRY
 from rocketd.store.consume_queue_table import ConsumeQueueTable
 from rocketd.store.filesystem import IFileSystem
 from rocketd.store.index_file import IndexFile
 from rocketd.store.index_service import IndexService
-from rocketd.store.layout import CONSUME_QUEUE_UNIT
+from rocketd.store.layout import CONSUME_QUEUE_ENTRY, CONSUME_QUEUE_UNIT
 from rocketd.store.maintenance import PeriodicTask
 from rocketd.store.mapped_file import QueueFile
 from rocketd.store.small_file import replace_file
@@ -267,8 +266,10 @@ def _noted_queue_files(files: Sequence[QueueFile], before: Sequence[NotedQueueFi
     for file in files:
         old = known.get(file.file_from_offset)
         if old is None or not file.full:
-            first = ENTRY.unpack_from(file.view, 0)[0] if file.wrote_position else -1
-            last = ENTRY.unpack_from(file.view, file.file_size - CONSUME_QUEUE_UNIT)[0] if file.full else -1
+            first = CONSUME_QUEUE_ENTRY.unpack_from(file.view, 0)[0] if file.wrote_position else -1
+            last = (
+                CONSUME_QUEUE_ENTRY.unpack_from(file.view, file.file_size - CONSUME_QUEUE_UNIT)[0] if file.full else -1
+            )
             old = NotedQueueFile(file.file_from_offset, first, last)
         noted.append(old)
     return tuple(noted)

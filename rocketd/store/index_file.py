@@ -14,12 +14,7 @@ from twisted.logger import Logger
 
 from rocketd.store.filesystem import IFileSystem
 from rocketd.store.index_entries import IndexEntry
-
-HEADER_SIZE: Final = 40
-SLOT_SIZE: Final = 4
-ENTRY_SIZE: Final = 20
-DEFAULT_SLOTS: Final = 5_000_000
-DEFAULT_ENTRIES: Final = 20_000_000
+from rocketd.store.index_layout import ENTRY_SIZE, HEADER_SIZE, SLOT_SIZE, index_file_size
 
 _HEADER: Final = struct.Struct(">qqqqii")
 _LONG: Final = struct.Struct(">q")
@@ -31,11 +26,6 @@ _MAX_INT: Final = 0x7FFFFFFF
 _RESERVE_STEP: Final = 1 << 20
 
 _log = Logger()
-
-
-def index_file_size(slots: int, entries: int) -> int:
-    """Bytes of a file with that many slots and entries (entry 0 is never used, but has its room)."""
-    return HEADER_SIZE + slots * SLOT_SIZE + entries * ENTRY_SIZE
 
 
 class IndexFile:

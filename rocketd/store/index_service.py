@@ -16,7 +16,8 @@ from rocketd.common.java_hash import PrefixedHasher, java_string_hash_unsigned
 from rocketd.store.checkpoint import StoreCheckpoint
 from rocketd.store.filesystem import IFileSystem, RealFileSystem
 from rocketd.store.index_entries import KEY_SEPARATOR, index_entries, index_key_hash
-from rocketd.store.index_file import DEFAULT_ENTRIES, DEFAULT_SLOTS, IndexFile, index_file_size
+from rocketd.store.index_file import IndexFile
+from rocketd.store.index_layout import DEFAULT_ENTRIES, DEFAULT_SLOTS, index_file_size
 from rocketd.store.last_stop import LastStop
 from rocketd.store.message import DispatchRequest
 

@@ -5,6 +5,7 @@ numbers: nothing here touches the disk.
 """
 
 import os.path
+import struct
 
 FILE_NAME_DIGITS = 20
 """A mapped file is named after the offset of its first byte, zero padded to this many digits."""
@@ -18,8 +19,10 @@ BLANK_MAGIC = -875286124
 END_OF_FILE_BLANK = 8
 """Bytes that every commit-log file keeps for the filler: its length and BLANK_MAGIC."""
 
+CONSUME_QUEUE_ENTRY = struct.Struct(">qiq")
+"""A consume-queue entry: physical offset, record size, tags code."""
 CONSUME_QUEUE_UNIT = 20
-"""Bytes of a consume-queue entry: physical offset 8, record size 4, tags code 8."""
+"""Its bytes."""
 
 FILLER_SIZE = 0x7FFFFFFF
 """Record size of a consume-queue entry that only takes up room: there is no message with its offset."""

@@ -17,7 +17,7 @@ from rocketd.store.examine_queues import LMQ_PREFIX, DamagedRanges
 from rocketd.store.file_notes import notes_path
 from rocketd.store.filesystem import IFileSystem
 from rocketd.store.findings import Finding, Problem, Remedy, Severity
-from rocketd.store.index_file import DEFAULT_ENTRIES, DEFAULT_SLOTS
+from rocketd.store.index_layout import DEFAULT_ENTRIES, DEFAULT_SLOTS
 from rocketd.store.index_service import IndexService
 from rocketd.store.layout import queue_dir
 from rocketd.store.message import DispatchRequest

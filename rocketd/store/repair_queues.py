@@ -8,13 +8,12 @@ the two is right.
 import os
 from collections.abc import Callable
 
-from rocketd.store.consume_queue import ENTRY
 from rocketd.store.filesystem import IFileSystem
-from rocketd.store.layout import CONSUME_QUEUE_UNIT, FILLER_SIZE, offset_to_file_name
+from rocketd.store.layout import CONSUME_QUEUE_ENTRY, CONSUME_QUEUE_UNIT, FILLER_SIZE, offset_to_file_name
 from rocketd.store.message import SYS_FLAG_TRANSACTION_PREPARED, DispatchRequest
 from rocketd.store.stopped_store import LogReader, QueueReader
 
-_FILLER = ENTRY.pack(0, FILLER_SIZE, 0)
+_FILLER = CONSUME_QUEUE_ENTRY.pack(0, FILLER_SIZE, 0)
 _BUFFER = 200 * CONSUME_QUEUE_UNIT
 
 LIKELY_GAP = 1000
@@ -99,7 +98,7 @@ class QueueBuilder:
         for index in range(old.begin, first):
             entry = old.entry(index)
             assert entry is not None
-            self._append(ENTRY.pack(*entry))
+            self._append(CONSUME_QUEUE_ENTRY.pack(*entry))
 
     def _is_in_old(self, request: DispatchRequest) -> bool:
         """Whether the old queue has the record where the record says."""
@@ -127,7 +126,7 @@ class QueueBuilder:
             self._next = index
         while self._next < index:
             self._append(self._kept(self._next))
-        self._append(ENTRY.pack(request.physical_offset, request.size, request.tags_code))
+        self._append(CONSUME_QUEUE_ENTRY.pack(request.physical_offset, request.size, request.tags_code))
 
     def _kept(self, index: int) -> bytes:
         """What stands for an entry that no record of the log claims."""
@@ -136,7 +135,7 @@ class QueueBuilder:
             return _FILLER
         record = self._log.record_at(entry[0])
         whole = record is not None and record.size == entry[1]
-        return ENTRY.pack(*entry) if whole or self._is_damaged(entry[0]) else _FILLER
+        return CONSUME_QUEUE_ENTRY.pack(*entry) if whole or self._is_damaged(entry[0]) else _FILLER
 
     def _led_to_damage(self, index: int) -> bool:
         entry = self.old.entry(index)

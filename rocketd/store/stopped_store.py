@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from rocketd.store.consume_queue import ENTRY
 from rocketd.store.filesystem import RealFileSystem
 from rocketd.store.last_stop import LastStop, read_last_stop
 from rocketd.store.layout import (
+    CONSUME_QUEUE_ENTRY,
     CONSUME_QUEUE_UNIT,
     DEFAULT_COMMIT_LOG_FILE_SIZE,
     DEFAULT_CONSUME_QUEUE_FILE_SIZE,
@@ -214,7 +214,7 @@ class QueueReader:
             if not self._load(index):
                 return None
             position = 0
-        physical_offset, size, tags_code = ENTRY.unpack_from(self._chunk, position)
+        physical_offset, size, tags_code = CONSUME_QUEUE_ENTRY.unpack_from(self._chunk, position)
         return physical_offset, size, tags_code
 
     def _load(self, index: int) -> bool:

@@ -13,6 +13,7 @@ from rocketd.spark.options.positions import (
     SinceTime,
     SinceTimes,
 )
+from rocketd.spark.source import Source, cluster_options
 
 STORE = {"store": "/s", "subscribe": "orders"}
 CLUSTER = {"namesrv": "127.0.0.1:9876", "subscribe": "orders"}
@@ -264,7 +265,53 @@ class SecretTests(OptionsTestCase):
         self.assertEqual({one.name for one in READ_OPTIONS if one.secret}, {"secretKey", "securityToken"})
 
 
+class ClusterTests(OptionsTestCase):
+    def cluster(self, **given):
+        return cluster_options(self.parse(CLUSTER, **given))
+
+    def credentials(self, text):
+        path = self.mktemp()
+        with open(path, "w") as file:
+            file.write(text)
+        return path
+
+    def test_how_the_client_is_told(self):
+        options = self.cluster(
+            accessKey="me",
+            secretKey="geheim",
+            tls="true",
+            tlsCaFile="/ca",
+            tlsVerify="false",
+            timeout="3s",
+            retryTimeout="1m",
+        )
+        self.assertEqual(
+            (options.namesrv, options.access_key, options.secret_key), (("127.0.0.1:9876",), "me", "geheim")
+        )
+        self.assertEqual((options.tls, options.tls_ca, options.tls_verify), (True, "/ca", False))
+        self.assertEqual((options.timeout, options.patience), (3, 60))
+        self.assertEqual(cluster_options(self.parse(CLUSTER), 5).patience, 5)
+
+    def test_an_account_from_a_file(self):
+        options = self.cluster(credentialsFile=self.credentials("accessKey: me\nsecretKey: geheim\nsecurityToken: t\n"))
+        self.assertEqual((options.access_key, options.secret_key, options.security_token), ("me", "geheim", "t"))
+
+    def test_a_file_that_is_no_account_is_told_without_what_it_holds(self):
+        for text in ("secretKey: geheim\n", "geheim: [", "accessKey: me\nsecretKey: 1234\n"):
+            path = self.credentials(text)
+            told = str(self.assertRaises(OptionError, self.cluster, credentialsFile=path))
+            self.assertIn(f"credentialsFile: {path}", told)
+            self.assertNotIn("geheim", told)
+            self.assertNotIn("1234", told)
+        self.assertIn("/nowhere", str(self.assertRaises(OptionError, self.cluster, credentialsFile="/nowhere")))
+
+
 class PlanTests(OptionsTestCase):
+    def test_a_source_crosses_to_tasks_without_its_secrets_being_shown(self):
+        source = Source(self.parse(CLUSTER, accessKey="me", secretKey="geheim"))
+        self.assertNotIn("geheim", repr(source))
+        self.assertEqual(pickle.loads(pickle.dumps(source)).options, source.options)
+
     def test_tags_of_a_query_narrow_those_of_the_options(self):
         plan = self.parse(subExpression="a || b", batchBytes="5k", verifyCrc="true").read_plan(
             ("body",), frozenset("bc")

@@ -14,7 +14,7 @@ from rocketd.spark.jobs.verify_log import check_log_file
 from rocketd.store.consume_queue_ext import ADDRESS_BASE
 from rocketd.store.examine import Examination
 from rocketd.store.findings import Finding
-from rocketd.store.index_file import ENTRY_SIZE, HEADER_SIZE
+from rocketd.store.index_layout import ENTRY_SIZE, HEADER_SIZE
 from rocketd.store.stopped_store import StoppedStore
 from tests.spark.stores import log_files, message, messages, write_store
 

@@ -17,7 +17,8 @@ from rocketd.common.java_hash import java_string_hash_unsigned
 from rocketd.store.checkpoint import StoreCheckpoint
 from rocketd.store.filesystem import RealFileSystem
 from rocketd.store.index_entries import index_key_hash
-from rocketd.store.index_file import IndexFile, index_file_size
+from rocketd.store.index_file import IndexFile
+from rocketd.store.index_layout import index_file_size
 from rocketd.store.index_service import IndexService, QueryOffsets, index_file_name
 from rocketd.store.last_stop import LastStop
 from rocketd.store.message import DispatchRequest

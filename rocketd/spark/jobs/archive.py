@@ -92,13 +92,16 @@ class Job(BaseJob):
                 given = _with_system_topics(given)
         given.setdefault("failOnDataLoss", str(not args.allow_loss).lower())
         source = open_source(ReadOptions.parse(given))
+        max_file_bytes = size_of("--max-file-bytes", args.max_file_bytes)
         root = os.path.abspath(args.archive)
+        # A source that is not there should leave no empty archive.
+        source.catalog.topics()
         archive = Archive.open_or_create(root, _settings(root, args.columns))
         with Lock(job_lock_path(root), f"the archive {root}"):
             # Whoever staged for a job before has ended: it held the lock.
             for name in _staged_by_jobs(root):
                 clear_staging(root, name)
-            run = _Run(context, source, archive, args)
+            run = _Run(context, source, archive, args, max_file_bytes)
             try:
                 return run.all()
             finally:
@@ -134,13 +137,15 @@ def _staged_by_jobs(root: str) -> list[str]:
 class _Run:
     """One run of the job."""
 
-    def __init__(self, context: JobContext, source: Source, archive: Archive, args: argparse.Namespace) -> None:
+    def __init__(
+        self, context: JobContext, source: Source, archive: Archive, args: argparse.Namespace, max_file_bytes: int
+    ) -> None:
         self.writer = _WRITER + random_part()
         self._context = context
         self._source = source
         self._archive = archive
         self._args = args
-        self._max_file_bytes = size_of("--max-file-bytes", args.max_file_bytes)
+        self._max_file_bytes = max_file_bytes
         self._totals = Totals()
         self._tasks = 0
         self._seconds = 0.0

@@ -107,7 +107,7 @@ class Rebuilding:
     def __init__(self, store: "StoppedStore", rules: Rules, target: str, progress: Progress) -> None:
         from rocketd.spark.jobs.verify_closely import PartialExamination, used_files
         from rocketd.store.examine import configured_topics
-        from rocketd.store.index_file import DEFAULT_ENTRIES, DEFAULT_SLOTS
+        from rocketd.store.index_layout import DEFAULT_ENTRIES, DEFAULT_SLOTS
 
         if not store.log.segments:
             raise StoreFilesError(

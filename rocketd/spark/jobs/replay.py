@@ -22,6 +22,7 @@ from rocketd.spark.archive.replaying import (
 from rocketd.spark.archive.selection import Selection
 from rocketd.spark.errors import ArchiveError
 from rocketd.spark.jobs.archive_arguments import add_selection_arguments, selection_of
+from rocketd.spark.jobs.arguments import pair
 from rocketd.spark.jobs.job import Job as BaseJob
 from rocketd.spark.jobs.job import JobContext
 from rocketd.spark.jobs.report import Report
@@ -52,7 +53,12 @@ class Job(BaseJob):
         add_cluster_arguments(group)
         group.add_argument("--state", metavar="DIR", required=True, help="keeps what is to be sent and what was")
         group.add_argument(
-            "--option", action="append", default=[], metavar="NAME=VALUE", help="any other write option; repeatable"
+            "--option",
+            action="append",
+            default=[],
+            metavar="NAME=VALUE",
+            type=pair,
+            help="any other write option; repeatable",
         )
 
     def run(self, context: JobContext, args: argparse.Namespace) -> Report:
@@ -64,7 +70,7 @@ class Job(BaseJob):
         options = WriteOptions.parse(
             {
                 **cluster_options(args, {}),
-                **dict(option.split("=", 1) for option in args.option if "=" in option),
+                **dict(args.option),
                 **({"topic": args.to_topic} if args.to_topic else {}),
                 "delivery": "effectively-once",
                 "sinkId": SINK,

@@ -152,7 +152,7 @@ class _Restoring:
         return sorted((one for one in found if one.messages), key=lambda one: one.queue)
 
     def _queues(self, args: argparse.Namespace, rules: Rules) -> dict[str, Any]:
-        from rocketd.store.index_file import DEFAULT_ENTRIES, DEFAULT_SLOTS
+        from rocketd.store.index_layout import DEFAULT_ENTRIES, DEFAULT_SLOTS
         from rocketd.store.stopped_store import StoppedStore
 
         config = self._plan.config
