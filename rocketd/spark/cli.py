@@ -70,8 +70,10 @@ def main(arguments: Sequence[str]) -> int:
             raise OptionError(f"there is no job {name!r}{did_you_mean(name, known)}; try {_PROGRAM} --help")
     except OptionError as error:
         return _complain("", error, _WRONG)
-    except SparkError as error:
-        return _complain(f" {name}", error, _FAILED)
+    except BrokenPipeError:
+        raise
+    except (SparkError, OSError) as error:
+        return _complain(f" {words[0]}", _sentence(error), _FAILED)
     try:
         return run_job(name, rest)
     except SystemExit as exit_:
@@ -163,13 +165,16 @@ def job_parser(job: Job) -> argparse.ArgumentParser:
 
 
 def _publish(report: Report, args: argparse.Namespace) -> None:
-    if args.report:
-        with open(args.report, "w", encoding="utf-8") as file:
-            file.write(report.as_json() + "\n")
-    text = report.as_json() if args.json else report.as_text()
-    if text:
-        encoding = sys.stdout.encoding or "utf-8"
-        print(text.encode(encoding, "backslashreplace").decode(encoding), flush=True)
+    try:
+        if args.report:
+            with open(args.report, "w", encoding="utf-8") as file:
+                file.write(report.as_json() + "\n")
+    finally:
+        # The work is done: a file that cannot be written should not take its report away.
+        text = report.as_json() if args.json else report.as_text()
+        if text:
+            encoding = sys.stdout.encoding or "utf-8"
+            print(text.encode(encoding, "backslashreplace").decode(encoding), flush=True)
 
 
 def _sentence(error: Exception) -> Exception | str:

@@ -49,9 +49,11 @@ class Source:
             self._catalog = _open(self.options, self._patience)
         return self._catalog
 
-    def size(self, part: QueueRange) -> int | None:
-        """About how many bytes a range has, None where nobody was asked: a cluster is for long ranges only."""
-        if not self.is_store and part.count <= _WORTH_ASKING:
+    def size(self, part: QueueRange, *, worth_asking: int = _WORTH_ASKING) -> int | None:
+        """About how many bytes a range has, None where nobody was asked: a cluster is for more than `worth_asking`
+        messages.
+        """
+        if not self.is_store and part.count <= worth_asking:
             return None
         try:
             return self.catalog.bytes_of(part)

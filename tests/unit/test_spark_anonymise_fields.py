@@ -58,6 +58,11 @@ class AnonymiserTests(unittest.TestCase):
         (changed,) = anonymiser(hashed=["body.mail"]).apply(batch(body=[b'{ "x" : 1 }']))["body"].to_pylist()
         self.assertEqual(changed, b'{ "x" : 1 }')
 
+    def test_half_a_pair_of_surrogates_stays_json(self):
+        body = rb'{"name": "\ud800", "text": "\udc00"}'
+        (changed,) = Anonymiser([rule("body.name", Action.HASH)], SECRET).apply(batch(body=[body]))["body"].to_pylist()
+        self.assertEqual(json.loads(changed)["text"], "\udc00")
+
     def test_a_body_that_is_not_json_is_told(self):
         with self.assertRaisesRegex(SparkError, "not JSON, so there is no body.mail"):
             anonymiser(hashed=["body.mail"]).apply(batch(body=[b"\xff"]))

@@ -12,7 +12,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from rocketd.spark.archive.archive import Archive, clear_staging
 from rocketd.spark.archive.fillers import LONGEST_FILLER, NoRoomError, end_of_file, fillers
 from rocketd.spark.archive.filling import RangeTask, Totals, archive_ranges, fill
-from rocketd.spark.archive.layout import data_name, escaped, staging_dir
+from rocketd.spark.archive.layout import data_name, date_of, escaped, staging_dir
 from rocketd.spark.archive.manifest import Commit
 from rocketd.spark.archive.parquet import QueueFiles, raw_bytes, write_rows
 from rocketd.spark.archive.planning import without
@@ -140,6 +140,11 @@ class CommitTests(ArchiveCase):
         self.assertEqual(again.last_batch("stream-other"), -1)
         self.assertEqual(os.listdir(staging_dir(self.root, "stream-q")), [])
 
+    def test_a_stream_that_begins_anew_under_its_old_name_loses_nothing_silently(self):
+        self.commit(range(5), batch_id=0, writer="stream-q")
+        error = self.assertRaises(ArchiveError, self.commit, range(5, 9), batch_id=0, writer="stream-q")
+        self.assertIn("T/broker-a/2[5, 9)", str(error))
+
     def test_gaps_and_ranges_are_told(self):
         gap = QueueRange(QUEUE, 3, 7)
         made = Commit(WRITER, 1, ranges=(QueueRange(QUEUE, 0, 10),), gaps=(gap,))
@@ -149,11 +154,32 @@ class CommitTests(ArchiveCase):
         self.assertEqual(opened.ranges(QUEUE), [QueueRange(QUEUE, 0, 10)])
         self.assertEqual((opened.files[0].first, opened.files[0].last, opened.files[0].rows), (0, 9, 6))
 
+    def test_runs_over_different_topics_tell_of_a_broker_together(self):
+        first = {"commitLogFileSize": 1, "topics": {"A": {"perm": 6}}, "consumerOffset": {"A@g": {"0": 3}}}
+        later = {"commitLogFileSize": 2, "topics": {"B": {"perm": 4}}, "consumerOffset": {"A@g": {"0": 5}}}
+        for said in (first, later):
+            self.archive.commit(Commit(WRITER, 1, brokers={"broker-a": said}), [])
+        self.assertEqual(config_of(Archive.open(self.root))["broker-a"], {
+            "commitLogFileSize": 2,
+            "topics": {"A": {"perm": 6}, "B": {"perm": 4}},
+            "consumerOffset": {"A@g": {"0": 5}},
+        })  # fmt: skip
+
     def test_clearing_a_writers_staging_leaves_that_of_others(self):
         self.stage(batch(range(3)), writer="job-a")
         self.stage(batch(range(3)), writer="job-b")
         clear_staging(self.root, "job-a")
         self.assertEqual(os.listdir(staging_dir(self.root)), ["job-b"])
+
+    def test_what_a_writer_never_came_back_for_is_removed_after_a_week(self):
+        for writer, age in (("batch-gone", 8 * 86400), ("stream-slow", 6 * 86400), ("stream-busy", 0)):
+            (staged,) = self.stage(batch(range(3)), writer=writer)
+            directory = staging_dir(self.root, writer)
+            for path in (os.path.join(self.root, staged.path), directory):
+                then = os.stat(path).st_mtime - age
+                os.utime(path, (then, then))
+        self.commit(range(3))
+        self.assertEqual(sorted(os.listdir(staging_dir(self.root))), [WRITER, "stream-busy", "stream-slow"])
 
     def test_what_is_no_archive_is_refused(self):
         self.assertRaises(ArchiveError, Archive.open, os.path.join(self.root, "data"))
@@ -219,6 +245,43 @@ class FileTests(ArchiveCase):
         staged = self.stage(batch(range(5, 10)), batch(range(5)), ordered=False)
         self.assertEqual([(one.file.first, one.file.last) for one in staged], [(5, 9), (0, 4)])
 
+    def test_a_message_that_comes_twice_is_refused_in_whatever_order_batches_come(self):
+        self.stage(batch([5, 6]), batch([1, 2]), ordered=False)
+        self.assertRaises(DataLossError, self.stage, batch([5, 6]), batch([1, 1]), ordered=False)
+
+    def test_limits_hold_in_whatever_order_the_columns_stand(self):
+        # A map has two columns in Parquet: those behind it have other numbers there.
+        names = ("properties", *(name for name in COLUMNS if name not in ("tags", "keys")))
+        root = os.path.abspath(self.mktemp())
+        staging = os.path.relpath(staging_dir(root, WRITER), root)
+        rows = batch(range(100, 110))
+        values = {name: rows.column(name) for name in rows.schema.names}
+        values["properties"] = pa.nulls(10, arrow_schema(("properties",)).field(0).type)
+        given = [name for name in names if name in values]
+        files = QueueFiles(root, staging, arrow_schema(names), QUEUE)
+        files.add(pa.RecordBatch.from_arrays([values[name] for name in given], schema=arrow_schema(given)))
+        (staged,) = files.finish()
+        (Path(root) / staged.file.path).parent.mkdir(parents=True)
+        os.rename(os.path.join(root, staged.path), os.path.join(root, staged.file.path))
+        for name, low, scale in (("queue_offset", 103, 1), ("commit_log_offset", 103_000, 1000)):
+            found = read_messages(root, staged.file, ("queue_offset",), {name: (low, low + 4 * scale)})
+            self.assertEqual([offset for one in found for offset in one.column(0).to_pylist()], [103, 104, 105, 106])
+
+    def test_a_column_of_another_type_is_made_from_the_record(self):
+        staging = os.path.relpath(staging_dir(self.root, WRITER), self.root)
+        names = [name for name in COLUMNS if name != "keys"]
+        rows = batch(range(3))
+        rows = rows.drop_columns(["tags", "keys"]).append_column("tags", pa.array([7, 8, 9]))
+        schema = pa.schema(
+            [pa.field("tags", pa.int64()) if name == "tags" else arrow_schema([name])[0] for name in names]
+        )
+        files = QueueFiles(self.root, staging, schema, QUEUE)
+        files.add(rows)
+        (staged,) = files.finish()
+        self.archive.commit(Commit(WRITER, 1, ranges=(QueueRange(QUEUE, 0, 3),)), [staged])
+        (found,) = read_messages(self.root, staged.file, ("tags",))
+        self.assertEqual(found.column("tags").to_pylist(), ["Tag0", "Tag1", "Tag2"])
+
     def test_files_by_queue(self):
         other = Queue("S", "broker-a", 0)
         staged = [*self.stage(batch(range(5, 9))), *self.stage(batch(range(5)))]
@@ -236,6 +299,11 @@ class FileTests(ArchiveCase):
         archive.commit(Commit("stream-w", 1, batch=0), staged)
         check_file(root, archive.files[0])
         self.assertEqual(dataset(root).to_table().to_pylist(), rows.to_pylist() * 2)
+
+    def test_rows_without_a_file_have_no_types(self):
+        root = self.mktemp()
+        Archive.open_or_create(root, Settings.of_schema(pa.schema([("total", pa.int64())]), ROWS))
+        self.assertIn("no rows yet", str(self.assertRaises(ArchiveError, dataset, root)))
 
     def test_raw_bytes_of_a_slice(self):
         values = pa.array([b"ab", b"", b"cde", b"f"])
@@ -318,6 +386,19 @@ class NameTests(SynchronousTestCase):
             data_name("%DLQ%g", "2024-01-02", "b/1", 3, 10, 19, "ff"),
             "data/topic=%25DLQ%25g/date=2024-01-02/b%2F1-3-10-19-ff.parquet",
         )
+
+    def test_days_of_any_clock(self):
+        self.assertEqual(date_of(START_MS), "2022-01-08")
+        self.assertEqual(date_of(0), "1970-01-01")
+        self.assertEqual(date_of(10**15), "33658-09-27")
+
+    def test_a_streams_own_columns_are_no_place_for_the_job(self):
+        Settings.of_messages().check_whole("/a")
+        whole = Settings.of_messages()
+        more = Settings(whole.kind, (*whole.columns, ("total", "int64")))
+        other = Settings(whole.kind, tuple((name, "int64" if name == "tags" else kind) for name, kind in whole.columns))
+        for one in (more, other, Settings.of_schema(pa.schema([("body", pa.binary())]), ROWS)):
+            self.assertIn("/a", str(self.assertRaises(ArchiveError, one.check_whole, "/a")))
 
     def test_columns(self):
         self.assertIn("raw", check_archive_columns("body"))

@@ -14,7 +14,7 @@ from twisted.trial.unittest import TestCase
 
 from rocketd.spark import cli
 from rocketd.spark.errors import OptionError, SparkError, StoreFilesError
-from rocketd.spark.jobs.arguments import add_source_arguments, source_options
+from rocketd.spark.jobs.arguments import add_source_arguments, check_archive_arguments, source_options
 from rocketd.spark.jobs.job import Job as BaseJob
 from rocketd.spark.jobs.job import JobContext
 from rocketd.spark.jobs.report import Report
@@ -157,6 +157,23 @@ class CommandLineTest(TestCase):
         context.cancel()
         context.close()
 
+    def test_a_report_that_cannot_be_written_is_shown_all_the_same(self):
+        path = os.path.join(self.mktemp(), "report.json")
+        status, out, err = self.call("given", "--report", path, does=lambda context, args: Report({"messages": 7}))
+        self.assertEqual(status, 1)
+        self.assertIn("7", out)
+        self.assertIn(path, err)
+
+    def test_a_submit_that_cannot_start_is_one_line(self):
+        def submit(arguments):
+            raise FileNotFoundError(2, "No such file or directory", "/no/bin/spark-submit")
+
+        self.patch(sys.modules["rocketd.spark.sessions.submit"], "submit", submit)
+        self.assertEqual(
+            self.call("submit", "lag"),
+            (1, "", "rocketd spark submit: /no/bin/spark-submit: No such file or directory\n"),
+        )
+
 
 class SourceArgumentsTest(TestCase):
     def options(self, *arguments):
@@ -215,6 +232,19 @@ class SourceArgumentsTest(TestCase):
             "was given twice", str(self.assertRaises(OptionError, option_texts, {"max_rows": 1, "maxRows": 2}))
         )
         self.assertIn("is a bytes", str(self.assertRaises(OptionError, option_texts, {"topic": b"x"})))
+
+    def test_what_says_nothing_of_an_archive_is_refused_with_one(self):
+        parser = argparse.ArgumentParser()
+        add_source_arguments(parser, archive=True)
+        check_archive_arguments(parser.parse_args(["--archive", "a", "--topic", "T", "--tls"]))
+        for given in (
+            ["--from", "earliest"],
+            ["--until", "latest"],
+            ["--topic-pattern", "T"],
+            ["--option", "keys=a"],
+        ):
+            args = parser.parse_args(["--archive", "a", *given])
+            self.assertIn(given[0], str(self.assertRaises(OptionError, check_archive_arguments, args)))
 
 
 class SubmitTest(TestCase):

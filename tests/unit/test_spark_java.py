@@ -11,7 +11,7 @@ from types import ModuleType
 from twisted.trial.unittest import TestCase
 
 from rocketd.spark.errors import SparkError
-from rocketd.spark.sessions.java import choose_java, shim_script
+from rocketd.spark.sessions.java import cache_directory, choose_java, shim_script
 
 
 class JavaTest(TestCase):
@@ -124,3 +124,10 @@ class JavaTest(TestCase):
         java = choose_java(self.environment)
         self.assertEqual(os.stat(os.path.dirname(java.home)).st_uid, os.getuid())
         self.assertEqual(java.version, "21.0.8")
+
+    def test_an_account_without_a_home_gets_no_directory_named_tilde(self):
+        self.patch(os.path, "expanduser", lambda path: path)
+        self.patch(tempfile, "tempdir", str(self.root))
+        directory = cache_directory({})
+        self.addCleanup(os.rmdir, directory)
+        self.assertEqual(os.path.dirname(directory), str(self.root))

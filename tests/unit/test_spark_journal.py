@@ -1,5 +1,6 @@
 """Numbered commits that are there whole or not at all, and a lock against a second writer."""
 
+import fcntl
 import json
 import os
 import subprocess
@@ -56,6 +57,13 @@ class JournalTests(SynchronousTestCase):
             Path(self.directory, f"{n:020d}.json").write_text("damaged")
         self.assertEqual(self.fresh().refresh(), [{"n": n} for n in range(11)])
 
+    def test_a_summary_that_cannot_be_written_fails_nothing(self):
+        directory = self.mktemp()
+        os.mkdir(directory)
+        Path(directory, "summary").write_text("in the way")
+        journal = Journal(directory, fold=2)
+        self.assertEqual([journal.append({"n": number}) for number in range(3)], [0, 1, 2])
+
     def test_without_good_summaries_the_files_are_read(self):
         for n in range(9):
             self.journal.append({"n": n})
@@ -98,6 +106,11 @@ class JournalTests(SynchronousTestCase):
 
 
 class DurableTests(SynchronousTestCase):
+    def test_a_file_in_the_way_of_a_directory_is_an_error(self):
+        path = self.mktemp()
+        Path(path).write_text("")
+        self.assertRaises(FileExistsError, make_dirs, path)
+
     def test_a_file_is_written_once_or_replaced(self):
         directory = os.path.join(self.mktemp(), "a", "b")
         make_dirs(directory)
@@ -130,6 +143,22 @@ class LockTests(SynchronousTestCase):
         self.assertEqual(self.other_process(), "taken\n")
         with Lock(self.path, "the thing", wait_seconds=5):
             pass
+
+    def test_a_file_that_its_holder_removed_is_not_what_the_next_locks(self):
+        path, removed = self.mktemp(), []
+
+        def lockf(descriptor, how, lockf=fcntl.lockf):
+            lockf(descriptor, how)
+            if not removed:
+                # Between opening and locking, as a holder does that is done.
+                removed.append(path)
+                os.unlink(path)
+
+        self.patch(fcntl, "lockf", lockf)
+        with Lock(path, "it", wait_seconds=60):
+            self.assertTrue(os.path.exists(path))
+            self.assertRaises(ArchiveError, Lock(path, "it").acquire)
+        self.assertEqual(removed, [path])
 
     def test_a_holder_that_was_killed_holds_nothing(self):
         code = _TAKE_LOCK.replace('print("taken")', 'print("taken", flush=True); sys.stdin.read()')

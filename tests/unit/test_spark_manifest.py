@@ -6,10 +6,12 @@ from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from rocketd.spark.archive.checking import QueueRestored
 from rocketd.spark.archive.facts import broker_facts
 from rocketd.spark.archive.manifest import ArchiveFile, Commit, range_from_json, range_to_json
 from rocketd.spark.archive.replaying import batches, targets_from_json, targets_of, targets_to_json
-from rocketd.spark.archive.restoring import RestoreWork
+from rocketd.spark.archive.restored_config import write_config
+from rocketd.spark.archive.restoring import RestoreWork, was_ended
 from rocketd.spark.archive.selection import Selection
 from rocketd.spark.errors import ArchiveError
 from rocketd.spark.ranges import Queue, QueueRange
@@ -89,6 +91,10 @@ class ReplayTests(SynchronousTestCase):
         some = Selection(starts=((one, 119_990),), ends=((two, 12),))
         (cut,) = batches(files, some, targets)
         self.assertEqual([(part.start, part.end) for part in cut], [(119_990, 120_000), (10, 12)])
+        # Where no queue has anything there is no batch, however wide that is.
+        gap = [file_of(one, 0, 9), file_of(one, 10**9, 10**9 + 9)]
+        cuts = list(batches(gap, Selection(), targets))
+        self.assertEqual([[(part.start, len(part.files)) for part in cut] for cut in cuts], [[(0, 1)], [(10**9, 1)]])
         overlapping = [file_of(one, 0, 10), file_of(one, 5, 20)]
         self.assertRaises(ArchiveError, list, batches(overlapping, Selection(), targets))
 
@@ -119,3 +125,40 @@ class RestoreWorkTests(SynchronousTestCase):
         again.put_in_place()
         self.assertEqual(sorted(os.listdir(target)), ["commitlog", "config"])
         self.assertIn("is not empty", str(self.assertRaises(ArchiveError, RestoreWork, target, self.PLAN)))
+
+    def test_one_that_was_killed_behind_the_last_step_but_one_ends(self):
+        target = self.mktemp()
+        os.mkdir(target)
+        work = RestoreWork(target, self.PLAN)
+        Path(work.store, "commitlog", "0").write_text("log")
+        work._journal.append({"step": "moving"})
+        os.rename(os.path.join(work.store, "commitlog"), os.path.join(target, "commitlog"))
+        RestoreWork(target, self.PLAN).put_in_place()
+        self.assertEqual(os.listdir(target), ["commitlog"])
+        self.assertEqual(Path(target, "commitlog", "0").read_text(), "log")
+
+    def test_one_that_was_killed_while_it_cleaned_up_is_done(self):
+        target = self.mktemp()
+        os.mkdir(target)
+        self.assertFalse(was_ended(target, self.PLAN))
+        for plan, same in (({**self.PLAN, "commits": 9}, True), ({**self.PLAN, "archive": "/b"}, False)):
+            work = RestoreWork(target, self.PLAN)
+            os.rename(work.work, f"{work.work}-done")
+            self.assertEqual(was_ended(target, plan), same)
+            self.assertEqual(os.listdir(target), [])
+
+
+class RestoredConfigTests(SynchronousTestCase):
+    def test_no_offset_is_behind_the_end_of_its_queue(self):
+        store = self.mktemp()
+        config = {
+            "consumerOffset": {"T@g": {"0": 50, "1": 3, "2": 7}, "other@g": {"0": 1}},
+            "delayOffset": {"3": 9, "4": 9},
+        }
+        queues = [Queue("T", "b", 0), Queue("T", "b", 1), Queue("SCHEDULE_TOPIC_XXXX", "b", 2)]
+        write_config(store, config, [QueueRestored(queue, 0, 4, 5, 500, "") for queue in queues])
+        table = json.loads(Path(store, "config", "consumerOffset.json").read_text())["offsetTable"]
+        # A queue of which nothing was restored begins at 0 again.
+        self.assertEqual(table, {"T@g": {"0": 5, "1": 3, "2": 0}})
+        delays = json.loads(Path(store, "config", "delayOffset.json").read_text())["offsetTable"]
+        self.assertEqual(delays, {"3": 5, "4": 0})

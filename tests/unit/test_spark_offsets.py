@@ -77,6 +77,15 @@ class InitialTests(FollowTestCase):
         with self.assertLogs("rocketd.spark", "WARNING"):
             self.assertEqual(self.follower(failOnDataLoss="false", **given).initial(), {Q0: 5, Q1: 2, B0: 3})
 
+    def test_a_group_behind_the_end_is_a_loss(self):
+        self.catalog.groups["g", Q0] = 12
+        text = str(self.assertRaises(DataLossError, self.follower(startingOffsets="group:g").initial))
+        self.assertIn("t/a/0 is to be read from 12, and ends at 10", text)
+        self.assertIn("failOnDataLoss=false", text)
+        with self.assertLogs("rocketd.spark", "WARNING"):
+            starts = self.follower(startingOffsets="group:g", failOnDataLoss="false").initial()
+        self.assertEqual(starts, {Q0: 10, Q1: 0, B0: 0})
+
 
 class NewsTests(FollowTestCase):
     def test_what_is_new(self):
@@ -195,6 +204,12 @@ class TargetTests(FollowTestCase):
         self.while_waiting.append((70, lambda: self.catalog.away.clear()))
         self.assertEqual(self.follower().target(), {Q0: 10, Q1: 10, B0: 10})
         self.assertGreaterEqual(self.now, 70)
+
+    def test_a_wrong_address_is_told_soon_by_a_run_with_a_target_as_well(self):
+        self.catalog.away.add("namesrv")
+        error = self.assertRaises(UnreachableError, self.follower().target)
+        self.assertIn("namesrv is away (for 3", str(error))
+        self.assertLess(self.now, 60)
 
 
 class TroubleTests(FollowTestCase):

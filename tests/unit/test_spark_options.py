@@ -13,7 +13,9 @@ from rocketd.spark.options.positions import (
     SinceTime,
     SinceTimes,
 )
+from rocketd.spark.ranges import QueueRange
 from rocketd.spark.source import Source, cluster_options
+from tests.unit.spark_catalog import MemoryCatalog, queue
 
 STORE = {"store": "/s", "subscribe": "orders"}
 CLUSTER = {"namesrv": "127.0.0.1:9876", "subscribe": "orders"}
@@ -155,6 +157,10 @@ class ValueTests(OptionsTestCase):
     def test_an_error_of_sql92_says_what_is_wrong_with_it(self):
         self.assertIn("ends too early", self.refused(sql92="a >"))
 
+    def test_nothing_of_an_sql92_condition_is_passed_over(self):
+        for base in (STORE, CLUSTER):
+            self.assertIn("it is whole before 'b = 2'", self.refused(base, sql92="a = 1 b = 2"))
+
     def test_options_cross_to_tasks(self):
         options = self.parse(startingOffsets='{"t": {"b": {"0": 5}}}', subExpression="a||b")
         self.assertEqual(pickle.loads(pickle.dumps(options)), options)
@@ -239,6 +245,16 @@ class TogetherTests(OptionsTestCase):
         self.assertIn("go together", self.refused(CLUSTER, accessKey="k"))
         self.assertIn("contradict", self.refused(CLUSTER, accessKey="k", secretKey="s", credentialsFile="/c"))
 
+    def test_a_token_belongs_to_the_account_that_is_given(self):
+        self.assertIn("accessKey", self.refused(CLUSTER, securityToken="t"))
+        self.assertIn("contradict", self.refused(CLUSTER, securityToken="t", credentialsFile="/c"))
+
+    def test_options_of_tls_do_not_pretend_that_there_is_tls(self):
+        for name, value in [("tlsCaFile", "/ca"), ("tlsVerify", "true"), ("tlsCertFile", "/c"), ("tlsKeyFile", "/k")]:
+            self.assertIn(f"{name} goes with tls=true", self.refused(CLUSTER, **{name: value}))
+            self.assertIn(f"{name} goes with tls=true", self.refused(CLUSTER, tls="false", **{name: value}))
+            self.parse(CLUSTER, tls="true", **{name: value})
+
     def test_a_batch_of_rows_has_a_bound(self):
         self.assertIn("batchBytes", self.refused(batchBytes="2g"))
 
@@ -304,6 +320,15 @@ class ClusterTests(OptionsTestCase):
             self.assertNotIn("geheim", told)
             self.assertNotIn("1234", told)
         self.assertIn("/nowhere", str(self.assertRaises(OptionError, self.cluster, credentialsFile="/nowhere")))
+
+
+class SizeTests(OptionsTestCase):
+    def test_few_messages_are_not_worth_asking_for_unless_their_size_bounds_a_batch(self):
+        source = Source(self.parse(CLUSTER))
+        self.patch(source, "_catalog", MemoryCatalog({}))
+        few, many = (QueueRange(queue(0), 0, count) for count in (100, 10_000))
+        self.assertEqual((source.size(few), source.size(many)), (None, 1_000_000))
+        self.assertEqual(source.size(few, worth_asking=0), 10_000)
 
 
 class PlanTests(OptionsTestCase):

@@ -265,6 +265,12 @@ class ShareTests(SynchronousTestCase):
         got = by_bytes(starts, ends, 10, lambda part: part.count * 100_000)
         self.assertEqual(sum(got.values()) - sum(starts.values()), 1)
 
+    def test_a_share_that_is_too_small_for_a_message_does_not_keep_a_queue_waiting(self):
+        starts, ends = {Q0: 0, Q1: 0}, {Q0: 1_000_000, Q1: 3}
+        got = by_bytes(starts, ends, 100_000, lambda part: part.count * 1000)
+        self.assertEqual(got[Q1], 1)
+        self.assertIn(got[Q0], (98, 99, 100))
+
     def test_first_rows_of_ranges(self):
         ranges = [QueueRange(Q0, 0, 10), QueueRange(Q1, 5, 15)]
         self.assertEqual(first_rows(ranges, None), ranges)

@@ -58,6 +58,11 @@ class RowTests(unittest.TestCase):
         wanted = {"a": "1", "TAGS": "TagA", "KEYS": "k1 k2", "DELAY": "3", "TIMER_DELIVER_MS": "1714521600000"}
         self.assertEqual(table_of(one), {**wanted, "UNIQ_KEY": "ID", "WAIT": "true"})
 
+    def test_a_time_without_a_zone_is_no_time_to_deliver_at(self):
+        columns = {"body": ["b"], "deliver_time": [datetime(2024, 5, 1)]}
+        error = self.assertRaises(OptionError, messages, columns, {"deliver_time": pa.timestamp("us")})
+        self.assertIn("'deliver_time' is of type timestamp[us]; accepted is timestamp, which has a zone", str(error))
+
     def test_option_topic_comes_before_the_column(self):
         self.assertEqual(messages({"body": ["b"], "topic": ["U"]})[0].topic, "T")
 

@@ -112,6 +112,11 @@ class SettlingTests(unittest.TestCase):
         growing = [self.info(0, 0, 1000 + 100 * n, 500) for n in range(30)]
         self.assertEqual(self.wait(growing), (1.0, 11))
 
+    def test_a_log_that_became_shorter_is_not_waited_for(self):
+        """A broker that was killed may come back without the end of its log, which then never reaches where it was."""
+        killed = [self.info(0, 0, 1000, 500)] * 7
+        self.assertEqual(self.wait([*killed, self.info(0, 0, 800, 300), *[self.info(0, 0, 800)] * 5]), (0.8, 9))
+
     def test_a_broker_that_does_not_tell_is_given_some_seconds(self):
         self.assertEqual(self.wait([{}]), (5.0, 1))
 

@@ -1,6 +1,8 @@
 from twisted.trial import unittest
 
+from rocketd.spark.columns import DEFAULT_COLUMNS
 from rocketd.spark.errors import SparkError
+from rocketd.spark.jobs.sql import _columns
 from rocketd.spark.jobs.sql_text import Statement, names, statements
 
 
@@ -44,3 +46,16 @@ class NameTests(unittest.TestCase):
         self.assertEqual(
             names(text), {"select", "orders", "body", "from", "%retry%g", "join", "paid", "where", "x", "and", "y"}
         )
+
+
+class ColumnTests(unittest.TestCase):
+    def test_those_that_are_named_and_all_where_a_star_may_want_them(self):
+        self.assertEqual(_columns("SELECT tags, count(*) FROM T GROUP BY tags"), ("tags",))
+        self.assertEqual(_columns("SELECT COUNT ( * ) FROM T"), ("queue_offset",))
+        for text in (
+            "SELECT * FROM T",
+            "SELECT t.* FROM T t",
+            "SELECT to_json(struct(*)) AS body FROM T",
+            "FROM T |> LIMIT 3",
+        ):
+            self.assertEqual(_columns(text), DEFAULT_COLUMNS, text)

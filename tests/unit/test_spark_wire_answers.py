@@ -55,6 +55,7 @@ class ScriptedServer:
         self.asked = []
         self._listening = socket.create_server(("127.0.0.1", 0))
         self.address = f"127.0.0.1:{self._listening.getsockname()[1]}"
+        self.brokers = {0: self.address}
         threading.Thread(target=self._accept, daemon=True).start()
 
     def _accept(self):
@@ -82,7 +83,7 @@ class ScriptedServer:
 
     def _answer(self, request):
         if request.code == RequestCode.GET_BROKER_CLUSTER_INFO:
-            info = ClusterInfo({"b": BrokerData("c", "b", {0: self.address})}, {"c": {"b"}})
+            info = ClusterInfo({"b": BrokerData("c", "b", self.brokers)}, {"c": {"b"}})
             return RemotingCommand.response(body=info.encode())
         return self.answers[request.code](request)
 
@@ -151,6 +152,16 @@ class AnswersTests(SynchronousTestCase):
         cluster = self.serve({0: removing, 2: lambda: found(6, records(*range(2, 6)))})
         self.assertEqual(self.read(cluster, on_loss=lost.append), [2, 3, 4, 5])
         self.assertEqual(lost, [QueueRange(QUEUE, 0, 2)])
+
+    def test_a_slave_that_hands_nothing_out_has_lost_nothing(self):
+        """As slaves are by default: they tell their bounds, and that they have found messages, and keep those."""
+        cluster = self.serve({0: lambda: nothing(ResponseCode.PULL_RETRY_IMMEDIATELY, "FOUND", 6)})
+        self.server.brokers = {0: "127.0.0.1:1", 1: self.server.address}
+        lost = []
+        with self.assertRaisesRegex(UnreachableError, "127.0.0.1:1 cannot be reached"):
+            self.read(cluster, on_loss=lost.append)
+        self.assertEqual(lost, [])
+        self.assertEqual([one.code for one in self.server.asked].count(RequestCode.PULL_MESSAGE), 1)
 
     def test_a_pull_that_gets_nowhere_ends(self):
         cluster = self.serve({0: lambda: nothing(ResponseCode.PULL_NOT_FOUND, "OFFSET_FOUND_NULL", 0)})

@@ -8,6 +8,7 @@ their writer, below `data` to nobody, and whoever holds the lock next removes th
 import contextlib
 import os
 import shutil
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -21,6 +22,8 @@ from rocketd.spark.ranges import Queue, QueueRange, joined
 
 _LOCK_SECONDS = 120.0
 """How long a commit waits for that of another writer."""
+_ABANDONED_SECONDS = 7 * 86400.0
+"""After so long without a change, what a writer has staged is taken for given up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +75,10 @@ class Archive:
     def ensure(root: str, settings: Settings) -> None:
         """See to it that there is an archive with these settings; its commits are not read. Raises as `open_or_create`."""
         if not os.path.exists(settings_path(root)):
-            if os.path.isdir(root) and any(not name.startswith(".") for name in os.listdir(root)):
+            others = os.listdir(root) if os.path.isdir(root) else []
+            taken = any(not name.startswith(".") and name != "lost+found" for name in others)
+            # Asked again: another writer may have made the archive before the directory was listed.
+            if taken and not os.path.exists(settings_path(root)):
                 raise ArchiveError(f"{root} is neither an archive nor empty: use another directory")
             make_dirs(root)
             with contextlib.suppress(FileExistsError):  # another writer makes it at the same time
@@ -137,6 +143,8 @@ class Archive:
             if not self._swept:
                 self.sweep()
             if commit.batch is not None and commit.batch <= self.last_batch(commit.writer):
+                if self.settings.kind == MESSAGES:
+                    self._check_known(commit)
                 discard(self.root, staged)
                 return False
             if self.settings.kind == MESSAGES:
@@ -154,6 +162,14 @@ class Archive:
             self._journal.append(entry.to_json())
             self._add(entry)
         return True
+
+    def _check_known(self, commit: Commit) -> None:
+        for one in commit.ranges:
+            if not any(known.start <= one.start and one.end <= known.end for known in self.ranges(one.queue)):
+                raise ArchiveError(
+                    f"batch {commit.batch} of {commit.writer} has been committed to {self.root} with other messages than "
+                    f"{one}: a stream that begins anew needs another sinkId, or the checkpoint that it had before"
+                )
 
     def _check_new(self, ranges: Iterable[QueueRange]) -> None:
         for one in ranges:
@@ -177,8 +193,8 @@ class Archive:
             sync_dir(directory)
 
     def sweep(self) -> list[str]:
-        """Remove files below `data` that no commit names, and the journal's leftovers; the caller holds the lock.
-        Returns the paths within the archive.
+        """Remove files below `data` that no commit names, the journal's leftovers, and what was staged long ago by a writer
+        that never came back; the caller holds the lock. Returns the paths of the first within the archive.
         """
         named = {file.path for file in self.files}
         removed = []
@@ -189,8 +205,24 @@ class Archive:
                     os.unlink(os.path.join(self.root, path))
                     removed.append(path)
         self._journal.sweep()
+        before = time.time() - _ABANDONED_SECONDS
+        staging = staging_dir(self.root)
+        for name in os.listdir(staging) if os.path.isdir(staging) else ():
+            if _last_change(os.path.join(staging, name)) < before:
+                shutil.rmtree(os.path.join(staging, name), ignore_errors=True)
         self._swept = True
         return removed
+
+
+def _last_change(directory: str) -> float:
+    """Unix time at which anything below a directory was written last; now, where that cannot be told."""
+    try:
+        times = [os.stat(directory).st_mtime]
+        for folder, folders, names in os.walk(directory):
+            times += [os.stat(os.path.join(folder, name)).st_mtime for name in (*folders, *names)]
+    except OSError:
+        return time.time()
+    return max(times)
 
 
 def discard(root: str, staged: Iterable[Staged]) -> None:

@@ -3,8 +3,10 @@
 Errors of the disk are OSError; that somebody else was faster, or holds the lock, is an ArchiveError.
 """
 
+import errno
 import fcntl
 import os
+import threading
 import time
 from types import TracebackType
 
@@ -12,6 +14,8 @@ from rocketd.spark.archive.layout import random_part
 from rocketd.spark.errors import ArchiveError
 
 _WAIT_SECONDS = 0.05
+_BUSY = (errno.EACCES, errno.EAGAIN, errno.ENOENT)
+"""What tells that another has it, or has removed it just now."""
 
 
 def sync_dir(path: str) -> None:
@@ -33,6 +37,8 @@ def make_dirs(path: str) -> None:
         try:
             os.mkdir(one)
         except FileExistsError:
+            if not os.path.isdir(one):
+                raise
             continue
         sync_dir(os.path.dirname(one) or ".")
 
@@ -76,6 +82,7 @@ class Lock:
 
     _held: set[str] = set()
     """A process may lock one file twice as far as the system is concerned."""
+    _guard = threading.Lock()
 
     def __init__(self, path: str, purpose: str, wait_seconds: float = 0.0) -> None:
         """`purpose` says what is locked, for the error; `wait_seconds` how long to try."""
@@ -93,13 +100,24 @@ class Lock:
             time.sleep(_WAIT_SECONDS)
 
     def _try(self) -> bool:
-        if self._path in self._held:
-            return False
+        with self._guard:
+            return self._path not in self._held and self._take()
+
+    def _take(self) -> bool:
         # Not locked by descriptor (flock): a child that inherits that would keep the lock when this process is gone.
         fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
             fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+            # Who held it may have removed the file meanwhile: the next would lock another one.
+            same = os.path.samestat(os.fstat(fd), os.stat(self._path))
+        except OSError as error:
+            os.close(fd)
+            if error.errno in _BUSY:
+                return False
+            raise ArchiveError(
+                f"{self._path} cannot be locked ({error.strerror}): use a directory where files have locks"
+            ) from None
+        if not same:
             os.close(fd)
             return False
         os.ftruncate(fd, 0)

@@ -1,5 +1,6 @@
 """What an archive notes of a broker besides its messages, so that a restore can give it all back."""
 
+import contextlib
 import json
 import os
 import re
@@ -87,7 +88,8 @@ def _queue_file_size(root: str, topics: set[str]) -> int:
     for topic in sorted(topics):
         for folder, _, names in os.walk(os.path.join(consume_queue_dir(root), topic)):
             for name in filter(is_mapped_file_name, names):
-                return os.stat(os.path.join(folder, name)).st_size
+                with contextlib.suppress(FileNotFoundError):  # a broker that runs removes old ones
+                    return os.stat(os.path.join(folder, name)).st_size
     return 0
 
 

@@ -64,7 +64,9 @@ class Journal:
         self.entries.append(entry)
         span = self._fold
         while (number + 1) % span == 0:
-            self._summarise(number + 1 - span, number)
+            # What was appended counts without it.
+            with contextlib.suppress(OSError):
+                self._summarise(number + 1 - span, number)
             span *= self._fold
         return number
 

@@ -13,8 +13,9 @@
 
 import os
 import secrets
-from datetime import UTC, datetime
 from urllib.parse import quote
+
+import numpy as np
 
 FORMAT_VERSION = 1
 SETTINGS_NAME = "rocketd-archive.json"
@@ -60,7 +61,8 @@ def escaped(name: str) -> str:
 
 def date_of(time_ms: int) -> str:
     """The day of a time in ms since 1970, in UTC."""
-    return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%d")
+    # Not datetime: a broker's clock may have been behind the year 9999.
+    return str(np.datetime64(time_ms, "ms").astype("datetime64[D]"))
 
 
 def random_part() -> str:

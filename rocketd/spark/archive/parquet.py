@@ -61,12 +61,12 @@ class QueueFiles:
         if not batch.num_rows:
             return
         offsets = batch.column("queue_offset").to_numpy()
-        if offsets[0] <= self._last and not self._ordered:
-            self._close()
-        elif offsets[0] <= self._last or (np.diff(offsets) <= 0).any():
+        if (np.diff(offsets) <= 0).any() or (self._ordered and offsets[0] <= self._last):
             raise DataLossError(
-                f"messages of {self._queue} came out of order behind offset {self._last}; read them again"
+                f"messages of {self._queue} came twice or out of order behind offset {self._last}; read them again"
             )
+        if offsets[0] <= self._last:
+            self._close()
         self._last = int(offsets[-1])
         days = batch.column("store_time").cast(pa.int64()).to_numpy() // _DAY_US
         for begin, end in _runs(days):

@@ -23,7 +23,7 @@ from rocketd.spark.archive.layout import data_dir
 from rocketd.spark.archive.manifest import ArchiveFile
 from rocketd.spark.archive.parquet import raw_bytes
 from rocketd.spark.archive.settings import MESSAGES
-from rocketd.spark.columns import arrow_schema, check_columns
+from rocketd.spark.columns import COLUMNS, arrow_schema, check_columns
 from rocketd.spark.errors import ArchiveError
 from rocketd.spark.parse import parse_frames
 from rocketd.spark.ranges import Queue
@@ -44,8 +44,10 @@ def dataset(root: str, topics: Iterable[str] | None = None) -> ds.Dataset:
     files = archive_files(root, topics)
     if files:
         return ds.dataset(files, format="parquet")
-    archive = Archive.open(root)
-    return ds.dataset(arrow_schema(archive.settings.names).empty_table())
+    names = Archive.open(root).settings.names
+    if not set(names) <= set(COLUMNS):
+        raise ArchiveError(f"{root} has no rows yet, which would tell the types of its columns")
+    return ds.dataset(arrow_schema(names).empty_table())
 
 
 def _selected(files: Iterable[ArchiveFile], topics: Iterable[str] | None) -> list[ArchiveFile]:
@@ -94,7 +96,12 @@ def read_messages(
     check_columns(columns)
     parquet = open_parquet(root, file)
     limits = limits or {}
-    there = set(parquet.schema_arrow.names)
+    # A stream's archive may have a column of one of our names and another type.
+    there = {
+        field.name
+        for field in parquet.schema_arrow
+        if field.name in COLUMNS and field.type == COLUMNS[field.name].arrow
+    }
     parsed = [name for name in columns if name not in there]
     asked = {*columns, *limits, *(("raw",) if parsed else ())}
     schema = arrow_schema(columns)
@@ -117,8 +124,10 @@ def _row_groups(parquet: pq.ParquetFile, limits: Limits) -> list[int]:
     """The parts of a file that may have something within the limits, by the extents that the file tells of columns."""
     metadata = parquet.metadata
     kept = list(range(metadata.num_row_groups))
+    # Parquet counts the leaves: a column of maps has two.
+    places = {metadata.schema.column(place).path: place for place in range(metadata.num_columns)}
     for name, (low, end) in limits.items():
-        at = parquet.schema_arrow.get_field_index(name)
+        at = places[name]
         for group in list(kept):
             known = metadata.row_group(group).column(at).statistics
             told = known is not None and known.has_min_max and isinstance(known.min, int)
@@ -194,9 +203,12 @@ def check_is_messages(archive: Archive) -> None:
 
 
 def config_of(archive: Archive) -> dict[str, Mapping[str, object]]:
-    """The last that the commits say of each broker."""
+    """The last that the commits say of each broker; of tables the last of each entry, as a commit has some topics only."""
     found: dict[str, dict[str, object]] = {}
     for commit in archive.commits:
         for broker, said in commit.brokers.items():
-            found.setdefault(broker, {}).update(said)
+            known = found.setdefault(broker, {})
+            for name, value in said.items():
+                before = known.get(name)
+                known[name] = {**before, **value} if isinstance(before, dict) and isinstance(value, dict) else value
     return dict(found)

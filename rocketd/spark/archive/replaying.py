@@ -84,18 +84,17 @@ def batches(files: Sequence[ArchiveFile], selection: Selection, targets: dict[Qu
                 raise ArchiveError(f"{queue}: {before.path} and {after.path} overlap; they were written out of order")
         low, high = selection.limits(queue)
         extents[queue] = max(low, some[0].first), min(high, some[-1].last + 1)
-    number = 0
-    while True:
+    longest = max(end - first for first, end in extents.values())
+    for begin in range(0, longest, window):
         cut = []
         for queue, (first, end) in extents.items():
-            start, stop = first + number * window, min(end, first + (number + 1) * window)
-            if start < stop:
-                held = tuple(file for file in queues[queue] if file.first < stop and file.last >= start)
+            start, stop = first + begin, min(end, first + begin + window)
+            held = tuple(file for file in queues[queue] if file.first < stop and file.last >= start)
+            if start < stop and held:
                 cut.append(Slice(queue, start, stop, held, targets[queue]))
-        if not cut:
-            return
-        yield cut
-        number += 1
+        # Nothing where all have a gap.
+        if cut:
+            yield cut
 
 
 def stage(task: StageTask) -> Staged:

@@ -32,7 +32,8 @@ def write_config(store: str, config: Mapping[str, Any], queues: Iterable[QueueRe
         _write(directory, "consumerOffset", {"offsetTable": table})
     delayed = config.get("delayOffset", {})
     if delayed and SCHEDULE_TOPIC in topics:
-        _write(directory, "delayOffset", {"offsetTable": delayed})
+        done = {level: min(at, ends.get((SCHEDULE_TOPIC, int(level) - 1), 0)) for level, at in delayed.items()}
+        _write(directory, "delayOffset", {"offsetTable": done})
 
 
 def _topics(
@@ -58,8 +59,8 @@ def _topics(
 
 
 def _within(offsets: Mapping[str, int], topic: str, ends: Mapping[tuple[str, int], int]) -> dict[str, int]:
-    """Offsets of a group, none behind the end of what was restored."""
-    return {queue: min(offset, ends.get((topic, int(queue)), offset)) for queue, offset in offsets.items()}
+    """Offsets of a group, none behind the end of what was restored: a queue without messages begins at 0 again."""
+    return {queue: min(offset, ends.get((topic, int(queue)), 0)) for queue, offset in offsets.items()}
 
 
 def _write(directory: str, name: str, value: Any) -> None:

@@ -29,6 +29,24 @@ _MOVED = ("config", "checkpoint", "index", "consumequeue", "commitlog")
 """The log last: without it, a broker takes nothing of the others for good."""
 
 
+def was_ended(target: str, plan: Entry) -> bool:
+    """Whether a restore of this plan is in place, and was killed while it cleaned up: what it left is removed now."""
+    done = os.path.join(target, _DONE)
+    if not os.path.isdir(done):
+        return False
+    try:
+        begun = Journal(os.path.join(done, "journal")).refresh()
+    except ArchiveError:
+        begun = []  # removed in part
+    shutil.rmtree(done)
+    return not begun or _is_same(begun[0], plan)
+
+
+def _is_same(begun: Entry, plan: Entry) -> bool:
+    # The archive may have grown.
+    return {**begun, "commits": 0} == {**plan, "commits": 0}
+
+
 class RestoreWork:
     """The directory in which a restore is made, and the journal of what is done."""
 
@@ -39,10 +57,9 @@ class RestoreWork:
         self.store = os.path.join(self.work, "store")
         self.made = os.path.join(self.work, "made")
         self._journal = Journal(os.path.join(self.work, "journal"))
-        shutil.rmtree(os.path.join(target, _DONE), ignore_errors=True)
         begun = self._journal.refresh()
         if begun:
-            if {**begun[0], "commits": 0} != {**plan, "commits": 0}:
+            if not _is_same(begun[0], plan):
                 raise ArchiveError(
                     f"{target} has a restore that was begun with other arguments; give the same, or remove {self.work}"
                 )
@@ -55,8 +72,10 @@ class RestoreWork:
             self._journal.append(plan)
             self.commits = plan["commits"]
         self.staging = os.path.join(self.work, "staging")
-        make_dirs(self.staging)
-        make_dirs(commit_log_dir(self.store))
+        if not self.is_moving:
+            # Else what is in place already would be in the way of an empty directory of its name.
+            make_dirs(self.staging)
+            make_dirs(commit_log_dir(self.store))
 
     @property
     def is_moving(self) -> bool:

@@ -77,6 +77,12 @@ class Settings:
             there = ", ".join(f"{name} {kind}" for name, kind in self.columns)
             raise ArchiveError(f"{root} has the columns {there}: write these, or use another directory")
 
+    def check_whole(self, root: str) -> None:
+        """Raise ArchiveError unless it holds whole messages, and no column that is not one of theirs."""
+        known = {name: str(COLUMNS[name].arrow) for name in self.names if name in COLUMNS}
+        if self.kind != MESSAGES or known != dict(self.columns):
+            raise ArchiveError(f"{root} has rows or columns that only a stream makes: use another directory")
+
     def encoded(self) -> bytes:
         """Content of the file."""
         said = {

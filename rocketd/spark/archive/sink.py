@@ -27,8 +27,6 @@ from rocketd.spark.archive.settings import MESSAGES, ROWS, Settings, is_of_messa
 from rocketd.spark.errors import ArchiveError, OptionError
 from rocketd.spark.ranges import Queue, QueueRange, joined
 
-_OF_SPARK = ("path", "queryname", "checkpointlocation")
-"""What Spark hands over of its own."""
 SINK_OPTIONS = ("archive", "sinkId", "maxFileBytes")
 
 _OF_SPARK = ("path", "checkpointlocation", "queryname")
@@ -75,7 +73,7 @@ def _prepared(options: Mapping[str, str], schema: StructType) -> tuple[str, str,
     given = {name.lower(): value for name, value in options.items() if name.lower() not in _OF_SPARK}
     known = {name.lower(): name for name in SINK_OPTIONS}
     for name in given:
-        if name not in known and name not in _OF_SPARK:
+        if name not in known:
             raise OptionError(f"option {name} is not one of a write to an archive; there are {', '.join(SINK_OPTIONS)}")
     root = os.path.abspath(given["archive"])
     text = given.get("maxfilebytes", str(DEFAULT_MAX_FILE_BYTES))

@@ -21,7 +21,7 @@ from rocketd.spark.options import ReadOptions
 from rocketd.spark.planning.checkpoint import batch_ranges, decode, encode
 from rocketd.spark.planning.follow import Follower, Limits
 from rocketd.spark.planning.losses import log
-from rocketd.spark.ranges import Offsets
+from rocketd.spark.ranges import Offsets, QueueRange
 from rocketd.spark.source import Source
 
 if TYPE_CHECKING:
@@ -47,8 +47,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _follow(self) -> Follower:
         if self._follower is None:
-            self._follower = Follower(lambda: self._source.catalog, self._options, self._source.size)
+            self._follower = Follower(lambda: self._source.catalog, self._options, self._size)
         return self._follower
+
+    def _size(self, part: QueueRange) -> int | None:
+        # Few messages may be large ones: a guess would not keep to maxBytesPerTrigger.
+        return self._source.size(part, worth_asking=0)
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - this and the following names are Spark's
         """Where a new query starts. Raises OptionError, DataLossError, BrokerError, StoreFilesError."""

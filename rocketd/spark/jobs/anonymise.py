@@ -13,7 +13,7 @@ from pyspark.accumulators import AccumulatorParam
 from rocketd.spark.columns import ddl
 from rocketd.spark.errors import OptionError
 from rocketd.spark.jobs.anonymise_fields import Action, Anonymiser, Rule, rule
-from rocketd.spark.jobs.arguments import add_source_arguments
+from rocketd.spark.jobs.arguments import add_source_arguments, check_archive_arguments
 from rocketd.spark.jobs.frames import archive_frame, message_frame
 from rocketd.spark.jobs.job import Job as BaseJob
 from rocketd.spark.jobs.job import JobContext
@@ -54,7 +54,9 @@ class Job(BaseJob):
         secret = _secret(args.secret)
         Anonymiser(rules, secret)  # refuses a weak secret here, not in a task
         began = time.monotonic()
-        options = {} if args.archive else context.source_options(args)
+        if args.archive:
+            check_archive_arguments(args)
+        options = context.source_options(args)
         target = Target.of(self.name, args, options)
         spark = context.spark()
         frame = (

@@ -148,7 +148,8 @@ class Anonymiser:
             ) from error
         if not self._descend(document, one.path, one):
             return body
-        return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
+        # Half a pair of surrogates, which JSON may have and UTF-8 not, is escaped as JSON does it.
+        return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode(errors="backslashreplace")
 
     def _descend(self, document: Any, path: tuple[str, ...], one: Rule) -> bool:
         """Apply the rule below a value; lists on the way are gone through. Returns whether anything was there."""
@@ -162,7 +163,7 @@ class Anonymiser:
         value = document.pop(path[0]) if one.action is Action.DROP else document[path[0]]
         if one.action is Action.HASH:
             text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, sort_keys=True)
-            document[path[0]] = self.token(text.encode())
+            document[path[0]] = self.token(text.encode(errors="backslashreplace"))
         self.touched[one.field] += 1
         return True
 

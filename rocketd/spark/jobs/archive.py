@@ -26,6 +26,7 @@ from rocketd.spark.jobs.tasks import need_files_everywhere, run_tasks
 from rocketd.spark.options import ReadOptions
 from rocketd.spark.options.positions import Earliest
 from rocketd.spark.planning.losses import loss_text
+from rocketd.spark.planning.queues import chosen_queues
 from rocketd.spark.ranges import QueueRange, joined
 from rocketd.spark.source import Source, cluster_options, open_source
 from rocketd.spark.wire.cluster import Cluster
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 _WRITER = "job-"
 _SELECTING = ("subExpression", "sql92", "keys", "maxRows")
 _ALL_TOPICS = ".*"
+_LONGEST_INTERVAL = 86400.0
 
 
 class Job(BaseJob):
@@ -93,9 +95,11 @@ class Job(BaseJob):
         given.setdefault("failOnDataLoss", str(not args.allow_loss).lower())
         source = open_source(ReadOptions.parse(given))
         max_file_bytes = size_of("--max-file-bytes", args.max_file_bytes)
+        if not 0 < args.interval <= _LONGEST_INTERVAL:
+            raise OptionError(f"--interval is {args.interval:g}; give seconds, more than 0 and at most a day")
         root = os.path.abspath(args.archive)
-        # A source that is not there should leave no empty archive.
-        source.catalog.topics()
+        # A source or a topic that is not there should leave no empty archive.
+        chosen_queues(source.catalog, source.options)
         archive = Archive.open_or_create(root, _settings(root, args.columns))
         with Lock(job_lock_path(root), f"the archive {root}"):
             # Whoever staged for a job before has ended: it held the lock.
@@ -125,7 +129,9 @@ def _settings(root: str, columns: str | None) -> Settings:
     if columns is not None:
         return Settings.of_messages(check_archive_columns(columns))
     if os.path.exists(settings_path(root)):
-        return Archive.settings_of(root)
+        there = Archive.settings_of(root)
+        there.check_whole(root)
+        return there
     return Settings.of_messages()
 
 

@@ -102,6 +102,18 @@ def source_options(args: argparse.Namespace) -> dict[str, str]:
     return options
 
 
+_NOT_OF_ARCHIVES = ("commit_log", "broker_name", "topic_pattern", "from_", "to", "option")
+"""What says how to reach a cluster is of use for the one that is sent to."""
+
+
+def check_archive_arguments(args: argparse.Namespace) -> None:
+    """Raise OptionError for an argument that says nothing of an archive, with which it was given."""
+    for field in _NOT_OF_ARCHIVES:
+        if getattr(args, field, None):
+            name = {"from_": "from", "to": "until"}.get(field, field.replace("_", "-"))
+            raise OptionError(f"--{name} goes with --store or --namesrv: of an archive, --topic selects")
+
+
 def _position_option(end: str, text: str) -> str:
     words = ("earliest", "latest")
     if text.lower() in words or text.startswith(("group:", "{")):

@@ -9,7 +9,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from rocketd.spark.errors import OptionError
-from rocketd.spark.jobs.arguments import add_source_arguments
+from rocketd.spark.jobs.arguments import add_source_arguments, check_archive_arguments
 from rocketd.spark.jobs.frames import archive_frame, frozen_options, message_frame
 from rocketd.spark.jobs.job import Job as BaseJob
 from rocketd.spark.jobs.job import JobContext
@@ -63,7 +63,9 @@ class Job(BaseJob):
         from pyspark.sql import functions as f
 
         began = time.monotonic()
-        given = {} if args.archive else context.source_options(args)
+        if args.archive:
+            check_archive_arguments(args)
+        given = context.source_options(args)
         target = Target.of(self.name, args, given)
         key_of(args.key)
         kept = _seconds(args.tombstones_kept)

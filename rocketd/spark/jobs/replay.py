@@ -101,8 +101,6 @@ class _Replay:
         plan = self._state.plan(self._wanted(args))
         commits = self._archive.commits[: plan["commits"]]
         files = self._selection.files(file for commit in commits for file in commit.files)
-        if not files:
-            raise ArchiveError(f"{self._archive.root} has no messages of what is asked for")
         targets = targets_from_json(plan["targets"])
         spark = self._context.spark()
         mark = mark_folder(self._options.staging)
@@ -120,6 +118,9 @@ class _Replay:
 
     def _wanted(self, args: argparse.Namespace) -> dict[str, Any]:
         queues = sorted(by_queue(self._selection.files(self._archive.files)))
+        if not queues:
+            # Not noted: there may be some later.
+            raise ArchiveError(f"{self._archive.root} has no messages of what is asked for")
         outlet = ClusterOutlet(self._options)
         topics = {args.to_topic or queue.topic for queue in queues}
         targets = targets_of(queues, {topic: sorted(outlet.queues(topic)) for topic in topics}, args.to_topic)

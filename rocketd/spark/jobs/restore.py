@@ -17,7 +17,7 @@ from rocketd.spark.archive.durable import Lock, make_dirs
 from rocketd.spark.archive.log_files import LogFileMade, write_log_file
 from rocketd.spark.archive.reader import check_is_messages
 from rocketd.spark.archive.restored_config import write_checkpoint, write_config
-from rocketd.spark.archive.restoring import RestorePlan, RestoreWork, log_tasks, plan_restore
+from rocketd.spark.archive.restoring import RestorePlan, RestoreWork, log_tasks, plan_restore, was_ended
 from rocketd.spark.archive.selection import Selection
 from rocketd.spark.jobs.archive_arguments import add_selection_arguments, selection_of, size_of
 from rocketd.spark.jobs.dispatched import Rules
@@ -92,6 +92,8 @@ class Job(BaseJob):
         }
         with Lock(os.path.join(target, ".rocketd-restore.lock"), f"the restore into {target}"):
             try:
+                if was_ended(target, begun):
+                    return Report({"store": target})
                 work = RestoreWork(target, begun)
                 if work.is_moving:
                     work.put_in_place()

@@ -35,7 +35,8 @@ _MODES = {"console": ("append", "complete"), "topic": ("append", "update"), "arc
 """Output modes in the order in which they are tried: the first that Spark takes for the query."""
 
 _WRONG_MODE = "STREAMING_OUTPUT_MODE"
-_ALL_COLUMNS = re.compile(r"(?<!\()\*|\bcount\s*\(\s*\*\s*\)", re.IGNORECASE)
+_ALL_COLUMNS = re.compile(r"\bcount\s*\(\s*\*\s*\)|\*|\|>", re.IGNORECASE)
+"""A star, or the beginning of a pipe, which takes all columns along; and what counts rows, which is none of both."""
 
 
 class Job(BaseJob):
@@ -114,8 +115,15 @@ def _topics(options: Mapping[str, str], text: str) -> list[str]:
         source.close()
     if "subscribe" in options:
         known = [topic for topic in known if topic in options["subscribe"].split(",")]
+    if "subscribePattern" in options:
+        known = [topic for topic in known if re.fullmatch(options["subscribePattern"], topic)]
     used = names(text)
     topics = [topic for topic in known if topic.lower() in used]
+    for one in topics:
+        if alike := [topic for topic in topics if topic.lower() == one.lower() and topic != one]:
+            raise OptionError(
+                f"topics {one} and {alike[0]} differ in letter case only, which SQL does not see: name the one with --topic"
+            )
     if not topics:
         some = ", ".join(known[:10]) + (", …" if len(known) > 10 else "")
         raise OptionError(f"the statements name no topic that is there; there are {some or 'none'}")
@@ -124,7 +132,7 @@ def _topics(options: Mapping[str, str], text: str) -> list[str]:
 
 def _columns(text: str) -> tuple[str, ...]:
     """The columns that the text may need: those it names, and all where it says ``*`` for more than counting."""
-    if any(match.group() == "*" for match in _ALL_COLUMNS.finditer(text)):
+    if any(match.group() in ("*", "|>") for match in _ALL_COLUMNS.finditer(text)):
         return DEFAULT_COLUMNS
     used = names(text)
     return tuple(name for name in COLUMNS if name in used) or ("queue_offset",)

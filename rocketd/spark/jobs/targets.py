@@ -1,6 +1,7 @@
 """Where a job puts the messages that it makes: a topic, each message once, or an archive of rows."""
 
 import argparse
+import contextlib
 import os
 import uuid
 from collections.abc import Mapping
@@ -91,7 +92,8 @@ class Target:
             options["jobId"] = _run_id(self.state)
         frame.write.format("rocketd").options(**options).mode("append").save()
         if self.state:
-            os.unlink(os.path.join(self.state, _RUN_FILE))
+            with contextlib.suppress(FileNotFoundError):  # of another process that did the same run
+                os.unlink(os.path.join(self.state, _RUN_FILE))
 
 
 def _run_id(state: str) -> str:

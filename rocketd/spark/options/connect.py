@@ -1,9 +1,15 @@
 """How to reach a cluster: the options that reads and writes share, declared once."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, Final
 
+from rocketd.spark.errors import OptionError
 from rocketd.spark.options import kinds
-from rocketd.spark.options.declare import option
+from rocketd.spark.options.declare import camel, option
+
+_OF_TLS: Final = ("tls_ca_file", "tls_verify", "tls_cert_file", "tls_key_file")
+"""What means nothing without TLS."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,3 +41,17 @@ class ConnectOptions:
         "How long a server that is away is asked again before a read fails; the first question waits 30s at most.",
         shown="5m",
     )
+
+
+def check_connection(values: Mapping[str, Any]) -> None:
+    """Raises OptionError where the given options of account and TLS, by field, contradict or lack each other."""
+    if ("access_key" in values) is not ("secret_key" in values):
+        raise OptionError("options accessKey and secretKey go together: give both or none")
+    for name in ("access_key", "security_token"):
+        if name in values and "credentials_file" in values:
+            raise OptionError(f"options credentialsFile and {camel(name)} contradict each other: give one of them")
+    if "security_token" in values and "access_key" not in values:
+        raise OptionError("option securityToken goes with accessKey and secretKey: give those as well")
+    for name in _OF_TLS:
+        if name in values and not values.get("tls"):
+            raise OptionError(f"option {camel(name)} goes with tls=true: give that as well, or nothing is encrypted")

@@ -113,8 +113,12 @@ def _tags(text: str) -> frozenset[str] | None:
 def _sql92(text: str) -> str:
     from rocketd.filter.parser import parse
 
-    parse(_text(text))
-    return text.strip()
+    condition = _text(text)
+    rest = condition[parse(condition).end :]
+    if rest.strip():
+        # Brokers would pass over it.
+        raise ValueError(f"it is whole before {rest!r}: leave that out, or join it by AND")
+    return condition
 
 
 def read_json(text: str) -> Any:

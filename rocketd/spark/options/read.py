@@ -10,7 +10,7 @@ from typing import Any, Final, Self
 
 from rocketd.spark.errors import OptionError
 from rocketd.spark.options import kinds, positions
-from rocketd.spark.options.connect import ConnectOptions
+from rocketd.spark.options.connect import ConnectOptions, check_connection
 from rocketd.spark.options.declare import declared, option, read_values
 from rocketd.spark.options.positions import (
     Earliest,
@@ -226,7 +226,7 @@ def _check_together(values: Mapping[str, Any], stream: bool) -> None:
     if not stream and isinstance(values.get("starting_offsets"), Latest):
         raise OptionError("option startingOffsets is 'latest', where a batch read has nothing left to read")
     _check_times(values)
-    _check_credentials(values)
+    check_connection(values)
 
 
 def _check_times(values: Mapping[str, Any]) -> None:
@@ -241,13 +241,6 @@ def _check_times(values: Mapping[str, Any]) -> None:
                 raise OptionError(
                     f"option startingOffsets starts {name} at {offset}, behind its end in endingOffsets, {ends[name]}"
                 )
-
-
-def _check_credentials(values: Mapping[str, Any]) -> None:
-    if ("access_key" in values) is not ("secret_key" in values):
-        raise OptionError("options accessKey and secretKey go together: give both or none")
-    if "credentials_file" in values and "access_key" in values:
-        raise OptionError("options credentialsFile and accessKey contradict each other: give one of them")
 
 
 def _elsewhere(name: str) -> str:

@@ -13,7 +13,7 @@ from typing import Final
 from rocketd.spark.errors import BrokerError, DataLossError
 from rocketd.spark.options import ReadOptions
 from rocketd.spark.planning.limits import by_bytes, by_rows, is_held_back, new_messages
-from rocketd.spark.planning.losses import log, report_losses
+from rocketd.spark.planning.losses import checked_starts, log, report_losses
 from rocketd.spark.planning.offsets import Bounds, bounds_of, start_offsets
 from rocketd.spark.planning.queues import chosen_queues
 from rocketd.spark.planning.splits import Sizer
@@ -30,6 +30,8 @@ _LONGEST_REST: Final = 0.2
 _FIRST_PAUSE: Final = 0.1
 _LONGEST_PAUSE: Final = 2.0
 _HOLDING: Final = 0.25
+_NAME_SERVERS: Final = "the name servers"
+_ADVICE: Final = "; start with another checkpointLocation, or set failOnDataLoss=false to go on with what is there"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +80,7 @@ class Follower:
         self._clock = clock
         self._pause = pause
         self._rest = 0.0
+        self._reached = False
         self._since: dict[str, float] = {}
         self._accepted: set[str] = set()
         self.seen: Offsets = {}
@@ -86,9 +89,7 @@ class Follower:
     def initial(self) -> Offsets:
         """Where a new stream starts. Raises OptionError, DataLossError, BrokerError."""
         bounds, starts = self._asked_first()
-        for queue, start in starts.items():
-            if start > bounds[queue][1]:
-                raise DataLossError(f"{queue} is to be read from {start}, and ends at {bounds[queue][1]}")
+        starts = checked_starts(starts, bounds, self._options)
         lost = [
             QueueRange(queue, start, bounds[queue][0]) for queue, start in starts.items() if start < bounds[queue][0]
         ]
@@ -165,8 +166,9 @@ class Follower:
         except BrokerError as error:
             if not error.retriable:
                 raise
-            asked.away["the name servers"] = error
+            asked.away[_NAME_SERVERS] = error
             queues = list(positions)
+        self._reached |= _NAME_SERVERS not in asked.away
         asked.gone = sorted(set(positions) - set(queues))
         for queue in queues:
             if queue.broker in asked.away:
@@ -184,6 +186,8 @@ class Follower:
         """What keeps the answers from being sound: for how long (s) each may last, and the error that it is then."""
         patience = self._options.retry_timeout
         troubles: _Troubles = {f"broker {name}": (patience, error) for name, error in asked.away.items()}
+        if _NAME_SERVERS in asked.away and not positions and not self._reached:
+            troubles[f"broker {_NAME_SERVERS}"] = min(FIRST_PATIENCE, patience), asked.away[_NAME_SERVERS]
         for queue in asked.gone:
             text = f"{queue} is not there any more: its topic was deleted, or no name server knows its broker"
             troubles[_gone(queue)] = patience, DataLossError(text)
@@ -203,7 +207,8 @@ class Follower:
             if name in self._accepted or lasting < patience:
                 continue
             if isinstance(error, BrokerError) or self._options.fail_on_data_loss:
-                raise type(error)(f"{error} (for {lasting:.0f} s)")
+                advice = _ADVICE if isinstance(error, DataLossError) else ""
+                raise type(error)(f"{error} (for {lasting:.0f} s){advice}")
             log.warning("%s; going on, as failOnDataLoss is false", error)
             self._accepted.add(name)
         return {name: trouble for name, trouble in troubles.items() if name not in self._accepted}

@@ -27,7 +27,9 @@ def by_rows(starts: Mapping[Queue, int], ends: Mapping[Queue, int], most: int) -
 
 
 def by_bytes(starts: Mapping[Queue, int], ends: Mapping[Queue, int], most: int, size: Sizer) -> Offsets:
-    """Ends such that there are at most about `most` bytes, shared in the same way; one message goes always."""
+    """Ends such that there are at most about `most` bytes, shared in the same way; of the queues that have no part
+    in that, one gives a message all the same.
+    """
     backlog = _backlog(starts, ends)
     if not backlog:
         return dict(ends)
@@ -35,9 +37,9 @@ def by_bytes(starts: Mapping[Queue, int], ends: Mapping[Queue, int], most: int, 
     result = dict(starts)
     for queue, share in zip(backlog, shares, strict=True):
         result[queue] += _fitting(queue, starts[queue], backlog[queue], share, size)
-    if result == dict(starts):
-        turns = list(backlog)
-        result[turns[sum(starts.values()) % len(turns)]] += 1
+    # Of those whose share is too small for a message one has its turn, else they might wait for ever.
+    if waiting := [queue for queue in backlog if result[queue] == starts[queue]]:
+        result[waiting[sum(starts.values()) % len(waiting)]] += 1
     return result
 
 

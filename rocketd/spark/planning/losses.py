@@ -3,13 +3,34 @@
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 
-from rocketd.spark.errors import DataLossError
+from rocketd.spark.errors import DataLossError, OptionError
+from rocketd.spark.options import ReadOptions
+from rocketd.spark.options.positions import ExactOffsets
 from rocketd.spark.planning.offsets import Bounds
-from rocketd.spark.ranges import OnLoss, Queue, QueueRange
+from rocketd.spark.ranges import Offsets, OnLoss, Queue, QueueRange
 
 log = logging.getLogger(__name__)
 
 _SHOWN = 10
+
+
+def checked_starts(starts: Mapping[Queue, int], bounds: Bounds, options: ReadOptions) -> Offsets:
+    """The starts, none behind the end of its queue. Raises OptionError, DataLossError for one that is."""
+    checked: Offsets = {}
+    for queue, start in starts.items():
+        end = bounds[queue][1]
+        if start > end:
+            text = f"{queue} is to be read from {start}, and ends at {end}"
+            if isinstance(options.starting, ExactOffsets):
+                raise OptionError(f"option startingOffsets: {text}")
+            if options.fail_on_data_loss:
+                raise DataLossError(
+                    f"{text}: it was made anew, or its store has lost messages; start elsewhere, or set "
+                    "failOnDataLoss=false to start at its end"
+                )
+            log.warning("%s; it is read from its end on, as failOnDataLoss is false", text)
+        checked[queue] = min(start, end)
+    return checked
 
 
 def ranges_between(starts: Mapping[Queue, int], ends: Mapping[Queue, int]) -> list[QueueRange]:

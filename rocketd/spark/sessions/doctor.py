@@ -128,14 +128,15 @@ def _small_job(context: JobContext, facts: dict[str, Any]) -> list[str]:
         for worker in facts["workers"]
         if worker["rocketd"] != rocketd.__version__
     ]
+    facts["data_source"] = True
     try:
         spark.read.format("rocketd").load()
     except Exception as error:
         if _MISSING_SOURCE in str(error):
+            facts["data_source"] = False
             problems.append(
                 'format("rocketd") is not found: the package pyspark_rocketd belongs to rocketd: install it anew'
             )
-    facts["data_source"] = not problems
     return problems
 
 

@@ -99,6 +99,9 @@ def cache_directory(environment: Mapping[str, str]) -> str:
     base = environment.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     directory = os.path.join(base, "rocketd")
     try:
+        if base.startswith("~"):
+            # An account without a home, as in a container, would get a directory of that name wherever it is.
+            raise FileNotFoundError(base)
         os.makedirs(directory, mode=0o700, exist_ok=True)
     except OSError:
         directory = os.path.join(tempfile.gettempdir(), f"rocketd-cache-{os.getuid()}")

@@ -43,7 +43,10 @@ class ClusterOutlet:
         """The queues that can be sent to, at least one, sorted. Raises BrokerError."""
         found = self.cluster.write_queues(topic, fresh=True)
         if not found:
-            raise BrokerError(f"topic {topic!r} has no queue that can be written: check its permission", retriable=True)
+            raise BrokerError(
+                f"topic {topic!r} has no queue that can be written: wait for its brokers, or check its permission",
+                retriable=True,
+            )
         return found
 
     def end(self, queue: Queue) -> int:
@@ -124,5 +127,7 @@ def wait_until_settled(
         while int(info["commitLogMaxOffset"]) - int(info["dispatchBehindBytes"]) < reach:
             wait(_PAUSE)
             info = ask()
+            # A broker that was killed may come back with a shorter log.
+            reach = min(reach, int(info["commitLogMaxOffset"]))
     except (KeyError, ValueError):
         wait(_BLIND)

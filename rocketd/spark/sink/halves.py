@@ -13,6 +13,7 @@ a quarter of an hour).
 from array import array
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, islice
 from time import sleep
 from typing import Final
 
@@ -33,6 +34,8 @@ from rocketd.spark.wire.transactions import Half, Transactions
 
 _CHUNK: Final = 512
 """Most half messages that are sent between two looks at what became of them."""
+_ENDED_AT_ONCE: Final = 16384
+"""Half messages that are in memory one by one: a write may have many millions."""
 _FIRST_PAUSE: Final = 0.1
 _LONGEST_PAUSE: Final = 5.0
 
@@ -153,20 +156,29 @@ def commit(options: WriteOptions, prepared: Sequence[Prepared], wait: Callable[[
     outlet = ClusterOutlet(options)
     queues = {queue for one in prepared for queue in one.queues}
     before = {queue: outlet.end(queue) for queue in queues}
-    left = [half for one in prepared for half in one.halves(options.producer_group)]
-    count = len(left)
-    tries = 0
-    while left:
-        left, error = _end(options, outlet, left, before)
-        if not left:
-            return
-        tries += 1
-        if error is not None and (not (error.retriable or error.doubtful) or tries > options.retries):
-            raise SinkError(
-                f"{count - len(left)} of {count} messages are committed, and {len(left)} cannot be: {error}; writing the "
-                "batch again writes the others twice"
-            ) from error
-        wait(min(_FIRST_PAUSE * 2**tries, _LONGEST_PAUSE))
+    count, done = sum(map(len, prepared)), 0
+    for some in _some_at_once(options, prepared):
+        left, tries = some, 0
+        while left:
+            left, error = _end(options, outlet, left, before)
+            if not left:
+                break
+            tries += 1
+            if error is not None and (not (error.retriable or error.doubtful) or tries > options.retries):
+                done += len(some) - len(left)
+                raise SinkError(
+                    f"{done} of {count} messages are committed, and {count - done} are not: {error}; writing the batch "
+                    "again writes the others twice"
+                ) from error
+            wait(min(_FIRST_PAUSE * 2**tries, _LONGEST_PAUSE))
+        done += len(some)
+
+
+def _some_at_once(options: WriteOptions, prepared: Iterable[Prepared]) -> Iterator[list[Half]]:
+    """All half messages, in order, in lists of bounded length."""
+    halves = chain.from_iterable(one.halves(options.producer_group) for one in prepared)
+    while some := list(islice(halves, _ENDED_AT_ONCE)):
+        yield some
 
 
 def _end(
@@ -200,10 +212,9 @@ def _shown(outlet: ClusterOutlet, queue: Queue, start: int) -> set[int]:
 
 def roll_back(options: WriteOptions, prepared: Iterable[Prepared]) -> None:
     """Drop half messages, as far as brokers can be reached: those that are left stay hidden."""
-    left = [half for one in prepared for half in one.halves(options.producer_group)]
-    if left:
-        outlet = ClusterOutlet(options)
-        Transactions(outlet.sender.cluster, options.producer_group).end(left, commit=False)
+    outlet = ClusterOutlet(options)
+    for some in _some_at_once(options, prepared):
+        Transactions(outlet.sender.cluster, options.producer_group).end(some, commit=False)
 
 
 def roll_back_lost(options: WriteOptions, label: str, prepared: Sequence[Prepared]) -> int:

@@ -11,7 +11,7 @@ from typing import Any, Final, Self
 from rocketd.common.names import BROKER_ONLY_TOPICS, group_fault, topic_fault
 from rocketd.spark.errors import OptionError
 from rocketd.spark.options import kinds
-from rocketd.spark.options.connect import ConnectOptions
+from rocketd.spark.options.connect import ConnectOptions, check_connection
 from rocketd.spark.options.declare import declared, option, read_values
 from rocketd.spark.options.kinds import Kind
 
@@ -155,10 +155,7 @@ class WriteOptions(ConnectOptions):
     def _check(self, values: Mapping[str, Any]) -> None:
         if not self.namesrv:
             raise OptionError(f"option namesrv must be given; accepted is {kinds.ADDRESSES.accepted}")
-        if bool(self.access_key) is not bool(self.secret_key):
-            raise OptionError("options accessKey and secretKey go together: give both or none")
-        if self.credentials_file and self.access_key:
-            raise OptionError("options credentialsFile and accessKey contradict each other: give one of them")
+        check_connection(values)
         if not _LEAST_BATCH_BYTES <= self.batch_bytes <= self.max_message_size:
             raise OptionError(
                 f"option batchBytes is {self.batch_bytes}; accepted is {_LEAST_BATCH_BYTES} to maxMessageSize, which is "

@@ -30,6 +30,10 @@ def _is_words(kind: pa.DataType) -> bool:
     return _is_text(kind) or (is_list and _is_text(kind.value_type))
 
 
+def _is_moment(kind: pa.DataType) -> bool:
+    return pa.types.is_timestamp(kind) and kind.tz is not None
+
+
 def _is_table(kind: pa.DataType) -> bool:
     return pa.types.is_map(kind) and _is_text(kind.key_type) and _is_text(kind.item_type)
 
@@ -43,7 +47,7 @@ _KINDS: Final = {
     "properties": (_is_table, "map<string,string>"),
     "flag": (pa.types.is_integer, "int"),
     "delay_level": (pa.types.is_integer, "int"),
-    "deliver_time": (pa.types.is_timestamp, "timestamp"),
+    "deliver_time": (_is_moment, "timestamp, which has a zone as timestamp_ntz has not"),
     "queue_key": (_is_text, "string"),
     "queue_id": (pa.types.is_integer, "int"),
     "broker": (_is_text, "string"),

@@ -89,7 +89,9 @@ class _Reader:
                     self._gathered.add(answer.records)
                     self._advance(answer.following)
                 else:
-                    pulls, self._inside, self._odd = None, False, answer
+                    pulls, self._inside = None, False
+                    # What a slave does not hand out is not lost: by default (slaveReadEnable) it hands out nothing.
+                    self._odd, self._slave = None if self._slave else answer, ""
                     yield from self._batch()
                 if self._gathered.size >= self._plan.batch_bytes:
                     yield from self._batch()
