@@ -53,6 +53,8 @@ def test_into_an_archive_from_a_store_and_from_an_archive(spark, store, tmp_path
     report = run_job(spark, "compact", "--store", store, "--topic", "orders", "--to-archive", tmp_path / "lake")
     assert {name: report.facts[name] for name in FACTS} == FACTS
     assert rows_of(tmp_path / "lake") == [("a", b"a1"), ("b", b"b2"), ("d", b"d2")]
+    with pytest.raises(OptionError, match="has rows already"):
+        run_job(spark, "compact", "--store", store, "--topic", "orders", "--to-archive", tmp_path / "lake")
     run_job(spark, "archive", "--store", store, "--to", tmp_path / "archive")
     again = run_job(spark, "compact", "--archive", tmp_path / "archive", "--to-archive", tmp_path / "lake2")
     assert {name: again.facts[name] for name in FACTS} == FACTS

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from rocketd.spark.archive.archive import Archive
+from rocketd.spark.archive.layout import settings_path
 from rocketd.spark.errors import OptionError
 from rocketd.spark.options.connect import ConnectOptions
 from rocketd.spark.options.declare import declared
@@ -72,6 +74,11 @@ class Target:
                 if getattr(args, name) is not None:
                     raise OptionError(f"--{name.replace('_', '-')} goes with --to-topic, and nothing is sent here")
             directory = os.path.abspath(args.to_archive)
+            if os.path.exists(settings_path(directory)) and Archive.open(directory).commits:
+                raise OptionError(
+                    f"--to-archive {directory} has rows already, and this job makes a whole one: the run that wrote them "
+                    "was done, even if it was killed then; use another directory to make it anew"
+                )
             return cls(f"archive {directory}", {"archive": directory})
         if not args.state:
             raise OptionError("--state must name a directory, new or of the run that is to be gone on with")

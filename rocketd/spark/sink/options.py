@@ -122,7 +122,12 @@ class WriteOptions(ConnectOptions):
     )
     max_message_size: int = option(kinds.SIZE, 4 * 1024 * 1024, "The brokers' limit of that name.", shown="4m")
     send_timeout: float = option(kinds.DURATION, 10.0, "How long the answer to a send is waited for.", shown="10s")
-    retries: int = option(WHOLE, 3, "How often a task sends again what was refused for the moment or not answered.")
+    retries: int = option(
+        WHOLE,
+        10,
+        "How often a task sends again what was refused for the moment or not answered; the pauses grow to 5 s, so that ten "
+        "of them outlast the restart of a broker.",
+    )
     producer_group: str = option(GROUP, "rocketd-spark", "The group that brokers know the writer by.")
     messages_per_second: float = option(
         RATE,
