@@ -19,7 +19,9 @@ def fill(namesrv: str, broker: str, topic: str, count: int, broker_name: str = "
     """Send so many messages, spread evenly over the queues of a new topic, and return when the broker has them all."""
     wire.create_topic(broker, topic, QUEUES)
     wire.await_route(namesrv, topic, broker)
-    for _ in Sender(ClusterOptions(namesrv), window=8).deliver(_batches(topic, broker_name, count)):
+    for _ in Sender(ClusterOptions(namesrv), window=8).deliver(
+        _batches(topic, broker_name, count), repeat_doubtful=False
+    ):
         pass
 
 

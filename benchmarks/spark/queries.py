@@ -7,9 +7,7 @@ the driver process of their side (``benchmarks.spark.driver``).
 from __future__ import annotations
 
 import argparse
-import io
 from collections.abc import Callable
-from contextlib import redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -128,13 +126,14 @@ def _rocketd_parquet(place: Place) -> None:
 
 
 def _rocketd_archive(place: Place) -> None:
-    from rocketd.spark.cli import main
+    from rocketd.spark.cli import job_parser, load_job
+    from rocketd.spark.jobs.job import JobContext
 
-    words = ["archive", "--store", place.store, "--topic", TOPIC, "--to", place.fresh("archive"), "--quiet", "--json"]
-    with redirect_stdout(io.StringIO()) as said:
-        status = main(words)
-    if status != 0:
-        raise RuntimeError(f"rocketd spark {' '.join(words)} ended with {status}: {said.getvalue()}")
+    job = load_job("archive")
+    words = ["--store", place.store, "--topic", TOPIC, "--to", place.fresh("archive"), "--quiet"]
+    report = job.run(JobContext("archive", spark=place.spark), job_parser(job).parse_args(words))
+    if report.facts["messages"] != place.rows:
+        raise RuntimeError(f"{report.facts['messages']} of {place.rows} messages were archived")
 
 
 def _rocketd_stream(place: Place) -> None:
