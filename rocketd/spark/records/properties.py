@@ -6,7 +6,6 @@ first eight bytes as one number.
 """
 
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -189,22 +188,32 @@ class Properties:
         if lengths.max() > _WORD:
             hashes ^= np.where(lengths > _WORD, self._words(np.maximum(marks - _WORD, begins)), np.uint64(0))
         keys = hashes + self._rows.astype(np.uint64) * _MIX
-        suspects: npt.NDArray[Any]
         if most <= _MOST_PASSES:
-            twice = [np.flatnonzero(keys[step:] == keys[:-step]) for step in range(1, min(most, len(keys)))]
-            suspects = np.concatenate(twice) if twice else np.zeros(0, np.int64)
+            steps = range(1, min(most, len(keys)))
+            found = [np.flatnonzero(keys[step:] == keys[:-step]) for step in steps]
+            early = np.concatenate(found) if found else np.zeros(0, np.int64)
+            late = early + np.repeat(np.array(steps, np.int64), [len(one) for one in found])
         else:
             order = np.argsort(keys, kind="stable")
-            suspects = order[:-1][keys[order[1:]] == keys[order[:-1]]]
-        dropped: list[int] = []
-        for row in np.unique(self._rows[suspects]).tolist():
+            early = order[:-1][keys[order[1:]] == keys[order[:-1]]]
+            late = early
+        # Of batches every message has such a pair (WAIT): short names are compared as the words that they are.
+        sure = (
+            (early != late)
+            & (self._rows[early] == self._rows[late])
+            & (lengths[early] == lengths[late])
+            & (lengths[early] <= _WORD)
+            & (self._names[early] == self._names[late])
+        )
+        dropped = set(early[sure].tolist())
+        for row in np.unique(self._rows[early[~sure]]).tolist():
             last: dict[bytes, int] = {}
             for entry in range(int(firsts[row]), int(firsts[row + 1])):
                 name = bytes(self.text[begins[entry] : marks[entry]])
                 if name in last:
-                    dropped.append(last[name])
+                    dropped.add(last[name])
                 last[name] = entry
-        return dropped
+        return sorted(dropped)
 
 
 def _counted(good: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
