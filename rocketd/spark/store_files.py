@@ -7,7 +7,7 @@ for; log files are mapped, and the maps are kept for the next range that the sam
 import mmap
 import os
 import struct
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,12 +18,17 @@ import numpy.typing as npt
 
 from rocketd.spark.errors import StoreFilesError
 from rocketd.spark.parse import ENTRY
-from rocketd.store.layout import CONSUME_QUEUE_UNIT, FILLER_SIZE, MESSAGE_MAGIC, is_mapped_file_name
+from rocketd.store.layout import (
+    CONSUME_QUEUE_ENTRY,
+    CONSUME_QUEUE_UNIT,
+    FILLER_SIZE,
+    MESSAGE_MAGIC,
+    is_mapped_file_name,
+)
 
 Entries = npt.NDArray[Any]
 """Entries of a queue: an array of `ENTRY`."""
 
-_ENTRY = struct.Struct(">qiq")
 _RECORD = struct.Struct(">ii")
 _MOST_MAPS = 32
 _FILLERS_AT_ONCE = 1 << 14
@@ -169,7 +174,7 @@ class QueueFiles:
     def entry(self, number: int) -> tuple[int, int, int]:
         """Physical offset, size and tags code of one entry; zeros where there is none."""
         data = self._row.read(number * CONSUME_QUEUE_UNIT, CONSUME_QUEUE_UNIT)
-        return (0, 0, 0) if data is None else _ENTRY.unpack(data)
+        return (0, 0, 0) if data is None else CONSUME_QUEUE_ENTRY.unpack(data)
 
     def written(self) -> tuple[int, int]:
         """The number of the first entry there is, fillers aside, and the one behind the last."""
@@ -177,7 +182,7 @@ class QueueFiles:
         for file in reversed(self._row.files):
             first = file.begin // CONSUME_QUEUE_UNIT
             numbers = range(first, file.end // CONSUME_QUEUE_UNIT)
-            count = _bisect(len(numbers), lambda at, numbers=numbers: self.entry(numbers[at])[1] <= 0)  # type: ignore[misc]
+            count = bisect_left(numbers, True, key=lambda number: self.entry(number)[1] <= 0)
             end = first + count
             if count:
                 break
@@ -237,20 +242,8 @@ class QueueFiles:
         return result
 
 
-def _bisect(count: int, wanted: Callable[[int], bool]) -> int:
-    """The first number below `count` that is wanted, where all behind a wanted one are; `count` when none is."""
-    low, high = 0, count
-    while low < high:
-        middle = (low + high) // 2
-        if wanted(middle):
-            high = middle
-        else:
-            low = middle + 1
-    return low
-
-
 def _bisect_end(count: int, good: Callable[[int], bool]) -> int:
     """How many numbers from 0 on are good, where all before a good one are. The last ones are looked at first."""
     if not count or good(count - 1):
         return count
-    return _bisect(count, lambda at: not good(at))
+    return bisect_left(range(count), True, key=lambda at: not good(at))

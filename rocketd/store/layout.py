@@ -21,7 +21,7 @@ END_OF_FILE_BLANK = 8
 
 CONSUME_QUEUE_ENTRY = struct.Struct(">qiq")
 """A consume-queue entry: physical offset, record size, tags code."""
-CONSUME_QUEUE_UNIT = 20
+CONSUME_QUEUE_UNIT = CONSUME_QUEUE_ENTRY.size
 """Its bytes."""
 
 FILLER_SIZE = 0x7FFFFFFF

@@ -195,12 +195,11 @@ class Properties:
             late = early + np.repeat(np.array(steps, np.int64), [len(one) for one in found])
         else:
             order = np.argsort(keys, kind="stable")
-            early = order[:-1][keys[order[1:]] == keys[order[:-1]]]
-            late = early
+            pairs = keys[order[1:]] == keys[order[:-1]]
+            early, late = order[:-1][pairs], order[1:][pairs]
         # Of batches every message has such a pair (WAIT): short names are compared as the words that they are.
         sure = (
-            (early != late)
-            & (self._rows[early] == self._rows[late])
+            (self._rows[early] == self._rows[late])
             & (lengths[early] == lengths[late])
             & (lengths[early] <= _WORD)
             & (self._names[early] == self._names[late])

@@ -1,6 +1,7 @@
 """Questions about the offsets of a queue: bounds, times, and what a consumer group has committed."""
 
 import struct
+from bisect import bisect_left
 from collections.abc import Callable
 
 from rocketd.common.sysflag import PULL_SUBSCRIPTION
@@ -149,13 +150,7 @@ def first_true(test: Callable[[int], bool], lower: int, upper: int, hint: int) -
             if not upwards:
                 break
         step *= 2
-    while low < high:
-        middle = (low + high) // 2
-        if test(middle):
-            high = middle
-        else:
-            low = middle + 1
-    return high
+    return low + bisect_left(range(low, high), True, key=test)
 
 
 def mean_size(cluster: Cluster, queue: Queue, start: int, end: int, samples: int = 3) -> float | None:
