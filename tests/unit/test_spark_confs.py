@@ -8,6 +8,8 @@ from rocketd.spark.errors import SparkError
 from rocketd.spark.sessions.confs import EVERYWHERE, LOCAL, LOG_FILE, machine_settings, read_master, session_confs
 
 LOG = "-Dlog4j2.configurationFile=file://"
+ARROW = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
+OURS = f"{LOG}{LOG_FILE} {ARROW}"
 
 
 class MasterTest(TestCase):
@@ -73,16 +75,21 @@ class ConfsTest(TestCase):
         confs = session_confs(read_master("local"), {"spark.ui.enabled": "false"}, None, machine)
         self.assertEqual(confs["spark.ui.enabled"], "false")
         self.assertNotIn("spark.network.timeout", confs)
-        self.assertEqual(confs["spark.driver.extraJavaOptions"], f"{LOG}{LOG_FILE} -Xss2m")
+        self.assertEqual(confs["spark.driver.extraJavaOptions"], f"{OURS} -Xss2m")
         self.assertEqual(machine_settings({"SPARK_HOME": directory}), {})
 
-    def test_java_options_keep_our_quiet_log_unless_they_have_one(self):
-        key = "spark.driver.extraJavaOptions"
+    def test_java_options_keep_ours_unless_they_have_their_own(self):
+        driver, executor = "spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions"
+        local = read_master("local")
         self.assertTrue(os.path.exists(LOG_FILE))
-        self.assertEqual(session_confs(read_master("local"))[key], f"{LOG}{LOG_FILE}")
-        self.assertEqual(session_confs(read_master("local"), {key: "-Xss4m"})[key], f"{LOG}{LOG_FILE} -Xss4m")
+        self.assertEqual(session_confs(local)[driver], OURS)
+        self.assertEqual(session_confs(local)[executor], ARROW)
+        self.assertEqual(session_confs(local, {driver: "-Xss4m"})[driver], f"{OURS} -Xss4m")
         own = "-Dlog4j2.configurationFile=mine.properties"
-        self.assertEqual(session_confs(read_master("local"), {key: own})[key], own)
+        self.assertEqual(session_confs(local, {driver: own})[driver], f"{ARROW} {own}")
+        own = "-Darrow.enable_unsafe_memory_access=false"
+        self.assertEqual(session_confs(local, {driver: own})[driver], f"{LOG}{LOG_FILE} {own}")
+        self.assertEqual(session_confs(local, {executor: own})[executor], own)
 
     def test_wrong_names_and_sizes_are_refused(self):
         error = self.assertRaises(SparkError, session_confs, read_master("local"), {"ui.enabled": "true"})

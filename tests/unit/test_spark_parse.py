@@ -164,6 +164,24 @@ class ParseTests(SynchronousTestCase):
         buffer, starts = laid_out(found)
         self.assertEqual(rows_of(parse_frames(buffer, starts, ALL, broker="b")), [plain_row(one) for one in found])
 
+    def test_the_same_names_in_every_record_some_of_them_twice(self):
+        # As in a batch: the broker puts the batch's properties behind each message's own.
+        names = ["WAIT", "TAGS", "WAIT", "KEYS", "a", "TAGS", "WAIT"]
+        found = [
+            encode_record(
+                make_message(properties="\x02".join(f"{name}\x01{at}-{row}" for at, name in enumerate(names)).encode()),
+                STORE_HOST,
+                1,
+                2,
+                3,
+            )
+            for row in range(5)
+        ]
+        buffer, starts = laid_out(found)
+        rows = rows_of(parse_frames(buffer, starts, ALL, broker="b"))
+        self.assertEqual(rows, [plain_row(one) for one in found])
+        self.assertEqual(dict(rows[3]["properties"]), {"WAIT": "6-3", "TAGS": "5-3", "KEYS": "3-3", "a": "4-3"})
+
     def test_long_parts(self):
         message = make_message(bytes(300_000), topic="t" * 127, properties=b"TAGS\x01" + b"v" * 32_762)
         buffer, starts = laid_out([encode_record(message, STORE_HOST, 1, 2, 3)] * 3)

@@ -140,15 +140,21 @@ class Properties:
 
     def maps(self) -> pa.Array:
         """All properties of each string."""
-        begins, marks, ends, firsts = self._entries
-        dropped = self._repeated()
-        if len(dropped):
-            good = np.ones(len(begins), np.bool_)
-            good[dropped] = False
-            begins, marks, ends, firsts = begins[good], marks[good], ends[good], _counted(good)[firsts]
         text = pa.py_buffer(self.text)
-        each = 0 if len(dropped) else self._alike
-        names = self._same_names(each) if each else pieces(text, begins, marks, pa.string())
+        begins, marks, ends, firsts = self._entries
+        if each := self._alike:
+            # Of batches every string has a name twice (WAIT): what is dropped from one is dropped from all.
+            kept = self._last_of_names(each)
+            begins, marks, ends = (places.reshape(-1, each)[:, kept].ravel() for places in (begins, marks, ends))
+            firsts = np.arange(0, len(begins) + 1, len(kept))
+            names = self._same_names(begins[: len(kept)], marks[: len(kept)])
+        else:
+            dropped = self._repeated()
+            if len(dropped):
+                good = np.ones(len(begins), np.bool_)
+                good[dropped] = False
+                begins, marks, ends, firsts = begins[good], marks[good], ends[good], _counted(good)[firsts]
+            names = pieces(text, begins, marks, pa.string())
         values = pieces(text, marks + 1, ends, pa.string())
         return pa.MapArray.from_arrays(pa.array(firsts.astype(np.int32)), names, values)
 
@@ -164,11 +170,17 @@ class Properties:
         same = lengths.max() <= _WORD and (lengths == lengths[0]).all() and (names == names[0]).all()
         return each if same else 0
 
-    def _same_names(self, each: int) -> pa.Array:
-        """The names of all strings, when they are those of the first."""
+    def _last_of_names(self, each: int) -> list[int]:
+        """Which of the entries, the same in all strings, have a name that does not come again behind them."""
         begins, marks, _, _ = self._entries
-        lengths = (marks - begins)[:each]
-        row = np.concatenate([self.text[a:b] for a, b in zip(begins[:each], marks[:each], strict=True)])
+        names = list(zip(self._names[:each].tolist(), (marks - begins)[:each].tolist(), strict=True))
+        return [at for at, name in enumerate(names) if name not in names[at + 1 :]]
+
+    def _same_names(self, begins: Positions, marks: Positions) -> pa.Array:
+        """The names of all strings, when they are those of the first, which are at these places."""
+        lengths = marks - begins
+        each = len(lengths)
+        row = np.concatenate([self.text[a:b] for a, b in zip(begins, marks, strict=True)])
         offsets = np.arange(0, (self.count + 1) * len(row), len(row))[:, None] + (np.cumsum(lengths) - lengths)
         return of_parts(
             pa.string(), each * self.count, offsets.ravel()[: each * self.count + 1], np.tile(row, self.count)
@@ -178,9 +190,6 @@ class Properties:
         """Entries whose name comes again in the same string."""
         begins, marks, _, firsts = self._entries
         lengths = marks - begins
-        each = self._alike
-        if each and len(set(zip(self._names[:each].tolist(), lengths[:each].tolist(), strict=True))) == each:
-            return []
         most = int(np.diff(firsts).max()) if self.count else 0
         if most < 2:
             return []
@@ -197,7 +206,7 @@ class Properties:
             order = np.argsort(keys, kind="stable")
             pairs = keys[order[1:]] == keys[order[:-1]]
             early, late = order[:-1][pairs], order[1:][pairs]
-        # Of batches every message has such a pair (WAIT): short names are compared as the words that they are.
+        # Short names are compared as the words that they are.
         sure = (
             (self._rows[early] == self._rows[late])
             & (lengths[early] == lengths[late])
