@@ -268,15 +268,17 @@ def offsets_are_kept(world: World) -> None:
     first, second = Got(), Got()
     before, after = numbered("before", 12), numbered("after", QUEUES)
     with world.producer() as producer:
-        # There before it: Apache's broker may store the offset that a pull carries after it has answered that pull with
-        # messages that came meanwhile, and so go back behind what the consumer stored when it closed.
+        # There before it, and to be pulled: Apache's broker may store the offset that a pull carries after it has answered
+        # that pull with messages that came meanwhile, and so go back behind what the consumer stored when it closed.
         send_all(producer, topic, before)
+        world.await_dispatch()
         with world.consumer(group, topic, first, persist_interval=600):
             first.wait_bodies(before)
         send_all(producer, topic, after)
         with world.consumer(group, topic, second):
             second.wait_bodies(after)
-    assert sorted(second.bodies) == sorted(after)
+    bodies = sorted(second.bodies)
+    assert bodies == sorted(after), bodies
 
 
 class Listener:

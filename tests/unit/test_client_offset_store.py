@@ -219,6 +219,20 @@ class RemoteTests(StoreCase):
         self.assertEqual(self.successResultOf(storing), [B0])
         self.assertEqual(self.brokers.told, [])
 
+    def test_persist_at_the_end_tells_a_broker_of_one_queue_before_the_others(self):
+        self.update_many((A0, 1), (A1, 2), (B0, 3))
+        waiting = self.brokers.answers["a"] = Deferred()
+        self.brokers.answers["b"] = answer(ResponseCode.SUCCESS)
+        storing = Deferred.fromCoroutine(self.store.persist_all([A0, A1, B0], oneway=False))
+        (first,) = {name: fields["commitOffset"] for name, _, fields in self.brokers.asked if name == "a"}.values()
+        self.assertEqual(len(self.brokers.asked), 2)
+        self.brokers.answers["a"] = answer(ResponseCode.SYSTEM_ERROR)
+        waiting.callback(answer(ResponseCode.SUCCESS))
+        offset, failed = ("2", A1) if first == "1" else ("1", A0)
+        name, _, fields = self.brokers.asked[-1]
+        self.assertEqual((name, fields["commitOffset"], len(self.brokers.asked)), ("a", offset, 3))
+        self.assertEqual(self.successResultOf(storing), [failed])
+
     def test_update_to_broker(self):
         self.result(self.store.update_to_broker(A0, 5))
         self.result(self.store.update_to_broker(A0, 6, oneway=False))
