@@ -139,7 +139,7 @@ def _rocketd_archive(place: Place) -> None:
 def _rocketd_stream(place: Place) -> None:
     reader = place.spark.readStream.format("rocketd").option("store", place.store).option("subscribe", TOPIC)
     reader = reader.option("startingOffsets", "earliest")
-    frame = reader.option("maxOffsetsPerTrigger", str(-(-place.rows // STREAM_BATCHES))).load()
+    frame = reader.option("maxOffsetsPerTrigger", str(-(-place.rows // STREAM_BATCHES))).schema("range string").load()
     writer = frame.writeStream.format("rocketd").option("archive", place.fresh("stream"))
     _finished(writer.option("checkpointLocation", place.fresh("checkpoint")))
 

@@ -1,4 +1,7 @@
-"""A streaming query from a store into an archive, as a program of its own that can be killed: STORE ARCHIVE CHECKPOINT."""
+"""A streaming query from a store into an archive, as a program of its own that can be killed.
+
+Its arguments are store, archive, checkpoint and schema.
+"""
 
 import sys
 
@@ -6,11 +9,14 @@ import rocketd.spark
 from rocketd.spark.archive.settings import DEFAULT_COLUMNS
 from rocketd.spark.columns import ddl
 
+MESSAGES = ddl(DEFAULT_COLUMNS)
+RANGES = "range string"
 
-def start(spark, store, archive, checkpoint, columns=DEFAULT_COLUMNS, **options):
+
+def start(spark, store, archive, checkpoint, schema=MESSAGES, **options):
     """The query, available now, some hundred messages at a time."""
     given = {"store": store, "subscribe": "orders", "startingOffsets": "earliest", "maxOffsetsPerTrigger": "400"}
-    frame = spark.readStream.format("rocketd").options(**given).schema(ddl(columns)).load()
+    frame = spark.readStream.format("rocketd").options(**given).schema(schema).load()
     return (
         frame.writeStream.format("rocketd")
         .options(archive=archive, checkpointLocation=checkpoint, **options)
@@ -20,9 +26,9 @@ def start(spark, store, archive, checkpoint, columns=DEFAULT_COLUMNS, **options)
 
 
 def main():
-    store, archive, checkpoint = sys.argv[1:]
+    store, archive, checkpoint, schema = sys.argv[1:]
     spark = rocketd.spark.session("local[2,3]", "stream")
-    start(spark, store, archive, checkpoint).awaitTermination()
+    start(spark, store, archive, checkpoint, schema).awaitTermination()
     spark.stop()
 
 

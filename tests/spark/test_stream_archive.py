@@ -1,13 +1,15 @@
 """Streams into an archive: every batch is one commit, however often it is run."""
 
+import json
 import os
+import shutil
 import sys
 from collections import Counter
 from pathlib import Path
 
 import pyarrow.dataset as ds
 import pytest
-from archive_stream_driver import start
+from archive_stream_driver import MESSAGES, RANGES, start
 from archives import KILLS, JobProcess, archived_queues, moments, rows_of, stored_queues
 from running import run_job
 
@@ -16,14 +18,15 @@ from rocketd.spark.archive.reader import archive_files, dataset, uncommitted
 from tests.spark.stores import messages, write_store
 
 
-def test_a_stream_of_whole_messages_makes_an_archive_that_can_be_restored(spark, tmp_path):
+@pytest.mark.parametrize("schema", [MESSAGES, RANGES], ids=["messages", "ranges"])
+def test_a_stream_of_whole_messages_makes_an_archive_that_can_be_restored(spark, tmp_path, schema):
     store, root = tmp_path / "store", tmp_path / "archive"
     write_store(store, 1000, queues=3, variants=True)
-    start(spark, str(store), str(root), str(tmp_path / "checkpoint")).awaitTermination()
+    start(spark, str(store), str(root), str(tmp_path / "checkpoint"), schema).awaitTermination()
     assert archived_queues(root) == stored_queues(store)
     assert len(Archive.open(str(root)).commits) == 3
     write_store(store, messages(200, queues=3, first=1000))
-    start(spark, str(store), str(root), str(tmp_path / "checkpoint")).awaitTermination()
+    start(spark, str(store), str(root), str(tmp_path / "checkpoint"), schema).awaitTermination()
     assert archived_queues(root) == stored_queues(store)
     assert uncommitted(str(root)) == []
     # The job goes on with what the stream began.
@@ -49,7 +52,7 @@ def test_a_stream_that_begins_anew_does_not_archive_anything_twice(spark, tmp_pa
 def test_rows_of_any_shape_are_archived(spark, tmp_path):
     store, root = tmp_path / "store", tmp_path / "archive"
     write_store(store, 900)
-    columns = ("tags", "queue_offset", "store_time")
+    columns = "tags string, queue_offset bigint, store_time timestamp"
     start(spark, str(store), str(root), str(tmp_path / "checkpoint"), columns).awaitTermination()
     found = dataset(str(root)).to_table().to_pylist()
     assert len(found) == 900
@@ -65,6 +68,62 @@ def test_rows_of_any_shape_are_archived(spark, tmp_path):
         frame.select("tags").write.format("rocketd").mode("append").option("archive", str(root)).save()
 
 
+def test_an_archive_that_was_deleted_is_begun_anew_by_the_next_stream(spark, tmp_path):
+    store, root = tmp_path / "store", tmp_path / "archive"
+    write_store(store, 500)
+    for checkpoint in ("one", "two"):
+        start(spark, str(store), str(root), str(tmp_path / checkpoint)).awaitTermination()
+        assert archived_queues(root) == stored_queues(store)
+        shutil.rmtree(root)
+
+
+def test_ranges_are_read_where_they_are_archived(spark, tmp_path):
+    store, root = tmp_path / "store", tmp_path / "archive"
+    write_store(store, 300)
+    given = {"store": str(store), "subscribe": "orders"}
+
+    def ranges(**options):
+        return spark.read.format("rocketd").schema(RANGES).options(**{**given, **options}).load()
+
+    ranges(subExpression="TagA").write.format("rocketd").mode("append").options(
+        archive=str(root), columns="tags,body"
+    ).save()
+    table = dataset(str(root)).to_table()
+    assert {"tags", "body", "raw", "queue_offset"} <= set(table.column_names)
+    assert "keys" not in table.column_names
+    assert set(table.column("tags").to_pylist()) == {"TagA"}
+    assert table.num_rows == spark.read.format("rocketd").options(**given, subExpression="TagA").load().count()
+    # What is there tells the columns, where nothing else does.
+    write_store(store, messages(10, first=300))
+    archive = Archive.open(str(root))
+    starts = {str(queue.queue_id): archive.ranges(queue)[-1].end for queue in archive.queues}
+    later = ranges(startingOffsets=json.dumps({"orders": starts}))
+    later.write.format("rocketd").mode("append").option("archive", str(root)).save()
+    assert dataset(str(root)).count_rows() >= table.num_rows + 10
+    assert set(dataset(str(root)).schema.names) == set(table.column_names)
+
+
+def test_what_ranges_cannot_be_is_told(spark, tmp_path):
+    store, root = tmp_path / "store", tmp_path / "archive"
+    write_store(store, 30)
+
+    def archive(frame, **options):
+        frame.write.format("rocketd").mode("append").options(archive=str(root), **options).save()
+
+    secret = {"namesrv": "127.0.0.1:9", "subscribe": "orders", "accessKey": "a", "secretKey": "hidden secret"}
+    with pytest.raises(Exception, match=r"secretKey would stand in the rows .* give option credentialsFile"):
+        archive(spark.read.format("rocketd").schema(RANGES).options(**secret).load())
+    with pytest.raises(Exception, match="has a row that no read made: 'orders'"):
+        archive(spark.createDataFrame([("orders",)], RANGES))
+    frame = spark.read.format("rocketd").options(store=str(store), subscribe="orders").load()
+    with pytest.raises(Exception, match="option columns is for a read of ranges"):
+        archive(frame, columns="tags")
+    with pytest.raises(Exception, match="messages have no column 'range'"):
+        spark.read.format("rocketd").options(store=str(store), subscribe="orders").schema(
+            "range string, body binary"
+        ).load().collect()
+
+
 class StreamProcess(JobProcess):
     """The driver program as a process that can be killed."""
 
@@ -78,13 +137,14 @@ def test_a_stream_that_is_killed_again_and_again_archives_each_offset_once(tmp_p
     killed = 0
     for number in range(KILLS):
         what, condition = moments(root, number)
-        killed += StreamProcess(tmp_path, store, root, checkpoint).kill_when(what, condition)
+        schema = (RANGES, MESSAGES)[number % 2]
+        killed += StreamProcess(tmp_path, store, root, checkpoint, schema).kill_when(what, condition)
         if (root / "rocketd-archive.json").exists():
             found = rows_of(root)
             assert len(set(found)) == len(found)
             assert ds.dataset(archive_files(str(root))).count_rows() == len(found) if found else True
     assert killed
-    StreamProcess(tmp_path, store, root, checkpoint).wait()
+    StreamProcess(tmp_path, store, root, checkpoint, RANGES).wait()
     assert archived_queues(root) == stored_queues(store)
     assert uncommitted(str(root)) == []
     assert not [name for _, _, names in os.walk(root / "staging") for name in names]

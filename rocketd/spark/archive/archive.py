@@ -16,7 +16,7 @@ from rocketd.spark.archive.durable import Lock, make_dirs, sync_dir, write_once
 from rocketd.spark.archive.journal import Journal
 from rocketd.spark.archive.layout import data_dir, lock_path, manifest_dir, settings_path, staging_dir
 from rocketd.spark.archive.manifest import ArchiveFile, Commit
-from rocketd.spark.archive.settings import MESSAGES, Settings
+from rocketd.spark.archive.settings import MESSAGES, Settings, check_archive_columns
 from rocketd.spark.errors import ArchiveError
 from rocketd.spark.ranges import Queue, QueueRange, joined
 
@@ -62,6 +62,19 @@ class Archive:
         except (FileNotFoundError, NotADirectoryError):
             raise ArchiveError(f"{root} is not an archive: it has no file {os.path.basename(path)}") from None
         return Settings.decoded(data, path)
+
+    @staticmethod
+    def wanted_settings(root: str, columns: str | None) -> Settings:
+        """Those of an archive of messages with the columns that an option names; without one, of the archive that is there
+        or a new one's. Raises OptionError, ArchiveError when the archive that is there has other rows.
+        """
+        if columns is not None:
+            return Settings.of_messages(check_archive_columns(columns))
+        if os.path.exists(settings_path(root)):
+            there = Archive.settings_of(root)
+            there.check_whole(root)
+            return there
+        return Settings.of_messages()
 
     @staticmethod
     def open_or_create(root: str, settings: Settings) -> "Archive":

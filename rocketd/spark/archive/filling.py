@@ -15,13 +15,11 @@ import pyarrow as pa
 from rocketd.spark.archive.archive import Archive, Staged
 from rocketd.spark.archive.layout import staging_dir
 from rocketd.spark.archive.manifest import ArchiveFile, Commit
-from rocketd.spark.archive.parquet import DEFAULT_MAX_FILE_BYTES, QueueFiles
+from rocketd.spark.archive.parquet import DEFAULT_MAX_FILE_BYTES, OF_QUEUE, QueueFiles
 from rocketd.spark.archive.reader import check_file
 from rocketd.spark.columns import arrow_schema
 from rocketd.spark.errors import DataLossError
 from rocketd.spark.ranges import OnLoss, Queue, QueueRange, joined
-
-_CONSTANT = ("broker", "topic", "queue_id")
 
 
 class RangeSource(Protocol):
@@ -63,7 +61,7 @@ def archive_ranges(task: RangeTask) -> list[Archived]:
 
 def _archive_range(task: RangeTask, part: QueueRange) -> Archived:
     gaps: list[QueueRange] = []
-    wanted = [name for name in task.columns if name not in _CONSTANT]
+    wanted = [name for name in task.columns if name not in OF_QUEUE]
     staging = os.path.relpath(staging_dir(task.root, task.writer), task.root)
     files = QueueFiles(task.root, staging, arrow_schema(task.columns), part.queue, task.max_file_bytes)
     try:

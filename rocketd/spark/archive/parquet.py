@@ -23,6 +23,9 @@ from rocketd.spark.ranges import Queue
 
 DEFAULT_MAX_FILE_BYTES = 512 * 1024 * 1024
 
+OF_QUEUE = ("broker", "topic", "queue_id")
+"""Columns that tell the queue, and so are the same in a whole file."""
+
 _DAY_US = 86_400_000_000
 
 
@@ -88,14 +91,11 @@ class QueueFiles:
 
     def _complete(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The batch with the columns that are the same for all of its rows."""
-        constants = {
-            "broker": pa.scalar(self._queue.broker, pa.string()),
-            "topic": pa.scalar(self._queue.topic, pa.string()),
-            "queue_id": pa.scalar(self._queue.queue_id, pa.int32()),
-        }
         names = set(batch.schema.names)
         columns = [
-            batch.column(field.name) if field.name in names else pa.repeat(constants[field.name], batch.num_rows)
+            batch.column(field.name)
+            if field.name in names
+            else pa.repeat(pa.scalar(getattr(self._queue, field.name), field.type), batch.num_rows)
             for field in self._schema
         ]
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)

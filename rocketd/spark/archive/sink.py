@@ -1,8 +1,10 @@
 """A stream's sink that writes Parquet in its tasks and makes each batch a commit of the archive.
 
 ``df.writeStream.format("rocketd").option("archive", DIR)``. Whatever columns the stream has are kept. Where they are those
-of whole messages, the files are laid out by topic, day and queue, and the commits tell the ranges. A batch that is run
-again after a crash is known by the query's id and its number, and what was staged for it the first time is never seen.
+of whole messages, the files are laid out by topic, day and queue, and the commits tell the ranges. Where they are
+ranges (`rocketd.spark.range_rows`), the tasks read the messages themselves, and none goes through Spark's own rows. A batch
+that is run again after a crash is known by the query's id and its number, and what was staged for it the first time is never
+seen.
 """
 
 import os
@@ -20,14 +22,16 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import StructType
 
 from rocketd.spark.archive.archive import Archive, Staged, clear_staging, discard
-from rocketd.spark.archive.layout import random_part, staging_dir
+from rocketd.spark.archive.layout import random_part, settings_path, staging_dir
 from rocketd.spark.archive.manifest import Commit
-from rocketd.spark.archive.parquet import DEFAULT_MAX_FILE_BYTES, QueueFiles, write_rows
+from rocketd.spark.archive.parquet import DEFAULT_MAX_FILE_BYTES, OF_QUEUE, QueueFiles, write_rows
 from rocketd.spark.archive.settings import MESSAGES, ROWS, Settings, is_of_messages
+from rocketd.spark.columns import arrow_schema
 from rocketd.spark.errors import ArchiveError, OptionError
+from rocketd.spark.range_rows import RANGE, RangeReader, are_ranges
 from rocketd.spark.ranges import Queue, QueueRange, joined
 
-SINK_OPTIONS = ("archive", "sinkId", "maxFileBytes")
+SINK_OPTIONS = ("archive", "sinkId", "maxFileBytes", "columns")
 
 _OF_SPARK = ("path", "checkpointlocation", "queryname")
 """What Spark hands over of its own with a stream, in lower case."""
@@ -35,8 +39,10 @@ _OF_SPARK = ("path", "checkpointlocation", "queryname")
 _BATCH_ID = "streaming.sql.batchId"
 _QUERY_ID = "sql.streaming.queryId"
 
-_open: dict[str, Archive] = {}
-"""Archives of the process that commits: it is one for all batches of a query run."""
+_open: dict[tuple[str, int], Archive] = {}
+"""Archives of the process that commits, which is one for all batches of a query run; by directory, and the file in it that
+says what it is: an archive may be deleted and made anew.
+"""
 
 
 @dataclass(frozen=True)
@@ -48,12 +54,24 @@ class StagedMessage(WriterCommitMessage):
     staged: tuple[Staged, ...]
 
 
+@dataclass(frozen=True)
+class _Target:
+    """Where rows go, of which schema they are, and of which they are archived. Crosses by pickle."""
+
+    root: str
+    sink_id: str
+    max_file_bytes: int
+    source: pa.Schema
+    archived: pa.Schema
+    kind: str
+
+
 def stream_writer(
     options: Mapping[str, str], schema: StructType, overwrite: bool = False
 ) -> DataSourceStreamArrowWriter:
     """The writer of a stream whose rows have this schema. Raises OptionError, ArchiveError."""
     _refuse_overwriting(overwrite, "outputMode('append')")
-    return ArchiveStreamWriter(*_prepared(options, schema))
+    return ArchiveStreamWriter(_prepared(options, schema))
 
 
 def _refuse_overwriting(overwrite: bool, instead: str) -> None:
@@ -64,10 +82,10 @@ def _refuse_overwriting(overwrite: bool, instead: str) -> None:
 def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool = False) -> DataSourceArrowWriter:
     """The writer of a DataFrame whose rows have this schema: one commit for all of it. Raises OptionError, ArchiveError."""
     _refuse_overwriting(overwrite, "mode('append')")
-    return ArchiveBatchWriter(*_prepared(options, schema))
+    return ArchiveBatchWriter(_prepared(options, schema))
 
 
-def _prepared(options: Mapping[str, str], schema: StructType) -> tuple[str, str, int, pa.Schema, str]:
+def _prepared(options: Mapping[str, str], schema: StructType) -> _Target:
     from pyspark.sql.pandas.types import to_arrow_schema
 
     given = {name.lower(): value for name, value in options.items() if name.lower() not in _OF_SPARK}
@@ -79,10 +97,19 @@ def _prepared(options: Mapping[str, str], schema: StructType) -> tuple[str, str,
     text = given.get("maxfilebytes", str(DEFAULT_MAX_FILE_BYTES))
     if not text.isdigit() or not int(text):
         raise OptionError(f"option maxFileBytes is {text!r}; give a number of bytes")
-    arrow = plain_schema(to_arrow_schema(schema, timezone="UTC"))
-    kind = MESSAGES if is_of_messages(arrow) else ROWS
-    Archive.ensure(root, Settings.of_schema(arrow, kind))
-    return root, given.get("sinkid", ""), int(text), arrow, kind
+    source = plain_schema(to_arrow_schema(schema, timezone="UTC"))
+    if are_ranges(source):
+        settings = Archive.wanted_settings(root, given.get("columns"))
+    elif "columns" in given:
+        raise OptionError(
+            f"option columns is for a read of ranges (column {RANGE} alone); this one has the columns "
+            f"{', '.join(source.names)}, and all of them are archived"
+        )
+    else:
+        settings = Settings.of_schema(source, MESSAGES if is_of_messages(source) else ROWS)
+    Archive.ensure(root, settings)
+    archived = arrow_schema(settings.names) if are_ranges(source) else source
+    return _Target(root, given.get("sinkid", ""), int(text), source, archived, settings.kind)
 
 
 def plain_schema(schema: pa.Schema) -> pa.Schema:
@@ -103,46 +130,67 @@ def _plain(kind: pa.DataType) -> pa.DataType:
 class _Writer:
     """What both writers have in common; crosses to tasks and to the process that commits by pickle."""
 
-    def __init__(self, root: str, sink_id: str, max_file_bytes: int, schema: pa.Schema, kind: str) -> None:
-        self._root = root
-        self._sink_id = sink_id
-        self._max_file_bytes = max_file_bytes
-        self._schema = schema
-        self._kind = kind
+    def __init__(self, target: _Target) -> None:
+        self._target = target
+        self._root = target.root
+        self._sink_id = target.sink_id
 
     def _stage(self, writer: str, batch: int, batches: Iterable[pa.RecordBatch]) -> StagedMessage:
         pa.set_cpu_count(1)
         staging = os.path.relpath(os.path.join(staging_dir(self._root, writer), str(batch)), self._root)
-        plain = (one.cast(self._schema) for one in batches)
-        if self._kind == ROWS:
-            return StagedMessage(writer, batch, tuple(write_rows(self._root, staging, self._schema, plain)))
-        return StagedMessage(writer, batch, tuple(self._stage_messages(staging, plain)))
+        target = self._target
+        plain = (one.cast(target.source) for one in batches)
+        if target.kind == ROWS:
+            return StagedMessage(writer, batch, tuple(write_rows(self._root, staging, target.archived, plain)))
+        stage = self._stage_ranges if are_ranges(target.source) else self._stage_messages
+        return StagedMessage(writer, batch, tuple(stage(staging, plain)))
 
-    def _stage_messages(self, staging: str, batches: Iterable[pa.RecordBatch]) -> list[Staged]:
+    def _stage_ranges(self, staging: str, batches: Iterable[pa.RecordBatch]) -> Iterator[Staged]:
+        names = [name for name in self._target.archived.names if name not in OF_QUEUE]
+        reader = RangeReader()
+        try:
+            for batch in batches:
+                for row in batch.column(RANGE).to_pylist():
+                    queue, messages = reader.read(row, names)
+                    files = self._files(staging, queue)
+                    try:
+                        for one in messages:
+                            files.add(one)
+                        yield from files.finish()
+                    except BaseException:
+                        files.abandon()
+                        raise
+        finally:
+            reader.close()
+
+    def _stage_messages(self, staging: str, batches: Iterable[pa.RecordBatch]) -> Iterator[Staged]:
         queues: dict[Queue, QueueFiles] = {}
         try:
             for batch in batches:
                 for queue, rows in parted(batch):
-                    files = queues.get(queue)
-                    if files is None:
-                        files = queues[queue] = QueueFiles(
-                            self._root, staging, self._schema, queue, self._max_file_bytes, ordered=False
-                        )
-                    files.add(rows)
-            return [staged for queue in sorted(queues) for staged in queues[queue].finish()]
+                    if queue not in queues:
+                        queues[queue] = self._files(staging, queue, ordered=False)
+                    queues[queue].add(rows)
+            for queue in sorted(queues):
+                yield from queues[queue].finish()
         except BaseException:
             for files in queues.values():
                 files.abandon()
             raise
+
+    def _files(self, staging: str, queue: Queue, *, ordered: bool = True) -> QueueFiles:
+        target = self._target
+        return QueueFiles(self._root, staging, target.archived, queue, target.max_file_bytes, ordered=ordered)
 
     def _commit(self, messages: Sequence[WriterCommitMessage | None], batch: int | None) -> None:
         told = [one for one in messages if isinstance(one, StagedMessage)]
         if not told:
             return
         staged = [file for one in told for file in one.staged]
-        archive = _open.get(self._root)
+        known = self._root, os.stat(settings_path(self._root)).st_ino
+        archive = _open.get(known)
         if archive is None:
-            archive = _open[self._root] = Archive.open(self._root)
+            archive = _open[known] = Archive.open(self._root)
         made = Commit(told[0].writer, time.time_ns() // 1_000_000, ranges=_ranges(staged), batch=batch)
         archive.commit(made, staged)
         if batch is None:
@@ -188,9 +236,9 @@ class ArchiveStreamWriter(_Writer, DataSourceStreamArrowWriter):
 class ArchiveBatchWriter(_Writer, DataSourceArrowWriter):
     """Stages in the tasks of a job, and commits all of it at once."""
 
-    def __init__(self, root: str, sink_id: str, max_file_bytes: int, schema: pa.Schema, kind: str) -> None:
-        super().__init__(root, sink_id, max_file_bytes, schema, kind)
-        self._writer = f"batch-{sink_id or random_part()}"
+    def __init__(self, target: _Target) -> None:
+        super().__init__(target)
+        self._writer = f"batch-{target.sink_id or random_part()}"
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedMessage:
         """Stage the rows of one partition, as a task."""

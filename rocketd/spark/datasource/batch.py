@@ -1,6 +1,6 @@
 """The reader of a batch: planned once, in a process of its own; its tasks get their ranges by pickle."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -21,10 +21,12 @@ if TYPE_CHECKING:
 class BatchReader(DataSourceReader):
     """Reads what the options name; Spark applies all filters to it."""
 
-    def __init__(self, options: ReadOptions, schema: StructType) -> None:
-        self._source = Source(options)
+    def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
+        """Raises OptionError for wrong options, and for columns that there are not."""
+        self._given = dict(given)
+        self._source = Source(ReadOptions.parse(given))
         self._schema = schema
-        self._columns = columns_of(schema)
+        self._columns = columns_of(schema, given)
         self._narrowing: Narrowing | None = None
 
     def partitions(self) -> list[InputPartition]:
@@ -40,7 +42,7 @@ class BatchReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
         """The rows of a partition."""
-        yield from read_partition(self._source, self._schema, self._columns, partition)
+        yield from read_partition(self._source, self._schema, self._columns, self._given, partition)
 
 
 class FilteringBatchReader(BatchReader):

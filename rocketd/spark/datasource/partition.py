@@ -1,12 +1,13 @@
 """What a task reads, and how: the same for batches and streams."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
 from rocketd.spark.planning.losses import on_loss
+from rocketd.spark.range_rows import RANGE, range_rows
 from rocketd.spark.ranges import QueueRange
 from rocketd.spark.source import Source
 
@@ -27,10 +28,19 @@ class RangesPartition(InputPartition):
 
 
 def read_partition(
-    source: Source, schema: StructType, columns: Sequence[str], partition: InputPartition | None
+    source: Source,
+    schema: StructType,
+    columns: Sequence[str],
+    given: Mapping[str, str],
+    partition: InputPartition | None,
 ) -> Iterator["pa.RecordBatch"]:
-    """The rows of a task, in batches. Nothing for the partition that stands for no work at all."""
+    """The rows of a task, in batches: messages, or where the columns say so its ranges, with the `given` options. Nothing
+    for the partition that stands for no work at all.
+    """
     if not isinstance(partition, RangesPartition):
+        return
+    if columns == (RANGE,):
+        yield range_rows(given, partition.ranges, stream=source.options.stream)
         return
     from rocketd.spark.datasource.shape import shaper
 

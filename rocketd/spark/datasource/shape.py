@@ -1,6 +1,6 @@
 """The schema that a user asks for, checked, and batches made to have just the Arrow schema that Spark wants of it."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from pyspark.sql.types import StructType
@@ -8,16 +8,22 @@ from pyspark.sql.types import StructType
 from rocketd.common.suggest import did_you_mean
 from rocketd.spark.columns import COLUMNS, check_columns
 from rocketd.spark.errors import OptionError
+from rocketd.spark.range_rows import RANGE, check_no_secret
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
-def columns_of(schema: StructType) -> tuple[str, ...]:
-    """The columns of a schema. Raises OptionError for one that messages do not have, or of another type."""
+def columns_of(schema: StructType, given: Mapping[str, str]) -> tuple[str, ...]:
+    """The columns of a schema, or that of ranges alone. Raises OptionError for one that messages do not have or of another
+    type, and for options that the `given` ones may not have with it.
+    """
     names = [field.name for field in schema.fields]
     if not names:
         raise OptionError(f"the schema has no columns; there are {', '.join(COLUMNS)}")
+    if names == [RANGE] and schema.fields[0].dataType.simpleString() == "string":
+        check_no_secret(given)
+        return (RANGE,)
     for field in schema.fields:
         known = COLUMNS.get(field.name)
         if known is None:
@@ -25,9 +31,9 @@ def columns_of(schema: StructType) -> tuple[str, ...]:
                 f"messages have no column {field.name!r}{did_you_mean(field.name, COLUMNS)}; there are "
                 f"{', '.join(COLUMNS)}"
             )
-        given = field.dataType.simpleString()
-        if given != known.ddl:
-            raise OptionError(f"column {field.name} of messages is {known.ddl}, and the schema says {given}")
+        kind = field.dataType.simpleString()
+        if kind != known.ddl:
+            raise OptionError(f"column {field.name} of messages is {known.ddl}, and the schema says {kind}")
     return check_columns(names)
 
 

@@ -37,22 +37,20 @@ class RocketdDataSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         """The reader of a batch. Raises OptionError."""
         from rocketd.spark.datasource.batch import BatchReader, FilteringBatchReader
-        from rocketd.spark.options import ReadOptions
 
         # Spark refuses a reader that takes filters in any session that has them switched off, and asks only one that is
         # made in this process of its own to take them.
         kind = FilteringBatchReader if _is_running(_PUSHING_WORKER) else BatchReader
-        return kind(ReadOptions.parse(self.options), schema)
+        return kind(self.options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - the name is Spark's
         """The reader of a stream: with wrong options, one whose methods all raise OptionError."""
         from rocketd.spark.datasource.refused import RefusedStream
         from rocketd.spark.datasource.stream import StreamReader
         from rocketd.spark.errors import OptionError
-        from rocketd.spark.options import ReadOptions
 
         try:
-            return StreamReader(ReadOptions.parse(self.options, stream=True), schema)
+            return StreamReader(self.options, schema)
         except OptionError as error:
             return RefusedStream(error)
 

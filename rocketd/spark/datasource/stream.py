@@ -1,6 +1,6 @@
 """The reader of a stream. It lives in one process beside the driver as long as the query; tasks get pickled copies."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -31,10 +31,13 @@ if TYPE_CHECKING:
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads what comes, each message once: what a micro-batch reads is in the checkpoint before it runs."""
 
-    def __init__(self, options: ReadOptions, schema: StructType) -> None:
-        self._source = Source(options, patience=0)  # the follower is patient, with all brokers at once
+    def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
+        """Raises OptionError for wrong options, and for columns that there are not."""
+        self._given = dict(given)
+        # The follower is patient, with all brokers at once.
+        self._source = Source(ReadOptions.parse(given, stream=True), patience=0)
         self._schema = schema
-        self._columns = columns_of(schema)
+        self._columns = columns_of(schema, given)
         self._follower: Follower | None = None
         self._target: Offsets | None = None
 
@@ -106,7 +109,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
         """The rows of a partition."""
-        yield from read_partition(self._source, self._schema, self._columns, partition)
+        yield from read_partition(self._source, self._schema, self._columns, self._given, partition)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Commit what is done for the group of commitGroup. Its failure harms nobody but who looks at the lag."""

@@ -10,12 +10,12 @@ from rocketd.spark.archive.archive import Archive, clear_staging
 from rocketd.spark.archive.durable import Lock
 from rocketd.spark.archive.facts import broker_facts, live_facts
 from rocketd.spark.archive.filling import Archived, RangeTask, Totals, archive_ranges, fill
-from rocketd.spark.archive.layout import job_lock_path, random_part, settings_path, staging_dir
+from rocketd.spark.archive.layout import job_lock_path, random_part, staging_dir
 from rocketd.spark.archive.manifest import ArchiveFile
 from rocketd.spark.archive.parquet import DEFAULT_MAX_FILE_BYTES
 from rocketd.spark.archive.planning import Remaining, remaining
 from rocketd.spark.archive.reader import check_file
-from rocketd.spark.archive.settings import DEFAULT_COLUMNS, Settings, check_archive_columns
+from rocketd.spark.archive.settings import DEFAULT_COLUMNS
 from rocketd.spark.errors import ArchiveError, DataLossError, OptionError
 from rocketd.spark.jobs.archive_arguments import size_of
 from rocketd.spark.jobs.arguments import add_source_arguments
@@ -100,7 +100,7 @@ class Job(BaseJob):
         root = os.path.abspath(args.archive)
         # A source or a topic that is not there should leave no empty archive.
         chosen_queues(source.catalog, source.options)
-        archive = Archive.open_or_create(root, _settings(root, args.columns))
+        archive = Archive.open_or_create(root, Archive.wanted_settings(root, args.columns))
         with Lock(job_lock_path(root), f"the archive {root}"):
             # Whoever staged for a job before has ended: it held the lock.
             for name in _staged_by_jobs(root):
@@ -123,16 +123,6 @@ def _with_system_topics(given: dict[str, str]) -> dict[str, str]:
         **{name: value for name, value in given.items() if name != "subscribePattern"},
         "subscribe": ",".join(topics),
     }
-
-
-def _settings(root: str, columns: str | None) -> Settings:
-    if columns is not None:
-        return Settings.of_messages(check_archive_columns(columns))
-    if os.path.exists(settings_path(root)):
-        there = Archive.settings_of(root)
-        there.check_whole(root)
-        return there
-    return Settings.of_messages()
 
 
 def _staged_by_jobs(root: str) -> list[str]:
