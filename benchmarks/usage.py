@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-_TICKS = os.sysconf("SC_CLK_TCK")
+TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def cpu_seconds(pid: int) -> float:
     """User and system time of the process since its start, in seconds; OSError when there is no such process."""
-    return cpu_of_stat(Path(f"/proc/{pid}/stat").read_text()) / _TICKS
+    return cpu_of_stat(Path(f"/proc/{pid}/stat").read_text()) / TICKS
 
 
 def cpu_of_stat(stat: str) -> int:

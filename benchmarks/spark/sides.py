@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.generator import MeasurementError
-from benchmarks.spark.process_tree import session_cpu_seconds
+from benchmarks.spark.process_tree import SessionUsage
 from benchmarks.usage import cpu_seconds
 
 _CHECKOUT = Path(__file__).resolve().parents[2]
@@ -49,6 +49,7 @@ class SparkSide:
                 env=environment,
                 start_new_session=True,
             )
+        self._usage = SessionUsage(self._process.pid)
         self._read("the start")
 
     def run(self, query: str, rows: int | None = None) -> Cost:
@@ -76,9 +77,10 @@ class SparkSide:
         except ProcessLookupError:
             pass
         self._process.wait()
+        self._usage.stop()
 
     def _spent(self) -> tuple[float, float]:
-        return session_cpu_seconds(self._process.pid), 0.0 if self._broker is None else cpu_seconds(self._broker)
+        return self._usage.cpu_seconds(), 0.0 if self._broker is None else cpu_seconds(self._broker)
 
     def _read(self, what: str) -> dict[str, float]:
         assert self._process.stdout is not None

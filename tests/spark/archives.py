@@ -76,18 +76,22 @@ class JobProcess:
                 start_new_session=True,
             )
 
+    def output(self):
+        """What it has printed."""
+        return self._log.read_text()
+
     def wait(self):
         """Return when it has ended; AssertionError unless it was successful."""
         try:
             status = self._process.wait(timeout=_LIMIT)
         finally:
             self.kill()
-        assert status == 0, self._log.read_text()
+        assert status == 0, self.output()
 
     def await_that(self, what, condition):
         """Return when a condition holds; AssertionError when the process ends before."""
         self._await(what, condition)
-        assert self._process.poll() is None, self._log.read_text()
+        assert self._process.poll() is None, self.output()
 
     def _await(self, what, condition):
         try:
@@ -105,7 +109,7 @@ class JobProcess:
         """Kill it at the first moment at which a condition holds; returns whether it still ran then."""
         self._await(what, condition)
         ended = self._process.poll()
-        assert ended in (None, 0), self._log.read_text()
+        assert ended in (None, 0), self.output()
         self.kill()
         return ended is None
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 from pathlib import Path
 
 import pyarrow.dataset as ds
@@ -159,6 +160,34 @@ def test_a_job_follows_a_store(tmp_path):
         process.interrupt()
     assert archived_queues(root) == stored_queues(store)
     assert json.loads(told.read_text())["messages"] == 500
+
+
+@pytest.mark.timeout(600)
+def test_a_job_follows_a_broker_that_goes_and_comes(rocketd_cluster, tmp_path):
+    topic, root, told = rocketd_cluster.create_topic(1), tmp_path / "archive", tmp_path / "report.json"
+    rocketd_cluster.send(topic, [b"0"])
+    words = ("archive", "--namesrv", rocketd_cluster.namesrv, "--topic", topic, "--to", root, "--follow")
+    words += ("--interval", "0.1", "--report", told, "--option", "retryTimeout=1s", "--option", "timeout=1s")
+    process = JobProcess(tmp_path, *words, "--master", "local[1]")
+    try:
+        process.await_that("the first is archived", lambda: len(committed(root)) == 1)
+        # The name server still says where it is, but it does not answer.
+        os.kill(rocketd_cluster.process.pid, signal.SIGSTOP)
+        try:
+            process.await_that("it tells that it waits", lambda: "waiting: " in process.output())
+        finally:
+            os.kill(rocketd_cluster.process.pid, signal.SIGCONT)
+        rocketd_cluster.send(topic, [b"1"])
+        process.await_that("the second is archived", lambda: len(committed(root)) == 2)
+        # The name server knows no topic any more.
+        rocketd_cluster.stop_broker()
+        rocketd_cluster.start_broker()
+        rocketd_cluster.send(topic, [b"2"])
+        process.await_that("the third is archived", lambda: len(committed(root)) == 3)
+    finally:
+        process.interrupt()
+    assert "going on" in process.output()
+    assert json.loads(told.read_text())["messages"] == 3
 
 
 def committed(root):

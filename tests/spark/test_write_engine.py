@@ -3,8 +3,9 @@
 import subprocess
 import sys
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 
 import pytest
 from clusters import APACHE, BROKER, ROCKETD, await_condition
@@ -19,7 +20,7 @@ from rocketd.spark.sink.exact import EffectivelyOnce
 from rocketd.spark.sink.halves import Preparing
 from rocketd.spark.sink.plain import AtLeastOnce
 from rocketd.spark.sink.staging import Staging, mark_folder
-from rocketd.spark.wire import Transactions
+from rocketd.spark.wire import Cluster, Transactions, UnknownTopicError
 from rocketd.spark.wire.transactions import Ended
 
 RESTARTED = [ROCKETD] if KILLS <= 2 else [ROCKETD, APACHE]
@@ -113,6 +114,35 @@ def test_effectively_once_waits_for_a_broker_that_goes_and_comes(request, kind, 
     committing.join()
     assert not errors
     assert bodies(live_cluster, topic, 1200) == in_turn(1200, 2)
+
+
+def test_at_least_once_waits_for_a_topic_whose_only_broker_starts_again(rocketd_cluster):
+    topic = rocketd_cluster.create_topic(2)
+    options = options_of(rocketd_cluster, topic=topic, batchBytes="1k")
+    rocketd_cluster.stop_broker()
+    with pytest.raises(UnknownTopicError):  # it has told the name server that it goes, and took its topics along
+        Cluster(replace(rocketd_cluster.options, patience=0.0)).write_queues(topic, fresh=True)
+    asked = Event()
+    errors = []
+
+    class Asking(ClusterOutlet):
+        def queues(self, topic):
+            asked.set()
+            return super().queues(topic)
+
+    def deliver():
+        try:
+            AtLeastOnce(options, Asking(options)).deliver(outgoing(topic, range(20)))
+        except Exception as error:
+            errors.append(error)
+
+    sending = Thread(target=deliver)
+    sending.start()
+    assert asked.wait(60)
+    rocketd_cluster.start_broker()
+    sending.join()
+    assert not errors
+    assert bodies(rocketd_cluster, topic, 20) == in_turn(20, 2)
 
 
 def test_half_messages_are_seen_when_they_are_committed(live_cluster):

@@ -27,12 +27,23 @@ class MasterTest(TestCase):
 
     def test_masters_of_many_machines(self):
         for text in (
-            "spark://host:7077", "spark://one:7077,two:7077", "yarn", "k8s://https://host:443", "local-cluster[2,1,1024]",
+            "spark://host:7077", "spark://one:7077,two:7077", "spark://[fd00::1]:7077,two:7077", "yarn", "k8s://https://host:443", "local-cluster[2,1,1024]",
         ):  # fmt: skip
             self.assertFalse(read_master(text).local)
 
     def test_what_spark_does_not_know_is_refused(self):
-        for text in ("", "locl", "local[0]", "local[x]", "local[2", "spark://host", "host:7077", "LOCAL"):
+        for text in (
+            "",
+            "locl",
+            "local[0]",
+            "local[x]",
+            "local[2",
+            "spark://host",
+            "spark://::1:7077",
+            "spark://[::1]",
+            "host:7077",
+            "LOCAL",
+        ):
             self.assertIn("accepted are local[N]", str(self.assertRaises(SparkError, read_master, text)))
 
 

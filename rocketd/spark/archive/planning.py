@@ -23,12 +23,15 @@ class Remaining:
     queues: list[Queue]
 
 
-def remaining(archive: Archive, catalog: Catalog, options: ReadOptions, *, from_earliest: bool) -> Remaining:
+def remaining(
+    archive: Archive, catalog: Catalog, options: ReadOptions, *, from_earliest: bool, again: bool = False
+) -> Remaining:
     """What the options ask for and the archive does not have. Raises OptionError, ArchiveError, BrokerError.
 
-    With `from_earliest` each queue goes on where the archive ends, whatever the source has thrown away since.
+    With `from_earliest` each queue goes on where the archive ends, whatever the source has thrown away since. Asked
+    `again`, queues that are not there are left out, as brokers come and go.
     """
-    queues = chosen_queues(catalog, options)
+    queues = chosen_queues(catalog, options, again=again)
     bounds = bounds_of(catalog, queues)
     _check_same(archive, {queue: end for queue, (_, end) in bounds.items()})
     starts = start_offsets(catalog, bounds, options)

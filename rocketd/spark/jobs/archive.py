@@ -16,7 +16,7 @@ from rocketd.spark.archive.parquet import DEFAULT_MAX_FILE_BYTES
 from rocketd.spark.archive.planning import Remaining, remaining
 from rocketd.spark.archive.reader import check_file
 from rocketd.spark.archive.settings import DEFAULT_COLUMNS
-from rocketd.spark.errors import ArchiveError, DataLossError, OptionError
+from rocketd.spark.errors import ArchiveError, BrokerError, DataLossError, OptionError
 from rocketd.spark.jobs.archive_arguments import size_of
 from rocketd.spark.jobs.arguments import add_source_arguments
 from rocketd.spark.jobs.job import Job as BaseJob
@@ -75,7 +75,11 @@ class Job(BaseJob):
         group.add_argument("--allow-loss", action="store_true", help="record messages that are gone as gaps, and go on")
         group.add_argument("--check", action="store_true", help="read each file back before it counts")
         group.add_argument("--check-all", action="store_true", help="at the end, read every file of the archive back")
-        group.add_argument("--follow", action="store_true", help="go on with what comes, until interrupted")
+        group.add_argument(
+            "--follow",
+            action="store_true",
+            help="go on with what comes, until interrupted; brokers that are away are waited for",
+        )
         group.add_argument(
             "--interval", metavar="SECONDS", type=float, default=10.0, help="with --follow: look so often (default: 10)"
         )
@@ -145,15 +149,15 @@ class _Run:
         self._totals = Totals()
         self._tasks = 0
         self._seconds = 0.0
+        self._waiting = False
 
     def all(self) -> Report:
         """Archive what there is, with --follow until the user ends it."""
         try:
-            while True:
-                self._once()
-                if not self._args.follow:
-                    break
+            self._once()
+            while self._args.follow:
                 time.sleep(self._args.interval)
+                self._look_again()
         except KeyboardInterrupt:
             if not self._args.follow:
                 raise
@@ -161,10 +165,25 @@ class _Run:
         problems = self._check_all() if self._args.check_all else []
         return self._report(problems)
 
-    def _once(self) -> None:
+    def _look_again(self) -> None:
+        """Archive what has come; servers that are away are waited for."""
+        try:
+            self._once(again=True)
+        except BrokerError as error:
+            if not error.retriable:
+                raise
+            if not self._waiting:
+                self._context.progress.note(f"waiting: {error}")
+            self._waiting = True
+        else:
+            if self._waiting:
+                self._context.progress.note("going on")
+            self._waiting = False
+
+    def _once(self, *, again: bool = False) -> None:
         args, source, archive = self._args, self._source, self._archive
         from_earliest = isinstance(source.options.starting, Earliest)
-        left = remaining(archive, source.catalog, source.options, from_earliest=from_earliest)
+        left = remaining(archive, source.catalog, source.options, from_earliest=from_earliest, again=again)
         if left.gaps and not args.allow_loss:
             raise DataLossError(f"{loss_text(left.gaps)}; run with --allow-loss to record this as gaps and go on")
         if not left.ranges and not left.gaps:

@@ -68,12 +68,17 @@ class ReadOptions(ConnectOptions):
         positions.END, None, "Where to end: the offset behind the last one read.", shown="latest", only="batch"
     )
     starting_timestamp: int | None = option(
-        kinds.TIME, None, "Start each queue at its first message that was stored at or after this time."
+        kinds.TIME,
+        None,
+        "Start each queue at its first message that was stored at or after this time, to the millisecond: a broker's own "
+        "search may name another message near it, and is only where ours begins. Where all messages are newer, that is "
+        "the first that is still there; where all are older, timestampStrategy decides.",
     )
     ending_timestamp: int | None = option(
         kinds.TIME,
         None,
-        "End each queue before its first message that was stored at or after this time.",
+        "End each queue before its first message that was stored at or after this time, as exactly. Where all messages are "
+        "newer, none is read; where all are older, all that are there when the read is planned.",
         only="batch",
     )
     starting_offsets_by_timestamp: PerQueue = option(
@@ -85,7 +90,8 @@ class ReadOptions(ConnectOptions):
     timestamp_strategy: str = option(
         kinds.choice("latest", "error"),
         "latest",
-        "What a starting time does with a queue that has no message since then: start behind its last one, or fail.",
+        "What a starting time does with a queue that has no message since then: start behind its last one, or fail. A "
+        "stream that started there reads all that comes, also what is stored before a time that is still to come.",
     )
     sub_expression: frozenset[str] | None = option(
         kinds.TAGS, None, "Read only messages with one of these tags; a broker leaves the others out.", shown="*"

@@ -15,8 +15,9 @@ from rocketd.spark.errors import SparkError
 LOOPBACK = "127.0.0.1"
 LOG_FILE = str(Path(__file__).with_name("log4j2.properties"))
 _LOCAL = re.compile(r"local(?:\[(\*|[1-9]\d*)(?:,\s*[1-9]\d*)?\])?")
-_REMOTE = re.compile(r"(spark://[^:/,\s]+:\d+(?:,[^:/,\s]+:\d+)*|yarn|k8s://\S+|local-cluster\[\d+,\d+,\d+\])")
-_THIS_MACHINE = ("local-cluster", "spark://127.", "spark://localhost:")
+_HOST_AND_PORT = r"(?:\[[0-9A-Fa-f:.]+\]|[^:/,\[\]\s]+):\d+"
+_REMOTE = re.compile(rf"(spark://{_HOST_AND_PORT}(?:,{_HOST_AND_PORT})*|yarn|k8s://\S+|local-cluster\[\d+,\d+,\d+\])")
+_THIS_MACHINE = ("local-cluster", "spark://127.", "spark://localhost:", "spark://[::1]:")
 _DRIVER_OPTIONS = "spark.driver.extraJavaOptions"
 _EXECUTOR_OPTIONS = "spark.executor.extraJavaOptions"
 _ARROW_OPTIONS = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"

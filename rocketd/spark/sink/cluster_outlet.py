@@ -15,6 +15,7 @@ from rocketd.spark.sink.outlet import Parcel, Receipt
 from rocketd.spark.source import cluster_options
 from rocketd.spark.wire import admin, offsets
 from rocketd.spark.wire.cluster import Cluster
+from rocketd.spark.wire.faults import UnknownTopicError, patiently
 from rocketd.spark.wire.message import Batch, Message
 from rocketd.spark.wire.read import read_range
 from rocketd.spark.wire.send import Request, Sender
@@ -22,6 +23,9 @@ from rocketd.spark.wire.send import Request, Sender
 _HEAD = Struct(">iiiii")
 _PROPERTIES = Struct(">h")
 _MOST_UNDER_WAY: Final = 256
+
+_ROUTE_PATIENCE: Final = 60.0
+"""Seconds that the route of a topic is waited for, at most: brokers register every 30 at a name server that starts."""
 
 _PAUSE: Final = 0.1
 _AT_WORK: Final = 0.5
@@ -40,8 +44,17 @@ class ClusterOutlet:
         self.sender = Sender(sending, options.producer_group, window=_MOST_UNDER_WAY)
 
     def queues(self, topic: str) -> list[Queue]:
-        """The queues that can be sent to, at least one, sorted. Raises BrokerError."""
-        found = self.cluster.write_queues(topic, fresh=True)
+        """The queues that can be sent to, at least one, sorted. Raises BrokerError.
+
+        A topic without any is waited for: brokers and name servers that start again know it later.
+        """
+        return patiently(lambda: self._queues(topic), min(_ROUTE_PATIENCE, self.cluster.options.patience))
+
+    def _queues(self, topic: str) -> list[Queue]:
+        try:
+            found = self.cluster.write_queues(topic, fresh=True)
+        except UnknownTopicError as error:
+            raise UnknownTopicError(str(error), error.code, retriable=True) from error
         if not found:
             raise BrokerError(
                 f"topic {topic!r} has no queue that can be written: wait for its brokers, or check its permission",
