@@ -23,6 +23,7 @@ from rocketd.store.index_layout import DEFAULT_ENTRIES, DEFAULT_SLOTS, index_fil
 from rocketd.store.index_service import index_file_name
 from rocketd.store.layout import (
     BLANK_MAGIC,
+    CONSUME_QUEUE_ENTRY,
     DEFAULT_COMMIT_LOG_FILE_SIZE,
     DEFAULT_CONSUME_QUEUE_FILE_SIZE,
     END_OF_FILE_BLANK,
@@ -49,7 +50,6 @@ _OFFSETS = struct.Struct(">qq")  # of a record: queue offset, physical offset
 _OFFSETS_AT = 20
 _TIME = struct.Struct(">q")
 _STORE_TIME_AT = 56
-_ENTRY = struct.Struct(">qiq")
 _BLANK = struct.Struct(">ii")
 _INDEX_HEADER = struct.Struct(">qqqqii")
 _ROUNDS_AT_ONCE = 512
@@ -150,7 +150,7 @@ def _write_log_file(
 
 
 def _write_queues(root: Path, topic: str, files: int, rounds: int, length: int) -> None:
-    pack = _ENTRY.pack
+    pack = CONSUME_QUEUE_ENTRY.pack
     step = length * QUEUES
     for queue in range(QUEUES):
         directory = Path(queue_dir(str(root), topic, queue))

@@ -15,9 +15,14 @@ def cpu_seconds(pid: int) -> float:
 
 def cpu_of_stat(stat: str) -> int:
     """``utime`` and ``stime`` of a line of /proc/PID/stat, added, in clock ticks."""
-    # The name of the program stands in brackets and may contain anything, blanks and brackets too.
-    fields = stat[stat.rindex(")") + 2 :].split()
+    fields = fields_of_stat(stat)
     return int(fields[11]) + int(fields[12])
+
+
+def fields_of_stat(stat: str) -> list[str]:
+    """The fields of a line of /proc/PID/stat from the third on, the process's state."""
+    # The name of the program stands in brackets and may contain anything, blanks and brackets too.
+    return stat[stat.rindex(")") + 2 :].split()
 
 
 def anonymous_mb(pid: int) -> float:

@@ -5,10 +5,12 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 import time
 import traceback
+from pathlib import Path
 
 from benchmarks.peers.kafka import connector_jars
 from benchmarks.spark import queries
@@ -17,7 +19,7 @@ from rocketd.spark import session
 
 def main() -> int:
     """Answer until standard input ends."""
-    given = queries.arguments().parse_args()
+    given = _arguments().parse_args()
     given.scratch.mkdir(parents=True, exist_ok=True)
     conf = {"spark.driver.memory": "3g", "spark.local.dir": str(given.scratch / "spark")}
     if given.side == "kafka":
@@ -36,6 +38,19 @@ def main() -> int:
             _answer({"rows": rows, "wall": time.monotonic() - begin})
     spark.stop()
     return 0
+
+
+def _arguments() -> argparse.ArgumentParser:
+    """What the driver process is told on its command line."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.spark.driver")
+    parser.add_argument("side", choices=["kafka", "rocketd"])
+    parser.add_argument("--scratch", type=Path, required=True)
+    parser.add_argument("--rows", type=int, required=True)
+    parser.add_argument("--kafka", default="")
+    parser.add_argument("--store", default="")
+    parser.add_argument("--namesrv", default="")
+    parser.add_argument("--cores", type=int, default=2)
+    return parser
 
 
 def _answer(form: dict[str, object]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
-from benchmarks.usage import TICKS, cpu_of_stat
+from benchmarks.usage import TICKS, cpu_of_stat, fields_of_stat
 
 _INTERVAL = 0.1
 
@@ -46,8 +46,7 @@ class SessionUsage:
                 line = path.read_text()
             except OSError:  # it has just ended
                 continue
-            # The name of the program stands in brackets and may contain anything, blanks and brackets too.
-            fields = line[line.rindex(")") + 2 :].split()
+            fields = fields_of_stat(line)
             if int(fields[3]) == self._session:
                 # With its start: a process id may be given again.
                 known = path.parent.name, int(fields[19])

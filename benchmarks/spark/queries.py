@@ -6,7 +6,6 @@ the driver process of their side (``benchmarks.spark.driver``).
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -131,7 +130,11 @@ def _rocketd_archive(place: Place) -> None:
 
     job = load_job("archive")
     words = ["--store", place.store, "--topic", TOPIC, "--to", place.fresh("archive"), "--quiet"]
-    report = job.run(JobContext("archive", spark=place.spark), job_parser(job).parse_args(words))
+    context = JobContext("archive", spark=place.spark)
+    try:
+        report = job.run(context, job_parser(job).parse_args(words))
+    finally:
+        context.close()
     if report.facts["messages"] != place.rows:
         raise RuntimeError(f"{report.facts['messages']} of {place.rows} messages were archived")
 
@@ -171,16 +174,3 @@ def load_kafka(place: Place) -> None:
     )
     rows = frame.selectExpr("queue_id as partition", "cast(keys as binary) as key", "body as value", headers)
     rows.write.format("kafka").option("kafka.bootstrap.servers", place.kafka).option("topic", TOPIC).save()
-
-
-def arguments() -> argparse.ArgumentParser:
-    """What the driver process is told on its command line."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.spark.driver")
-    parser.add_argument("side", choices=["kafka", "rocketd"])
-    parser.add_argument("--scratch", type=Path, required=True)
-    parser.add_argument("--rows", type=int, required=True)
-    parser.add_argument("--kafka", default="")
-    parser.add_argument("--store", default="")
-    parser.add_argument("--namesrv", default="")
-    parser.add_argument("--cores", type=int, default=2)
-    return parser

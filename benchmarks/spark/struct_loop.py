@@ -5,7 +5,6 @@ It makes the same columns from the same files, in Arrow batches of the same size
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Any
@@ -15,6 +14,7 @@ import pyarrow as pa
 from rocketd.common.properties import decode_properties, find_property
 from rocketd.common.record_host import host_text, offset_message_id
 from rocketd.spark.columns import arrow_schema
+from rocketd.store.layout import CONSUME_QUEUE_ENTRY
 from rocketd.store.properties import dispatch_properties
 from rocketd.store.record import HEAD_STRUCTS, HOST_V4
 
@@ -26,7 +26,7 @@ def tuples(log: memoryview, entries: bytes) -> Iterator[tuple[object, ...]]:
     """The fields of the records that entries lead to: the head's, topic, properties, body."""
     unpack = _HEAD.unpack_from
     head_size = _HEAD.size
-    for offset, size, _ in struct.iter_unpack(">qiq", entries):
+    for offset, size, _ in CONSUME_QUEUE_ENTRY.iter_unpack(entries):
         head = unpack(log, offset)
         begin = offset + head_size
         topic_at = begin + head[14]

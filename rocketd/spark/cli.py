@@ -35,7 +35,7 @@ JOBS: dict[str, tuple[str, str]] = {
     "anonymise": ("rocketd.spark.jobs.anonymise", "Copy messages with fields hashed or left out."),
     "doctor": ("rocketd.spark.sessions.doctor", "Say what Spark runs on, and prove that it does."),
 }
-"""Module, whose class `Job` it is, and one line for each job."""
+"""The jobs by name: the module whose class `Job` it is, and one line that says what it does."""
 
 SUBMIT = "submit"
 _SUBMIT_SUMMARY = "Run a job through spark-submit, on a cluster."
@@ -132,7 +132,8 @@ def run_job(name: str, arguments: Sequence[str]) -> int:
             _end(progress)
             if debug:
                 traceback.print_exc()
-            return _complain(f" {name}", _sentence(error), _WRONG if isinstance(error, OptionError) else _FAILED)
+            said = _sentence(error)
+            return _complain(f" {name}", said, _WRONG if isinstance(said, OptionError) else _FAILED)
         finally:
             if context is not None:
                 context.close()
@@ -145,7 +146,7 @@ def load_job(name: str) -> Job:
         from rocketd.spark.sessions.build import require_pyspark
 
         require_pyspark()
-    job: Job = import_module(module).Job()
+    job: Job = import_module(module).Job(name)
     return job
 
 

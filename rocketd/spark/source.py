@@ -80,22 +80,16 @@ class Source:
         )
 
     def read(
-        self,
-        part: QueueRange,
-        columns: Sequence[str],
-        on_loss: OnLoss | None = None,
-        tags: frozenset[str] | None = None,
+        self, part: QueueRange, columns: Sequence[str], on_loss: OnLoss | None = None
     ) -> Iterator["pa.RecordBatch"]:
-        """Rows of a range, ascending, in batches of just these columns. `tags` narrow those of the options.
+        """Rows of a range, ascending, in batches of just these columns.
 
         Raises DataLossError when messages of it are gone, unless `on_loss` takes each lost range, and then goes on.
         """
         wanted = tuple(columns)
         if self.options.keys and "keys" not in wanted:
             wanted = (*wanted, "keys")
-        plan = self.options.read_plan(wanted, tags)
-        if plan.tags is not None and not plan.tags:
-            return
+        plan = self.options.read_plan(wanted)
         if self.options.store:
             from rocketd.spark.store_tree import StoreTree
 

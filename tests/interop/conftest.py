@@ -20,6 +20,7 @@ for directory in (str(HERE.parents[1]), str(HERE)):
     if directory not in sys.path:
         sys.path.insert(0, directory)
 
+from lacking import end_test_lacking  # noqa: E402
 from toolchain import PROGRAMS, Run, run_client  # noqa: E402
 
 from benchmarks.peers import wire  # noqa: E402
@@ -39,13 +40,6 @@ class Cluster:
 
     namesrv: str
     broker: str
-
-
-def end_test_lacking(reason: str) -> None:
-    """Skip for want of a toolchain; where CI says that everything must be there, fail."""
-    if os.environ.get("CI") == "true":
-        pytest.fail(reason, pytrace=False)
-    pytest.skip(reason)
 
 
 @pytest.fixture(scope="session")

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import twistd_servers
+from broker_settings import SMALL_FILES
 from mqadmin_driver import Driver
 from mqadmin_text import Names, fields, without_stack_frames
 from store_wire import await_dispatched
@@ -28,11 +29,7 @@ APACHE, ROCKETD = "apache", "rocketd"
 # Small, so that both start fast, and alike, so that places in the logs are.
 PROPERTIES = {
     **PATIENT,
-    "mappedFileSizeCommitLog": "67108864",
-    "mappedFileSizeConsumeQueue": "600000",
-    "maxHashSlotNum": "10000",
-    "maxIndexNum": "40000",
-    "diskMaxUsedSpaceRatio": "95",
+    **SMALL_FILES,
     "traceTopicEnable": "true",
     "enablePropertyFilter": "true",
     "enableConsumeQueueExt": "true",

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import twistd_servers
+from broker_settings import ACCOUNTS, QUICK
 from java_features import JavaFeatures
 from mqadmin_driver import Driver
 
 from benchmarks.peers import apache, wire
-from benchmarks.peers.patience import PATIENT
 from benchmarks.peers.ports import free_broker_port, free_port
 from benchmarks.peers.process import ServerProcess
 
@@ -20,26 +20,8 @@ LEVEL_2_SECONDS = 2
 PROPERTIES = {
     # All delays but that of level 2 are a second.
     "messageDelayLevel": " ".join("1s" if level != 2 else f"{LEVEL_2_SECONDS}s" for level in range(1, 19)),
-    "enablePropertyFilter": "true",
-    "transactionCheckInterval": "1000",
-    "transactionTimeOut": "1000",
-    **PATIENT,
-    "mappedFileSizeCommitLog": "67108864",
-    "mappedFileSizeConsumeQueue": "600000",
-    "maxHashSlotNum": "10000",
-    "maxIndexNum": "40000",
-    "diskMaxUsedSpaceRatio": "95",
+    **QUICK,
 }
-ACCOUNTS = """\
-accounts:
-- accessKey: adminKey
-  secretKey: admin-secret
-  admin: true
-- accessKey: readerKey
-  secretKey: reader-secret
-  defaultTopicPerm: SUB
-  defaultGroupPerm: SUB
-"""
 _JVM = ("-Xms128m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
 

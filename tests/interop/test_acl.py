@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Clients, Cluster, end_test_lacking
+from conftest import Clients, Cluster
+from lacking import end_test_lacking
 from toolchain import ClientError
 
 from benchmarks.peers import wire

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from conftest import end_test_lacking
+from lacking import end_test_lacking
 from python_client_faces import LIMIT, Got
 from python_client_servers import ROCKETD, RunningServers, Servers
 from python_client_world import QUEUES, World, fresh, numbered, send_all

@@ -16,9 +16,6 @@ from store_directory import read_log
 import rocketd
 from rocketd.spark.archive.reader import archive_files
 
-KILLS = int(os.environ.get("ROCKETD_SPARK_KILLS", "2"))
-"""How often each test that kills something does it."""
-
 _LIMIT = 280.0  # seconds
 _SOURCES = os.path.dirname(os.path.dirname(rocketd.__file__))
 

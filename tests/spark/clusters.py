@@ -3,7 +3,6 @@
 ``ROCKETD, APACHE = "rocketd", "apache"`` name the kinds. `start_cluster` is a context manager; the fixtures are below.
 """
 
-import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -20,10 +19,11 @@ for _directory in (str(_TESTS.parent), str(_TESTS / "interop")):
         sys.path.insert(0, _directory)
 
 import twistd_servers  # noqa: E402
+from broker_settings import QUICK  # noqa: E402
+from lacking import end_test_lacking  # noqa: E402
 
 from benchmarks.peers import apache, wire  # noqa: E402
 from benchmarks.peers.jars import PeerUnavailableError  # noqa: E402
-from benchmarks.peers.patience import PATIENT  # noqa: E402
 from benchmarks.peers.ports import free_broker_port, free_port  # noqa: E402
 from benchmarks.peers.process import ServerProcess  # noqa: E402
 from rocketd.spark.ranges import Queue  # noqa: E402
@@ -34,17 +34,6 @@ APACHE, ROCKETD = "apache", "rocketd"
 BROKER = "broker-a"
 LIMIT = 120.0  # seconds
 
-PROPERTIES = {
-    **PATIENT,
-    "enablePropertyFilter": "true",
-    "transactionCheckInterval": "1000",
-    "transactionTimeOut": "1000",
-    "mappedFileSizeCommitLog": "67108864",
-    "mappedFileSizeConsumeQueue": "600000",
-    "maxHashSlotNum": "10000",
-    "maxIndexNum": "40000",
-    "diskMaxUsedSpaceRatio": "95",
-}
 _JVM = ("-Xms128m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 _numbers = count(1)
 
@@ -156,17 +145,10 @@ def start_cluster(
             server = twistd_servers.start_namesrv(directory, namesrv_port, namesrv_properties)
             end.callback(twistd_servers.check_log, server)
             end.callback(server.stop)
-        running = LiveCluster(kind, namesrv, broker, directory, {**PROPERTIES, **(properties or {})}, known)
+        running = LiveCluster(kind, namesrv, broker, directory, {**QUICK, **(properties or {})}, known)
         running.start_broker()
         end.callback(lambda: running.process is not None and running.stop_broker())
         yield running
-
-
-def lacking(reason: str) -> None:
-    """Skip for want of Java or Maven; where CI says that everything must be there, fail."""
-    if os.environ.get("CI") == "true":
-        pytest.fail(reason, pytrace=False)
-    pytest.skip(reason)
 
 
 @pytest.fixture(scope="session")
@@ -182,7 +164,7 @@ def apache_cluster(tmp_path_factory):
     try:
         apache.fetch_jars()
     except PeerUnavailableError as error:
-        lacking(str(error))
+        end_test_lacking(str(error))
     with start_cluster(APACHE, tmp_path_factory.mktemp("apache")) as running:
         yield running
 

@@ -14,6 +14,7 @@ for directory in (str(HERE.parents[1]), str(HERE)):
         sys.path.insert(0, directory)
 
 from clusters import apache_cluster, live_cluster, rocketd_cluster  # noqa: E402, F401
+from guarded import apache_guarded, guarded, rocketd_guarded  # noqa: E402, F401
 
 
 @pytest.fixture(scope="session")

@@ -14,9 +14,12 @@ def run_job(spark, name: str, *words: object) -> Report:
     assert name in JOBS
     job = load_job(name)
     args: argparse.Namespace = job_parser(job).parse_args([*map(str, words), "--quiet"])
+    context = JobContext(name, spark=spark)
     try:
-        return job.run(JobContext(name, spark=spark), args)
+        return job.run(context, args)
     except SparkError:
         raise
     except Exception as error:
         raise unwrapped(error) from error
+    finally:
+        context.close()

@@ -17,8 +17,6 @@ from rocketd.spark.jobs.tasks import run_tasks
 class Job(BaseJob):
     """Waits in tasks, or for a stream."""
 
-    name = "slow"
-
     def add_arguments(self, parser):
         parser.add_argument("kind")
         parser.add_argument("mark")

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pyarrow.dataset as ds
 import pytest
-from archives import KILLS, JobProcess, archived_queues, moments, rows_of, stored_queues
-from clusters import PROPERTIES
+from archives import JobProcess, archived_queues, moments, rows_of, stored_queues
+from broker_settings import QUICK
+from kills import KILLS
 from running import run_job
 
 from rocketd.spark.archive.archive import Archive
@@ -138,7 +139,7 @@ def test_a_live_broker_is_archived(spark, live_cluster, tmp_path):
     # A live broker tells what a restore needs to know of its files.
     sizes = config_of(Archive.open(str(root)))["broker-a"]
     assert [sizes[name] for name in ("commitLogFileSize", "queueFileSize", "indexSlots", "indexEntries")] == [
-        int(PROPERTIES[name])
+        int(QUICK[name])
         for name in ("mappedFileSizeCommitLog", "mappedFileSizeConsumeQueue", "maxHashSlotNum", "maxIndexNum")
     ]
     restored = tmp_path / "restored"
@@ -168,6 +169,7 @@ def test_a_job_follows_a_broker_that_goes_and_comes(rocketd_cluster, tmp_path):
     rocketd_cluster.send(topic, [b"0"])
     words = ("archive", "--namesrv", rocketd_cluster.namesrv, "--topic", topic, "--to", root, "--follow")
     words += ("--interval", "0.1", "--report", told, "--option", "retryTimeout=1s", "--option", "timeout=1s")
+    words += ("--option", "startingOffsets=" + json.dumps({topic: {"broker-a": {"0": 0}}}))
     process = JobProcess(tmp_path, *words, "--master", "local[1]")
     try:
         process.await_that("the first is archived", lambda: len(committed(root)) == 1)
@@ -179,15 +181,16 @@ def test_a_job_follows_a_broker_that_goes_and_comes(rocketd_cluster, tmp_path):
             os.kill(rocketd_cluster.process.pid, signal.SIGCONT)
         rocketd_cluster.send(topic, [b"1"])
         process.await_that("the second is archived", lambda: len(committed(root)) == 2)
-        # The name server knows no topic any more.
-        rocketd_cluster.stop_broker()
-        rocketd_cluster.start_broker()
-        rocketd_cluster.send(topic, [b"2"])
-        process.await_that("the third is archived", lambda: len(committed(root)) == 3)
+        # Then the name server knows no topic any more, after a kill as soon as it sees that the connection ends.
+        for count, end in ((3, rocketd_cluster.stop_broker), (4, lambda: rocketd_cluster.process.kill())):
+            end()
+            rocketd_cluster.start_broker()
+            rocketd_cluster.send(topic, [b"%d" % count])
+            process.await_that("what came since is archived", lambda count=count: len(committed(root)) == count)
     finally:
         process.interrupt()
     assert "going on" in process.output()
-    assert json.loads(told.read_text())["messages"] == 3
+    assert json.loads(told.read_text())["messages"] == 4
 
 
 def committed(root):

@@ -5,7 +5,9 @@ import shutil
 
 import pytest
 from archives import stored_queues
-from clusters import APACHE, PROPERTIES, ROCKETD, lacking
+from broker_settings import QUICK
+from clusters import APACHE, ROCKETD
+from lacking import end_test_lacking
 from running import run_job
 from store_brokers import StoreBrokers
 from store_wire import max_offset, view_record
@@ -35,7 +37,7 @@ def namesrv(tmp_path):
     try:
         apache.fetch_jars()
     except PeerUnavailableError as error:
-        lacking(str(error))
+        end_test_lacking(str(error))
     port = free_port()
     server = apache.start_namesrv(tmp_path / "namesrv", port)
     yield f"127.0.0.1:{port}"
@@ -45,7 +47,7 @@ def namesrv(tmp_path):
 @pytest.mark.timeout(3600)
 def test_an_archive_is_checked_restored_and_opened_by_both_brokers(spark, namesrv, tmp_path):
     store, archive = tmp_path / "store", tmp_path / "archive"
-    brokers = StoreBrokers(tmp_path / "broker", namesrv, {**PROPERTIES, **FILES})
+    brokers = StoreBrokers(tmp_path / "broker", namesrv, {**QUICK, **FILES})
     count = int(GIGABYTES * 1e9 / _RECORD)
     sizes = {"log_file_size": _LOG_FILE, "queue_file_size": _QUEUE_FILE}
     index = {"index": True, "max_hash_slot_num": 100_000, "max_index_num": 4_000_000}

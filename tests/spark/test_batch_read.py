@@ -2,18 +2,15 @@
 
 import json
 import os
-import random
 import zlib
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from pyspark.sql import datasource as ds
 from pyspark.sql import functions as f
 from stores import START_MS, messages, read_store, write_group_offsets, write_store
 
 import rocketd.spark
 from rocketd.spark.columns import COLUMNS, DEFAULT_COLUMNS
-from rocketd.spark.datasource.filters import Narrowing
 from rocketd.spark.errors import DataLossError, OptionError, StoreFilesError, UnreachableError
 from rocketd.spark.options import ReadOptions
 from rocketd.spark.ranges import Queue
@@ -232,141 +229,20 @@ def test_a_plan_is_a_snapshot(spark, tmp_path):
 # ---------------------------------------------------------------- filters of queries
 
 
-def test_filters_narrow_what_is_read(spark, store):
-    condition = "queue_id = 1 and queue_offset >= 100 and queue_offset < 200 and topic = 'orders'"
-    frame = load(spark, store, "topic, queue_id, queue_offset").where(condition)
-    assert "Filter (" not in frame._jdf.queryExecution().executedPlan().toString()
-    assert spans(frame) == {1: (100, 199, 100)}
-    tagged = load(spark, store, "tags, queue_id").where("tags in ('TagA', 'TagB') and queue_id <> 3 and tags <> 'TagB'")
-    assert {tuple(row) for row in tagged.distinct().collect()} == {("TagA", queue) for queue in range(3)}
-
-
-def test_filters_with_pushing_switched_off(spark, store):
-    spark.conf.set("spark.sql.python.filterPushdown.enabled", "false")
-    try:
-        frame = load(spark, store).where("queue_id = 1 and queue_offset >= 100 and queue_offset < 200")
-        assert spans(frame) == {1: (100, 199, 100)}
-    finally:
-        spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
-
-
-def at(ms):
-    return datetime.fromtimestamp(ms / 1000, UTC)
-
-
-TOPIC, BROKER, QUEUE, OFFSET = ("topic",), ("broker",), ("queue_id",), ("queue_offset",)
-TAGS, TIME = ("tags",), ("store_time",)
-CONDITIONS = {
-    "queue_id = 1": [ds.EqualTo(QUEUE, 1)],
-    "queue_id <> 1": [ds.Not(ds.EqualTo(QUEUE, 1))],
-    "queue_id in (0, 3)": [ds.In(QUEUE, (0, 3))],
-    "queue_id not in (0, 3)": [ds.Not(ds.In(QUEUE, (0, 3)))],
-    "queue_id not in (0, null)": [ds.Not(ds.In(QUEUE, (0, None)))],
-    "queue_id in (0, null)": [ds.In(QUEUE, (0, None))],
-    "queue_id between 1 and 2": [ds.GreaterThanOrEqual(QUEUE, 1), ds.LessThanOrEqual(QUEUE, 2)],
-    "queue_id is null": [ds.IsNull(QUEUE)],
-    "queue_id is not null": [ds.IsNotNull(QUEUE)],
-    "topic = 'orders'": [ds.EqualTo(TOPIC, "orders")],
-    "topic <> 'orders'": [ds.Not(ds.EqualTo(TOPIC, "orders"))],
-    "topic like 'pay%'": [ds.StringStartsWith(TOPIC, "pay")],
-    "topic like '%ers'": [ds.StringEndsWith(TOPIC, "ers")],
-    "topic not like '%d%'": [ds.Not(ds.StringContains(TOPIC, "d"))],
-    "topic > 'orders'": [ds.GreaterThan(TOPIC, "orders")],
-    "broker <=> 'broker-a'": [ds.EqualNullSafe(BROKER, "broker-a")],
-    "queue_offset < 30": [ds.LessThan(OFFSET, 30)],
-    "queue_offset <= 30 and queue_offset > 10": [ds.LessThanOrEqual(OFFSET, 30), ds.GreaterThan(OFFSET, 10)],
-    "queue_offset = 17": [ds.EqualTo(OFFSET, 17)],
-    "queue_offset in (3, 40, 900, null)": [ds.In(OFFSET, (3, 40, 900, None))],
-    "queue_offset <> 17": [ds.Not(ds.EqualTo(OFFSET, 17))],
-    "tags = 'TagA'": [ds.EqualTo(TAGS, "TagA")],
-    "tags in ('TagA', 'Grüße', null)": [ds.In(TAGS, ("TagA", "Grüße", None))],
-    "tags = 'TagA' and tags = 'TagB'": [ds.EqualTo(TAGS, "TagA"), ds.EqualTo(TAGS, "TagB")],
-    "tags = ''": [ds.EqualTo(TAGS, "")],
-    "tags is null": [ds.IsNull(TAGS)],
-    "tags is not null": [ds.IsNotNull(TAGS)],
-    "tags <=> 'TagC'": [ds.EqualNullSafe(TAGS, "TagC")],
-    "not (tags = 'TagA')": [ds.Not(ds.EqualTo(TAGS, "TagA"))],
-    "tags like 'Tag%'": [ds.StringStartsWith(TAGS, "Tag")],
-    "store_time >= timestamp_millis(1700003600000)": [ds.GreaterThanOrEqual(TIME, at(1700003600000))],
-    "store_time < timestamp_millis(1700003600000)": [ds.LessThan(TIME, at(1700003600000))],
-    "store_time = timestamp_millis(1700003600000)": [ds.EqualTo(TIME, at(1700003600000))],
-    "keys = 'key-3'": [ds.EqualTo(("keys",), "key-3")],
-    "properties['TAGS'] = 'TagA'": [ds.EqualTo(("properties", "TAGS"), "TagA")],
-}
-"""What a query says, and the filters that Spark makes of it."""
-
-
-def test_filters_never_change_a_result(spark, tmp_path):
-    """Each condition with another one: all rows that pass are read, and just they where Spark has nothing left to do."""
-    root = str(tmp_path / "store")
-    # A message each ten seconds: more than the times that are allowed for a clock that goes back.
-    write_store(root, messages(800, variants=True, body_size=20), step_ms=10_000, group=1)
-    write_store(root, messages(80, topic="payments", queues=2, body_size=20), step_ms=10_000, group=1)
-    names = list(CONDITIONS)
-    whole = load(
-        spark,
-        root,
-        "topic, broker, queue_id, queue_offset, tags, keys, store_time, properties",
-        subscribe="orders,payments",
-    )
-    rows = whole.select(f.struct("topic", "queue_id", "queue_offset"), f.array(*map(f.expr, names))).collect()
-    passing = {name: {tuple(row[0]) for row in rows if row[1][number]} for number, name in enumerate(names)}
-    every = {tuple(row[0]) for row in rows}
-    assert len(every) == 880
-    source = source_of(root, subscribe="orders,payments")
-    narrower = 0
-    random_pairs = [(one, other) for one in names for other in random.Random(one).sample(names, 3)]
-    for one, other in random_pairs:
-        narrowing = Narrowing([*CONDITIONS[one], *CONDITIONS[other]])
-        ranges, tags = narrowing.apply(source.plan(), source.catalog)
-        columns = ("topic", "queue_id", "queue_offset")
-        read = {
-            tuple(row.values())
-            for part in ranges
-            for batch in source.read(part, columns, tags=tags)
-            for row in batch.to_pylist()
-        }
-        expected = passing[one] & passing[other]
-        assert read >= expected, (one, other)
-        if not narrowing.remaining:
-            assert read == expected, (one, other)
-        narrower += len(read) < len(every)
-    assert narrower > len(random_pairs) / 2
-
-
-def test_which_filters_are_left_to_spark():
-    moment = datetime(2024, 5, 1, tzinfo=UTC)
-    done = [
-        ds.EqualTo(TOPIC, "a"),
-        ds.Not(ds.In(QUEUE, (1, 2))),
-        ds.GreaterThan(OFFSET, 5),
-        ds.IsNotNull(("store_size",)),
-        ds.StringStartsWith(BROKER, "b"),
-    ]
-    left = [
-        ds.EqualTo(TAGS, "a"),
-        ds.IsNotNull(TAGS),
-        ds.In(OFFSET, (1, 2)),
-        ds.GreaterThan(TIME, moment),
-        ds.EqualTo(("keys",), "k"),
-        ds.EqualTo(("properties", "a"), "k"),
-        ds.EqualTo(QUEUE, "1"),
-    ]
-    assert Narrowing([*done, *left]).remaining == left
-    assert Narrowing([*done, *left], exact=False).remaining == [*done, *left]
-
-
-def test_a_clock_that_went_back_hides_nothing(tmp_path):
-    root = str(tmp_path / "store")
-    for number, start in enumerate((START_MS, START_MS - 200, START_MS)):
-        write_store(root, messages(400, queues=1, first=400 * number), start_ms=start)
-    source = source_of(root)
-    times = {record.queue_offset: record.store_timestamp for record in read_store(root)}
-    for ms in (START_MS - 100, START_MS, START_MS + 150):
-        for narrow, wanted in ((ds.GreaterThanOrEqual, int.__ge__), (ds.LessThan, int.__lt__)):
-            ranges, _ = Narrowing([narrow(TIME, at(ms))]).apply(source.plan(), source.catalog)
-            read = {offset for one in ranges for offset in range(one.start, one.end)}
-            assert read >= {offset for offset, stored in times.items() if wanted(stored, ms)}
+def test_queries_over_one_frame_do_not_narrow_each_other(spark, store):
+    frame = load(spark, store, "queue_id, queue_offset, tags")
+    some = frame.where("queue_id = 1 and queue_offset >= 100 and queue_offset < 200")
+    for pushed in ("false", "true"):
+        spark.conf.set("spark.sql.python.filterPushdown.enabled", pushed)
+        try:
+            assert spans(some) == {1: (100, 199, 100)}
+            assert spans(frame) == dict.fromkeys(range(4), (0, 999, 1000))
+            assert frame.union(some).count() == COUNT + 100
+            frame.createOrReplaceTempView("narrowed")
+            counts = "select (select count(*) from narrowed where queue_id = 2), (select count(*) from narrowed)"
+            assert tuple(spark.sql(counts).first()) == (1000, COUNT)
+        finally:
+            spark.conf.unset("spark.sql.python.filterPushdown.enabled")
 
 
 # ---------------------------------------------------------------- errors

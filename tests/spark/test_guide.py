@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from lacking import end_test_lacking
 
 ROOT = Path(__file__).resolve().parents[2]
 GUIDE = ROOT / "docs" / "spark.md"
@@ -48,9 +49,9 @@ def as_script(steps):
 
 
 @pytest.mark.timeout(LIMIT + 120)
-def test_the_tutorial_does_what_it_says(tmp_path, lacking):
+def test_the_tutorial_does_what_it_says(tmp_path):
     if os.geteuid() != 0 or shutil.which("unshare") is None:
-        lacking("only root, with unshare of util-linux, can make the network that the tutorial runs in")
+        end_test_lacking("only root, with unshare of util-linux, can make the network that the tutorial runs in")
     steps, expected = tutorial()
     assert len(steps) == 8
     assert len(expected) == 2
@@ -77,16 +78,6 @@ def test_the_tutorial_does_what_it_says(tmp_path, lacking):
         assert text.strip() in ran.stdout, said
     for line in ("works", "an order of 990", "an order of 5000"):
         assert line in ran.stdout, said
-
-
-@pytest.fixture
-def lacking():
-    def end(reason):
-        if os.environ.get("CI") == "true":
-            pytest.fail(reason, pytrace=False)
-        pytest.skip(reason)
-
-    return end
 
 
 def test_the_tables_are_those_of_the_declarations():

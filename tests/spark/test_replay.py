@@ -1,8 +1,9 @@
 """`rocketd spark replay`: an archive's messages sent again, each once, those of a queue in order."""
 
 import pytest
-from archives import KILLS, JobProcess
+from archives import JobProcess
 from clusters import await_condition
+from kills import KILLS
 from running import run_job
 from write_helpers import count_of, rows_of
 

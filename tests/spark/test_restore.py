@@ -5,8 +5,11 @@ import shutil
 from pathlib import Path
 
 import pytest
-from archives import KILLS, JobProcess, stored_queues
-from clusters import APACHE, PROPERTIES, ROCKETD, lacking
+from archives import JobProcess, stored_queues
+from broker_settings import QUICK
+from clusters import APACHE, ROCKETD
+from kills import KILLS
+from lacking import end_test_lacking
 from running import run_job
 from store_brokers import StoreBrokers
 from store_directory import read_log, read_queues
@@ -109,7 +112,7 @@ def namesrv(tmp_path_factory):
     try:
         apache.fetch_jars()
     except PeerUnavailableError as error:
-        lacking(str(error))
+        end_test_lacking(str(error))
     port = free_port()
     server = apache.start_namesrv(tmp_path_factory.mktemp("namesrv"), port)
     yield f"127.0.0.1:{port}"
@@ -119,7 +122,7 @@ def namesrv(tmp_path_factory):
 @pytest.mark.parametrize("kind", [APACHE, ROCKETD])
 def test_a_broker_opens_what_was_restored_and_goes_on_with_it(spark, archived, namesrv, tmp_path, kind):
     store, archive = archived
-    brokers = StoreBrokers(tmp_path / "broker", namesrv, {**PROPERTIES, **FILES})
+    brokers = StoreBrokers(tmp_path / "broker", namesrv, {**QUICK, **FILES})
     shutil.rmtree(brokers.store, ignore_errors=True)
     run_job(spark, "restore", "--archive", archive, "--to", brokers.store, "--topic", "orders", *SIZES)
     wanted = {}
@@ -156,6 +159,9 @@ def test_a_restore_that_is_killed_is_gone_on_with(spark, archived, tmp_path):
         JobProcess(tmp_path, *words).kill_when("a part is made", condition)
         # Nothing of it can be taken for a store before it is whole.
         assert not (target / "commitlog").exists() or (target / "consumequeue").exists()
+        if (target / ".rocketd-restore").exists():
+            with pytest.raises(ArchiveError, match=r"--delay-levels 1s 5s.* now 2s; --no-light-queues not given, now"):
+                run_job(spark, *words[:-3], "--delay-levels", "2s", "--no-light-queues")
     if not (target / "commitlog").exists():
         JobProcess(tmp_path, *words).wait()
     assert contents(target, "commitlog", "consumequeue") == contents(store, "commitlog", "consumequeue")

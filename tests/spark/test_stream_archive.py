@@ -10,7 +10,8 @@ from pathlib import Path
 import pyarrow.dataset as ds
 import pytest
 from archive_stream_driver import MESSAGES, RANGES, start
-from archives import KILLS, JobProcess, archived_queues, moments, rows_of, stored_queues
+from archives import JobProcess, archived_queues, moments, rows_of, stored_queues
+from kills import KILLS
 from running import run_job
 
 from rocketd.spark.archive.archive import Archive
@@ -66,6 +67,27 @@ def test_rows_of_any_shape_are_archived(spark, tmp_path):
         frame.write.format("rocketd").mode("append").options(archive=str(root), nonsense="1").save()
     with pytest.raises(Exception, match="has the columns"):
         frame.select("tags").write.format("rocketd").mode("append").option("archive", str(root)).save()
+
+
+def test_rows_in_any_order_are_archived_and_those_that_are_there_twice_are_refused(spark, tmp_path):
+    store, root = tmp_path / "store", tmp_path / "archive"
+    write_store(store, 900, queues=2)
+    frame = spark.read.format("rocketd").schema(MESSAGES).options(store=str(store), subscribe="orders").load()
+    shuffled = frame.repartition(3, "tags", "queue_offset")
+
+    def archive(rows):
+        rows.write.format("rocketd").mode("append").option("archive", str(root)).save()
+
+    with pytest.raises(Exception, match=r"have 2 messages of orders/broker-a/1 more than once \(offsets 7, 8\)"):
+        archive(frame.union(frame.where("queue_id = 1 and queue_offset in (7, 8)")))  # two tasks
+    with pytest.raises(Exception, match="more than once"):
+        archive(frame.union(frame).coalesce(1).sortWithinPartitions("queue_offset"))  # one batch of rows
+    assert archive_files(str(root)) == uncommitted(str(root)) == []
+    archive(shuffled)
+    assert archived_queues(root) == stored_queues(store)
+    restored = tmp_path / "restored"
+    run_job(spark, "restore", "--archive", root, "--to", restored, "--commit-log-file-size", 1 << 20, "--no-index")
+    assert stored_queues(restored) == stored_queues(store)
 
 
 def test_an_archive_that_was_deleted_is_begun_anew_by_the_next_stream(spark, tmp_path):

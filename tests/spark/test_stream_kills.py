@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from clusters import ROCKETD, await_condition, start_cluster
-from write_helpers import KILLS
+from kills import KILLS
 
 from rocketd.spark.archive.reader import dataset
 from rocketd.spark.wire import Cluster, Message, Sender

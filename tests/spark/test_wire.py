@@ -11,9 +11,9 @@ from time import time
 
 import pyarrow as pa
 import pytest
-import trustme
 import twistd_servers
 from clusters import APACHE, BROKER, ROCKETD, await_condition, start_cluster
+from guarded import READER
 
 from benchmarks.peers import wire as independent
 from benchmarks.peers.ports import free_broker_port
@@ -470,64 +470,6 @@ def test_a_fresh_process_reads_without_twisted(rocketd_cluster):
 
 
 # ---------------------------------------------------------------- accounts and TLS
-
-ACCOUNTS = """\
-accounts:
-- accessKey: adminKey
-  secretKey: admin-secret
-  admin: true
-- accessKey: readerKey
-  secretKey: reader-secret
-  defaultTopicPerm: SUB
-  defaultGroupPerm: SUB
-"""
-ADMIN = {"access_key": "adminKey", "secret_key": "admin-secret"}
-READER = {"access_key": "readerKey", "secret_key": "reader-secret"}
-
-
-GUARDED = {"aclEnable": "true", "enablePropertyFilter": "false"}
-
-
-def _accounts(home):
-    accounts = home / "conf" / "plain_acl.yml"
-    accounts.parent.mkdir(parents=True)
-    accounts.write_text(ACCOUNTS)
-    accounts.chmod(0o600)
-    return {"rocketmqHome": str(home)}
-
-
-@pytest.fixture(scope="module")
-def rocketd_guarded(tmp_path_factory):
-    """rocketd's servers; the broker asks for an account and for TLS, and has no SQL92 filters."""
-    directory = tmp_path_factory.mktemp("guarded")
-    authority = trustme.CA()
-    authority.cert_pem.write_to_path(str(directory / "ca.pem"))
-    server = authority.issue_cert("127.0.0.1")
-    server.private_key_pem.write_to_path(str(directory / "key.pem"))
-    for part in server.cert_chain_pems:
-        part.write_to_path(str(directory / "cert.pem"), append=True)
-    tls = {
-        "tls.test.mode.enable": "false",
-        "tls.server.certPath": str(directory / "cert.pem"),
-        "tls.server.keyPath": str(directory / "key.pem"),
-    }
-    properties = {**GUARDED, **tls, **_accounts(directory / "home"), "tls.server.mode": "enforcing"}
-    options = {**ADMIN, "tls": True, "tls_ca": str(directory / "ca.pem")}
-    with start_cluster(ROCKETD, directory, properties, tls, **options) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def apache_guarded(tmp_path_factory, apache_cluster):
-    """Apache's servers; the broker asks for an account, and has no SQL92 filters."""
-    directory = tmp_path_factory.mktemp("guarded")
-    with start_cluster(APACHE, directory, {**GUARDED, **_accounts(directory / "home")}, **ADMIN) as running:
-        yield running
-
-
-@pytest.fixture(params=[ROCKETD, APACHE])
-def guarded(request):
-    return request.getfixturevalue(f"{request.param}_guarded")
 
 
 def _options(running, **changes):

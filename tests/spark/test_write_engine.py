@@ -9,7 +9,8 @@ from threading import Event, Thread
 
 import pytest
 from clusters import APACHE, BROKER, ROCKETD, await_condition
-from write_helpers import KILLS, bodies, count_of, options_of, outgoing
+from kills import KILLS
+from write_helpers import bodies, count_of, options_of, outgoing
 
 from rocketd.common.names import TRANS_HALF_TOPIC
 from rocketd.spark.errors import BrokerError

@@ -10,7 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from clusters import await_condition
-from write_helpers import KILLS, bodies, count_of
+from kills import KILLS
+from write_helpers import bodies, count_of
 
 BATCH = 200
 BATCHES = 3

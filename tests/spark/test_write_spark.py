@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from guarded import ADMIN, READER
 from pyspark.errors import PySparkException
 from write_helpers import bodies, count_of, rows_of
 
@@ -168,3 +169,42 @@ def test_a_stream_of_each_delivery(spark, live_cluster, tmp_path):
     for topic in topics.values():
         assert sorted_bodies(live_cluster, topic, 120) == wanted(120)
     assert not list(tmp_path.glob("**/*.arrow"))
+
+
+def signed_for(cluster, path, account):
+    """Options of an account, and of TLS where the cluster has it."""
+    path.write_text(f"accessKey: {account['access_key']}\nsecretKey: {account['secret_key']}\n")
+    tls = {"tls": "true", "tlsCaFile": cluster.options.tls_ca} if cluster.options.tls else {}
+    return {"credentialsFile": str(path), **tls}
+
+
+@pytest.mark.parametrize("delivery", DELIVERIES)
+def test_a_broker_that_asks_for_an_account_and_for_tls(spark, rocketd_guarded, tmp_path, delivery):
+    cluster = rocketd_guarded
+    topic = cluster.create_topic(2)
+    more = {"sinkId": "s", "stagingDir": str(tmp_path / "staging")} if delivery == "effectively-once" else {}
+    signed = signed_for(cluster, tmp_path / "admin.yml", ADMIN)
+    frame = spark.range(0, ROWS, 1, PARTS).selectExpr("concat('body ', id) as body")
+    write(frame, cluster, topic, delivery=delivery, **more, **signed)
+    assert sorted_bodies(cluster, topic, ROWS) == wanted()
+    reading = signed_for(cluster, tmp_path / "reader.yml", READER)
+    read = spark.read.format("rocketd").options(namesrv=cluster.namesrv, subscribe=topic, **reading)
+    assert read.load().count() == ROWS
+
+
+@pytest.mark.parametrize("delivery", DELIVERIES)
+def test_who_may_not_write(spark, rocketd_guarded, tmp_path, delivery):
+    cluster = rocketd_guarded
+    topic = cluster.create_topic(2)
+    more = {"sinkId": "s", "stagingDir": str(tmp_path / "staging")} if delivery == "effectively-once" else {}
+    frame = spark.range(0, 10, 1, 2).selectExpr("concat('body ', id) as body")
+    # A reader would do for messages alone: brokers, Apache's too, look at no rights for batches unless aclStrict is set.
+    wrong = signed_for(cluster, tmp_path / "wrong.yml", {**ADMIN, "secret_key": "another-secret"})
+    admin = signed_for(cluster, tmp_path / "admin.yml", ADMIN)
+    unsigned = {name: value for name, value in admin.items() if name != "credentialsFile"}
+    unverified = {name: value for name, value in admin.items() if name != "tlsCaFile"}
+    for options, text in ((wrong, "AclException"), (unsigned, "AclException"), (unverified, "certificate")):
+        with pytest.raises(PySparkException, match=text) as caught:
+            write(frame, cluster, topic, delivery=delivery, **more, **options)
+        assert "-secret" not in str(caught.value)
+    assert count_of(cluster, topic) == 0

@@ -1,7 +1,5 @@
 """What the tests of writes have in common."""
 
-import os
-
 from clusters import await_condition
 
 from rocketd.spark.ranges import QueueRange, ReadPlan
@@ -9,9 +7,6 @@ from rocketd.spark.sink.message import Outgoing
 from rocketd.spark.sink.options import WriteOptions
 from rocketd.spark.wire import read_range
 from rocketd.spark.wire.unique_keys import unique_keys
-
-KILLS = int(os.environ.get("ROCKETD_SPARK_KILLS", "2"))
-"""How often each test that kills something does it."""
 
 
 def outgoing(topic, numbers, **more):

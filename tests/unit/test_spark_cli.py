@@ -3,6 +3,7 @@
 import argparse
 import contextlib
 import io
+import json
 import os
 import signal
 import sys
@@ -19,6 +20,7 @@ from rocketd.spark.jobs.job import Job as BaseJob
 from rocketd.spark.jobs.job import JobContext
 from rocketd.spark.jobs.report import Report
 from rocketd.spark.options.texts import option_texts
+from rocketd.spark.sessions import build
 from rocketd.spark.sessions.gateway import is_noise, why
 from rocketd.spark.sessions.ship import package_zip
 from rocketd.spark.sessions.submit import conf_of, split, value_of
@@ -28,7 +30,6 @@ from rocketd.tools import cli as console
 class Given(BaseJob):
     """A job that does what the test says."""
 
-    name = "given"
     does = staticmethod(lambda context, args: Report())
 
     def add_arguments(self, parser):
@@ -172,6 +173,97 @@ class CommandLineTest(TestCase):
         self.assertEqual(
             self.call("submit", "lag"),
             (1, "", "rocketd spark submit: /no/bin/spark-submit: No such file or directory\n"),
+        )
+
+
+class EmptySourceTest(TestCase):
+    """Sources without a topic, or without one that is wanted: one line, before Spark starts, and nothing is made."""
+
+    JOBS = (
+        ["archive"],
+        ["archive", "--system-topics"],
+        ["lag"],
+        ["trace"],
+        ["dlq"],
+        ["compact", "--topic-pattern", "o.*"],
+        ["anonymise", "--topic-pattern", "o.*"],
+        ["sql"],
+    )
+
+    def setUp(self):
+        self.patch(build, "build_session", lambda *given, **more: self.fail("Spark was started"))
+        self.root = Path(self.mktemp())
+        (self.root / "store" / "commitlog").mkdir(parents=True)
+        (self.root / "secret").write_text("a secret of thirty-two bytes or so")
+        (self.root / "q.sql").write_text("SELECT count(*) FROM orders")
+        self.addCleanup(signal.signal, signal.SIGTERM, signal.getsignal(signal.SIGTERM))
+
+    def call(self, name, *words):
+        """Status, output and errors of a job over the store; AssertionError when it has made anything."""
+        out, err = io.StringIO(), io.StringIO()
+        made = ("--to-archive", self.root / "made")
+        more = {
+            "archive": ("--to", self.root / "made"),
+            "compact": made,
+            "anonymise": (*made, "--hash", "keys", "--secret", self.root / "secret"),
+            "sql": (self.root / "q.sql",),
+        }
+        before = sorted(self.root.rglob("*"))
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            status = cli.main([name, *words, *map(str, more.get(name, ())), "--store", str(self.root / "store")])
+        self.assertEqual(sorted(self.root.rglob("*")), before)
+        return status, out.getvalue(), err.getvalue()
+
+    def test_no_topic_at_all(self):
+        for words in self.JOBS:
+            status, out, err = self.call(*words)
+            self.assertEqual((status, out, err.count("\n")), (2, "", 1), words)
+            self.assertIn("the source has no topic at all", err)
+
+    def test_a_pattern_that_matches_nothing(self):
+        (self.root / "store" / "consumequeue" / "orders" / "0").mkdir(parents=True)
+        for name in ("archive", "lag", "trace", "dlq", "compact", "anonymise"):
+            self.assertEqual(
+                self.call(name, "--topic-pattern", "x.*"),
+                (
+                    2,
+                    "",
+                    f"rocketd spark {name}: option subscribePattern is 'x.*', and no topic matches; there are orders\n",
+                ),
+            )
+        status, _, err = self.call("sql", "--topic-pattern", "x.*")
+        self.assertEqual(status, 2)
+        self.assertIn("the statements name no topic that is there; there are none of those asked for", err)
+
+    def test_the_brokers_own_topics_are_no_matches(self):
+        (self.root / "store" / "consumequeue" / "SCHEDULE_TOPIC_XXXX" / "0").mkdir(parents=True)
+        self.assertIn("; SCHEDULE_TOPIC_XXXX must be named, as the broker's own", self.call("archive")[2])
+
+    def test_no_dead_letters_are_no_error(self):
+        (self.root / "store" / "consumequeue" / "orders" / "0").mkdir(parents=True)
+        for words in ([], ["--retried"]):
+            status, out, err = self.call("dlq", "--json", *words)
+            self.assertEqual((status, err), (0, ""))
+            self.assertIn('"messages": 0', out)
+
+    def test_lag_of_the_topics_that_a_pattern_matches(self):
+        for topic in ("orders", "others"):
+            (self.root / "store" / "consumequeue" / topic / "0").mkdir(parents=True)
+        config = self.root / "store" / "config"
+        config.mkdir()
+        (config / "consumerOffset.json").write_text('{"offsetTable":{"orders@g":{0:0},"others@g":{0:0}}}')
+        status, out, _ = self.call("lag", "--json", "--samples", "1", "--topic-pattern", "or.*")
+        self.assertEqual(status, 0)
+        self.assertEqual([row["topic"] for row in json.loads(out)["topics"]], ["orders"])
+
+    def test_messages_without_a_body_are_not_sent(self):
+        words = ("--topic", "orders", "--drop", "body", "--to-topic", "T", "--state", "s", "--secret", "none")
+        err = io.StringIO()
+        with contextlib.redirect_stderr(err):
+            status = cli.main(["anonymise", "--store", str(self.root / "store"), *words])
+        self.assertEqual((status, err.getvalue().count("\n")), (2, 1))
+        self.assertIn(
+            "--drop body leaves messages without a body, which brokers refuse: with --to-topic", err.getvalue()
         )
 
 

@@ -26,9 +26,8 @@ class MasterTest(TestCase):
             self.assertEqual((master.url, master.local, master.cores), (text, True, cores))
 
     def test_masters_of_many_machines(self):
-        for text in (
-            "spark://host:7077", "spark://one:7077,two:7077", "spark://[fd00::1]:7077,two:7077", "yarn", "k8s://https://host:443", "local-cluster[2,1,1024]",
-        ):  # fmt: skip
+        several = "spark://one:7077,two:7077", "spark://[fd00::1]:7077,two:7077"
+        for text in ("spark://host:7077", *several, "yarn", "k8s://https://host:443", "local-cluster[2,1,1024]"):
             self.assertFalse(read_master(text).local)
 
     def test_what_spark_does_not_know_is_refused(self):

@@ -100,15 +100,16 @@ class ReplayTests(SynchronousTestCase):
 
 
 class RestoreWorkTests(SynchronousTestCase):
-    PLAN = {"archive": "/a", "commits": 3}
+    PLAN = {"commits": 3, "asked": {"--archive": "/a", "--delay-levels": "1s", "--no-index": False}}
+    OTHER = {"commits": 3, "asked": {"--archive": "/b", "--delay-levels": "1s", "--no-index": True}}
 
     def test_one_that_was_begun_is_gone_on_with_as_it_was(self):
         target = self.mktemp()
         os.mkdir(target)
         RestoreWork(target, self.PLAN)
         self.assertEqual(RestoreWork(target, {**self.PLAN, "commits": 9}).commits, 3)
-        error = self.assertRaises(ArchiveError, RestoreWork, target, {**self.PLAN, "archive": "/b"})
-        self.assertIn("other arguments", str(error))
+        error = self.assertRaises(ArchiveError, RestoreWork, target, self.OTHER)
+        self.assertIn("(--archive /a, now /b; --no-index not given, now given): give the same", str(error))
 
     def test_putting_in_place_may_be_repeated(self):
         target = self.mktemp()
@@ -141,7 +142,7 @@ class RestoreWorkTests(SynchronousTestCase):
         target = self.mktemp()
         os.mkdir(target)
         self.assertFalse(was_ended(target, self.PLAN))
-        for plan, same in (({**self.PLAN, "commits": 9}, True), ({**self.PLAN, "archive": "/b"}, False)):
+        for plan, same in (({**self.PLAN, "commits": 9}, True), (self.OTHER, False)):
             work = RestoreWork(target, self.PLAN)
             os.rename(work.work, f"{work.work}-done")
             self.assertEqual(was_ended(target, plan), same)

@@ -6,7 +6,6 @@ import lzma
 import os
 import pickle
 import shutil
-import struct
 import tarfile
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from rocketd.spark.columns import COLUMNS, arrow_schema
 from rocketd.spark.errors import DataLossError, OptionError, StoreFilesError
 from rocketd.spark.ranges import Queue, QueueRange, ReadPlan
 from rocketd.spark.store_tree import StoreTree
-from rocketd.store.layout import FILLER_SIZE, SCHEDULE_TOPIC, queue_dir
+from rocketd.store.layout import CONSUME_QUEUE_ENTRY, FILLER_SIZE, SCHEDULE_TOPIC, queue_dir
 from rocketd.store.message import SYS_FLAG_TRANSACTION_PREPARED
 from tests.spark.plain_rows import plain_row, rows_of
 from tests.spark.stores import (
@@ -35,7 +34,6 @@ from tests.spark.stores import (
 
 GOLDEN = Path(__file__).resolve().parent.parent / "golden" / "stores"
 ALL = tuple(COLUMNS)
-ENTRY = struct.Struct(">qiq")
 
 
 class StoreTestCase(SynchronousTestCase):
@@ -74,9 +72,9 @@ class StoreTestCase(SynchronousTestCase):
         (path,) = sorted(Path(queue_dir(self.root, queue.topic, queue.queue_id)).iterdir())[:1]
         with path.open("r+b") as file:
             file.seek(20 * number)
-            old = dict(zip(("offset", "size", "code"), ENTRY.unpack(file.read(20)), strict=True))
+            old = dict(zip(("offset", "size", "code"), CONSUME_QUEUE_ENTRY.unpack(file.read(20)), strict=True))
             file.seek(20 * number)
-            file.write(ENTRY.pack(*{**old, **changes}.values()))
+            file.write(CONSUME_QUEUE_ENTRY.pack(*{**old, **changes}.values()))
 
 
 class ReadTests(StoreTestCase):

@@ -39,19 +39,28 @@ def was_ended(target: str, plan: Entry) -> bool:
     except ArchiveError:
         begun = []  # removed in part
     shutil.rmtree(done)
-    return not begun or _is_same(begun[0], plan)
+    return not begun or not _changes(begun[0], plan)
 
 
-def _is_same(begun: Entry, plan: Entry) -> bool:
-    # The archive may have grown.
-    return {**begun, "commits": 0} == {**plan, "commits": 0}
+def _changes(begun: Entry, plan: Entry) -> list[str]:
+    """What is asked otherwise than at the beginning. How many commits the archive has may differ: it may have grown."""
+    before, now = begun["asked"], plan["asked"]
+    return [
+        f"{name} {_shown(before.get(name))}, now {_shown(now[name])}" for name in now if now[name] != before.get(name)
+    ]
+
+
+def _shown(value: object) -> str:
+    return "not given" if value is None or value is False else "given" if value is True else str(value)
 
 
 class RestoreWork:
     """The directory in which a restore is made, and the journal of what is done."""
 
     def __init__(self, target: str, plan: Entry) -> None:
-        """Go on with a restore of this plan, or begin it. Raises ArchiveError when the target holds something else."""
+        """Go on with a restore of this plan, or begin it. The plan says how many `commits` the archive has, and by the names
+        of arguments what is `asked`, as JSON. Raises ArchiveError when the target holds something else.
+        """
         self.target = target
         self.work = os.path.join(target, WORK)
         self.store = os.path.join(self.work, "store")
@@ -59,9 +68,11 @@ class RestoreWork:
         self._journal = Journal(os.path.join(self.work, "journal"))
         begun = self._journal.refresh()
         if begun:
-            if not _is_same(begun[0], plan):
+            changes = _changes(begun[0], plan)
+            if changes:
                 raise ArchiveError(
-                    f"{target} has a restore that was begun with other arguments; give the same, or remove {self.work}"
+                    f"{target} has a restore that was begun with other arguments ({'; '.join(changes)}): give the same, or "
+                    f"remove {self.work}"
                 )
             self.commits: int = begun[0]["commits"]
         else:

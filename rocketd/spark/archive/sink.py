@@ -24,6 +24,7 @@ from pyspark.sql.types import StructType
 from rocketd.spark.archive.archive import Archive, Staged, clear_staging, discard
 from rocketd.spark.archive.layout import random_part, settings_path, staging_dir
 from rocketd.spark.archive.manifest import Commit
+from rocketd.spark.archive.overlaps import check_distinct, check_none_twice
 from rocketd.spark.archive.parquet import DEFAULT_MAX_FILE_BYTES, OF_QUEUE, QueueFiles, write_rows
 from rocketd.spark.archive.settings import MESSAGES, ROWS, Settings, is_of_messages
 from rocketd.spark.columns import arrow_schema
@@ -191,6 +192,7 @@ class _Writer:
         archive = _open.get(known)
         if archive is None:
             archive = _open[known] = Archive.open(self._root)
+        check_none_twice(self._root, staged)
         made = Commit(told[0].writer, time.time_ns() // 1_000_000, ranges=_ranges(staged), batch=batch)
         archive.commit(made, staged)
         if batch is None:
@@ -255,7 +257,9 @@ class ArchiveBatchWriter(_Writer, DataSourceArrowWriter):
 
 
 def parted(batch: pa.RecordBatch) -> Iterator[tuple[Queue, pa.RecordBatch]]:
-    """Part the rows of a batch by queue, each part by offset. Raises ArchiveError for a row that is no whole message."""
+    """Part the rows of a batch by queue, each part by offset. Raises ArchiveError for a row that is no whole message, and
+    for one that is there twice.
+    """
     for name in ("topic", "broker", "queue_id", "queue_offset", "commit_log_offset", "store_size", "store_time", "raw"):
         if batch.column(name).null_count:
             raise ArchiveError(f"a row has no {name}: it is no message; leave the column raw out to archive mere rows")
@@ -267,9 +271,11 @@ def parted(batch: pa.RecordBatch) -> Iterator[tuple[Queue, pa.RecordBatch]]:
         rows = np.flatnonzero(codes == code)
         offsets = batch.column("queue_offset").to_numpy()[rows]
         if (np.diff(offsets) < 0).any():
-            rows = rows[np.argsort(offsets, kind="stable")]
+            order = np.argsort(offsets, kind="stable")
+            rows, offsets = rows[order], offsets[order]
         part = batch if len(rows) == batch.num_rows and (np.diff(rows) == 1).all() else batch.take(pa.array(rows))
         queue = Queue(*(part.column(name)[0].as_py() for name in ("topic", "broker", "queue_id")))
+        check_distinct(queue, offsets)
         yield queue, part
 
 

@@ -16,12 +16,11 @@ if TYPE_CHECKING:
 
 
 class RangesPartition(InputPartition):
-    """The ranges of one task, read one after the other, and tags that narrow those of the options."""
+    """The ranges of one task, read one after the other."""
 
-    def __init__(self, ranges: Sequence[QueueRange], tags: frozenset[str] | None = None) -> None:
+    def __init__(self, ranges: Sequence[QueueRange]) -> None:
         super().__init__(None)
         self.ranges = tuple(ranges)
-        self.tags = tags
 
     def __repr__(self) -> str:
         return f"RangesPartition({', '.join(map(str, self.ranges))})"
@@ -48,6 +47,6 @@ def read_partition(
     lost = on_loss(source.options.fail_on_data_loss)
     try:
         for part in partition.ranges:
-            yield from shaped(source.read(part, columns, lost, partition.tags))
+            yield from shaped(source.read(part, columns, lost))
     finally:
         source.close()

@@ -3,8 +3,7 @@
 So it holds nothing but the options, and imports the rest where it is used.
 """
 
-import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import StructType
@@ -13,9 +12,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pyspark.sql.datasource import DataSourceStreamWriter, DataSourceWriter
-
-_PUSHING_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
-"""Spark's process in which filters are pushed down, if the session allows that at all."""
 
 
 class RocketdDataSource(DataSource):
@@ -36,12 +32,9 @@ class RocketdDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """The reader of a batch. Raises OptionError."""
-        from rocketd.spark.datasource.batch import BatchReader, FilteringBatchReader
+        from rocketd.spark.datasource.batch import BatchReader
 
-        # Spark refuses a reader that takes filters in any session that has them switched off, and asks only one that is
-        # made in this process of its own to take them.
-        kind = FilteringBatchReader if _is_running(_PUSHING_WORKER) else BatchReader
-        return kind(self.options, schema)
+        return BatchReader(self.options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - the name is Spark's
         """The reader of a stream: with wrong options, one whose methods all raise OptionError."""
@@ -80,9 +73,3 @@ def _archive_options(options: "Mapping[str, str]") -> dict[str, str]:
     given = dict(options)
     root = given.get("archive") or given.get("path")
     return {**given, "archive": root} if root else {}
-
-
-def _is_running(module: str) -> bool:
-    main: Any = sys.modules.get("__main__")
-    spec = getattr(main, "__spec__", None)
-    return module in sys.modules or (spec is not None and spec.name == module)

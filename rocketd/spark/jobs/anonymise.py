@@ -14,7 +14,7 @@ from rocketd.spark.columns import ddl
 from rocketd.spark.errors import OptionError
 from rocketd.spark.jobs.anonymise_fields import Action, Anonymiser, Rule, rule
 from rocketd.spark.jobs.arguments import add_source_arguments, check_archive_arguments
-from rocketd.spark.jobs.frames import archive_frame, message_frame
+from rocketd.spark.jobs.frames import archive_frame, message_frame, source_queues
 from rocketd.spark.jobs.job import Job as BaseJob
 from rocketd.spark.jobs.job import JobContext
 from rocketd.spark.jobs.map_batches import map_batches
@@ -31,7 +31,6 @@ COLUMNS = (
 class Job(BaseJob):
     """Write messages again, unrecognisable."""
 
-    name = "anonymise"
     description = (
         "Fields: keys, tags, uniq_key, born_host, body, properties.NAME, and body.NAME (or body.NAME.NAME) where bodies are "
         "JSON. The same value and secret give the same token, so that joins still work. The input is never changed."
@@ -51,6 +50,11 @@ class Job(BaseJob):
         rules = [rule(field, Action.HASH) for field in args.hash] + [rule(field, Action.DROP) for field in args.drop]
         if not rules:
             raise OptionError("no field is named: --hash or --drop says which shall change")
+        if args.to_topic and any(one.column == "body" and not one.path and one.action is Action.DROP for one in rules):
+            raise OptionError(
+                "--drop body leaves messages without a body, which brokers refuse: with --to-topic use --hash body, or drop "
+                "fields of it (--drop body.NAME), or write with --to-archive"
+            )
         secret = _secret(args.secret)
         Anonymiser(rules, secret)  # refuses a weak secret here, not in a task
         began = time.monotonic()
@@ -58,6 +62,8 @@ class Job(BaseJob):
             check_archive_arguments(args)
         options = context.source_options(args)
         target = Target.of(self.name, args, options)
+        if not args.archive:
+            source_queues(options)  # a topic that is not there is told before Spark starts
         spark = context.spark()
         frame = (
             archive_frame(spark, args.archive, args.topic, COLUMNS)

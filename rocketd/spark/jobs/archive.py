@@ -43,7 +43,6 @@ _LONGEST_INTERVAL = 86400.0
 class Job(BaseJob):
     """Archive topics of a store or of a cluster."""
 
-    name = "archive"
     description = (
         "Run it again to add what has come since: ranges that are in the archive are not read again. A run that was killed "
         "leaves nothing that counts but whole commits. Messages that the source has lost are an error that names them, or "
@@ -123,6 +122,8 @@ def _with_system_topics(given: dict[str, str]) -> dict[str, str]:
         topics = source.catalog.topics()
     finally:
         source.close()
+    if not topics:
+        return given  # whoever looks for matches says so
     return {
         **{name: value for name, value in given.items() if name != "subscribePattern"},
         "subscribe": ",".join(topics),
@@ -169,8 +170,9 @@ class _Run:
         """Archive what has come; servers that are away are waited for."""
         try:
             self._once(again=True)
-        except BrokerError as error:
-            if not error.retriable:
+        except (BrokerError, OptionError) as error:
+            # The options were right before: now a queue that they name is away.
+            if isinstance(error, BrokerError) and not error.retriable:
                 raise
             if not self._waiting:
                 self._context.progress.note(f"waiting: {error}")

@@ -33,7 +33,6 @@ DEFAULT_TOMBSTONE = "TOMBSTONE"
 class Job(BaseJob):
     """Keep the newest message of each key."""
 
-    name = "compact"
     description = (
         "A message with the tombstone property says that its key is gone: earlier messages of the key go, and the tombstone "
         "itself stays for --tombstones-kept, counted back from the newest message, so that readers of the result learn of "

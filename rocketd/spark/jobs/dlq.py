@@ -7,6 +7,7 @@ effectively-once sink: a run that is killed and started again sends nothing twic
 import argparse
 import json
 import os
+import re
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -33,12 +34,12 @@ SAMPLES = 3
 
 _PLANNED = ("subscribe", "subscribePattern", "assign", "startingOffsets", "startingTimestamp", "endingOffsets")
 _PLANNED_TOO = ("endingTimestamp", "timestampStrategy")
+_ALL = (all_topics(retried=False), all_topics(retried=True))
 
 
 class Job(BaseJob):
     """Group dead letters, and redrive them."""
 
-    name = "dlq"
     description = (
         "Without --topic, the dead letters of all groups are looked at, or those of each --group; --retried adds what they "
         "are to try again. --sql is a condition over the columns of messages, as: properties['region'] = 'eu' AND "
@@ -152,7 +153,7 @@ def _check(args: argparse.Namespace) -> None:
 
 
 def _planned(options: Mapping[str, str]) -> list[QueueRange]:
-    """What is there now; nothing where a group has no dead letters yet."""
+    """What is there now; nothing where a group, or all of them, have no dead letters yet."""
     source = open_source(ReadOptions.parse(options))
     try:
         if "subscribe" in options:
@@ -160,6 +161,10 @@ def _planned(options: Mapping[str, str]) -> list[QueueRange]:
             if not topics:
                 return []
             source = open_source(ReadOptions.parse({**options, "subscribe": ",".join(topics)}))
+        elif options.get("subscribePattern") in _ALL:
+            topics = source.catalog.topics()
+            if topics and not any(re.fullmatch(options["subscribePattern"], topic) for topic in topics):
+                return []
         return [part for part in source.plan() if part.count]
     finally:
         source.close()

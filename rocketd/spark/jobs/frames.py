@@ -14,7 +14,8 @@ from rocketd.spark.columns import ddl
 from rocketd.spark.errors import ArchiveError
 from rocketd.spark.jobs.map_batches import map_batches
 from rocketd.spark.options import READ_OPTIONS, ReadOptions
-from rocketd.spark.ranges import offsets_to_json
+from rocketd.spark.planning.queues import chosen_queues
+from rocketd.spark.ranges import Queue, offsets_to_json
 from rocketd.spark.source import open_source
 
 if TYPE_CHECKING:
@@ -31,6 +32,15 @@ _REPLACED = {
 def message_frame(spark: "SparkSession", options: Mapping[str, str], columns: Sequence[str]) -> "DataFrame":
     """The messages that these read options name, with these columns."""
     return spark.read.format("rocketd").options(**options).schema(ddl(columns)).load()
+
+
+def source_queues(options: Mapping[str, str]) -> list[Queue]:
+    """The queues that these read options name now. Raises what planning a read does where they are not there."""
+    source = open_source(ReadOptions.parse(options))
+    try:
+        return chosen_queues(source.catalog, source.options)
+    finally:
+        source.close()
 
 
 def frozen_options(options: Mapping[str, str]) -> dict[str, str] | None:

@@ -1,6 +1,8 @@
 """What a job is: a name, its arguments, and a run that ends with a report."""
 
 import argparse
+import contextlib
+import uuid
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar
 
@@ -16,11 +18,12 @@ if TYPE_CHECKING:
 class Job:
     """One command of ``rocketd spark``. Each module of a job has a subclass named Job."""
 
-    name: ClassVar[str]
-    """As in the table of `rocketd.spark.cli`, which also has the one line that says what it does."""
-
     description: ClassVar[str] = ""
     """What its help says at the end: guarantees and limits."""
+
+    def __init__(self, name: str) -> None:
+        """`name` is that of the table of `rocketd.spark.cli`, which has all names."""
+        self.name = name
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Add the job's own arguments; `rocketd.spark.jobs.arguments` has those of a source."""
@@ -31,7 +34,10 @@ class Job:
 
 
 class JobContext:
-    """What a running job gets: a Spark that starts when it is first asked for, and a progress bar."""
+    """What a running job gets: a Spark that starts when it is first asked for, and a progress bar.
+
+    A session that was there before, as in a notebook, is taken as it is: neither it nor what others run in it is stopped.
+    """
 
     def __init__(
         self,
@@ -52,14 +58,19 @@ class JobContext:
         self.py_files = py_files
         self.progress = Progress(quiet=True) if progress is None else progress
         self._interrupts = interrupts
-        self._spark = spark
         self._own = False
+        self._tag = f"rocketd-{uuid.uuid4().hex}"
+        self._others: frozenset[str] = frozenset()
+        self._spark = spark
+        if spark is not None:
+            self._share(spark)
 
     def spark(self) -> "SparkSession":
         """The session, started when this is called first. Raises SparkError when it does not start."""
         if self._spark is None:
-            from rocketd.spark.sessions.build import build_session
+            from rocketd.spark.sessions.build import active_session, build_session
 
+            there = active_session()
             self.progress.begin("starting Spark")
             try:
                 self._spark = build_session(
@@ -72,10 +83,17 @@ class JobContext:
                 )
             finally:
                 self.progress.end()
-            self._own = True
+            self._own = there is None
+            if there is not None:
+                self._share(there)
             if self._interrupts is not None:
                 self._interrupts.install()
         return self._spark
+
+    def _share(self, spark: "SparkSession") -> None:
+        """Mark what runs from now on in this thread, and those that it starts, as the job's."""
+        spark.sparkContext.addJobTag(self._tag)
+        self._others = frozenset(query.runId for query in spark.streams.active)
 
     @property
     def started(self) -> bool:
@@ -87,17 +105,25 @@ class JobContext:
         return source_options(args)
 
     def cancel(self) -> None:
-        """Stop whatever runs in Spark, streams first. Never raises: this is the way out."""
+        """Stop what the job runs in Spark, streams first. Never raises: this is the way out."""
         if self._spark is None:
             return
-        from rocketd.spark.sessions.stop import cancel_all
+        from rocketd.spark.sessions.stop import cancel_all, cancel_ours
 
-        cancel_all(self._spark)
+        if self._own:
+            cancel_all(self._spark)
+        else:
+            cancel_ours(self._spark, self._tag, self._others)
 
     def close(self) -> None:
         """Stop Spark, if it was started here."""
-        if self._spark is not None and self._own:
+        if self._spark is None:
+            return
+        if self._own:
             from rocketd.spark.sessions.stop import stop_session
 
             stop_session(self._spark)
-            self._spark = None
+        else:
+            with contextlib.suppress(Exception):  # Java may have ended
+                self._spark.sparkContext.removeJobTag(self._tag)
+        self._spark = None

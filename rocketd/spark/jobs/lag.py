@@ -12,6 +12,7 @@ from typing import Any
 
 from rocketd.spark.errors import OptionError, SparkError
 from rocketd.spark.jobs.arguments import add_source_arguments
+from rocketd.spark.jobs.frames import source_queues
 from rocketd.spark.jobs.job import Job as BaseJob
 from rocketd.spark.jobs.job import JobContext
 from rocketd.spark.jobs.lag_sample import ClusterSampler, Sampler, StoreSampler
@@ -28,7 +29,6 @@ _ALL_TOPICS = ".*"
 class Job(BaseJob):
     """Tell the lag of groups."""
 
-    name = "lag"
     description = (
         "Times are those of each broker's clock, to the second; rates are measured between the first and the last sample. "
         "The exit status is 1 when nobody knows a group that was asked for."
@@ -54,12 +54,14 @@ class Job(BaseJob):
         except ValueError as error:
             raise OptionError(f"--interval {args.interval}: {error}") from None
         given = context.source_options(args)
-        if not {"subscribe", "subscribePattern"} & given.keys():
+        named = {"subscribe", "subscribePattern", "assign"} & given.keys()
+        if not named:
             given["subscribePattern"] = _ALL_TOPICS
+        topics = frozenset(queue.topic for queue in source_queues(given))
         sampler = open_sampler(ReadOptions.parse(given))
-        rounds = take_samples(
-            sampler, frozenset(args.group), frozenset(args.topic), args.samples, interval, context.progress
-        )
+        # Groups may have committed for topics that no pattern matches, as the broker's own.
+        wanted = topics if named else frozenset()
+        rounds = take_samples(sampler, frozenset(args.group), wanted, args.samples, interval, context.progress)
         return report_of(rounds, frozenset(args.group), queues=args.by_queue)
 
 

@@ -57,7 +57,6 @@ _SWAP = "swap.json"
 class Job(BaseJob):
     """Make queues and index anew."""
 
-    name = "rebuild"
     description = (
         "With --to, the store is only read, and DIR gets consumequeue and index; with --in-place the store gets them, and "
         "what it had is kept in a directory within it. A rebuilding that was interrupted goes on when it is started "

@@ -38,7 +38,6 @@ from rocketd.spark.sink.staging import mark_folder
 class Job(BaseJob):
     """Send an archive's messages again."""
 
-    name = "replay"
     description = (
         "Each message is sent once, also when the job is killed and started again with the same state directory. The "
         "messages of a queue go to one queue and keep their order. Messages get new offsets; unique keys, tags, keys and "

@@ -25,7 +25,7 @@ from rocketd.spark.jobs.job import Job as BaseJob
 from rocketd.spark.jobs.job import JobContext
 from rocketd.spark.jobs.rebuild import Rebuilding
 from rocketd.spark.jobs.report import Report
-from rocketd.spark.jobs.store_arguments import rules_of, shape_of
+from rocketd.spark.jobs.store_arguments import add_dispatch_arguments, rules_of, shape_of
 from rocketd.spark.jobs.tasks import need_files_everywhere, run_tasks
 from rocketd.store.layout import commit_log_dir
 
@@ -33,7 +33,6 @@ from rocketd.store.layout import commit_log_dir
 class Job(BaseJob):
     """Restore a store from an archive."""
 
-    name = "restore"
     description = (
         "The target must be empty, or have a restore that was interrupted: that is gone on with. All is compared with the "
         "archive before it is put in place. Queues and index are made from the restored log. The broker's settings of file "
@@ -42,8 +41,6 @@ class Job(BaseJob):
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Archive, selection and target."""
-        from rocketd.store.settings import MessageStoreConfig
-
         add_selection_arguments(parser)
         group = parser.add_argument_group("store")
         group.add_argument("--to", dest="target", metavar="DIR", required=True, help="directory of the new store")
@@ -56,20 +53,7 @@ class Job(BaseJob):
             "--queue-file-size", type=int, metavar="BYTES", help="mappedFileSizeConsumeQueue (default: as above)"
         )
         group.add_argument("--no-index", dest="index", action="store_false", help="make no index")
-        group.add_argument("--index-slots", type=int, metavar="N", help="maxHashSlotNum of the broker")
-        group.add_argument("--index-entries", type=int, metavar="N", help="maxIndexNum of the broker")
-        group.add_argument(
-            "--delay-levels",
-            metavar="TIMES",
-            default=MessageStoreConfig(store_path_root_dir="").message_delay_level,
-            help="messageDelayLevel of the broker (default: %(default)s)",
-        )
-        group.add_argument(
-            "--no-light-queues",
-            dest="light_queues",
-            action="store_false",
-            help="the broker had enableMultiDispatch=false",
-        )
+        add_dispatch_arguments(group, "as above")
 
     def run(self, context: JobContext, args: argparse.Namespace) -> Report:
         """Restore it, or go on with it."""
@@ -83,12 +67,18 @@ class Job(BaseJob):
         target = os.path.abspath(args.target)
         make_dirs(target)
         begun = {
-            "archive": archive.root,
             "commits": len(archive.commits),
-            "selection": selection.to_json(),
-            "logFileSize": size,
-            "queueFileSize": args.queue_file_size,
-            "index": [args.index, args.index_slots, args.index_entries],
+            "asked": {
+                "--archive": archive.root,
+                "selection": selection.to_json(),
+                "--commit-log-file-size": size,
+                "--queue-file-size": args.queue_file_size,
+                "--no-index": not args.index,
+                "--index-slots": args.index_slots,
+                "--index-entries": args.index_entries,
+                "--delay-levels": args.delay_levels,
+                "--no-light-queues": not args.light_queues,
+            },
         }
         with Lock(os.path.join(target, ".rocketd-restore.lock"), f"the restore into {target}"):
             try:

@@ -25,6 +25,7 @@ from rocketd.spark.jobs.sql_text import Statement, names, statements
 from rocketd.spark.jobs.targets import add_cluster_arguments, cluster_options
 from rocketd.spark.jobs.unwrap import unwrapped
 from rocketd.spark.options import ReadOptions
+from rocketd.spark.planning.queues import NO_TOPIC
 from rocketd.spark.source import open_source
 
 if TYPE_CHECKING:
@@ -42,7 +43,6 @@ _ALL_COLUMNS = re.compile(r"\bcount\s*\(\s*\*\s*\)|\*|\|>", re.IGNORECASE)
 class Job(BaseJob):
     """Run a file of SQL."""
 
-    name = "sql"
     description = (
         "Runs until Ctrl-C, or with --once until what is there now is done. With --checkpoint a later run goes on where "
         "this one ended; without, it starts again from --from. A view has only the columns that the text names, or all of "
@@ -113,6 +113,8 @@ def _topics(options: Mapping[str, str], text: str) -> list[str]:
         known = source.catalog.topics()
     finally:
         source.close()
+    if not known:
+        raise OptionError(NO_TOPIC)
     if "subscribe" in options:
         known = [topic for topic in known if topic in options["subscribe"].split(",")]
     if "subscribePattern" in options:
@@ -126,7 +128,7 @@ def _topics(options: Mapping[str, str], text: str) -> list[str]:
             )
     if not topics:
         some = ", ".join(known[:10]) + (", …" if len(known) > 10 else "")
-        raise OptionError(f"the statements name no topic that is there; there are {some or 'none'}")
+        raise OptionError(f"the statements name no topic that is there; there are {some or 'none of those asked for'}")
     return topics
 
 

@@ -22,25 +22,26 @@ if TYPE_CHECKING:
 
 def add_store_arguments(parser: argparse.ArgumentParser) -> None:
     """The store's directory, and what its files do not say of the broker's settings."""
-    from rocketd.store.settings import MessageStoreConfig
-
     group = parser.add_argument_group("store")
     group.add_argument("--store", metavar="DIR", required=True, help="directory of a stopped store, or of a snapshot")
     group.add_argument(
         "--commit-log", metavar="DIR", help="directory of the commit log, where it is not below the store"
     )
+    add_dispatch_arguments(group, "as the files")
+
+
+def add_dispatch_arguments(group: argparse._ArgumentGroup, sizes: str) -> None:
+    """How the broker made its queues and its index; `sizes` says what those of index files are unless given."""
+    from rocketd.store.settings import MessageStoreConfig
+
     group.add_argument(
         "--delay-levels",
         metavar="TIMES",
         default=MessageStoreConfig(store_path_root_dir="").message_delay_level,
         help="messageDelayLevel of the broker (default: %(default)s)",
     )
-    group.add_argument(
-        "--index-slots", type=int, metavar="N", help="maxHashSlotNum of the broker (default: as the files)"
-    )
-    group.add_argument(
-        "--index-entries", type=int, metavar="N", help="maxIndexNum of the broker (default: as the files)"
-    )
+    group.add_argument("--index-slots", type=int, metavar="N", help=f"maxHashSlotNum of the broker (default: {sizes})")
+    group.add_argument("--index-entries", type=int, metavar="N", help=f"maxIndexNum of the broker (default: {sizes})")
     group.add_argument(
         "--no-light-queues",
         dest="light_queues",

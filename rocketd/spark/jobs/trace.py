@@ -42,7 +42,6 @@ PERCENTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 class Job(BaseJob):
     """Say what message traces say."""
 
-    name = "trace"
     description = (
         "Times are those of the clients that sent the records; a message that seems to have been consumed before it was "
         "stored counts as skewed, and as consumed at once. A topic is unknown (-) where the record of the send is not among "

@@ -38,8 +38,6 @@ Each = Callable[[Iterable[Any], Callable[[Any], Any]], Iterator[Any]]
 class Job(BaseJob):
     """Examine a stopped store, or a snapshot of one."""
 
-    name = "verify"
-
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """The store, and what is to be known of its broker's settings."""
         add_store_arguments(parser)

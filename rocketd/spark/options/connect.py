@@ -38,7 +38,8 @@ class ConnectOptions:
     retry_timeout: float = option(
         kinds.DURATION,
         300.0,
-        "How long a server that is away is asked again before a read fails; the first question waits 30s at most.",
+        "How long a server that is away is asked again before a read fails; the first question waits 30s at most, a write "
+        "for the route of its topic 60s.",
         shown="5m",
     )
 

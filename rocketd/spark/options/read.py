@@ -183,12 +183,9 @@ class ReadOptions(ConnectOptions):
             return SinceTimes(self.ending_offsets_by_timestamp)
         return self.ending_offsets or Latest()
 
-    def read_plan(self, columns: tuple[str, ...], tags: frozenset[str] | None = None) -> ReadPlan:
-        """What a task needs to know. `tags` narrow those of the options."""
-        wanted = self.sub_expression
-        if tags is not None:
-            wanted = tags if wanted is None else wanted & tags
-        return ReadPlan(columns, self.decompress, self.verify_crc, self.batch_bytes, wanted, self.sql92)
+    def read_plan(self, columns: tuple[str, ...]) -> ReadPlan:
+        """What a task needs to know."""
+        return ReadPlan(columns, self.decompress, self.verify_crc, self.batch_bytes, self.sub_expression, self.sql92)
 
 
 READ_OPTIONS: Final = declared(ReadOptions)

@@ -10,6 +10,10 @@ from rocketd.spark.options import ReadOptions
 from rocketd.spark.options.positions import QueueName
 from rocketd.spark.ranges import Catalog, Queue
 
+NO_TOPIC = (
+    "the source has no topic at all: nothing has been sent to it yet, or it is not the store or cluster that is meant"
+)
+
 
 def chosen_queues(catalog: Catalog, options: ReadOptions, *, again: bool = False) -> list[Queue]:
     """The queues that the options ask for, sorted.
@@ -24,10 +28,7 @@ def chosen_queues(catalog: Catalog, options: ReadOptions, *, again: bool = False
     if options.subscribe_pattern:
         topics = _matching(catalog, options.subscribe_pattern)
         if not topics and not options.stream:
-            raise OptionError(
-                f"option subscribePattern is {options.subscribe_pattern!r}, and no topic matches; "
-                f"there are {_some(catalog.topics())}"
-            )
+            raise OptionError(_no_match(catalog, options.subscribe_pattern))
         return sorted(queue for topic in topics for queue in catalog.queues(topic))
     queues: list[Queue] = []
     for topic in options.subscribe:
@@ -42,6 +43,15 @@ def _matching(catalog: Catalog, pattern: str) -> list[str]:
     """Topics of applications and groups: those of the system must be named."""
     whole = re.compile(pattern)
     return [topic for topic in catalog.topics() if whole.fullmatch(topic) and not _is_system(topic)]
+
+
+def _no_match(catalog: Catalog, pattern: str) -> str:
+    topics = catalog.topics()
+    if not topics:
+        return NO_TOPIC
+    own = [topic for topic in topics if re.fullmatch(pattern, topic)]
+    advice = f"; {_some(own)} must be named, as the broker's own topics are no matches" if own else ""
+    return f"option subscribePattern is {pattern!r}, and no topic matches; there are {_some(topics)}{advice}"
 
 
 def _is_system(topic: str) -> bool:
@@ -76,6 +86,8 @@ def _assigned(catalog: Catalog, names: tuple[QueueName, ...]) -> list[Queue]:
 
 def _no_topic(catalog: Catalog, topic: str) -> str:
     topics = catalog.topics()
+    if not topics:
+        return f"there is no topic {topic!r}; {NO_TOPIC}"
     return f"there is no topic {topic!r}{did_you_mean(topic, topics) or f'; there are {_some(topics)}'}"
 
 

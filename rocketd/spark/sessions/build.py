@@ -36,17 +36,10 @@ def build_session(
     On a cluster the executors get this package; `py_files` are shipped besides. `log_level` is one of Spark's.
     Raises SparkError, in one sentence, when Java is missing or Spark does not start.
     """
-    require_pyspark()
-    from pyspark import SparkContext
-    from pyspark.sql import SparkSession
-
+    active = active_session()
     # Of no use to anybody here: nothing of ours uses pandas.
     warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
     given = dict(conf or {})
-    active = SparkSession.getActiveSession()
-    if active is None and SparkContext._active_spark_context is not None:
-        # Another thread's.
-        active = SparkSession.builder.getOrCreate()
     if active is not None:
         for key, value in given.items():
             if active.conf.isModifiable(key):
@@ -67,6 +60,19 @@ def build_session(
         session.stop()
         raise
     return session
+
+
+def active_session() -> "SparkSession | None":
+    """The session that is there already. Raises SparkError when PySpark is missing."""
+    require_pyspark()
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    active: SparkSession | None = SparkSession.getActiveSession()
+    if active is None and SparkContext._active_spark_context is not None:
+        # Another thread's.
+        active = SparkSession.builder.getOrCreate()
+    return active
 
 
 def require_pyspark() -> None:

@@ -38,9 +38,6 @@ EVERYWHERE: tuple[Conf, ...] = (
     Conf("spark.ui.enabled", "false", "no web server that nobody asked for"),
     Conf("spark.ui.showConsoleProgress", "false", "its bar would be written over ours"),
     Conf("spark.sql.session.timeZone", "UTC", "times of messages are UTC; shown alike on every machine"),
-    Conf(
-        "spark.sql.python.filterPushdown.enabled", "true", "conditions are handed to the source, which reads less then"
-    ),
     Conf("spark.network.timeout", "600s", "a loaded machine is not a dead one"),
     Conf("spark.executor.heartbeatInterval", "60s", "belongs to the timeout above"),
     Conf("spark.python.authenticate.socketTimeout", "300s", "a worker that starts slowly is not a failure"),

@@ -27,7 +27,6 @@ _MISSING_SOURCE = "DATA_SOURCE_NOT_FOUND"
 class Job(BaseJob):
     """The check-up."""
 
-    name = "doctor"
     description = "Exit status 1 when a job would fail, with what to do about it."
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:

@@ -65,8 +65,4 @@ class AtLeastOnce:
 
     def _has_other(self, queue: Queue) -> bool:
         """Whether another broker can take what this one did not."""
-        try:
-            brokers = {one.broker for one in self._outlet.queues(queue.topic)}
-        except BrokerError:
-            return False  # while its only broker is away, name servers may not know the topic
-        return bool(brokers - self._away - {queue.broker})
+        return bool(self._chooser.brokers(queue.topic) - self._away - {queue.broker})

@@ -51,6 +51,10 @@ class QueueChooser:
                     break
         return queue
 
+    def brokers(self, topic: str) -> set[str]:
+        """The brokers that messages of a topic may go to."""
+        return {queue.broker for queue in self._queues.get(topic, ())}
+
     def _next(self, topic: str, queues: Sequence[Queue]) -> Queue:
         turn = self._turns[topic]
         self._turns[topic] = turn + 1

@@ -4,13 +4,11 @@ import struct
 from bisect import bisect_left
 from collections.abc import Callable
 
-from rocketd.common.sysflag import PULL_SUBSCRIPTION
 from rocketd.remoting.bodies import ConsumerOffsetSerializeWrapper, KVTable
 from rocketd.remoting.codes import RequestCode, ResponseCode
 from rocketd.remoting.command import RemotingCommand
 from rocketd.remoting.headers import (
     OffsetResponseHeader,
-    PullMessageRequestHeader,
     PullMessageResponseHeader,
     QueryConsumerOffsetRequestHeader,
     QueueRequestHeader,
@@ -22,10 +20,8 @@ from rocketd.spark.errors import BrokerError
 from rocketd.spark.ranges import Queue
 from rocketd.spark.wire.cluster import Cluster
 from rocketd.spark.wire.faults import PASSING, body_of, header_of
+from rocketd.spark.wire.pull_request import FOUND_NOTHING, pull_header
 from rocketd.store.record import store_timestamp_of
-
-ANY_TAG = "*"
-FOUND_NOTHING = (ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.PULL_OFFSET_MOVED)
 
 _QUEUE_OFFSET = struct.Struct(">q")
 QUEUE_OFFSET_POSITION = 20
@@ -84,20 +80,7 @@ def earliest_time(cluster: Cluster, queue: Queue) -> int | None:
 
 def peek(cluster: Cluster, queue: Queue, offset: int, most: int = 1) -> tuple[int, bytes]:
     """The records from an offset on, at most so many, and the offset to go on from; empty where there are none."""
-    header = PullMessageRequestHeader(
-        consumer_group=cluster.options.group,
-        topic=queue.topic,
-        queue_id=queue.queue_id,
-        queue_offset=offset,
-        max_msg_nums=most,
-        sys_flag=PULL_SUBSCRIPTION,
-        commit_offset=0,
-        suspend_timeout_millis=0,
-        sub_version=0,
-        subscription=ANY_TAG,
-        expression_type="TAG",
-        bname=queue.broker,
-    )
+    header = pull_header(cluster.options.group, queue, offset, most)
     good = (ResponseCode.SUCCESS, *FOUND_NOTHING)
     answer = cluster.ask(queue.broker, RequestCode.PULL_MESSAGE, header, good=good)
     following = header_of(PullMessageResponseHeader, answer).next_begin_offset

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from struct import Struct
 from typing import Final
 
-from rocketd.common.sysflag import PULL_SUBSCRIPTION
 from rocketd.filter.expressions import SelectorError
 from rocketd.filter.selector import SQL92, compile_selector
 from rocketd.remoting.codes import RequestCode, ResponseCode
@@ -20,7 +19,7 @@ from rocketd.spark.errors import OptionError
 from rocketd.spark.ranges import Queue, ReadPlan
 from rocketd.spark.wire.connection import Connection
 from rocketd.spark.wire.faults import header_of, refusal
-from rocketd.spark.wire.offsets import ANY_TAG, FOUND_NOTHING
+from rocketd.spark.wire.pull_request import ANY_TAG, BY_TAG, FOUND_NOTHING, pull_header
 
 CODE: Final = RequestCode.PULL_MESSAGE
 
@@ -66,8 +65,8 @@ def subscription(plan: ReadPlan) -> tuple[str, str]:
         return SQL92, plan.sql92
     tags = plan.tags
     if tags is None or any(not tag.strip() or "|" in tag or tag != tag.strip() or tag == ANY_TAG for tag in tags):
-        return "TAG", ANY_TAG
-    return "TAG", " || ".join(sorted(tags))
+        return BY_TAG, ANY_TAG
+    return BY_TAG, " || ".join(sorted(tags))
 
 
 def check_sql92(text: str) -> None:
@@ -107,20 +106,7 @@ class Pulls:
         self._ask()
 
     def _header(self, offset: int, most: int) -> PullMessageRequestHeader:
-        return PullMessageRequestHeader(
-            consumer_group=self._group,
-            topic=self._queue.topic,
-            queue_id=self._queue.queue_id,
-            queue_offset=offset,
-            max_msg_nums=most,
-            sys_flag=PULL_SUBSCRIPTION,
-            commit_offset=0,
-            suspend_timeout_millis=0,
-            sub_version=0,
-            subscription=self._expression,
-            expression_type=self._kind,
-            bname=self._queue.broker,
-        )
+        return pull_header(self._group, self._queue, offset, most, self._kind, self._expression)
 
     def _make_template(self) -> bytes:
         command = RemotingCommand(CODE, write_header(self._header(_OFFSET_MARK, _MOST_MARK)), opaque=_OPAQUE_MARK)

@@ -15,9 +15,10 @@ from rocketd.spark.wire.cluster import MASTER, Cluster
 from rocketd.spark.wire.connection import connection_to
 from rocketd.spark.wire.faults import give_up
 from rocketd.spark.wire.gather import Gathered
-from rocketd.spark.wire.offsets import ANY_TAG, bounds_at, dispatch_behind, max_offset
+from rocketd.spark.wire.offsets import bounds_at, dispatch_behind, max_offset
 from rocketd.spark.wire.options import ClusterOptions
 from rocketd.spark.wire.pull import NOTHING_WANTED, Pulled, Pulls, subscription
+from rocketd.spark.wire.pull_request import ANY_TAG
 
 _FIRST_PAUSE: Final = 0.05
 _LONGEST_PAUSE: Final = 2.0

@@ -1,6 +1,10 @@
 """The unique keys of messages that tasks send.
 
 Answers to MessageClientIDSetter: tools read from a key when it was made, to search the index about that time.
+
+The client's keys (`rocketd.client.instance.identity`) are not for here: what is below `rocketd.client` imports Twisted,
+which must not get into tasks; its keys begin with an address that many workers on many machines would have to tell apart;
+and it makes one key at a time, where a sink needs many thousands a second.
 """
 
 import os
