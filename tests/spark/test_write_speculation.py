@@ -1,7 +1,4 @@
-"""Writes with speculation: two attempts of a task at the same time, on a cluster of two hosts, which it needs.
-
-Six Java processes start for it, so it runs only where ROCKETD_SPARK_SPECULATION says so.
-"""
+"""Writes with speculation: two attempts of a task at the same time, on a cluster of two hosts, which it needs."""
 
 import json
 import os
@@ -21,10 +18,6 @@ from rocketd.spark.sessions.java import choose_java
 
 ROWS = 400
 DELIVERIES = ("at-least-once", "transactional", "effectively-once")
-
-pytestmark = pytest.mark.skipif(
-    not os.environ.get("ROCKETD_SPARK_SPECULATION"), reason="set ROCKETD_SPARK_SPECULATION to run it"
-)
 
 
 @pytest.fixture

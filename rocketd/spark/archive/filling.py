@@ -82,7 +82,7 @@ def _archive_range(task: RangeTask, part: QueueRange) -> Archived:
 def _as_staged(one: Staged) -> ArchiveFile:
     file = one.file
     return ArchiveFile(
-        one.path, file.rows, file.size, file.sha256, file.queue, file.first, file.last, file.raw_bytes, file.raw_sha256
+        one.path, file.rows, file.size, file.crc32, file.queue, file.first, file.last, file.raw_bytes, file.raw_crc32
     )
 
 

@@ -12,23 +12,23 @@ from rocketd.spark.ranges import Queue, QueueRange
 
 @dataclass(frozen=True, slots=True)
 class ArchiveFile:
-    """One Parquet file: where it is, what it holds and the digests of it.
+    """One Parquet file: where it is, what it holds and the checksums of it.
 
     `path` is within the archive. `rows` are fewer than the offsets from `first` to `last`, both included, where messages
-    were lost or filtered. `raw_sha256` is of the records one after the other as the broker has them; `log_begin` and
+    were lost or filtered. `raw_crc32` is of the records one after the other as the broker has them; `log_begin` and
     `log_end` are the lowest offset of them in its commit log and the end of the highest. Of rows that belong to no queue,
-    only path, rows, size and digest are known.
+    only path, rows, size and `crc32`, of the whole file, are known.
     """
 
     path: str
     rows: int
     size: int
-    sha256: str
+    crc32: str
     queue: Queue | None = None
     first: int = -1
     last: int = -1
     raw_bytes: int = 0
-    raw_sha256: str = ""
+    raw_crc32: str = ""
     log_begin: int = -1
     log_end: int = -1
     min_time: int = -1
@@ -36,14 +36,14 @@ class ArchiveFile:
 
     def to_json(self) -> dict[str, Any]:
         """The file as it stands in a commit."""
-        said: dict[str, Any] = {"path": self.path, "rows": self.rows, "bytes": self.size, "sha256": self.sha256}
+        said: dict[str, Any] = {"path": self.path, "rows": self.rows, "bytes": self.size, "crc32": self.crc32}
         if self.queue is not None:
             said |= {
                 **_queue_to_json(self.queue),
                 "firstOffset": self.first,
                 "lastOffset": self.last,
                 "rawBytes": self.raw_bytes,
-                "rawSha256": self.raw_sha256,
+                "rawCrc32": self.raw_crc32,
                 "logBegin": self.log_begin,
                 "logEnd": self.log_end,
                 "minStoreTime": self.min_time,
@@ -55,17 +55,17 @@ class ArchiveFile:
     def from_json(said: dict[str, Any]) -> "ArchiveFile":
         """The reverse of `to_json`."""
         if "queueId" not in said:
-            return ArchiveFile(said["path"], said["rows"], said["bytes"], said["sha256"])
+            return ArchiveFile(said["path"], said["rows"], said["bytes"], said["crc32"])
         return ArchiveFile(
             said["path"],
             said["rows"],
             said["bytes"],
-            said["sha256"],
+            said["crc32"],
             Queue(said["topic"], said["broker"], said["queueId"]),
             said["firstOffset"],
             said["lastOffset"],
             said["rawBytes"],
-            said["rawSha256"],
+            said["rawCrc32"],
             said["logBegin"],
             said["logEnd"],
             said["minStoreTime"],

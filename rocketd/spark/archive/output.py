@@ -1,12 +1,12 @@
 """A Parquet file that is written once, from its beginning to its end, with the encodings that suit messages."""
 
-import hashlib
 import os
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from rocketd.spark.archive.crc32 import Crc32
 from rocketd.spark.archive.layout import PARQUET, random_part
 
 ROW_GROUP_BYTES = 16 * 1024 * 1024
@@ -21,18 +21,18 @@ _BIG = ("raw", "body", "properties_raw", "properties")
 
 
 class HashingFile:
-    """A new file that is written from its beginning to its end, and the SHA-256 of what was written."""
+    """A new file that is written from its beginning to its end, and the CRC-32 of what was written."""
 
     def __init__(self, path: str) -> None:
         self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-        self._hash = hashlib.sha256()
+        self._crc32 = Crc32()
         self.size = 0
         self.closed = False
 
     def write(self, data: Any) -> int:
         """Write all of a buffer; returns its length."""
         view = memoryview(data).cast("B")
-        self._hash.update(view)
+        self._crc32.update(view)
         done = 0
         while done < len(view):
             done += os.write(self._fd, view[done:])
@@ -59,9 +59,9 @@ class HashingFile:
         return False
 
     def sync(self) -> str:
-        """Wait until all is on the disk; returns the digest as hexadecimal digits."""
+        """Wait until all is on the disk; returns the CRC-32 as hexadecimal digits."""
         os.fsync(self._fd)
-        return self._hash.hexdigest()
+        return self._crc32.hexdigest()
 
     def close(self) -> None:
         """Close the file."""
@@ -126,12 +126,12 @@ class Output:
             self._pending_bytes = 0
 
     def finish(self) -> str:
-        """Write the rest and wait until all is on the disk; returns the file's SHA-256."""
+        """Write the rest and wait until all is on the disk; returns the file's CRC-32."""
         self._flush()
         self._writer.close()
-        digest = self._sink.sync()
+        crc32 = self._sink.sync()
         self._sink.close()
-        return digest
+        return crc32
 
     def abandon(self) -> None:
         """Close the file as it is."""

@@ -1,10 +1,9 @@
 """Writes message batches into Parquet files of an archive, inside a task, and says what each holds.
 
-A file is cut where a day of store time ends and where it has become large enough. Digests are taken on the way, so that
+A file is cut where a day of store time ends and where it has become large enough. Checksums are taken on the way, so that
 nothing is read twice.
 """
 
-import hashlib
 import os
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -14,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rocketd.spark.archive.archive import Staged
+from rocketd.spark.archive.crc32 import Crc32
 from rocketd.spark.archive.durable import make_dirs
 from rocketd.spark.archive.layout import data_name, date_of, rows_name
 from rocketd.spark.archive.manifest import ArchiveFile
@@ -104,12 +104,12 @@ class QueueFiles:
         output, self._output = self._output, None
         if output is None:
             return
-        sha256 = output.finish()
+        crc32 = output.finish()
         facts = self._facts
         queue = self._queue
         date = date_of(self._day * _DAY_US // 1000)
         path = data_name(queue.topic, date, queue.broker, queue.queue_id, facts.first, facts.last, output.random)
-        file = ArchiveFile(path, output.rows, output.size, sha256, queue, *facts.values())
+        file = ArchiveFile(path, output.rows, output.size, crc32, queue, *facts.values())
         self._staged.append(Staged(output.path, file))
 
     def finish(self) -> list[Staged]:
@@ -129,7 +129,7 @@ class _Facts:
     def __init__(self) -> None:
         self.first = self.last = -1
         self._raw_bytes = 0
-        self._hash = hashlib.sha256()
+        self._crc32 = Crc32()
         self._log = [1 << 62, -1]
         self._time = [1 << 62, -1]
 
@@ -140,7 +140,7 @@ class _Facts:
             self.first = offsets[0].as_py()
         self.last = offsets[-1].as_py()
         raw = raw_bytes(batch.column("raw"))
-        self._hash.update(raw)
+        self._crc32.update(raw)
         self._raw_bytes += len(raw)
         position = batch.column("commit_log_offset").to_numpy()
         end = position + batch.column("store_size").to_numpy()
@@ -156,7 +156,7 @@ class _Facts:
             self.first,
             self.last,
             self._raw_bytes,
-            self._hash.hexdigest(),
+            self._crc32.hexdigest(),
             self._log[0],
             self._log[1],
             self._time[0],
@@ -193,9 +193,9 @@ def write_rows(root: str, staging: str, schema: pa.Schema, batches: Iterable[pa.
                 output.add(batch, batch.nbytes)
         if output is None:
             return []
-        sha256 = output.finish()
+        crc32 = output.finish()
     except BaseException:
         if output is not None:
             output.abandon()
         raise
-    return [Staged(output.path, ArchiveFile(rows_name(output.random), output.rows, output.size, sha256))]
+    return [Staged(output.path, ArchiveFile(rows_name(output.random), output.rows, output.size, crc32))]

@@ -9,7 +9,6 @@
 A column that the archive was not given is made from the raw record.
 """
 
-import hashlib
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -19,6 +18,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from rocketd.spark.archive.archive import Archive
+from rocketd.spark.archive.crc32 import Crc32
 from rocketd.spark.archive.layout import data_dir
 from rocketd.spark.archive.manifest import ArchiveFile
 from rocketd.spark.archive.parquet import raw_bytes
@@ -157,34 +157,34 @@ def _parsed(batch: pa.RecordBatch, file: ArchiveFile, columns: Sequence[str], de
 def check_file(root: str, file: ArchiveFile) -> None:
     """Read a whole file back and compare it with what its commit says. Raises ArchiveError that names the file."""
     path = os.path.join(root, file.path)
-    found = _sha256_of(path)
-    if found != file.sha256:
-        raise ArchiveError(f"{path} is damaged: its SHA-256 is {found}, the manifest says {file.sha256}")
+    found = _crc32_of(path)
+    if found != file.crc32:
+        raise ArchiveError(f"{path} is damaged: its CRC-32 is {found}, the manifest says {file.crc32}")
     parquet = open_parquet(root, file)
     if parquet.metadata.num_rows != file.rows:
         raise ArchiveError(f"{path} has {parquet.metadata.num_rows} rows, the manifest says {file.rows}")
     if file.queue is None:
         return
-    digest, offsets = hashlib.sha256(), []
+    crc32, offsets = Crc32(), []
     for batch in parquet.iter_batches(columns=["queue_offset", "raw"]):
-        digest.update(raw_bytes(batch.column("raw")))
+        crc32.update(raw_bytes(batch.column("raw")))
         offsets.append(batch.column("queue_offset").to_numpy())
-    if digest.hexdigest() != file.raw_sha256:
+    if crc32.hexdigest() != file.raw_crc32:
         raise ArchiveError(f"{path}: the records in it are not those that were written; archive them again")
     numbers = np.concatenate(offsets)
     if (np.diff(numbers) <= 0).any() or (int(numbers[0]), int(numbers[-1])) != (file.first, file.last):
         raise ArchiveError(f"{path}: the offsets in it are not those that the manifest says")
 
 
-def _sha256_of(path: str) -> str:
-    digest = hashlib.sha256()
+def _crc32_of(path: str) -> str:
+    crc32 = Crc32()
     try:
         with open(path, "rb") as file:
             while data := file.read(_CHUNK):
-                digest.update(data)
+                crc32.update(data)
     except OSError as error:
         raise ArchiveError(f"{path}, which the archive's manifest names, cannot be read: {error}") from None
-    return digest.hexdigest()
+    return crc32.hexdigest()
 
 
 def uncommitted(root: str) -> list[str]:
