@@ -210,6 +210,23 @@ def test_rows_of_a_task_are_in_order(spark, store):
     assert rows == sorted(rows)
 
 
+@pytest.mark.parametrize("body_size", [3000, 700_000])
+def test_what_crosses_to_spark_in_parts_is_whole(spark, tmp_path, body_size):
+    """Of one Arrow batch of the parser: many rows in a part, and rows that are larger than a part is."""
+    count = 8_000_000 // body_size
+    write_store(tmp_path, count, queues=1, body_size=body_size, log_file_size=1 << 25)
+    columns = ("queue_offset", "tags", "properties", "body")
+    source = source_of(str(tmp_path))
+    assert len([batch for part in source.plan() for batch in source.read(part, columns)]) <= 2
+    frame = load(spark, str(tmp_path), ", ".join(columns))
+    assert [row.asDict() for row in frame.collect()] == [
+        {**row, "properties": dict(row["properties"])} for row in rows_of(str(tmp_path), columns)
+    ]
+    parts = frame.selectExpr("count(*)", "sum(octet_length(body))").collect()[0]
+    assert parts[0] == count
+    assert parts[1] >= count * body_size
+
+
 def test_a_plan_is_a_snapshot(spark, tmp_path):
     root = tmp_path / "store"
     write_store(root, 400)

@@ -1,7 +1,7 @@
 """What a task reads, and how: the same for batches and streams."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
@@ -13,6 +13,11 @@ from rocketd.spark.source import Source
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+_PIECE_BYTES: Final = 512 * 1024
+"""What crosses to the JVM at once. It copies a batch several times over, which costs a tenth to a fifth less CPU where the
+batch stays in a core's cache. Parsing gains from larger ones.
+"""
 
 
 class RangesPartition(InputPartition):
@@ -47,6 +52,18 @@ def read_partition(
     lost = on_loss(source.options.fail_on_data_loss)
     try:
         for part in partition.ranges:
-            yield from shaped(source.read(part, columns, lost))
+            for batch in shaped(source.read(part, columns, lost)):
+                yield from _pieces(batch)
     finally:
         source.close()
+
+
+def _pieces(batch: "pa.RecordBatch") -> Iterator["pa.RecordBatch"]:
+    """The batch in parts of about `_PIECE_BYTES`, not copied."""
+    rows = batch.num_rows
+    step = max(1, rows * _PIECE_BYTES // max(1, batch.nbytes))
+    if step >= rows:
+        yield batch
+        return
+    for begin in range(0, rows, step):
+        yield batch.slice(begin, step)
