@@ -50,6 +50,7 @@ ROWS = (
     Row("archive, fused", "archive", "parquet", 4.5),
     Row("stream to Parquet, fused sink", "stream", "stream", 3),
     Row("broker mode, brokers counted", "broker", "full", 1, with_brokers=True),
+    Row("broker mode, pulls of up to 1 MB, brokers counted", "broker_large", "full", 1, with_brokers=True),
     Row("archive, fused, beside Spark's writer on our source", "archive", "parquet", 3, peer="rocketd"),
     Row("full row beside the same rows in Parquet", "full", "parquet_read", 0.5, peer="rocketd"),
 )
@@ -93,6 +94,7 @@ def _measure(rows: Sequence[Row], count: int, rounds: int, directory: Path) -> i
         print(f"{count:,} messages for rocketd's broker", flush=True)
         fill(servers.namesrv_address, servers.broker_address, TOPIC, count)
         store = ["--store", str(servers.store("broker-a")), "--namesrv", servers.namesrv_address]
+        store += ["--broker", servers.broker_address]
         words = ["--rows", str(count), "--kafka", address, *store]
         print("the same for Kafka", flush=True)
         loader = SparkSide("kafka", words, directory / "load", kafka.pid)

@@ -25,7 +25,7 @@ def main() -> int:
     if given.side == "kafka":
         conf["spark.jars"] = ",".join(str(jar) for jar in connector_jars())
     spark = session(master=f"local[{given.cores}]", conf=conf)
-    place = queries.Place(spark, given.scratch, given.rows, given.kafka, given.store, given.namesrv)
+    place = queries.Place(spark, given.scratch, given.rows, given.kafka, given.store, given.namesrv, given.broker)
     known = {**(queries.KAFKA if given.side == "kafka" else queries.ROCKETD), "load": queries.load_kafka}
     _answer({"ready": True})
     for line in sys.stdin:
@@ -49,6 +49,7 @@ def _arguments() -> argparse.ArgumentParser:
     parser.add_argument("--kafka", default="")
     parser.add_argument("--store", default="")
     parser.add_argument("--namesrv", default="")
+    parser.add_argument("--broker", default="")
     parser.add_argument("--cores", type=int, default=2)
     return parser
 

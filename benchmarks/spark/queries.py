@@ -11,6 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.peers import wire
+from rocketd.remoting.codes import RequestCode, ResponseCode
+
 TOPIC = "SparkBench"
 TAG_HEADER = "TAGS"
 STREAM_BATCHES = 3
@@ -26,6 +29,7 @@ class Place:
     kafka: str = ""
     store: str = ""
     namesrv: str = ""
+    broker: str = ""
 
     def fresh(self, name: str) -> str:
         """A directory for results that is not there yet."""
@@ -120,6 +124,28 @@ def _rocketd_broker(place: Place) -> None:
     _noop(_rocketd(place, broker=True))
 
 
+def _rocketd_broker_large(place: Place) -> None:
+    """Where an operator lets the broker answer as much at once as Kafka does: 1 MB of a partition."""
+    _set_most_of_a_pull(place, 1024 * 1024, 1024 * 1024, 2000, 2000)
+    try:
+        _rocketd_broker(place)
+    finally:
+        _set_most_of_a_pull(place, 256 * 1024, 64 * 1024, 32, 8)
+
+
+def _set_most_of_a_pull(place: Place, bytes_in_memory: int, bytes_on_disk: int, in_memory: int, on_disk: int) -> None:
+    settings = {
+        "maxTransferBytesOnMessageInMemory": bytes_in_memory,
+        "maxTransferBytesOnMessageInDisk": bytes_on_disk,
+        "maxTransferCountOnMessageInMemory": in_memory,
+        "maxTransferCountOnMessageInDisk": on_disk,
+    }
+    body = "".join(f"{name}={value}\n" for name, value in settings.items()).encode()
+    answer = wire.call(place.broker, RequestCode.UPDATE_BROKER_CONFIG, body=body)
+    if answer.code != ResponseCode.SUCCESS:
+        raise RuntimeError(f"the broker did not take its settings: {answer.code}")
+
+
 def _rocketd_parquet(place: Place) -> None:
     _rocketd(place).write.option("compression", "zstd").parquet(place.fresh("parquet"))
 
@@ -160,6 +186,7 @@ ROCKETD: dict[str, Query] = {
     "archive": _rocketd_archive,
     "stream": _rocketd_stream,
     "broker": _rocketd_broker,
+    "broker_large": _rocketd_broker_large,
     "parquet_read": _parquet_read,
 }
 
