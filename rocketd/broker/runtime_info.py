@@ -59,6 +59,8 @@ class RuntimeInfo:
         ends = broker.dispatcher.pool("send").waiting_requests(EndTransactionProcessor)
         table["EndTransactionQueueSize"] = str(ends)
         table["EndTransactionThreadPoolQueueCapacity"] = str(settings.end_transaction_pool_queue_capacity)
+        refused = broker.dispatcher.refused_by_address()
+        table |= {counter: str(count) for counter, count in refused.items() if count}
         return table
 
     def _of_store(self) -> dict[str, str]:

@@ -48,6 +48,7 @@ from rocketd.broker.topics import TopicConfigManager
 from rocketd.broker.transaction.service import TICK_SECONDS, TransactionService
 from rocketd.common.clocked_loop import ClockedLoop
 from rocketd.common.config import ConfigError
+from rocketd.remoting.address_guard import ADMIN_WRITES, admin_guard
 from rocketd.remoting.bodies import (
     DelayOffsetSerializeWrapper,
     SubscriptionGroupWrapper,
@@ -156,6 +157,7 @@ class Broker(Service):
             hooks=signing_hooks(settings.broker),
         )
         self.access: AccessControl | None = None
+        self.admin_guard = admin_guard(lambda: settings.broker.admin_without_acl, clock)
         self.registration = Registration(self, self.client, reactor)
         self.topics.on_change(self.registration.changed)
         self.replication = Replication(self, self.client, reactor)
@@ -224,6 +226,8 @@ class Broker(Service):
         self.access = make_access_control(self.settings.broker, self.now_ms)
         if self.access is not None:
             self.dispatcher.hooks += (self.access,)
+        else:
+            self.dispatcher.guard(ADMIN_WRITES, self.admin_guard)
         self.server.listen()
         try:
             if self.port > VIP_PORT_DISTANCE and self.settings.server.listen_port:

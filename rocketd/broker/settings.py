@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from rocketd.common.checks import ADDRESSES, HOST, is_address_list, is_host
 from rocketd.common.config import ConfigError, Long, setting, settings_group
 from rocketd.common.configuration import DaemonSettings, group
+from rocketd.common.networks import NETWORKS, PRIVATE, is_network_list
 from rocketd.remoting.settings import NettyClientConfig, NettyServerConfig, RemotingConfig, TlsConfig
 from rocketd.store.settings import MessageStoreConfig
 
@@ -276,6 +277,14 @@ class BrokerConfig:
         "to their topics and group; accounts, messages by offset id, offsets of other groups and clean-up need an admin.",
         remote=False,
         system_property=True,
+    )
+    admin_without_acl: str = setting(
+        PRIVATE,
+        "Without aclEnable, the addresses from which administrative writes are taken: changes of topics, groups and "
+        "settings, resets of offsets, clean-ups. private means loopback, private and link-local networks of IPv4 and IPv6.",
+        remote=False,
+        check=is_network_list,
+        accepted=NETWORKS,
     )
     acl_credentials_file: str | None = setting(
         None,

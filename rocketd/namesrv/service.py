@@ -20,6 +20,7 @@ from rocketd.namesrv.interfaces import INameServer
 from rocketd.namesrv.kv_config import KVConfigError, KVConfigManager
 from rocketd.namesrv.route_info import RouteInfoManager
 from rocketd.namesrv.settings import NamesrvSettings
+from rocketd.remoting.address_guard import ADMIN_WRITES, REGISTRATIONS, admin_guard, registration_guard
 from rocketd.remoting.certificates import TLSConfigError
 from rocketd.remoting.dispatch import Dispatcher
 from rocketd.remoting.plugins import load_processors
@@ -59,6 +60,11 @@ class NameServer(MultiService):
         self.routes = RouteInfoManager()
         self.kv_config = KVConfigManager(settings.namesrv.kv_config_path, file_system)
         self.dispatcher = Dispatcher(reactor.callFromThread, clock=clock)
+        config = settings.namesrv
+        self.admin_guard = admin_guard(lambda: config.admin_without_acl, clock)
+        self.dispatcher.guard(ADMIN_WRITES, self.admin_guard)
+        self.broker_guard = registration_guard(lambda: config.broker_allowed_addresses, clock)
+        self.dispatcher.guard(REGISTRATIONS, self.broker_guard)
         self.server = RemotingServer(
             reactor,
             self.dispatcher,

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from rocketd.common.config import setting, settings_group
 from rocketd.common.configuration import DaemonSettings, group
+from rocketd.common.networks import ANY, NETWORKS, PRIVATE, is_network_list
 from rocketd.remoting.settings import NettyServerConfig, RemotingConfig, TlsConfig
 
 
@@ -41,6 +42,21 @@ class NamesrvConfig:
     )
     order_message_enable: bool = setting(
         False, "Whether routes carry the ordered-topic configuration (KV namespace ORDER_TOPIC_CONFIG).", hot=True
+    )
+    admin_without_acl: str = setting(
+        PRIVATE,
+        "The addresses from which administrative writes are taken: KV configuration, settings, write permissions of "
+        "brokers, deletion of topics. private means loopback, private and link-local networks of IPv4 and IPv6.",
+        remote=False,
+        check=is_network_list,
+        accepted=NETWORKS,
+    )
+    broker_allowed_addresses: str = setting(
+        ANY,
+        "The addresses from which brokers may register and unregister.",
+        hot=True,
+        check=is_network_list,
+        accepted=NETWORKS,
     )
 
 

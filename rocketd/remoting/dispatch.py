@@ -15,6 +15,7 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from rocketd.remoting import problems
+from rocketd.remoting.address_guard import AddressGuard
 from rocketd.remoting.codes import ResponseCode, SerializeType
 from rocketd.remoting.command import RemotingCommand
 from rocketd.remoting.connection import Connection
@@ -87,6 +88,7 @@ class Dispatcher:
         self._lanes: dict[int, tuple[Pool, JobHandler]] = {}
         self._lanes_by_prefix: dict[bytes, tuple[Pool, JobHandler]] = {}
         self._commands: dict[str, CommandHandler] = {}
+        self._guards: dict[int, AddressGuard] = {}
 
     # ------------------------------------------------------------ set-up
 
@@ -117,19 +119,33 @@ class Dispatcher:
         """Whether a processor is registered for a code."""
         return code in self._lanes
 
+    def guard(self, codes: Iterable[int], guard: AddressGuard) -> None:
+        """Put a guard before the processors of some codes that are registered from now on."""
+        self._guards.update(dict.fromkeys(codes, guard))
+
+    def refused_by_address(self) -> dict[str, int]:
+        """Count what each guard has refused, by the name of its counter. Any thread."""
+        return {guard.counter: guard.refused for guard in self._guards.values()}
+
     def register(self, code: int, processor: Any, pool_name: str) -> None:
         """Let a processor handle a code in a pool.
 
-        Raises ValueError when the code is taken, TypeError when the processor provides no IRequestProcessor.
+        Raises ValueError when the code is taken or its requests are guarded and the processor takes whole jobs,
+        TypeError when the processor provides no IRequestProcessor.
         """
         if self.handles(code):
             raise ValueError(f"request code {code} has a processor already")
         if hasattr(processor, "process_jobs"):
+            if code in self._guards:
+                raise ValueError(
+                    f"request code {code} is taken from some addresses only: use process, not process_jobs"
+                )
             handler: JobHandler = processor
         else:
             # One for each pool: a header that names two codes must not have a processor run in another pool's thread.
             commands = self._commands.setdefault(pool_name, CommandHandler(self))
-            commands.processors[code] = IRequestProcessor(processor)
+            guard = self._guards.get(code)
+            commands.processors[code] = IRequestProcessor(processor) if guard is None else guard.before(processor)
             handler = commands
         self._lanes[code] = (self.pool(pool_name), handler)
 

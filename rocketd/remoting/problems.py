@@ -60,3 +60,21 @@ POOL_FULL = Problem(
     advice="send slower or retry after 100 ms",
     setting="sendThreadPoolQueueCapacity and its like",
 )
+
+ADMIN_ADDRESS_REFUSED = Problem(
+    id="admin-address-refused",
+    code=ResponseCode.NO_PERMISSION,
+    remark="request {request} from {host} is not permitted",
+    cause="without accounts, administrative writes are taken only from: {allowed}",
+    advice="run the command on a machine of that list, have the operator add {host} to it, or use accounts (aclEnable)",
+    setting="adminWithoutAcl",
+)
+
+BROKER_ADDRESS_REFUSED = Problem(
+    id="broker-address-refused",
+    code=ResponseCode.NO_PERMISSION,
+    remark="request {request} from {host} is not permitted",
+    cause="brokers may register and unregister only from: {allowed}",
+    advice="have the operator of the name server add {host} to the list",
+    setting="brokerAllowedAddresses",
+)

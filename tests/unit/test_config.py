@@ -17,7 +17,13 @@ from rocketd.remoting.settings import NettyServerConfig, RemotingConfig, TlsConf
 from rocketd.store.settings import MessageStoreConfig
 
 GOLDEN = Path(__file__).resolve().parent.parent / "golden" / "config"
-OF_OUR_OWN = ("groupGuardGraceTime", "timerMaxDelaySec", "timerWheelEnable")
+OF_OUR_OWN = (
+    "adminWithoutAcl",
+    "brokerAllowedAddresses",
+    "groupGuardGraceTime",
+    "timerMaxDelaySec",
+    "timerWheelEnable",
+)
 """Settings that Apache's 4.9.7 does not have."""
 
 

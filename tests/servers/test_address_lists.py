@@ -1,0 +1,101 @@
+"""Real servers that take administrative writes and registrations from some addresses only; loopback has many."""
+
+import pytest
+from in_process import LogLines, broker_in, namesrv_in
+from twisted.internet import reactor
+from twisted.internet.endpoints import TCP4ClientEndpoint, connectProtocol
+from wire_client import WireClient, eventually, running
+
+from rocketd.remoting.bodies import RegisterBrokerBody
+from rocketd.remoting.codes import RequestCode, ResponseCode
+from rocketd.remoting.command import RemotingCommand
+
+HOME, STRANGER = "127.0.0.1", "127.0.0.2"
+TOPIC = {
+    "topic": "Made",
+    "defaultTopic": "TBW102",
+    "readQueueNums": "4",
+    "writeQueueNums": "4",
+    "perm": "6",
+    "topicFilterType": "SINGLE_TAG",
+    "topicSysFlag": "0",
+    "order": "false",
+}
+KV = {"namespace": "space", "key": "key", "value": "value"}
+BROKER = {
+    "brokerName": "fake",
+    "brokerAddr": "127.0.0.2:1",
+    "clusterName": "c",
+    "haServerAddr": "127.0.0.2:2",
+    "brokerId": "0",
+}
+
+
+async def connect(port, host):
+    """Connect from an address of this machine."""
+    return await connectProtocol(TCP4ClientEndpoint(reactor, "127.0.0.1", port, bindAddress=(host, 0)), WireClient())
+
+
+async def ask(port, host, code, fields=None, body=None):
+    client = await connect(port, host)
+    try:
+        return await client.ask(RemotingCommand(code, fields, body))
+    finally:
+        client.transport.loseConnection()
+        await client.wait_closed()
+
+
+@pytest.mark.parametrize("allowed", ["127.0.0.1", "127.0.0.0/31"])
+async def test_broker_admin_write_from_unlisted_address_is_refused(tmp_path, allowed):
+    with LogLines() as lines:
+        async with running(broker_in(tmp_path, None, namesrvAddr="", adminWithoutAcl=allowed)) as broker:
+            for _ in range(3):
+                refused = await ask(broker.port, STRANGER, RequestCode.UPDATE_AND_CREATE_TOPIC, TOPIC)
+                assert refused.code == ResponseCode.NO_PERMISSION
+                assert "setting adminWithoutAcl" in refused.remark
+            config = await ask(broker.port, STRANGER, RequestCode.UPDATE_BROKER_CONFIG, None, b"adminWithoutAcl=any")
+            assert config.code == ResponseCode.NO_PERMISSION
+            assert "Made" not in broker.topics.snapshot().topic_config_table
+            assert (await ask(broker.port, STRANGER, RequestCode.GET_ALL_TOPIC_CONFIG)).code == ResponseCode.SUCCESS
+            made = await ask(broker.port, HOME, RequestCode.UPDATE_AND_CREATE_TOPIC, TOPIC)
+            assert made.code == ResponseCode.SUCCESS
+            assert "Made" in broker.topics.snapshot().topic_config_table
+            state = await ask(broker.port, STRANGER, RequestCode.GET_BROKER_RUNTIME_INFO)
+            assert b'"adminWritesRefused":"4"' in state.body.replace(b" ", b"")
+    assert len([event for event in lines.events if "remark" in event]) == 1
+
+
+async def test_broker_changes_its_admin_list_by_no_request(tmp_path):
+    async with running(broker_in(tmp_path, None, namesrvAddr="")) as broker:
+        answer = await ask(broker.port, HOME, RequestCode.UPDATE_BROKER_CONFIG, None, b"adminWithoutAcl=any")
+        assert answer.code != ResponseCode.SUCCESS
+        assert "adminWithoutAcl" in answer.remark
+
+
+async def test_name_server_admin_write_and_registration_from_unlisted_address_are_refused(tmp_path):
+    options = {"adminWithoutAcl": "127.0.0.1", "brokerAllowedAddresses": "127.0.0.1"}
+    async with running(namesrv_in(tmp_path, **options)) as name_server:
+        port = name_server.port
+        body = RegisterBrokerBody().encode()
+        for code, fields, content in (
+            (RequestCode.PUT_KV_CONFIG, KV, None),
+            (RequestCode.UPDATE_NAMESRV_CONFIG, None, b"orderMessageEnable=true"),
+            (RequestCode.WIPE_WRITE_PERM_OF_BROKER, {"brokerName": "broker-a"}, None),
+            (RequestCode.REGISTER_BROKER, BROKER, body),
+            (RequestCode.UNREGISTER_BROKER, BROKER, None),
+        ):
+            refused = await ask(port, STRANGER, code, fields, content)
+            assert refused.code == ResponseCode.NO_PERMISSION, code
+        assert name_server.dispatcher.refused_by_address() == {"adminWritesRefused": 3, "registrationsRefused": 2}
+        async with running(broker_in(tmp_path, f"127.0.0.1:{port}")):
+            await eventually(lambda: name_server.routes.cluster_info().broker_addr_table)
+        assert (await ask(port, HOME, RequestCode.PUT_KV_CONFIG, KV)).code == ResponseCode.SUCCESS
+
+
+async def test_name_server_takes_registrations_from_everywhere_by_default(tmp_path):
+    async with running(namesrv_in(tmp_path, adminWithoutAcl="none")) as name_server:
+        body = RegisterBrokerBody().encode()
+        answer = await ask(name_server.port, STRANGER, RequestCode.REGISTER_BROKER, BROKER, body)
+        assert answer.code == ResponseCode.SUCCESS
+        refused = await ask(name_server.port, HOME, RequestCode.PUT_KV_CONFIG, KV)
+        assert refused.code == ResponseCode.NO_PERMISSION
