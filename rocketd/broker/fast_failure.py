@@ -1,7 +1,8 @@
 """Answers requests that wait too long while the threads that should handle them are held up.
 
 Answers to Apache's BrokerFastFailure and to its rejectRequest. Without it a disk that hangs would leave every sender to its
-timeout; so they hear within milliseconds that they had better try another broker.
+timeout; so they hear within milliseconds that they had better try another broker. One-way requests cannot be told, and
+nobody repeats them: they stay in the queue, and its limits slow their senders down.
 """
 
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from typing import NamedTuple
 from rocketd.broker import problems
 from rocketd.broker.processors.end_transaction import EndTransactionProcessor
 from rocketd.broker.settings import BrokerConfig
+from rocketd.remoting.command import is_oneway_frame
 from rocketd.remoting.dispatch import Dispatcher
 from rocketd.remoting.errors import RequestError
 from rocketd.remoting.pools import Job, Pool
@@ -88,7 +90,7 @@ class FastFailure:
     ) -> None:
         now = self._clock_ms()
         queued = pool.queued_requests
-        for job in pool.take_waiting(received_before_ms, wanted):
+        for job in pool.take_waiting(received_before_ms, wanted, is_oneway_frame):
             self._dispatcher.refuse(job, error(now - job.received_ms, queued))
 
     def _refusal(self) -> RequestError | None:

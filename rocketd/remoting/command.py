@@ -10,15 +10,24 @@ from itertools import count
 from struct import Struct
 from typing import Final
 
+import msgspec
+
 from rocketd.remoting import header_binary, header_json
 from rocketd.remoting.codes import CURRENT_VERSION, LanguageCode, ResponseCode, SerializeType, request_name
-from rocketd.remoting.errors import FrameError
+from rocketd.remoting.errors import JSON_ERRORS, FrameError
 from rocketd.remoting.frame import Frame
 
 RESPONSE_FLAG: Final = 1
 ONEWAY_FLAG: Final = 2
 
 _PREFIX = Struct(">II")
+
+
+class _Flag(msgspec.Struct):
+    flag: int
+
+
+_decode_flag = msgspec.json.Decoder(_Flag).decode
 _count_requests = count().__next__
 
 
@@ -149,3 +158,21 @@ class RemotingCommand:
             f"<{kind} {code} opaque={self.opaque} version={self.version} remark={self.remark!r:.200} "
             f"fields={fields} body={len(self.body or b'')} bytes>"
         )
+
+
+def is_oneway_frame(frame: Frame) -> bool:
+    """Whether a frame is a request that wants no answer; False for a frame that cannot be decoded."""
+    serialize_type, header, _ = frame
+    try:
+        if serialize_type == SerializeType.JSON:
+            flag = _decode_flag(header).flag
+        else:
+            flag = RemotingCommand.decode(frame).flag
+    except JSON_ERRORS:
+        try:
+            flag = RemotingCommand.decode(frame).flag
+        except FrameError:
+            return False
+    except FrameError:
+        return False
+    return flag & (ONEWAY_FLAG | RESPONSE_FLAG) == ONEWAY_FLAG

@@ -17,11 +17,12 @@ from zope.interface import implementer
 from rocketd.remoting import problems
 from rocketd.remoting.address_guard import AddressGuard
 from rocketd.remoting.codes import ResponseCode, SerializeType
-from rocketd.remoting.command import RemotingCommand
+from rocketd.remoting.command import RemotingCommand, is_oneway_frame
 from rocketd.remoting.connection import Connection
 from rocketd.remoting.errors import FrameError, RemotingCommandError, RequestError
 from rocketd.remoting.frame import Frame
 from rocketd.remoting.interfaces import IRequestContext, IRequestProcessor, IRPCHook
+from rocketd.remoting.limit_log import LimitLog
 from rocketd.remoting.pools import Job, JobHandler, Pool
 
 _PREFIX_LENGTH = 12
@@ -82,6 +83,7 @@ class Dispatcher:
         self.hooks: tuple[Any, ...] = tuple(hooks)
         self.call_from_thread = call_from_thread
         self.responses: ResponseTaker | None = None
+        self.limits = LimitLog(self.log, clock)
         self._clock = clock
         self._pools: dict[str, Pool] = {}
         self._started = False
@@ -208,15 +210,31 @@ class Dispatcher:
         pool, handler = lane
         job = Job(handler, connection, frames, received_ms)
         if pool.refusal is not None and (refusal := pool.refusal()) is not None:
-            self.refuse(job, refusal)
-            return
-        if pool.submit(job):
-            return
-        if len(frames) == 1:
-            self.refuse(job, _pool_full(pool))
-            return
-        for frame in frames:  # those that fit are taken
-            self._submit(lane, connection, [frame], received_ms)
+            refused, oneway = job.split(is_oneway_frame)
+            self.refuse(refused, refusal)
+            if oneway is None:
+                return
+            job = oneway
+        if not pool.submit(job):
+            self._submit_singly(pool, job)
+
+    def _submit_singly(self, pool: Pool, job: Job) -> None:
+        """Hand over those frames of a job that the pool has room for. The others are refused, or held if one-way."""
+        kept: list[Frame] = []
+        for frame in job.frames:
+            oneway = is_oneway_frame(frame)
+            if oneway and kept:  # in their order
+                kept.append(frame)
+                continue
+            single = Job(job.handler, job.connection, [frame], job.received_ms)
+            if len(job.frames) > 1 and pool.submit(single):
+                continue
+            if oneway:
+                kept.append(frame)
+            else:
+                self.refuse(single, _pool_full(pool))
+        if kept and not pool.hold(Job(job.handler, job.connection, kept, job.received_ms)):
+            self._oneway_lost(len(kept), f"the {pool.name} pool and the connections that wait for it are full")
 
     def _submit_unknown(self, connection: Connection, frame: Frame, received_ms: int) -> None:
         """Handle a frame whose code could not be peeked: a response, an odd header, or a code nobody handles."""
@@ -248,11 +266,23 @@ class Dispatcher:
                 request = RemotingCommand.decode(frame)
                 if request.is_response:
                     self.take_response(connection, request)
-                elif not request.is_oneway:
+                elif request.is_oneway:
+                    self._oneway_lost(1, error.remark)
+                else:
                     connection.send(RemotingCommand.response(error.code, error.remark).answering(request))
             except Exception as fault:
                 if self.frame_failed(connection, fault):
                     break
+
+    def count_unhandled(self) -> None:
+        """Count the one-way requests that came after the pools had stopped. Reactor thread only."""
+        for pool in self._pools.values():
+            lost = sum([is_oneway_frame(frame) for job in pool.left_over() for frame in job.frames])
+            if lost:
+                self._oneway_lost(lost, "the server stops")
+
+    def _oneway_lost(self, count: int, why: str) -> None:
+        self.limits.reached("one-way requests lost", "one-way requests are lost: {why}", count, why=why)
 
     def take_response(self, connection: Connection, response: RemotingCommand) -> None:
         """Give a peer's response to the invoke layer."""

@@ -2,7 +2,8 @@
 
 Answers to the executors of Apache's BrokerController and to RequestTask. A job is the unit of hand-over, because handing
 single messages to threads costs more than handling them. A pool is bounded by requests and by bytes: above half of
-either it pauses the connection that feeds it, and what comes when it is full is refused by the caller.
+either it pauses the connection that feeds it. Requests that come when it is full are refused by the caller. One-way
+requests cannot be refused, so the caller has them held: their connection stays paused until the pool has room.
 """
 
 from collections import deque
@@ -18,6 +19,9 @@ from rocketd.remoting.frame import Frame
 
 DRAIN_LIMIT = 64
 """Jobs that a thread takes from its queue at a time."""
+
+_FRAME_OVERHEAD = 256
+"""Bytes of memory that a frame takes besides its own, as counted for held jobs."""
 
 
 class Pausable(Protocol):
@@ -40,9 +44,12 @@ class JobHandler(Protocol):
 class Job:
     """Frames of one read of one connection, for one handler. Immutable but for who takes it; one that was refused has no
     frames any more.
+
+    ``rest`` is the part that stays for the pool's thread if the reactor thread takes the job: the job itself if all of it
+    stays, None if nothing does. It is set before the job is claimed.
     """
 
-    __slots__ = ("_unclaimed", "connection", "frames", "handler", "received_ms", "size")
+    __slots__ = ("_unclaimed", "connection", "frames", "handler", "received_ms", "rest", "size")
 
     def __init__(self, handler: JobHandler, connection: Any, frames: list[Frame], received_ms: int) -> None:
         self.handler = handler
@@ -50,6 +57,7 @@ class Job:
         self.frames = frames
         self.received_ms = received_ms
         self.size = sum([len(frame[1]) + len(frame[2]) for frame in frames])
+        self.rest: Job | None = None
         self._unclaimed = [True]
 
     def claim(self) -> bool:
@@ -58,6 +66,24 @@ class Job:
             return self._unclaimed.pop()
         except IndexError:
             return False
+
+    def split(self, stays: Callable[[Frame], bool]) -> "tuple[Job, Job | None]":
+        """Divide an unclaimed job by its frames into the part that is taken and the part that stays.
+
+        The job itself is a part if it has all the frames.
+        """
+        if self.rest is self:
+            return Job(self.handler, self.connection, [], self.received_ms), self
+        kept = [frame for frame in self.frames if stays(frame)]
+        if not kept:
+            return self, None
+        if len(kept) == len(self.frames):
+            self.rest = self
+            return Job(self.handler, self.connection, [], self.received_ms), self
+        taken = [frame for frame in self.frames if not stays(frame)]
+        rest = Job(self.handler, self.connection, kept, self.received_ms)
+        rest.rest = rest
+        return Job(self.handler, self.connection, taken, self.received_ms), rest
 
 
 class _Call:
@@ -111,6 +137,8 @@ class Pool:
         self._bytes_in = self._bytes_out = 0
         self._paused: set[Pausable] = set()
         self._waiting: deque[Job] = deque()
+        self._held: deque[Job] = deque()
+        self._held_bytes = 0
         self.refusal: Callable[[], RequestError | None] | None = None
         """Asked in the reactor thread whether all that comes now is refused, and why."""
         self.after_jobs: Callable[[bool], None] | None = None
@@ -148,6 +176,7 @@ class Pool:
 
     def stop(self) -> None:
         """Let the threads finish what is queued, and wait for them. Not from a pool's own thread."""
+        self._release_held()
         threads, self._threads = self._threads, []
         for _ in threads:
             self._queue.put(None)
@@ -160,30 +189,66 @@ class Pool:
         size = self.queued_bytes + job.size
         if requests > self.max_requests or (size > self.max_bytes and requests > len(job.frames)):
             return False
-        self._requests_in += len(job.frames)
-        self._bytes_in += job.size
-        self._waiting.append(job)
-        self._queue.put(job)
+        self._enqueue(job)
         if requests * 2 > self.max_requests or size * 2 > self.max_bytes:
-            self._paused.add(job.connection)
-            job.connection.pause_reading(self)
-            self._resume_if_low()
+            self._pause(job.connection)
         return True
 
-    def take_waiting(self, received_before_ms: int, wanted: Callable[[Job], bool] = lambda _: True) -> list[Job]:
+    def hold(self, job: Job) -> bool:
+        """Keep a job that the pool has no room for, and its connection paused until it has. False if too much is held:
+        the job is lost. Reactor thread only.
+        """
+        size = job.size + _FRAME_OVERHEAD * len(job.frames)
+        if self._held and self._held_bytes + size > self.max_bytes:
+            return False
+        self._held.append(job)
+        self._held_bytes += size
+        self._pause(job.connection)
+        return True
+
+    def take_waiting(
+        self,
+        received_before_ms: int,
+        wanted: Callable[[Job], bool] = lambda _: True,
+        stays: Callable[[Frame], bool] = lambda _: False,
+    ) -> list[Job]:
         """Take the wanted jobs that came before a time, by the clock of ``received_ms``, and wait still: the caller
-        answers them, no thread will. Reactor thread only.
+        answers them, no thread will. Frames that stay are left to the threads, at their place. Reactor thread only.
         """
         taken = []
         for job in list(self._waiting):
             if job.received_ms >= received_before_ms:
                 break
-            if wanted(job) and job.claim():
-                self._waiting.remove(job)
-                taken.append(job)
+            if not wanted(job):
+                continue
+            part, rest = job.split(stays)
+            if rest is not job and self._take(job, rest):
+                taken.append(part)
         if taken:
             self._count_out(taken)
         return taken
+
+    def _take(self, job: Job, rest: Job | None) -> bool:
+        """Claim a waiting job and leave the rest of it in its place; False if a thread was faster."""
+        if rest is not None:
+            # A thread that comes too late for the job looks for the rest, so it must be known before.
+            try:
+                self._waiting.insert(self._waiting.index(job), rest)
+            except ValueError:
+                return False
+            job.rest = rest
+        if job.claim():
+            self._waiting.remove(job)
+            if rest is not None:
+                job.frames = []  # the queue keeps the job until a thread comes to it
+            return True
+        if rest is not None:
+            self._waiting.remove(rest)
+        return False
+
+    def left_over(self) -> list[Job]:
+        """Return the jobs that no thread has begun."""
+        return list(self._waiting) + list(self._held)
 
     def call(self, function: Callable[[], None]) -> None:
         """Run a function in a thread of this pool, after what is queued. Any thread."""
@@ -192,7 +257,29 @@ class Pool:
     def _is_low(self) -> bool:
         return self.queued_requests * 4 <= self.max_requests and self.queued_bytes * 4 <= self.max_bytes
 
+    def _enqueue(self, job: Job) -> None:
+        self._requests_in += len(job.frames)
+        self._bytes_in += job.size
+        self._waiting.append(job)
+        self._queue.put(job)
+
+    def _release_held(self) -> None:
+        try:
+            while True:
+                self._enqueue(self._held.popleft())
+        except IndexError:
+            self._held_bytes = 0
+
+    def _pause(self, connection: Pausable) -> None:
+        self._paused.add(connection)
+        connection.pause_reading(self)
+        self._resume_if_low()
+
     def _resume_if_low(self) -> None:
+        while self._held and self._is_low():
+            job = self._held.popleft()
+            self._held_bytes -= job.size + _FRAME_OVERHEAD * len(job.frames)
+            self._enqueue(job)
         if self._paused and self._is_low():
             paused, self._paused = self._paused, set()
             for connection in paused:
@@ -234,10 +321,12 @@ class Pool:
                 end += 1
             group = []
             for job in jobs[at:end]:
-                if job.claim():
-                    if job.frames:
-                        self._waiting.remove(job)  # the first, but for those that the reactor thread takes meanwhile
-                    group.append(job)
+                mine = job if job.claim() else job.rest
+                if mine is None or (mine is not job and not mine.claim()):
+                    continue
+                if mine.frames:
+                    self._waiting.remove(mine)  # the first, but for those that the reactor thread takes meanwhile
+                group.append(mine)
             handled += group
             try:
                 handler.process_jobs(group)

@@ -147,6 +147,7 @@ class RemotingServer(Service):
             self._idle_scan.stop()
         await self.stop_listening()
         await threads.deferToThreadPool(self._reactor, self._reactor.getThreadPool(), self.dispatcher.stop)
+        self.dispatcher.count_unhandled()
         if self.connections:
             self._drained = defer.Deferred()
             for connection in list(self.connections):

@@ -34,6 +34,11 @@ class WaitingTests(SynchronousTestCase):
         frames = FrameDecoder().feed(RemotingCommand(code, {}, flag=flag).encode())
         self.assertTrue(self.dispatcher.pool(pool).submit(Job(handler, self.connection, frames, self.now)))
 
+    def submit_mixed(self, flags):
+        commands = [RemotingCommand(310, {}, flag=flag, opaque=n) for n, flag in enumerate(flags)]
+        frames = FrameDecoder().feed(b"".join(command.encode() for command in commands))
+        self.dispatcher.pool("send").submit(Job(self.send, self.connection, frames, self.now))
+
     def answers_at(self, milliseconds):
         self.now = milliseconds
         self.fast_failure.check()
@@ -54,7 +59,23 @@ class WaitingTests(SynchronousTestCase):
         ((code, remark),) = self.answers_at(3001)
         self.assertEqual(code, 2)
         self.assertIn("period in queue: 3001ms, size of queue: 2", remark)
-        self.assertEqual(self.dispatcher.pool("send").queued_requests, 0)
+        self.assertEqual(self.dispatcher.pool("send").queued_requests, 1)
+
+    def test_oneway_sends_stay_in_the_queue_at_their_place(self):
+        self.submit_mixed([ONEWAY_FLAG, 0, ONEWAY_FLAG, 0])
+        self.submit_mixed([ONEWAY_FLAG])
+        self.submit_mixed([0])
+        self.assertEqual(len(self.answers_at(201)), 3)
+        self.assertEqual(self.answers_at(10_000), [])
+        pool = self.dispatcher.pool("send")
+        self.assertEqual((pool.queued_requests, pool.head_wait_ms(self.now)), (3, 10_000))
+        handled = []
+        self.patch(SendMessageProcessor, "process_jobs", lambda _, jobs: handled.extend(jobs))
+        pool.start()
+        pool.stop()
+        opaques = [RemotingCommand.decode(frame).opaque for job in handled for frame in job.frames]
+        self.assertEqual(opaques, [0, 2, 0])
+        self.assertEqual((pool.queued_requests, pool.queued_bytes, pool.head_wait_ms(self.now)), (0, 0, 0))
 
     def test_the_limit_of_ends_can_be_changed_while_running(self):
         self.submit(self.end, 37)

@@ -313,11 +313,54 @@ class FullPoolTests(DispatchTestCase):
                 self.assertIn(f"the send pool holds 2 of at most 2 requests and {2 * size} of", answer.remark)
                 self.assertIn("[pool-full]", answer.remark)
 
-    def test_oneway_is_dropped(self):
+    def oneways(self, opaques):
+        return [frame_of(RemotingCommand(CODE, flag=ONEWAY_FLAG, opaque=opaque)) for opaque in opaques]
+
+    def handled(self):
+        return [request.opaque for request in self.processor.requests]
+
+    def test_oneway_beyond_the_limit_waits_with_its_connection_paused(self):
         self.fill(max_requests=1)
-        oneway = frame_of(RemotingCommand(CODE, flag=ONEWAY_FLAG))
-        self.assertEqual(self.handle(oneway, oneway, oneway), [])
-        self.assertEqual(len(self.processor.requests), 1)
+        self.dispatcher.dispatch(self.connection, self.oneways([1, 2, 3]))
+        self.assertTrue(self.connection.paused)
+        self.assertEqual(self.handle(*self.oneways([4])), [])
+        self.run_pools()
+        self.assertEqual(self.handled(), [1, 2, 3, 4])
+        self.assertFalse(self.connection.paused)
+        self.assertEqual(self.dispatcher.limits.counts, {})
+
+    def test_oneway_and_other_requests_in_one_read_of_a_full_pool_are_told_apart(self):
+        self.fill(max_requests=2)
+        other = [frame_of(RemotingCommand(CODE, opaque=opaque)) for opaque in (11, 12)]
+        mixed = [*self.oneways([1, 2]), other[0], *self.oneways([3]), other[1]]
+        self.dispatcher.dispatch(self.connection, mixed)
+        self.assertEqual([(a.opaque, a.code) for a in self.connection.answers], [(11, 2), (12, 2)])
+        self.run_pools()
+        self.assertEqual(self.handled(), [1, 2, 3])
+
+    def test_oneway_passes_a_pool_that_refuses(self):
+        self.fill()
+        self.dispatcher.pool("send").refusal = lambda: RequestError(ResponseCode.SYSTEM_BUSY, "page cache")
+        self.dispatcher.dispatch(self.connection, [*self.oneways([1]), frame_of(RemotingCommand(CODE, opaque=2))])
+        self.run_pools()
+        self.assertEqual([(a.opaque, a.remark) for a in self.connection.answers], [(2, "page cache")])
+        self.assertEqual(self.handled(), [1])
+
+    def test_oneway_beyond_the_memory_limit_is_counted_and_logged_once(self):
+        self.fill(max_requests=1, max_bytes=1000)
+        for opaque in range(8):
+            self.dispatcher.dispatch(FakeConnection(), self.oneways([opaque]))
+        self.run_pools()
+        lost = 8 - len(self.processor.requests)
+        self.assertGreater(lost, 1)
+        self.assertEqual(self.dispatcher.limits.counts, {"one-way requests lost": lost})
+        self.assertEqual(len(self.warnings()), 1)
+
+    def test_oneway_that_comes_after_the_stop_is_counted(self):
+        self.fill()
+        self.dispatcher.dispatch(self.connection, [*self.oneways([1, 2]), frame_of(RemotingCommand(CODE))])
+        self.dispatcher.count_unhandled()
+        self.assertEqual(self.dispatcher.limits.counts, {"one-way requests lost": 2})
 
     def test_of_one_read_those_that_fit_are_taken(self):
         self.fill(max_requests=3)
