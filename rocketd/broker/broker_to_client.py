@@ -11,7 +11,7 @@ from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from rocketd.broker.settings import BrokerConfig
-from rocketd.remoting.codes import RequestCode
+from rocketd.remoting.codes import RequestCode, SerializeType
 from rocketd.remoting.command import RemotingCommand
 from rocketd.remoting.errors import RemotingError
 from rocketd.remoting.headers import CheckTransactionStateRequestHeader, ConsumerGroupRequestHeader, write_header
@@ -43,11 +43,12 @@ class Invoke(Protocol):
 
 
 class BrokerToClient:
-    """Sends requests to clients. Methods may be called from any thread."""
+    """Sends requests to clients, with headers of ``serialize_type``. Methods may be called from any thread."""
 
-    def __init__(self, settings: BrokerConfig, invoke: Invoke) -> None:
+    def __init__(self, settings: BrokerConfig, invoke: Invoke, serialize_type: int = SerializeType.JSON) -> None:
         self._settings = settings
         self._invoke = invoke
+        self._serialize_type = serialize_type
 
     def notify_consumer_ids_changed(self, group: str, connections: Sequence[IConnection]) -> None:
         """Tell consumers that their group has changed (40), so that they share its queues anew at once."""
@@ -56,17 +57,18 @@ class BrokerToClient:
         fields = write_header(ConsumerGroupRequestHeader(consumer_group=group))
         for connection in connections:
             request = RemotingCommand(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, dict(fields))
-            self._invoke.oneway_from_thread(connection, request, NOTICE_TIMEOUT_MS)
+            self.tell(connection, request, NOTICE_TIMEOUT_MS)
 
     def check_producer_transaction_state(
         self, connection: IConnection, header: CheckTransactionStateRequestHeader, body: bytes
     ) -> None:
         """Ask a producer (39) what has become of the transaction of a half message, whose record is the body."""
         request = RemotingCommand(RequestCode.CHECK_TRANSACTION_STATE, write_header(header), body=body)
-        self._invoke.oneway_from_thread(connection, request, NOTICE_TIMEOUT_MS)
+        self.tell(connection, request, NOTICE_TIMEOUT_MS)
 
     def tell(self, connection: IConnection, request: RemotingCommand, timeout_ms: float) -> None:
         """Send a one-way request; that it could not be sent is only logged."""
+        request.serialize_type = self._serialize_type
         self._invoke.oneway_from_thread(connection, request, timeout_ms)
 
     def call(
@@ -84,6 +86,8 @@ class BrokerToClient:
         def failed(failure: Failure) -> RemotingError:
             failure.trap(RemotingError)
             return failure.value  # type: ignore[return-value]
+
+        request.serialize_type = self._serialize_type
 
         def ask() -> Deferred[T]:
             answered: Deferred[Any] = self._invoke.invoke_sync(connection, request, timeout_ms)

@@ -56,6 +56,7 @@ from rocketd.remoting.bodies import (
 )
 from rocketd.remoting.certificates import TLSConfigError
 from rocketd.remoting.client import RemotingClient
+from rocketd.remoting.codes import SerializeType
 from rocketd.remoting.dispatch import Dispatcher
 from rocketd.remoting.invoke import InvokeLayer
 from rocketd.remoting.plugins import load_processors
@@ -135,7 +136,7 @@ class Broker(Service):
         server, remoting = settings.server, settings.remoting
         self.invoke = InvokeLayer(reactor, server.server_oneway_semaphore_value, server.server_async_semaphore_value)
         self.dispatcher.responses = self.invoke
-        self.to_clients = BrokerToClient(settings.broker, self.invoke)
+        self.to_clients = BrokerToClient(settings.broker, self.invoke, SerializeType[remoting.serialize_type])
         self.consumers.on_ids_changed(self.to_clients.notify_consumer_ids_changed)
         self.consumers.on_group_gone(self.filters.unregister)
         self.group_guard = GroupGuard(self)
@@ -153,6 +154,7 @@ class Broker(Service):
             reactor,
             settings.client,
             tls=ClientTLS(settings.tls) if settings.client.use_tls else None,
+            serialize_type=SerializeType[remoting.serialize_type],
             max_frame_length=remoting.frame_max_length,
             hooks=signing_hooks(settings.broker),
         )

@@ -12,8 +12,8 @@ from rocketd.common.networks import NETWORKS, PRIVATE, is_network_list
 from rocketd.remoting.settings import NettyClientConfig, NettyServerConfig, RemotingConfig, TlsConfig
 from rocketd.store.settings import MessageStoreConfig
 
-SMALL_POOL = "Accepted for compatibility; pools here isolate kinds of requests and have few threads."
-COMMERCIAL = "Accepted for compatibility; Apache's code counts for a billing service with it."
+SMALL_POOL = "pools here isolate kinds of requests and have few threads."
+COMMERCIAL = "Apache's code counts for a billing service with it."
 
 
 MAX_PORT = 65535
@@ -80,52 +80,52 @@ class BrokerConfig:
         True, "Whether an unknown consumer group is created on first use.", hot=True, important=True
     )
     message_store_plug_in: str = setting(
-        "", "Accepted for compatibility; Java classes cannot be loaded.", name="messageStorePlugIn", remote=False
+        "", no_effect="Java classes cannot be loaded.", name="messageStorePlugIn", remote=False
     )
     msg_trace_topic_name: str = setting("RMQ_SYS_TRACE_TOPIC", "Topic that holds message traces.", important=True)
     trace_topic_enable: bool = setting(False, "Whether the message trace topic exists on this broker.", important=True)
     send_message_thread_pool_nums: int = setting(
         factory=lambda machine: min(machine.cpus, 4),
         formula="CPUs, at most 4",
-        doc="Accepted for compatibility; one thread stores messages, in groups.",
+        no_effect="one thread stores messages, in groups.",
     )
     put_message_future_thread_pool_nums: int = setting(
         factory=lambda machine: min(machine.cpus, 4),
         formula="CPUs, at most 4",
-        doc="Accepted for compatibility; one thread stores messages, in groups.",
+        no_effect="one thread stores messages, in groups.",
     )
     pull_message_thread_pool_nums: int = setting(
-        factory=lambda machine: 16 + 2 * machine.cpus, formula="16 + 2 * CPUs", doc=SMALL_POOL
+        factory=lambda machine: 16 + 2 * machine.cpus, formula="16 + 2 * CPUs", no_effect=SMALL_POOL
     )
     process_reply_message_thread_pool_nums: int = setting(
-        factory=lambda machine: 16 + 2 * machine.cpus, formula="16 + 2 * CPUs", doc=SMALL_POOL
+        factory=lambda machine: 16 + 2 * machine.cpus, formula="16 + 2 * CPUs", no_effect=SMALL_POOL
     )
     query_message_thread_pool_nums: int = setting(
-        factory=lambda machine: 8 + machine.cpus, formula="8 + CPUs", doc=SMALL_POOL
+        factory=lambda machine: 8 + machine.cpus, formula="8 + CPUs", no_effect=SMALL_POOL
     )
-    admin_broker_thread_pool_nums: int = setting(16, SMALL_POOL)
-    client_manage_thread_pool_nums: int = setting(32, SMALL_POOL)
-    consumer_manage_thread_pool_nums: int = setting(32, SMALL_POOL)
+    admin_broker_thread_pool_nums: int = setting(16, no_effect=SMALL_POOL)
+    client_manage_thread_pool_nums: int = setting(32, no_effect=SMALL_POOL)
+    consumer_manage_thread_pool_nums: int = setting(32, no_effect=SMALL_POOL)
     heartbeat_thread_pool_nums: int = setting(
-        factory=lambda machine: min(32, machine.cpus), formula="CPUs, at most 32", doc=SMALL_POOL
+        factory=lambda machine: min(32, machine.cpus), formula="CPUs, at most 32", no_effect=SMALL_POOL
     )
     end_transaction_thread_pool_nums: int = setting(
         factory=lambda machine: max(8 + 2 * machine.cpus, 4 * min(machine.cpus, 4)),
         formula="the greater of 8 + 2 * CPUs and 4 * (CPUs, at most 4)",
-        doc=SMALL_POOL,
+        no_effect=SMALL_POOL,
     )
     flush_consumer_offset_interval: int = setting(
         5000, "How often consumer offsets are written to disk.", unit="ms", minimum=1
     )
     flush_consumer_offset_history_interval: int = setting(
-        60000, "Accepted for compatibility; Apache's code does not read it either.", unit="ms"
+        60000, no_effect="Apache's code does not read it either.", unit="ms"
     )
     reject_transaction_message: bool = setting(
         False, "Whether transactional messages are refused.", hot=True, important=True
     )
     fetch_namesrv_addr_by_address_server: bool = setting(
         False,
-        "Whether the name servers are asked for by HTTP from rmqAddressServerDomain when namesrvAddr is not set.",
+        no_effect="name servers are set by namesrvAddr.",
         important=True,
     )
     send_thread_pool_queue_capacity: int = setting(
@@ -136,7 +136,7 @@ class BrokerConfig:
     )
     put_thread_pool_queue_capacity: int = setting(
         10000,
-        "Accepted for compatibility; sends wait in one queue only, see sendThreadPoolQueueCapacity.",
+        no_effect="sends wait in one queue only, see sendThreadPoolQueueCapacity.",
         unit="requests",
     )
     pull_thread_pool_queue_capacity: int = setting(
@@ -158,10 +158,13 @@ class BrokerConfig:
         50000, "Heartbeats that may wait before SYSTEM_BUSY is answered.", unit="requests", minimum=1
     )
     end_transaction_pool_queue_capacity: int = setting(
-        100000, "Ends of transactions that may wait before SYSTEM_BUSY is answered.", unit="requests", minimum=1
+        100000,
+        no_effect="ends of transactions wait in the queue of sends, see sendThreadPoolQueueCapacity.",
+        unit="requests",
+        minimum=1,
     )
     filter_server_nums: int = setting(
-        0, "Accepted for compatibility; no filter server processes are started, and none can be by a remote change."
+        0, no_effect="no filter server processes are started, and none can be by a remote change."
     )
     long_polling_enable: bool = setting(
         True, "Whether a pull that finds nothing waits for a message as long as its client asks.", hot=True
@@ -172,16 +175,14 @@ class BrokerConfig:
     notify_consumer_ids_changed_enable: bool = setting(
         True, "Whether consumers of a group are told when one joins or leaves.", hot=True
     )
-    high_speed_mode: bool = setting(False, "Accepted for compatibility; Apache's code does not read it either.")
-    commercial_enable: bool = setting(True, COMMERCIAL)
-    commercial_timer_count: int = setting(1, COMMERCIAL)
-    commercial_trans_count: int = setting(1, COMMERCIAL)
-    commercial_big_count: int = setting(1, COMMERCIAL)
-    commercial_base_count: int = setting(1, COMMERCIAL)
-    transfer_msg_by_heap: bool = setting(
-        True, "Accepted for compatibility; messages go out from the mapped file without a copy."
-    )
-    max_delay_time: int = setting(40, "Accepted for compatibility; Apache's code does not read it either.")
+    high_speed_mode: bool = setting(False, no_effect="Apache's code does not read it either.")
+    commercial_enable: bool = setting(True, no_effect=COMMERCIAL)
+    commercial_timer_count: int = setting(1, no_effect=COMMERCIAL)
+    commercial_trans_count: int = setting(1, no_effect=COMMERCIAL)
+    commercial_big_count: int = setting(1, no_effect=COMMERCIAL)
+    commercial_base_count: int = setting(1, no_effect=COMMERCIAL)
+    transfer_msg_by_heap: bool = setting(True, no_effect="messages go out from the mapped file without a copy.")
+    max_delay_time: int = setting(40, no_effect="Apache's code does not read it either.")
     region_id: str = setting("DefaultRegion", "Region that is told to producers for their traces.", hot=True)
     register_broker_timeout_mills: int = setting(
         6000, "How long to wait for a name server's answer to a registration.", unit="ms", minimum=1, hot=True
@@ -299,22 +300,20 @@ class BrokerConfig:
     enable_detail_stat: bool = setting(True, "Whether statistics are kept for each queue too.")
     auto_delete_unused_stats: bool = setting(
         False,
-        "Accepted for compatibility; statistics of a deleted topic or group are always deleted with it.",
+        no_effect="statistics of a deleted topic or group are always deleted with it.",
         hot=True,
     )
-    isolate_log_enable: bool = setting(
-        False, "Accepted for compatibility; twistd --logfile gives each broker its own log."
-    )
+    isolate_log_enable: bool = setting(False, no_effect="twistd --logfile gives each broker its own log.")
     rmq_address_server_domain: str = setting(
         "jmenv.tbsite.net",
-        "Host that fetchNamesrvAddrByAddressServer asks.",
+        no_effect="name servers are set by namesrvAddr.",
         remote=False,
         aliases=("rocketmq.namesrv.domain",),
         system_property=True,
     )
     rmq_address_server_sub_group: str = setting(
         "nsaddr",
-        "Last part of the path that fetchNamesrvAddrByAddressServer asks for.",
+        no_effect="name servers are set by namesrvAddr.",
         remote=False,
         aliases=("rocketmq.namesrv.domain.subgroup",),
         system_property=True,

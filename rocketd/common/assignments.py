@@ -13,6 +13,7 @@ from rocketd.common.config import ConfigError, Setting
 
 TLS_FILE = "tls.config.file"
 USUAL_TLS_FILE = "/etc/rocketmq/tls.properties"
+_VARIABLE = "environment variable "
 NOT_IN_TLS_FILE = ("tls.server.mode", "tls.enable", TLS_FILE)
 
 
@@ -24,11 +25,21 @@ class Assignment:
     key: str
     text: str
 
+    @property
+    def place(self) -> str:
+        """``where`` without the line."""
+        return self.where.rpartition(":")[0] or self.where
+
+    @property
+    def from_environment(self) -> bool:
+        """Whether a variable of the environment gives the value."""
+        return self.where.startswith(_VARIABLE)
+
 
 def from_environment(settings: Iterable[Setting], environ: Mapping[str, str]) -> list[Assignment]:
     """Read the settings that have an environment variable; an empty one counts as unset."""
     return [
-        Assignment(f"environment variable {setting.environment}", setting.name, environ[setting.environment])
+        Assignment(f"{_VARIABLE}{setting.environment}", setting.name, environ[setting.environment])
         for setting in settings
         if setting.environment is not None and environ.get(setting.environment)
     ]

@@ -37,6 +37,7 @@ Long = Annotated[int, "long"]
 MAX_INT = 2**31 - 1
 MAX_LONG = 2**63 - 1
 HIDDEN = "******"
+_NO_EFFECT = "No effect: "
 
 
 class ConfigError(Exception):
@@ -97,6 +98,12 @@ class Setting:
     """What `check` accepts, in words."""
     environment: str | None
     """Environment variable that gives the value where neither file nor command line does."""
+    no_effect: str | None
+    """Why nothing reads the value; None for a setting that works."""
+
+    def without_effect(self, reason: str) -> "Setting":
+        """Return the same setting for a daemon that does not read it."""
+        return dataclasses.replace(self, no_effect=reason, doc=_NO_EFFECT + reason)
 
     def parse(self, text: str) -> Value:
         """Read a value as written in a file or on a command line.
@@ -208,29 +215,39 @@ def settings_group(cls: type[T]) -> type[T]:
 @overload
 def setting(default: T, doc: str, *, formula: str | None = None, **about: Unpack[About]) -> T: ...
 @overload
+def setting(default: T, *, no_effect: str, **about: Unpack[About]) -> T: ...
+@overload
 def setting(*, factory: Callable[[Machine], T], formula: str, doc: str, **about: Unpack[About]) -> T: ...
+@overload
+def setting(*, factory: Callable[[Machine], T], formula: str, no_effect: str, **about: Unpack[About]) -> T: ...
 def setting(
     default: Any = None,
     doc: str = "",
     *,
     factory: Callable[[Machine], Any] | None = None,
     formula: str | None = None,
+    no_effect: str | None = None,
     **about: Unpack[About],
 ) -> Any:
     """Declare a field of a group of settings.
 
     Give either a `default`, or a `factory` that computes it for a Machine together with a `formula` that says how, for
     the docs; `formula` beside a plain default says how the default is derived from other settings later.
+
+    A setting that is accepted, but that nothing reads, has a reason in `no_effect` instead of a `doc`. The start warns
+    about it if a file or an option sets it. tests/unit/test_settings_readers.py holds declarations and code together.
     """
 
     def plain(_: Machine) -> Any:
         return default
 
     chosen = factory or plain
+    if no_effect is not None:
+        doc = _NO_EFFECT + no_effect
     return field(
         default_factory=lambda: chosen(Machine.local()),
         repr=not about.get("secret", False),
-        metadata={"factory": chosen, "doc": doc, "formula": formula, **about},
+        metadata={"factory": chosen, "doc": doc, "formula": formula, "no_effect": no_effect, **about},
     )
 
 

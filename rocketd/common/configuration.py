@@ -30,9 +30,15 @@ from rocketd.common.suggest import did_you_mean
 G = TypeVar("G")
 
 
-def group(cls: type[G], **defaults: Value) -> G:
-    """Declare a group of settings in a DaemonSettings; `defaults` are this daemon's own, by attribute."""
-    made: Any = field(default_factory=lambda: cls(**defaults), metadata={"group": cls, "defaults": defaults})
+def group(cls: type[G], *, no_effect: Mapping[str, str] | None = None, **defaults: Value) -> G:
+    """Declare a group of settings in a DaemonSettings; `defaults` are this daemon's own, by attribute.
+
+    ``no_effect`` names the attributes that this daemon does not read, each with the reason.
+    """
+    made: Any = field(
+        default_factory=lambda: cls(**defaults),
+        metadata={"group": cls, "defaults": defaults, "no_effect": no_effect or {}},
+    )
     result: G = made
     return result
 
@@ -41,6 +47,7 @@ class Outcome(StrEnum):
     """What may become of one key of an update, in words for the answer."""
 
     APPLIED = "applied now"
+    NO_EFFECT = "has no effect in rocketd"
     RESTART = "needs restart"
     UNKNOWN = "unknown key"
     BAD_VALUE = "bad value"
@@ -59,7 +66,7 @@ class KeyResult:
     @property
     def accepted(self) -> bool:
         """Whether the value is good and belongs into the file."""
-        return self.outcome in (Outcome.APPLIED, Outcome.RESTART)
+        return self.outcome in (Outcome.APPLIED, Outcome.NO_EFFECT, Outcome.RESTART)
 
     def __str__(self) -> str:
         return f"{one_line(self.key)}: {self.outcome}" + (f" ({self.explanation})" if self.explanation else "")
@@ -119,6 +126,7 @@ class DaemonSettings:
         given: dict[str, Assignment] = {}
         for layer in layers:
             given |= cls._resolve(layer, warnings)
+        warnings += cls._without_effect(given)
         settings = cls._build(machine, given)
         settings.config_file = os.path.abspath(path) if path is not None else None
         warnings += settings.derive({name: assignment.where for name, assignment in given.items()})
@@ -143,9 +151,12 @@ class DaemonSettings:
     @classmethod
     def declared(cls) -> Iterator[tuple[str, Setting]]:
         """Yield every setting with the attribute of its group; a key may occur in two groups."""
-        for attribute, settings_class, _ in cls.groups():
-            for setting in settings_of(settings_class):
-                yield attribute, setting
+        for f in dataclasses.fields(cls):
+            if "group" in f.metadata:
+                unread: Mapping[str, str] = f.metadata["no_effect"]
+                for setting in settings_of(f.metadata["group"]):
+                    reason = unread.get(setting.attribute)
+                    yield f.name, setting if reason is None else setting.without_effect(reason)
 
     @classmethod
     def by_name(cls) -> dict[str, Setting]:
@@ -154,6 +165,20 @@ class DaemonSettings:
         for _, setting in cls.declared():
             found.setdefault(setting.name, setting)
         return found
+
+    @classmethod
+    def _without_effect(cls, given: Mapping[str, Assignment]) -> list[str]:
+        """Name the settings without effect that a file or an option sets, all on one line."""
+        effective = {setting.name for _, setting in cls.declared() if setting.no_effect is None}
+        unread = {
+            name: assignment.place
+            for name, assignment in given.items()
+            if name not in effective and not assignment.from_environment
+        }
+        if not unread:
+            return []
+        places = ", ".join(dict.fromkeys(unread.values()))
+        return [f"{places}: set, but without effect in rocketd (docs/settings.md says why): {', '.join(unread)}"]
 
     def effective(self) -> Iterator[tuple[Setting, Value]]:
         """Yield every setting once with the value in effect, in the order of declaration."""
@@ -200,7 +225,9 @@ class DaemonSettings:
         seen: set[str] = set()
         for attribute, settings_class, _ in self.groups():
             shown = [
-                s for s in settings_of(settings_class) if s.name not in seen and (s.important or not important_only)
+                s
+                for where, s in self.declared()
+                if where == attribute and s.name not in seen and (s.important or not important_only)
             ]
             if shown:
                 lines += ["", f"# ---- {settings_class.__name__} ----"]
@@ -259,12 +286,13 @@ class DaemonSettings:
             value = setting.parse(text)
         except ValueError as error:
             return KeyResult(key, text, Outcome.BAD_VALUE, f"{one_line(text)}: accepted is {error}")
-        if not setting.hot:
+        has_effect = any(place.no_effect is None for _, place in places)
+        if has_effect and not setting.hot:
             self.pending[setting.name] = text_of(value)
             return KeyResult(key, text, Outcome.RESTART)
         for attribute, place in places:
             setattr(getattr(self, attribute), place.attribute, value)
-        return KeyResult(key, text, Outcome.APPLIED)
+        return KeyResult(key, text, Outcome.APPLIED if has_effect else Outcome.NO_EFFECT)
 
 
 def describe(setting: Setting) -> str:

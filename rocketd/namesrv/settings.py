@@ -17,7 +17,7 @@ class NamesrvConfig:
 
     rocketmq_home: str | None = setting(
         None,
-        "Accepted for compatibility; nothing is looked up below it.",
+        no_effect="nothing is looked up below it.",
         remote=False,
         environment="ROCKETMQ_HOME",
         aliases=("rocketmq.home.dir",),
@@ -35,11 +35,9 @@ class NamesrvConfig:
         remote=False,
     )
     product_env_name: str = setting(
-        "center", "Name of the environment that a cluster-test name server asks for routes it does not know."
+        "center", no_effect="it names the environment that a name server with clusterTest asks, see there."
     )
-    cluster_test: bool = setting(
-        False, "Accepted for compatibility; routes are never asked for from another environment."
-    )
+    cluster_test: bool = setting(False, no_effect="routes are never asked for from another environment.")
     order_message_enable: bool = setting(
         False, "Whether routes carry the ordered-topic configuration (KV namespace ORDER_TOPIC_CONFIG).", hot=True
     )
@@ -60,14 +58,38 @@ class NamesrvConfig:
     )
 
 
+NO_REQUESTS = "a name server sends no requests, it answers them."
+NO_CONNECTIONS = "a name server makes no connections."
+
+
 @settings_group
 class NamesrvSettings(DaemonSettings):
     """All settings of a name server, by group."""
 
     namesrv: NamesrvConfig = group(NamesrvConfig)
-    server: NettyServerConfig = group(NettyServerConfig, listen_port=9876)
-    remoting: RemotingConfig = group(RemotingConfig)
-    tls: TlsConfig = group(TlsConfig)
+    server: NettyServerConfig = group(
+        NettyServerConfig,
+        listen_port=9876,
+        no_effect=dict.fromkeys(
+            ("server_callback_executor_threads", "server_oneway_semaphore_value", "server_async_semaphore_value"),
+            NO_REQUESTS,
+        ),
+    )
+    remoting: RemotingConfig = group(RemotingConfig, no_effect={"serialize_type": NO_REQUESTS})
+    tls: TlsConfig = group(
+        TlsConfig,
+        no_effect=dict.fromkeys(
+            (
+                "enable",
+                "client_key_path",
+                "client_key_password",
+                "client_cert_path",
+                "client_auth_server",
+                "client_trust_cert_path",
+            ),
+            NO_CONNECTIONS,
+        ),
+    )
 
     def derive(self, given: Mapping[str, str]) -> list[str]:
         """Write updates to the file that was read, unless `-o configStorePath` says otherwise."""

@@ -7,7 +7,7 @@ Java takes as -D properties (everything whose key has dots) is taken from the co
 from rocketd.common.config import Long, setting, settings_group
 
 SOCKET = "com.rocketmq.remoting."
-THREADS = "Accepted for compatibility; one reactor thread serves all connections."
+THREADS = "one reactor thread serves all connections."
 
 
 @settings_group
@@ -17,11 +17,9 @@ class NettyServerConfig:
     listen_port: int = setting(
         8888, "TCP port for clients, plain and TLS. 0 takes any free port.", minimum=0, maximum=65535, important=True
     )
-    server_worker_threads: int = setting(8, THREADS)
-    server_callback_executor_threads: int = setting(
-        0, "Threads that run callbacks of the daemon's own requests to its clients. 0 means 4."
-    )
-    server_selector_threads: int = setting(3, THREADS)
+    server_worker_threads: int = setting(8, no_effect=THREADS)
+    server_callback_executor_threads: int = setting(0, no_effect="one reactor thread runs callbacks.")
+    server_selector_threads: int = setting(3, no_effect=THREADS)
     server_oneway_semaphore_value: int = setting(
         256, "How many oneway requests to clients may be under way at once.", minimum=1
     )
@@ -33,28 +31,28 @@ class NettyServerConfig:
     )
     server_socket_snd_buf_size: int = setting(
         0,
-        "Send buffer of accepted sockets (SO_SNDBUF). 0 leaves it to the system.",
+        no_effect="the system chooses the sizes of socket buffers.",
         unit="bytes",
         minimum=0,
         aliases=(SOCKET + "socket.sndbuf.size",),
     )
     server_socket_rcv_buf_size: int = setting(
         0,
-        "Receive buffer of accepted sockets (SO_RCVBUF). 0 leaves it to the system.",
+        no_effect="the system chooses the sizes of socket buffers.",
         unit="bytes",
         minimum=0,
         aliases=(SOCKET + "socket.rcvbuf.size",),
     )
     write_buffer_high_water_mark: int = setting(
         0,
-        "Unsent bytes of one connection from which on it counts as not writable. 0 sets no mark.",
+        no_effect="the limit of unsent bytes of one connection is fixed.",
         unit="bytes",
         minimum=0,
         aliases=(SOCKET + "write.buffer.high.water.mark",),
     )
     write_buffer_low_water_mark: int = setting(
         0,
-        "Unsent bytes of one connection below which it counts as writable again. 0 sets no mark.",
+        no_effect="the limit of unsent bytes of one connection is fixed.",
         unit="bytes",
         minimum=0,
         aliases=(SOCKET + "write.buffer.low.water.mark",),
@@ -62,21 +60,17 @@ class NettyServerConfig:
     server_socket_backlog: int = setting(
         1024, "Connections the system keeps until they are accepted.", minimum=1, aliases=(SOCKET + "socket.backlog",)
     )
-    server_pooled_byte_buf_allocator_enable: bool = setting(
-        True, "Accepted for compatibility; Python manages its buffers itself."
-    )
-    use_epoll_native_selector: bool = setting(
-        False, "Accepted for compatibility; on Linux the reactor always uses epoll."
-    )
+    server_pooled_byte_buf_allocator_enable: bool = setting(True, no_effect="Python manages its buffers itself.")
+    use_epoll_native_selector: bool = setting(False, no_effect="on Linux the reactor always uses epoll.")
 
 
 @settings_group
 class NettyClientConfig:
     """How a broker connects to name servers and other brokers."""
 
-    client_worker_threads: int = setting(4, THREADS, aliases=(SOCKET + "client.worker.size",))
+    client_worker_threads: int = setting(4, no_effect=THREADS, aliases=(SOCKET + "client.worker.size",))
     client_callback_executor_threads: int = setting(
-        factory=lambda machine: machine.cpus, formula="number of CPUs", doc="Threads that run callbacks of answers."
+        factory=lambda machine: machine.cpus, formula="number of CPUs", no_effect="one reactor thread runs callbacks."
     )
     client_oneway_semaphore_value: int = setting(
         65535,
@@ -97,9 +91,7 @@ class NettyClientConfig:
         minimum=1,
         aliases=(SOCKET + "client.connect.timeout",),
     )
-    channel_not_active_interval: Long = setting(
-        60000, "Accepted for compatibility; Apache's code does not read it either.", unit="ms"
-    )
+    channel_not_active_interval: Long = setting(60000, no_effect="Apache's code does not read it either.", unit="ms")
     client_channel_max_idle_time_seconds: int = setting(
         120,
         "An outgoing connection that neither sends nor receives for so long is closed. 0 never closes.",
@@ -109,21 +101,19 @@ class NettyClientConfig:
     )
     client_socket_snd_buf_size: int = setting(
         0,
-        "Send buffer of outgoing sockets (SO_SNDBUF). 0 leaves it to the system.",
+        no_effect="the system chooses the sizes of socket buffers.",
         unit="bytes",
         minimum=0,
         aliases=(SOCKET + "socket.sndbuf.size",),
     )
     client_socket_rcv_buf_size: int = setting(
         0,
-        "Receive buffer of outgoing sockets (SO_RCVBUF). 0 leaves it to the system.",
+        no_effect="the system chooses the sizes of socket buffers.",
         unit="bytes",
         minimum=0,
         aliases=(SOCKET + "socket.rcvbuf.size",),
     )
-    client_pooled_byte_buf_allocator_enable: bool = setting(
-        False, "Accepted for compatibility; Python manages its buffers itself."
-    )
+    client_pooled_byte_buf_allocator_enable: bool = setting(False, no_effect="Python manages its buffers itself.")
     client_close_socket_if_timeout: bool = setting(
         True,
         "Whether a connection on which an answer did not come in time is closed, if nothing has come over it since.",
@@ -137,14 +127,14 @@ class NettyClientConfig:
     )
     write_buffer_high_water_mark: int = setting(
         0,
-        "Unsent bytes of one connection from which on it counts as not writable. 0 sets no mark.",
+        no_effect="the limit of unsent bytes of one connection is fixed.",
         unit="bytes",
         minimum=0,
         aliases=(SOCKET + "write.buffer.high.water.mark",),
     )
     write_buffer_low_water_mark: int = setting(
         0,
-        "Unsent bytes of one connection below which it counts as writable again. 0 sets no mark.",
+        no_effect="the limit of unsent bytes of one connection is fixed.",
         unit="bytes",
         minimum=0,
         aliases=(SOCKET + "write.buffer.low.water.mark",),

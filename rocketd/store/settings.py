@@ -6,8 +6,8 @@ Answers to MessageStoreConfig: the same keys, the same defaults, its spellings i
 from rocketd.common.checks import ADDRESS, DELAYS, HOURS, is_address, is_delays, is_hours
 from rocketd.common.config import Long, setting, settings_group
 
-POOL = "Accepted for compatibility; there is no pool of off-heap buffers before the commit log."
-DLEDGER = "Accepted for compatibility; there is no DLedger commit log."
+POOL = "there is no pool of off-heap buffers before the commit log."
+DLEDGER = "there is no DLedger commit log."
 
 
 @settings_group
@@ -30,10 +30,10 @@ class MessageStoreConfig:
         important=True,
         remote=False,
     )
-    store_path_d_ledger_commit_log: str | None = setting(None, DLEDGER, important=True, remote=False)
+    store_path_d_ledger_commit_log: str | None = setting(None, no_effect=DLEDGER, important=True, remote=False)
     read_only_commit_log_store_paths: str | None = setting(
         None,
-        "Accepted for compatibility; the commit log lies in one directory.",
+        no_effect="the commit log lies in one directory.",
         remote=False,
     )
     mapped_file_size_commit_log: int = setting(
@@ -58,7 +58,7 @@ class MessageStoreConfig:
     )
     bit_map_length_consume_queue_ext: int = setting(
         64,
-        "Accepted for compatibility; bitmaps in the consume queue extension are as long as expectConsumerNumUseFilter and "
+        no_effect="bitmaps in the consume queue extension are as long as expectConsumerNumUseFilter and "
         "maxErrorRateOfBloomFilter need.",
         unit="bits",
         minimum=8,
@@ -71,13 +71,13 @@ class MessageStoreConfig:
         hot=True,
         important=True,
     )
-    commit_interval_commit_log: int = setting(200, POOL, unit="ms", important=True)
+    commit_interval_commit_log: int = setting(200, no_effect=POOL, unit="ms", important=True)
     use_reentrant_lock_when_put_message: bool = setting(
-        True, "Accepted for compatibility; one thread appends, so there is no lock to choose."
+        True, no_effect="one thread appends, so there is no lock to choose."
     )
     flush_commit_log_timed: bool = setting(
         True,
-        "Accepted for compatibility; the flush thread always waits out its interval or a request.",
+        no_effect="the flush thread always waits out its interval or a request.",
         important=True,
     )
     flush_interval_consume_queue: int = setting(
@@ -136,9 +136,7 @@ class MessageStoreConfig:
         hot=True,
         important=True,
     )
-    put_msg_index_hight_water: int = setting(
-        600000, "Accepted for compatibility; Apache's code does not read it either."
-    )
+    put_msg_index_hight_water: int = setting(600000, no_effect="Apache's code does not read it either.")
     max_message_size: int = setting(
         4 * 1024 * 1024, "Longest body of a message that is taken.", unit="bytes", minimum=1, hot=True
     )
@@ -152,7 +150,7 @@ class MessageStoreConfig:
         minimum=0,
         hot=True,
     )
-    commit_commit_log_least_pages: int = setting(4, POOL, unit="4 KiB pages")
+    commit_commit_log_least_pages: int = setting(4, no_effect=POOL, unit="4 KiB pages")
     flush_least_pages_when_warm_maped_file: int = setting(
         4096,
         "With SYNC_FLUSH and warmMapedFileEnable, the zeros of a new file are put on the disk each so many pages.",
@@ -173,7 +171,7 @@ class MessageStoreConfig:
         minimum=0,
         hot=True,
     )
-    commit_commit_log_thorough_interval: int = setting(200, POOL, unit="ms")
+    commit_commit_log_thorough_interval: int = setting(200, no_effect=POOL, unit="ms")
     flush_consume_queue_thorough_interval: int = setting(
         60000,
         "After so long consume queues are flushed however few pages are unflushed, and the checkpoint is written.",
@@ -324,12 +322,10 @@ class MessageStoreConfig:
     offset_check_in_slave: bool = setting(
         False, "Whether a slave corrects offsets that clients ask for beyond its own queues.", hot=True
     )
-    debug_lock_enable: bool = setting(False, "Accepted for compatibility; there is no append lock to watch.")
-    duplication_enable: bool = setting(
-        False, "Accepted for compatibility; the store never dispatches one message twice on purpose."
-    )
+    debug_lock_enable: bool = setting(False, no_effect="there is no append lock to watch.")
+    duplication_enable: bool = setting(False, no_effect="the store never dispatches one message twice on purpose.")
     disk_fall_recorded: bool = setting(
-        True, "Whether it is recorded how far behind, in bytes, each group reads.", hot=True
+        True, no_effect="`rocketd lag` and mqadmin's consumerProgress compute how far behind a group reads.", hot=True
     )
     os_page_cache_busy_time_out_mills: Long = setting(
         1000,
@@ -341,18 +337,18 @@ class MessageStoreConfig:
     default_query_max_num: int = setting(
         32, "Messages that a query by key returns when it does not say how many.", minimum=1, hot=True
     )
-    transient_store_pool_enable: bool = setting(False, POOL, important=True)
-    transient_store_pool_size: int = setting(5, POOL)
-    fast_fail_if_no_buffer_in_store_pool: bool = setting(False, POOL)
+    transient_store_pool_enable: bool = setting(False, no_effect=POOL, important=True)
+    transient_store_pool_size: int = setting(5, no_effect=POOL)
+    fast_fail_if_no_buffer_in_store_pool: bool = setting(False, no_effect=POOL)
     enable_d_leger_commit_log: bool = setting(
         False, "There is no DLedger commit log: true is refused at start, rather than run without its replicas."
     )
-    d_leger_group: str | None = setting(None, DLEDGER)
-    d_leger_peers: str | None = setting(None, DLEDGER)
-    d_leger_self_id: str | None = setting(None, DLEDGER)
-    preferred_leader_id: str | None = setting(None, DLEDGER)
+    d_leger_group: str | None = setting(None, no_effect=DLEDGER)
+    d_leger_peers: str | None = setting(None, no_effect=DLEDGER)
+    d_leger_self_id: str | None = setting(None, no_effect=DLEDGER)
+    preferred_leader_id: str | None = setting(None, no_effect=DLEDGER)
     is_enable_batch_push: bool = setting(
-        False, "Accepted for compatibility; Apache's code does not read it either.", aliases=("enableBatchPush",)
+        False, no_effect="Apache's code does not read it either.", aliases=("enableBatchPush",)
     )
     enable_schedule_message_stats: bool = setting(
         True, "Whether messages that pass through the delay topic are counted.", hot=True
@@ -373,7 +369,7 @@ class MessageStoreConfig:
     )
     schedule_async_deliver_max_resend_num2_blocked: int = setting(
         3,
-        "Accepted for compatibility; what cannot be delivered is tried again ten times a second, and its level waits.",
+        no_effect="what cannot be delivered is tried again ten times a second, and its level waits.",
         minimum=0,
     )
     disk_space_warning_level_ratio: float = setting(
@@ -396,7 +392,7 @@ class MessageStoreConfig:
     )
     multi_path_splitter: str = setting(
         ",",
-        "Accepted for compatibility; the commit log lies in one directory.",
+        no_effect="the commit log lies in one directory.",
         name="rocketmq.broker.multiPathSplitter",
         remote=False,
         system_property=True,

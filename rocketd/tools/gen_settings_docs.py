@@ -21,6 +21,9 @@ Keys, types and defaults are those of Apache RocketMQ 4.9.7. They are set in the
 properties syntax, or with `--option KEY=VALUE`, which wins. Where a key is set twice the last one counts. An unknown key
 is a warning, a value that is not accepted ends the start. `--print-config` shows what is in effect.
 
+Settings marked "no effect" are taken, so that Apache's files start as they are, but nothing reads them: the meaning says
+why. The start warns, on one line, about each of them that a file or an option sets.
+
 "Live" settings change at once on `mqadmin updateBrokerConfig` or `updateNamesrvConfig`; the others with the next start.
 Settings marked "file only" cannot be changed by request at all. The file given with `--config` is rewritten in place, with
 its comments and order kept. mqadmin prints `success` for a change that waits for the next start, too: that it does is in
@@ -52,8 +55,11 @@ def page() -> str:
 
 def _row(group: type, setting: Setting) -> str:
     kind = setting.kind + (f", {setting.unit}" if setting.unit else "")
-    change = "live" if setting.hot else "restart" if setting.remote else "file only"
-    cells = (f"`{setting.name}`", kind, _default(group, setting), change, " ".join(_meaning(setting)))
+    change = (
+        "no effect" if setting.no_effect else "live" if setting.hot else "restart" if setting.remote else "file only"
+    )
+    meaning = " ".join([*_meaning(setting), *_unread(group, setting)])
+    cells = (f"`{setting.name}`", kind, _default(group, setting), change, meaning)
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
@@ -80,6 +86,16 @@ def _meaning(setting: Setting) -> Iterator[str]:
         yield "Also read as " + ", ".join(f"`{alias}`" for alias in setting.aliases) + "."
     if setting.environment:
         yield f"Else from the environment variable `{setting.environment}`."
+
+
+def _unread(group: type, setting: Setting) -> Iterator[str]:
+    """Say which of the daemons that share a group does not read a setting."""
+    if setting.no_effect is None:
+        for daemon, title in DAEMONS:
+            classes = {attribute: settings_class for attribute, settings_class, _ in daemon.groups()}
+            for attribute, own in daemon.declared():
+                if classes[attribute] is group and own.name == setting.name and own.no_effect is not None:
+                    yield f"No effect in the {title}: {own.no_effect}"
 
 
 if __name__ == "__main__":

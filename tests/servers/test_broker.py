@@ -408,6 +408,35 @@ async def test_pulls_are_the_same_bytes_whatever_way_they_are_transferred(tmp_pa
 # ---------------------------------------------------------------- members of groups
 
 
+class SeenRequests:
+    """A hook of a server that keeps what it is asked."""
+
+    def __init__(self):
+        self.seen = []
+
+    def before_request(self, address, request):
+        self.seen.append((request.code, request.serialize_type))
+
+    def after_response(self, address, request, response):
+        """Keep nothing of answers."""
+
+
+@pytest_twisted.ensureDeferred
+async def test_requests_of_a_broker_with_a_serialize_type_have_headers_of_that_type(tmp_path):
+    async with running(make_name_server(tmp_path)) as name_server:
+        hook = SeenRequests()
+        name_server.dispatcher.hooks += (hook,)
+        options = {"namesrvAddr": f"127.0.0.1:{name_server.port}", "rocketmq.serialize.type": "ROCKETMQ"}
+        async with running(make_a_broker(tmp_path, **options)) as broker:
+            await eventually(lambda: hook.seen)
+            assert hook.seen[0] == (RequestCode.REGISTER_BROKER, SerializeType.ROCKETMQ)
+            member = await connect(broker.port)
+            await member.ask(heartbeat("one"))
+            await eventually(lambda: member.requests)
+            assert member.requests[0].serialize_type == SerializeType.ROCKETMQ
+            member.transport.loseConnection()
+
+
 @pytest_twisted.ensureDeferred
 async def test_members_hear_of_each_other_and_of_a_death(tmp_path):
     async with running(make_a_broker(tmp_path)) as broker:
