@@ -279,8 +279,9 @@ class MessageStoreConfig:
         hot=True,
     )
     slave_timeout: int = setting(
-        3000,
-        "How long a send waits for the slave before it is answered FLUSH_SLAVE_TIMEOUT.",
+        2000,
+        "How long a send waits for the slave before it is answered FLUSH_SLAVE_TIMEOUT. Apache's default is 3000, when "
+        "its clients give up too, and send again.",
         unit="ms",
         minimum=1,
         hot=True,

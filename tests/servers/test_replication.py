@@ -16,7 +16,8 @@ from rocketd.remoting.command import RemotingCommand
 
 PRODUCERS = 4
 CATCH_UP_LIMIT = 60.0  # seconds
-SLAVE_TIMEOUT = 2.9  # seconds: an answer that waited for a slave in vain took slaveTimeout, or longer
+SLAVE_TIMEOUT = 1.9  # seconds: an answer that waited for a slave in vain took slaveTimeout, or longer
+AT_ONCE = 1.0  # seconds: less than any wait for a slave
 
 
 class Pair:
@@ -223,6 +224,9 @@ def test_a_synchronous_master_answers_what_became_of_the_copy(make_pair, flush):
             None,
             {"msgId", "queueId", "queueOffset", "MSG_REGION", "TRACE_ON"},
         )
+        assert [send(pair.master_address)[0].code for _ in range(7)] == [ResponseCode.SLAVE_NOT_AVAILABLE] * 7
+        _, took = min((send(pair.master_address) for _ in range(3)), key=lambda each: each[1])
+        assert took < AT_ONCE
         answer, _ = send(pair.master_address, 2, WAIT="false")
         assert answer.code == ResponseCode.SUCCESS
     pair.await_copy()

@@ -17,6 +17,8 @@ from rocketd.remoting.settings import NettyServerConfig, RemotingConfig, TlsConf
 from rocketd.store.settings import MessageStoreConfig
 
 GOLDEN = Path(__file__).resolve().parent.parent / "golden" / "config"
+OTHER_DEFAULTS = {"slaveTimeout"}
+"""Settings with another default than Apache's, for a reason that their description says."""
 OF_OUR_OWN = (
     "adminWithoutAcl",
     "brokerAllowedAddresses",
@@ -519,7 +521,7 @@ class PrintTests(LoadTestCase):
         ):
             settings, _ = daemon.load()
             for key, value in pairs((GOLDEN / name).read_text()):
-                if key not in was_set:
+                if key not in was_set | OTHER_DEFAULTS:
                     self.assertEqual(text_of(settings.get(key)), value, key)
 
     def test_unknown_key(self):

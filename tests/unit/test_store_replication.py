@@ -409,15 +409,68 @@ class ReplicatedOffsetTests(SynchronousTestCase):
         self.assertIsNone(self.replicated.settle())
         self.assertEqual(self.answers, [(9, PutStatus.PUT_OK)])
 
-    def test_the_time_is_limited(self):
+    def test_a_wait_in_vain_answers_all_that_wait(self):
         self.replicated.connections = 1
         self.wait(5)
         self.clock.advance(2)
         self.wait(9)
         self.assertEqual(self.replicated.settle(), 3.0)
         self.clock.advance(1)
-        self.assertEqual(self.replicated.settle(), 5.0)
-        self.assertEqual(self.answers, [(5, PutStatus.FLUSH_SLAVE_TIMEOUT)])
+        self.assertIsNone(self.replicated.settle())
+        self.assertEqual(self.answers, [(5, PutStatus.FLUSH_SLAVE_TIMEOUT), (9, PutStatus.FLUSH_SLAVE_TIMEOUT)])
+
+    def lag(self):
+        """Have a send to 5 wait in vain."""
+        self.replicated.connections = 1
+        self.wait(5)
+        self.clock.advance(3)
+        self.replicated.settle()
+        self.answers.clear()
+
+    def test_slaves_that_lag_are_not_waited_for(self):
+        self.lag()
+        self.wait(9)
+        self.assertEqual(self.answers, [(9, PutStatus.SLAVE_NOT_AVAILABLE)])
+
+    def test_a_slave_that_has_all_has_caught_up(self):
+        self.lag()
+        self.wait(9)
+        self.clock.advance(2)
+        self.replicated.reported(8)
+        self.assertTrue(self.replicated.lagging)
+        self.replicated.reported(9)
+        self.wait(12)
+        self.assertEqual(self.answers, [(9, PutStatus.SLAVE_NOT_AVAILABLE)])
+        self.replicated.reported(12)
+        self.assertEqual(self.answers[1:], [(12, PutStatus.PUT_OK)])
+
+    def test_a_slave_that_is_always_a_little_behind_has_caught_up(self):
+        self.lag()
+        for end in range(9, 40):
+            self.wait(end)
+            self.clock.advance(0.1)
+            self.replicated.reported(end - 2)
+            if not self.replicated.lagging:
+                break
+        self.assertFalse(self.replicated.lagging)
+
+    def test_a_slave_that_stays_seconds_behind_has_not(self):
+        self.lag()
+        for end in range(9, 60):
+            self.wait(end)
+            self.clock.advance(0.1)
+            self.replicated.reported(end - 15)
+        self.assertTrue(self.replicated.lagging)
+
+    def test_a_timeout_that_is_set_below_the_lag_makes_nobody_lag(self):
+        self.replicated = ReplicatedOffset(lambda: 100, lambda: self.limit, self.clock.seconds)
+        self.lag()
+        self.assertTrue(self.replicated.lagging)  # it was looked at late
+        self.replicated.reported(5)
+        self.wait(9)
+        self.clock.advance(0.1)
+        self.replicated.settle()
+        self.assertFalse(self.replicated.lagging)
 
     def test_the_end(self):
         self.replicated.connections = 1

@@ -176,6 +176,11 @@ class ReplicationMaster:
         """Bytes of the log that no slave has. Any thread."""
         return max(0, self.store.max_physical_offset() - self._replicated.offset)
 
+    @property
+    def slaves_lag(self) -> bool:
+        """Whether sends do not wait for slaves, as one has waited in vain and no slave has caught up since. Any thread."""
+        return self._replicated.lagging
+
     def _send_all(self) -> None:
         self._woken = False
         for slave in list(self.slaves):

@@ -95,6 +95,7 @@ class Replication:
         table = {f"haSlave_{slave.address}": str(slave.reported_offset) for slave in list(self.master.slaves)}
         if table:
             table["haSlavesBehindBytes"] = str(self.master.behind_bytes())
+            table["haSlavesLagging"] = str(self.master.slaves_lag).lower()
         if self.is_slave:
             connection = self.slave.connection
             table["haMasterAddress"] = self.slave.master_address or ""
