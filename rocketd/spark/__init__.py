@@ -12,6 +12,8 @@ PySpark is imported when it is first needed: ``pip install 'rocketd[spark]'`` br
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from rocketd.spark.sessions.confs import DEFAULT_MASTER
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
@@ -22,7 +24,7 @@ FORMAT = "rocketd"
 
 
 def session(
-    master: str = "local[*]",
+    master: str = DEFAULT_MASTER,
     app_name: str = "rocketd",
     conf: Mapping[str, str] | None = None,
     *,
@@ -40,10 +42,15 @@ def session(
 
 
 def register(spark: "SparkSession") -> None:
-    """Make ``format("rocketd")`` known to a session that does not find it by itself, such as one of Spark Connect."""
-    from rocketd.spark.datasource import RocketdDataSource
+    """Make ``format("rocketd")`` known to a session that was not started by `session`.
 
-    spark.dataSource.register(RocketdDataSource)
+    A plain session starts ``python3`` of PATH for its workers. If that Python has no rocketd and Spark runs on this
+    machine, the workers are started with this process's Python from now on. Raises SparkError if the workers have no
+    rocketd otherwise: PYSPARK_PYTHON names another Python, or Spark runs on a cluster.
+    """
+    from rocketd.spark.sessions.workers import register_source
+
+    register_source(spark)
 
 
 def read(spark: "SparkSession", *, columns: Sequence[str] | None = None, **options: Any) -> "DataFrame":
@@ -52,14 +59,23 @@ def read(spark: "SparkSession", *, columns: Sequence[str] | None = None, **optio
     Options are those of the data source, in camelCase or in snake_case; their values may be texts, numbers, truth values,
     lists of names, times with a zone, and mappings where JSON is expected.
     """
+    _make_known(spark)
     frame: DataFrame = _prepared(spark.read, columns, options).load()
     return frame
 
 
 def read_stream(spark: "SparkSession", *, columns: Sequence[str] | None = None, **options: Any) -> "DataFrame":
     """The same as a streaming DataFrame."""
+    _make_known(spark)
     frame: DataFrame = _prepared(spark.readStream, columns, options).load()
     return frame
+
+
+def _make_known(spark: "SparkSession") -> None:
+    from rocketd.spark.sessions.workers import has_other_python
+
+    if has_other_python(spark):
+        register(spark)
 
 
 def _prepared(reader: Any, columns: Sequence[str] | None, options: Mapping[str, Any]) -> Any:

@@ -23,14 +23,17 @@ from rocketd.client.producer.options import ProducerOptions
 from rocketd.client.producer.outgoing import encode_body
 from rocketd.client.producer.producer import Producer
 from rocketd.remoting.codes import ResponseCode
-from rocketd.tools.console import CommandError, run, show, show_log
-from rocketd.tools.options import ClientOptions, positive
+from rocketd.tools.console import CommandError, complain, run, show, show_log
+from rocketd.tools.options import ClientOptions, positive, seconds
 
 GROUP = "rocketd-produce"
 
-_BUSY_TIMES = 50
-_BUSY_SECONDS = 0.2
-"""How often, and how long after, a message is sent again to a broker that is busy: for 10 s."""
+_BUSY_SECONDS = 10.0
+"""How long a message is sent again to a broker that is busy."""
+_INPUT_SECONDS = 60.0
+"""How long a line of standard input is sent again: long enough for a broker's restart."""
+_FIRST_WAIT, _LONGEST_WAIT = 0.2, 2.0
+"""Seconds between two tries: the wait doubles up to the second."""
 
 _CHUNK = 1 << 16
 """Most bytes of standard input that are read at once."""
@@ -49,6 +52,14 @@ class ProduceOptions(ClientOptions):
         ["tag", None, None, "Tag of the messages."],
         ["key", None, None, "Keys of the messages, separated by blanks."],
         ["count", None, None, "Number of messages; the given ones are repeated until it is reached.", positive],
+        [
+            "retry-timeout",
+            None,
+            None,
+            "Seconds during which a message is sent again while no broker takes it; 60 for lines of standard input, "
+            "else only a busy broker is asked again, for 10.",
+            seconds,
+        ],
     ]
 
     def __init__(self) -> None:
@@ -97,15 +108,35 @@ class ProduceOptions(ClientOptions):
         return 0
 
     async def _send(self, producer: Producer[bytes], message: Message[bytes], reactor: Any) -> SendResult:
-        """Send; what a busy broker refuses, it has not stored, and may take a moment later."""
-        for _ in range(_BUSY_TIMES):
+        """Send, and send again until the retry time is over.
+
+        A message whose answer got lost may be stored twice, as with every producer that sends again.
+        """
+        began = reactor.seconds()
+        wait, told = _FIRST_WAIT, False
+        while True:
             try:
                 return await producer.send(message)
-            except BrokerError as error:
-                if error.code != ResponseCode.SYSTEM_BUSY:
+            except RocketMQError as error:
+                limit = self._retry_seconds(error)
+                if reactor.seconds() - began + wait > limit:
                     raise
-            await deferLater(reactor, _BUSY_SECONDS, lambda: None)
-        return await producer.send(message)
+                if not told and not _is_busy(error):
+                    told = True
+                    complain("rocketd produce", f"{error}; sending again for {limit:g} s")
+            await deferLater(reactor, wait, lambda: None)
+            wait = min(2 * wait, _LONGEST_WAIT)
+
+    def _retry_seconds(self, error: RocketMQError) -> float:
+        """How long a message is sent again after such an error: 0 if another try would end like this one."""
+        if not error.retriable:
+            return 0.0
+        given: float | None = self["retry-timeout"]
+        if given is not None:
+            return given
+        if not self.messages:
+            return _INPUT_SECONDS
+        return _BUSY_SECONDS if _is_busy(error) else 0.0
 
     async def _bodies(self, reactor: Any) -> AsyncIterator[bytes]:
         count = self["count"]
@@ -123,6 +154,11 @@ class ProduceOptions(ClientOptions):
             if line:
                 yield line
                 count = count and count - 1
+
+
+def _is_busy(error: RocketMQError) -> bool:
+    """Whether a broker refused the message for now, which means that it has not stored it."""
+    return isinstance(error, BrokerError) and error.code == ResponseCode.SYSTEM_BUSY
 
 
 class LineReader:

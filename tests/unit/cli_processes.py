@@ -42,7 +42,9 @@ class CommandTestCase(SynchronousTestCase):
         )
         self.addCleanup(self.end, process)
         self.namesrv = process.stdout.readline().split()[-1]
-        self.assertIn("broker", process.stdout.readline())
+        broker = process.stdout.readline()
+        self.assertIn("broker", broker)
+        self.broker_port = broker.split()[1].rpartition(":")[2]
         while not process.stdout.readline().startswith("stop"):
             pass
         return process

@@ -75,12 +75,10 @@ class LineReaderTests(TestCase):
         self.assertEqual(str(error), "standard input: Is a directory")
 
 
-class InterruptedTests(CommandTestCase):
-    """A thread of the command waits for the next line when it is interrupted."""
-
-    def produce(self, stdin, **more):
+class ProduceTestCase(CommandTestCase):
+    def produce(self, stdin, *options, **more):
         process = Popen(
-            [*COMMAND, "produce", "T", "--namesrv", self.namesrv],
+            [*COMMAND, "produce", "T", "--namesrv", self.namesrv, *options],
             stdin=stdin,
             stdout=PIPE,
             stderr=PIPE,
@@ -90,6 +88,39 @@ class InterruptedTests(CommandTestCase):
         )
         self.addCleanup(self.end, process)
         return process
+
+
+class RestartTests(ProduceTestCase):
+    def test_pipe_outlives_a_restart_of_the_broker(self):
+        servers = self.up()
+        process = self.produce(PIPE)
+        self.write_line(process, "before")
+        self.assertIn("offset 0", process.stdout.readline())
+        self.stop(servers, signal.SIGTERM)
+        self.write_line(process, "meanwhile")
+        # It is away, and the command says so once.
+        self.assertIn("sending again for 60 s", process.stderr.readline())
+        self.up("--namesrv-port", self.namesrv.rpartition(":")[2], "--broker-port", self.broker_port)
+        self.assertIn("offset", process.stdout.readline())
+        out, err = process.communicate(timeout=DEADLINE)
+        self.assertEqual((process.returncode, out, err), (0, "", ""))
+        status, got, _ = self.call("consume", "T", "--count", "2", "--timeout", "30")
+        self.assertEqual((status, sorted(got)), (0, ["\t\tbefore", "\t\tmeanwhile"]))
+
+    def test_retry_timeout_ends_the_command(self):
+        self.namesrv = "127.0.0.1:1"
+        process = self.produce(PIPE, "--retry-timeout", "0.5")
+        out, err = process.communicate("hello\n", timeout=DEADLINE)
+        self.assertEqual((process.returncode, out, err.count("\n")), (1, "", 2), err)
+        self.assertIn("sending again for 0.5 s", err)
+
+    def write_line(self, process, text):
+        process.stdin.write(f"{text}\n")
+        process.stdin.flush()
+
+
+class InterruptedTests(ProduceTestCase):
+    """A thread of the command waits for the next line when it is interrupted."""
 
     def test_ctrl_c(self):
         self.up()

@@ -3,6 +3,7 @@
 import argparse
 
 from rocketd.spark.errors import OptionError
+from rocketd.spark.sessions.confs import DEFAULT_MASTER
 
 _PAIR = "NAME=VALUE"
 
@@ -11,7 +12,9 @@ def add_spark_arguments(parser: argparse.ArgumentParser) -> None:
     """Where Spark runs, and how."""
     group = parser.add_argument_group("Spark")
     group.add_argument(
-        "--master", default="local[*]", help="where it runs: local[N], spark://HOST:PORT, yarn (default: %(default)s)"
+        "--master",
+        default=DEFAULT_MASTER,
+        help="where it runs: local[N], spark://HOST:PORT, yarn (default: %(default)s)",
     )
     group.add_argument("--driver-memory", metavar="SIZE", help="memory of the driver's Java, as 4g")
     group.add_argument(

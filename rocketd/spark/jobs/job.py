@@ -10,6 +10,7 @@ from rocketd.spark.jobs.arguments import source_options
 from rocketd.spark.jobs.interrupts import Interrupts
 from rocketd.spark.jobs.progress import Progress
 from rocketd.spark.jobs.report import Report
+from rocketd.spark.sessions.confs import DEFAULT_MASTER
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -43,7 +44,7 @@ class JobContext:
         self,
         name: str,
         *,
-        master: str = "local[*]",
+        master: str = DEFAULT_MASTER,
         conf: Mapping[str, str] | None = None,
         driver_memory: str | None = None,
         py_files: tuple[str, ...] = (),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from rocketd.spark.errors import SparkError
 from rocketd.spark.jobs.unwrap import unwrapped
-from rocketd.spark.sessions.confs import LOOPBACK, Master, machine_settings, read_master, session_confs
+from rocketd.spark.sessions.confs import DEFAULT_MASTER, LOOPBACK, Master, machine_settings, read_master, session_confs
 from rocketd.spark.sessions.gateway import gateway_is_given, start_gateway
 from rocketd.spark.sessions.java import choose_java
 from rocketd.spark.sessions.ship import package_zip
@@ -23,7 +23,7 @@ _WORKERS_PYTHON = "spark.pyspark.python"
 
 
 def build_session(
-    master: str = "local[*]",
+    master: str = DEFAULT_MASTER,
     app_name: str = "rocketd",
     conf: Mapping[str, str] | None = None,
     *,

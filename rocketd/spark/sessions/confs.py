@@ -13,6 +13,9 @@ from rocketd.common.properties_file import decode, parse
 from rocketd.spark.errors import SparkError
 
 LOOPBACK = "127.0.0.1"
+DEFAULT_MASTER = "local[*,4]"
+"""All cores of this machine. A task is tried four times, as on a cluster: with ``local[*]`` one worker that the system kills
+ends a streaming query."""
 LOG_FILE = str(Path(__file__).with_name("log4j2.properties"))
 _LOCAL = re.compile(r"local(?:\[(\*|[1-9]\d*)(?:,\s*[1-9]\d*)?\])?")
 _HOST_AND_PORT = r"(?:\[[0-9A-Fa-f:.]+\]|[^:/,\[\]\s]+):\d+"

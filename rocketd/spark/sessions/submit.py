@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rocketd.common.suggest import did_you_mean
 from rocketd.spark.errors import OptionError
 from rocketd.spark.sessions.build import prepare_environment, require_pyspark
-from rocketd.spark.sessions.confs import LOCAL, Master, machine_settings, read_master, session_confs
+from rocketd.spark.sessions.confs import DEFAULT_MASTER, LOCAL, Master, machine_settings, read_master, session_confs
 from rocketd.spark.sessions.java import cache_directory
 from rocketd.spark.sessions.ship import package_zip
 
@@ -44,7 +44,7 @@ def submit(arguments: Sequence[str]) -> int:
     require_pyspark()
     from pyspark.find_spark_home import _find_spark_home
 
-    master = read_master(value_of(options, "--master") or "local[*]")
+    master = read_master(value_of(options, "--master") or DEFAULT_MASTER)
     prepare_environment(master, conf_of(options, "spark.pyspark.python"))
     command = [os.path.join(_find_spark_home(), "bin", "spark-submit"), *ours(options, master), main_script(), *job]
     sys.stdout.flush()
@@ -65,6 +65,8 @@ def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 def ours(options: Sequence[str], master: Master) -> list[str]:
     """The options with the package added to what is shipped, and quiet logs where the driver runs here."""
     result = list(options)
+    if not any((value_of(options, "--master"), conf_of(options, "spark.master"), "spark.master" in _machine())):
+        result += ["--master", DEFAULT_MASTER]
     if master.loopback:
         for conf in LOCAL:
             if conf_of(options, conf.key) is None:
@@ -80,9 +82,13 @@ def ours(options: Sequence[str], master: Master) -> list[str]:
     else:
         result += ["--py-files", package]
     if value_of(options, "--deploy-mode") != "cluster" and conf_of(options, _DRIVER_OPTIONS) is None:
-        quiet = session_confs(read_master("local[1]"), machine=machine_settings(os.environ))[_DRIVER_OPTIONS]
+        quiet = session_confs(read_master("local[1]"), machine=_machine())[_DRIVER_OPTIONS]
         result += ["--conf", f"{_DRIVER_OPTIONS}={quiet}"]
     return result
+
+
+def _machine() -> dict[str, str]:
+    return machine_settings(os.environ)
 
 
 def value_of(options: Sequence[str], name: str) -> str | None:
