@@ -18,7 +18,7 @@ from twisted.protocols.tls import TLSMemoryBIOFactory
 from twisted.python.failure import Failure
 
 from rocketd.common.clocked_loop import ClockedLoop
-from rocketd.common.seldom import Seldom
+from rocketd.common.log_throttle import LogThrottle
 from rocketd.remoting.client_connection import ClientConnection, ConnectionOwner
 from rocketd.remoting.command import RemotingCommand
 from rocketd.remoting.errors import RemotingConnectError
@@ -66,7 +66,7 @@ class ChannelTable:
         self._owner = owner
         self._open = False
         self._channels: dict[str, _Channel] = {}
-        self._failures = Seldom(reactor.seconds)
+        self._failures = LogThrottle(reactor.seconds, interval=10.0)
         self._connections: set[ClientConnection] = set()
         self._idle_scan = ClockedLoop(reactor, self._close_idle)
         self._all_closed: Deferred[None] | None = None
@@ -175,7 +175,7 @@ class ChannelTable:
                 self._log.warn("{error}{more}", error=error, more=more)
             result = Failure(error)
         else:
-            self._failures.over(address)
+            self._failures.clear(address)
             channel.connection = result
         tell_all(result, channel.waiters)
 

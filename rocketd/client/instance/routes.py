@@ -22,9 +22,9 @@ from rocketd.client.errors import (
     UnreachableError,
     check_response,
 )
+from rocketd.common.log_throttle import LogThrottle
 from rocketd.common.names import AUTO_CREATE_TOPIC
 from rocketd.common.permission import is_readable, is_writable
-from rocketd.common.seldom import Seldom
 from rocketd.remoting.bodies import ClusterInfo, MessageQueue, QueueData, TopicRouteData
 from rocketd.remoting.channel_table import join, tell_all
 from rocketd.remoting.codes import RequestCode, ResponseCode
@@ -59,7 +59,7 @@ class Routes:
         self._topics: dict[str, _Topic] = {}
         self._brokers: dict[str, dict[int, str]] = {}
         self._doubted: dict[str, Deferred[None]] = {}
-        self._unseen = Seldom(seconds)
+        self._unseen = LogThrottle(seconds, interval=10.0)
         self._asking: dict[tuple[str, bool], list[Deferred[_Topic]]] = {}
 
     async def publish_queues(
