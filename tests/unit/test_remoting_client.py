@@ -293,7 +293,7 @@ class InvokeTests(ClientTestCase):
         self.assertEqual([fail() for _ in range(20)], [1] * 20)
         self.reactor.advance(10)
         self.assertEqual(fail(), 2)
-        self.assertIn("(and 19 times more", formatEvent(events[-1]))
+        self.assertIn("(19 more like this", formatEvent(events[-1]))
         call = self.client.invoke_sync(ADDRESS, RemotingCommand(1), 3000)
         peer = self.peer().accept()
         peer.answer(peer.requests()[0])
