@@ -148,6 +148,7 @@ class Broker(Service):
             idle_seconds=server.server_channel_max_idle_time_seconds or float("inf"),
             max_frame_length=remoting.frame_max_length,
             wrap=wrap_server_factory(settings.tls, reactor),
+            limits=settings.limits,
         )
         self.server.listeners.append(self)
         self.client = RemotingClient(

@@ -9,7 +9,7 @@ from rocketd.common.checks import ADDRESSES, HOST, is_address_list, is_host
 from rocketd.common.config import ConfigError, Long, setting, settings_group
 from rocketd.common.configuration import DaemonSettings, group
 from rocketd.common.networks import NETWORKS, PRIVATE, is_network_list
-from rocketd.remoting.settings import NettyClientConfig, NettyServerConfig, RemotingConfig, TlsConfig
+from rocketd.remoting.settings import NettyClientConfig, NettyServerConfig, RemotingConfig, ServerLimits, TlsConfig
 from rocketd.store.settings import MessageStoreConfig
 
 SMALL_POOL = "pools here isolate kinds of requests and have few threads."
@@ -341,6 +341,7 @@ class BrokerSettings(DaemonSettings):
 
     broker: BrokerConfig = group(BrokerConfig)
     server: NettyServerConfig = group(NettyServerConfig, listen_port=10911)
+    limits: ServerLimits = group(ServerLimits)
     client: NettyClientConfig = group(NettyClientConfig)
     store: MessageStoreConfig = group(MessageStoreConfig)
     remoting: RemotingConfig = group(RemotingConfig)

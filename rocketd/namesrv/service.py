@@ -73,6 +73,7 @@ class NameServer(MultiService):
             idle_seconds=settings.server.server_channel_max_idle_time_seconds or float("inf"),
             max_frame_length=settings.remoting.frame_max_length,
             wrap=wrap_server_factory(settings.tls, reactor),
+            limits=settings.limits,
         )
         self.server.setServiceParent(self)
         self.server.listeners.append(self)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from rocketd.common.config import setting, settings_group
 from rocketd.common.configuration import DaemonSettings, group
 from rocketd.common.networks import ANY, NETWORKS, PRIVATE, is_network_list
-from rocketd.remoting.settings import NettyServerConfig, RemotingConfig, TlsConfig
+from rocketd.remoting.settings import NettyServerConfig, RemotingConfig, ServerLimits, TlsConfig
 
 
 @settings_group
@@ -75,6 +75,7 @@ class NamesrvSettings(DaemonSettings):
             NO_REQUESTS,
         ),
     )
+    limits: ServerLimits = group(ServerLimits)
     remoting: RemotingConfig = group(RemotingConfig, no_effect={"serialize_type": NO_REQUESTS})
     tls: TlsConfig = group(
         TlsConfig,

@@ -17,9 +17,11 @@ from twisted.internet.protocol import Factory
 from twisted.logger import Logger
 
 from rocketd.common.clocked_loop import ClockedLoop
+from rocketd.remoting.admission import Admission
 from rocketd.remoting.connection import Connection
 from rocketd.remoting.dispatch import Dispatcher
 from rocketd.remoting.frame import MAX_FRAME_LENGTH
+from rocketd.remoting.settings import ServerLimits
 
 _IDLE_SCAN_SECONDS = 5.0
 _DRAIN_SECONDS = 5.0
@@ -57,8 +59,10 @@ class _ConnectionFactory(Factory):
     def __init__(self, server: "RemotingServer") -> None:
         self._server = server
 
-    def buildProtocol(self, addr: IAddress | None) -> Connection:
-        return self._server.make_connection()
+    def buildProtocol(self, addr: IAddress | None) -> Connection | None:
+        host = addr.host if isinstance(addr, IPv4Address | IPv6Address) else "127.0.0.1"
+        key = self._server.admission.admit(host)
+        return None if key is None else self._server.make_connection(key)
 
 
 class RemotingServer(Service):
@@ -66,7 +70,8 @@ class RemotingServer(Service):
 
     ``port`` 0 takes a free port; after start ``port`` is the real one. It is that of all addresses, IPv6 and IPv4, unless
     ``interface`` names one; a system without IPv6 has those of IPv4. ``wrap`` may put TLS detection around the
-    factory of connections. A connection on which nothing was read for ``idle_seconds`` is closed.
+    factory of connections. A connection on which nothing was read for ``idle_seconds`` is closed. ``admission`` decides
+    which connections are kept.
     """
 
     _log = Logger()
@@ -82,10 +87,16 @@ class RemotingServer(Service):
         idle_seconds: float = 120.0,
         max_frame_length: int = MAX_FRAME_LENGTH,
         wrap: Callable[[IProtocolFactory], IProtocolFactory] | None = None,
+        limits: ServerLimits | None = None,
     ) -> None:
         self.dispatcher = dispatcher
         self.port = port
-        self.connections: set[Connection] = set()
+        limits = limits or ServerLimits()
+        self.admission = Admission(
+            dispatcher.limits, limits.server_max_connections, limits.server_max_connections_per_address
+        )
+        self.connections: dict[Connection, str | None] = {}
+        """The open ones, with what ``admission`` counts each of them by."""
         self.listeners: list[ConnectionListener] = []
         self._reactor = reactor
         self._interface = interface
@@ -97,10 +108,10 @@ class RemotingServer(Service):
         self._idle_scan = ClockedLoop(reactor, self._close_idle)
         self._drained: defer.Deferred[None] | None = None
 
-    def make_connection(self) -> Connection:
-        """Make the protocol of an accepted connection."""
+    def make_connection(self, admitted_by: str | None = None) -> Connection:
+        """Make the protocol of an accepted connection, which ``admission`` has counted by a key."""
         connection = Connection(self._reactor, self.dispatcher.dispatch, self._connection_lost, self._max_frame_length)
-        self.connections.add(connection)
+        self.connections[connection] = admitted_by
         return connection
 
     def listen(self, port: int | None = None) -> int:
@@ -168,7 +179,9 @@ class RemotingServer(Service):
             connection.abort()
 
     def _connection_lost(self, connection: Connection) -> None:
-        self.connections.discard(connection)
+        admitted_by = self.connections.pop(connection, None)
+        if admitted_by is not None:
+            self.admission.leave(admitted_by)
         for listener in self.listeners:
             listener.connection_lost(connection)
         if self._drained is not None and not self.connections:

@@ -65,6 +65,24 @@ class NettyServerConfig:
 
 
 @settings_group
+class ServerLimits:
+    """What one peer, and all peers together, may take of a daemon. Each limit is counted, and logged once a minute."""
+
+    server_max_connections: int = setting(
+        50000,
+        "Connections that are kept open. Further ones are closed at once. 0 means as many as the limit of open files "
+        "allows, which bounds this setting too: a connection takes two, and the store needs some.",
+        minimum=0,
+    )
+    server_max_connections_per_address: int = setting(
+        0,
+        "Connections that are kept open from one IPv4 address or one /64 network of IPv6. 0 means as many as in all: "
+        "a load balancer or NAT gives thousands of clients one address.",
+        minimum=0,
+    )
+
+
+@settings_group
 class NettyClientConfig:
     """How a broker connects to name servers and other brokers."""
 

@@ -9,7 +9,7 @@ from rocketd.broker.settings import BrokerConfig, BrokerSettings
 from rocketd.common.config import Machine, Setting, settings_of, text_of
 from rocketd.common.configuration import DaemonSettings
 from rocketd.namesrv.settings import NamesrvConfig, NamesrvSettings
-from rocketd.remoting.settings import NettyClientConfig, NettyServerConfig, RemotingConfig, TlsConfig
+from rocketd.remoting.settings import NettyClientConfig, NettyServerConfig, RemotingConfig, ServerLimits, TlsConfig
 from rocketd.store.settings import MessageStoreConfig
 
 INTRODUCTION = """\
@@ -36,6 +36,7 @@ GROUPS: tuple[tuple[type, str], ...] = (
     (BrokerConfig, "Broker"),
     (MessageStoreConfig, "Store of the broker"),
     (NettyServerConfig, "Listening, name server and broker"),
+    (ServerLimits, "Limits for peers, name server and broker"),
     (NettyClientConfig, "Outgoing connections of the broker"),
     (RemotingConfig, "Protocol, name server and broker"),
     (TlsConfig, "TLS, name server and broker"),

@@ -13,13 +13,14 @@ from rocketd.common.config import ConfigError, Machine, settings_of, text_of
 from rocketd.common.configuration import DaemonSettings, Outcome
 from rocketd.common.suggest import did_you_mean, nearest
 from rocketd.namesrv.settings import NamesrvSettings
-from rocketd.remoting.settings import NettyServerConfig, RemotingConfig, TlsConfig
+from rocketd.remoting.settings import NettyServerConfig, RemotingConfig, ServerLimits, TlsConfig
 from rocketd.store.settings import MessageStoreConfig
 
 GOLDEN = Path(__file__).resolve().parent.parent / "golden" / "config"
 OTHER_DEFAULTS = {"slaveTimeout"}
 """Settings with another default than Apache's, for a reason that their description says."""
 OF_OUR_OWN = (
+    *(setting.name for setting in settings_of(ServerLimits)),
     "adminWithoutAcl",
     "brokerAllowedAddresses",
     "groupGuardGraceTime",
@@ -595,10 +596,11 @@ class GroupTests(SynchronousTestCase):
     def test_groups_of_the_daemons(self):
         self.assertEqual(
             [(name, cls) for name, cls, _ in NamesrvSettings.groups()][1:],
-            [("server", NettyServerConfig), ("remoting", RemotingConfig), ("tls", TlsConfig)],
+            [("server", NettyServerConfig), ("limits", ServerLimits), ("remoting", RemotingConfig), ("tls", TlsConfig)],
         )
         self.assertEqual(
-            [name for name, _, _ in BrokerSettings.groups()], ["broker", "server", "client", "store", "remoting", "tls"]
+            [name for name, _, _ in BrokerSettings.groups()],
+            ["broker", "server", "limits", "client", "store", "remoting", "tls"],
         )
 
     def test_base_has_none(self):

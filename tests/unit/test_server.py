@@ -273,7 +273,7 @@ class StopTests(ServerTestCase):
         for client in clients:
             await client.closed
             self.assertEqual([answer.opaque for answer in client.answers], list(range(20)))
-        self.assertEqual(self.server.connections, set())
+        self.assertEqual(self.server.connections, {})
         self.assertEqual(len(self.listener.lost), 3)
 
     async def test_no_connection_is_accepted_while_it_stops(self):
