@@ -3,6 +3,8 @@
 Apache logs these and answers false or null; here they are typed, so that a start that fails has one line to show.
 """
 
+from collections.abc import Sequence
+
 
 class StoreError(Exception):
     """Anything that keeps the store from doing what it was asked; the text is one line for the operator."""
@@ -68,6 +70,25 @@ class StoreEndMissingError(StoreError):
             f"{path}: the log ends at {end}, though it went on to {known}: its last file is missing or empty; nothing of "
             "it was changed; put the file back, or have the store go on without it: 'rocketd store repair DIR "
             "--write'"
+        )
+
+
+class StoreLogMissingError(StoreError):
+    """There is no commit log, though other files show that there were messages."""
+
+    def __init__(self, root: str, looked_at: Sequence[tuple[str, bool]], signs: Sequence[str]) -> None:
+        """`looked_at` names the log directories, each with whether it exists; `signs` the files below `root` that a
+        store without messages does not have.
+        """
+        self.root = root
+        self.signs = tuple(signs)
+        where = ", ".join(
+            f"{path} ({'without a log file' if there else 'does not exist'})" for path, there in looked_at
+        )
+        super().__init__(
+            f"the commit log is missing: looked in {where}; but the store in {root} had messages, as these show: "
+            f"{', '.join(signs)}; nothing was changed; mount the disk of the log, put its files back or correct "
+            "storePathCommitLog; to start without the messages, move what shows them away"
         )
 
 

@@ -76,6 +76,11 @@ def index_dir(root: str) -> str:
     return os.path.join(root, "index")
 
 
+def config_dir(root: str) -> str:
+    """Directory of the broker's tables: topics, groups, offsets."""
+    return os.path.join(root, "config")
+
+
 def checkpoint_path(root: str) -> str:
     """File of the three time stamps up to which everything is on the disk."""
     return os.path.join(root, "checkpoint")

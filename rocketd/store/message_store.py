@@ -38,6 +38,7 @@ from rocketd.store.layout import (
     index_dir,
     lock_path,
 )
+from rocketd.store.lost_log import refuse_lost_log
 from rocketd.store.maintenance import FlushConsumeQueueService, MaintenanceService
 from rocketd.store.mapped_file import PAGE_SIZE
 from rocketd.store.message import BitmapMaker, MessageInner, PutResult, PutStatus
@@ -166,14 +167,17 @@ class MessageStore(MessageReader):
     def start(self) -> None:
         """Lock, load, recover and open the store.
 
-        Raises StoreLockedError when another process has it, StoreDamagedError when whole records would be lost,
-        another StoreError or OSError when its files cannot be read; the store is then as before.
+        Raises StoreLockedError when another process has it, StoreLogMissingError when there is no log but signs of
+        one, StoreDamagedError when whole records would be lost, another StoreError or OSError when its files cannot be
+        read; the store is then as before.
         """
         if self._lock is not None:
             raise StoreStateError(f"the store in {self.root} is started already")
         make_durable_dir(self._fs, self.root)
         self._lock = self._fs.lock(lock_path(self.root), LOCK_CONTENT)
         try:
+            is_slave = self.config.broker_role == "SLAVE"
+            refuse_lost_log(self._fs, self.root, [self.commit_log.directory], is_slave=is_slave)
             self.commit_log.load()
             self.queues.load()
             self.checkpoint.load()

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from twisted.logger import Logger
 
-from rocketd.store.checkpoint import Progress, StoreCheckpoint
+from rocketd.store.checkpoint import RECOVERY_MARGIN_MS, Progress, StoreCheckpoint
 from rocketd.store.commit_log import CommitLog
 from rocketd.store.consume_queue_table import ConsumeQueueTable
 from rocketd.store.errors import StoreDamagedError, StoreEndMissingError
@@ -164,8 +164,32 @@ class Recovery:
     def _known_end(self, end: int) -> int:
         """Up to where the log went for sure; 0 where nobody knows, or nobody but a checkpoint of another log."""
         progress = self._checkpoint.progress
-        # Where queues know nothing of it either, this is another log than the one that the checkpoint is of.
-        return 0 if progress is None or self._queues.last_record()[0] < end else progress.end(self._last_stop)
+        record, record_end = self._queues.last_record()
+        if record < end:
+            # Where queues know nothing of it either, this is another log than the one that the checkpoint is of.
+            return 0
+        if progress is not None:
+            return progress.end(self._last_stop)
+        crashed = self._last_stop is LastStop.CRASHED
+        if end <= self._commit_log.min_offset and not crashed:
+            # Files without a single record: nobody but a crash leaves entries before their records.
+            return record_end
+        # As after Apache's broker. The clock may have gone back a little behind the last flush.
+        flushed = self._checkpoint.physic_msg_timestamp - (RECOVERY_MARGIN_MS if crashed else 0)
+        return record_end if self._last_timestamp(end) < flushed else 0
+
+    def _last_timestamp(self, end: int) -> int:
+        """Store time of the last record before an offset, 0 without."""
+        timestamp = 0
+        offset = max(self._queues.last_record(end)[0], self._commit_log.min_offset)
+        while offset < end and (data := self._commit_log.data_from(offset)) is not None:
+            scan = self._scanner.scan(data, 0, min(len(data), end - offset), offset, check_crc=False)
+            if scan.requests:
+                timestamp = scan.requests[-1].store_timestamp
+            elif scan.end is not ScanEnd.END_OF_FILE:
+                break
+            offset = self._commit_log.roll(offset) if scan.end is ScanEnd.END_OF_FILE else offset + scan.position
+        return timestamp
 
     def apply(self, log_end: LogEnd, indexed_to: int) -> int:
         """Cut log and queues there, and have what is kept on the disk; returns where dispatch goes on.
@@ -184,9 +208,6 @@ class Recovery:
             self._checkpoint.flush()
         queues.recover(self._last_stop is LastStop.CLEAN, limit)
         if not log.files:
-            if queues.queues:
-                self._log.warn("there is no commit log: the consume queues are removed")
-                queues.destroy()
             return 0
         self._log.info(
             "the log was read from {begin} and ends at {end} ({how} stop)",

@@ -23,6 +23,7 @@ from rocketd.store.examine import Examination, Progress
 from rocketd.store.filesystem import RealFileSystem
 from rocketd.store.findings import Severity, shortened
 from rocketd.store.layout import CONSUME_QUEUE_UNIT, LOCK_CONTENT, lock_path
+from rocketd.store.lost_log import refuse_lost_log
 from rocketd.store.repair import ASIDE_PREFIX, Repair
 from rocketd.store.stopped_store import FileSizes, StoppedStore
 from rocketd.store.summary import summarize
@@ -87,6 +88,10 @@ class StoreCommand(CommandOptions):
     def store(self) -> StoppedStore:
         """The store, as it is now."""
         return StoppedStore(self.root, self.commit_log, self.sizes)
+
+    def refuse_lost_log(self) -> None:
+        """Raise StoreLogMissingError if the log lies somewhere else: everything would look as if it led to nothing."""
+        refuse_lost_log(RealFileSystem(), self.root, [self.commit_log])
 
     @property
     def delay_time_of(self) -> Callable[[int, int], int]:
@@ -164,6 +169,7 @@ class VerifyOptions(StoreCommand):
 
     def work(self) -> int:
         """Print the findings."""
+        self.refuse_lost_log()
         with ProgressBar(sys.stderr) as progress:
             return print_findings(self, Examination(self.store(), self.delay_time_of, progress.show))
 
@@ -255,6 +261,7 @@ class RepairOptions(StoreCommand):
 
     def work(self) -> int:
         """Plan, or repair and examine again."""
+        self.refuse_lost_log()
         with ProgressBar(sys.stderr) as progress:
             repair = self._repair(progress.show)
             if not self["write"]:

@@ -94,3 +94,21 @@ def test_a_flipped_bit_in_the_last_entry_of_a_queue(bit, servers, good):
     assert_serves_everything(servers, good[1])
     (line,) = made_again(servers)
     assert f"queue {TOPIC}-3 does not agree with the log" in line
+
+
+def test_start_without_the_log_is_refused_and_takes_nothing_away(servers, good):
+    """The case of a disk that is not mounted, and of a mistyped storePathCommitLog."""
+    log = servers.store / "commitlog"
+    aside = servers.directory / "aside"
+    log.rename(aside)
+    before = {path: path.read_bytes() for path in servers.store.rglob("*") if path.is_file() and path.name != "lock"}
+    for changes, looked_at in (({}, log), ({"storePathCommitLog": "/nowhere/log"}, "/nowhere/log")):
+        result = servers.run_broker(**changes)
+        (line,) = result.stderr.strip().splitlines()
+        assert result.returncode == 1
+        assert f"the commit log is missing: looked in {looked_at} (does not exist)" in line
+        assert "mount the disk of the log, put its files back or correct storePathCommitLog" in line
+        after = {path: path.read_bytes() for path in servers.store.rglob("*") if path.is_file() and path.name != "lock"}
+        assert after == before
+    aside.rename(log)
+    assert_serves_everything(servers, good[1])

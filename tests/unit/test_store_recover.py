@@ -373,13 +373,6 @@ class DamageTests(RecoveryTestCase):
                 self.unclean()
             self.assertEqual(self.bodies(self.open()), [b"%d" % n * 100 for n in range(40)])
 
-    def test_lost_log_takes_the_queues_with_it(self):
-        self.fill(*self.messages())
-        shutil.rmtree(os.path.join(self.root, "commitlog"))
-        store = self.open()
-        self.assertEqual((store.queue_keys(), store.get_max_offset("TopicTest", 0)), ([], 0))
-        self.assertEqual(store.put_messages([make_message()])[0].queue_offset, 0)
-
     def test_lost_first_files_move_the_beginning(self):
         results = self.fill(*self.messages())
         os.unlink(self.log_path(0))
