@@ -3,6 +3,7 @@
 Answers to BrokerConfig and to the rules of BrokerStartup: same keys, same defaults, same derived values.
 """
 
+import os
 from collections.abc import Mapping
 
 from rocketd.common.checks import ADDRESSES, HOST, is_address_list, is_host
@@ -17,6 +18,8 @@ COMMERCIAL = "Apache's code counts for a billing service with it."
 
 
 MAX_PORT = 65535
+KEPT_CHANGES = "changedByRequest.properties"
+"""Name of the file in the store's config directory that keeps changes by request."""
 
 
 @settings_group
@@ -346,6 +349,10 @@ class BrokerSettings(DaemonSettings):
     store: MessageStoreConfig = group(MessageStoreConfig)
     remoting: RemotingConfig = group(RemotingConfig)
     tls: TlsConfig = group(TlsConfig)
+
+    def kept_changes_file(self) -> str:
+        """Return the path of the file that keeps changes by request if there is no configuration file."""
+        return os.path.join(self.store.store_path_root_dir, "config", KEPT_CHANGES)
 
     def derive(self, given: Mapping[str, str]) -> list[str]:
         """Apply the rules of BrokerStartup to what was not given, and refuse what contradicts itself."""

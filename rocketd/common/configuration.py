@@ -25,6 +25,7 @@ from rocketd.common.config import (
     settings_of,
     text_of,
 )
+from rocketd.common.kept_changes import read_changes
 from rocketd.common.suggest import did_you_mean
 
 G = TypeVar("G")
@@ -62,6 +63,8 @@ class KeyResult:
     text: str
     outcome: Outcome
     explanation: str = ""
+    name: str = ""
+    """Key of the setting, of which ``key`` may be an alias; empty if there is none."""
 
     @property
     def accepted(self) -> bool:
@@ -72,15 +75,26 @@ class KeyResult:
         return f"{one_line(self.key)}: {self.outcome}" + (f" ({self.explanation})" if self.explanation else "")
 
 
-def restart_remark(results: Iterable[KeyResult], condition: str = "") -> str | None:
-    """Say which keys of an update have no effect yet, for a remark; None when there are none.
+def changes_of(results: Iterable[KeyResult]) -> dict[str, str]:
+    """Return the accepted values of an update by the names of their settings, as they belong into the file."""
+    return {result.name: result.text for result in results if result.accepted}
 
-    ``condition`` follows: under which they will have one, or why they never will.
-    """
-    keys = [result.key for result in results if result.outcome is Outcome.RESTART]
-    if not keys:
-        return None
-    return f"{', '.join(keys)}: no effect before the next start{condition}"
+
+def update_remark(results: Iterable[KeyResult]) -> str | None:
+    """Say in words which accepted keys of an update have no effect now; None if all have."""
+    remarks = [
+        f"{result.key}: {_NOT_NOW.get(result.outcome, result.outcome)}"
+        + (f" ({result.explanation})" if result.explanation else "")
+        for result in results
+        if result.accepted and (result.outcome is not Outcome.APPLIED or result.explanation)
+    ]
+    return "; ".join(remarks) or None
+
+
+OPTION, NAMESRV_OPTION = OPTIONS = ("-o", "-n")
+_NOT_NOW = {Outcome.RESTART: "no effect before the next start"}
+_PENDING = "rocketd.pending."
+"""Before the key of a value that waits for the next start, in the answers to codes 26 and 319."""
 
 
 @settings_group
@@ -96,6 +110,8 @@ class DaemonSettings:
     machine: Machine = field(default_factory=Machine.local, repr=False)
     pending: dict[str, str] = field(default_factory=dict)
     """Accepted values, by key, that take effect at the next start."""
+    given: dict[str, str] = field(default_factory=dict, repr=False)
+    """Keys that were set when the settings were loaded, and where: a place in a file, an option, a variable."""
 
     @classmethod
     def load(
@@ -106,15 +122,16 @@ class DaemonSettings:
         home: str | None = None,
         namesrv_addr: str | None = None,
     ) -> tuple[Self, list[str]]:
-        """Read the settings: defaults, then environment, file, overrides (-o), name server addresses (-n).
+        """Read the settings: defaults, environment, changes by request, file, overrides (-o), name servers (-n).
 
-        `environ` is empty and `home` this user's unless given. Returns the settings and warnings, one line each:
-        unknown keys and values that had to be changed. Raises ConfigError for anything that cannot be used.
+        Each wins over those before it. `environ` is empty and `home` this user's unless given. Returns the settings and
+        warnings, one line each: unknown keys, values that had to be changed, settings without effect. Raises ConfigError
+        for anything that cannot be used.
         """
         machine = Machine.local(environ, home)
-        options = [Assignment("-o", key, text) for key, text in overrides]
+        options = [Assignment(OPTION, key, text) for key, text in overrides]
         if namesrv_addr is not None and "namesrvAddr" in cls.by_name():
-            options.append(Assignment("-n", "namesrvAddr", namesrv_addr))
+            options.append(Assignment(NAMESRV_OPTION, "namesrvAddr", namesrv_addr))
         file = from_file(path) if path is not None else []
         layers = [
             from_environment(cls.by_name().values(), machine.environ),
@@ -123,14 +140,36 @@ class DaemonSettings:
             options,
         ]
         warnings: list[str] = []
-        given: dict[str, Assignment] = {}
-        for layer in layers:
-            given |= cls._resolve(layer, warnings)
+        environment, tls_file, in_file, by_option = (cls._resolve(layer, warnings) for layer in layers)
+        given = environment | tls_file | in_file | by_option
+        # Where changes are kept depends on settings that no request may change.
+        kept = cls._build(machine, given).kept_changes_file()
+        if kept is None or (path is not None and os.path.abspath(kept) == os.path.abspath(path)):
+            return cls._load(machine, path, given, warnings)
+        changes = cls._resolve(read_changes(kept, cls.by_name(), warnings, expected=path is None), warnings)
+        in_effect = [name for name in changes if name not in in_file and name not in by_option]
+        if not in_effect:
+            return cls._load(machine, path, given, warnings)
+        warnings.append(f"{kept}: settings changed by request are in effect: {', '.join(in_effect)}")
+        try:
+            return cls._load(machine, path, environment | tls_file | changes | in_file | by_option, warnings)
+        except ConfigError as error:
+            raise ConfigError(f"{error} (settings changed by request are in {kept}: correct or remove it)") from None
+
+    @classmethod
+    def _load(
+        cls, machine: Machine, path: str | None, given: Mapping[str, Assignment], warnings: list[str]
+    ) -> tuple[Self, list[str]]:
         warnings += cls._without_effect(given)
         settings = cls._build(machine, given)
         settings.config_file = os.path.abspath(path) if path is not None else None
-        warnings += settings.derive({name: assignment.where for name, assignment in given.items()})
+        settings.given = {name: assignment.where for name, assignment in given.items()}
+        warnings += settings.derive(settings.given)
         return settings, warnings
+
+    def kept_changes_file(self) -> str | None:
+        """Return the path of the file that keeps changes by request if there is no configuration file."""
+        return None
 
     def derive(self, given: Mapping[str, str]) -> list[str]:
         """Set what follows from other settings, and check what only holds together.
@@ -198,23 +237,49 @@ class DaemonSettings:
     def update(self, text: str) -> list[KeyResult]:
         """Apply the `key=value` lines of an update request; each key stands for itself, good ones are taken.
 
-        Accepted values that need a restart are kept in `pending` and change nothing now. Raises ValueError when the
-        text is not properties syntax.
+        Accepted values that need a restart are kept in `pending` and change nothing now. They are refused if the next
+        start would fail with them. Raises ValueError when the text is not properties syntax.
         """
         pairs = {entry.key: entry.value for entry in properties_file.parse(text)}
-        return [self._update_one(key, value) for key, value in pairs.items()]
+        before = dict(self.pending)
+        results = [self._update_one(key, value) for key, value in pairs.items()]
+        if self.pending == before or (fault := self._fault_at_next_start()) is None:
+            return results
+        self.pending = before
+        return [
+            KeyResult(result.key, result.text, Outcome.BAD_VALUE, f"the next start would fail: {fault}")
+            if result.outcome is Outcome.RESTART
+            else result
+            for result in results
+        ]
+
+    def _fault_at_next_start(self) -> str | None:
+        """Return what `derive` has against the settings in effect with those that are pending; None if nothing."""
+        groups = {attribute: dataclasses.replace(getattr(self, attribute)) for attribute, _, _ in self.groups()}
+        tried = dataclasses.replace(self, **groups)
+        for attribute, setting in self.declared():
+            if setting.name in self.pending:
+                setattr(groups[attribute], setting.attribute, setting.parse(self.pending[setting.name]))
+        try:
+            tried.derive(_Places(self.given | dict.fromkeys(self.pending, "with this change")))
+        except ConfigError as error:
+            return str(error)
+        return None
 
     def properties_text(self) -> str:
         """Write all values in effect as `key=value` lines, the body of the answers to codes 26 and 319.
 
         As in Apache's answer unset values and -D properties are left out and nothing is escaped; the order, which there
-        is that of a hash table, is that of declaration.
+        is that of a hash table, is that of declaration. Values that wait for the next start follow, each under its key
+        with `rocketd.pending.` before it.
         """
-        return "".join(
-            f"{setting.name}={text_of(value)}\n"
+        values = [
+            (setting.name, text_of(value))
             for setting, value in self.effective()
             if value is not None and not setting.system_property and not setting.secret
-        )
+        ]
+        values += [(_PENDING + name, text) for name, text in self.pending.items()]
+        return "".join(f"{name}={text}\n" for name, text in values)
 
     def printed(self, important_only: bool = False) -> str:
         """Write all values in effect in properties syntax with their docs as comments, by group.
@@ -286,13 +351,26 @@ class DaemonSettings:
             value = setting.parse(text)
         except ValueError as error:
             return KeyResult(key, text, Outcome.BAD_VALUE, f"{one_line(text)}: accepted is {error}")
-        has_effect = any(place.no_effect is None for _, place in places)
-        if has_effect and not setting.hot:
+        by_option = self.given.get(setting.name) in OPTIONS
+        wins = "an option of the command line sets it at each start, and wins" if by_option else ""
+        if all(place.no_effect is not None for _, place in places):
+            outcome = Outcome.NO_EFFECT
+        elif setting.hot or value == self.get(setting.name):
+            outcome = Outcome.APPLIED
+            self.pending.pop(setting.name, None)
+        else:
             self.pending[setting.name] = text_of(value)
-            return KeyResult(key, text, Outcome.RESTART)
+            return KeyResult(key, text, Outcome.RESTART, wins, setting.name)
         for attribute, place in places:
             setattr(getattr(self, attribute), place.attribute, value)
-        return KeyResult(key, text, Outcome.APPLIED if has_effect else Outcome.NO_EFFECT)
+        return KeyResult(key, text, outcome, wins, setting.name)
+
+
+class _Places(dict[str, str]):
+    """Where keys were set; a key that is asked for although it was not set is at its default."""
+
+    def __missing__(self, key: str) -> str:
+        return "default"
 
 
 def describe(setting: Setting) -> str:

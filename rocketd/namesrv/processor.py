@@ -12,7 +12,7 @@ from twisted.logger import Logger
 from zope.interface import implementer
 
 from rocketd.common import properties_file
-from rocketd.common.configuration import restart_remark
+from rocketd.common.configuration import changes_of, update_remark
 from rocketd.common.names import ORDER_TOPIC_NAMESPACE
 from rocketd.namesrv.route_info import BrokerIdentity, RouteInfoManager
 from rocketd.remoting.bodies import DataVersion, KVTable, RegisterBrokerBody, TopicConfigSerializeWrapper, TopicList
@@ -217,15 +217,13 @@ class NamesrvProcessor:
             self._log.info("{address} sets {result}", address=context.connection.address, result=str(result))
         refused = [str(result) for result in results if not result.accepted]
         try:
-            self._name_server.store_settings({result.key: result.text for result in results if result.accepted})
-        except OSError as error:
+            self._name_server.store_settings(changes_of(results))
+        except (OSError, ValueError) as error:
             self._log.error("settings cannot be stored: {error}", error=error)
-            refused.append(f"what was applied is lost at the next start, it cannot be stored: {error}")
+            refused.append(f"the accepted values are lost at the next start: they cannot be stored: {error}")
         if refused:
             raise RequestError(ResponseCode.SYSTEM_ERROR, "; ".join(refused))
-        file = self._settings.namesrv.config_store_path
-        condition = "" if self._settings.config_file else f", and then only with --config {file}"
-        return RemotingCommand.response(remark=restart_remark(results, condition))
+        return RemotingCommand.response(remark=update_remark(results))
 
 
 def _identity(header: BrokerIdentityRequestHeader) -> BrokerIdentity:

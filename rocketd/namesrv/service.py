@@ -14,7 +14,6 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 from zope.interface import implementer
 
-from rocketd.common import properties_file
 from rocketd.common.clocked_loop import ClockedLoop
 from rocketd.namesrv.interfaces import INameServer
 from rocketd.namesrv.kv_config import KVConfigError, KVConfigManager
@@ -27,7 +26,7 @@ from rocketd.remoting.plugins import load_processors
 from rocketd.remoting.server import ListenError, RemotingServer
 from rocketd.remoting.tls_port import wrap_server_factory
 from rocketd.store.filesystem import IFileSystem, RealFileSystem
-from rocketd.store.small_file import replace_file
+from rocketd.store.kept_settings import keep_settings
 
 START_ERRORS: Final = (TLSConfigError, ListenError, KVConfigError, OSError)
 """What may keep a name server from starting, each with a text for the operator."""
@@ -124,10 +123,8 @@ class NameServer(MultiService):
 
     def store_settings(self, changes: dict[str, str]) -> None:
         """Write keys and values into the file ``configStorePath``; see INameServer."""
-        if changes:
-            path = self.settings.namesrv.config_store_path
-            old = self._file_system.read_file(path) if self._file_system.exists(path) else b""
-            replace_file(self._file_system, path, properties_file.edit(properties_file.decode(old), changes).encode())
+        path = self.settings.namesrv.config_store_path
+        keep_settings(self._file_system, path, changes, given=path == self.settings.config_file)
 
 
 def make_namesrv(settings: NamesrvSettings, reactor: Any = None) -> NameServer:

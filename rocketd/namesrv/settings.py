@@ -31,7 +31,7 @@ class NamesrvConfig:
     config_store_path: str = setting(
         factory=lambda machine: machine.home + "/namesrv/namesrv.properties",
         formula="the file given with --config, else ~/namesrv/namesrv.properties",
-        doc="File to which updateNamesrvConfig writes.",
+        doc="File to which updateNamesrvConfig writes. Without --config, the next start reads it.",
         remote=False,
     )
     product_env_name: str = setting(
@@ -91,6 +91,10 @@ class NamesrvSettings(DaemonSettings):
             NO_CONNECTIONS,
         ),
     )
+
+    def kept_changes_file(self) -> str:
+        """Return the path of the file that keeps changes by request if there is no configuration file."""
+        return self.namesrv.config_store_path
 
     def derive(self, given: Mapping[str, str]) -> list[str]:
         """Write updates to the file that was read, unless `-o configStorePath` says otherwise."""

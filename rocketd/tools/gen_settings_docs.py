@@ -25,10 +25,18 @@ Settings marked "no effect" are taken, so that Apache's files start as they are,
 why. The start warns, on one line, about each of them that a file or an option sets.
 
 "Live" settings change at once on `mqadmin updateBrokerConfig` or `updateNamesrvConfig`; the others with the next start.
-Settings marked "file only" cannot be changed by request at all. The file given with `--config` is rewritten in place, with
-its comments and order kept. mqadmin prints `success` for a change that waits for the next start, too: that it does is in
-the column "change" below, in the server's log (`sets KEY: needs restart`), and in the answer's remark, which mqadmin does
-not show. `getBrokerConfig` prints what is in effect.
+Settings marked "file only" cannot be changed by request at all. A change that the next start could not be made with is
+refused.
+
+Accepted changes are kept for the next start. The file given with `--config` is rewritten in place, with its comments and
+order kept. Without such a file a broker keeps them in `changedByRequest.properties` in the `config` directory of its store,
+and a name server in `configStorePath`; a file that somebody else wrote to that path is not read, and is put aside as
+`.old`. Each start reads these files and names the settings that it took from them. Of the places that may set a key the
+last one counts: default, environment, kept change, file, option. To undo a kept change, change it again or remove its line.
+
+mqadmin prints `success` for a change that waits for the next start, too. `getBrokerConfig` and `getNamesrvConfig` print the
+value in effect under the key, and the one that waits under `rocketd.pending.KEY`. The server's log says it as well (`sets
+KEY: needs restart`), and so does the answer's remark, which mqadmin does not show.
 """
 
 GROUPS: tuple[tuple[type, str], ...] = (

@@ -6,6 +6,18 @@ Only what must differ between them gets a common name first; each of these names
 import re
 import time
 from collections.abc import Mapping
+from pathlib import Path
+
+from rocketd.common import properties_file
+
+_APACHES_SETTINGS = {
+    entry.key
+    for file in sorted((Path(__file__).parents[1] / "golden" / "config").glob("*-4.9.7.properties"))
+    for entry in properties_file.parse(file.read_text())
+}
+_OTHER_DEFAULTS = {"slaveTimeout"}
+"""Settings whose default is not Apache's: docs/compatibility.md says why."""
+_COMPARED = (_APACHES_SETTINGS | {"storePathCommitLog"}) - _OTHER_DEFAULTS
 
 # Year 1970 stays: it is how mqadmin prints a time that is not there, and that has to be the same.
 _TIME = re.compile(r"\b(?!1970)\d{4}-\d\d-\d\d[ #]\d\d:\d\d:\d\d(?:[:,]\d{3})?")
@@ -98,3 +110,9 @@ def without_moments(printed: str) -> str:
         )
     )
     return re.sub(rf"\b({of_the_moment}) *: .*", r"\1 : MOMENT", printed)
+
+
+def without_own_settings(printed: str) -> str:
+    """Leave out the lines of settings that rocketd alone has, or that have another default."""
+    lines = [(line, re.match(r"(\S+) *= ", line)) for line in printed.splitlines()]
+    return "\n".join(line for line, pair in lines if pair is None or pair[1] in _COMPARED)

@@ -109,6 +109,9 @@ class InlinePools:
     def waiting_requests(self, handler_type):
         return {EndTransactionProcessor: 4}[handler_type]
 
+    def refused_by_address(self):
+        return {"adminWritesRefused": 0}
+
     def pool(self, name):
         return self
 
@@ -586,14 +589,32 @@ class BrokerConfigTests(ProcessorsTestCase):
         self.ask(25, body=b"longPollingEnable=false\n")
         self.assertEqual(Path(path).read_text(), "# mine\nlongPollingEnable=false\nbrokerName=broker-a\n")
 
-    def test_what_needs_a_restart_is_said(self):
-        path = os.path.join(self.broker.settings.store.store_path_root_dir, "broker.conf")
-        for config_file, end in ((None, ", and lost then: no configuration file was given"), (path, "")):
-            Path(path).write_text("")
+    def test_update_that_needs_a_restart_is_said_shown_and_kept(self):
+        root = self.broker.settings.store.store_path_root_dir
+        path = os.path.join(root, "broker.conf")
+        Path(path).write_text("# mine\n")
+        for config_file, kept in ((None, os.path.join(root, "config", "changedByRequest.properties")), (path, path)):
             self.broker.settings.config_file = config_file
             answer = self.ask(25, body=b"listenPort=1\nlongPollingEnable=true\n")
-            self.assertEqual((answer.code, answer.remark), (0, "listenPort: no effect before the next start" + end))
+            self.assertEqual((answer.code, answer.remark), (0, "listenPort: no effect before the next start"))
+            lines = self.ask(26).body.decode().splitlines()
+            self.assertIn(f"listenPort={self.broker.settings.server.listen_port}", lines)
+            self.assertIn("rocketd.pending.listenPort=1", lines)
+            self.assertIn("\nlistenPort=1\n", Path(kept).read_text())
         self.assertIsNone(self.ask(25, body=b"longPollingEnable=true\n").remark)
+
+    def test_update_that_cannot_be_written_is_an_error_that_says_so(self):
+        self.broker.settings.config_file = "/nowhere/broker.conf"
+        code, remark = self.refused(25, body=b"longPollingEnable=false\n")
+        self.assertEqual(code, 1)
+        self.assertRegex(remark, "^the accepted values are lost at the next start: .* to /nowhere/broker.conf: ")
+        self.assertFalse(self.broker.settings.broker.long_polling_enable)
+        self.flushLoggedErrors()
+
+    def test_update_of_a_setting_without_effect_says_so(self):
+        answer = self.ask(25, body=b"highSpeedMode=true\n")
+        self.assertEqual((answer.code, answer.remark), (0, "highSpeedMode: has no effect in rocketd"))
+        self.assertIn("highSpeedMode=true", self.ask(26).body.decode().splitlines())
 
     def test_what_needs_a_restart_is_logged_for_those_whom_mqadmin_does_not_tell(self):
         events = []

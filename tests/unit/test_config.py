@@ -6,14 +6,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from rocketd.broker.settings import BrokerConfig, BrokerSettings
+from rocketd.broker.settings import KEPT_CHANGES, BrokerConfig, BrokerSettings
 from rocketd.common import properties_file
 from rocketd.common.checks import is_address, is_address_list, is_delays, is_host, is_hours
 from rocketd.common.config import ConfigError, Machine, settings_of, text_of
-from rocketd.common.configuration import DaemonSettings, Outcome
+from rocketd.common.configuration import DaemonSettings, Outcome, changes_of, update_remark
 from rocketd.common.suggest import did_you_mean, nearest
 from rocketd.namesrv.settings import NamesrvSettings
 from rocketd.remoting.settings import NettyServerConfig, RemotingConfig, ServerLimits, TlsConfig
+from rocketd.store.filesystem import RealFileSystem
+from rocketd.store.kept_settings import keep_settings
 from rocketd.store.settings import MessageStoreConfig
 
 GOLDEN = Path(__file__).resolve().parent.parent / "golden" / "config"
@@ -400,6 +402,70 @@ class LoadTests(LoadTestCase):
         self.assertEqual(settings.namesrv.config_store_path, "/h/namesrv/namesrv.properties")
 
 
+class KeptChangesTests(LoadTestCase):
+    def setUp(self):
+        self.root = os.path.dirname(self.file(""))
+        self.kept = os.path.join(self.root, "config", KEPT_CHANGES)
+        self.option = ("storePathRootDir", self.root)
+
+    def keep(self, path=None, given=False, **changes):
+        keep_settings(RealFileSystem(), path or self.kept, changes, given=given)
+
+    def test_next_start_reads_what_was_kept(self):
+        self.keep(listenPort="5", brokerName="b")
+        self.keep(listenPort="6")
+        settings, warnings = self.load(None, self.option)
+        self.assertEqual((settings.server.listen_port, settings.broker.broker_name), (6, "b"))
+        self.assertEqual(warnings, [f"{self.kept}: settings changed by request are in effect: listenPort, brokerName"])
+
+    def test_environment_yields_to_kept_changes_and_they_to_file_and_options(self):
+        self.keep(namesrvAddr="kept:1")
+        settings, _ = self.load(None, self.option, environ={"NAMESRV_ADDR": "env:1"})
+        self.assertEqual(settings.broker.namesrv_addr, "kept:1")
+        settings, warnings = self.load("namesrvAddr=file:1", self.option)
+        self.assertEqual((settings.broker.namesrv_addr, warnings), ("file:1", []))
+        settings, warnings = self.load(None, self.option, ("namesrvAddr", "option:1"))
+        self.assertEqual((settings.broker.namesrv_addr, warnings), ("option:1", []))
+        settings, warnings = self.load("brokerName=b", self.option)
+        self.assertEqual((settings.broker.namesrv_addr, len(warnings)), ("kept:1", 1))
+
+    def test_kept_values_that_cannot_be_used_end_the_start_with_their_place(self):
+        self.keep(brokerRole="SLAVE")
+        text = self.error(None, self.option)
+        self.assertIn("a SLAVE needs a whole number", text)
+        self.assertTrue(text.endswith(f"(settings changed by request are in {self.kept}: correct or remove it)"), text)
+        self.keep(brokerRole="SLAVER")
+        self.assertIn(f"{self.kept}:2: brokerRole = SLAVER: accepted is", self.error(None, self.option))
+
+    def test_kept_paths_are_not_taken(self):
+        self.keep(storePathCommitLog="/elsewhere")
+        settings, warnings = self.load(None, self.option)
+        self.assertEqual(settings.store.store_path_commit_log, f"{self.root}/commitlog")
+        self.assertEqual(warnings, [f"{self.kept}:2: storePathCommitLog is ignored: set it with --config or --option"])
+
+    def test_files_of_others_are_neither_read_nor_lost(self):
+        path = os.path.join(self.root, "namesrv", "namesrv.properties")
+        os.mkdir(os.path.dirname(path))
+        for number, aside in enumerate((".old", ".old2")):
+            Path(path).write_text(f"listenPort={number}\n")
+            settings, warnings = self.load(None, daemon=NamesrvSettings, home=self.root)
+            self.assertEqual(settings.server.listen_port, 9876)
+            self.assertEqual(warnings, [f"{path}: not read: rocketd did not write it; give it with --config to use it"])
+            self.assertEqual(self.load("", daemon=NamesrvSettings, home=self.root)[1], [])
+            self.keep(settings.kept_changes_file(), listenPort="7")
+            self.assertEqual(Path(path + aside).read_text(), f"listenPort={number}\n")
+            self.assertEqual(self.load(None, daemon=NamesrvSettings, home=self.root)[0].server.listen_port, 7)
+
+    def test_a_configuration_file_keeps_changes_itself(self):
+        path = self.file("# mine\nlistenPort = 1\n")
+        self.keep(path, given=True, listenPort="2")
+        self.assertEqual(Path(path).read_text(), "# mine\nlistenPort=2\n")
+        for daemon in (BrokerSettings, NamesrvSettings):
+            self.assertEqual(
+                daemon.load(path, [self.option] if daemon is BrokerSettings else [])[0].server.listen_port, 2
+            )
+
+
 class RuleTests(LoadTestCase):
     def test_a_master_has_id_0(self):
         settings, warnings = self.load("brokerRole=SYNC_MASTER\nbrokerId=3")
@@ -580,6 +646,37 @@ class UpdateTests(SynchronousTestCase):
 
     def test_text_that_is_no_properties(self):
         self.assertRaises(ValueError, BrokerSettings().update, "a=\\u1")
+
+    def test_value_in_effect_waits_for_nothing(self):
+        settings = BrokerSettings(broker=BrokerConfig(broker_name="a"))
+        self.one(settings, "brokerName=b")
+        self.assertIn("rocketd.pending.brokerName=b\n", settings.properties_text())
+        self.assertIs(self.one(settings, "brokerName=a").outcome, Outcome.APPLIED)
+        self.assertEqual(settings.pending, {})
+        self.assertNotIn("rocketd.pending", settings.properties_text())
+
+    def test_change_that_would_fail_the_next_start_is_refused(self):
+        settings = BrokerSettings()
+        result = self.one(settings, "brokerRole=SLAVE")
+        self.assertIs(result.outcome, Outcome.BAD_VALUE)
+        self.assertIn("the next start would fail: default: brokerId = 0: a SLAVE needs", result.explanation)
+        self.assertEqual(settings.pending, {})
+        self.assertIs(self.one(settings, "enableDLegerCommitLog=true").outcome, Outcome.BAD_VALUE)
+        self.assertIs(self.one(settings, "listenPort=65535").outcome, Outcome.BAD_VALUE)
+        results = settings.update("brokerRole=SLAVE\nbrokerId=1")
+        self.assertEqual([result.outcome for result in results], [Outcome.RESTART] * 2)
+        self.assertEqual(settings.pending, {"brokerRole": "SLAVE", "brokerId": "1"})
+
+    def test_change_of_what_an_option_sets_says_that_the_option_wins(self):
+        settings, _ = BrokerSettings.load(None, [("brokerName", "a"), ("brokerPermission", "6")])
+        for text in ("brokerName=b", "brokerPermission=4"):
+            result = self.one(settings, text)
+            self.assertIn("an option of the command line sets it at each start, and wins", str(result))
+        self.assertIn("brokerPermission: applied now (an option", update_remark([result]))
+
+    def test_changes_are_kept_by_the_name_of_the_setting(self):
+        results = BrokerSettings().update("rocketmq.namesrv.addr=a:1\nnoSuchKey=1")
+        self.assertEqual(changes_of(results), {"namesrvAddr": "a:1"})
 
     def test_last_value_of_a_key_counts(self):
         settings = BrokerSettings()

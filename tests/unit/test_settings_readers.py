@@ -21,7 +21,9 @@ DAEMONS = {
 }
 """Packages whose code runs in a daemon."""
 
-HOLDERS = frozenset(("settings", "config", "broker", "store", "server", "client", "remoting", "tls", "namesrv"))
+HOLDERS = frozenset(
+    ("settings", "config", "broker", "store", "server", "client", "remoting", "limits", "tls", "namesrv")
+)
 """Names of variables and attributes that hold a group of settings, without underscores in front."""
 
 PRINTING = frozenset(("broker/runtime_info.py",))

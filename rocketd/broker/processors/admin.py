@@ -11,8 +11,7 @@ from typing import Any
 from twisted.logger import Logger
 from zope.interface import implementer
 
-from rocketd.common import properties_file
-from rocketd.common.configuration import KeyResult, restart_remark
+from rocketd.common.configuration import KeyResult, changes_of, update_remark
 from rocketd.remoting.bodies import DataVersion, SubscriptionGroupConfig, TopicConfig, TopicFilterType
 from rocketd.remoting.codes import RequestCode, ResponseCode
 from rocketd.remoting.command import RemotingCommand
@@ -24,6 +23,7 @@ from rocketd.remoting.headers import (
     read_header,
 )
 from rocketd.remoting.interfaces import IRequestProcessor
+from rocketd.store.kept_settings import keep_settings
 
 CODES = (
     RequestCode.UPDATE_AND_CREATE_TOPIC,
@@ -153,38 +153,40 @@ class AdminBrokerProcessor:
                 raise RequestError(ResponseCode.SYSTEM_ERROR, "string2Properties error") from None
             for result in results:
                 self._log_call("sets", str(result), context)
-            accepted = {result.key: result.text for result in results if result.accepted}
+            accepted = changes_of(results)
+            lost = None
             if accepted:
                 self._config_version = self._config_version.next_version(self._broker.now_ms())
-                self._store_config(accepted)
+                lost = self._keep_config(accepted)
             if "brokerPermission" in accepted:
                 self._broker.topics.next_version()
                 self._broker.register_with_name_servers("brokerPermission was changed")
-            self._refuse_what_was_not_taken(results)
-            lost = "" if self._broker.settings.config_file else ", and lost then: no configuration file was given"
-            answer = RemotingCommand.response(remark=restart_remark(results, lost))
+            self._refuse_what_was_not_taken(results, lost)
+            answer = RemotingCommand.response(remark=update_remark(results))
             if "brokerPermission" not in accepted:
                 return answer
             self._broker.when_registered(lambda: context.answer(answer))
             return None
         return RemotingCommand.response()
 
-    def _refuse_what_was_not_taken(self, results: list[KeyResult]) -> None:
-        """Raise when a key had no effect. Apache answers success then, and its caller never knows."""
+    def _refuse_what_was_not_taken(self, results: list[KeyResult], lost: str | None) -> None:
+        """Raise when a key had no effect, or none at the next start. Apache answers success, and its caller never knows."""
         refused = [str(result) for result in results if not result.accepted]
+        if lost is not None:
+            refused.append(lost)
         if refused:
             raise RequestError(ResponseCode.SYSTEM_ERROR, "; ".join(refused))
 
-    def _store_config(self, changes: dict[str, str]) -> None:
-        """Write accepted values into the configuration file, so that the next start has them; comments stay."""
-        path = self._broker.settings.config_file
-        if path is None:
-            self._log.warn("no configuration file was given: the changes are lost at the next start")
-            return
-        disk = self._broker.file_system
-        text = properties_file.edit(properties_file.decode(disk.read_file(path)), changes)
-        disk.write_file(path + ".tmp", text.encode())
-        disk.rename(path + ".tmp", path)
+    def _keep_config(self, changes: dict[str, str]) -> str | None:
+        """Write accepted values for the next start; say why that failed, None if it did not."""
+        settings = self._broker.settings
+        path = settings.config_file or settings.kept_changes_file()
+        try:
+            keep_settings(self._broker.file_system, path, changes, given=settings.config_file is not None)
+        except (OSError, ValueError) as error:
+            self._log.error("settings cannot be kept in {path}: {error}", path=path, error=error)
+            return f"the accepted values are lost at the next start: they cannot be written to {path}: {error}"
+        return None
 
     def _config(self, request: RemotingCommand, context: Any) -> RemotingCommand:
         return RemotingCommand.response(
