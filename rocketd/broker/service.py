@@ -132,6 +132,7 @@ class Broker(Service):
         self.schedule = ScheduleMessageService(self, json_file("delayOffset.json", DelayOffsetSerializeWrapper))
         self.transactions = TransactionService(self, clock)
         self.dispatcher = Dispatcher(reactor.callFromThread)
+        self.dispatcher.plugin_stop_seconds = settings.server.plugin_stop_timeout / 1000
         self._make_pools()
         server, remoting = settings.server, settings.remoting
         self.invoke = InvokeLayer(reactor, server.server_oneway_semaphore_value, server.server_async_semaphore_value)

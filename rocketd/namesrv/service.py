@@ -59,6 +59,7 @@ class NameServer(MultiService):
         self.routes = RouteInfoManager()
         self.kv_config = KVConfigManager(settings.namesrv.kv_config_path, file_system)
         self.dispatcher = Dispatcher(reactor.callFromThread, clock=clock)
+        self.dispatcher.plugin_stop_seconds = settings.server.plugin_stop_timeout / 1000
         config = settings.namesrv
         self.admin_guard = admin_guard(lambda: config.admin_without_acl, clock)
         self.dispatcher.guard(ADMIN_WRITES, self.admin_guard)

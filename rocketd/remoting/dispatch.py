@@ -6,6 +6,7 @@ requests goes to the invoke layer.
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from time import monotonic
 from typing import Any, Protocol
 
@@ -23,6 +24,7 @@ from rocketd.remoting.errors import FrameError, RemotingCommandError, RequestErr
 from rocketd.remoting.frame import Frame
 from rocketd.remoting.interfaces import IRequestContext, IRequestProcessor, IRPCHook
 from rocketd.remoting.limit_log import LimitLog
+from rocketd.remoting.plugin_processor import PluginProcessor, ProcessorResultError
 from rocketd.remoting.pools import Job, JobHandler, Pool
 
 _PREFIX_LENGTH = 12
@@ -84,12 +86,15 @@ class Dispatcher:
         self.call_from_thread = call_from_thread
         self.responses: ResponseTaker | None = None
         self.limits = LimitLog(self.log, clock)
-        self._clock = clock
+        self.clock = clock
         self._pools: dict[str, Pool] = {}
         self._started = False
         self._lanes: dict[int, tuple[Pool, JobHandler]] = {}
         self._lanes_by_prefix: dict[bytes, tuple[Pool, JobHandler]] = {}
         self._commands: dict[str, CommandHandler] = {}
+        self._plugins: list[tuple[str, PluginProcessor]] = []
+        """The processors of third parties, with the names of their pools."""
+        self.plugin_stop_seconds = 10.0
         self._guards: dict[int, AddressGuard] = {}
 
     # ------------------------------------------------------------ set-up
@@ -137,6 +142,8 @@ class Dispatcher:
         """
         if self.handles(code):
             raise ValueError(f"request code {code} has a processor already")
+        if isinstance(processor, PluginProcessor) and (pool_name, processor) not in self._plugins:
+            self._plugins.append((pool_name, processor))
         if hasattr(processor, "process_jobs"):
             if code in self._guards:
                 raise ValueError(
@@ -158,16 +165,31 @@ class Dispatcher:
             pool.start()
 
     def stop(self) -> None:
-        """Finish what is queued and stop all pools. Blocks: not in the reactor thread."""
+        """Finish what is queued and stop all pools. Blocks: not in the reactor thread.
+
+        Plugins that have not answered after ``plugin_stop_seconds`` are named in the log, and not waited for any longer.
+        """
         self._started = False
+        deadline = self.clock() + self.plugin_stop_seconds
         for pool in self._pools.values():
-            pool.stop()
+            plugins = [plugin for name, plugin in self._plugins if name == pool.name]
+            pool.stop(partial(self._is_stuck, plugins, deadline) if plugins else None)
+        for _, plugin in self._plugins:
+            if plugin.wait(max(0.0, deadline - self.clock())):
+                continue
+            for busy in plugin.busy():
+                self.log.error("{busy}; the server stops without its answer", busy=str(busy))
+            self.call_from_thread(plugin.cancel)
+
+    def _is_stuck(self, plugins: Sequence[PluginProcessor], deadline: float) -> bool:
+        """Whether the time is over and a thread still runs a plugin."""
+        return self.clock() >= deadline and any(plugin.busy() for plugin in plugins)
 
     # ------------------------------------------------------------ reactor thread
 
     def dispatch(self, connection: Connection, frames: list[Frame]) -> None:
         """Hand the frames of one read to their pools, one job for each handler. Raises FrameError for a bad header."""
-        received_ms = int(self._clock() * 1000)
+        received_ms = int(self.clock() * 1000)
         first = self._lane(frames[0])
         if len(frames) == 1 or (first is not None and all(self._lane(frame) is first for frame in frames)):
             self._submit(first, connection, frames, received_ms)
@@ -323,13 +345,14 @@ class Dispatcher:
         if isinstance(error, RemotingCommandError):
             self.log.warn("{address}: {request}: {error}", address=connection.address, request=request, error=error)
             return RemotingCommand.response(ResponseCode.SYSTEM_ERROR, _encodable(error))
-        self.log.failure(
-            "{address}: {request} failed",
-            failure=Failure(error),
-            address=connection.address,
-            request=request,
-        )
-        return RemotingCommand.response(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {_encodable(error)}")
+        if isinstance(error, ProcessorResultError):
+            self.log.error("{address}: {error}", address=connection.address, error=str(error))
+        else:
+            self.log.failure(
+                "{address}: {request} failed", failure=Failure(error), address=connection.address, request=request
+            )
+        failed = problems.PROCESSOR_FAILED.error(code=request.code)
+        return RemotingCommand.response(failed.code, failed.remark)
 
 
 def fields_hooks(hooks: Iterable[IRPCHook]) -> list[Callable[..., None]] | None:

@@ -43,8 +43,9 @@ class IRequestProcessor(Interface):
         """Handle one request and return its response.
 
         None means that ``context.answer`` is called later or that nothing is to be answered. A Deferred of a response may
-        be returned when it fires in the reactor thread. Raise RequestError to refuse; any other exception is answered
-        with SYSTEM_ERROR and logged once.
+        be returned if it fires in the reactor thread. The method may be ``async def``: the coroutine then runs in the
+        reactor thread, where it may await Deferreds and must not block. Raise RequestError to refuse. Any other
+        exception is answered with SYSTEM_ERROR, without its text, and logged.
         """
 
 
@@ -61,7 +62,10 @@ class IProcessorPlugin(IPlugin):
     name = Attribute("Unique name, for logs.")
     daemon = Attribute("'broker' or 'namesrv': whose requests.")
     codes = Attribute("The request codes it handles: a tuple of int.")
-    pool = Attribute("Name of the thread pool it runs in; an unknown name makes a pool of one thread.")
+    pool = Attribute(
+        "Name of the thread pool it runs in. An unknown name makes a pool, with as many threads as the attribute "
+        "``threads`` says: 1 to 64, and 1 if there is no such attribute."
+    )
 
     def create(daemon: Any) -> IRequestProcessor:
         """Make the processor. ``daemon`` is the IBroker or INameServer it will serve in."""
@@ -71,7 +75,10 @@ class IRPCHook(Interface):
     """Sees every request before it is handled or sent, and its response after."""
 
     def before_request(address: str, request: RemotingCommand) -> None:
-        """Raise to refuse the request: the error's text becomes the answer's remark."""
+        """See the request. Raise RequestError to refuse it: code and remark become the answer's.
+
+        Any other exception is answered with SYSTEM_ERROR, without its text, and logged.
+        """
 
     def after_response(address: str, request: RemotingCommand, response: RemotingCommand | None) -> None:
         """See the response; may change its fields."""

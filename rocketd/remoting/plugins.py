@@ -11,10 +11,14 @@ from twisted.plugin import getPlugins
 
 from rocketd.remoting.dispatch import Dispatcher
 from rocketd.remoting.interfaces import IProcessorPlugin
+from rocketd.remoting.plugin_processor import PluginProcessor
 from twisted import plugins as plugin_package
 
 BUILT_IN_PREFIX = "rocketd."
 """How the names of rocketd's own plugins begin."""
+
+MAX_THREADS = 64
+"""Threads that one pool of a plugin may have."""
 
 _log = Logger()
 
@@ -60,6 +64,29 @@ def _register(dispatcher: Dispatcher, name: str, plugin: Any, service: Any) -> b
     if not free:
         return False
     processor = plugin.create(service)
+    if not name.startswith(BUILT_IN_PREFIX) and not hasattr(processor, "process_jobs"):
+        processor = PluginProcessor(name, processor, dispatcher.call_from_thread, dispatcher.clock)
+    _make_pool(dispatcher, name, plugin)
     for code in free:
         dispatcher.register(code, processor, plugin.pool)
     return True
+
+
+def _make_pool(dispatcher: Dispatcher, name: str, plugin: Any) -> None:
+    """Make the plugin's pool with as many threads as it asks for. Raises ValueError for a wrong number of threads."""
+    threads = getattr(plugin, "threads", 1)
+    if isinstance(threads, bool) or not isinstance(threads, int) or not 1 <= threads <= MAX_THREADS:
+        raise ValueError(
+            f"processor plugin {name}: threads is {threads!r}; accepted is a number from 1 to {MAX_THREADS}"
+        )
+    there = dispatcher.pools.get(plugin.pool)
+    if there is None:
+        dispatcher.add_pool(plugin.pool, threads=threads)
+    elif threads not in (1, there.threads):
+        _log.warn(
+            "processor plugin {name} asks for {threads} threads, and its pool {pool} has {there} already; name another pool",
+            name=name,
+            threads=threads,
+            pool=plugin.pool,
+            there=there.threads,
+        )

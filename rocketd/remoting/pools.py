@@ -18,7 +18,10 @@ from rocketd.remoting.errors import RequestError
 from rocketd.remoting.frame import Frame
 
 DRAIN_LIMIT = 64
-"""Jobs that a thread takes from its queue at a time."""
+"""Jobs that the only thread of a pool takes from its queue at a time."""
+
+_STUCK_SECONDS = 0.1
+"""How often it is asked at the stop whether a pool that is not done is stuck."""
 
 _FRAME_OVERHEAD = 256
 """Bytes of memory that a frame takes besides its own, as counted for held jobs."""
@@ -131,6 +134,8 @@ class Pool:
         self._call_from_thread = call_from_thread
         self._queue: SimpleQueue[Any] = SimpleQueue()
         self._thread_count = threads
+        # What one thread of several takes, the others cannot work on at the same time.
+        self._drain_limit = DRAIN_LIMIT if threads == 1 else 1
         self._threads: list[Thread] = []
         self._lock = Lock()
         self._requests_in = self._requests_out = 0
@@ -143,6 +148,11 @@ class Pool:
         """Asked in the reactor thread whether all that comes now is refused, and why."""
         self.after_jobs: Callable[[bool], None] | None = None
         """Called in the pool's thread after each round of jobs, with whether its queue is empty; may not raise."""
+
+    @property
+    def threads(self) -> int:
+        """How many threads it has, or will have when it runs."""
+        return self._thread_count
 
     @property
     def queued_requests(self) -> int:
@@ -174,14 +184,22 @@ class Pool:
             for thread in self._threads:
                 thread.start()
 
-    def stop(self) -> None:
-        """Let the threads finish what is queued, and wait for them. Not from a pool's own thread."""
+    def stop(self, is_stuck: Callable[[], bool] | None = None) -> bool:
+        """Let the threads finish what is queued, and wait for them. Not from a pool's own thread.
+
+        ``is_stuck`` is asked again and again while they are not done. False if it said so: the threads are left behind.
+        """
         self._release_held()
         threads, self._threads = self._threads, []
         for _ in threads:
             self._queue.put(None)
         for thread in threads:
-            thread.join()
+            thread.join(None if is_stuck is None else _STUCK_SECONDS)
+            while thread.is_alive():
+                if is_stuck is not None and is_stuck():
+                    return False
+                thread.join(_STUCK_SECONDS)
+        return True
 
     def submit(self, job: Job) -> bool:
         """Queue a job. False when the pool is full: the caller answers. Reactor thread only."""
@@ -294,7 +312,7 @@ class Pool:
             jobs = [job]
             last = False
             try:
-                while len(jobs) < DRAIN_LIMIT:
+                while len(jobs) < self._drain_limit:
                     job = queue.get_nowait()
                     if job is None:
                         last = True

@@ -52,6 +52,14 @@ CODE_NOT_SUPPORTED = Problem(
     advice="install a processor plugin for it, or ask a server of the right kind (name server or broker)",
 )
 
+PROCESSOR_FAILED = Problem(
+    id="processor-failed",
+    code=ResponseCode.SYSTEM_ERROR,
+    remark="request type {code} failed",
+    cause="its processor raised an error that it should have handled",
+    advice="the log of the server has the error; if the processor is rocketd's own, please report it",
+)
+
 POOL_FULL = Problem(
     id="pool-full",
     code=ResponseCode.SYSTEM_BUSY,

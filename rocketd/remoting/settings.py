@@ -60,6 +60,12 @@ class NettyServerConfig:
     server_socket_backlog: int = setting(
         1024, "Connections the system keeps until they are accepted.", minimum=1, aliases=(SOCKET + "socket.backlog",)
     )
+    plugin_stop_timeout: Long = setting(
+        10000,
+        "How long a stop waits for requests that processor plugins have not answered. The log names those left behind.",
+        unit="ms",
+        minimum=0,
+    )
     server_pooled_byte_buf_allocator_enable: bool = setting(True, no_effect="Python manages its buffers itself.")
     use_epoll_native_selector: bool = setting(False, no_effect="on Linux the reactor always uses epoll.")
 

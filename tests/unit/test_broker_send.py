@@ -12,9 +12,11 @@ from rocketd.broker.processors.send import SendMessageProcessor
 from rocketd.broker.testing import InlineDispatcher, RecordingConnection, SmallBroker, job_of
 from rocketd.common.java_hash import java_string_hash
 from rocketd.common.properties import decode_properties
+from rocketd.remoting import problems
 from rocketd.remoting.bodies import SubscriptionGroupConfig, TopicConfig, TopicFilterType
-from rocketd.remoting.codes import SerializeType
+from rocketd.remoting.codes import ResponseCode, SerializeType
 from rocketd.remoting.command import ONEWAY_FLAG, RemotingCommand
+from rocketd.remoting.errors import RequestError
 from rocketd.remoting.interfaces import IConnection, IJobProcessor
 from rocketd.remoting.pools import Job
 from rocketd.store.message import PutResult, PutStatus
@@ -265,7 +267,7 @@ class SingleTests(SendTestCase):
 class Hook:
     def before_request(self, address, request):
         if request.ext_fields.get("b") == "Secret":
-            raise ValueError("not for you")
+            raise RequestError(ResponseCode.NO_PERMISSION, "not for you")
 
     def after_response(self, address, request, response):
         """Not of interest."""
@@ -398,7 +400,9 @@ class RefusalTests(SendTestCase):
 
         self.broker.store.put_messages = failing
         self.process(send(), send())
-        self.assertEqual([(a.code, a.remark) for a in self.connection.answers()], [(1, "RuntimeError: torn")] * 2)
+        self.assertEqual(
+            [(a.code, a.remark) for a in self.connection.answers()], [(1, problems.PROCESSOR_FAILED.text(code=310))] * 2
+        )
         self.assertEqual(len(self.flushLoggedErrors(RuntimeError)), 2)
 
     def test_statuses_of_the_store(self):
@@ -419,8 +423,8 @@ class RefusalTests(SendTestCase):
     def test_hooks_refuse(self):
         self.broker.dispatcher.hooks = (Hook(),)
         self.broker.topics.update(TopicConfig("Secret", 1, 1))
-        self.assertIn("not for you", self.ask(send("Secret")).remark)
-        self.flushLoggedErrors(ValueError)
+        answer = self.ask(send("Secret"))
+        self.assertEqual((answer.code, answer.remark), (ResponseCode.NO_PERMISSION, "not for you"))
         self.assertEqual(self.stored(), [])
 
     def test_waited_too_long(self):

@@ -8,6 +8,7 @@ from rocketd.broker.transaction.half_messages import renewed
 from rocketd.broker.transaction.testing import COMMIT, ROLLBACK, UNKNOWN, TransactionTestCase
 from rocketd.common.java_hash import java_string_hash
 from rocketd.common.names import TIMER_TOPIC
+from rocketd.remoting import problems
 from rocketd.remoting.interfaces import IJobProcessor, IRequestProcessor
 from rocketd.store.message import PutStatus
 from rocketd.store.record import decode_messages
@@ -160,7 +161,8 @@ class EndTests(TransactionTestCase):
         self.patch(self.broker.store, "put_batch", failing)
         self.ends.process_jobs([job_of(self.ends, self.connection, *requests)])
         self.assertEqual(
-            [(answer.code, answer.remark) for answer in self.connection.answers()], [(1, "OSError: no such disk")] * 2
+            [(answer.code, answer.remark) for answer in self.connection.answers()],
+            [(1, problems.PROCESSOR_FAILED.text(code=37))] * 2,
         )
         self.assertEqual(len(self.flushLoggedErrors(OSError)), 2)
 

@@ -26,6 +26,7 @@ OF_OUR_OWN = (
     "adminWithoutAcl",
     "brokerAllowedAddresses",
     "groupGuardGraceTime",
+    "pluginStopTimeout",
     "timerMaxDelaySec",
     "timerWheelEnable",
 )

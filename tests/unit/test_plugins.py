@@ -35,7 +35,7 @@ def failing(error):
     return create
 
 
-class LoadTests(SynchronousTestCase):
+class LoadTestCase(SynchronousTestCase):
     def setUp(self):
         self.dispatcher = Dispatcher(lambda *_: None)
         self.events = []
@@ -49,6 +49,8 @@ class LoadTests(SynchronousTestCase):
     def errors(self):
         return [event for event in self.events if event.get("log_level", LogLevel.info) >= LogLevel.warn]
 
+
+class LoadTests(LoadTestCase):
     def test_plugins_of_the_daemon_are_made_and_registered(self):
         ours, theirs = Plugin("a", (1, 2)), Plugin("b", (3,), daemon="namesrv")
         self.assertEqual(self.load(ours, theirs), ["a"])
@@ -113,3 +115,27 @@ class BuiltInTests(SynchronousTestCase):
             self.assertEqual(len(codes), len(set(codes)))
         for plugin in found:
             self.assertTrue(verifyObject(IProcessorPlugin, plugin))
+
+
+class ThreadsTests(LoadTestCase):
+    def test_pool_of_plugin_has_threads_that_it_asks_for(self):
+        plugin = Plugin("a", (1,))
+        plugin.threads = 3
+        self.assertEqual(self.load(plugin, Plugin("b", (2,), pool="q")), ["a", "b"])
+        self.assertEqual({name: pool.threads for name, pool in self.dispatcher.pools.items()}, {"p": 3, "q": 1})
+        self.assertEqual(self.errors(), [])
+
+    def test_pool_that_is_there_keeps_its_threads_with_a_warning(self):
+        self.dispatcher.add_pool("p", threads=2)
+        plugin = Plugin("a", (1,))
+        plugin.threads = 3
+        self.assertEqual(self.load(plugin), ["a"])
+        self.assertEqual(self.dispatcher.pools["p"].threads, 2)
+        self.assertEqual(len(self.errors()), 1)
+
+    def test_wrong_number_of_threads_leaves_the_plugin_out(self):
+        for threads in (0, 65, "4", True):
+            plugin = Plugin("a", (1,))
+            plugin.threads = threads
+            self.assertEqual(self.load(plugin), [])
+        self.assertEqual(len(self.flushLoggedErrors(ValueError)), 4)

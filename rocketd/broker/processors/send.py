@@ -22,6 +22,7 @@ from rocketd.broker.send_answers import Request, SendAnswers
 from rocketd.broker.transaction.half_messages import turn_into_half
 from rocketd.common import properties as names
 from rocketd.common.sysflag import TRANSACTION_PREPARED
+from rocketd.remoting import problems as remoting_problems
 from rocketd.remoting.codes import RequestCode, ResponseCode, SerializeType
 from rocketd.remoting.command import ONEWAY_FLAG, RESPONSE_FLAG, RemotingCommand
 from rocketd.remoting.connection import Connection
@@ -218,7 +219,8 @@ class SendMessageProcessor:
             self._dispatcher.log.failure(
                 "{address}: a send to {topic} failed", address=request.connection.address, topic=request.header.topic
             )
-            error = RequestError(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
+            code = RequestCode.SEND_BATCH_MESSAGE if request.header.batch else RequestCode.SEND_MESSAGE_V2
+            error = remoting_problems.PROCESSOR_FAILED.error(code=int(code))
         self._answers.refused(request, error, answers)
 
     # ------------------------------------------------------------ build
