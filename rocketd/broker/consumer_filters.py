@@ -21,6 +21,7 @@ from rocketd.broker.json_file import JsonFile
 from rocketd.broker.settings import BrokerConfig
 from rocketd.broker.subscriptions import is_tag_type
 from rocketd.common.properties import decode_properties
+from rocketd.common.table_writer import TableWriter
 from rocketd.filter.bloom import BloomFilter
 from rocketd.filter.expressions import SelectorError
 from rocketd.filter.selector import compile_selector
@@ -39,7 +40,14 @@ class ConsumerFilterManager:
 
     _log = Logger()
 
-    def __init__(self, config: BrokerConfig, file: JsonFile[ConsumerFilterWrapper], now_ms: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        file: JsonFile[ConsumerFilterWrapper],
+        now_ms: Callable[[], int],
+        writer: TableWriter | None = None,
+    ) -> None:
+        """Without a ``writer``, ``save`` writes in the thread that calls it."""
         self.bloom = BloomFilter(config.max_error_rate_of_bloom_filter, config.expect_consumer_num_use_filter)
         self._config = config
         self._file = file
@@ -48,6 +56,7 @@ class ConsumerFilterManager:
         self._changes = 0
         # The inner tables are replaced, never changed: who reads one needs no lock.
         self._topics: dict[str, dict[str, ConsumerFilter]] = {}
+        self._saved = (writer or TableWriter()).table(file.path, self.persist)
 
     # ---------------------------------------------------------------- asking
 
@@ -220,6 +229,10 @@ class ConsumerFilterManager:
             bits=bloom.bit_num,
             dead_time=dead_time,
         )
+
+    def save(self) -> None:
+        """Have ``persist`` called by the writer."""
+        self._saved.changed()
 
     def persist(self) -> None:
         """Forget the filters of groups that are gone for too long, and write the file if anything has changed.

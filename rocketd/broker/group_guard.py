@@ -145,7 +145,7 @@ class GroupGuard:
     ) -> Iterator[GroupProblem]:
         """Compare what may be read with what was. Slaves, and groups that pull when they like, are not looked at."""
         broker, grace = self._broker, self._settings.group_guard_grace_time
-        config = broker.groups.find(info.group)
+        config = broker.groups.get(info.group)
         if (
             broker.settings.store.broker_role == "SLAVE"
             or info.consume_type is not ConsumeType.CONSUME_PASSIVELY

@@ -1,18 +1,18 @@
 """The consumer groups of this broker: whether they may consume, and how they retry.
 
-Answers to Apache's SubscriptionGroupManager and keeps its file, ``config/subscriptionGroup.json``. Promises that what
-an administrator changes is on the disk before the call returns; a group that is made on use exists, too, when the disk
-takes nothing.
+Answers to Apache's SubscriptionGroupManager and keeps its file, ``config/subscriptionGroup.json``. A change counts in
+memory at once; the table's writer stores it, together with others that come at the same time. Only administrators are
+answered after the write.
 """
 
 import threading
 from collections.abc import Callable
 
-from twisted.logger import Logger
-
+from rocketd.broker.change_news import ChangeNews, NamesListener
 from rocketd.broker.json_file import JsonFile
 from rocketd.broker.settings import BrokerConfig
 from rocketd.common import names
+from rocketd.common.table_writer import TableWriter, Written
 from rocketd.remoting.bodies import DataVersion, SubscriptionGroupConfig, SubscriptionGroupWrapper
 
 
@@ -22,17 +22,22 @@ class SubscriptionGroupManager:
     A SubscriptionGroupConfig is never changed once it is in the table, but replaced. ``now_ms`` tells Unix milliseconds.
     """
 
-    _log = Logger()
-
     def __init__(
-        self, settings: BrokerConfig, file: JsonFile[SubscriptionGroupWrapper], now_ms: Callable[[], int]
+        self,
+        settings: BrokerConfig,
+        file: JsonFile[SubscriptionGroupWrapper],
+        now_ms: Callable[[], int],
+        writer: TableWriter | None = None,
     ) -> None:
+        """Without a ``writer``, each change is written in the thread that makes it."""
         self._settings = settings
         self._file = file
         self._now_ms = now_ms
         self._guard = threading.Lock()
         self._changes = 0
         self._light_queues = False
+        self._news = ChangeNews("consumer group", "consumer groups")
+        self._saved = (writer or TableWriter()).table(file.path, self._write)
         self._table = {name: SubscriptionGroupConfig(group_name=name) for name in names.PRESET_GROUPS}
         self._version = DataVersion(counter=0, timestamp=now_ms())
 
@@ -45,8 +50,20 @@ class SubscriptionGroupManager:
                 self._version = stored.data_version
 
     def persist(self) -> None:
-        """Write the file. Raises OSError."""
+        """Write the file, here and now. Raises OSError."""
         self._file.save(self._numbered_snapshot)
+
+    def _write(self) -> None:
+        """Write the file, and tell of what has changed since the last time; a full disk keeps nobody from hearing it."""
+        news = self._news.take()
+        try:
+            self.persist()
+        finally:
+            self._news.tell(news)
+
+    def on_names(self, listener: NamesListener) -> None:
+        """Have a listener told, after a write of the table, which groups were made, changed or deleted since the last."""
+        self._news.listeners.append(listener)
 
     def snapshot(self) -> SubscriptionGroupWrapper:
         """Copy the table with its version, as the answer to code 201 carries it."""
@@ -77,38 +94,38 @@ class SubscriptionGroupManager:
                 return config
             config = SubscriptionGroupConfig(group_name=group)
             self._put(config)
-        self._log.info("consumer group {group} was created on first use", group=group)
-        try:
-            self.persist()
-        except OSError as error:
-            self._log.error("{path} cannot be written: {error}", path=self._file.path, error=error)
+            self._news.add(group, "was created on first use")
+        self._saved.changed()
         return config
 
-    def update(self, config: SubscriptionGroupConfig) -> None:
-        """Create the group, or replace its configuration. Raises OSError when it cannot be written."""
+    def get(self, group: str) -> SubscriptionGroupConfig | None:
+        """Return a group if it is known; never makes one."""
+        return self._table.get(group)
+
+    def update(self, config: SubscriptionGroupConfig, written: Written | None = None) -> None:
+        """Create the group, or replace its configuration; ``written`` is told when that is on the disk, or cannot be."""
         with self._guard:
             old = self._table.get(config.group_name)
             self._put(config)
-        self._log.info(
-            "consumer group {group} was {what}: {config}",
-            group=config.group_name,
-            what="created" if old is None else "changed",
-            config=config,
-        )
-        self.persist()
+            self._news.add(config.group_name, f"was {'created' if old is None else 'changed'}: {config}")
+        self._saved.changed(written)
 
-    def delete(self, group: str) -> bool:
-        """Remove a group; returns whether it was there. Raises OSError when the table cannot be written."""
+    def delete(self, group: str, written: Written | None = None) -> bool:
+        """Remove a group; returns whether it was there.
+
+        ``written`` is told when the table without it is on the disk, or cannot be.
+        """
         with self._guard:
-            if self._table.pop(group, None) is None:
-                return False
-            self._count_change()
-        self._log.info("consumer group {group} was deleted", group=group)
-        self.persist()
-        return True
+            found = self._table.pop(group, None) is not None
+            if found:
+                self._count_change()
+                self._news.add(group, "was deleted")
+        if found or written is not None:
+            self._saved.changed(written)
+        return found
 
     def replace_all(self, master: SubscriptionGroupWrapper) -> None:
-        """Become what a slave's master has, unless the version is the same. Raises OSError when it cannot be written."""
+        """Become what a slave's master has, unless the version is the same."""
         with self._guard:
             if master.data_version == self._version:
                 return
@@ -118,8 +135,8 @@ class SubscriptionGroupManager:
                 del self._table[group]
             self._changes += 1
             self._version = master.data_version
-        self._log.info("the consumer groups of the master were copied")
-        self.persist()
+            self._news.add("", "the consumer groups of the master were copied")
+        self._saved.changed()
 
     def _put(self, config: SubscriptionGroupConfig) -> None:
         self._table[config.group_name] = config

@@ -12,6 +12,7 @@ from twisted.logger import Logger
 
 from rocketd.broker.consumers import ConsumerGroupInfo
 from rocketd.broker.json_file import JsonFile, JsonFileError
+from rocketd.common.table_writer import TableWriter
 from rocketd.remoting.bodies import Body
 from rocketd.remoting.interfaces import IConnection
 
@@ -40,11 +41,14 @@ class LastSubscriptions:
 
     _log = Logger()
 
-    def __init__(self, broker: Any, file: JsonFile[LastSubscriptionWrapper]) -> None:
-        """``broker`` is an IBroker, of which the groups and the consumers are used."""
+    def __init__(self, broker: Any, file: JsonFile[LastSubscriptionWrapper], writer: TableWriter | None = None) -> None:
+        """``broker`` is an IBroker, of which the groups and the consumers are used. Without a ``writer``, ``note`` writes in
+        the thread that calls it.
+        """
         self._broker = broker
         self._file = file
         self._guard = threading.Lock()
+        self._saved = (writer or TableWriter()).table(file.path, self._write)
         self._changes = 0
         # Tables of topics are replaced, never changed.
         self._groups: dict[str, dict[str, Wanted]] = {}
@@ -70,10 +74,10 @@ class LastSubscriptions:
             if kept != self._groups:
                 self._groups = kept
                 self._changes += 1
-        try:
-            self._file.save(self._numbered_snapshot)
-        except OSError as error:
-            self._log.warn("{path} cannot be written: {error}", path=self._file.path, error=error)
+        self._saved.changed()
+
+    def _write(self) -> None:
+        self._file.save(self._numbered_snapshot)
 
     def _ids_changed(self, group: str, members: Sequence[IConnection]) -> None:
         """Look at a group as soon as somebody comes, who may be gone before the next ``note``."""

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from twisted.logger import Logger
 
 from rocketd.broker.json_file import JsonFile
+from rocketd.common.table_writer import TableWriter, Written
 from rocketd.remoting.bodies import ConsumerOffsetSerializeWrapper
 
 SEPARATOR = "@"
@@ -23,8 +24,10 @@ class ConsumerOffsetManager:
 
     _log = Logger()
 
-    def __init__(self, file: JsonFile[ConsumerOffsetSerializeWrapper]) -> None:
+    def __init__(self, file: JsonFile[ConsumerOffsetSerializeWrapper], writer: TableWriter | None = None) -> None:
+        """Without a ``writer``, ``save`` writes in the thread that calls it."""
         self._file = file
+        self._saved = (writer or TableWriter()).table(file.path, self.persist)
         self._guard = threading.Lock()
         self._changes = 0
         self._table: dict[str, dict[int, int]] = {}
@@ -37,8 +40,12 @@ class ConsumerOffsetManager:
                 self._table = stored.offset_table
 
     def persist(self) -> None:
-        """Write the file if an offset was committed since the last time. Raises OSError."""
+        """Write the file, here and now, if an offset was committed since the last time. Raises OSError."""
         self._file.save(self._numbered_snapshot)
+
+    def save(self, written: Written | None = None) -> None:
+        """Have the file written; ``written`` is told when it is, or cannot be."""
+        self._saved.changed(written)
 
     def snapshot(self) -> ConsumerOffsetSerializeWrapper:
         """Copy all offsets, as the answer to code 43 carries them."""
@@ -69,15 +76,13 @@ class ConsumerOffsetManager:
             )
 
     def take_from_master(self, master: ConsumerOffsetSerializeWrapper) -> None:
-        """Take over the offsets that a slave's master has; groups that it does not know keep theirs. Raises OSError when
-        they cannot be written.
-        """
+        """Take over the offsets that a slave's master has; groups that it does not know keep theirs."""
         with self._guard:
             for key, queues in master.offset_table.items():
                 if self._table.get(key) != queues:
                     self._table[key] = queues
                     self._changes += 1
-        self.persist()
+        self.save()
 
     def query(self, group: str, topic: str, queue_id: int) -> int:
         """Return the committed offset, or -1."""

@@ -109,6 +109,17 @@ PULL_QUEUE_ID_ILLEGAL = Problem(
     advice="refresh the route, or pull with a queue id below that",
 )
 
+TABLE_NOT_WRITTEN = Problem(
+    id="table-not-written",
+    code=ResponseCode.SYSTEM_ERROR,
+    remark="{what} is done in memory only",
+    cause="its file could not be written: {error}",
+    advice=(
+        "make the disk writable: the broker tries again every second until the file is written; "
+        "if it stops before that, the change is lost"
+    ),
+)
+
 TRANSACTION_FORBIDDEN = Problem(
     id="transaction-forbidden",
     code=ResponseCode.NO_PERMISSION,

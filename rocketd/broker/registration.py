@@ -7,6 +7,7 @@ belongs to the reactor thread but for ``changed`` and ``when_told``.
 
 from collections.abc import Callable
 from functools import partial
+from time import thread_time
 from typing import Any
 
 from twisted.internet import defer
@@ -32,6 +33,11 @@ UNREGISTER_TIMEOUT_MS = 3_000
 TOLD_SECONDS = 3.0
 """For how long ``when_told`` waits for name servers: less than administrators wait for their answer."""
 _PERIOD_LIMITS_MS = (10_000, 60_000)
+_REST = 20
+_CHEAP_SECONDS = 0.001
+"""A change is told at once after a registration that was cheap to write; else it waits this many times as long as that took.
+So a broker with many topics, to which new ones come all the time, spends a twentieth of the reactor's time on telling.
+"""
 _FIRST_REPEAT_SECONDS = 10.0
 """As Apache's: the first repetition comes early, for name servers that start together with the broker."""
 
@@ -53,6 +59,7 @@ class Registration:
         self._first: Any = None
         self._unreachable: set[str] = set()
         self._pending = False
+        self._rests_until = 0.0
         self._waiting: list[Callable[[], None]] = []
         self._stopped = False
         self.on_answer: Callable[[str, RegisterBrokerResponseHeader], None] | None = None
@@ -93,7 +100,7 @@ class Registration:
     def _register_changed(self) -> None:
         if not self._pending:
             self._pending = True
-            self._reactor.callLater(0, self._register_pending)
+            self._reactor.callLater(max(0.0, self._rests_until - self._reactor.seconds()), self._register_pending)
 
     def _register_pending(self) -> None:
         self._pending = False
@@ -116,11 +123,14 @@ class Registration:
         """Tell every name server; where registration is not forced, only those whose knowledge is old."""
         forced = self._broker.settings.broker.force_register if force is None else force
         self._take_addresses()
+        began = thread_time()
         try:
             body, fields = self._request()
         except Exception:  # raised out of here, it would end the loop, and the broker would fade from the routes
             self._log.failure("the registration of this broker cannot be written")
             return defer.succeed(None)
+        took = thread_time() - began
+        self._rests_until = self._reactor.seconds() + _REST * took if took > _CHEAP_SECONDS else 0.0
 
         async def tell(address: str) -> None:
             if (forced or await self._is_outdated(address)) and not self._stopped:

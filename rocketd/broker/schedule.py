@@ -14,6 +14,7 @@ from rocketd.broker.json_file import JsonFile
 from rocketd.broker.restored import restored_message
 from rocketd.common import properties as names
 from rocketd.common.names import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
+from rocketd.common.table_writer import TableWriter
 from rocketd.remoting.bodies import DelayOffsetSerializeWrapper
 from rocketd.store.errors import StoreError
 from rocketd.store.message import MessageInner, PutStatus
@@ -33,13 +34,19 @@ class ScheduleMessageService:
     """Moves due messages to their topics.
 
     ``deliver_due`` belongs to the storage thread, on a slave ``take_from_master`` to the admin pool's, ``load`` to the
-    start; ``persist`` and ``progress`` may be called from any thread.
+    start; ``save``, ``persist`` and ``progress`` may be called from any thread.
     """
 
     _log = Logger()
 
-    def __init__(self, broker: Any, file: JsonFile[DelayOffsetSerializeWrapper]) -> None:
+    def __init__(
+        self, broker: Any, file: JsonFile[DelayOffsetSerializeWrapper], writer: TableWriter | None = None
+    ) -> None:
+        """Without a ``writer``, ``save`` writes in the thread that knows of the flush."""
         self._broker = broker
+        self._saved = (writer or TableWriter()).table(file.path, self._write)
+        self._flushed: tuple[int, dict[int, int]] = (0, {})
+        self._flushing = False
         self._levels = broker.delay_levels
         settings = self._settings = broker.settings.store
         is_async = settings.enable_schedule_async_deliver
@@ -78,11 +85,31 @@ class ScheduleMessageService:
                     highest=self._levels.highest,
                 )
 
-    def persist(self) -> None:
-        """Write the offsets, when what was delivered up to them is on the disk. Raises OSError.
+    def save(self) -> None:
+        """Have the offsets written when what was delivered up to them is on the disk.
 
         Otherwise a crash of the system could lose messages that count as delivered.
         """
+        progress = self._changes, dict(self._offsets)
+        if progress[0] == self._flushed[0] or self._flushing:
+            return
+        self._flushing = True
+
+        def flushed(status: PutStatus) -> None:
+            self._flushing = False
+            if status is PutStatus.PUT_OK:
+                self._flushed = progress
+                self._saved.changed()
+
+        # Looked up behind the offsets: what was delivered up to them lies before this end.
+        self._broker.store.when_flushed(self._broker.store.max_physical_offset(), flushed)
+
+    def _write(self) -> None:
+        changes, offsets = self._flushed
+        self._file.save(lambda: (changes, DelayOffsetSerializeWrapper(offset_table=offsets)))
+
+    def persist(self) -> None:
+        """Do the same here and now. Raises OSError."""
         changes, offsets = self._changes, dict(self._offsets)
         # Looked up behind the offsets: what was delivered up to them lies before this end.
         end = self._broker.store.max_physical_offset()

@@ -48,6 +48,7 @@ from rocketd.broker.topics import TopicConfigManager
 from rocketd.broker.transaction.service import TICK_SECONDS, TransactionService
 from rocketd.common.clocked_loop import ClockedLoop
 from rocketd.common.config import ConfigError
+from rocketd.common.table_writer import TableWriter
 from rocketd.remoting.address_guard import ADMIN_WRITES, admin_guard
 from rocketd.remoting.bodies import (
     DelayOffsetSerializeWrapper,
@@ -112,24 +113,29 @@ class Broker(Service):
         def json_file(name: str, content_type: Any) -> Any:
             return JsonFile(os.path.join(config_dir, name), content_type, file_system)
 
-        self.topics = TopicConfigManager(settings.broker, json_file("topics.json", TopicConfigSerializeWrapper), now_ms)
-        self.groups = SubscriptionGroupManager(
-            settings.broker, json_file("subscriptionGroup.json", SubscriptionGroupWrapper), now_ms
+        writer = self.table_writer = TableWriter("rocketd-tables")
+        self.topics = TopicConfigManager(
+            settings.broker, json_file("topics.json", TopicConfigSerializeWrapper), now_ms, writer
         )
-        self.offsets = ConsumerOffsetManager(offset_file(settings.store, json_file))
+        self.groups = SubscriptionGroupManager(
+            settings.broker, json_file("subscriptionGroup.json", SubscriptionGroupWrapper), now_ms, writer
+        )
+        self.offsets = ConsumerOffsetManager(offset_file(settings.store, json_file), writer)
         if settings.store.enable_lmq:
             self.topics.serve_light_queues()
             self.groups.serve_light_queues()
         self.consumers = ConsumerManager(now_ms)
         self.filters = ConsumerFilterManager(
-            settings.broker, json_file("consumerFilter.json", ConsumerFilterWrapper), now_ms
+            settings.broker, json_file("consumerFilter.json", ConsumerFilterWrapper), now_ms, writer
         )
         # As Apache's broker does: what is read as a setting is what the filters need.
         settings.store.bit_map_length_consume_queue_ext = self.filters.bloom.bits
         self.producers = ProducerManager(now_ms)
-        self.last_subscriptions = LastSubscriptions(self, json_file("lastSubscription.json", LastSubscriptionWrapper))
+        self.last_subscriptions = LastSubscriptions(
+            self, json_file("lastSubscription.json", LastSubscriptionWrapper), writer
+        )
         self.locks = RebalanceLockManager(now_ms, settings.broker.rebalance_lock_max_live_time)
-        self.schedule = ScheduleMessageService(self, json_file("delayOffset.json", DelayOffsetSerializeWrapper))
+        self.schedule = ScheduleMessageService(self, json_file("delayOffset.json", DelayOffsetSerializeWrapper), writer)
         self.transactions = TransactionService(self, clock)
         self.dispatcher = Dispatcher(reactor.callFromThread)
         self.dispatcher.plugin_stop_seconds = settings.server.plugin_stop_timeout / 1000
@@ -246,6 +252,7 @@ class Broker(Service):
             self.replication.stop_listening()
             raise
         super().startService()
+        self.table_writer.start()
         processors = load_processors(self.dispatcher, "broker", self) + self.message_hooks.load(self)
         self.client.startService()
         self.invoke.start()
@@ -315,9 +322,9 @@ class Broker(Service):
             (BROKER_STATS_SECONDS, partial(self._in_pool, "admin", self.broker_stats.sample)),
             (NOTE_SECONDS, partial(self._in_pool, "admin", self.last_subscriptions.note)),
             (CHECK_SECONDS, fast_failure.check),
-            (flush_seconds, partial(self._in_pool, "admin", self._persist_offsets)),
-            (delay_seconds, partial(self._in_pool, "admin", self.schedule.persist)),
-            (FILTERS_SECONDS, partial(self._in_pool, "admin", self.filters.persist)),
+            (flush_seconds, partial(self._in_pool, "admin", self._save_offsets)),
+            (delay_seconds, self.schedule.save),
+            (FILTERS_SECONDS, self.filters.save),
         ]
         if self.access is not None:
             loops.append((RELOAD_SECONDS, partial(self._in_pool, "admin", self.access.manager.reload)))
@@ -352,9 +359,9 @@ class Broker(Service):
         for check in self.held_pull_checks:
             check()
 
-    def _persist_offsets(self) -> None:
+    def _save_offsets(self) -> None:
         self.transactions.publish()
-        self.offsets.persist()
+        self.offsets.save()
 
     def _deliver(self) -> None:
         """Deliver due messages in the storage thread, unless the last delivery is still under way."""
@@ -398,6 +405,7 @@ class Broker(Service):
 
     def _close_store(self) -> None:
         self.transactions.publish()
+        self.table_writer.stop()
         for table in (self.offsets, self.schedule, self.topics, self.groups, self.filters):
             try:
                 table.persist()

@@ -57,7 +57,7 @@ class SlowReaders:
         return int(store.max_physical_offset() - entries[0][0]) if entries else 0
 
     def _disable(self, group: str, behind: int, topic: str, queue_id: int) -> None:
-        config = self._broker.groups.find(group)
+        config = self._broker.groups.get(group)
         if config is None or not config.consume_enable:
             return
         self._log.warn(

@@ -32,6 +32,7 @@ from rocketd.broker.store_stats import StoreStats
 from rocketd.broker.timer.service import TimerMessageService
 from rocketd.broker.topics import TopicConfigManager
 from rocketd.broker.transaction.service import TransactionService
+from rocketd.common.table_writer import TableWriter
 from rocketd.remoting.bodies import (
     ConsumerOffsetSerializeWrapper,
     DelayOffsetSerializeWrapper,
@@ -183,11 +184,17 @@ class SmallBroker:
         self.settings.store.disk_space_warning_level_ratio = 1.0  # whatever the disk of the machine is like
         self.file_system = RealFileSystem()
         broker = self.settings.broker
-        self.topics = TopicConfigManager(broker, self.json_file("topics", TopicConfigSerializeWrapper), self.now_ms)
-        self.groups = SubscriptionGroupManager(
-            broker, self.json_file("subscriptionGroup", SubscriptionGroupWrapper), self.now_ms
+        # Changes are written at once, unless a test starts it.
+        self.table_writer = TableWriter()
+        self.topics = TopicConfigManager(
+            broker, self.json_file("topics", TopicConfigSerializeWrapper), self.now_ms, self.table_writer
         )
-        self.offsets = ConsumerOffsetManager(self.json_file("consumerOffset", ConsumerOffsetSerializeWrapper))
+        self.groups = SubscriptionGroupManager(
+            broker, self.json_file("subscriptionGroup", SubscriptionGroupWrapper), self.now_ms, self.table_writer
+        )
+        self.offsets = ConsumerOffsetManager(
+            self.json_file("consumerOffset", ConsumerOffsetSerializeWrapper), self.table_writer
+        )
         self.consumers = ConsumerManager(self.now_ms)
         self.filters = ConsumerFilterManager(
             broker, self.json_file("consumerFilter", ConsumerFilterWrapper), self.now_ms

@@ -1,7 +1,9 @@
 """The topics of this broker: how many queues, who may do what.
 
-Answers to Apache's TopicConfigManager and keeps its file, ``config/topics.json``. Promises that a change is on the disk
-before the call that made it returns, and before listeners (registration with the name servers) hear of it.
+Answers to Apache's TopicConfigManager and keeps its file, ``config/topics.json``. A change counts in memory at once; the
+table's writer stores it, together with others that come at the same time. Administrators are answered after the write, and
+so are senders to a topic that their send has made. Listeners (registration with the name servers) hear at once of topics
+that are made on use, since their clients look for a route next, and after the write of administrators' changes.
 """
 
 import threading
@@ -10,15 +12,18 @@ from collections.abc import Callable, Iterable
 from msgspec.structs import replace
 from twisted.logger import Logger
 
+from rocketd.broker.change_news import ChangeNews, NamesListener
 from rocketd.broker.json_file import JsonFile
 from rocketd.broker.settings import BrokerConfig
+from rocketd.broker.settlement import Settlement
 from rocketd.common import names, permission
+from rocketd.common.table_writer import TableWriter, Written
 from rocketd.remoting.bodies import DataVersion, TopicConfig, TopicConfigSerializeWrapper
 from rocketd.remoting.codes import ResponseCode
 from rocketd.remoting.errors import RequestError
 
 ChangeListener = Callable[[str], None]
-"""Called with one line that says what changed, in the thread that changed it; may not raise."""
+"""Called with one line that says what changed, in the thread that changed or wrote it; must not block or raise."""
 
 SCHEDULE_TOPIC_QUEUES = 18
 
@@ -33,13 +38,23 @@ class TopicConfigManager:
     _log = Logger()
 
     def __init__(
-        self, settings: BrokerConfig, file: JsonFile[TopicConfigSerializeWrapper], now_ms: Callable[[], int]
+        self,
+        settings: BrokerConfig,
+        file: JsonFile[TopicConfigSerializeWrapper],
+        now_ms: Callable[[], int],
+        writer: TableWriter | None = None,
     ) -> None:
+        """Without a ``writer``, each change is written in the thread that makes it."""
         self._settings = settings
         self._file = file
         self._now_ms = now_ms
         self._guard = threading.Lock()
         self._listeners: list[ChangeListener] = []
+        self._untold = False
+        self._news = ChangeNews("topic", "topics")
+        self._saved = (writer or TableWriter()).table(file.path, self._write)
+        self.settlement = Settlement(self._saved.hurry)
+        """New topics that somebody's use has made, until they are safe."""
         self._changes = 0
         self._table = {topic.topic_name: topic for topic in _preset_topics(settings)}
         self._version = DataVersion(counter=0, timestamp=now_ms())
@@ -58,8 +73,23 @@ class TopicConfigManager:
                 self._version = stored.data_version
 
     def persist(self) -> None:
-        """Write the file. Raises OSError."""
+        """Write the file, here and now. Raises OSError."""
         self._file.save(self._numbered_snapshot)
+
+    def _write(self) -> None:
+        """Write the file, and tell of what has changed since the last time; a full disk keeps nobody from hearing it."""
+        with self._guard:
+            untold, self._untold = self._untold, False
+        news = self._news.take()
+        new = self.settlement.unwritten()
+        try:
+            self.persist()
+        except Exception:
+            self._tell(news, untold)
+            self.settlement.failed(new)
+            raise
+        self._tell(news, untold)
+        self.settlement.written(new)
 
     def snapshot(self) -> TopicConfigSerializeWrapper:
         """Copy the table with its version, as registrations and the answer to code 21 carry it."""
@@ -157,10 +187,9 @@ class TopicConfigManager:
                 topic_sys_flag=topic_sys_flag,
                 topic_filter_type=template.topic_filter_type,
             )
-            self._put(config)
-        self._created_on_use(
-            f"topic {topic} was created with {queues} queues after {default_topic} for {client_address}"
-        )
+            how = f"was created with {queues} queues after {default_topic} for {client_address}"
+            self._put_new(config, how)
+        self._made(topic, how)
         return config
 
     def _template(self, default_topic: str) -> TopicConfig | None:
@@ -200,35 +229,39 @@ class TopicConfigManager:
                 perm=perm,
                 topic_sys_flag=topic_sys_flag,
             )
-            self._put(config)
-        self._created_on_use(f"topic {topic} was created with {queue_nums} queues")
+            how = f"was created with {queue_nums} queues"
+            self._put_new(config, how)
+        self._made(topic, how)
         return config
 
     # ---------------------------------------------------------------- administration
 
-    def update(self, config: TopicConfig) -> None:
-        """Create the topic, or replace its configuration. Raises OSError when it cannot be written."""
+    def update(self, config: TopicConfig, written: Written | None = None) -> None:
+        """Create the topic, or replace its configuration; ``written`` is told when that is on the disk, or cannot be."""
         with self._guard:
             old = self._table.get(config.topic_name)
             self._put(config)
-        self.persist()
-        self._tell(f"topic {config.topic_name} was {'created' if old is None else 'changed'}: {config}")
+            self._news.add(config.topic_name, f"was {'created' if old is None else 'changed'}: {config}")
+            self._untold = True
+        self._saved.changed(written)
 
-    def delete(self, topic: str) -> bool:
+    def delete(self, topic: str, written: Written | None = None) -> bool:
         """Remove the topic from the table; returns whether it was there. Its messages are the store's matter.
 
-        Raises OSError when the table cannot be written.
+        ``written`` is told when the table without it is on the disk, or cannot be.
         """
         with self._guard:
-            if self._table.pop(topic, None) is None:
-                return False
-            self._count_change()
-        self.persist()
-        self._tell(f"topic {topic} was deleted")
-        return True
+            found = self._table.pop(topic, None) is not None
+            if found:
+                self._count_change()
+                self._news.add(topic, "was deleted")
+                self._untold = True
+        if found or written is not None:
+            self._saved.changed(written)
+        return found
 
     def replace_all(self, master: TopicConfigSerializeWrapper) -> None:
-        """Become what a slave's master has, unless the version is the same. Raises OSError when it cannot be written."""
+        """Become what a slave's master has, unless the version is the same."""
         with self._guard:
             if master.data_version == self._version:
                 return
@@ -238,8 +271,9 @@ class TopicConfigManager:
                 del self._table[topic]
             self._changes += 1
             self._version = master.data_version
-        self.persist()
-        self._tell("the topics of the master were copied")
+            self._news.add("", "the topics of the master were copied")
+            self._untold = True
+        self._saved.changed()
 
     def update_order_topics(self, order_topics: Iterable[str]) -> None:
         """Set the order flag of exactly these topics: those in the KV table that a registration brings back.
@@ -256,33 +290,42 @@ class TopicConfigManager:
             self._count_change()
         for config in changed:
             self._log.info("topic {topic}: order is now {order}", topic=config.topic_name, order=not config.order)
-        self._persist_or_log()
+        self._saved.changed()
 
     # ---------------------------------------------------------------- changes
 
     def on_change(self, listener: ChangeListener) -> None:
-        """Have a listener told of every change of the table."""
+        """Have a listener told of changes; administrators' changes that one write contains are told in one line."""
         self._listeners.append(listener)
+
+    def on_names(self, listener: NamesListener) -> None:
+        """Have a listener told, after a write of the table, which topics were made, changed or deleted since the last."""
+        self._news.listeners.append(listener)
+
+    def _put_new(self, config: TopicConfig, how: str) -> None:
+        """Put a topic that somebody's use makes; who sends to it is answered when it is safe."""
+        self.settlement.begin(config.topic_name)
+        self._put(config)
+        self._news.add(config.topic_name, how)
 
     def _put(self, config: TopicConfig) -> None:
         self._table[config.topic_name] = config
         self._count_change()
 
-    def _created_on_use(self, change: str) -> None:
-        self._persist_or_log()
-        self._tell(change)
+    def _made(self, topic: str, how: str) -> None:
+        """Tell of a topic that somebody's use has made, and have it written; called without the lock."""
+        self._spread(f"topic {topic} {how}")
+        self._saved.changed()
 
-    def _persist_or_log(self) -> None:
-        try:
-            self.persist()
-        except OSError as error:
-            self._log.error("{path} cannot be written: {error}", path=self._file.path, error=error)
+    def _tell(self, news: dict[str, str], untold: bool) -> None:
+        """Log changes, and spread those that were not told yet; called without the lock."""
+        line = self._news.tell(news)
+        if untold and line is not None:
+            self._spread(line)
 
-    def _tell(self, change: str) -> None:
-        """Log and spread a change; called without the lock."""
-        self._log.info("{change}", change=change)
+    def _spread(self, line: str) -> None:
         for listener in self._listeners:
-            listener(change)
+            listener(line)
 
 
 def _preset_topics(settings: BrokerConfig) -> list[TopicConfig]:

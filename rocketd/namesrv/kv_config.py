@@ -1,14 +1,15 @@
 """The name server's key-value configuration, by namespace, kept in a file.
 
 Answers to Apache's KVConfigManager and KVConfigSerializeWrapper: same JSON file. Its one reader inside the name server is
-the namespace ORDER_TOPIC_CONFIG. Any thread may call any method: a lock guards table and file. ``revision`` grows with
-every change.
+the namespace ORDER_TOPIC_CONFIG. Any thread may call any method: a lock guards the table, never while the file is
+written. ``revision`` grows with every change.
 """
 
 from threading import Lock
 
 from twisted.logger import Logger
 
+from rocketd.common.table_writer import TableWriter, Written
 from rocketd.remoting import fastjson
 from rocketd.remoting.bodies import KVConfig
 from rocketd.store.filesystem import IFileSystem
@@ -20,12 +21,14 @@ class KVConfigError(Exception):
 
 
 class KVConfigManager:
-    """The table and its file. A change is on the disk when the call returns; if that fails it is logged and kept."""
+    """The table and its file. A change counts at once; the writer stores it, and tries again until that succeeds."""
 
     _log = Logger()
 
-    def __init__(self, path: str, file_system: IFileSystem) -> None:
+    def __init__(self, path: str, file_system: IFileSystem, writer: TableWriter | None = None) -> None:
+        """Without a ``writer``, each change is written in the thread that makes it."""
         self.revision = 0
+        self._saved = (writer or TableWriter()).table(path, self._write)
         self._path = path
         self._file_system = file_system
         self._lock = Lock()
@@ -58,8 +61,8 @@ class KVConfigManager:
             self._log.info("no KV configuration at {path}, it begins empty", path=self._path)
             return False
 
-    def put(self, namespace: str, key: str, value: str) -> None:
-        """Set one value."""
+    def put(self, namespace: str, key: str, value: str, written: Written | None = None) -> None:
+        """Set one value; ``written`` is told when it is on the disk, or cannot be."""
         with self._lock:
             before = self._table.setdefault(namespace, {}).get(key)
             self._table[namespace][key] = value
@@ -70,14 +73,16 @@ class KVConfigManager:
                 value=value,
                 before=before,
             )
-            self._changed()
+            self.revision += 1
+        self._saved.changed(written)
 
-    def delete(self, namespace: str, key: str) -> None:
-        """Remove one value; the namespace stays. Nothing happens when it is unknown."""
+    def delete(self, namespace: str, key: str, written: Written | None = None) -> None:
+        """Remove one value; the namespace stays. Nothing happens when it is unknown. For ``written`` see ``put``."""
         with self._lock:
             before = self._table.get(namespace, {}).pop(key, None)
             self._log.info("KV {namespace}/{key} is deleted, was {before}", namespace=namespace, key=key, before=before)
-            self._changed()
+            self.revision += 1
+        self._saved.changed(written)
 
     def get(self, namespace: str, key: str) -> str | None:
         """Return one value."""
@@ -90,10 +95,7 @@ class KVConfigManager:
             table = self._table.get(namespace)
             return None if table is None else dict(table)
 
-    def _changed(self) -> None:
-        self.revision += 1
-        try:
-            content = fastjson.dumps_pretty(KVConfig(self._table))
-            replace_file(self._file_system, self._path, content)
-        except OSError as error:
-            self._log.error("{path}: cannot be written: {error}", path=self._path, error=error)
+    def _write(self) -> None:
+        with self._lock:
+            tables = {namespace: dict(table) for namespace, table in self._table.items()}
+        replace_file(self._file_system, self._path, fastjson.dumps_pretty(KVConfig(tables)))

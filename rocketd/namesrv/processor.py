@@ -14,6 +14,7 @@ from zope.interface import implementer
 from rocketd.common import properties_file
 from rocketd.common.configuration import changes_of, update_remark
 from rocketd.common.names import ORDER_TOPIC_NAMESPACE
+from rocketd.common.table_writer import Written
 from rocketd.namesrv.route_info import BrokerIdentity, RouteInfoManager
 from rocketd.remoting.bodies import DataVersion, KVTable, RegisterBrokerBody, TopicConfigSerializeWrapper, TopicList
 from rocketd.remoting.codes import RequestCode, ResponseCode
@@ -55,7 +56,7 @@ class NamesrvProcessor:
         self._kv_config = name_server.kv_config
         self._settings = name_server.settings
         routes = self._routes
-        self._methods: dict[int, Callable[[RemotingCommand, Any], RemotingCommand]] = {
+        self._methods: dict[int, Callable[[RemotingCommand, Any], RemotingCommand | None]] = {
             RequestCode.PUT_KV_CONFIG: self._put_kv_config,
             RequestCode.GET_KV_CONFIG: self._get_kv_config,
             RequestCode.DELETE_KV_CONFIG: self._delete_kv_config,
@@ -77,7 +78,7 @@ class NamesrvProcessor:
             RequestCode.GET_NAMESRV_CONFIG: self._get_config,
         }
 
-    def process(self, request: RemotingCommand, context: Any) -> RemotingCommand:
+    def process(self, request: RemotingCommand, context: Any) -> RemotingCommand | None:
         """Handle one request; see IRequestProcessor."""
         return self._methods[request.code](request, context)
 
@@ -167,10 +168,14 @@ class NamesrvProcessor:
 
     # ------------------------------------------------------------ KV configuration
 
-    def _put_kv_config(self, request: RemotingCommand, context: Any) -> RemotingCommand:
+    def _put_kv_config(self, request: RemotingCommand, context: Any) -> None:
         header = read_header(PutKVConfigRequestHeader, request)
-        self._kv_config.put(header.namespace, header.key, header.value)
-        return RemotingCommand.response()
+        self._kv_config.put(
+            header.namespace,
+            header.key,
+            header.value,
+            _when_written(context, f"KV {header.namespace}/{header.key} is set"),
+        )
 
     def _get_kv_config(self, request: RemotingCommand, context: Any) -> RemotingCommand:
         header = read_header(KVKeyRequestHeader, request)
@@ -181,10 +186,11 @@ class NamesrvProcessor:
             )
         return RemotingCommand.response(ext_fields={"value": value})
 
-    def _delete_kv_config(self, request: RemotingCommand, context: Any) -> RemotingCommand:
+    def _delete_kv_config(self, request: RemotingCommand, context: Any) -> None:
         header = read_header(KVKeyRequestHeader, request)
-        self._kv_config.delete(header.namespace, header.key)
-        return RemotingCommand.response()
+        self._kv_config.delete(
+            header.namespace, header.key, _when_written(context, f"KV {header.namespace}/{header.key} is deleted")
+        )
 
     def _get_kv_list(self, request: RemotingCommand, context: Any) -> RemotingCommand:
         namespace = read_header(KVNamespaceRequestHeader, request).namespace
@@ -228,6 +234,22 @@ class NamesrvProcessor:
 
 def _identity(header: BrokerIdentityRequestHeader) -> BrokerIdentity:
     return BrokerIdentity(header.cluster_name, header.broker_name, header.broker_id, header.broker_addr)
+
+
+def _when_written(context: Any, what: str) -> Written:
+    """Make what is told of a write: the answer to an administrator."""
+
+    def written(error: Exception | None) -> None:
+        if error is None:
+            context.answer(RemotingCommand.response())
+            return
+        remark = (
+            f"{what} in memory only: kvConfigPath could not be written: {error}. The name server tries again every second; "
+            "if it stops before that succeeds, the change is lost. Make the disk writable"
+        )
+        context.answer(RemotingCommand.response(ResponseCode.SYSTEM_ERROR, remark))
+
+    return written
 
 
 def _lister(list_topics: Callable[[], TopicList]) -> Callable[[RemotingCommand, Any], RemotingCommand]:

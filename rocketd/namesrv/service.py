@@ -10,11 +10,13 @@ from time import monotonic
 from typing import Any, Final
 
 from twisted.application.service import MultiService
+from twisted.internet import threads
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 from zope.interface import implementer
 
 from rocketd.common.clocked_loop import ClockedLoop
+from rocketd.common.table_writer import TableWriter
 from rocketd.namesrv.interfaces import INameServer
 from rocketd.namesrv.kv_config import KVConfigError, KVConfigManager
 from rocketd.namesrv.route_info import RouteInfoManager
@@ -57,7 +59,8 @@ class NameServer(MultiService):
         super().__init__()
         self.settings = settings
         self.routes = RouteInfoManager()
-        self.kv_config = KVConfigManager(settings.namesrv.kv_config_path, file_system)
+        self.table_writer = TableWriter()
+        self.kv_config = KVConfigManager(settings.namesrv.kv_config_path, file_system, self.table_writer)
         self.dispatcher = Dispatcher(reactor.callFromThread, clock=clock)
         self.dispatcher.plugin_stop_seconds = settings.server.plugin_stop_timeout / 1000
         config = settings.namesrv
@@ -94,6 +97,7 @@ class NameServer(MultiService):
         processors = load_processors(self.dispatcher, "namesrv", self)
         self.kv_config.load()
         super().startService()
+        self.table_writer.start()
         self._first_scan = self._reactor.callLater(FIRST_SCAN_SECONDS, self._scan.start, SCAN_SECONDS)
         self._log.info(
             "name server listens on port {port} of all addresses, namesrvAddr for brokers and clients on this machine "
@@ -109,6 +113,9 @@ class NameServer(MultiService):
         if self._scan.running:
             self._scan.stop()
         stopped: Deferred[None] = super().stopService()
+        stopped.addCallback(
+            lambda _: threads.deferToThreadPool(self._reactor, self._reactor.getThreadPool(), self.table_writer.stop)
+        )
         stopped.addCallback(lambda _: self._log.info("name server stopped"))
         return stopped
 

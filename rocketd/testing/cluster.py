@@ -78,6 +78,7 @@ class Cluster:
             self._virtual,
             self._reactors,
             self._pools,
+            lambda: [server.table_writer for server in self._servers()],
             lambda: None if self._broker is None else self._broker.server,
             lambda: bool(self._surroundings.reactors()),
             self._flushes,
@@ -297,8 +298,7 @@ class Cluster:
         )
 
         def make() -> None:
-            broker.topics.update(config)
-            broker.when_registered(lambda: made.callback(None))
+            broker.topics.update(config, lambda _: broker.when_registered(lambda: made.callback(None)))
 
         broker.dispatcher.pool("admin").call(make)
         await made

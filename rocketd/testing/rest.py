@@ -18,6 +18,7 @@ from rocketd.client.errors import UsageError
 from rocketd.client.face import Arrivals
 from rocketd.client.instance import registry
 from rocketd.common.names import SCHEDULE_TOPIC, TIMER_TOPIC
+from rocketd.common.table_writer import TableWriter
 from rocketd.store.message_store import MessageStore
 from rocketd.testing.virtual_time import Look, VirtualReactor, VirtualTime
 
@@ -44,9 +45,10 @@ class _Answer(NamedTuple):
 
 
 class Rest:
-    """``reactors`` and ``pools`` say which there are, ``broker`` the broker while it lives, ``with_clients`` whether anybody
-    else is connected, ``flushes`` whether what is stored is to be on the disk soon, ``sockets_rest`` whether those that are
-    connected by sockets rest, who were asked first at a time. ``passed`` is told of each step of time.
+    """``reactors``, ``pools`` and ``writers`` of tables say which there are, ``broker`` the broker while it lives,
+    ``with_clients`` whether anybody else is connected, ``flushes`` whether what is stored is to be on the disk soon,
+    ``sockets_rest`` whether those that are connected by sockets rest, who were asked first at a time. ``passed`` is told of
+    each step of time.
     """
 
     def __init__(
@@ -54,6 +56,7 @@ class Rest:
         virtual: VirtualTime,
         reactors: Callable[[], Sequence[VirtualReactor]],
         pools: Callable[[], Sequence[Any]],
+        writers: Callable[[], Sequence[TableWriter]],
         broker: Callable[[], Broker | None],
         with_clients: Callable[[], bool],
         flushes: Callable[[], bool],
@@ -63,6 +66,7 @@ class Rest:
         self._virtual = virtual
         self._reactors = reactors
         self._pools = pools
+        self._writers = writers
         self._broker = broker
         self._with_clients = with_clients
         self._flushes = flushes
@@ -137,6 +141,7 @@ class Rest:
             before = after
             if quiet >= 0:
                 self._pass_pools()
+                self._write_tables()
                 self._wait_for_store()
 
     def _ask_reactors(self) -> list[_Answer]:
@@ -170,6 +175,12 @@ class Rest:
             passed.append(done)
         for done in passed:
             done.wait(ANSWER_SECONDS)
+
+    def _write_tables(self) -> None:
+        until = monotonic() + ANSWER_SECONDS
+        for writer in self._writers():
+            while not writer.hurry() and monotonic() < until:
+                sleep(POLL_SECONDS)
 
     def _wait_for_store(self) -> None:
         broker = self._broker()

@@ -46,8 +46,10 @@ class RelayTestCase(SynchronousTestCase):
 
     def ask(self, code, body=None, **fields):
         request = RemotingCommand(code, fields, body)
-        context = SimpleNamespace(connection=RecordingConnection())
-        return self.processors[code].process(request, context)
+        answers = []
+        context = SimpleNamespace(connection=RecordingConnection(), answer=answers.append)
+        answer = self.processors[code].process(request, context)
+        return answers[0] if answer is None else answer
 
     def refused(self, code, **fields):
         error = self.assertRaises(RequestError, self.ask, code, **fields)

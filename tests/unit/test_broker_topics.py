@@ -139,11 +139,18 @@ class CreateOnUseTests(TopicsTestCase):
             self.assertIsNone(self.topics.create_topic_in_send_message_back(f"%RETRY%{group}", 1, 6, 0))
         self.assertIsNotNone(self.topics.create_topic_in_send_message_back("%RETRY%组 a.b", 1, 6, 0))
 
-    def test_stored_before_anybody_hears_of_it(self):
+    def test_change_by_an_administrator_is_stored_before_anybody_hears_of_it(self):
         found = []
         self.topics.on_change(lambda change: found.append(self.reloaded().select("T") is not None))
+        self.topics.update(TopicConfig("T"))
+        self.assertEqual(found, [True])
+
+    def test_topic_made_on_use_is_heard_of_at_once_and_stored(self):
+        found = []
+        self.topics.on_change(lambda change: found.append(self.topics.select("T") is not None))
         self.create()
         self.assertEqual(found, [True])
+        self.assertIsNotNone(self.reloaded().select("T"))
 
     def test_a_full_disk_does_not_stop_senders(self):
         self.topics = self.make(FullDisk())
@@ -176,7 +183,10 @@ class AdministrationTests(TopicsTestCase):
 
     def test_an_update_that_cannot_be_stored_is_an_error(self):
         self.topics = self.make(FullDisk())
-        self.assertRaises(OSError, self.topics.update, TopicConfig("T"))
+        errors = []
+        self.topics.update(TopicConfig("T"), errors.append)
+        self.topics.delete("T", errors.append)
+        self.assertEqual([error.errno for error in errors], [28, 28])
 
     def test_delete(self):
         self.topics.update(TopicConfig("T"))

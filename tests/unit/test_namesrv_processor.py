@@ -40,6 +40,8 @@ class Context:
     def __init__(self, received_ms=0):
         self.connection = FakeConnection()
         self.received_ms = received_ms
+        self.answers = []
+        self.answer = self.answers.append
 
 
 class FakeNameServer:
@@ -64,7 +66,9 @@ class ProcessorTest(SynchronousTestCase):
         self.processor = NamesrvProcessor(self.name_server)
 
     def ask(self, code, fields=None, body=None, version=407, received_ms=0):
-        return self.processor.process(RemotingCommand(code, fields, body, version=version), Context(received_ms))
+        context = Context(received_ms)
+        answer = self.processor.process(RemotingCommand(code, fields, body, version=version), context)
+        return context.answers[0] if answer is None else answer
 
     def refused(self, *args, **kwargs):
         error = self.assertRaises(RequestError, self.ask, *args, **kwargs)

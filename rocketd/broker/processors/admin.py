@@ -11,6 +11,7 @@ from typing import Any
 from twisted.logger import Logger
 from zope.interface import implementer
 
+from rocketd.broker.written_answers import when_written
 from rocketd.common.configuration import KeyResult, changes_of, update_remark
 from rocketd.remoting.bodies import DataVersion, SubscriptionGroupConfig, TopicConfig, TopicFilterType
 from rocketd.remoting.codes import RequestCode, ResponseCode
@@ -78,6 +79,7 @@ class AdminBrokerProcessor:
             ) from None
         self._broker.topics.check_may_change(header.topic)
         self._log_call("sets topic", header.topic, context)
+        answer = RemotingCommand.response(ResponseCode.SUCCESS, NOT_SET_REMARK)
         self._broker.topics.update(
             TopicConfig(
                 topic_name=header.topic,
@@ -86,22 +88,30 @@ class AdminBrokerProcessor:
                 perm=header.perm,
                 topic_filter_type=filter_type,
                 topic_sys_flag=header.topic_sys_flag or 0,
-            )
+            ),
+            # Who made the topic looks for its route next.
+            when_written(
+                context,
+                f"the creation or change of topic {header.topic}",
+                lambda: self._broker.when_registered(lambda: context.answer(answer)),
+            ),
         )
-        # Who made the topic looks for its route next.
-        answer = RemotingCommand.response(ResponseCode.SUCCESS, NOT_SET_REMARK)
-        self._broker.when_registered(lambda: context.answer(answer))
 
     def _delete_topic(self, request: RemotingCommand, context: Any) -> None:
         self._refuse_on_slave()
         topic = read_header(TopicRequestHeader, request).topic
         self._broker.topics.check_may_change(topic)
         self._log_call("deletes topic", topic, context)
-        self._broker.topics.delete(topic)
-        # Before its queues: a group must not begin in a new topic of this name where it ended in the old one.
-        self._broker.offsets.remove_topic(topic)
-        self._broker.offsets.persist()
-        self._broker.filters.forget_topic(topic)
+        what = f"the deletion of topic {topic}, whose messages are kept until the command is repeated,"
+
+        def forget_offsets() -> None:
+            # Before its queues: a group must not begin in a new topic of this name where it ended in the old one.
+            self._broker.offsets.remove_topic(topic)
+            self._broker.filters.forget_topic(topic)
+            self._broker.offsets.save(when_written(context, what, delete_queues))
+
+        def delete_queues() -> None:
+            self._broker.dispatcher.pool(STORAGE_POOL).call(delete)
 
         def delete() -> None:
             try:
@@ -114,31 +124,39 @@ class AdminBrokerProcessor:
                 self._broker.broker_stats.on_topic_deleted(topic)
                 context.answer(RemotingCommand.response())
 
-        self._broker.dispatcher.pool(STORAGE_POOL).call(delete)
+        self._broker.topics.delete(topic, when_written(context, what, forget_offsets))
 
     def _all_topics(self, request: RemotingCommand, context: Any) -> RemotingCommand:
         return RemotingCommand.response(ext_fields={}, body=self._broker.topics.snapshot().encode())
 
     # ---------------------------------------------------------------- groups
 
-    def _update_group(self, request: RemotingCommand, context: Any) -> RemotingCommand:
+    def _update_group(self, request: RemotingCommand, context: Any) -> None:
         self._refuse_on_slave()
         config = SubscriptionGroupConfig.decode(request.body)
         self._log_call("sets consumer group", config.group_name, context)
-        self._broker.groups.update(config)
-        return RemotingCommand.response()
+        self._broker.groups.update(
+            config,
+            when_written(
+                context,
+                f"the creation or change of consumer group {config.group_name}",
+            ),
+        )
 
-    def _delete_group(self, request: RemotingCommand, context: Any) -> RemotingCommand:
+    def _delete_group(self, request: RemotingCommand, context: Any) -> None:
         self._refuse_on_slave()
         header = read_header(DeleteSubscriptionGroupRequestHeader, request)
         self._log_call("deletes consumer group", header.group_name, context)
-        self._broker.groups.delete(header.group_name)
+        what = f"the deletion of consumer group {header.group_name}"
+
+        def forget_offsets() -> None:
+            self._broker.offsets.remove_group(header.group_name)
+            self._broker.offsets.save(when_written(context, what))
+
+        then = forget_offsets if header.remove_offset else None
+        self._broker.groups.delete(header.group_name, when_written(context, what, then))
         self._broker.broker_stats.on_group_deleted(header.group_name)
         self._broker.filters.forget_group(header.group_name)
-        if header.remove_offset:
-            self._broker.offsets.remove_group(header.group_name)
-            self._broker.offsets.persist()
-        return RemotingCommand.response()
 
     def _all_groups(self, request: RemotingCommand, context: Any) -> RemotingCommand:
         return RemotingCommand.response(body=self._broker.groups.snapshot().encode())

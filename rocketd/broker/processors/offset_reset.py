@@ -13,6 +13,7 @@ from zope.interface import implementer
 
 from rocketd.broker.processors.admin import NOT_SET_REMARK
 from rocketd.broker.processors.client_relay import refuse_old_clients
+from rocketd.broker.written_answers import when_written
 from rocketd.remoting.admin_bodies import MessageQueueForC, ResetOffsetBody, ResetOffsetBodyForC
 from rocketd.remoting.admin_headers import CloneGroupOffsetRequestHeader, ResetOffsetRequestHeader
 from rocketd.remoting.bodies import MessageQueue
@@ -38,10 +39,11 @@ class OffsetResetProcessor:
         """``broker`` is an IBroker."""
         self._broker = broker
 
-    def process(self, request: RemotingCommand, context: Any) -> RemotingCommand:
+    def process(self, request: RemotingCommand, context: Any) -> RemotingCommand | None:
         """Handle one request; see IRequestProcessor."""
         if request.code == RequestCode.CLONE_GROUP_OFFSET:
-            return self._clone(request, context)
+            self._clone(request, context)
+            return None
         return self._reset(request, context)
 
     # ---------------------------------------------------------------- by time
@@ -105,7 +107,7 @@ class OffsetResetProcessor:
 
     # ---------------------------------------------------------------- from another group
 
-    def _clone(self, request: RemotingCommand, context: Any) -> RemotingCommand:
+    def _clone(self, request: RemotingCommand, context: Any) -> None:
         header = read_header(CloneGroupOffsetRequestHeader, request)
         source, topic = header.src_group, (header.topic or "").strip()
         info = None if header.offline else self._broker.consumers.find(source)
@@ -128,8 +130,8 @@ class OffsetResetProcessor:
                 source=source,
                 target=header.dest_group,
             )
-        self._broker.offsets.persist()
-        return RemotingCommand.response()
+        what = f"the copy of the offsets of group {source} to {header.dest_group}"
+        self._broker.offsets.save(when_written(context, what))
 
 
 def _body_for_c(table: dict[MessageQueue, int]) -> bytes:

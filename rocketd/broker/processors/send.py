@@ -19,6 +19,7 @@ from rocketd.broker.incoming import BatchFormatError, MessageBuilder
 from rocketd.broker.message_check import Destination, MessageCheck, added_flags, choose_queue
 from rocketd.broker.message_hooks import MessageHooks, SendMessageContext
 from rocketd.broker.send_answers import Request, SendAnswers
+from rocketd.broker.settlement import Settlement
 from rocketd.broker.transaction.half_messages import turn_into_half
 from rocketd.common import properties as names
 from rocketd.common.sysflag import TRANSACTION_PREPARED
@@ -62,6 +63,9 @@ class _CommandFields(msgspec.Struct, rename={"fields": "extFields"}, gc=False):
     version: int = 0
 
 
+_Stored = tuple[Request, Sequence[PutResult], MessageInner]
+"""A send whose messages are in the log, the last of them OK; the message is the first."""
+
 _ONES = tuple(
     f'"{name}":"1"'.encode()
     for header_type in (SendMessageRequestHeader, SendMessageRequestHeaderV2)
@@ -92,6 +96,8 @@ class SendMessageProcessor:
         self._hooks: MessageHooks = broker.message_hooks
         self._durability = Durability(broker)
         self._waits = self._durability.needed
+        self._settlement: Settlement = broker.topics.settlement
+        self._new_topics = self._settlement.names
         self._checks: list[Callable[..., None]] | None = None
 
     def process(self, request: RemotingCommand, context: Any) -> RemotingCommand:
@@ -262,8 +268,8 @@ class SendMessageProcessor:
             raise self._check.illegal_batch("the batch is empty")
         results = self._broker.store.put_batch(messages)
         self._broker.broker_stats.count_batch(messages, results)
-        if self._waits:
-            self._answer_when_safe([(request, results, messages[0].wait)], answers)
+        if self._waits or self._new_topics:
+            self._answer_when_safe([(request, results, messages[0])], answers)
         else:
             self._answers.stored(request, results, answers)
 
@@ -283,10 +289,10 @@ class SendMessageProcessor:
             for request, _ in waiting:
                 self._refuse(request, error, answers)
         else:
-            if self._waits:
+            if self._waits or self._new_topics:
                 self._answer_when_safe(
                     [
-                        (request, (result,), message.wait)
+                        (request, (result,), message)
                         for (request, message), result in zip(waiting, results, strict=True)
                     ],
                     answers,
@@ -299,28 +305,54 @@ class SendMessageProcessor:
 
     def _answer_when_safe(
         self,
-        stored: list[tuple[Request, Sequence[PutResult], bool]],
+        stored: list[tuple[Request, Sequence[PutResult], MessageInner]],
         answers: list[tuple[Connection, bytes]],
     ) -> None:
-        """Answer those at once that do not wait, the others when their messages are safe."""
-        unsafe = []
-        for entry in stored:
-            request, results, wait = entry
-            if wait and results[-1].status is PutStatus.PUT_OK:
-                unsafe.append(entry)
+        """Answer those at once that do not wait, the others when their messages, and topics they have made, are safe."""
+        unsafe: list[_Stored] = []
+        unsettled: list[_Stored] = []
+        new = self._new_topics
+        for request, results, message in stored:
+            if results[-1].status is not PutStatus.PUT_OK:
+                self._answers.stored(request, results, answers)
+            elif new and (request.header.topic in new or message.topic in new):
+                unsettled.append((request, results, message))
+            elif self._waits and message.wait:
+                unsafe.append((request, results, message))
             else:
                 self._answers.stored(request, results, answers)
         if unsafe:
-            last = unsafe[-1][1][-1]
+            self._when_safe(unsafe, lambda status: self._answer_late(unsafe, status))
+        if unsettled:
+            self._answer_when_settled(unsettled)
 
-            def safe(status: PutStatus) -> None:
-                """Answer the group; called from whichever thread knows last."""
-                late: list[tuple[Connection, bytes]] = []
-                for request, results, _ in unsafe:
-                    self._answers.stored(request, results, late, status)
-                self._deliver(late, alone=len(late) == 1)
+    def _when_safe(self, stored: Sequence[_Stored], callback: Callable[[PutStatus], None]) -> None:
+        last = stored[-1][1][-1]
+        self._durability.when_safe(last.physical_offset + last.size, callback, len(stored))
 
-            self._durability.when_safe(last.physical_offset + last.size, safe, len(unsafe))
+    def _answer_when_settled(self, stored: Sequence[_Stored]) -> None:
+        """Answer sends to new topics when the topics are safe, and messages that wait when they are safe too."""
+        names = {name for request, _, message in stored for name in (request.header.topic, message.topic)}
+
+        def settle(status: PutStatus, group: Sequence[_Stored]) -> None:
+            def settled(topics: PutStatus) -> None:
+                self._answer_late(group, topics if status is PutStatus.PUT_OK else status)
+
+            self._settlement.when_settled(names, settled)
+
+        waiting = [entry for entry in stored if self._waits and entry[2].wait]
+        others = [entry for entry in stored if not (self._waits and entry[2].wait)]
+        if waiting:
+            self._when_safe(waiting, lambda status: settle(status, waiting))
+        if others:
+            settle(PutStatus.PUT_OK, others)
+
+    def _answer_late(self, stored: Sequence[_Stored], status: PutStatus) -> None:
+        """Answer a group of sends; called from whichever thread knows last."""
+        late: list[tuple[Connection, bytes]] = []
+        for request, results, _ in stored:
+            self._answers.stored(request, results, late, status)
+        self._deliver(late, alone=len(late) == 1)
 
     def _deliver(self, answers: list[tuple[Connection, bytes]], *, alone: bool) -> None:
         """Write the answers: here when they are one connection's, else all of them by one call of the reactor."""

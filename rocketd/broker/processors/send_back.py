@@ -37,7 +37,7 @@ class SendBackProcessor:
     def __init__(self, broker: Any) -> None:
         self._broker = broker
 
-    def process(self, request: RemotingCommand, context: Any) -> RemotingCommand:
+    def process(self, request: RemotingCommand, context: Any) -> RemotingCommand | None:
         """Handle one CONSUMER_SEND_MSG_BACK."""
         broker = self._broker
         header = read_header(ConsumerSendMsgBackRequestHeader, request)
@@ -84,7 +84,19 @@ class SendBackProcessor:
                     result.size,
                 )
             )
-        return RemotingCommand.response()
+        settlement = broker.topics.settlement
+        if topic not in settlement.names:
+            return RemotingCommand.response()
+
+        def settled(status: PutStatus) -> None:
+            """Answer when the topic that the message has made is safe."""
+            if status is PutStatus.PUT_OK:
+                context.answer(RemotingCommand.response())
+            else:
+                context.answer(RemotingCommand.response(ResponseCode.SYSTEM_ERROR, status.value))
+
+        settlement.when_settled((topic,), settled)
+        return None
 
     def _writable_topic(self, topic: str, queues: int, sys_flag: int) -> None:
         config = self._broker.topics.create_topic_in_send_message_back(topic, queues, READ_WRITE, sys_flag)
