@@ -388,4 +388,6 @@ class BrokerSettings(DaemonSettings):
             store.ha_listen_port = self.server.listen_port + 1 if self.server.listen_port else 0
         if "useTLS" not in given:
             self.client.use_tls = self.tls.enable if "tls.enable" in given else self.tls.server_mode == "enforcing"
+        if "haTlsEnable" not in given:
+            store.ha_tls_enable = store.ha_tls_mode == "enforcing"
         return warnings

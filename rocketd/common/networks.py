@@ -11,6 +11,10 @@ NETWORKS = (
     "like private,203.0.113.7,2001:db8::/32"
 )
 
+BROKERS = "brokers"
+"""Word for addresses that a list does not say itself: see `is_broker_list`."""
+BROKER_NETWORKS = NETWORKS.replace("loopback, ", "brokers, loopback, ")
+
 ANY = "any"
 NONE = "none"
 LOOPBACK = "loopback"
@@ -32,13 +36,20 @@ _WORDS: dict[str, tuple[Network, ...]] = {
 
 
 class NetworkList:
-    """The hosts that a text allows. Raises ValueError for a text that is not such a list."""
+    """The hosts that a text allows; ``brokers`` tells whether the word is in it.
+
+    Raises ValueError for a text that is not such a list.
+    """
 
     def __init__(self, text: str) -> None:
+        parts = [part.strip() for part in text.split(",")]
+        words = [part.lower() for part in parts]
+        self.brokers = BROKERS in words
         self._networks: list[Network] = []
-        for part in map(str.strip, text.split(",")):
-            word = _WORDS.get(part.lower())
-            self._networks += (ip_network(part),) if word is None else word
+        for part, word in zip(parts, words, strict=True):
+            if word != BROKERS:
+                known = _WORDS.get(word)
+                self._networks += (ip_network(part),) if known is None else known
 
     def allows(self, host: str) -> bool:
         """Tell whether a host is in the list: an IP address, with or without brackets and zone. Names are not."""
@@ -66,7 +77,12 @@ def network_list(text: str) -> NetworkList:
 
 
 def is_network_list(text: str) -> bool:
-    """Tell whether a text is a list of networks."""
+    """Tell whether a text is a list of networks, without the word for brokers."""
+    return is_broker_list(text) and not network_list(text).brokers
+
+
+def is_broker_list(text: str) -> bool:
+    """Tell whether a text is a list of networks, in which ``brokers`` may stand for the addresses of known brokers."""
     try:
         network_list(text)
     except ValueError:

@@ -38,9 +38,13 @@ class DetectingFactory(Factory):
 
     noisy = False
 
-    def __init__(self, factory: IProtocolFactory, mode: str, watch: CertificateWatch) -> None:
+    def __init__(
+        self, factory: IProtocolFactory, mode: str, watch: CertificateWatch, setting: str = "tls.server.mode"
+    ) -> None:
+        """``setting`` is the one that gives the mode."""
         self._factory = factory
         self.mode = mode
+        self.setting = setting
         self._watch = watch
 
     @property
@@ -79,7 +83,7 @@ class _FirstByte(Protocol):
         transport: Any = self.transport
         if data[0] != _HANDSHAKE:
             if detecting.mode == ENFORCING:
-                self._refuse("it is plain, and tls.server.mode is enforcing")
+                self._refuse(f"it is plain, and {detecting.setting} is enforcing")
                 return
             transport.protocol = protocol
             protocol.makeConnection(transport)
@@ -87,7 +91,7 @@ class _FirstByte(Protocol):
             return
         if detecting.context is None:
             self._refuse(
-                "it is TLS, and tls.server.mode is disabled"
+                f"it is TLS, and {detecting.setting} is disabled"
                 if detecting.mode == DISABLED
                 else "it is TLS, and no certificate is configured"
             )

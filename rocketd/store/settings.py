@@ -5,6 +5,7 @@ Answers to MessageStoreConfig: the same keys, the same defaults, its spellings i
 
 from rocketd.common.checks import ADDRESS, DELAYS, HOURS, is_address, is_delays, is_hours
 from rocketd.common.config import Long, setting, settings_group
+from rocketd.common.networks import BROKER_NETWORKS, BROKERS, is_broker_list
 
 POOL = "there is no pool of off-heap buffers before the commit log."
 DLEDGER = "there is no DLedger commit log."
@@ -240,6 +241,50 @@ class MessageStoreConfig:
         unit="ms",
         minimum=1,
         hot=True,
+    )
+    ha_allowed_addresses: str = setting(
+        BROKERS,
+        "The addresses from which slaves may copy the log. brokers means the brokers of this brokerName that the name "
+        "servers know, and slaves that show a certificate; without name servers, private networks.",
+        check=is_broker_list,
+        accepted=BROKER_NETWORKS,
+        hot=True,
+    )
+    ha_identify_timeout: int = setting(
+        15000,
+        "A replication connection that has not made its first report after so long is closed.",
+        unit="ms",
+        minimum=1,
+        hot=True,
+    )
+    ha_max_unidentified: int = setting(
+        64,
+        "Replication connections that have not made their first report. One more closes the oldest of the address that "
+        "has most of them.",
+        minimum=1,
+        hot=True,
+    )
+    ha_max_slaves: int = setting(64, "Slaves that may be connected at a time.", minimum=1, hot=True)
+    ha_max_slaves_per_address: int = setting(
+        8, "Slaves that may be connected at a time from one address.", minimum=1, hot=True
+    )
+    ha_tls_mode: str = setting(
+        "disabled",
+        "Whether slaves may connect by TLS: disabled refuses it, permissive takes both on one port, enforcing refuses "
+        "plain connections. They must show a certificate. Needs tls.server.keyPath and tls.server.certPath.",
+        choices=("disabled", "permissive", "enforcing"),
+    )
+    ha_tls_trust_cert_path: str | None = setting(
+        None,
+        "Certificates, PEM, that vouch for slaves.",
+        formula="tls.server.trustCertPath",
+        remote=False,
+    )
+    ha_tls_enable: bool = setting(
+        False,
+        "Whether this broker, as a slave, connects to its master by TLS, with its tls.client.* certificate. The master "
+        "must be a rocketd broker.",
+        formula="whether haTlsMode is enforcing",
     )
     ha_transfer_batch_size: int = setting(
         32 * 1024, "Most bytes of the commit log sent to a slave in one piece.", unit="bytes", minimum=1

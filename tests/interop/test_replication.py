@@ -27,10 +27,16 @@ MASTER = {**PAIR, "brokerRole": "SYNC_MASTER", "slaveTimeout": "20000"}
 SLAVE = {**PAIR, "brokerRole": "SLAVE", "brokerId": "1"}
 
 
+LISTED = {"haAllowedAddresses": "127.0.0.1"}
+"""Apache's broker does not know this setting, and passes over it."""
+
+
 @pytest.fixture
-def brokers(namesrv, tmp_path_factory):
+def brokers(request, namesrv, tmp_path_factory):
+    """A master and a slave; a parameter adds settings to those of the master."""
+    master = {**MASTER, **getattr(request, "param", {})}
     pair = [
-        StoreBrokers(tmp_path_factory.mktemp(part), namesrv, given) for part, given in (("m", MASTER), ("s", SLAVE))
+        StoreBrokers(tmp_path_factory.mktemp(part), namesrv, given) for part, given in (("m", master), ("s", SLAVE))
     ]
     yield pair
     for broker in pair:
@@ -94,6 +100,7 @@ def test_master_and_slave_of_different_kinds(kind, other, brokers, tmp_path_fact
 
 
 @BOTH_WAYS
+@pytest.mark.parametrize("brokers", [LISTED], indirect=True, ids=["listed"])
 def test_kills_under_load(kind, other, brokers, tmp_path_factory):
     master, slave = brokers
     journey = StoreJourney(master, tmp_path_factory.mktemp)

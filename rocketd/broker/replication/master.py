@@ -4,24 +4,25 @@ Answers to Apache's HAService with its AcceptSocketService and GroupTransferServ
 slaves may follow it. All of it belongs to the reactor thread but for ``when_replicated`` and ``behind_bytes``.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 from twisted.internet import defer
 from twisted.internet.error import CannotListenError
-from twisted.internet.interfaces import IAddress
+from twisted.internet.interfaces import IAddress, IProtocolFactory
 from twisted.internet.protocol import Factory
 from twisted.logger import Logger
 
+from rocketd.broker.replication.admission import Admission, Brokers
 from rocketd.broker.replication.slave_connection import SlaveConnection
 from rocketd.common.clocked_loop import ClockedLoop
+from rocketd.remoting.peer import peer_of
 from rocketd.remoting.server import ListenError, open_port
 from rocketd.store.flush import FlushCallback
 from rocketd.store.message_store import MessageStore
 from rocketd.store.replicated import ReplicatedOffset
 from rocketd.store.settings import MessageStoreConfig
 
-MAX_SLAVES = 64
-"""Connections at most: a slave has one."""
 STOP_SECONDS = 3.0
 """How long a stop waits for slaves to get what they lack."""
 _WATCH_SECONDS = 1.0
@@ -33,8 +34,8 @@ class _SlaveFactory(Factory):
     def __init__(self, master: "ReplicationMaster") -> None:
         self._master = master
 
-    def buildProtocol(self, addr: IAddress | None) -> SlaveConnection:
-        return SlaveConnection(self._master, self._master.config.ha_transfer_batch_size)
+    def buildProtocol(self, addr: IAddress | None) -> SlaveConnection | None:
+        return self._master.accept(peer_of(addr).address)
 
 
 class ReplicationMaster:
@@ -42,11 +43,21 @@ class ReplicationMaster:
 
     _log = Logger()
 
-    def __init__(self, config: MessageStoreConfig, reactor: Any) -> None:
+    def __init__(
+        self,
+        config: MessageStoreConfig,
+        reactor: Any,
+        brokers: Brokers,
+        wrap: Callable[[IProtocolFactory], IProtocolFactory] | None = None,
+    ) -> None:
+        """``brokers`` are the other brokers of this name; ``wrap`` puts TLS around the factory of connections."""
         self.config = config
         self.store: MessageStore
         self.port = config.ha_listen_port
         self.slaves: set[SlaveConnection] = set()
+        """Those that have identified themselves."""
+        self.admission = Admission(config, reactor, brokers)
+        self._wrap = wrap
         self._reactor = reactor
         self._listening: list[Any] = []
         self._replicated = ReplicatedOffset(
@@ -62,7 +73,10 @@ class ReplicationMaster:
     def listen(self) -> None:
         """Open the port; ``port`` is then the real one. Raises ListenError."""
         try:
-            self._listening = open_port(self._reactor, self.port, _SlaveFactory(self))
+            factory: Any = _SlaveFactory(self)
+            if self._wrap is not None:
+                factory = self._wrap(factory)
+            self._listening = open_port(self._reactor, self.port, factory)
         except CannotListenError as error:
             raise ListenError(self.port, error, "haListenPort") from error
         self.port = self._listening[0].getHost().port
@@ -91,6 +105,7 @@ class ReplicationMaster:
         if self._watch.running:
             self._watch.stop()
         await self.stop_listening()
+        self.admission.stop()
         if self.slaves:
             drained = self._drained = defer.Deferred()
             limit = self._reactor.callLater(STOP_SECONDS, self._fire_drained)
@@ -140,21 +155,23 @@ class ReplicationMaster:
         seconds: float = self._reactor.seconds()
         return seconds
 
-    def connected(self, slave: SlaveConnection) -> bool:
-        """Take a connection in; False when there are too many."""
+    def accept(self, address: str) -> SlaveConnection | None:
+        """Make the protocol of a connection from an address; None if it has to be closed."""
+        slave = SlaveConnection(self, self.config.ha_transfer_batch_size, address)
+        return slave if self.admission.opened(slave) else None
+
+    def first_reported(self, slave: SlaveConnection) -> None:
+        """A connection has said what it has: find out whether it is that of a slave."""
+        self.admission.reported(slave)
+
+    def identified(self, slave: SlaveConnection) -> None:
+        """Count a slave: sends may wait for it."""
         self.slaves.add(slave)
         self._replicated.connections = len(self.slaves)
-        if len(self.slaves) > MAX_SLAVES:
-            self._log.error(
-                "{address} is refused: {limit} connections of slaves are open, which is the most there may be",
-                address=slave.address,
-                limit=MAX_SLAVES,
-            )
-            return False
-        return True
 
     def disconnected(self, slave: SlaveConnection) -> None:
         """Forget a connection."""
+        self.admission.closed(slave)
         self.slaves.discard(slave)
         self._replicated.connections = len(self.slaves)
         if slave.reported_offset >= 0:
@@ -194,6 +211,7 @@ class ReplicationMaster:
             self._timer = self._reactor.callLater(max(0.0, deadline - self.seconds()), self._settle)
 
     def _look_after(self) -> None:
+        self.admission.look_after()
         now = self.seconds()
         silence = self.config.ha_housekeeping_interval / 1000
         idle = self.config.ha_send_heartbeat_interval / 1000

@@ -35,8 +35,8 @@ class Slave(typing.Protocol):
     def failed(self, connection: "MasterConnection", why: str) -> None:
         """What came cannot be used: close the connection."""
 
-    def lost(self, connection: "MasterConnection") -> None:
-        """The connection is closed."""
+    def lost(self, connection: "MasterConnection", reason: str | None) -> None:
+        """The connection is closed: by this side if there is no reason."""
 
 
 class MasterConnection(Protocol):
@@ -142,5 +142,6 @@ class MasterConnection(Protocol):
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         """Tell the slave's side."""
+        why = None if self.closed else reason.getErrorMessage()
         self.closed = True
-        self._slave.lost(self)
+        self._slave.lost(self, why)

@@ -6,6 +6,8 @@ belongs to the reactor thread but for ``when_replicated``, ``port`` and ``table`
 
 from typing import Any
 
+from rocketd.broker.replication.ha_tls import slave_tls, wrap_slave_factory
+from rocketd.broker.replication.known_brokers import KnownBrokers
 from rocketd.broker.replication.master import ReplicationMaster
 from rocketd.broker.replication.slave import ReplicationSlave
 from rocketd.broker.replication.synchronize import SlaveSynchronize
@@ -21,13 +23,21 @@ class Replication:
     """Serves slaves; on a slave, follows the master too. ``listen``, ``start``, ``stop_following``, ``stop``."""
 
     def __init__(self, broker: Any, client: Any, reactor: Any) -> None:
-        """``client`` is the RemotingClient for requests to the master."""
+        """``client`` is the RemotingClient for requests to the master. Raises TLSConfigError."""
         self._config = broker.settings.store
         self._client = client
         self.is_slave = self._config.broker_role == "SLAVE"
         self.is_sync = self._config.broker_role == "SYNC_MASTER"
-        self.master = ReplicationMaster(self._config, reactor)
-        self.slave = ReplicationSlave(self._config, reactor, broker.dispatcher.pool("send"))
+        tls = broker.settings.tls
+        self.master = ReplicationMaster(
+            self._config,
+            reactor,
+            KnownBrokers(broker, client, reactor),
+            wrap_slave_factory(self._config, tls, reactor),
+        )
+        self.slave = ReplicationSlave(
+            self._config, reactor, broker.dispatcher.pool("send"), slave_tls(self._config, tls)
+        )
         self.synchronize = SlaveSynchronize(broker, client, reactor)
         self._learnt: dict[str, RegisterBrokerResponseHeader] = {}
         self._setting = ClockedLoop(reactor, self._follow)
@@ -96,6 +106,8 @@ class Replication:
         if table:
             table["haSlavesBehindBytes"] = str(self.master.behind_bytes())
             table["haSlavesLagging"] = str(self.master.slaves_lag).lower()
+        if self.master.admission.refused:
+            table["haRefused"] = str(self.master.admission.refused)
         if self.is_slave:
             connection = self.slave.connection
             table["haMasterAddress"] = self.slave.master_address or ""

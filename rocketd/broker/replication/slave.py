@@ -12,6 +12,7 @@ from twisted.internet.endpoints import TCP4ClientEndpoint, TCP6ClientEndpoint
 from twisted.internet.interfaces import IStreamClientEndpoint
 from twisted.internet.protocol import Factory
 from twisted.logger import Logger
+from twisted.protocols.tls import TLSMemoryBIOFactory
 from twisted.python.failure import Failure
 
 from rocketd.broker.replication.master_connection import MasterConnection
@@ -20,6 +21,7 @@ from rocketd.remoting.channel_table import split_address
 from rocketd.remoting.errors import RemotingConnectError
 from rocketd.remoting.host_endpoint import HostEndpoint
 from rocketd.remoting.pools import Pool
+from rocketd.remoting.tls import ClientTLS
 from rocketd.store.errors import StoreError
 from rocketd.store.message_store import MessageStore
 from rocketd.store.settings import MessageStoreConfig
@@ -34,8 +36,10 @@ class ReplicationSlave:
 
     _log = Logger()
 
-    def __init__(self, config: MessageStoreConfig, reactor: Any, storage: Pool) -> None:
+    def __init__(self, config: MessageStoreConfig, reactor: Any, storage: Pool, tls: ClientTLS | None = None) -> None:
+        """With ``tls`` connections are encrypted."""
         self._config = config
+        self._tls = tls
         self._reactor = reactor
         self._storage = storage
         self._store: MessageStore
@@ -87,12 +91,15 @@ class ReplicationSlave:
             return
         address = self.master_address
         try:
-            endpoint = self._endpoint(*split_address(address))
+            host, port = split_address(address)
+            endpoint = self._endpoint(host, port)
         except RemotingConnectError as error:
             self._complain(f"cannot connect to the master: {error}")
             return
-        factory = Factory.forProtocol(lambda: MasterConnection(self))
+        factory: Any = Factory.forProtocol(lambda: MasterConnection(self))
         factory.noisy = False
+        if self._tls is not None:
+            factory = TLSMemoryBIOFactory(self._tls.connection_creator(host), True, factory, clock=self._reactor)
         attempt = self._attempt = endpoint.connect(factory)
 
         def done(result: Any) -> None:
@@ -139,12 +146,17 @@ class ReplicationSlave:
         self._log.info("following the master at {address} from {offset} on", address=self.master_address, offset=end)
         connection.begin(offset, end)
 
-    def lost(self, connection: MasterConnection) -> None:
+    def lost(self, connection: MasterConnection, reason: str | None) -> None:
         """A connection is lost: make another at once if it was of use, else after a while."""
         if connection is self.connection:
             self.connection = None
             if connection.useful:
                 self._complain(f"the connection to the master at {self.master_address} is lost")
+            elif reason is not None:
+                self._complain(
+                    f"the connection to the master at {self.master_address} was closed before the master sent anything "
+                    f"({reason}): its log says why; see its haAllowedAddresses and haTlsMode"
+                )
             self._connect_later(0.0 if connection.useful else RECONNECT_SECONDS)
 
     def failed(self, connection: MasterConnection, why: str) -> None:

@@ -14,7 +14,6 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from rocketd.remoting.peer import peer_of
 from rocketd.store.message_store import MessageStore
 from rocketd.store.transfer import ReportDecoder, encode_header
 
@@ -27,8 +26,11 @@ class Master(typing.Protocol):
     def seconds(self) -> float:
         """The time."""
 
-    def connected(self, slave: "SlaveConnection") -> bool:
-        """Take a new connection in; False when there are too many."""
+    def first_reported(self, slave: "SlaveConnection") -> None:
+        """Have ``identified`` called if the connection is that of a slave, or close it."""
+
+    def identified(self, slave: "SlaveConnection") -> None:
+        """Count a slave."""
 
     def disconnected(self, slave: "SlaveConnection") -> None:
         """Forget a connection."""
@@ -41,32 +43,32 @@ class Master(typing.Protocol):
 class SlaveConnection(Protocol):
     """The connection to one slave.
 
-    ``reported_offset`` is what the slave has, -1 before its first report; ``next_offset`` is where sending goes on.
+    ``reported_offset`` is what the slave has, -1 before its first report; ``next_offset`` is where sending goes on. Both
+    stay so until the connection is identified: see `admission`.
     """
 
     transport: Any
     _log = Logger()
 
-    def __init__(self, master: Master, batch_size: int) -> None:
-        """``batch_size`` is the most bytes of a frame."""
+    def __init__(self, master: Master, batch_size: int, address: str = "?") -> None:
+        """``batch_size`` is the most bytes of a frame, ``address`` is the peer's, ``host:port``."""
         self._master = master
         self._batch_size = batch_size
         self._decoder = ReportDecoder()
         self._paused = False
-        self.address = "?"
+        self.address = address
+        self.host = address.rpartition(":")[0]
         self.reported_offset = -1
         self.next_offset = -1
         self.last_read = self.last_write = master.seconds()
         self.closed = False
+        self._is_identified = False
+        self._first_report: int | None = None
 
     def connectionMade(self) -> None:
         """Ask to be told when the socket is full."""
-        self.address, _ = peer_of(self.transport.getPeer())
         self.transport.setTcpNoDelay(True)
-        if self._master.connected(self):
-            self.transport.registerProducer(self, True)
-        else:
-            self.transport.abortConnection()
+        self.transport.registerProducer(self, True)
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         """Tell the master's side."""
@@ -77,8 +79,34 @@ class SlaveConnection(Protocol):
         """Take a report: the first says where to begin."""
         self.last_read = self._master.seconds()
         offset = self._decoder.feed(data)
-        if offset is None:
+        if offset is None or self.closed:
             return
+        if self._is_identified:
+            self._take(offset)
+            return
+        is_first, self._first_report = self._first_report is None, offset
+        if is_first:
+            self._master.first_reported(self)
+
+    @property
+    def has_certificate(self) -> bool:
+        """Whether the slave has shown a certificate; one that was not verified ends the connection before."""
+        certificate = getattr(self.transport, "getPeerCertificate", None)
+        return certificate is not None and certificate() is not None
+
+    def identified(self) -> None:
+        """Serve the slave from now on."""
+        if not self.closed and self._first_report is not None:
+            self._is_identified = True
+            self._master.identified(self)
+            self._take(self._first_report)
+
+    def abort(self) -> None:
+        """Close at once."""
+        self.closed = True
+        self.transport.abortConnection()
+
+    def _take(self, offset: int) -> None:
         fault = self._fault(offset)
         if fault is not None:
             self.drop(fault)
