@@ -13,6 +13,7 @@ from typing import Any
 from twisted.internet import defer
 from twisted.logger import Logger
 
+from rocketd.broker.name_server_addresses import NameServerAddresses
 from rocketd.common.clocked_loop import ClockedLoop
 from rocketd.common.permission import is_readable, is_writable
 from rocketd.remoting.bodies import DataVersion, KVTable, RegisterBrokerBody, TopicConfigSerializeWrapper
@@ -55,6 +56,7 @@ class Registration:
         self._broker = broker
         self._client = client
         self._reactor = reactor
+        self._addresses = NameServerAddresses(broker.settings.broker, reactor, self._register_changed)
         self._loop = ClockedLoop(reactor, self.register)
         self._first: Any = None
         self._unreachable: set[str] = set()
@@ -65,9 +67,15 @@ class Registration:
         self.on_answer: Callable[[str, RegisterBrokerResponseHeader], None] | None = None
         """Called with a name server and what it said of this broker's master."""
 
+    @property
+    def name_servers(self) -> str:
+        """The name servers in words."""
+        return self._addresses.describe()
+
     def start(self) -> "defer.Deferred[None]":
         """Register for the first time; fires when every name server has answered or failed."""
         lowest, highest = _PERIOD_LIMITS_MS
+        self._addresses.start()
         period_ms = max(lowest, min(self._broker.settings.broker.register_name_server_period, highest))
         self._first = self._reactor.callLater(
             _FIRST_REPEAT_SECONDS, lambda: self._loop.start(period_ms / 1000, now=True)
@@ -77,6 +85,7 @@ class Registration:
     def stop(self) -> "defer.Deferred[None]":
         """Register no more, and unregister; fires when every name server has answered or failed."""
         self._stopped = True
+        self._addresses.stop()
         if self._first is not None and self._first.active():
             self._first.cancel()
         if self._loop.running:
@@ -139,9 +148,8 @@ class Registration:
         return self._for_all(tell)
 
     def _take_addresses(self) -> None:
-        """Have the client use what ``namesrvAddr`` says now; a list without an address changes nothing."""
-        addresses = (self._broker.settings.broker.namesrv_addr or "").split(";")
-        self._client.update_name_server_addresses([address.strip() for address in addresses if address.strip()])
+        """Have the client use the name servers that are known now; a list without an address changes nothing."""
+        self._client.update_name_server_addresses(self._addresses.current())
         self._unreachable.intersection_update(self._client.name_servers.addresses)
 
     def _for_all(self, tell: Any) -> "defer.Deferred[None]":

@@ -275,7 +275,7 @@ class Broker(Service):
             cluster=self.settings.broker.broker_cluster_name,
             port=self.port,
             store=self.settings.store.store_path_root_dir,
-            namesrv=self.settings.broker.namesrv_addr or "none",
+            namesrv=self.registration.name_servers,
             processors=", ".join(processors),
         )
 

@@ -4,9 +4,10 @@ Answers to BrokerConfig and to the rules of BrokerStartup: same keys, same defau
 """
 
 import os
+import re
 from collections.abc import Mapping
 
-from rocketd.common.checks import ADDRESSES, HOST, is_address_list, is_host
+from rocketd.common.checks import ADDRESSES, HOST, is_address, is_address_list, is_host
 from rocketd.common.config import ConfigError, Long, setting, settings_group
 from rocketd.common.configuration import DaemonSettings, group
 from rocketd.common.networks import NETWORKS, PRIVATE, is_network_list
@@ -128,7 +129,9 @@ class BrokerConfig:
     )
     fetch_namesrv_addr_by_address_server: bool = setting(
         False,
-        no_effect="name servers are set by namesrvAddr.",
+        "Whether the name servers are asked for by HTTP if namesrvAddr is not set: at start, every two minutes, and every "
+        "10 s while none is known. The page is http://rmqAddressServerDomain:8080/rocketmq/rmqAddressServerSubGroup; its "
+        "first line has the form of namesrvAddr.",
         important=True,
     )
     send_thread_pool_queue_capacity: int = setting(
@@ -309,14 +312,18 @@ class BrokerConfig:
     isolate_log_enable: bool = setting(False, no_effect="twistd --logfile gives each broker its own log.")
     rmq_address_server_domain: str = setting(
         "jmenv.tbsite.net",
-        no_effect="name servers are set by namesrvAddr.",
+        "Host that fetchNamesrvAddrByAddressServer asks, or host:port.",
+        check=lambda text: is_host(text) or is_address(text),
+        accepted="a host or host:port",
         remote=False,
         aliases=("rocketmq.namesrv.domain",),
         system_property=True,
     )
     rmq_address_server_sub_group: str = setting(
         "nsaddr",
-        no_effect="name servers are set by namesrvAddr.",
+        "Last part of the path that fetchNamesrvAddrByAddressServer asks for.",
+        check=lambda text: bool(re.fullmatch(r"[!-~]+", text)),
+        accepted="the end of a URL",
         remote=False,
         aliases=("rocketmq.namesrv.domain.subgroup",),
         system_property=True,

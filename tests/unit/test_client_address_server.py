@@ -12,9 +12,9 @@ from twisted.web.server import Site
 
 from rocketd.client.config import ClientConfig
 from rocketd.client.errors import IllegalOptionError, NoNameServerError
-from rocketd.client.instance import address_server
-from rocketd.client.instance.address_server import addresses_in, page_of
 from rocketd.client.instance.client_instance import ClientInstance
+from rocketd.remoting import address_server
+from rocketd.remoting.address_server import addresses_in, page_of
 
 LIMIT = 60  # seconds
 
@@ -89,7 +89,7 @@ class AddressServerTests(TestCase):
             client = self.client(self.url)
             self.page.status = 404
             self.assertIn(
-                f"asking {self.url} for their addresses failed: it answers with status 404",
+                f"asking {self.url} for the addresses of name servers failed: it answers with status 404",
                 await self.fail_to_ask(client),
             )
             self.page.status, self.page.text = 200, b"<html>hello</html>"

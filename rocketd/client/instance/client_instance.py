@@ -15,13 +15,14 @@ from twisted.logger import Logger
 from rocketd.client.config import ClientConfig, milliseconds
 from rocketd.client.errors import BrokerUnreachableError, GroupInUseError, RocketMQError, check_response, of_remoting
 from rocketd.client.gathering import all_of
-from rocketd.client.instance import address_server
+from rocketd.client.instance.address_server import ClientAddressServer
 from rocketd.client.instance.identity import UniqueKeys, client_id, local_address
 from rocketd.client.instance.members import Consumer, Producer
 from rocketd.client.instance.pending_replies import PendingReplies
 from rocketd.client.instance.routes import Routes
 from rocketd.client.instance.server_requests import ServerRequests
 from rocketd.common.clocked_loop import ClockedLoop
+from rocketd.remoting import address_server
 from rocketd.remoting.bodies import HeartbeatData, ProducerData
 from rocketd.remoting.channel_table import join, tell_all
 from rocketd.remoting.client import RemotingClient
@@ -98,11 +99,11 @@ class ClientInstance(Service):
             self._address_server.stop()
         return self.remoting.stopService()
 
-    def _address_server_of(self, config: ClientConfig) -> address_server.AddressServer | None:
+    def _address_server_of(self, config: ClientConfig) -> ClientAddressServer | None:
         if config.name_server_url is None:
             return None
         page = address_server.page_of(config.name_server_url, config.unit_name)
-        return address_server.AddressServer(self.reactor, page, self.remoting.update_name_server_addresses)
+        return ClientAddressServer(self.reactor, page, self.remoting.update_name_server_addresses)
 
     def _repeat(self, interval_ms: float, function: Callable[[], Awaitable[None]]) -> None:
         loop = ClockedLoop(self.reactor, lambda: ensureDeferred(function()))  # type: ignore[arg-type]
