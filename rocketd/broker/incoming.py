@@ -167,7 +167,9 @@ class MessageBuilder:
             if own_end > end or own_end - at != total:
                 raise BatchFormatError(f"message {len(messages)} of the batch says {total} bytes at byte {at}")
             own = body[properties_at:own_end]
-            tags_code, keys = dispatch_properties(own)
+            properties = own + (separated if own and own[-1] != 2 else common)
+            # Of what is stored, as everything has it that reads the log: the batch has a unique key, too.
+            tags_code, keys = dispatch_properties(properties)
             messages.append(
                 make(
                     topic,
@@ -179,7 +181,7 @@ class MessageBuilder:
                     reconsume_times,
                     0,
                     body[body_at : properties_at - 2],
-                    own + (separated if own and own[-1] != 2 else common),
+                    properties,
                     tags_code,
                     keys,
                     waits,

@@ -32,6 +32,7 @@ __all__ = [
     "frame_starts",
     "parse_batches",
     "parse_frames",
+    "topics_of",
     "walk_log",
 ]
 
@@ -134,7 +135,7 @@ def columns_of(
             properties = properties or Properties(frames)
             array = _PROPERTIES[name](properties)
         elif name == "topic":
-            array = _topics(frames) if topic is None else repeated(topic, frames.count)
+            array = topics_of(frames) if topic is None else repeated(topic, frames.count)
         elif name == "body":
             array = bodies(frames, decompress)
         else:
@@ -170,7 +171,8 @@ def _times(ms: npt.NDArray[np.int64]) -> pa.Array:
     return pa.array(np.where(wrong, 0, ms) * 1000, mask=wrong).view(_TIME)
 
 
-def _topics(frames: Frames) -> pa.Array:
+def topics_of(frames: Frames) -> pa.Array:
+    """The topic of each record."""
     if frames.topic is not None:
         return repeated(frames.topic.decode("utf-8", "replace"), frames.count)
     return as_text(pieces(frames.buffer, *frames.topics))

@@ -24,7 +24,7 @@ class MessageInner(msgspec.Struct, gc=False):
 
     `born_timestamp` is in ms. `born_host` is the address and a 4-byte port, 8 bytes for IPv4 and 20 for IPv6; its
     length decides about bit 0x10 of the stored sysFlag. `properties` is Apache's property string in UTF-8.
-    `index_keys` is what is to be found by key: UNIQ_KEY first, then each word of KEYS. `tags_code` is the hash of
+    `index_keys` is what is to be found by key: each UNIQ_KEY, then each word of KEYS. `tags_code` is the hash of
     the tag, or the delivery time in ms where the topic is SCHEDULE_TOPIC_XXXX. `wait` says whether the sender's
     answer waits for the disk. `is_accepted` says that its sender was answered long ago: what stands against its further
     queues does not keep it from its own.

@@ -9,7 +9,7 @@ from rocketd.broker.incoming import BatchFormatError, MessageBuilder, delay_leve
 from rocketd.broker.message_check import Destination
 from rocketd.common.java_hash import java_string_hash
 from rocketd.remoting.headers import SendMessageRequestHeader
-from rocketd.store.properties import index_keys
+from rocketd.store.properties import dispatch_properties, index_keys
 
 HOST = b"\x7f\0\0\1\0\0\0\1"
 THERE = Destination("T", 1, 2)
@@ -97,6 +97,14 @@ class BuilderTests(SynchronousTestCase):
              b"WAIT\x01false\x02CLUSTER\x01C"],
         )  # fmt: skip
         self.assertEqual([m.tags_code for m in messages], [java_string_hash("A"), 0, 0])
+
+    def test_keys_and_tag_of_a_batch_are_those_of_the_stored_properties(self):
+        messages = self.batch(
+            entry(b"a", b"UNIQ_KEY\x01own\x02TAGS\x01A") + entry(b"b"), "UNIQ_KEY\x01batch\x02TAGS\x01B\x02KEYS\x01k"
+        )
+        self.assertEqual([m.index_keys for m in messages], [("own", "batch", "k"), ("batch", "k")])
+        for message in messages:
+            self.assertEqual(dispatch_properties(message.properties), (message.tags_code, message.index_keys))
 
     def test_every_cut_of_a_batch_is_noticed(self):
         whole = entry(b"first", b"TAGS\x01A") + entry(b"second")

@@ -7,7 +7,7 @@ import pyarrow as pa
 from twisted.trial.unittest import TestCase
 
 from rocketd.common.java_hash import PrefixedHasher, java_string_hash_unsigned
-from rocketd.spark.jobs.index_keys import KEYED, index_hashes, java_hashes, keyed, keys_of
+from rocketd.spark.jobs.index_keys import KEYED, Texts, index_hashes, java_hashes, keyed, keys_of
 from rocketd.store.index_entries import index_entries, index_key_hash
 from rocketd.store.message import DispatchRequest
 from rocketd.store.properties import index_keys
@@ -20,6 +20,15 @@ def texts(seed, count):
     return [
         "".join(rnd.choices(rnd.choice(ALPHABETS), k=rnd.choice((0, 1, 5, 32, 32, 70, 2000)))) for _ in range(count)
     ]
+
+
+def of_rows(rows, some):
+    return Texts(np.array(rows, np.int64), pa.array(some, pa.string()))
+
+
+def filled(some):
+    """Numbers of the texts that are there, and these."""
+    return [at for at, text in enumerate(some) if text], [text for text in some if text]
 
 
 class KeyTests(TestCase):
@@ -47,17 +56,23 @@ class KeyTests(TestCase):
         self.assertEqual(index_hashes(topic, rows, keys).tolist(), wanted)
 
     def test_keys_in_their_order(self) -> None:
-        unique = pa.array(["U0", None, "", "U3", None])
-        keys = pa.array(["a  b ", "c", None, None, " "])
+        unique = of_rows([0, 3], ["U0", "U3"])
+        keys = of_rows([0, 1, 4], ["a  b ", "c", " "])
         rows, found = keys_of(unique, keys)
         self.assertEqual(
             list(zip(rows.tolist(), found.to_pylist(), strict=True)),
             [(0, "U0"), (0, "a"), (0, "b"), (1, "c"), (3, "U3")],
         )
-        rows, found = keys_of(pa.array([None, None], pa.string()), pa.array(["x y", None]))
+        rows, found = keys_of(of_rows([], []), of_rows([0], ["x y"]))
         self.assertEqual((rows.tolist(), found.to_pylist()), ([0, 0], ["x", "y"]))
-        rows, found = keys_of(pa.array(["U"]), pa.array([None], pa.string()))
+        rows, found = keys_of(of_rows([0], ["U"]), of_rows([], []))
         self.assertEqual((rows.tolist(), found.to_pylist()), ([0], ["U"]))
+
+    def test_keys_of_batches_are_the_messages_own_and_the_batchs(self) -> None:
+        unique = of_rows([0, 0, 0, 1, 1, 3], ["own0", "batch", "own0", "batch", "own1", "own3"])
+        rows, found = keys_of(unique, of_rows([0, 0, 1], ["a b", "b", "c"]))
+        self.assertEqual(rows.tolist(), [0, 0, 0, 0, 0, 1, 1, 1, 3])
+        self.assertEqual(found.to_pylist(), ["own0", "batch", "a", "b", "b", "batch", "own1", "c", "own3"])
 
     def test_what_is_indexed_is_what_the_store_indexes(self) -> None:
         rnd = random.Random(7)
@@ -79,8 +94,8 @@ class KeyTests(TestCase):
         numbers = np.arange(len(rows))
         found = keyed(
             pa.array([row[0] for row in rows]).dictionary_encode(),
-            pa.array([row[1] for row in rows], pa.string()),
-            pa.array([row[2] for row in rows], pa.string()),
+            of_rows(*filled([row[1] for row in rows])),
+            of_rows(*filled([row[2] for row in rows])),
             numbers * 100,
             numbers,
             np.array([row[3] for row in rows]),

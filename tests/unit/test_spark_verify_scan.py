@@ -27,6 +27,7 @@ class ScanTests(TestCase):
             message(properties={"INNER_MULTI_DISPATCH": "%LMQ%a,%LMQ%b", "INNER_MULTI_QUEUE_OFFSET": "3,4"}),
             message(properties={"INNER_MULTI_DISPATCH": "%LMQ%a", "INNER_MULTI_QUEUE_OFFSET": "3,4"}),
             message(keys="a  b c", uniq_key="U"),
+            message(properties=b"UNIQ_KEY\x01own\x02KEYS\x01a\x02UNIQ_KEY\x01batch\x02KEYS\x01b c\x02UNIQ_KEY\x01own"),
         ]
         write_store(root, some, log_file_size=1 << 21)
         self.data = log_files(root)[0].read_bytes()
@@ -53,7 +54,7 @@ class ScanTests(TestCase):
     def test_whole_records(self) -> None:
         for block_bytes in (100, 3_000, 1 << 24):
             count, light = self.both(self.data, block_bytes)
-            self.assertEqual(count, 128)
+            self.assertEqual(count, 129)
             self.assertEqual([(key, offset) for key, offset, _ in light], [(("%LMQ%a", 0), 3), (("%LMQ%b", 0), 4)])
 
     def test_both_end_at_the_same_damage(self) -> None:

@@ -197,6 +197,23 @@ class SoundStoreTests(StoreTestCase):
         self.assertEqual(seen[-1], (3 * 4096, 3 * 4096))
         self.assertEqual(seen, sorted(seen))
 
+    def test_records_of_batches_that_are_indexed_by_some_of_their_keys(self):
+        """As Apache's broker indexes them, by the batch's id only, or by their own ids only."""
+        both = b"UNIQ_KEY\x01u%d\x02KEYS\x01k\x02UNIQ_KEY\x01batch\x02WAIT\x01true"
+        for keys in (("u%d", "k"), ("batch", "k")):
+            messages = [
+                make_message(b"x", properties=both % n, index_keys=tuple(key.replace("%d", str(n)) for key in keys))
+                for n in range(20)
+            ]
+            root = self.make(messages)
+            (finding,) = self.findings(root)
+            self.assertIs(finding.severity, Severity.NOTE)
+            self.assertIn("20 records of batches are found by", finding.text)
+            self.repair(root, build_index=True)
+            self.assertEqual(self.findings(root), [])
+        root = self.make([make_message(b"x", properties=both % n, index_keys=("k", "other")) for n in range(20)])
+        self.assertTrue(self.damage(root))
+
     def test_other_delay_levels(self):
         late = message(0, topic="SCHEDULE_TOPIC_XXXX", properties=b"DELAY\x013", index_keys=(), tags_code=0)
         root = self.make([late])

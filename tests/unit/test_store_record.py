@@ -10,7 +10,7 @@ from rocketd.common.java_hash import java_string_hash
 from rocketd.common.properties import decode_properties, find_property
 from rocketd.store.errors import RecordError
 from rocketd.store.message import MessageInner
-from rocketd.store.properties import dispatch_properties
+from rocketd.store.properties import dispatch_properties, fewer_index_keys
 from rocketd.store.record import (
     decode_message,
     decode_messages,
@@ -133,13 +133,13 @@ class PropertiesTests(SynchronousTestCase):
     @given(
         st.lists(st.sampled_from([b"KEYS", b"XKEYS", b"TAGS", b"UNIQ_KEY", b"\x01", b"\x02", b"x", b" "]), max_size=15)
     )
-    def test_what_dispatch_needs_is_that_of_the_map(self, pieces):
+    def test_what_dispatch_needs_is_that_of_the_entries(self, pieces):
         text = b"".join(pieces)
-        table = decode_properties(text.decode("utf-8", "replace"))
-        keys = [word for word in table.get("KEYS", "").split(" ") if word]
-        unique = [table["UNIQ_KEY"]] if "UNIQ_KEY" in table else []
-        tags_code = java_string_hash(table.get("TAGS", ""))
-        self.assertEqual(dispatch_properties(text), (tags_code, tuple(unique + keys)))
+        entries = [entry.partition("\x01") for entry in text.decode().split("\x02")]
+        unique = dict.fromkeys(value for name, _, value in entries if name == "UNIQ_KEY" and value)
+        keys = [word for name, _, value in entries if name == "KEYS" for word in value.split(" ") if word]
+        tags_code = java_string_hash(decode_properties(text.decode()).get("TAGS", ""))
+        self.assertEqual(dispatch_properties(text), (tags_code, (*unique, *keys)))
 
     def test_tags_code_is_javas_hash(self):
         self.assertEqual(dispatch_properties(b"TAGS\x01TagA"), (2598919, ()))
@@ -148,6 +148,12 @@ class PropertiesTests(SynchronousTestCase):
     def test_index_keys(self):
         self.assertEqual(dispatch_properties(b"KEYS\x01k1  k2\x02UNIQ_KEY\x01u")[1], ("u", "k1", "k2"))
         self.assertEqual(dispatch_properties(b"A\x01b")[1], ())
+
+    def test_index_keys_of_a_message_of_a_batch_are_its_own_and_the_batchs(self):
+        stored = b"KEYS\x01k\x02UNIQ_KEY\x01own\x02WAIT\x01true\x02UNIQ_KEY\x01batch\x02KEYS\x01l m\x02UNIQ_KEY\x01own"
+        self.assertEqual(dispatch_properties(stored)[1], ("own", "batch", "k", "l", "m"))
+        self.assertEqual(fewer_index_keys(stored), (("own", "k"), ("own", "l", "m")))
+        self.assertEqual(fewer_index_keys(stored[:-13]), (("own", "k"), ("batch", "l", "m")))
 
 
 class ScannerTests(SynchronousTestCase):

@@ -13,9 +13,10 @@ import numpy as np
 from rocketd.common.java_hash import PrefixedHasher
 from rocketd.common.names import BROKER_ONLY_TOPICS, LMQ_PREFIX
 from rocketd.common.properties import INNER_MULTI_DISPATCH, INNER_MULTI_QUEUE_OFFSET, find_property
-from rocketd.spark.jobs.index_keys import KEYED, Keyed, keyed
+from rocketd.spark.jobs.index_keys import KEYED, Keyed, Texts, keyed
 from rocketd.spark.jobs.log_scan import Block, Bools, Longs
-from rocketd.spark.parse import parse_frames
+from rocketd.spark.parse import Frames, topics_of
+from rocketd.spark.records.properties import Properties
 from rocketd.store.index_entries import index_entries
 from rocketd.store.layout import SCHEDULE_TOPIC
 from rocketd.store.message import SYS_FLAG_TRANSACTION_PREPARED, DispatchRequest
@@ -108,10 +109,10 @@ class Dispatched:
 
 def dispatched(data: memoryview, block: Block, rules: Rules, *, indexed: bool = True) -> Dispatched:
     """What is to be dispatched of the records of a block, which lie in `data`; without `indexed`, no keys."""
-    names = ("topic", "tag_hash", "uniq_key", "keys") if indexed else ("topic", "tag_hash")
-    batch = parse_frames(data, block.starts, names, broker="", decompress=False)
-    topic = batch.column(0).dictionary_encode()
-    tags_code = np.asarray(batch.column(1)).astype(np.int64)
+    frames = Frames(data, block.starts)
+    properties = Properties(frames)
+    topic = topics_of(frames).dictionary_encode()
+    tags_code = np.asarray(properties.tag_hashes()).astype(np.int64)
     codes = np.asarray(topic.indices).astype(np.int64)
     topics: list[str] = topic.dictionary.to_pylist()
     if SCHEDULE_TOPIC in topics and rules.delays_ms:
@@ -129,7 +130,14 @@ def dispatched(data: memoryview, block: Block, rules: Rules, *, indexed: bool = 
         tags_code,
         block.store_time,
         ~block.is_prepared,
-        keyed(topic, batch.column(2), batch.column(3), block.offset, block.store_time, block.is_rolled_back)
+        keyed(
+            topic,
+            Texts(*properties.every("UNIQ_KEY")),
+            Texts(*properties.every("KEYS")),
+            block.offset,
+            block.store_time,
+            block.is_rolled_back,
+        )
         if indexed
         else np.empty(0, KEYED),
     )

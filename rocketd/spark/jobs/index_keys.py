@@ -1,10 +1,10 @@
 """What the message index stores of many records at once: key hashes, from Arrow columns of texts.
 
-Answers to `rocketd.store.index_entries` and `rocketd.store.properties.index_keys`, and gives the same entries in the same
-order. Pure functions over arrays; imports neither PySpark nor Twisted.
+Answers to `rocketd.store.index_entries` and `rocketd.store.properties.dispatch_properties`, and gives the same entries in
+the same order. Pure functions over arrays; imports neither PySpark nor Twisted.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -81,33 +81,50 @@ def index_hashes(topic: pa.DictionaryArray, rows: Longs, keys: pa.StringArray) -
     return result
 
 
-def keys_of(unique: pa.StringArray, keys: pa.StringArray) -> tuple[Longs, pa.StringArray]:
-    """What each record can be found by, its unique key first and then each of its keys: rows and texts, in order."""
-    has_unique = np.asarray(pc.fill_null(pc.greater(pc.binary_length(unique), 0), False))
-    unique_rows = np.flatnonzero(has_unique)
-    has_keys = np.asarray(pc.fill_null(pc.greater(pc.binary_length(keys), 0), False))
-    key_rows = np.flatnonzero(has_keys)
-    if not len(key_rows):
-        return unique_rows, pc.take(unique, pa.array(unique_rows))
-    words = pc.split_pattern(pc.take(keys, pa.array(key_rows)), " ")
-    rows = key_rows[np.asarray(pc.list_parent_indices(words))]
+class Texts(NamedTuple):
+    """Texts of records: the number of each one's record, ascending, and the text, of which none is empty."""
+
+    rows: Longs
+    texts: pa.StringArray
+
+
+def keys_of(unique: Texts, keys: Texts) -> Texts:
+    """What each record can be found by: its unique keys first, and then each word of its keys."""
+    unique = _distinct(unique)
+    if not len(keys.rows):
+        return unique
+    words = pc.split_pattern(keys.texts, " ")
+    rows = keys.rows[np.asarray(pc.list_parent_indices(words))]
     texts = pc.list_flatten(words)
     filled = np.asarray(pc.greater(pc.binary_length(texts), 0))
     if not filled.all():
         rows = rows[filled]
         texts = texts.filter(pa.array(filled))
-    if not len(unique_rows):
-        return rows, texts
-    all_rows = np.concatenate((unique_rows, rows))
+    if not len(unique.rows):
+        return Texts(rows, texts)
+    all_rows = np.concatenate((unique.rows, rows))
     order = np.argsort(all_rows, kind="stable")
-    both = pa.concat_arrays([pc.take(unique, pa.array(unique_rows)), texts])
-    return all_rows[order], pc.take(both, pa.array(order))
+    both = pa.concat_arrays([unique.texts, texts])
+    return Texts(all_rows[order], pc.take(both, pa.array(order)))
+
+
+def _distinct(given: Texts) -> Texts:
+    """The first of equal texts of a record; a record of a batch has more than one."""
+    if not (np.diff(given.rows) == 0).any():
+        return given
+    coded = given.texts.dictionary_encode()
+    pairs = given.rows * len(coded.dictionary) + np.asarray(coded.indices)
+    _, firsts = np.unique(pairs, return_index=True)
+    if len(firsts) == len(pairs):
+        return given
+    firsts.sort()
+    return Texts(given.rows[firsts], pc.take(given.texts, pa.array(firsts)))
 
 
 def keyed(
     topic: pa.DictionaryArray,
-    unique: pa.StringArray,
-    keys: pa.StringArray,
+    unique: Texts,
+    keys: Texts,
     offsets: Longs,
     times: Longs,
     left_out: npt.NDArray[np.bool_],

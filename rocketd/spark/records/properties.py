@@ -126,6 +126,14 @@ class Properties:
         present[rows] = True
         return with_nulls(pieces(pa.py_buffer(self.text), begins, stops, pa.string()), present)
 
+    def every(self, name: str) -> tuple[npt.NDArray[np.int64], pa.Array]:
+        """All values of one name: the number of each one's string, ascending, and the value. Names as for `values`."""
+        names, marks, ends, _ = self._entries
+        encoded = name.encode()
+        found = np.flatnonzero(self._names == int.from_bytes(encoded.ljust(_WORD, b"\0"), "little"))
+        found = found[marks[found] - names[found] == len(encoded)]
+        return self._rows[found], pieces(pa.py_buffer(self.text), marks[found] + 1, ends[found], pa.string())
+
     @cached_property
     def tags(self) -> pa.Array:
         """The tags."""
