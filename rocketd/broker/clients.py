@@ -18,7 +18,7 @@ CHANNEL_EXPIRED_TIMEOUT_MS = 120_000
 
 @dataclass(slots=True)
 class ClientChannelInfo:
-    """A client: its id, its LanguageCode, its version, when it was last heard of and when first (Unix milliseconds).
+    """A client: its id, its LanguageCode, its version, when it was last heard of and when first (monotonic milliseconds).
 
     ``wanted`` is what a consumer subscribes to, in one text for each topic.
     """

@@ -27,7 +27,7 @@ class Durability:
         store = broker.settings.store
         self._sync_flush: bool = store.flush_disk_type == "SYNC_FLUSH"
         self._sync_replica: bool = store.broker_role == "SYNC_MASTER"
-        self._logged_ms = 0
+        self._logged_ms = -LOG_INTERVAL_MS
 
     @property
     def needed(self) -> bool:
@@ -54,10 +54,10 @@ class Durability:
         """Have the statistics told how long puts have taken, from the beginning of their append."""
         broker = self._broker
         append_ms = broker.store.last_append_ms
-        began_ms = broker.now_ms() - append_ms
+        began_ms = broker.clock_ms() - append_ms
 
         def measured(status: PutStatus) -> None:
-            took_ms = broker.now_ms() - began_ms
+            took_ms = broker.clock_ms() - began_ms
             broker.stats.puts_took(puts, took_ms)
             if took_ms > SLOW_PUT_MS:
                 self._complain(took_ms, append_ms, status)
@@ -67,10 +67,10 @@ class Durability:
 
     def _complain(self, took_ms: float, append_ms: float, status: PutStatus) -> None:
         """Log a slow put, unless one was logged just before: with a slow disk or slave, all are."""
-        now_ms = self._broker.now_ms()
-        if abs(now_ms - self._logged_ms) < LOG_INTERVAL_MS:
+        clock_ms = self._broker.clock_ms()
+        if clock_ms - self._logged_ms < LOG_INTERVAL_MS:
             return
-        self._logged_ms = now_ms
+        self._logged_ms = clock_ms
         waits = [text for text, is_on in (("flush", self._sync_flush), ("replication", self._sync_replica)) if is_on]
         self._log.warn(
             "a put took {took} ms, more than {limit}, {append} of them in the append, the rest until its {what}: {status}",

@@ -59,7 +59,7 @@ class GroupGuard:
 
     def queue_used(self, group: str, topic: str, queue_id: int) -> None:
         """Take in that a member of a group read from a queue, or committed an offset of it."""
-        self._used[group, topic, queue_id] = self._broker.now_ms()
+        self._used[group, topic, queue_id] = self._broker.clock_ms()
 
     def begun_at_first(self, group: str, topic: str, queue_id: int) -> None:
         """Take in that a group without an offset in a queue was told to begin at 0, as all the queue has is in memory."""
@@ -67,14 +67,14 @@ class GroupGuard:
             return
         # An empty queue counts as well: what comes while the group is online is no surprise to members that join later.
         # Where the group wants to begin is looked at later, too, since its heartbeat may come after its question.
-        beginning = _Beginning(self._broker.store.get_max_offset(topic, queue_id), self._broker.now_ms())
+        beginning = _Beginning(self._broker.store.get_max_offset(topic, queue_id), self._broker.clock_ms())
         self._begun.setdefault(group, {}).setdefault((topic, queue_id), beginning)
 
     # ---------------------------------------------------------------- what is wrong
 
     def check(self) -> None:
         """Look through all groups and write the log's lines; to be called every few seconds."""
-        now = self._broker.now_ms()
+        now = self._broker.clock_ms()
         problems = self.problems()
         self._forget_groups_offline()
         self._forget_beginnings(now)
@@ -93,7 +93,7 @@ class GroupGuard:
 
     def problems(self, group: str | None = None) -> list[GroupProblem]:
         """List what is wrong, and has been for the grace time, in one group or in all."""
-        now = self._broker.now_ms()
+        now = self._broker.clock_ms()
         consumers = self._broker.consumers
         infos = consumers.all_groups() if group is None else [consumers.find(group)]
         found = [problem for info in infos if info is not None for problem in self._look_at(info, now)]
@@ -109,9 +109,11 @@ class GroupGuard:
             del self._since[key]
             self._counted.discard(key)
         lasting = []
+        wall_ms = self._broker.now_ms() - self._broker.clock_ms()
         for key, problem in by_key.items():
-            problem.since = self._since.setdefault(key, now)
-            if now - problem.since < self._grace_of(problem):
+            since = self._since.setdefault(key, now)
+            problem.since = since + wall_ms
+            if now - since < self._grace_of(problem):
                 continue
             lasting.append(problem)
             if key not in self._counted:
@@ -162,7 +164,7 @@ class GroupGuard:
             unread = [
                 queue_id
                 for queue_id in range(topic.read_queue_nums)
-                if now - self._used.get((info.group, name, queue_id), 0) >= grace
+                if now - self._used.get((info.group, name, queue_id), -grace) >= grace
             ]
             waiting = sum(self._waiting(info.group, name, queue_id) for queue_id in unread)
             # Some clients look for their retry topic only when there is something in it.

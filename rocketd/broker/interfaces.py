@@ -38,8 +38,13 @@ class IBroker(Interface):
     address = Attribute("What clients are told to connect to, ``host:port``.")
     store_host = Attribute("Address and port in stored records and message ids: 8 or 20 bytes.")
 
+    stamps = Attribute("StampClock: timestamps of stored messages, and when each was given.")
+
     def now_ms() -> int:
-        """Unix milliseconds."""
+        """Unix milliseconds, for timestamps that are stored or shown."""
+
+    def clock_ms() -> int:
+        """Milliseconds of a clock that only goes forward, for everything that takes time."""
 
     def delay_offsets() -> object:
         """Copy how far each delay level has been delivered, a DelayOffsetSerializeWrapper."""

@@ -32,17 +32,17 @@ class LongPolling:
 
     def __init__(
         self,
-        now_ms: Callable[[], int],
+        clock_ms: Callable[[], int],
         max_offset: Callable[[str, int], int],
         run_again: Callable[[HeldPull], None],
         call: Callable[[Callable[[], None]], None],
     ) -> None:
-        self._now_ms = now_ms
+        self._clock_ms = clock_ms
         self._max_offset = max_offset
         self._run_again = run_again
         self._call = call
         self._held: dict[QueueKey, list[HeldPull]] = {}
-        self._next_look_ms = now_ms() + LOOK_MS
+        self._next_look_ms = clock_ms() + LOOK_MS
 
     @property
     def count(self) -> int:
@@ -62,14 +62,14 @@ class LongPolling:
 
     def check(self) -> None:
         """Run again what has waited long enough, and forget the pulls of connections that are gone."""
-        now_ms = self._now_ms()
-        look = now_ms >= self._next_look_ms
+        clock_ms = self._clock_ms()
+        look = clock_ms >= self._next_look_ms
         if look:
-            self._next_look_ms = now_ms + LOOK_MS
+            self._next_look_ms = clock_ms + LOOK_MS
         for key, pulls in list(self._held.items()):
             end = self._max_offset(*key) if look else 0
             for pull in list(pulls):
-                over = pull.deadline_ms <= now_ms or pull.request.connection.closed
+                over = pull.deadline_ms <= clock_ms or pull.request.connection.closed
                 if over or end > pull.header.queue_offset:
                     self._remove(key, pull)
                     self._run_again(pull)

@@ -15,13 +15,13 @@ from rocketd.remoting.interfaces import IConnection
 class ProducerManager:
     """All producer groups that have clients online. Methods may be called from any thread.
 
-    ``now_ms`` tells Unix milliseconds; ``scan_not_active`` is to be called every 10 s.
+    ``clock_ms`` tells monotonic milliseconds; ``scan_not_active`` is to be called every 10 s.
     """
 
     _log = Logger()
 
-    def __init__(self, now_ms: Callable[[], int]) -> None:
-        self._now_ms = now_ms
+    def __init__(self, clock_ms: Callable[[], int]) -> None:
+        self._clock_ms = clock_ms
         self._guard = threading.Lock()
         self._groups: dict[str, dict[IConnection, ClientChannelInfo]] = {}
         self._connections: dict[str, IConnection] = {}
@@ -57,7 +57,7 @@ class ProducerManager:
 
     def scan_not_active(self) -> None:
         """Take out the clients whose heartbeats have stopped for 120 s, and close their connections."""
-        now = self._now_ms()
+        now = self._clock_ms()
         with self._guard:
             expired = [
                 (group, connection)

@@ -6,7 +6,6 @@ ours, and begin with ``ha``. Those of messages with times of their own, once the
 """
 
 import shutil
-from time import monotonic
 from typing import Any
 
 from rocketd.broker.processors.end_transaction import EndTransactionProcessor
@@ -29,6 +28,7 @@ class RuntimeInfo:
         """``broker`` is an IBroker."""
         self._broker = broker
         self._boot_ms: int = broker.now_ms()
+        self._began_ms: int = broker.clock_ms()
 
     def table(self) -> dict[str, str]:
         """Measure now; all values are text."""
@@ -47,13 +47,13 @@ class RuntimeInfo:
             "brokerVersionDesc": VERSION_DESCRIPTION,
             "brokerVersion": str(CURRENT_VERSION),
             "bootTimestamp": str(self._boot_ms),
-            "runtime": duration_text(broker.now_ms() - self._boot_ms),
+            "runtime": duration_text(broker.clock_ms() - self._began_ms),
             "startAcceptSendRequestTimeStamp": str(settings.start_accept_send_request_time_stamp),
         }
         for name in _POOLS:
             pool = broker.dispatcher.pool(name)
             table[f"{name}ThreadPoolQueueSize"] = str(pool.queued_requests)
-            table[f"{name}ThreadPoolQueueHeadWaitTimeMills"] = str(pool.head_wait_ms(int(monotonic() * 1000)))
+            table[f"{name}ThreadPoolQueueHeadWaitTimeMills"] = str(pool.head_wait_ms(broker.clock_ms()))
             table[f"{name}ThreadPoolQueueCapacity"] = str(getattr(settings, f"{name}_thread_pool_queue_capacity"))
         # They wait with the sends.
         ends = broker.dispatcher.pool("send").waiting_requests(EndTransactionProcessor)

@@ -14,6 +14,7 @@ from rocketd.broker.json_file import JsonFile
 from rocketd.broker.restored import restored_message
 from rocketd.common import properties as names
 from rocketd.common.names import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
+from rocketd.common.stamp_clock import STEP_MS
 from rocketd.common.table_writer import TableWriter
 from rocketd.remoting.bodies import DelayOffsetSerializeWrapper
 from rocketd.store.errors import StoreError
@@ -136,7 +137,7 @@ class ScheduleMessageService:
         behind the sends that have come meanwhile.
         """
         more = False
-        now_ms = self._broker.now_ms()
+        now_ms = self._broker.clock_ms()
         store = self._broker.store
         for level, delay_ms in enumerate(self._levels.delays_ms, 1):
             offset = self._offsets.get(level, 0)
@@ -191,8 +192,9 @@ class ScheduleMessageService:
             if due_ms < 0:
                 # The address of a unit of the queue's extension, which is lost.
                 due_ms = self._broker.store.get_store_time(SCHEDULE_TOPIC, level - 1, number - 1) + delay_ms
-            # A time further off than the level's whole delay comes from a clock that was set back.
-            if now_ms < due_ms <= now_ms + delay_ms or total > LEVEL_BYTES:
+            stored_ms = self._broker.stamps.clock_ms_of(due_ms - delay_ms)
+            # One from the future was given before this start, by a clock that was set back since.
+            if now_ms - delay_ms < stored_ms <= now_ms + STEP_MS or total > LEVEL_BYTES:
                 return
             total += size
             record = self._broker.store.look_message(physical_offset)

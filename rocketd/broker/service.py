@@ -48,6 +48,7 @@ from rocketd.broker.topics import TopicConfigManager
 from rocketd.broker.transaction.service import TICK_SECONDS, TransactionService
 from rocketd.common.clocked_loop import ClockedLoop
 from rocketd.common.config import ConfigError
+from rocketd.common.stamp_clock import StampClock
 from rocketd.common.table_writer import TableWriter
 from rocketd.remoting.address_guard import ADMIN_WRITES, admin_guard
 from rocketd.remoting.bodies import (
@@ -100,6 +101,7 @@ class Broker(Service):
         self.settings = settings
         self.now_ms = now_ms
         self.clock = clock
+        self.stamps = StampClock(lambda: now_ms() / 1000, clock)
         self._reactor = reactor
         self._advertised = advertised or choose_address(settings.broker.broker_ip1)
         self._slave_side = choose_address(settings.broker.broker_ip2, "brokerIP2")
@@ -124,20 +126,20 @@ class Broker(Service):
         if settings.store.enable_lmq:
             self.topics.serve_light_queues()
             self.groups.serve_light_queues()
-        self.consumers = ConsumerManager(now_ms)
+        self.consumers = ConsumerManager(self.clock_ms)
         self.filters = ConsumerFilterManager(
             settings.broker, json_file("consumerFilter.json", ConsumerFilterWrapper), now_ms, writer
         )
         # As Apache's broker does: what is read as a setting is what the filters need.
         settings.store.bit_map_length_consume_queue_ext = self.filters.bloom.bits
-        self.producers = ProducerManager(now_ms)
+        self.producers = ProducerManager(self.clock_ms)
         self.last_subscriptions = LastSubscriptions(
             self, json_file("lastSubscription.json", LastSubscriptionWrapper), writer
         )
-        self.locks = RebalanceLockManager(now_ms, settings.broker.rebalance_lock_max_live_time)
+        self.locks = RebalanceLockManager(self.clock_ms, settings.broker.rebalance_lock_max_live_time)
         self.schedule = ScheduleMessageService(self, json_file("delayOffset.json", DelayOffsetSerializeWrapper), writer)
         self.transactions = TransactionService(self, clock)
-        self.dispatcher = Dispatcher(reactor.callFromThread)
+        self.dispatcher = Dispatcher(reactor.callFromThread, clock=clock)
         self.dispatcher.plugin_stop_seconds = settings.server.plugin_stop_timeout / 1000
         self._make_pools()
         server, remoting = settings.server, settings.remoting
@@ -177,11 +179,11 @@ class Broker(Service):
         self._delivering = False
         self.held_pull_checks: list[Callable[[], None]] = []
         self.started_ms = 0
-        self.stats = StoreStats(now_ms, lambda: self.store.messages_put)
+        self.stats = StoreStats(now_ms, self.clock_ms, lambda: self.store.messages_put)
         self.message_hooks = MessageHooks()
         self.broker_stats = BrokerStatsManager(
             settings.broker.broker_cluster_name,
-            now_ms,
+            self.clock_ms,
             per_queue=settings.broker.enable_detail_stat,
             merge_lmq=settings.store.enable_lmq,
         )
@@ -202,6 +204,10 @@ class Broker(Service):
         ):
             self.dispatcher.add_pool(name, max_requests=capacity)
         self.dispatcher.add_pool("admin")
+
+    def clock_ms(self) -> int:
+        """Milliseconds that only go forward. Any thread."""
+        return int(self.clock() * 1000)
 
     # ------------------------------------------------------------ who and where
 
@@ -287,6 +293,7 @@ class Broker(Service):
             fs=self.file_system,
             clock=lambda: self.now_ms() / 1000,
             monotonic=self.clock,
+            stamps=self.stamps.now,
             delay_time_of=self.delay_levels.deliver_ms,
         )
         self.store.put_listener = self.stats.puts_took
@@ -312,7 +319,7 @@ class Broker(Service):
             self.settings.broker,
             self.dispatcher,
             self.store,
-            lambda: int(monotonic() * 1000),
+            self.clock_ms,
             self.slowest_recent_step,
         )
         loops: list[tuple[float, Callable[[], None]]] = [

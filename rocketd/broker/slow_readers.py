@@ -26,7 +26,7 @@ class SlowReaders:
         self._broker = broker
         self._settings = broker.settings.broker
         self._places: dict[tuple[str, str, int], int] = {}
-        self._next_ms = broker.now_ms() + INTERVAL_MS
+        self._next_ms = broker.clock_ms() + INTERVAL_MS
 
     def reads(self, header: PullMessageRequestHeader) -> None:
         """Take in where a group reads on; nothing is kept while nobody wants it."""
@@ -35,7 +35,7 @@ class SlowReaders:
 
     def check(self) -> None:
         """Every three minutes, disable the groups that have read too far behind since."""
-        now = self._broker.now_ms()
+        now = self._broker.clock_ms()
         if now < self._next_ms:
             return
         self._next_ms = now + INTERVAL_MS

@@ -19,7 +19,7 @@ SPANS = (10, 60, 600)
 
 
 class Sample(NamedTuple):
-    """The totals at one time, in Unix milliseconds."""
+    """The totals at one time, in monotonic milliseconds."""
 
     time_ms: int
     put: int
@@ -32,21 +32,23 @@ class StoreStats:
     """The counters of reads, and samples of all totals.
 
     The counters and ``get_took`` belong to the thread of the pull pool, ``sample`` to one thread, the rest to any.
-    ``total_put`` tells how many messages were stored since the start.
+    ``now_ms`` tells Unix milliseconds, for midnight alone, ``clock_ms`` monotonic ones. ``total_put`` tells how many
+    messages were stored since the start.
     """
 
     _log = Logger()
 
-    def __init__(self, now_ms: Callable[[], int], total_put: Callable[[], int]) -> None:
+    def __init__(self, now_ms: Callable[[], int], clock_ms: Callable[[], int], total_put: Callable[[], int]) -> None:
         self.found = 0
         self.missed = 0
         self.transferred = 0
         self._now_ms = now_ms
+        self._clock_ms = clock_ms
         self._total_put = total_put
         self._samples: deque[Sample] = deque(maxlen=max(SPANS) + 1)
         self._midnight_ms = _next_midnight_ms(now_ms())
         self._this_morning = self._yesterday_morning = (0, 0)
-        self._put_times = PutTimes(now_ms)
+        self._put_times = PutTimes(clock_ms)
         self._max_get_ms = 0
         self.puts_took = self._put_times.count
         """Told how many puts have ended at once, and how many milliseconds they took. Any thread."""
@@ -59,7 +61,7 @@ class StoreStats:
     def sample(self) -> None:
         """Note the totals, once every SAMPLE_SECONDS; the first time after midnight, the day's beginning as well."""
         now = self._now_ms()
-        latest = Sample(now, self._total_put(), self.found, self.missed, self.transferred)
+        latest = Sample(self._clock_ms(), self._total_put(), self.found, self.missed, self.transferred)
         self._samples.append(latest)
         if now >= self._midnight_ms:
             self._midnight_ms = _next_midnight_ms(now)

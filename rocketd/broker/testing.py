@@ -32,6 +32,7 @@ from rocketd.broker.store_stats import StoreStats
 from rocketd.broker.timer.service import TimerMessageService
 from rocketd.broker.topics import TopicConfigManager
 from rocketd.broker.transaction.service import TransactionService
+from rocketd.common.stamp_clock import StampClock
 from rocketd.common.table_writer import TableWriter
 from rocketd.remoting.bodies import (
     ConsumerOffsetSerializeWrapper,
@@ -180,6 +181,9 @@ class SmallBroker:
             "diskMaxUsedSpaceRatio": "99",
             **options,
         }
+        self.wall_steps = 0.0
+        """By how many seconds the wall clock was set forward."""
+        self.stamps = StampClock(lambda: self.now_ms() / 1000, self.clock.seconds)
         self.settings, _ = BrokerSettings.load(None, list(given.items()))
         self.settings.store.disk_space_warning_level_ratio = 1.0  # whatever the disk of the machine is like
         self.file_system = RealFileSystem()
@@ -195,12 +199,12 @@ class SmallBroker:
         self.offsets = ConsumerOffsetManager(
             self.json_file("consumerOffset", ConsumerOffsetSerializeWrapper), self.table_writer
         )
-        self.consumers = ConsumerManager(self.now_ms)
+        self.consumers = ConsumerManager(self.clock_ms)
         self.filters = ConsumerFilterManager(
             broker, self.json_file("consumerFilter", ConsumerFilterWrapper), self.now_ms
         )
         self.consumers.on_group_gone(self.filters.unregister)
-        self.producers = ProducerManager(self.now_ms)
+        self.producers = ProducerManager(self.clock_ms)
         self.last_subscriptions = LastSubscriptions(self, self.json_file("lastSubscription", LastSubscriptionWrapper))
         self.group_guard = GroupGuard(self)
         self.invoke = RecordingInvoke()
@@ -217,11 +221,16 @@ class SmallBroker:
         self.ha_address = "127.0.0.1:10912"
         self.store_host = STORE_HOST
         self.replication = RecordingReplication()
-        self.stats = StoreStats(self.now_ms, lambda: self.store.messages_put)
+        self.stats = StoreStats(self.now_ms, self.clock_ms, lambda: self.store.messages_put)
         self.message_hooks = MessageHooks()
         self.broker_stats = BrokerStatsManager(broker.broker_cluster_name, self.now_ms)
         self.store = MessageStore(
-            self.settings.store, STORE_HOST, clock=self.clock.seconds, delay_time_of=self.delay_levels.deliver_ms
+            self.settings.store,
+            STORE_HOST,
+            clock=lambda: self.now_ms() / 1000,
+            monotonic=self.clock.seconds,
+            stamps=self.stamps.now,
+            delay_time_of=self.delay_levels.deliver_ms,
         )
 
     def json_file(self, name: str, content_type: Any) -> Any:
@@ -245,7 +254,11 @@ class SmallBroker:
         self.store.stop()
 
     def now_ms(self) -> int:
-        """What the clock says."""
+        """What the clock says, with its steps."""
+        return int((self.clock.seconds() + self.wall_steps) * 1000)
+
+    def clock_ms(self) -> int:
+        """What the same clock says, without steps."""
         return int(self.clock.seconds() * 1000)
 
     def settle(self) -> None:
@@ -264,5 +277,7 @@ class SmallBroker:
 
 def job_of(handler: Any, connection: RecordingConnection, *commands: RemotingCommand | bytes, age_ms: int = 0) -> Job:
     """Make the job of commands, or of frames as they are on the wire, that were read ``age_ms`` ago."""
+    broker = getattr(handler, "_broker", None)
+    clock_ms = (lambda: monotonic() * 1000) if broker is None else broker.clock_ms
     data = b"".join([command if isinstance(command, bytes) else command.encode() for command in commands])
-    return Job(handler, connection, FrameDecoder().feed(data), int(monotonic() * 1000) - age_ms)
+    return Job(handler, connection, FrameDecoder().feed(data), int(clock_ms()) - age_ms)

@@ -18,6 +18,7 @@ from rocketd.common.command_line import CommandLine
 from rocketd.common.config import ConfigError, one_line
 from rocketd.common.configuration import DaemonSettings
 from rocketd.common.daemon import DaemonService
+from rocketd.common.monotonic_reactor import use_monotonic_clock
 
 log = Logger()
 
@@ -92,6 +93,10 @@ class DaemonOptions(CommandLine):
         """
         for warning in self.warnings:
             log.warn("{text}", text=warning)
+        from twisted.internet import reactor
+
+        # Before anything is made that keeps a reading of its time.
+        use_monotonic_clock(reactor)
         try:
             made = service()
         except expected as error:

@@ -81,12 +81,14 @@ class MessageStore(MessageReader):
         fs: IFileSystem | None = None,
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
+        stamps: Callable[[], float] | None = None,
         delay_time_of: DelayTimeOf | None = None,
         physical_memory: int | None = None,
     ) -> None:
         """`store_host` is this broker's address and 4-byte port, 8 bytes for IPv4 and 20 for IPv6.
 
-        `clock` gives seconds since 1970. `delay_time_of(level, store_timestamp)` gives the delivery time in ms of a
+        `clock` gives seconds since 1970, `stamps` those of the timestamps of messages, `clock` unless
+        given. `delay_time_of(level, store_timestamp)` gives the delivery time in ms of a
         delayed message, which recovery needs. `physical_memory` is that of the machine in bytes unless given.
         """
         root = config.store_path_root_dir
@@ -94,6 +96,7 @@ class MessageStore(MessageReader):
         self.root = root
         self._fs = fs or RealFileSystem()
         self._clock = clock
+        self._monotonic = monotonic
         self.flags = RunningFlags()
         self.commit_log = CommitLog(self._fs, config.store_path_commit_log, config.mapped_file_size_commit_log)
         self.queues = ConsumeQueueTable(
@@ -111,7 +114,9 @@ class MessageStore(MessageReader):
         self._stopping = threading.Event()
         self._dispatcher = Dispatcher(self.queues, self.index, self.flags, self._stopping)
         self._reput = ReputMessageService(self.commit_log, self._dispatcher, self._scanner)
-        self._appender = GroupAppender(self.commit_log, store_host, config.max_message_size, clock, delay_time_of)
+        self._appender = GroupAppender(
+            self.commit_log, store_host, config.max_message_size, stamps or clock, delay_time_of
+        )
         self._append: Callable[[Sequence[MessageInner]], tuple[list[PutResult], AppendedGroup | None]]
         self._append = self._appender.append
         self._multi_dispatch: MultiDispatch | None = None
@@ -371,7 +376,7 @@ class MessageStore(MessageReader):
     def append_lock_ms(self) -> float:
         """How long the append that is under way has taken so far, 0 when there is none."""
         began = self._append_began
-        return max(0.0, (self._clock() - began) * 1000) if began else 0.0
+        return max(0.0, (self._monotonic() - began) * 1000) if began else 0.0
 
     def is_os_page_cache_busy(self) -> bool:
         """Whether an append hangs for longer than osPageCacheBusyTimeOutMills."""
@@ -398,13 +403,13 @@ class MessageStore(MessageReader):
         if refusal is not None or not messages:
             self.puts_failed += len(messages)
             return [refusal] * len(messages) if refusal is not None else []
-        begin = self._append_began = self._clock()
+        begin = self._append_began = self._monotonic()
         self._appender.max_message_size = self.config.max_message_size
         try:
             results, group = append(messages)
         finally:
             self._append_began = 0.0
-        took_ms = self.last_append_ms = (self._clock() - begin) * 1000
+        took_ms = self.last_append_ms = (self._monotonic() - begin) * 1000
         if took_ms > SLOW_PUT_MS:
             _log.warn(
                 "appending {count} messages to the log took {took} ms, more than {limit}: the disk or the machine is slow",

@@ -20,6 +20,7 @@ from twisted.python.failure import Failure
 
 from rocketd.common.command_line import give_up_output
 from rocketd.common.daemon import exit_cleanly_on_signals
+from rocketd.common.monotonic_reactor import use_monotonic_clock
 
 Command = Callable[[Any], Coroutine[Deferred[Any], Any, int]]
 """Gets the reactor; returns the exit status. It is cancelled when the user wants to stop, and tidies up then."""
@@ -67,6 +68,7 @@ def run(name: str, command: Command, expected: tuple[type[Exception], ...]) -> i
     """
     from twisted.internet import reactor
 
+    use_monotonic_clock(reactor)
     statuses: list[int] = []
 
     def ended(result: int | Failure) -> None:

@@ -368,6 +368,36 @@ def test_slow_disk_times_out():
         assert sender.send(Message("T", b"fast again")).status == 0
 
 
+def test_send_that_waits_in_virtual_time_is_refused_by_fast_failure(cluster):
+    """The storage thread is held up; only the cluster's clock says that the send behind it is too old."""
+    begun, freed = threading.Event(), threading.Event()
+
+    def hold():
+        begun.set()
+        freed.wait(60)
+
+    server = cluster._broker.server
+    server.settings.broker.wait_time_mills_in_send_queue = 3_600_000
+    with producer(cluster) as sender, ThreadPoolExecutor(1) as threads:
+        sender.send(Message("T", b"first"))
+        server.dispatcher.pool("send").call(hold)
+        try:
+            assert begun.wait(60)
+            sent = threads.submit(sender.send, Message("T", b"second"), timeout=7 * 86_400)
+            deadline = time.monotonic() + 60
+            while not server.dispatcher.pool("send").queued_requests:
+                assert time.monotonic() < deadline
+                freed.wait(0.01)
+            virtual = cluster._virtual
+            with virtual.standing():
+                virtual.jump_to(virtual.seconds() + 3_700)
+            cluster._broker.reactor.wake()
+            with pytest.raises(RocketMQError, match="TIMEOUT_CLEAN_QUEUE"):
+                sent.result(60)
+        finally:
+            freed.set()
+
+
 def test_lost_requests_connections_and_answers(cluster):
     with producer(cluster) as sender:
         sender.send(Message("T", b"first"))

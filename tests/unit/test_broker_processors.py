@@ -40,6 +40,7 @@ from rocketd.broker.stats.broker_stats_manager import BrokerStatsManager
 from rocketd.broker.store_stats import StoreStats
 from rocketd.broker.testing import RecordingInvoke, RecordingReplication
 from rocketd.broker.topics import TopicConfigManager
+from rocketd.common.stamp_clock import StampClock
 from rocketd.remoting import fastjson
 from rocketd.remoting.bodies import (
     ConsumerOffsetSerializeWrapper,
@@ -165,10 +166,11 @@ class Tables:
         self.timers = SimpleNamespace(table=dict)
         self.replication = RecordingReplication()
         self.dispatcher = InlinePools()
+        self.stamps = StampClock(self.clock.seconds, self.clock.seconds)
         self.address = "127.0.0.1:10911"
         self.store_host = HOST
-        self.store = MessageStore(self.settings.store, HOST, clock=self.clock.seconds)
-        self.stats = StoreStats(self.now_ms, lambda: self.store.messages_put)
+        self.store = MessageStore(self.settings.store, HOST, clock=self.clock.seconds, monotonic=self.clock.seconds)
+        self.stats = StoreStats(self.now_ms, self.clock_ms, lambda: self.store.messages_put)
         self.store.put_listener = self.stats.puts_took
         self.message_hooks = MessageHooks()
         self.broker_stats = BrokerStatsManager("DefaultCluster", self.now_ms)
@@ -182,6 +184,9 @@ class Tables:
 
     def now_ms(self):
         return int(self.clock.seconds() * 1000)
+
+    def clock_ms(self):
+        return self.now_ms()
 
     def delay_offsets(self):
         return DelayOffsetSerializeWrapper({1: 1})

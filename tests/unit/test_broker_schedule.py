@@ -209,6 +209,38 @@ class RestartTests(ScheduleTestCase):
         self.assertEqual(self.bodies(), [b"a"])
 
 
+class ClockStepTests(ScheduleTestCase):
+    """The wall clock is set while messages wait: each waits for its delay, no longer and no shorter."""
+
+    def check_step(self, seconds):
+        self.put(b"before", level=3)  # 10 s
+        self.broker.clock.advance(4)
+        self.broker.wall_steps += seconds
+        self.put(b"after", level=3)
+        self.tick(5)
+        self.assertEqual(self.bodies(), [])
+        self.tick(1.1)
+        self.assertEqual(self.bodies(), [b"before"])
+        self.tick(2)
+        self.assertEqual(self.bodies(), [b"before"])
+        self.tick(2.1)
+        self.assertEqual(self.bodies(), [b"before", b"after"])
+
+    def test_delay_when_the_clock_is_set_back_stays_as_long(self):
+        self.check_step(-300)
+
+    def test_delay_when_the_clock_is_set_forward_stays_as_long(self):
+        self.check_step(300)
+
+    def test_delay_of_hours_when_the_clock_is_set_back_is_not_cut_short(self):
+        self.put(b"hours", level=18)
+        self.broker.wall_steps -= 300
+        self.tick(60)
+        self.assertEqual(self.bodies(), [])
+        self.tick(7200)
+        self.assertEqual(self.bodies(), [b"hours"])
+
+
 class TroubleTests(ScheduleTestCase):
     def test_a_clock_set_back_does_not_hold_messages_for_years(self):
         self.put()

@@ -16,7 +16,7 @@ class StoreStatsTests(SynchronousTestCase):
         self.clock = Clock()
         self.clock.advance(1_795_000_000 // 86_400 * 86_400 + 86_400 - 100)  # 100 s before midnight
         self.put = 0
-        self.stats = StoreStats(lambda: int(self.clock.seconds() * 1000), lambda: self.put)
+        self.stats = StoreStats(*[lambda: int(self.clock.seconds() * 1000)] * 2, lambda: self.put)
 
     def zone(self, name):
         before = os.environ.get("TZ")
@@ -163,7 +163,7 @@ class PutTimesTests(SynchronousTestCase):
 
 class GetTimesTests(SynchronousTestCase):
     def test_the_longest_is_kept(self):
-        stats = StoreStats(lambda: 0, lambda: 0)
+        stats = StoreStats(lambda: 0, lambda: 0, lambda: 0)
         for took_ms in (3, 12, 5):
             stats.get_took(took_ms)
         self.assertEqual(stats.table()["getMessageEntireTimeMax"], "12")

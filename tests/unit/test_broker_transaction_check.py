@@ -79,6 +79,14 @@ class QuestionTests(CheckTestCase):
         self.end(self.read(HALF)[-1], fromTransactionCheck="true")
         self.assertEqual((self.check(), self.bodies(), self.progress()), ([], [b"1"], [2, 1]))
 
+    def test_step_of_the_wall_clock_neither_hastens_nor_delays_the_question(self):
+        for step in (300, -300):
+            self.half(b"%d" % step)
+            self.broker.wall_steps += step
+            self.assertEqual(self.asked(3), [], "transactionTimeOut is 6 s")
+            self.assertEqual(self.asked(57), [b"%d" % step])
+            self.end(self.read(HALF)[-1])
+
     def test_not_before_its_time(self):
         self.broker.clock.advance(55)
         self.half()

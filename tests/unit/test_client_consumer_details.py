@@ -214,7 +214,7 @@ class LockTests(DetailTestCase):
             counts.append(self.locks())
         self.assertEqual([counts[at] for at in (18, 19, 38, 39, 58, 59)], [1, 2, 2, 3, 3, 4])
         (assigned,) = consumer.assigned.values()
-        self.assertFalse(assigned.held.is_lock_expired(int(self.client.now_ms())))
+        self.assertFalse(assigned.held.is_lock_expired(int(self.client.clock_ms())))
         self.end_of(consumer.stop())
         self.clock.advance(60)
         self.assertEqual(self.locks(), 4)

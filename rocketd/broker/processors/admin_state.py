@@ -105,6 +105,7 @@ class AdminStateProcessor:
         return ProducerConnection(_connections(clients))
 
     def _all_producers(self, request: RemotingCommand) -> ProducerTableInfo:
+        wall_ms = self._broker.now_ms() - self._broker.clock_ms()
         return ProducerTableInfo(
             {
                 group: [
@@ -113,7 +114,7 @@ class AdminStateProcessor:
                         f"/{client.connection.address}",
                         LanguageCode(client.language),
                         client.version,
-                        client.last_update,
+                        wall_ms + client.last_update,
                     )
                     for client in clients
                 ]

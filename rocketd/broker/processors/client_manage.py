@@ -44,7 +44,7 @@ class ClientManageProcessor:
 
     def _heartbeat(self, request: RemotingCommand, context: Any) -> RemotingCommand:
         heartbeat = HeartbeatData.decode(request.body)
-        now = self._broker.now_ms()
+        now = self._broker.clock_ms()
         for consumer in heartbeat.consumer_data_set:
             notify = self._prepare_group(consumer)
             # Each group has an entry of its own: a client may leave one and stay in another.

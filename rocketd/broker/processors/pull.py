@@ -110,7 +110,7 @@ class PullMessageProcessor:
         self._hooks: MessageHooks = broker.message_hooks
         self._is_slave = broker.settings.store.broker_role == "SLAVE"
         self.long_polling = LongPolling(
-            broker.now_ms, broker.store.get_max_offset, self._run_again, broker.dispatcher.pool("pull").call
+            broker.clock_ms, broker.store.get_max_offset, self._run_again, broker.dispatcher.pool("pull").call
         )
         broker.store.add_arrival_listener(self.long_polling.arrived)
         broker.held_pull_checks.append(self.long_polling.check)
@@ -242,7 +242,7 @@ class PullMessageProcessor:
     def _hold(self, request: PullRequest, header: PullMessageRequestHeader, message_filter: MessageFilter) -> None:
         settings = self._settings
         wait_ms = header.suspend_timeout_millis if settings.long_polling_enable else settings.short_polling_time_mills
-        self.long_polling.hold(HeldPull(request, header, message_filter, self._broker.now_ms() + wait_ms))
+        self.long_polling.hold(HeldPull(request, header, message_filter, self._broker.clock_ms() + wait_ms))
 
     def _offset_moved(
         self, request: PullRequest, header: PullMessageRequestHeader, result: GetResult, group: Any, suggested: int

@@ -6,7 +6,6 @@ decoder does not take (odd numbers, a binary header) goes through the ordinary o
 """
 
 from collections.abc import Callable, Sequence
-from time import monotonic
 from typing import Any
 
 import msgspec
@@ -107,7 +106,7 @@ class SendMessageProcessor:
     def process_jobs(self, jobs: Sequence[Job]) -> None:
         """Store all messages of all jobs, with one write for those that are no batches, and answer them."""
         now_ms = self._broker.now_ms()
-        clock_ms = int(monotonic() * 1000)
+        clock_ms = self._broker.clock_ms()
         answers: list[tuple[Connection, bytes]] = []
         waiting: list[tuple[Request, MessageInner]] = []
         self._answers.refresh()

@@ -53,24 +53,24 @@ class BrokerStatsManager:
     ``count_gets`` belongs to the thread of the pull pool, all else that counts to the storage thread: no two threads ever
     change one item, so that counting needs no lock. ``sample`` belongs to one thread, the rest to any.
 
-    ``now_ms`` tells Unix milliseconds; ``per_queue`` is whether latencies are kept for each queue, and delayed messages for
-    each level; ``merge_lmq`` is whether all light queues are counted as one, there may be very many.
+    ``clock_ms`` tells monotonic milliseconds; ``per_queue`` is whether latencies are kept for each queue, and delayed
+    messages for each level; ``merge_lmq`` is whether all light queues are counted as one, there may be very many.
     """
 
     def __init__(
-        self, cluster_name: str, now_ms: Callable[[], int], *, per_queue: bool = True, merge_lmq: bool = False
+        self, cluster_name: str, clock_ms: Callable[[], int], *, per_queue: bool = True, merge_lmq: bool = False
     ) -> None:
         self._cluster_name = cluster_name
         self._merge_lmq = merge_lmq
-        self._now_ms = now_ms
+        self._clock_ms = clock_ms
         self._per_queue = per_queue
         self._guard = threading.RLock()
         self._tables: dict[str, dict[str, StatsItem]] = {name: {} for name in COUNTED}
         # The items of what is counted often, so that their keys need not be built again.
         self._puts: dict[str, tuple[StatsItem, StatsItem, StatsItem]] = {}
         self._gets: dict[tuple[str, str, int], tuple[StatsItem, StatsItem, StatsItem, StatsItem]] = {}
-        self._next_hour_sample_ms = now_ms() + MINUTES_MS
-        self._next_day_sample_ms = now_ms() + HOURS_MS
+        self._next_hour_sample_ms = clock_ms() + MINUTES_MS
+        self._next_day_sample_ms = clock_ms() + HOURS_MS
 
     # ---------------------------------------------------------------- counting
 
@@ -212,23 +212,23 @@ class BrokerStatsManager:
 
     def sample(self) -> None:
         """Note all totals for the minute, and for hour and day when it is time."""
-        now_ms = self._now_ms()
-        for_hour = now_ms >= self._next_hour_sample_ms
-        for_day = now_ms >= self._next_day_sample_ms
+        clock_ms = self._clock_ms()
+        for_hour = clock_ms >= self._next_hour_sample_ms
+        for_day = clock_ms >= self._next_day_sample_ms
         if for_hour:
-            self._next_hour_sample_ms = _next_after(self._next_hour_sample_ms, MINUTES_MS, now_ms)
+            self._next_hour_sample_ms = _next_after(self._next_hour_sample_ms, MINUTES_MS, clock_ms)
         if for_day:
-            self._next_day_sample_ms = _next_after(self._next_day_sample_ms, HOURS_MS, now_ms)
+            self._next_day_sample_ms = _next_after(self._next_day_sample_ms, HOURS_MS, clock_ms)
         for table in self._tables.values():
             # A table at a time, so that nobody who counts waits for long.
             with self._guard:
                 for item in table.values():
                     value, times = item.value, item.times
-                    item.minute.sample(now_ms, value, times)
+                    item.minute.sample(clock_ms, value, times)
                     if for_hour:
-                        item.hour.sample(now_ms, value, times)
+                        item.hour.sample(clock_ms, value, times)
                     if for_day:
-                        item.day.sample(now_ms, value, times)
+                        item.day.sample(clock_ms, value, times)
 
     # ---------------------------------------------------------------- deletion
 
@@ -273,6 +273,6 @@ def _topic_of_latency(key: str) -> str:
     return key.split(SEPARATOR)[-2]
 
 
-def _next_after(due_ms: int, interval_ms: int, now_ms: int) -> int:
+def _next_after(due_ms: int, interval_ms: int, clock_ms: int) -> int:
     """Return the first of the times ``interval_ms`` apart that lies behind now."""
-    return due_ms + ((now_ms - due_ms) // interval_ms + 1) * interval_ms
+    return due_ms + ((clock_ms - due_ms) // interval_ms + 1) * interval_ms

@@ -42,10 +42,10 @@ PERCENTILES: Final = (("putLatency99", 0.99), ("putLatency999", 0.999))
 class PutTimes:
     """Counts puts by their time. Methods may be called from any thread."""
 
-    def __init__(self, now_ms: Callable[[], int]) -> None:
-        self._now_ms = now_ms
+    def __init__(self, clock_ms: Callable[[], int]) -> None:
+        self._clock_ms = clock_ms
         self._guard = threading.Lock()
-        self._minute_began_ms = now_ms()
+        self._minute_began_ms = clock_ms()
         self._distribution = [0] * len(_CLASSES)
         self._buckets = [0] * (len(_ENDS) + 1)
         self._last_distribution: list[int] | None = None
@@ -69,10 +69,10 @@ class PutTimes:
 
     def sample(self) -> None:
         """Begin the next minute when this one has ended; to be called every second."""
-        now_ms = self._now_ms()
-        if now_ms <= self._minute_began_ms + MINUTE_MS:
+        clock_ms = self._clock_ms()
+        if clock_ms <= self._minute_began_ms + MINUTE_MS:
             return
-        self._minute_began_ms = now_ms
+        self._minute_began_ms = clock_ms
         with self._guard:
             self._last_distribution, self._distribution = self._distribution, [0] * len(_CLASSES)
             self._last_buckets, self._buckets = self._buckets, [0] * (len(_ENDS) + 1)

@@ -37,11 +37,11 @@ class StatsWindow:
         self._interval_ms = interval_ms
         self._samples: deque[_Sample] = deque(maxlen=intervals + 1)
 
-    def sample(self, now_ms: int, value: int, times: int) -> None:
+    def sample(self, clock_ms: int, value: int, times: int) -> None:
         """Note the totals."""
         if not self._samples:
-            self._samples.append(_Sample(now_ms - self._interval_ms, 0, 0))
-        self._samples.append(_Sample(now_ms, value, times))
+            self._samples.append(_Sample(clock_ms - self._interval_ms, 0, 0))
+        self._samples.append(_Sample(clock_ms, value, times))
 
     def snapshot(self) -> StatsSnapshot:
         """Compare the last sample with the first."""
@@ -49,7 +49,6 @@ class StatsWindow:
             return StatsSnapshot()
         first, last = self._samples[0], self._samples[-1]
         total, times, span_ms = last.value - first.value, last.times - first.times, last.time_ms - first.time_ms
-        # The clock may have been set back.
         tps = total * 1000 / span_ms if span_ms > 0 else 0.0
         return StatsSnapshot(total, tps, times, total / times if times > 0 else 0.0)
 

@@ -77,10 +77,10 @@ class HalfMessageCheck:
 
     def steps(self) -> Iterator[bool]:
         """Take one small step after the other; yields True where what was stored has to become visible first."""
-        deadline = self._broker.now_ms() + TIME_LIMIT_MS
+        deadline = self._broker.clock_ms() + TIME_LIMIT_MS
         yield from self._search.steps()
         self._ops.read_more()
-        while self.half_offset < self._end and not self.failure and self._broker.now_ms() <= deadline:
+        while self.half_offset < self._end and not self.failure and self._broker.clock_ms() <= deadline:
             ended = self._ops.take(self.half_offset)
             half = None if ended else self._read(self.half_offset)
             if half is None:
@@ -110,7 +110,8 @@ class HalfMessageCheck:
         return None
 
     def _age_ms(self, half: MessageExt) -> int:
-        age: int = self._broker.now_ms() - half.born_timestamp
+        stepped_ms = int(self._broker.stamps.stepped_since(half.store_timestamp))
+        age: int = self._broker.now_ms() - stepped_ms - half.born_timestamp
         return age
 
     def _is_too_young(self, half: MessageExt, table: dict[str, str]) -> bool:

@@ -143,7 +143,7 @@ class ConcurrentConsumption:
 
     def _start(self, assigned: AssignedQueue, pulled: list[Pulled]) -> None:
         consumer = self._consumer
-        run = _Run(assigned, pulled, int(consumer.instance.now_ms()))
+        run = _Run(assigned, pulled, int(consumer.instance.clock_ms()))
         assigned.held.begin(pulled, run.began_ms)
         self._running.add(run)  # before the handler begins: it may stop the consumer at once
         error = next((one.key_error for one in pulled if one.key_error is not None), None)
@@ -170,7 +170,7 @@ class ConcurrentConsumption:
 
     def _handled(self, outcome: Outcome, run: _Run) -> Deferred[None] | None:
         consumer = self._consumer
-        now = int(consumer.instance.now_ms())
+        now = int(consumer.instance.clock_ms())
         consumer.finished(run.assigned, len(run.pulled), outcome, now - run.began_ms)
         if outcome.verdict is Verdict.CONSUMED:
             self._remove(run.assigned, run.pulled, now)
@@ -183,7 +183,7 @@ class ConcurrentConsumption:
 
     async def _take_back(self, assigned: AssignedQueue, pulled: list[Pulled], outcome: Outcome) -> None:
         done = await self._give_back(assigned, pulled[outcome.done :], outcome)
-        self._remove(assigned, [*pulled[: outcome.done], *done], int(self._consumer.instance.now_ms()))
+        self._remove(assigned, [*pulled[: outcome.done], *done], int(self._consumer.instance.clock_ms()))
 
     def _remove(self, assigned: AssignedQueue, done: Sequence[Pulled], now_ms: int) -> None:
         """These are finished: the offset moves on."""
@@ -244,7 +244,7 @@ class ConcurrentConsumption:
         """Give back what was handled for longer than the timeout, so that its queue can go on."""
         consumer = self._consumer
         limit = milliseconds("consume_timeout", consumer.options.consume_timeout)
-        for pulled in assigned.held.expired(limit, int(consumer.instance.now_ms())):
+        for pulled in assigned.held.expired(limit, int(consumer.instance.clock_ms())):
             self.log.warn(
                 "{queue} at {offset}: handled for more than {minutes:g} minutes, given back to the broker",
                 queue=assigned,
@@ -252,7 +252,7 @@ class ConcurrentConsumption:
                 minutes=limit / 60_000,
             )
             if consumer.options.broadcast or await consumer.send_back.send_back(assigned.queue, pulled, EXPIRED_LEVEL):
-                self._remove(assigned, [pulled], int(consumer.instance.now_ms()))
+                self._remove(assigned, [pulled], int(consumer.instance.clock_ms()))
 
     # ------------------------------------------------------------ order by key
 

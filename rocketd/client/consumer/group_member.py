@@ -336,7 +336,7 @@ class GroupMember(ABC):
     def replace(self, assigned: AssignedQueue, offset: int) -> AssignedQueue:
         """Give a queue up and take it anew from an offset."""
         self._drop(assigned)
-        fresh = AssignedQueue(assigned.queue, assigned.subscription, int(self.instance.now_ms()))
+        fresh = AssignedQueue(assigned.queue, assigned.subscription, int(self.instance.clock_ms()))
         fresh.paused = assigned.paused
         if assigned.held.locked:
             fresh.held.lock(assigned.held.last_lock_ms)
@@ -365,7 +365,7 @@ class GroupMember(ABC):
 
         Raises RequestTimeoutError and UnreachableError when its broker does not answer.
         """
-        assigned = AssignedQueue(queue, self.subscriptions[queue.topic], int(self.instance.now_ms()))
+        assigned = AssignedQueue(queue, self.subscriptions[queue.topic], int(self.instance.clock_ms()))
         if not await self.lock(assigned):
             return False
         self.offsets.remove(queue)

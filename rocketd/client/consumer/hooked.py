@@ -38,21 +38,21 @@ class HookedConsumption:
         namespace: str,
         codec: Codec[Any],
         timeout_ms: float,
-        now_ms: Callable[[], float],
+        clock_ms: Callable[[], float],
     ) -> None:
         self._hooks = hooks
         self._group = without_namespace(namespace, group)
         self._namespace = namespace
         self._codec = codec
         self._timeout_ms = timeout_ms
-        self._now_ms = now_ms
+        self._clock_ms = clock_ms
 
     def begin(self, queue: MessageQueue, messages: Sequence[ReceivedMessage[Any]]) -> ConsumeMessageContext | None:
         """Call what comes before the handler; give the result to ``end``. None where there is nothing to call."""
         if not self._hooks.consuming:
             return None
         context = ConsumeMessageContext(
-            group=self._group, messages=messages, queue=self._bare(queue), state={self: self._now_ms()}
+            group=self._group, messages=messages, queue=self._bare(queue), state={self: self._clock_ms()}
         )
         self._hooks.consume_before(context)
         return context
@@ -63,7 +63,7 @@ class HookedConsumption:
             return
         context.success = consumed
         context.error = error
-        context.return_type = self._return_type(consumed, error, self._now_ms() - context.state[self])
+        context.return_type = self._return_type(consumed, error, self._clock_ms() - context.state[self])
         self._hooks.consume_after(context)
 
     def _return_type(self, consumed: bool, error: BaseException | None, took_ms: float) -> ConsumeReturnType:
@@ -109,7 +109,7 @@ class MemberHooks:
         traces = [] if self._tracing is None else [ConsumerTracing(self._tracing)]
         hooks = ConsumerHooks([*traces, *options.consume_hooks])
         self.consumption = HookedConsumption(
-            hooks, group, instance.config.namespace, codec, timeout_ms, instance.now_ms
+            hooks, group, instance.config.namespace, codec, timeout_ms, instance.clock_ms
         )
         self.keep: Keep | None = self.consumption.keep if hooks.filtering else None
 

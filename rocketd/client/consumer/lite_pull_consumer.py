@@ -179,7 +179,7 @@ class LitePullConsumer(GroupMember, Generic[T]):
                 error, done = (None, place) if messages else (illegal, place + 1)
                 self._ready.appendleft((assigned, pulled[done:]))
                 break
-        position = assigned.held.remove(pulled[:done], int(self.instance.now_ms()))
+        position = assigned.held.remove(pulled[:done], int(self.instance.clock_ms()))
         if position is not None:
             self._move(assigned, position)
         assigned.puller.wake()

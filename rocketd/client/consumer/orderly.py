@@ -106,7 +106,7 @@ class OrderlyConsumption:
             if not consumer.is_locked(assigned) and not await consumer.lock(assigned):
                 await self._sleep(LOCK_AGAIN_SECONDS)
                 continue
-            pulled = held.take_messages(consumer.options.batch, int(consumer.instance.now_ms()))
+            pulled = held.take_messages(consumer.options.batch, int(consumer.instance.clock_ms()))
             if not pulled:
                 return
             outcome = await self._handle(assigned, pulled)
@@ -125,7 +125,7 @@ class OrderlyConsumption:
             await self._sleep(
                 milliseconds("suspend_time", consumer.options.suspend_time) / 1000 if wait is None else wait
             )
-        held.take_messages(0, int(consumer.instance.now_ms()))  # it is no longer under way
+        held.take_messages(0, int(consumer.instance.clock_ms()))  # it is no longer under way
 
     def _commit(self, assigned: AssignedQueue) -> None:
         """What is taken out is consumed: the offset moves on."""
@@ -140,9 +140,9 @@ class OrderlyConsumption:
         consumer = self._consumer
         await self._slots.acquire()
         try:
-            began = consumer.instance.now_ms()
+            began = consumer.instance.clock_ms()
             outcome = await consumer.handler.consume(assigned.queue, pulled)
-            consumer.finished(assigned, len(pulled), outcome, consumer.instance.now_ms() - began)
+            consumer.finished(assigned, len(pulled), outcome, consumer.instance.clock_ms() - began)
             return outcome
         finally:
             self._slots.release()

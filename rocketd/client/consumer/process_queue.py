@@ -38,7 +38,10 @@ M = TypeVar("M", bound=HasQueueOffset)
 
 @dataclass(frozen=True, slots=True)
 class Blocking:
-    """The message that keeps a queue's offset where it is: first tried at ``since_ms``, ``waited_ms`` ago."""
+    """The message that keeps a queue's offset where it is.
+
+    It was first tried at ``since_ms`` of the queue's clock, ``waited_ms`` ago.
+    """
 
     queue_offset: int
     since_ms: int
@@ -312,16 +315,19 @@ class ProcessQueue(Generic[M]):
         self._size = 0
         self._max_offset = -1
 
-    def info(self, commit_offset: int = 0) -> ProcessQueueInfo:
-        """Return the figures that a consumer tells of the queue when it is asked (307)."""
+    def info(self, commit_offset: int = 0, wall_ms: int = 0) -> ProcessQueueInfo:
+        """Return the figures that a consumer tells of the queue when it is asked (307).
+
+        ``wall_ms`` is by how much Unix milliseconds are more than those of the queue's clock.
+        """
         info = ProcessQueueInfo(
             commit_offset=commit_offset,
             locked=self.locked,
             try_unlock_times=self.try_unlock_times,
-            last_lock_timestamp=self.last_lock_ms,
+            last_lock_timestamp=self.last_lock_ms + wall_ms,
             droped=self.dropped,
-            last_pull_timestamp=self.last_pull_ms,
-            last_consume_timestamp=self.last_consume_ms,
+            last_pull_timestamp=self.last_pull_ms + wall_ms,
+            last_consume_timestamp=self.last_consume_ms + wall_ms,
         )
         first, last = self.first_offset, self.last_offset
         if first is not None and last is not None:

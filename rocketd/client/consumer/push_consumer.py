@@ -158,7 +158,7 @@ class PushConsumer(GroupMember, Generic[T]):
     def is_locked(self, assigned: AssignedQueue) -> bool:
         """Whether the queue is this consumer's alone now."""
         held = assigned.held
-        return self._locks is None or (held.locked and not held.is_lock_expired(int(self.instance.now_ms())))
+        return self._locks is None or (held.locked and not held.is_lock_expired(int(self.instance.clock_ms())))
 
     async def lock(self, assigned: AssignedQueue) -> bool:
         """Ask the broker for the queue; False when another has it, or the broker does not answer."""
@@ -213,7 +213,7 @@ class PushConsumer(GroupMember, Generic[T]):
         """Say which message keeps a queue's offset where it is, once for each."""
         limit = milliseconds("blocked_after", self.options.blocked_after)
         for queue, assigned in self.assigned.items():
-            blocking = assigned.held.blocking(int(self.instance.now_ms()))
+            blocking = assigned.held.blocking(int(self.instance.clock_ms()))
             if blocking is None or blocking.waited_ms < limit or self._blocked.get(queue) == blocking.queue_offset:
                 continue
             self._blocked[queue] = blocking.queue_offset

@@ -42,7 +42,7 @@ class QueueLocks:
             except (RocketMQError, RemotingError) as error:
                 self.log.warn("locking queues at {broker}: {error}", broker=broker_name, error=error)
                 continue
-            now_ms = int(self._instance.now_ms())
+            now_ms = int(self._instance.clock_ms())
             for one in queues:
                 if one.queue in locked:
                     one.held.lock(now_ms)

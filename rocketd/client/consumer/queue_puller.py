@@ -112,7 +112,7 @@ class QueuePuller:
         error_delay = FIRST_ERROR_DELAY_SECONDS
         pause = milliseconds("pull_interval", consumer.options.pull_interval, zero=True) / 1000
         while not self._stopped and not held.dropped:
-            held.pulled(int(consumer.instance.now_ms()))
+            held.pulled(int(consumer.instance.clock_ms()))
             if consumer.suspended or self._assigned.paused:
                 await self._sleep(PAUSED_SECONDS)
                 continue
@@ -156,9 +156,9 @@ class QueuePuller:
     async def _pull(self) -> None:
         assigned = self._assigned
         asked_for = assigned.next_offset
-        began_ms = self._consumer.instance.now_ms()
+        began_ms = self._consumer.instance.clock_ms()
         response = await self._ask(asked_for)
-        took_ms = self._consumer.instance.now_ms() - began_ms
+        took_ms = self._consumer.instance.clock_ms() - began_ms
         if self._stopped or assigned.held.dropped or assigned.next_offset != asked_for:
             return
         header = read_header(PullMessageResponseHeader, response)

@@ -98,6 +98,7 @@ def running_info(
 ) -> ConsumerRunningInfo:
     """Fill the answer of ``consumer``, a GroupMember, with ``more`` properties of its own."""
     options = consumer.options
+    wall_ms = int(consumer.instance.now_ms() - consumer.instance.clock_ms())
     offsets = {topic: consumer.offsets.clone(topic) for topic in consumer.subscriptions}
     properties = {
         "PROP_NAMESERVER_ADDR": ";".join(consumer.instance.remoting.name_servers.addresses),
@@ -117,7 +118,7 @@ def running_info(
         properties=properties,
         subscription_set=sorted(consumer.subscriptions.values(), key=lambda subscription: subscription.topic),
         mq_table={
-            queue: assigned.held.info(offsets.get(queue.topic, {}).get(queue, 0))
+            queue: assigned.held.info(offsets.get(queue.topic, {}).get(queue, 0), wall_ms)
             for queue, assigned in sorted(consumer.assigned.items())
         },
         status_table=(

@@ -8,6 +8,7 @@ closes its copies of their sockets.
 import asyncio
 from collections.abc import Callable
 from threading import RLock, Thread
+from time import monotonic
 from typing import Any
 from weakref import WeakSet
 
@@ -30,6 +31,7 @@ _reactors: "WeakSet[Any]" = WeakSet()
 class _OwnReactor(PosixReactorBase):
     """What both kinds share. All belongs to the reactor's thread, but for callFromThread and wakeUp."""
 
+    seconds = staticmethod(monotonic)
     _registerAsIOThread = False  # noqa: N815 - that is for the application's reactor
 
     def __init__(self, *arguments: Any) -> None:

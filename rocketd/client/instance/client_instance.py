@@ -45,7 +45,7 @@ class ClientInstance(Service):
     """One client of a cluster. All methods belong to the reactor thread.
 
     It makes a RemotingClient of the config for itself unless it is given one. Starting it connects to nothing: the first
-    request does. ``now_ms`` gives Unix milliseconds; the config says where they come from otherwise.
+    request does. ``now_ms`` gives Unix milliseconds, for timestamps alone; the config says where they come from otherwise.
     """
 
     log = Logger()
@@ -109,6 +109,10 @@ class ClientInstance(Service):
         loop = ClockedLoop(self.reactor, lambda: ensureDeferred(function()))  # type: ignore[arg-type]
         loop.start(interval_ms / 1000, now=False)
         self._loops.append(loop)
+
+    def clock_ms(self) -> float:
+        """Return milliseconds of the reactor's clock, for everything that takes time."""
+        return float(self.reactor.seconds() * 1000)
 
     # ------------------------------------------------------------ questions
 
