@@ -11,6 +11,7 @@ from typing import Any
 from rocketd.broker.processors.end_transaction import EndTransactionProcessor
 from rocketd.broker.store_stats import StoreStats
 from rocketd.remoting.codes import CURRENT_VERSION
+from rocketd.store.log_paths import named_paths
 from rocketd.store.record import store_timestamp_of
 
 VERSION_DESCRIPTION = "V4_9_7"
@@ -86,16 +87,18 @@ class RuntimeInfo:
 
     def _of_disk(self) -> dict[str, str]:
         settings = self._broker.settings.store
-        root, log = settings.store_path_root_dir, settings.store_path_commit_log
+        root = settings.store_path_root_dir
+        logs = named_paths(settings)
         try:
             usage = shutil.disk_usage(root)
-            log_usage = shutil.disk_usage(log)
+            log_usages = [shutil.disk_usage(log) for log in logs]
         except OSError:
             return {}
+        ratios = [ratio_text(log_usage.used, log_usage.free) for log_usage in log_usages]
         return {
             "commitLogDirCapacity": f"Total : {bytes_text(usage.total)}, Free : {bytes_text(usage.free)}.",
-            "commitLogDiskRatio": ratio_text(log_usage.used, log_usage.free),
-            f"commitLogDiskRatio_{log}": ratio_text(log_usage.used, log_usage.free),
+            "commitLogDiskRatio": min(ratios, key=float),
+            **{f"commitLogDiskRatio_{log}": ratio for log, ratio in zip(logs, ratios, strict=True)},
             "consumeQueueDiskRatio": ratio_text(usage.used, usage.free),
         }
 

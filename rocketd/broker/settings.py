@@ -12,6 +12,7 @@ from rocketd.common.config import ConfigError, Long, setting, settings_group
 from rocketd.common.configuration import DaemonSettings, group
 from rocketd.common.networks import NETWORKS, PRIVATE, is_network_list
 from rocketd.remoting.settings import NettyClientConfig, NettyServerConfig, RemotingConfig, ServerLimits, TlsConfig
+from rocketd.store.log_paths import log_paths
 from rocketd.store.settings import MessageStoreConfig
 
 SMALL_POOL = "pools here isolate kinds of requests and have few threads."
@@ -371,6 +372,18 @@ class BrokerSettings(DaemonSettings):
             raise ConfigError(
                 f"{given['enableDLegerCommitLog']}: enableDLegerCommitLog = true: there is no DLedger commit log here; "
                 "replicate with brokerRole=SYNC_MASTER and a SLAVE instead"
+            )
+        paths = log_paths(store)
+        if not paths.writable:
+            raise ConfigError(
+                f"{given.get('storePathCommitLog', 'default')}: storePathCommitLog = {paths.text}: there is no "
+                "directory for new files; name one that is not in readOnlyCommitLogStorePaths"
+            )
+        if store.read_only_commit_log_store_paths and not paths.read_only:
+            warnings.append(
+                f"{given.get('readOnlyCommitLogStorePaths', 'default')}: readOnlyCommitLogStorePaths = "
+                f"{store.read_only_commit_log_store_paths}: not read, since storePathCommitLog names one directory; "
+                f"write it as {paths.text}{store.multi_path_splitter} to have both"
             )
         if store.broker_role != "SLAVE":
             if broker.broker_id != 0:

@@ -11,8 +11,10 @@ from rocketd.store.allocate import AllocateMappedFileService
 from rocketd.store.errors import StoreFileMissingError
 from rocketd.store.filesystem import IFileSystem
 from rocketd.store.layout import MESSAGE_MAGIC
+from rocketd.store.log_paths import LogPaths
 from rocketd.store.mapped_file import LogFile
 from rocketd.store.mapped_file_queue import MappedFileQueue
+from rocketd.store.multi_path import MultiPathFileQueue
 from rocketd.store.record import MIN_RECORD_SIZE, store_timestamp_of
 
 _BEGIN = struct.Struct(">ii")
@@ -26,16 +28,24 @@ class CommitLog:
     Offsets are bytes from the beginning of the log, which is the beginning of the first file ever written.
     """
 
-    def __init__(self, fs: IFileSystem, directory: str, file_size: int) -> None:
+    def __init__(self, fs: IFileSystem, paths: LogPaths | str, file_size: int) -> None:
+        """`paths` are the directories, or the one."""
         self._fs = fs
-        self.directory = directory
+        self.paths = LogPaths(paths, (paths,)) if isinstance(paths, str) else paths
         self.file_size = file_size
-        self.queue = MappedFileQueue(fs, directory, file_size, LogFile)
+        self.queue = (
+            MappedFileQueue(fs, self.paths.text, file_size, LogFile)
+            if self.paths.all == (self.paths.text,)
+            else MultiPathFileQueue(fs, self.paths, file_size)
+        )
         self.allocate = AllocateMappedFileService(self._make_file, self.queue.path_of)
 
     def load(self) -> None:
-        """Map what is there; recovery must follow. Raises StoreFileSizeError, StoreFileMissingError, OSError."""
-        self._fs.makedirs(self.directory)
+        """Map what is there; recovery must follow. Raises StoreFileSizeError, StoreFileMissingError,
+        StoreFileTwiceError, OSError.
+        """
+        for directory in self.paths.writable:
+            self._fs.makedirs(directory)
         self.queue.load()
         for before, after in pairwise(self.queue.files):
             missing = before.file_from_offset + self.file_size
@@ -51,6 +61,11 @@ class CommitLog:
     def max_offset(self) -> int:
         """Offset behind the last byte."""
         return self.queue.max_offset
+
+    def avoid(self, full_paths: frozenset[str]) -> None:
+        """Have new files made in other directories, if there are any. Any thread."""
+        if isinstance(self.queue, MultiPathFileQueue):
+            self.queue.full_paths = full_paths
 
     def next_file(self, first: int = 0) -> LogFile:
         """The file that can be appended to, made now where there is none or the last is full. Raises
@@ -105,7 +120,8 @@ class CommitLog:
 
     def sync_names(self) -> None:
         """Return when the names of all files are on the disk."""
-        self._fs.sync_dir(self.directory)
+        for directory in self.paths.writable:
+            self._fs.sync_dir(directory)
 
     def data_ranges(self, file: LogFile, position: int) -> list[tuple[int, int]]:
         """Begins and ends of what a file holds from a position on, its holes left out."""

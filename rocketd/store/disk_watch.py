@@ -1,10 +1,12 @@
 """Measures how full the disks of log and queues are, and refuses writes when one is too full.
 
-Answers to Apache's `CleanCommitLogService.isSpaceToDelete` and `isSpaceFull`. Each change is one line in the log.
+Answers to Apache's `CleanCommitLogService.isSpaceToDelete` and `isSpaceFull`. Each change is one line in the log. Of several
+log directories the emptiest counts, and the full ones get no new files; those that are read-only do not count, unlike
+Apache's.
 """
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from twisted.logger import Logger
 
@@ -38,19 +40,31 @@ class DiskWatch:
     """
 
     def __init__(
-        self, config: MessageStoreConfig, fs: IFileSystem, log_path: str, queue_path: str, flags: RunningFlags
+        self,
+        config: MessageStoreConfig,
+        fs: IFileSystem,
+        log_paths: Sequence[str],
+        queue_path: str,
+        flags: RunningFlags,
+        avoid: Callable[[frozenset[str]], None] | None = None,
     ) -> None:
+        """`avoid` is told the log directories that are to get no new files, after each measurement."""
         self._config = config
         self._fs = fs
-        self._paths: Sequence[str] = (log_path, queue_path)
+        self._log_paths = log_paths
+        self._queue_path = queue_path
+        self._measured = dict.fromkeys((*log_paths, queue_path), 0.0)
+        self._paths = [log_paths[0], queue_path]
         self._ratios = [0.0, 0.0]
+        self._avoid = avoid
+        self._full_paths: frozenset[str] = frozenset()
         self._unmeasured: set[str] = set()
         self._flags = flags
         self.state = DiskState.GOOD
 
     @property
     def ratio(self) -> float:
-        """That of the log's disk."""
+        """That of the log's disk, the emptiest of several."""
         return self._ratios[0]
 
     @property
@@ -86,15 +100,19 @@ class DiskWatch:
 
     def check(self) -> None:
         """Measure now. A disk that cannot be measured counts as being as full as it was."""
-        for number, path in enumerate(self._paths):
+        for path in self._measured:
             try:
-                self._ratios[number] = self._fs.disk_usage(path).ratio
+                self._measured[path] = self._fs.disk_usage(path).ratio
             except OSError as error:
                 if path not in self._unmeasured:
                     self._unmeasured.add(path)
                     _log.error("cannot measure the disk of {path}: {error}", path=path, error=error)
             else:
                 self._unmeasured.discard(path)
+        emptiest = min(self._log_paths, key=self._measured.__getitem__)
+        self._paths = [emptiest, self._queue_path]
+        self._ratios = [self._measured[path] for path in self._paths]
+        self._avoid_full_paths()
         full = max(self._ratios) > self.limit
         self._flags.set(DISK_FULL, full)
         if full:
@@ -107,3 +125,18 @@ class DiskWatch:
             self.state = state
             report = _log.error if state is DiskState.FULL else _log.info if state is DiskState.GOOD else _log.warn
             report("{disk}: {consequence}", disk=self.describe(), consequence=state.value)
+
+    def _avoid_full_paths(self) -> None:
+        if len(self._log_paths) < 2:
+            return
+        limit = self._config.disk_space_clean_forcibly_ratio
+        full = frozenset(path for path in self._log_paths if self._measured[path] > limit)
+        if full != self._full_paths:
+            self._full_paths = full
+            _log.info(
+                "log directories fuller than {limit:.0%}, which get no new files: {paths}",
+                limit=limit,
+                paths=", ".join(sorted(full)) or "none",
+            )
+        if self._avoid is not None:
+            self._avoid(full)

@@ -34,14 +34,24 @@ class StoreFileSizeError(StoreError):
         )
 
 
+class StoreFileTwiceError(StoreError):
+    """Two directories of the log have a file of one name, and both files have content."""
+
+    def __init__(self, first: str, second: str) -> None:
+        super().__init__(
+            f"{first} and {second} are the same part of the commit log; nothing was changed; find out which of the two is "
+            "right, and move the other one out of the directories of storePathCommitLog and readOnlyCommitLogStorePaths"
+        )
+
+
 class StoreFileMissingError(StoreError):
     """A file in the middle of the log is not there."""
 
     def __init__(self, path: str, before: str, after: str) -> None:
         self.path = path
         super().__init__(
-            f"{path} is missing between {before} and {after}: put it back, or have 'rocketd store repair DIR --write "
-            "--replace-damaged' put an empty one in its place; nothing was changed"
+            f"{path} is missing between {before} and {after}: put it back, mount the disk that has it, or have 'rocketd "
+            "store repair DIR --write --replace-damaged' put an empty one in its place; nothing was changed"
         )
 
 

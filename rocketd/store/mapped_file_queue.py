@@ -1,4 +1,4 @@
-"""The ordered files of one directory, seen as one run of bytes.
+"""The ordered files of one directory, seen as one run of bytes; `multi_path` knows those of several.
 
 Answers to Apache's `MappedFileQueue`. The list of files is replaced, never changed, so that any thread may walk the
 one it has. Two locks keep those who replace it apart: one around each replacement, held for no longer; the other around
@@ -51,23 +51,21 @@ class MappedFileQueue(Generic[FileT]):
         A crash may have come between a file's name and its length: such a file is removed, with those behind it, if
         they are unused. With `cut_at_empty` they need not be: what they hold can be made again.
         """
-        names = [name for name in self._fs.listdir(self.directory) if is_mapped_file_name(name)]
-        sizes = [self._fs.file_size(os.path.join(self.directory, name)) for name in names]
-        begin = sizes.index(0) if 0 in sizes else len(names)
-        behind = list(zip(names[begin:], sizes[begin:], strict=True))
-        if cut_at_empty or all(self._is_unused(name, size) for name, size in behind):
-            for name, _ in behind:
-                path = os.path.join(self.directory, name)
+        paths = self._paths_on_disk()
+        sizes = [self._fs.file_size(path) for path in paths]
+        begin = sizes.index(0) if 0 in sizes else len(paths)
+        behind = list(zip(paths[begin:], sizes[begin:], strict=True))
+        if cut_at_empty or all(self._is_unused(path, size) for path, size in behind):
+            for path, _ in behind:
                 _log.warn("removing {path}: it is unused, or a file before it is missing", path=path)
                 self._fs.remove(path)
-            del names[begin:]
+            del paths[begin:]
         files = []
-        for name in names:
-            path = os.path.join(self.directory, name)
+        for path in paths:
             size = self._fs.file_size(path)
             if size != self.file_size:
                 raise StoreFileSizeError(path, size, self.file_size)
-            file = self._make(self._fs, path, int(name), self.file_size)
+            file = self._make(self._fs, path, int(os.path.basename(path)), self.file_size)
             file.set_positions(self.file_size)
             files.append(file)
         for before, after in pairwise(files):
@@ -76,15 +74,29 @@ class MappedFileQueue(Generic[FileT]):
         self.files = files
         self.flushed_where = self.max_offset
 
-    def _is_unused(self, name: str, size: int) -> bool:
+    def _paths_on_disk(self) -> list[str]:
+        """Paths of the files that are there, in their order. Raises OSError."""
+        return [
+            os.path.join(directory, name)
+            for directory in self.directories
+            for name in self._fs.listdir(directory)
+            if is_mapped_file_name(name)
+        ]
+
+    def _is_unused(self, path: str, size: int) -> bool:
         """Whether a file holds nothing: no record and no entry begins with so many zeros."""
         if size != self.file_size:
             return size == 0
-        file = self._make(self._fs, os.path.join(self.directory, name), int(name), size)
+        file = self._make(self._fs, path, int(os.path.basename(path)), size)
         try:
             return not any(file.view[:20])
         finally:
             file.close()
+
+    @property
+    def directories(self) -> tuple[str, ...]:
+        """Where files may lie: one directory, here."""
+        return (self.directory,)
 
     def path_of(self, offset: int) -> str:
         """Path of the file whose first byte has this offset."""
@@ -115,7 +127,7 @@ class MappedFileQueue(Generic[FileT]):
             with self._replacing:
                 self.files = self.files[1:]
             file.retire()
-            self._fs.sync_dir(self.directory)
+            self._fs.sync_dir(os.path.dirname(file.path))
             return True
 
     @property
@@ -178,8 +190,9 @@ class MappedFileQueue(Generic[FileT]):
             # From the end, so that a crash on the way leaves no gap.
             for file in reversed(gone):
                 file.destroy()
-            if gone and clear:
-                self._fs.sync_dir(self.directory)
+            if clear:
+                for directory in {os.path.dirname(file.path) for file in gone}:
+                    self._fs.sync_dir(directory)
             with self._replacing:
                 self.files = kept
             self.flushed_where = min(self.flushed_where, offset)
@@ -215,14 +228,15 @@ class MappedFileQueue(Generic[FileT]):
             return self.flushed_where >= end
 
     def destroy(self) -> None:
-        """Remove all files and the directory."""
+        """Remove all files and the directories that are empty then."""
         with self._removing:
             with self._replacing:
                 files, self.files = self.files, []
             for file in files:
                 file.destroy()
             self.flushed_where = 0
-            self._fs.rmdir(self.directory)
+            for directory in self.directories:
+                self._fs.rmdir(directory)
 
     def close(self) -> None:
         """Give all descriptors back."""

@@ -38,6 +38,7 @@ from rocketd.store.layout import (
     index_dir,
     lock_path,
 )
+from rocketd.store.log_paths import log_paths
 from rocketd.store.lost_log import refuse_lost_log
 from rocketd.store.maintenance import FlushConsumeQueueService, MaintenanceService
 from rocketd.store.mapped_file import PAGE_SIZE
@@ -98,7 +99,8 @@ class MessageStore(MessageReader):
         self._clock = clock
         self._monotonic = monotonic
         self.flags = RunningFlags()
-        self.commit_log = CommitLog(self._fs, config.store_path_commit_log, config.mapped_file_size_commit_log)
+        paths = log_paths(config)
+        self.commit_log = CommitLog(self._fs, paths, config.mapped_file_size_commit_log)
         self.queues = ConsumeQueueTable(
             self._fs,
             consume_queue_dir(root),
@@ -138,7 +140,9 @@ class MessageStore(MessageReader):
             config,
             monotonic,
         )
-        self.disk_watch = DiskWatch(config, self._fs, config.store_path_commit_log, consume_queue_dir(root), self.flags)
+        self.disk_watch = DiskWatch(
+            config, self._fs, paths.writable, consume_queue_dir(root), self.flags, self.commit_log.avoid
+        )
         self._flush_queues = FlushConsumeQueueService(
             config, self.queues, self._dispatcher, self.checkpoint, self.commit_log.queue, self.flags
         )
@@ -182,7 +186,7 @@ class MessageStore(MessageReader):
         self._lock = self._fs.lock(lock_path(self.root), LOCK_CONTENT)
         try:
             is_slave = self.config.broker_role == "SLAVE"
-            refuse_lost_log(self._fs, self.root, [self.commit_log.directory], is_slave=is_slave)
+            refuse_lost_log(self._fs, self.root, self.commit_log.paths.all, is_slave=is_slave)
             self.commit_log.load()
             self.queues.load()
             self.checkpoint.load()

@@ -6,7 +6,7 @@ in a directory of its own within the store's. Queues and index are built anew fr
 
 import os
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from rocketd.store.checkpoint import CHECKPOINT_FILE_SIZE
@@ -91,7 +91,7 @@ class Repair:
         fs: IFileSystem,
         aside: str,
         *,
-        commit_log: str | None = None,
+        commit_log: str | Sequence[str] | None = None,
         delay_time_of: DelayTimeOf | None = None,
         sizes: FileSizes | None = None,
         replace_damaged: bool = False,

@@ -26,7 +26,8 @@ class MessageStoreConfig:
     )
     store_path_commit_log: str = setting(
         "",
-        "Directory of the commit log.",
+        "Directory of the commit log, or several, separated by rocketmq.broker.multiPathSplitter: files are placed in them "
+        "in turn. Those fuller than rocketmq.broker.diskSpaceCleanForciblyRatio get none, as long as another is not.",
         formula="storePathRootDir/commitlog",
         important=True,
         remote=False,
@@ -34,7 +35,8 @@ class MessageStoreConfig:
     store_path_d_ledger_commit_log: str | None = setting(None, no_effect=DLEDGER, important=True, remote=False)
     read_only_commit_log_store_paths: str | None = setting(
         None,
-        no_effect="the commit log lies in one directory.",
+        "Directories of the commit log, separated as those of storePathCommitLog, that get no new files: those that are "
+        "there are read, and deleted when they expire. Counts if storePathCommitLog names several.",
         remote=False,
     )
     mapped_file_size_commit_log: int = setting(
@@ -438,7 +440,8 @@ class MessageStoreConfig:
     )
     multi_path_splitter: str = setting(
         ",",
-        no_effect="the commit log lies in one directory.",
+        "What separates several directories in storePathCommitLog and readOnlyCommitLogStorePaths. A plain text; for "
+        "Apache's broker it is a regular expression.",
         name="rocketmq.broker.multiPathSplitter",
         remote=False,
         system_property=True,

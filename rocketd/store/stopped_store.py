@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
+from rocketd.store.errors import StoreFileTwiceError
 from rocketd.store.filesystem import RealFileSystem
 from rocketd.store.last_stop import LastStop, read_last_stop
 from rocketd.store.layout import (
@@ -49,18 +50,27 @@ class Segment(NamedTuple):
         return self.offset + self.size
 
 
-def segments_in(directory: str) -> list[Segment]:
-    """The mapped files of a directory by offset; none where it is missing."""
-    try:
-        names = sorted(name for name in os.listdir(directory) if is_mapped_file_name(name))
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-    paths = [os.path.join(directory, name) for name in names]
-    return [
-        Segment(path, int(name), os.stat(path).st_size)
-        for name, path in zip(names, paths, strict=True)
-        if os.path.isfile(path)
-    ]
+def segments_in(*directories: str) -> list[Segment]:
+    """The mapped files of one directory, or of several as one run, by offset; none where they are missing.
+
+    Of two files of one name, the one that holds anything is taken. Raises StoreFileTwiceError if both do, OSError.
+    """
+    paths: dict[str, str] = {}
+    for directory in directories:
+        for name in _names(directory):
+            path = os.path.join(directory, name)
+            if not is_mapped_file_name(name) or not os.path.isfile(path):
+                continue
+            if name in paths and not _is_hole(paths[name]):
+                if _is_hole(path):
+                    continue
+                raise StoreFileTwiceError(paths[name], path)
+            paths[name] = path
+    return [Segment(paths[name], int(name), os.stat(paths[name]).st_size) for name in sorted(paths)]
+
+
+def _is_hole(path: str) -> bool:
+    return not data_end(path, os.stat(path).st_size)
 
 
 def common_size(segments: Sequence[Segment], default: int) -> int:
@@ -107,10 +117,13 @@ def _extents(fd: int, size: int) -> list[tuple[int, int]]:
 class LogReader:
     """Maps the files of the log for reading, the last few that were used."""
 
-    def __init__(self, directory: str, file_size: int | None = None) -> None:
-        """`file_size` is what the files are meant to have, unless they are to tell themselves."""
-        self.directory = directory
-        self.segments = segments_in(directory)
+    def __init__(self, directory: str | Sequence[str], file_size: int | None = None) -> None:
+        """`directory` may be several; `directory` of the reader is then the first of them, to name things with.
+        `file_size` is what the files are meant to have, unless they are to tell themselves.
+        """
+        self.directories = (directory,) if isinstance(directory, str) else tuple(directory)
+        self.directory = self.directories[0]
+        self.segments = segments_in(*self.directories)
         self.file_size = file_size or common_size(self.segments, DEFAULT_COMMIT_LOG_FILE_SIZE)
         self._mapped: OrderedDict[str, mmap.mmap] = OrderedDict()
         self._data_ends: dict[str, int] = {}
@@ -254,9 +267,11 @@ class FileSizes(NamedTuple):
 class StoppedStore:
     """What is in one store directory. The caller sees to it that nobody writes there."""
 
-    def __init__(self, root: str, commit_log: str | None = None, sizes: FileSizes | None = None) -> None:
-        """`commit_log` is the directory of the log where it does not lie in the store's; `sizes` are those of the
-        settings, where they are known. Raises OSError.
+    def __init__(
+        self, root: str, commit_log: str | Sequence[str] | None = None, sizes: FileSizes | None = None
+    ) -> None:
+        """`commit_log` is the directory of the log, or several, where it does not lie in the store's; `sizes` are those of
+        the settings, where they are known. Raises OSError.
         """
         self.root = root
         self.sizes = sizes
@@ -273,7 +288,7 @@ class StoppedStore:
 
     def is_store(self) -> bool:
         """Whether there is anything of a store in the directory."""
-        return any(os.path.isdir(path) for path in (self.log.directory, self.queue_root, self.index_root))
+        return any(os.path.isdir(path) for path in (*self.log.directories, self.queue_root, self.index_root))
 
     def queues(self) -> list[QueueReader]:
         """Make a reader of every queue, by topic and queue id."""

@@ -217,8 +217,7 @@ def _index_files(store: StoppedStore, problems: list[str]) -> list[IndexFileSumm
 def _sizes(store: StoppedStore) -> tuple[int, int]:
     """Length of all files, and the space they take up."""
     roots = [store.root]
-    if os.path.relpath(store.log.directory, store.root).startswith(os.pardir):
-        roots.append(store.log.directory)
+    roots += [path for path in store.log.directories if os.path.relpath(path, store.root).startswith(os.pardir)]
     size = on_disk = 0
     for root in roots:
         for folder, _, names in os.walk(root):

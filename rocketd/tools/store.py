@@ -23,6 +23,7 @@ from rocketd.store.examine import Examination, Progress
 from rocketd.store.filesystem import RealFileSystem
 from rocketd.store.findings import Severity, shortened
 from rocketd.store.layout import CONSUME_QUEUE_UNIT, LOCK_CONTENT, lock_path
+from rocketd.store.log_paths import log_paths
 from rocketd.store.lost_log import refuse_lost_log
 from rocketd.store.repair import ASIDE_PREFIX, Repair
 from rocketd.store.stopped_store import FileSizes, StoppedStore
@@ -66,9 +67,9 @@ class StoreCommand(CommandOptions):
             raise usage.UsageError(str(error)) from None
 
     @property
-    def commit_log(self) -> str:
-        """Directory of the log."""
-        return self.settings.store.store_path_commit_log
+    def commit_log(self) -> tuple[str, ...]:
+        """Directories of the log."""
+        return log_paths(self.settings.store).all
 
     @property
     def sizes(self) -> FileSizes | None:
@@ -91,7 +92,7 @@ class StoreCommand(CommandOptions):
 
     def refuse_lost_log(self) -> None:
         """Raise StoreLogMissingError if the log lies somewhere else: everything would look as if it led to nothing."""
-        refuse_lost_log(RealFileSystem(), self.root, [self.commit_log])
+        refuse_lost_log(RealFileSystem(), self.root, self.commit_log)
 
     @property
     def delay_time_of(self) -> Callable[[int, int], int]:

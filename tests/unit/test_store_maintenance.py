@@ -146,7 +146,7 @@ class DiskWatchTests(SynchronousTestCase):
         self.fs.disk_usage = self.usage
         self.flags = RunningFlags()
         self.config = small_config("/s", disk_space_warning_level_ratio=0.9, disk_space_clean_forcibly_ratio=0.85)
-        self.watch = DiskWatch(self.config, self.fs, "/s/commitlog", "/s/consumequeue", self.flags)
+        self.watch = DiskWatch(self.config, self.fs, ["/s/commitlog"], "/s/consumequeue", self.flags)
         self.lines = []
         for level in ("info", "warn", "error"):
             report = lambda text, level=level, **fields: self.lines.append((level, text.format(**fields)))  # noqa: E731

@@ -1,0 +1,353 @@
+"""A commit log in several directories: where files are made, that all are found, and what a missing disk does."""
+
+import os
+import shutil
+import time
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from rocketd.broker.settings import BrokerSettings
+from rocketd.common.config import ConfigError
+from rocketd.store.disk_watch import DiskWatch
+from rocketd.store.errors import (
+    StoreEndMissingError,
+    StoreFileMissingError,
+    StoreFileTwiceError,
+    StoreLogMissingError,
+)
+from rocketd.store.filesystem import DiskUsage
+from rocketd.store.log_paths import LogPaths, log_paths, named_paths
+from rocketd.store.message import GetStatus
+from rocketd.store.message_store import MessageStore
+from rocketd.store.record import decode_messages
+from rocketd.store.running_flags import RunningFlags
+from rocketd.store.settings import MessageStoreConfig
+from rocketd.store.stopped_store import StoppedStore
+from rocketd.store.testing import STORE_HOST, FaultyFileSystem, make_message, small_config
+from rocketd.tools.cli import main
+
+FILE = 4096
+COUNT = 60
+
+
+class LogPathsTests(SynchronousTestCase):
+    def paths(self, text, read_only=None, **changes):
+        return log_paths(
+            MessageStoreConfig(
+                store_path_root_dir="/s",
+                store_path_commit_log=text,
+                read_only_commit_log_store_paths=read_only,
+                **changes,
+            )
+        )
+
+    def test_one_path_is_taken_as_it_is(self):
+        self.assertEqual(self.paths("/c"), LogPaths("/c", ("/c",)))
+        self.assertEqual(self.paths("/c", "/old").all, ("/c",))
+        self.assertEqual(self.paths("").all, ("/s/commitlog",))
+
+    def test_default_below_a_root_with_a_comma_is_one_path(self):
+        config = MessageStoreConfig(store_path_root_dir="/a,b")
+        self.assertEqual(log_paths(config).all, ("/a,b/commitlog",))
+
+    def test_several_paths_are_sorted_and_taken_once(self):
+        paths = self.paths(" /c2 , /c1,,/c2/,", "/old,/c2")
+        self.assertEqual((paths.writable, paths.read_only), (("/c1",), ("/old", "/c2")))
+        self.assertEqual(self.paths("/c2,/c1").writable, ("/c1", "/c2"))
+
+    def test_splitter_of_the_settings_separates(self):
+        paths = self.paths("/a,b|/c", "/d|/e", multi_path_splitter="|")
+        self.assertEqual(paths.all, ("/a,b", "/c", "/d", "/e"))
+
+    def test_named_paths_keep_their_order_and_those_that_are_read_only(self):
+        config = MessageStoreConfig(store_path_commit_log="/c2,/c1", read_only_commit_log_store_paths="/c1,/old")
+        self.assertEqual(named_paths(config), ("/c2", "/c1"))
+
+    def test_files_are_placed_in_turn_and_not_in_full_directories(self):
+        paths = LogPaths("", ("/a", "/b", "/c"))
+        self.assertEqual([paths.place(number) for number in range(4)], ["/a", "/b", "/c", "/a"])
+        self.assertEqual([paths.place(number, {"/b"}) for number in range(3)], ["/a", "/c", "/a"])
+        self.assertEqual(paths.place(1, {"/a", "/b", "/c"}), "/b")
+
+    def load(self, text):
+        path = self.mktemp()
+        with open(path, "w") as file:
+            file.write("storePathRootDir=/s\n" + text)
+        return BrokerSettings.load(path)
+
+    def test_broker_without_a_directory_for_new_files_is_refused(self):
+        error = self.assertRaises(
+            ConfigError, self.load, "storePathCommitLog=/a,/b\nreadOnlyCommitLogStorePaths=/b,/a,/c\n"
+        )
+        self.assertIn("storePathCommitLog = /a,/b: there is no directory for new files", str(error))
+
+    def test_broker_with_read_only_paths_beside_one_path_warns(self):
+        _, warnings = self.load("storePathCommitLog=/a\nreadOnlyCommitLogStorePaths=/b\n")
+        (warning,) = [text for text in warnings if "readOnlyCommitLogStorePaths" in text]
+        self.assertIn("write it as /a, to have both", warning)
+
+
+class MultiPathTestCase(SynchronousTestCase):
+    def setUp(self):
+        base = os.path.abspath(self.mktemp())
+        self.root = os.path.join(base, "store")
+        self.first, self.second, self.old = (os.path.join(base, name) for name in ("c1", "c2", "old"))
+        self.settings = {"store_path_commit_log": f"{self.second},{self.first}"}
+        self.fs = FaultyFileSystem()
+        self.now = 1_700_000_000.0
+
+    def open(self, **changes):
+        settings = self.settings | changes
+        store = MessageStore(small_config(self.root, **settings), STORE_HOST, fs=self.fs, clock=lambda: self.now)
+        store.start()
+        self.addCleanup(store.stop)
+        return store
+
+    def fill(self, store=None, count=COUNT):
+        own = store is None
+        store = store or self.open()
+        begin = store.get_max_offset("TopicTest", 0)
+        for number in range(begin, begin + count):
+            self.now += 1
+            store.put_messages([make_message(b"%d" % number * 100, key=f"k{number}")])
+        self.settle(store)
+        if own:
+            store.stop()
+        return store
+
+    def settle(self, store):
+        """Return when all that was stored can be read."""
+        while store.dispatch_behind_bytes():
+            time.sleep(0.001)
+
+    def bodies(self, store):
+        found = []
+        offset = store.get_min_offset("TopicTest", 0)
+        while (result := store.get_messages("TopicTest", 0, offset, 32, None)).status is GetStatus.FOUND:
+            for view in result.buffers:
+                found += [message.body for message in decode_messages(view, check_crc=False)]
+            offset = result.next_begin_offset
+        return found
+
+    def files(self):
+        """Number of each log file, by its directory."""
+        return {
+            directory: sorted(int(name) // FILE for name in os.listdir(directory))
+            for directory in (self.first, self.second, self.old)
+            if os.path.isdir(directory)
+        }
+
+    def path(self, directory, number):
+        return os.path.join(directory, f"{number * FILE:020d}")
+
+    def expected(self, count=COUNT):
+        return [b"%d" % number * 100 for number in range(count)]
+
+
+class MultiPathStoreTests(MultiPathTestCase):
+    def test_files_lie_in_both_directories_in_turn_and_all_are_read_again(self):
+        self.fill()
+        files = self.files()
+        self.assertEqual([files[self.first][:3], files[self.second][:2]], [[0, 2, 4], [1, 3]])
+        store = self.open()
+        self.assertEqual(self.bodies(store), self.expected())
+        self.fill(store, 20)
+        store.stop()
+        self.assertEqual(self.bodies(self.open()), self.expected(COUNT + 20))
+        self.assertFalse(os.path.exists(self.settings["store_path_commit_log"]))
+
+    def test_store_of_one_directory_gets_another_and_loses_nothing(self):
+        self.settings = {"store_path_commit_log": self.first}
+        self.fill()
+        before = self.files()[self.first]
+        self.settings = {"store_path_commit_log": f"{self.first},{self.second}"}
+        self.fill()
+        self.assertEqual(self.files()[self.first][: len(before)], before)
+        self.assertTrue(self.files()[self.second])
+        self.assertEqual(self.bodies(self.open()), self.expected(2 * COUNT))
+
+    def test_read_only_directory_is_read_and_gets_no_file(self):
+        self.settings = {"store_path_commit_log": self.old}
+        self.fill()
+        before = self.files()[self.old]
+        for named in (f"{self.first},{self.second}", f"{self.first},{self.second},{self.old}"):
+            self.settings = {"store_path_commit_log": named, "read_only_commit_log_store_paths": self.old}
+            self.fill()
+            self.assertEqual(self.files()[self.old], before)
+        self.assertTrue(self.files()[self.first])
+        self.assertTrue(self.files()[self.second])
+        self.assertEqual(self.bodies(self.open()), self.expected(3 * COUNT))
+
+    def test_full_directory_gets_no_new_file_until_all_are_full(self):
+        ratios = {self.first: 0.5, self.second: 0.97}
+        self.fs.disk_usage = lambda path: DiskUsage(
+            int(ratios.get(path, 0.1) * 100), 100 - int(ratios.get(path, 0.1) * 100)
+        )
+        self.settings |= {"disk_space_warning_level_ratio": 0.99, "disk_space_clean_forcibly_ratio": 0.85}
+        store = self.open()
+        self.fill(store)
+        self.assertEqual(self.files()[self.second], [])
+        self.assertIsNone(store.refusal())
+        ratios[self.first] = 0.9
+        store.disk_watch.check()
+        self.fill(store)
+        self.assertTrue(self.files()[self.second])
+        self.assertEqual(self.bodies(store), self.expected(2 * COUNT))
+
+    def test_kill_leaves_both_directories_to_recovery(self):
+        store = self.open()
+        self.fill(store)
+        store._reput.stop()
+        store._maintenance.stop()
+        copy = os.path.abspath(self.mktemp())
+        shutil.copytree(os.path.dirname(self.root), copy)
+        self.root, self.first, self.second = (
+            os.path.join(copy, os.path.basename(path)) for path in (self.root, self.first, self.second)
+        )
+        self.settings = {"store_path_commit_log": f"{self.second},{self.first}"}
+        self.assertEqual(self.bodies(self.open()), self.expected())
+
+    def test_oldest_files_expire_whatever_directory_they_lie_in(self):
+        store = self.open(file_reserved_time=0)
+        self.fill(store)
+        self.assertTrue(store.commit_log.queue.flush(0))
+        queue = store.commit_log.queue
+        for number in (0, 1, 2):
+            self.assertTrue(queue.delete_first(queue.files[0]), number)
+        self.assertEqual((self.files()[self.first][0], self.files()[self.second][0]), (4, 3))
+        store.stop()
+        self.assertEqual(self.open().min_physical_offset(), 3 * FILE)
+
+    def test_file_made_ahead_and_not_used_goes_at_the_stop(self):
+        self.fill()
+        files = self.files()
+        used = self.open().max_physical_offset() // FILE
+        self.assertEqual(max(files[self.first] + files[self.second]), used)
+
+
+class MissingDirectoryTests(MultiPathTestCase):
+    def gone(self, directory):
+        aside = os.path.abspath(self.mktemp())
+        os.rename(directory, aside)
+        return aside
+
+    def back(self, aside, directory):
+        shutil.rmtree(directory, ignore_errors=True)
+        os.rename(aside, directory)
+
+    def test_either_directory_without_its_files_ends_the_start(self):
+        self.fill()
+        for directory in (self.first, self.second):
+            aside = self.gone(directory)
+            error = self.assertRaises((StoreFileMissingError, StoreEndMissingError), self.open)
+            self.assertIn("missing", str(error))
+            self.back(aside, directory)
+        self.assertEqual(self.bodies(self.open()), self.expected())
+
+    def test_both_directories_without_files_end_the_start_and_are_named(self):
+        self.fill()
+        asides = [self.gone(directory) for directory in (self.first, self.second)]
+        error = self.assertRaises(StoreLogMissingError, self.open)
+        for directory in (self.first, self.second):
+            self.assertIn(f"{directory} (does not exist)", str(error))
+            self.assertFalse(os.path.exists(directory))
+        for aside, directory in zip(asides, (self.first, self.second), strict=True):
+            self.back(aside, directory)
+        self.assertEqual(self.bodies(self.open()), self.expected())
+
+
+class FileTwiceTests(MultiPathTestCase):
+    def test_file_that_both_directories_have_ends_the_start(self):
+        self.fill()
+        shutil.copy(self.path(self.first, 2), self.path(self.second, 2))
+        for act in (self.open, lambda: StoppedStore(self.root, (self.first, self.second))):
+            error = self.assertRaises(StoreFileTwiceError, act)
+            self.assertIn(self.path(self.first, 2), str(error))
+            self.assertIn(self.path(self.second, 2), str(error))
+        os.unlink(self.path(self.second, 2))
+        self.assertEqual(self.bodies(self.open()), self.expected())
+
+    def test_unused_file_of_the_name_of_another_goes(self):
+        """Apache's broker leaves one if a directory gets full between the making of a file and its use."""
+        self.fill()
+        for content, number in ((b"", 1), (bytes(FILE), 3)):
+            with open(self.path(self.first, number), "wb") as file:
+                file.write(content)
+            os.truncate(self.path(self.first, number), FILE)
+        with open(self.path(self.second, 0), "wb"):
+            pass
+        self.assertEqual(self.bodies(self.open()), self.expected())
+        self.assertNotIn(1, self.files()[self.first])
+        self.assertNotIn(3, self.files()[self.first])
+        self.assertNotIn(0, self.files()[self.second])
+
+
+class MultiPathToolTests(MultiPathTestCase):
+    def tool(self, *arguments):
+        config = os.path.abspath(self.mktemp())
+        with open(config, "w") as file:
+            file.write(
+                f"storePathCommitLog={self.first},{self.second}\nmappedFileSizeCommitLog={FILE}\n"
+                "mappedFileSizeConsumeQueue=200\nmaxHashSlotNum=100\nmaxIndexNum=400\n"
+            )
+        out, err = StringIO(), StringIO()
+        with redirect_stdout(out), redirect_stderr(err):
+            status = main(("store", arguments[0], "-c", config, *arguments[1:], self.root))
+        return status, out.getvalue(), err.getvalue()
+
+    def test_verify_and_inspect_see_the_files_of_both_directories(self):
+        self.fill()
+        status, out, _ = self.tool("verify")
+        self.assertEqual(status, 0, out)
+        self.assertIn(f"no damage; {COUNT} records", out)
+        status, out, _ = self.tool("inspect")
+        self.assertEqual(status, 0)
+        self.assertIn(str(sum(map(len, self.files().values()))), out)
+
+    def test_repair_mends_a_record_in_the_second_directory(self):
+        self.fill()
+        with open(self.path(self.second, 1), "r+b") as file:
+            file.seek(200)
+            file.write(b"\xff" * 600)
+        status, out, _ = self.tool("verify")
+        self.assertEqual(status, 1)
+        self.assertIn(f"c2{os.sep}{FILE:020d}", out)
+        status, out, _ = self.tool("repair", "--write", "--replace-damaged")
+        self.assertEqual(status, 0, out)
+        bodies = self.bodies(self.open())
+        self.assertEqual(len(bodies), COUNT)
+        self.assertGreater(len(set(bodies) & set(self.expected())), COUNT - 6)
+
+    def test_repair_without_one_of_the_directories_changes_no_queue(self):
+        self.fill()
+        for directory in (self.first, self.second):
+            os.rename(directory, directory + "-away")
+        status, _, err = self.tool("repair", "--write")
+        self.assertEqual(status, 1)
+        self.assertIn(f"looked in {self.first} (does not exist), {self.second} (does not exist)", err)
+
+
+class MultiPathDiskTests(SynchronousTestCase):
+    def setUp(self):
+        self.usage = {"/c1": 0.5, "/c2": 0.95, "/q": 0.2}
+        fs = FaultyFileSystem()
+        fs.disk_usage = lambda path: DiskUsage(round(self.usage[path] * 100), 100 - round(self.usage[path] * 100))
+        self.avoided = []
+        self.flags = RunningFlags()
+        config = MessageStoreConfig(store_path_root_dir="/s")
+        self.watch = DiskWatch(config, fs, ["/c1", "/c2"], "/q", self.flags, self.avoided.append)
+
+    def test_emptiest_log_directory_counts_and_full_ones_are_avoided(self):
+        self.watch.check()
+        self.assertEqual((self.watch.ratio, self.flags.writable), (0.5, True))
+        self.assertEqual(self.avoided[-1], {"/c2"})
+        self.usage["/c1"] = 0.92
+        self.watch.check()
+        self.assertEqual((self.watch.ratio, self.flags.writable), (0.92, False))
+        self.assertIn("disk of /c1", self.watch.describe())
+        self.assertEqual(self.avoided[-1], {"/c1", "/c2"})
+        self.usage.update({"/c1": 0.1, "/c2": 0.1})
+        self.watch.check()
+        self.assertEqual((self.flags.writable, self.avoided[-1]), (True, set()))
