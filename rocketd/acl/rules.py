@@ -12,9 +12,9 @@ from rocketd.acl.errors import NoAccessKeyError, SignatureError, UnknownAccessKe
 from rocketd.acl.permissions import TRACE_TOPIC, Permission
 from rocketd.acl.signature import ACCESS_KEY, SIGNATURE, UNIQUE_KEY_QUERY, query_content, signed_content
 
-STRICT_ADMIN_CODES = frozenset((33, 50, 51, 52, 53, 54, 222, 306, 309, 314, 316, 323, 329))
-"""Reading a message by its place in the log, which says nothing of its topic; reading and changing accounts; resetting and
-cloning offsets, having messages consumed or checked again, deleting.
+STRICT_ADMIN_CODES = frozenset((26, 33, 50, 51, 52, 53, 54, 222, 306, 309, 314, 316, 323, 329))
+"""Reading the settings; reading a message by its place in the log, which says nothing of its topic; reading and changing
+accounts; resetting and cloning offsets, having messages consumed or checked again, deleting.
 """
 
 _QUERY_MESSAGE = 12

@@ -25,6 +25,7 @@ from rocketd.acl.errors import (
 from rocketd.acl.manager import PlainPermissionManager
 from rocketd.acl.permissions import RETRY_PREFIX, Permission, retry_topic
 from rocketd.broker import problems
+from rocketd.broker.record_rights import Look, RecordRights
 from rocketd.broker.settings import BrokerConfig
 from rocketd.common.config import ConfigError
 from rocketd.remoting.bodies import HeartbeatData, LockBatchRequestBody
@@ -105,6 +106,7 @@ _FIELDS_TELL_IF_STRICT = {
     RequestCode.SEND_BATCH_MESSAGE: lambda fields: _send_if_strict(fields, "b"),
     RequestCode.SEND_REPLY_MESSAGE: lambda fields: _send_if_strict(fields, "topic"),
     RequestCode.SEND_REPLY_MESSAGE_V2: lambda fields: _send_if_strict(fields, "b"),
+    RequestCode.QUERY_CONSUME_QUEUE: lambda fields: _topic(fields.get("topic")),
 }
 
 
@@ -157,10 +159,19 @@ class AccessControl:
     _log = Logger()
 
     def __init__(
-        self, manager: PlainPermissionManager, *, strict: bool = False, seconds: Callable[[], float] = monotonic
+        self,
+        manager: PlainPermissionManager,
+        *,
+        strict: bool = False,
+        records: RecordRights | None = None,
+        seconds: Callable[[], float] = monotonic,
     ) -> None:
+        """``records`` tells the rights that records need, for a strict one."""
         self.manager = manager
-        self._fields_tell = _FIELDS_TELL_IF_STRICT if strict else _FIELDS_TELL
+        self._fields_tell = dict(_FIELDS_TELL_IF_STRICT if strict else _FIELDS_TELL)
+        if strict and records is not None:
+            self._fields_tell[RequestCode.CONSUMER_SEND_MSG_BACK] = records.given_back
+            self._fields_tell[RequestCode.END_TRANSACTION] = records.ended
         self._command_tells = _COMMAND_TELLS_IF_STRICT if strict else _COMMAND_TELLS
         self._seconds = seconds
         self._lock = threading.Lock()
@@ -250,8 +261,10 @@ def refusal(error: AccessDeniedError) -> RequestError:
 # ---------------------------------------------------------------- making it
 
 
-def make_access_control(settings: BrokerConfig, now_ms: Callable[[], int]) -> AccessControl | None:
-    """Load the accounts that the settings name; None when access control is off.
+def make_access_control(
+    settings: BrokerConfig, now_ms: Callable[[], int], look: Look | None = None
+) -> AccessControl | None:
+    """Load the accounts that the settings name; None when access control is off. ``look`` reads the log.
 
     Blocks. Raises ConfigError when they cannot be used: a broker does not run open to all whose owner wants it guarded.
     """
@@ -273,7 +286,8 @@ def make_access_control(settings: BrokerConfig, now_ms: Callable[[], int]) -> Ac
         manager.load()
     except AclFileError as error:
         raise ConfigError(f"aclEnable = true: {error}") from error
-    return AccessControl(manager, strict=settings.acl_strict)
+    records = None if look is None else RecordRights(look)
+    return AccessControl(manager, strict=settings.acl_strict, records=records)
 
 
 def signing_hooks(settings: BrokerConfig) -> list[SigningHook]:

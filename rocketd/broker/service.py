@@ -33,6 +33,7 @@ from rocketd.broker.last_subscriptions import NOTE_SECONDS, LastSubscriptions, L
 from rocketd.broker.light_offsets import offset_file
 from rocketd.broker.message_hooks import MessageHooks
 from rocketd.broker.offsets import ConsumerOffsetManager
+from rocketd.broker.open_doors import open_doors
 from rocketd.broker.producers import ProducerManager
 from rocketd.broker.rebalance_lock import RebalanceLockManager
 from rocketd.broker.registration import Registration
@@ -239,7 +240,9 @@ class Broker(Service):
         Blocks while the store recovers. Raises ListenError, StoreError, JsonFileError or, for what the operating
         system refuses, ConfigError; nothing stays open then.
         """
-        self.access = make_access_control(self.settings.broker, self.now_ms)
+        self.access = make_access_control(
+            self.settings.broker, self.now_ms, lambda offset: self.store.look_message(offset)
+        )
         if self.access is not None:
             self.dispatcher.hooks += (self.access,)
         else:
@@ -273,6 +276,8 @@ class Broker(Service):
             self._log.warn("{doubt}; set brokerIP1", doubt=self._advertised.warning)
         if self._unresolved:
             self._log.warn("{doubt}", doubt=self._unresolved)
+        for door in open_doors(self.settings):
+            self._log.warn("{door}", door=door)
         self._log.info(
             "broker {name} of cluster {cluster} serves on port {port}, store {store}, name servers {namesrv}; "
             "{core}, processors: {processors}",

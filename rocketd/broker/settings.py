@@ -281,8 +281,9 @@ class BrokerConfig:
     )
     acl_strict: bool = setting(
         False,
-        "Whether what Apache 4.9.7 leaves open to every account is closed: batches, replies and queue locks need the right "
-        "to their topics and group; accounts, messages by offset id, offsets of other groups and clean-up need an admin.",
+        "Whether what Apache 4.9.7 leaves open to every account is closed: batches, replies, queue locks, messages "
+        "given back and ends of transactions need the right to their topics and group; settings, accounts, messages by "
+        "offset id, offsets of other groups and clean-up need an admin.",
         remote=False,
         system_property=True,
     )

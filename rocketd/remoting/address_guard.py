@@ -12,6 +12,7 @@ from typing import Any
 from twisted.logger import Logger
 from zope.interface import implementer
 
+from rocketd.common.log_throttle import LogThrottle, ThrottledLog
 from rocketd.common.networks import network_list
 from rocketd.remoting import problems
 from rocketd.remoting.codes import RequestCode, request_name
@@ -49,33 +50,34 @@ ADMIN_WRITES = frozenset(
 REGISTRATIONS = frozenset((RequestCode.REGISTER_BROKER, RequestCode.UNREGISTER_BROKER, RequestCode.QUERY_DATA_VERSION))
 """Requests of brokers to a name server. The last one counts as a sign of life."""
 
-LOG_SECONDS = 60.0
-"""How often refusals are logged."""
-
 Refusal = Callable[[str, str, str], RequestError]
 
 
 class AddressGuard:
     """Refuses requests of all hosts that are not in a list. Any thread.
 
-    ``counter`` names the figure of refused requests, ``allowed`` gives the text of the list that is in effect, ``refusal``
-    makes what others are told of the request, the host and the list.
+    ``counter`` names the figure of refused requests, ``setting`` the list. ``allowed`` gives the text of the list that is in
+    effect, ``refusal`` makes what others are told of the request, the host and the list.
     """
 
     _log = Logger()
 
     def __init__(
-        self, counter: str, allowed: Callable[[], str], refusal: Refusal, seconds: Callable[[], float] = monotonic
+        self,
+        counter: str,
+        setting: str,
+        allowed: Callable[[], str],
+        refusal: Refusal,
+        seconds: Callable[[], float] = monotonic,
     ) -> None:
         self.counter = counter
+        self._setting = setting
         self.refused = 0
         """Requests that were refused so far."""
         self._allowed = allowed
         self._refusal = refusal
-        self._seconds = seconds
+        self._lines = ThrottledLog(self._log, LogThrottle(seconds))
         self._lock = Lock()
-        self._logged_at = float("-inf")
-        self._logged = 0
 
     def before(self, processor: Any) -> IRequestProcessor:
         """Return a processor that lets requests of allowed hosts through to another one."""
@@ -87,25 +89,18 @@ class AddressGuard:
         allowed = self._allowed()
         if network_list(allowed).allows(host):
             return
-        error = self._refusal(request_name(code), host, allowed)
-        self._count(address, error.remark)
-        raise error
-
-    def _count(self, address: str, remark: str) -> None:
         with self._lock:
             self.refused += 1
-            now = self._seconds()
-            if now - self._logged_at < LOG_SECONDS:
-                return
-            count, self._logged = self.refused - self._logged, self.refused
-            self._logged_at = now
-        self._log.warn(
-            "{address}: {remark} ({count} refused since the last such line, {total} in all)",
+        request = request_name(code)
+        self._lines.warn(
+            "refused",
+            "{address}: request {request} is refused: the address is not in {setting} = {allowed}",
             address=address,
-            remark=remark,
-            count=count,
-            total=self.refused,
+            request=request,
+            setting=self._setting,
+            allowed=allowed,
         )
+        raise self._refusal(request, host, allowed)
 
 
 def admin_guard(allowed: Callable[[], str], seconds: Callable[[], float] = monotonic) -> AddressGuard:
@@ -114,7 +109,7 @@ def admin_guard(allowed: Callable[[], str], seconds: Callable[[], float] = monot
     def refusal(request: str, host: str, allowed: str) -> RequestError:
         return problems.ADMIN_ADDRESS_REFUSED.error(request=request, host=host, allowed=allowed)
 
-    return AddressGuard("adminWritesRefused", allowed, refusal, seconds)
+    return AddressGuard("adminWritesRefused", "adminWithoutAcl", allowed, refusal, seconds)
 
 
 def registration_guard(allowed: Callable[[], str], seconds: Callable[[], float] = monotonic) -> AddressGuard:
@@ -123,7 +118,7 @@ def registration_guard(allowed: Callable[[], str], seconds: Callable[[], float] 
     def refusal(request: str, host: str, allowed: str) -> RequestError:
         return problems.BROKER_ADDRESS_REFUSED.error(request=request, host=host, allowed=allowed)
 
-    return AddressGuard("registrationsRefused", allowed, refusal, seconds)
+    return AddressGuard("registrationsRefused", "brokerAllowedAddresses", allowed, refusal, seconds)
 
 
 @implementer(IRequestProcessor)

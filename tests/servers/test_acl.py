@@ -212,3 +212,33 @@ def test_a_slave_that_does_not_sign_is_refused(tmp_path, home):
         slave.start_broker().wait_for(
             "the master refuses", lambda: "request 21 refused: 'No accessKey is configured'" in log.read_text(), LIMIT
         )
+
+
+@pytest.mark.parametrize("strict", ["false", "true"])
+def test_message_of_foreign_topic_is_given_back_unless_strict(tmp_path, home, strict):
+    """An account with rights to News gives back a message of Mail, to read it in the retries of its own group."""
+    servers = ServerProcesses(tmp_path, aclEnable="true", aclStrict=strict, rocketmqHome=home())
+    address = servers.broker_address
+    with ended(servers):
+        servers.start_namesrv()
+        log = servers.start_broker().log
+        fields = {
+            "a": "P", "b": "Mail", "c": "TBW102", "d": "1", "e": "0", "f": "0", "g": "1700000000000", "h": "0", "i": "",
+            "j": "0", "k": "false", "m": "false",
+        }  # fmt: skip
+        sent = ask(address, RequestCode.SEND_MESSAGE_V2, ADMIN, b"secret", **fields)
+        assert sent.code == ResponseCode.SUCCESS, sent.remark
+        offset = int(sent.ext_fields["msgId"][16:], 16)
+        given_back = ask(
+            address, RequestCode.CONSUMER_SEND_MSG_BACK, READER, offset=str(offset), group="readers", delayLevel="1",
+            originTopic="News", maxReconsumeTimes="16",
+        )  # fmt: skip
+        settings = ask(address, RequestCode.GET_BROKER_CONFIG, READER)
+        if strict == "false":
+            assert (given_back.code, settings.code) == (ResponseCode.SUCCESS, ResponseCode.SUCCESS)
+            assert "aclEnable=true without aclStrict=true, as at Apache's broker: an account" in log.read_text()
+        else:
+            assert "No default permission for topic:Mail" in given_back.remark
+            assert "Need admin permission for request code=26" in settings.remark
+            assert "without aclStrict" not in log.read_text()
+        assert "aclEnable=true guards clients, not the port for slaves" in log.read_text()

@@ -62,7 +62,7 @@ async def test_broker_admin_write_from_unlisted_address_is_refused(tmp_path, all
             assert "Made" in broker.topics.snapshot().topic_config_table
             state = await ask(broker.port, STRANGER, RequestCode.GET_BROKER_RUNTIME_INFO)
             assert b'"adminWritesRefused":"4"' in state.body.replace(b" ", b"")
-    assert len([event for event in lines.events if "remark" in event]) == 1
+    assert len([event for event in lines.events if event.get("setting") == "adminWithoutAcl"]) == 1
 
 
 async def test_broker_changes_its_admin_list_by_no_request(tmp_path):

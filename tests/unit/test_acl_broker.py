@@ -17,6 +17,7 @@ from rocketd.broker.processors.acl_config import CODES, AclConfigProcessor
 from rocketd.broker.settings import BrokerSettings
 from rocketd.broker.testing import RecordingConnection
 from rocketd.common.config import ConfigError
+from rocketd.common.properties import encode_properties
 from rocketd.remoting import fastjson
 from rocketd.remoting.bodies import (
     ConsumerData,
@@ -30,6 +31,8 @@ from rocketd.remoting.command import RemotingCommand
 from rocketd.remoting.errors import RequestError
 from rocketd.remoting.frame import FrameDecoder
 from rocketd.remoting.interfaces import IRequestProcessor, IRPCHook
+from rocketd.store.record import encode_record
+from rocketd.store.testing import STORE_HOST, make_message
 from twisted.plugins import rocketd_broker_processors
 
 FRAMES = Path(__file__).resolve().parent.parent / "golden" / "frames" / "acl4.jsonl"
@@ -64,6 +67,13 @@ def recorded():
         yield entry, RemotingCommand.decode(frames[0])
 
 
+def record(topic, real_topic=None):
+    """A record of a message, which waits for another topic if that is given."""
+    table = {} if real_topic is None else {"REAL_TOPIC": real_topic}
+    message = make_message(b"x", topic=topic, properties=encode_properties(table).encode())
+    return encode_record(message, STORE_HOST, 0, 0, 0)
+
+
 class AccessTestCase(SynchronousTestCase):
     def setUp(self):
         self.home = os.path.abspath(self.mktemp())
@@ -81,8 +91,8 @@ class AccessTestCase(SynchronousTestCase):
         settings, _ = BrokerSettings.load(None, list(given.items()))
         return settings
 
-    def access(self, **options):
-        access = make_access_control(self.settings(**options).broker, lambda: self.now)
+    def access(self, look=None, **options):
+        access = make_access_control(self.settings(**options).broker, lambda: self.now, look)
         assert access is not None
         return access
 
@@ -231,6 +241,44 @@ class HookTests(AccessTestCase):
         access = self.access(aclStrict="true")
         self.assertIn("Need admin permission for request code=33", self.refused(access, self.signed(33, view)))
         access.before_request(PEER, self.signed(33, view, by=ADMIN))
+
+    def test_strict_asks_for_the_topic_of_the_message_that_is_given_back(self):
+        look = {7: record("AclPub"), 8: record("Others"), 9: record("%RETRY%G"), 10: b"rubbish"}.get
+        loose, strict = self.access(look), self.access(look, aclStrict="true")
+
+        def request(offset, by=USER):
+            return self.signed(36, {"group": "G", "offset": str(offset), "originTopic": "AclPub"}, by=by)
+
+        for offset in (7, 9, 10, 11):
+            strict.before_request(PEER, request(offset))
+        loose.before_request(PEER, request(8))
+        self.assertIn("No default permission for topic:Others", self.refused(strict, request(8)))
+        strict.before_request(PEER, request(8, by=ADMIN))
+        for offset in ("", "-1", "x", "9" * 20):
+            self.assertIn("offset is not a place in the log", self.refused(strict, request(offset)))
+
+    def test_strict_asks_for_the_topic_of_the_transaction_that_is_ended(self):
+        halves = {at: record("RMQ_SYS_TRANS_HALF_TOPIC", topic) for at, topic in enumerate(("AclPub", "AclSubOnly"))}
+        look = {**halves, 5: record("Others")}.get
+        loose, strict = self.access(look), self.access(look, aclStrict="true")
+
+        def request(offset):
+            return self.signed(37, {"commitLogOffset": str(offset), "producerGroup": "P"})
+
+        loose.before_request(PEER, request(1))
+        for offset in (0, 5, 6):
+            strict.before_request(PEER, request(offset))
+        self.assertIn("No default permission for topic:AclSubOnly", self.refused(strict, request(1)))
+
+    def test_strict_keeps_settings_to_admins_and_queues_to_readers_of_the_topic(self):
+        loose, strict = self.access(), self.access(aclStrict="true")
+        config = self.signed(26)
+        queue = self.signed(321, {"topic": "Others", "queueId": "0", "index": "0", "count": "9"})
+        for request in (config, queue):
+            loose.before_request(PEER, request)
+        self.assertIn("Need admin permission for request code=26", self.refused(strict, config))
+        self.assertIn("No default permission for topic:Others", self.refused(strict, queue))
+        strict.before_request(PEER, self.signed(321, {"topic": "AclSubOnly"}))
 
     def test_our_own_requests_need_what_apaches_about_groups_do(self):
         fields = {"consumerGroup": "G", "topic": "Others"}

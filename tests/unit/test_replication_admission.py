@@ -5,10 +5,11 @@ from twisted.internet.task import Clock
 from twisted.logger import formatEvent, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 
-from rocketd.broker.replication.admission import LOG_SECONDS, Admission
+from rocketd.broker.replication.admission import Admission
 from rocketd.broker.replication.known_brokers import LOOK_SECONDS, REMEMBER_SECONDS, KnownBrokers
 from rocketd.broker.settings import BrokerSettings
 from rocketd.common.config import ConfigError
+from rocketd.common.log_throttle import INTERVAL
 from rocketd.remoting.bodies import BrokerData, ClusterInfo
 from rocketd.remoting.command import RemotingCommand
 from rocketd.remoting.errors import RemotingConnectError
@@ -92,9 +93,9 @@ class AdmissionTests(SynchronousTestCase):
         for _ in range(100):
             self.state(STRANGER)
         self.assertEqual((len(self.lines()), self.admission.refused), (1, 100))
-        self.clock.advance(LOG_SECONDS)
+        self.clock.advance(INTERVAL)
         self.state(STRANGER)
-        self.assertIn(" (99 more since the last such line)", self.lines()[0])
+        self.assertIn(" (99 more like this were not logged)", self.lines()[0])
 
     def test_slave_that_name_servers_have_just_learnt_of_is_waited_for(self):
         self.brokers.looking = Deferred()

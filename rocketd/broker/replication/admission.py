@@ -13,11 +13,9 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
+from rocketd.common.log_throttle import LogThrottle, ThrottledLog
 from rocketd.common.networks import network_list
 from rocketd.store.settings import MessageStoreConfig
-
-LOG_SECONDS = 60.0
-"""How often each reason to refuse a connection is logged."""
 
 
 class Brokers(typing.Protocol):
@@ -61,15 +59,14 @@ class Admission:
         self._opened_at: dict[Candidate, float] = {}
         """Those that are not identified, in the order they came."""
         self._identified: dict[Candidate, str] = {}
-        self._logged_at: dict[str, float] = {}
-        self._kept_back: Counter[str] = Counter()
+        self._lines = ThrottledLog(self._log, LogThrottle(reactor.seconds))
 
     # ------------------------------------------------------------ connections
 
     def opened(self, candidate: Candidate) -> bool:
         """Take a new connection in; False if it has to be closed at once."""
         if not self._may_identify(candidate.host):
-            self._refuse(candidate, "its address is not in haAllowedAddresses")
+            self._refuse(candidate, "address", "its address is not in haAllowedAddresses")
             return False
         if len(self._opened_at) >= self._config.ha_max_unidentified:
             self._drive_out()
@@ -98,7 +95,9 @@ class Admission:
         seconds = self._config.ha_identify_timeout / 1000
         oldest = self._reactor.seconds() - seconds
         for candidate in [candidate for candidate, opened_at in self._opened_at.items() if opened_at <= oldest]:
-            self._close(candidate, f"it has made no report within {seconds:g} s (haIdentifyTimeout)")
+            self._close(
+                candidate, "haIdentifyTimeout", f"it has made no report within {seconds:g} s (haIdentifyTimeout)"
+            )
 
     def stop(self) -> None:
         """Close the connections that are not identified."""
@@ -125,18 +124,19 @@ class Admission:
         else:
             self._close(
                 candidate,
+                "address",
                 f"haAllowedAddresses is {self._config.ha_allowed_addresses}, and no name server knows a broker of this "
                 "brokerName at that address; if it is a slave, add its address",
             )
 
     def _identify(self, candidate: Candidate) -> None:
         slaves = Counter(self._identified.values())
-        if slaves.total() >= self._config.ha_max_slaves:
-            self._close(candidate, f"{slaves.total()} slaves are connected (haMaxSlaves)")
-        elif slaves[candidate.host] >= self._config.ha_max_slaves_per_address:
-            self._close(
-                candidate, f"{slaves[candidate.host]} slaves are connected from its address (haMaxSlavesPerAddress)"
-            )
+        total, here = slaves.total(), slaves[candidate.host]
+        if total >= self._config.ha_max_slaves:
+            self._close(candidate, "haMaxSlaves", f"{total} slaves are connected (haMaxSlaves)")
+        elif here >= self._config.ha_max_slaves_per_address:
+            why = f"{here} slaves are connected from its address (haMaxSlavesPerAddress)"
+            self._close(candidate, "haMaxSlavesPerAddress", why)
         else:
             del self._opened_at[candidate]
             self._identified[candidate] = candidate.host
@@ -147,25 +147,15 @@ class Admission:
         hosts = Counter(candidate.host for candidate in self._opened_at)
         (busiest, _) = hosts.most_common(1)[0]
         oldest = next(candidate for candidate in self._opened_at if candidate.host == busiest)
-        self._close(oldest, f"{len(self._opened_at)} connections have made no report (haMaxUnidentified)")
+        self._close(
+            oldest, "haMaxUnidentified", f"{len(self._opened_at)} connections have made no report (haMaxUnidentified)"
+        )
 
-    def _close(self, candidate: Candidate, why: str) -> None:
+    def _close(self, candidate: Candidate, kind: str, why: str) -> None:
         self._opened_at.pop(candidate, None)
-        self._refuse(candidate, why)
+        self._refuse(candidate, kind, why)
         candidate.abort()
 
-    def _refuse(self, candidate: Candidate, why: str) -> None:
+    def _refuse(self, candidate: Candidate, kind: str, why: str) -> None:
         self.refused += 1
-        now = self._reactor.seconds()
-        if now - self._logged_at.get(why, float("-inf")) < LOG_SECONDS:
-            self._kept_back[why] += 1
-            return
-        self._logged_at = {old: at for old, at in self._logged_at.items() if now - at < LOG_SECONDS}
-        self._logged_at[why] = now
-        more = self._kept_back.pop(why, 0)
-        self._log.warn(
-            "{address} is not accepted as a slave: {why}{more}",
-            address=candidate.address,
-            why=why,
-            more=f" ({more} more since the last such line)" if more else "",
-        )
+        self._lines.warn(kind, "{address} is not accepted as a slave: {why}", address=candidate.address, why=why)
