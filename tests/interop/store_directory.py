@@ -115,14 +115,16 @@ def _is_whole(record: Record) -> bool:
 
 
 def read_log(store: Path, torn: bool = False) -> list[Record]:
-    """All records, in order; between them only fillers that end a file, behind them only zeros.
+    """All records, in order; between them only fillers that end a file, behind them only zeros. The files may lie in
+    several directories, whose names begin with `commitlog`.
 
     `torn`: a process that was killed in the middle of a write may have left the first part of what it wrote.
     """
     records = []
     expected = None
     ended = False
-    for file in sorted((store / "commitlog").iterdir()):
+    files = [file for directory in store.glob("commitlog*") for file in directory.iterdir()]
+    for file in sorted(files, key=lambda file: file.name):
         data = file.read_bytes()
         base = int(file.name)
         assert expected in (None, base), f"{file} should begin at {expected}"

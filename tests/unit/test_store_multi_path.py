@@ -220,6 +220,19 @@ class MultiPathStoreTests(MultiPathTestCase):
         store.stop()
         self.assertEqual(self.open().min_physical_offset(), 3 * FILE)
 
+    def test_slave_places_its_masters_log_in_its_own_directories(self):
+        master = self.open(store_path_root_dir=f"{self.root}-master", store_path_commit_log="")
+        self.fill(master)
+        slave = self.open(broker_role="SLAVE")
+        self.assertEqual(slave.begin_replica(), 0)
+        offset = 0
+        while (data := master.commit_log.data_from(offset)) is not None and len(data):
+            slave.append_replica(offset, bytes(data))
+            offset += len(data)
+        self.settle(slave)
+        self.assertEqual(self.files()[self.second][:2], [1, 3])
+        self.assertEqual(self.bodies(slave), self.expected())
+
     def test_file_made_ahead_and_not_used_goes_at_the_stop(self):
         self.fill()
         files = self.files()
