@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from rocketd.broker.change_news import ChangeNews, NamesListener
 from rocketd.broker.json_file import JsonFile
+from rocketd.broker.new_names import NewNameLimit, group_limit
 from rocketd.broker.settings import BrokerConfig
 from rocketd.common import names
 from rocketd.common.table_writer import TableWriter, Written
@@ -28,8 +29,11 @@ class SubscriptionGroupManager:
         file: JsonFile[SubscriptionGroupWrapper],
         now_ms: Callable[[], int],
         writer: TableWriter | None = None,
+        limit: NewNameLimit | None = None,
     ) -> None:
         """Without a ``writer``, each change is written in the thread that makes it."""
+        self.limit = limit or group_limit(settings)
+        """How many groups clients may create by using them."""
         self._settings = settings
         self._file = file
         self._now_ms = now_ms
@@ -79,8 +83,11 @@ class SubscriptionGroupManager:
         """Know every group whose name begins with %LMQ%, from now on, without a place in the table."""
         self._light_queues = True
 
-    def find(self, group: str) -> SubscriptionGroupConfig | None:
-        """Return a group, made now if it is unknown and groups are created on use (system groups always are)."""
+    def find(self, group: str, *, admitted: bool = False) -> SubscriptionGroupConfig | None:
+        """Return a group, made now if it is unknown and groups are created on use (system groups always are).
+
+        Raises RequestError if too many groups are created, unless the limit has ``admitted`` this one.
+        """
         config = self._table.get(group)
         if config is not None:
             return config
@@ -88,6 +95,8 @@ class SubscriptionGroupManager:
             return SubscriptionGroupConfig(group_name=group)
         if not self._settings.auto_create_subscription_group and not names.is_system_group(group):
             return None
+        if not admitted and not names.is_system_group(group):
+            self.limit.check(group)
         with self._guard:
             config = self._table.get(group)
             if config is not None:

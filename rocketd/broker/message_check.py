@@ -90,7 +90,7 @@ class MessageCheck:
             topic, header.default_topic, address, header.default_topic_queue_nums, sys_flag
         )
         if config is None and is_retry:
-            config = topics.create_topic_in_send_message_back(topic, 1, READ_WRITE, sys_flag)
+            config = topics.create_topic_in_send_message_back(topic, 1, READ_WRITE, sys_flag, limited=True)
         if config is None:
             raise problems.TOPIC_NOT_EXIST.error(
                 topic=topic, template=header.default_topic, enabled=str(self._settings.auto_create_topic_enable).lower()

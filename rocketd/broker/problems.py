@@ -109,6 +109,33 @@ PULL_QUEUE_ID_ILLEGAL = Problem(
     advice="refresh the route, or pull with a queue id below that",
 )
 
+NEW_TOPICS_LIMITED = Problem(
+    id="new-topics-limited",
+    code=ResponseCode.SYSTEM_BUSY,
+    remark="[OVERLOAD]topic[{name}] is not created yet, too many new topics",
+    cause="sends may create {limit} topics in a second, in bursts of five seconds' worth",
+    advice="retry after a second, create the topic with updateTopic, or raise the setting; 0 means no limit",
+    setting="maxNewTopicsPerSecond",
+)
+
+NEW_GROUPS_LIMITED = Problem(
+    id="new-groups-limited",
+    code=ResponseCode.SYSTEM_BUSY,
+    remark="[OVERLOAD]consumer group[{name}] is not created yet, too many new groups",
+    cause="clients may create {limit} groups in a second, in bursts of five seconds' worth",
+    advice="retry after a second, create the group with updateSubGroup, or raise the setting; 0 means no limit",
+    setting="maxNewGroupsPerSecond",
+)
+
+HEARTBEAT_GROUPS_LIMITED = Problem(
+    id="heartbeat-groups-limited",
+    code=ResponseCode.SYSTEM_BUSY,
+    remark="[OVERLOAD]{refused} of {total} consumer groups of the heartbeat are not registered yet, too many new groups",
+    cause="one heartbeat may bring {limit} new groups, and maxNewGroupsPerSecond bounds all clients together",
+    advice="nothing: the next heartbeats register the rest; or create the groups with updateSubGroup",
+    setting="maxNewGroupsPerHeartbeat",
+)
+
 TABLE_NOT_WRITTEN = Problem(
     id="table-not-written",
     code=ResponseCode.SYSTEM_ERROR,

@@ -32,6 +32,7 @@ from rocketd.broker.json_file import JsonFile, JsonFileError
 from rocketd.broker.last_subscriptions import NOTE_SECONDS, LastSubscriptions, LastSubscriptionWrapper
 from rocketd.broker.light_offsets import offset_file
 from rocketd.broker.message_hooks import MessageHooks
+from rocketd.broker.new_names import group_limit, topic_limit
 from rocketd.broker.offsets import ConsumerOffsetManager
 from rocketd.broker.open_doors import open_doors
 from rocketd.broker.producers import ProducerManager
@@ -116,12 +117,21 @@ class Broker(Service):
         def json_file(name: str, content_type: Any) -> Any:
             return JsonFile(os.path.join(config_dir, name), content_type, file_system)
 
+        self.dispatcher = Dispatcher(reactor.callFromThread, clock=clock)
         writer = self.table_writer = TableWriter("rocketd-tables")
         self.topics = TopicConfigManager(
-            settings.broker, json_file("topics.json", TopicConfigSerializeWrapper), now_ms, writer
+            settings.broker,
+            json_file("topics.json", TopicConfigSerializeWrapper),
+            now_ms,
+            writer,
+            topic_limit(settings.broker, self.dispatcher.limits, clock),
         )
         self.groups = SubscriptionGroupManager(
-            settings.broker, json_file("subscriptionGroup.json", SubscriptionGroupWrapper), now_ms, writer
+            settings.broker,
+            json_file("subscriptionGroup.json", SubscriptionGroupWrapper),
+            now_ms,
+            writer,
+            group_limit(settings.broker, self.dispatcher.limits, clock),
         )
         self.offsets = ConsumerOffsetManager(offset_file(settings.store, json_file), writer)
         if settings.store.enable_lmq:
@@ -140,7 +150,6 @@ class Broker(Service):
         self.locks = RebalanceLockManager(self.clock_ms, settings.broker.rebalance_lock_max_live_time)
         self.schedule = ScheduleMessageService(self, json_file("delayOffset.json", DelayOffsetSerializeWrapper), writer)
         self.transactions = TransactionService(self, clock)
-        self.dispatcher = Dispatcher(reactor.callFromThread, clock=clock)
         self.dispatcher.plugin_stop_seconds = settings.server.plugin_stop_timeout / 1000
         self._make_pools()
         server, remoting = settings.server, settings.remoting

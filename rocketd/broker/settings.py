@@ -84,6 +84,26 @@ class BrokerConfig:
     auto_create_subscription_group: bool = setting(
         True, "Whether an unknown consumer group is created on first use.", hot=True, important=True
     )
+    max_new_topics_per_second: int = setting(
+        200,
+        "Topics that sends may create in a second, in bursts of five seconds' worth; further ones are refused with "
+        "SYSTEM_BUSY. 0 means no limit.",
+        minimum=0,
+        hot=True,
+    )
+    max_new_groups_per_second: int = setting(
+        200,
+        "Consumer groups that clients may create by using them in a second, in bursts of five seconds' worth; further ones "
+        "are refused with SYSTEM_BUSY. 0 means no limit.",
+        minimum=0,
+        hot=True,
+    )
+    max_new_groups_per_heartbeat: int = setting(
+        500,
+        "Unknown consumer groups that are taken from one heartbeat; the next heartbeats bring the rest. 0 means no limit.",
+        minimum=0,
+        hot=True,
+    )
     message_store_plug_in: str = setting(
         "", no_effect="Java classes cannot be loaded.", name="messageStorePlugIn", remote=False
     )

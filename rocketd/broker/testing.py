@@ -23,6 +23,7 @@ from rocketd.broker.incoming import MessageBuilder
 from rocketd.broker.json_file import JsonFile
 from rocketd.broker.last_subscriptions import LastSubscriptions, LastSubscriptionWrapper
 from rocketd.broker.message_hooks import MessageHooks
+from rocketd.broker.new_names import group_limit, topic_limit
 from rocketd.broker.offsets import ConsumerOffsetManager
 from rocketd.broker.producers import ProducerManager
 from rocketd.broker.schedule import ScheduleMessageService
@@ -191,10 +192,18 @@ class SmallBroker:
         # Changes are written at once, unless a test starts it.
         self.table_writer = TableWriter()
         self.topics = TopicConfigManager(
-            broker, self.json_file("topics", TopicConfigSerializeWrapper), self.now_ms, self.table_writer
+            broker,
+            self.json_file("topics", TopicConfigSerializeWrapper),
+            self.now_ms,
+            self.table_writer,
+            topic_limit(broker, None, self.clock.seconds),
         )
         self.groups = SubscriptionGroupManager(
-            broker, self.json_file("subscriptionGroup", SubscriptionGroupWrapper), self.now_ms, self.table_writer
+            broker,
+            self.json_file("subscriptionGroup", SubscriptionGroupWrapper),
+            self.now_ms,
+            self.table_writer,
+            group_limit(broker, None, self.clock.seconds),
         )
         self.offsets = ConsumerOffsetManager(
             self.json_file("consumerOffset", ConsumerOffsetSerializeWrapper), self.table_writer

@@ -14,6 +14,7 @@ from twisted.logger import Logger
 
 from rocketd.broker.change_news import ChangeNews, NamesListener
 from rocketd.broker.json_file import JsonFile
+from rocketd.broker.new_names import NewNameLimit, topic_limit
 from rocketd.broker.settings import BrokerConfig
 from rocketd.broker.settlement import Settlement
 from rocketd.common import names, permission
@@ -43,8 +44,10 @@ class TopicConfigManager:
         file: JsonFile[TopicConfigSerializeWrapper],
         now_ms: Callable[[], int],
         writer: TableWriter | None = None,
+        limit: NewNameLimit | None = None,
     ) -> None:
         """Without a ``writer``, each change is written in the thread that makes it."""
+        self._limit = limit or topic_limit(settings)
         self._settings = settings
         self._file = file
         self._now_ms = now_ms
@@ -161,6 +164,8 @@ class TopicConfigManager:
 
         Queues are as many as the producer wants, at most those of the template. None is returned, and the reason logged,
         when the template does not exist or may not be used (TBW102 with autoCreateTopicEnable=false).
+
+        Raises RequestError if too many topics are created.
         """
         with self._guard:
             config = self._table.get(topic)
@@ -178,6 +183,7 @@ class TopicConfigManager:
                     else f"has permission {permission.describe(template.perm)}, without X",
                 )
                 return None
+            self._limit.check(topic)
             queues = max(0, min(default_queue_nums, template.write_queue_nums))
             config = TopicConfig(
                 topic_name=topic,
@@ -206,11 +212,12 @@ class TopicConfigManager:
         return template
 
     def create_topic_in_send_message_back(
-        self, topic: str, queue_nums: int, perm: int, topic_sys_flag: int
+        self, topic: str, queue_nums: int, perm: int, topic_sys_flag: int, *, limited: bool = False
     ) -> TopicConfig | None:
         """Return the topic, made with these properties if it is not there: retry and dead letter topics.
 
-        None when its name, which has a group's in it that nobody has checked, cannot be that of a directory.
+        None when its name, which has a group's in it that nobody has checked, cannot be that of a directory. If ``limited``,
+        because no group stands behind the name, raises RequestError if too many topics are created.
         """
         config = self.select(topic)
         if config is not None:
@@ -222,6 +229,8 @@ class TopicConfigManager:
             config = self._table.get(topic)
             if config is not None:
                 return config
+            if limited:
+                self._limit.check(topic)
             config = TopicConfig(
                 topic_name=topic,
                 read_queue_nums=queue_nums,

@@ -10,6 +10,7 @@ from zope.interface import implementer
 
 from rocketd.broker import problems
 from rocketd.broker.clients import ClientChannelInfo
+from rocketd.broker.new_names import NewNameLimit
 from rocketd.broker.subscriptions import is_tag_type
 from rocketd.common import names, permission, sysflag
 from rocketd.filter.expressions import SelectorError
@@ -17,6 +18,7 @@ from rocketd.filter.selector import compile_selector
 from rocketd.remoting.bodies import CheckClientRequestBody, ConsumerData, HeartbeatData, SubscriptionData
 from rocketd.remoting.codes import RequestCode
 from rocketd.remoting.command import RemotingCommand
+from rocketd.remoting.errors import RequestError
 from rocketd.remoting.headers import UnregisterClientRequestHeader, read_header
 from rocketd.remoting.interfaces import IRequestProcessor
 
@@ -45,7 +47,13 @@ class ClientManageProcessor:
     def _heartbeat(self, request: RemotingCommand, context: Any) -> RemotingCommand:
         heartbeat = HeartbeatData.decode(request.body)
         now = self._broker.clock_ms()
+        new = refused = 0
         for consumer in heartbeat.consumer_data_set:
+            if self._is_new(consumer.group_name):
+                if not self._may_take(consumer.group_name, new):
+                    refused += 1
+                    continue
+                new += 1
             notify = self._prepare_group(consumer)
             # Each group has an entry of its own: a client may leave one and stay in another.
             client = ClientChannelInfo.of(request, context.connection, heartbeat.client_id, now)
@@ -54,11 +62,35 @@ class ClientManageProcessor:
         for producer in heartbeat.producer_data_set:
             client = ClientChannelInfo.of(request, context.connection, heartbeat.client_id, now)
             self._broker.producers.register(producer.group_name, client)
+        if refused:
+            raise self._too_many(refused, len(heartbeat.consumer_data_set))
         return RemotingCommand.response()
+
+    def _is_new(self, group: str) -> bool:
+        broker = self._broker
+        return broker.groups.get(group) is None and broker.consumers.find(group) is None
+
+    def _may_take(self, group: str, new: int) -> bool:
+        """Whether an unknown group may be registered, as so many of the same heartbeat were."""
+        limit = self._broker.settings.broker.max_new_groups_per_heartbeat
+        admission: NewNameLimit = self._broker.groups.limit
+        return (not limit or new < limit) and admission.admits(group)
+
+    def _too_many(self, refused: int, total: int) -> RequestError:
+        limit = self._broker.settings.broker.max_new_groups_per_heartbeat
+        self._broker.dispatcher.limits.reached(
+            "groups of heartbeats refused",
+            "{refused} of {all} consumer groups of a heartbeat were not registered (maxNewGroupsPerHeartbeat is {limit})",
+            refused,
+            refused=refused,
+            all=total,
+            limit=limit,
+        )
+        return problems.HEARTBEAT_GROUPS_LIMITED.error(refused=refused, total=total, limit=limit)
 
     def _prepare_group(self, consumer: ConsumerData) -> bool:
         """Make the group and its retry topic where they are missing; returns whether its members want notices."""
-        group = self._broker.groups.find(consumer.group_name)
+        group = self._broker.groups.find(consumer.group_name, admitted=True)
         if group is None:
             return True
         self._broker.topics.create_topic_in_send_message_back(
@@ -74,7 +106,7 @@ class ClientManageProcessor:
         if header.producer_group is not None:
             self._broker.producers.unregister(header.producer_group, context.connection)
         if header.consumer_group is not None:
-            group = self._broker.groups.find(header.consumer_group)
+            group = self._broker.groups.get(header.consumer_group)
             notify = group is None or group.notify_consumer_ids_changed_enable
             self._broker.consumers.unregister(header.consumer_group, context.connection, notify)
         return RemotingCommand.response(ext_fields={})
