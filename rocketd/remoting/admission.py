@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable
 from ipaddress import IPv6Address, ip_address
 
+from rocketd.common.networks import network_list
 from rocketd.remoting.limit_log import LimitLog
 
 Rule = Callable[[str], str | None]
@@ -79,6 +80,16 @@ class Admission:
         self._by_address[key] -= 1
         if not self._by_address[key]:
             del self._by_address[key]
+
+
+def only_from(text: str) -> Rule:
+    """Make the rule of a list of networks, ``serverAllowedAddresses``."""
+    allowed = network_list(text)
+
+    def rule(host: str) -> str | None:
+        return None if allowed.allows(host) else f"its address is not in serverAllowedAddresses = {text}"
+
+    return rule
 
 
 def descriptor_limit() -> int:

@@ -17,7 +17,7 @@ from twisted.internet.protocol import Factory
 from twisted.logger import Logger
 
 from rocketd.common.clocked_loop import ClockedLoop
-from rocketd.remoting.admission import Admission
+from rocketd.remoting.admission import Admission, only_from
 from rocketd.remoting.connection import Connection
 from rocketd.remoting.dispatch import Dispatcher
 from rocketd.remoting.frame import MAX_FRAME_LENGTH
@@ -95,6 +95,7 @@ class RemotingServer(Service):
         self.admission = Admission(
             dispatcher.limits, limits.server_max_connections, limits.server_max_connections_per_address
         )
+        self.admission.rules.append(only_from(limits.server_allowed_addresses))
         self.connections: dict[Connection, str | None] = {}
         """The open ones, with what ``admission`` counts each of them by."""
         self.listeners: list[ConnectionListener] = []

@@ -5,6 +5,7 @@ Java takes as -D properties (everything whose key has dots) is taken from the co
 """
 
 from rocketd.common.config import Long, setting, settings_group
+from rocketd.common.networks import ANY, NETWORKS, is_network_list
 
 SOCKET = "com.rocketmq.remoting."
 THREADS = "one reactor thread serves all connections."
@@ -74,6 +75,13 @@ class NettyServerConfig:
 class ServerLimits:
     """What one peer, and all peers together, may take of a daemon. Each limit is counted, and logged once a minute."""
 
+    server_allowed_addresses: str = setting(
+        ANY,
+        "The addresses from which connections are taken. Those of all others are closed at once.",
+        check=is_network_list,
+        accepted=NETWORKS,
+        remote=False,
+    )
     server_max_connections: int = setting(
         50000,
         "Connections that are kept open. Further ones are closed at once. 0 means as many as the limit of open files "

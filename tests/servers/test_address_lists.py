@@ -99,3 +99,14 @@ async def test_name_server_takes_registrations_from_everywhere_by_default(tmp_pa
         assert answer.code == ResponseCode.SUCCESS
         refused = await ask(name_server.port, HOME, RequestCode.PUT_KV_CONFIG, KV)
         assert refused.code == ResponseCode.NO_PERMISSION
+
+
+async def test_connection_from_unlisted_address_is_closed_at_once(tmp_path):
+    listed = {"serverAllowedAddresses": "127.0.0.1"}
+    for server in (namesrv_in(tmp_path, **listed), broker_in(tmp_path, "127.0.0.1:1", **listed)):
+        async with running(server):
+            client = await connect(server.port, STRANGER)
+            await client.wait_closed()
+            assert server.dispatcher.limits.counts == {"connections refused by address": 1}
+            answer = await ask(server.port, HOME, RequestCode.GET_ALL_TOPIC_CONFIG)
+            assert answer.code in (ResponseCode.SUCCESS, ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
