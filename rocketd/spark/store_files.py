@@ -90,7 +90,7 @@ class StoreFile:
 def forget_deleted(row: "FileRow") -> None:
     """Let go of the maps of files that are not in their directory any more: as long as they are held, so is the disk."""
     there = {file.path for file in row.files}
-    for key in [key for key in _maps if os.path.dirname(key[0]) == row.directory and key[0] not in there]:
+    for key in [key for key in _maps if os.path.dirname(key[0]) in row.directories and key[0] not in there]:
         _maps.pop(key, None)
 
 
@@ -121,12 +121,29 @@ def files_in(directory: str) -> list[StoreFile]:
     return sorted(found, key=lambda file: file.begin)
 
 
-class FileRow:
-    """The files of a log or a queue, as they were when looked at."""
+def _in_order(files: list[StoreFile]) -> list[StoreFile]:
+    """Files of several directories as one row. Of two of one name, Apache's broker has left one unused."""
+    found: dict[int, StoreFile] = {}
+    for file in files:
+        other = found.get(file.begin)
+        if other is None or not any(other.read(0, _RECORD.size) or b""):
+            found[file.begin] = file
+        elif any(file.read(0, _RECORD.size) or b""):
+            raise StoreFilesError(
+                f"{other.path} and {file.path} are the same part of the commit log: move one of them away"
+            )
+    return [found[begin] for begin in sorted(found)]
 
-    def __init__(self, directory: str) -> None:
-        self.directory = directory
-        self.files = files_in(directory)
+
+class FileRow:
+    """The files of a log or a queue, as they were when looked at. Those of a log may lie in several directories."""
+
+    def __init__(self, *directories: str) -> None:
+        self.directories = directories
+        if len(directories) == 1:
+            self.files = files_in(directories[0])
+        else:
+            self.files = _in_order([file for directory in directories for file in files_in(directory)])
         self._begins = [file.begin for file in self.files]
 
     @property

@@ -104,7 +104,7 @@ class RangeReader:
         there = (sizes > 0) & (sizes != FILLER_SIZE) & (offsets >= 0)
         holders = self._log.holders(offsets, np.where(there, sizes, 0))
         if (there & (holders < 0) & (offsets >= self._log.end)).any():
-            self._log = FileRow(self._log.directory)
+            self._log = FileRow(*self._log.directories)
             holders = self._log.holders(offsets, np.where(there, sizes, 0))
         holders[~there] = -1
         # Runs of entries whose records are in one file, or nowhere.

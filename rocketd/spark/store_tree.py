@@ -13,10 +13,11 @@ import pyarrow as pa
 from rocketd.remoting import fastjson
 from rocketd.remoting.bodies import ConsumerOffsetSerializeWrapper
 from rocketd.spark.errors import OptionError, StoreFilesError
+from rocketd.spark.log_directories import log_directories
 from rocketd.spark.ranges import OnLoss, Queue, QueueRange, ReadPlan
 from rocketd.spark.store_files import Entries, FileRow, QueueFiles, forget_deleted, unreadable
 from rocketd.spark.store_reading import RangeReader
-from rocketd.store.layout import FILLER_SIZE, commit_log_dir, consume_queue_dir, queue_dir
+from rocketd.store.layout import FILLER_SIZE, consume_queue_dir, queue_dir
 from rocketd.store.record import store_timestamp_of
 
 DEFAULT_BROKER = "broker-a"
@@ -33,23 +34,24 @@ class StoreTree:
     """A store directory. Holds no open files, so it can be pickled and used anywhere that has the same directory."""
 
     def __init__(self, root: str, broker: str = DEFAULT_BROKER, commit_log: str = "") -> None:
-        """`commit_log` is the log's directory where that is not in the store's.
+        """`commit_log` is the log's directory where that is not in the store's; several are separated by commas.
 
         Raises StoreFilesError when there is no store.
         """
         self.root = os.path.abspath(root)
         self.broker = broker or DEFAULT_BROKER
-        self.commit_log = os.path.abspath(commit_log) if commit_log else commit_log_dir(self.root)
+        self.log_directories = log_directories(self.root, commit_log)
         if not os.path.isdir(self.root):
             raise StoreFilesError(
                 f"there is no directory {self.root} on this machine; reading a store needs its files on the driver and "
                 "on every executor"
             )
-        if not os.path.isdir(self.commit_log):
-            raise StoreFilesError(
-                f"{self.root} has no commit log in {self.commit_log}, so it is no broker's store; if the log has a "
-                "directory of its own (storePathCommitLog), name that too"
-            )
+        for directory in self.log_directories:
+            if not os.path.isdir(directory):
+                raise StoreFilesError(
+                    f"{self.root} has no commit log in {directory}, so it is no broker's store; if the log has "
+                    "directories of its own (storePathCommitLog, readOnlyCommitLogStorePaths), name them too"
+                )
 
     def topics(self) -> list[str]:
         """All topics that have queues, sorted."""
@@ -125,7 +127,7 @@ class StoreTree:
 
     def log(self) -> FileRow:
         """The files of the commit log, as they are now."""
-        row = FileRow(self.commit_log)
+        row = FileRow(*self.log_directories)
         forget_deleted(row)
         return row
 

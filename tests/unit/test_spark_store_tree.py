@@ -123,6 +123,28 @@ class ReadTests(StoreTestCase):
         tree = StoreTree(self.root, "b", commit_log=log)
         self.assertEqual(self.offsets(tree, self.whole(tree, self.queue())), list(range(10)))
 
+    def test_a_log_in_several_directories(self):
+        whole, second = os.path.abspath(self.mktemp()), os.path.abspath(self.mktemp())
+        write_store(self.root, 600, commit_log=whole, log_file_size=10_000)
+        expected = self.offsets(
+            StoreTree(self.root, "b", whole), self.whole(StoreTree(self.root, "b", whole), self.queue())
+        )
+        os.mkdir(second)
+        names = sorted(os.listdir(whole))
+        for name in names[1::2]:
+            os.rename(os.path.join(whole, name), os.path.join(second, name))
+        # As a file that Apache's broker has made ahead and not used.
+        with open(os.path.join(whole, names[1]), "wb") as file:
+            file.truncate(10_000)
+        tree = StoreTree(self.root, "b", f"{second}, {whole}")
+        self.assertEqual(self.offsets(tree, self.whole(tree, self.queue())), expected)
+        with open(os.path.join(second, names[0]), "wb") as file:
+            file.write(b"x" * 10_000)
+        error = self.assertRaises(StoreFilesError, tree.log)
+        self.assertIn("the same part of the commit log", str(error))
+        error = self.assertRaises(StoreFilesError, StoreTree, self.root, "b", f"{whole},{second}-gone")
+        self.assertIn(f"no commit log in {second}-gone", str(error))
+
     def test_no_store(self):
         error = self.assertRaises(StoreFilesError, StoreTree, self.root)
         self.assertIn("executor", str(error))

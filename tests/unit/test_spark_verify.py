@@ -71,6 +71,22 @@ class VerifyTests(TestCase):
         self.assertEqual(list(examination.findings()), [])
         self.assertEqual(report.facts["end_offset"], examination.log_end)
 
+    def test_a_log_in_several_directories_is_verified_as_one(self) -> None:
+        write_store(self.root, 500, variants=True, **SIZES)
+        one, other = os.path.join(self.root, "commitlog"), os.path.join(self.root, "commitlog-2")
+        os.mkdir(other)
+        for path in log_files(self.root)[1::2]:
+            os.rename(path, os.path.join(other, os.path.basename(path)))
+        self.assertTrue(os.listdir(other))
+        position = 200
+        self.damage(os.path.join(other, sorted(os.listdir(other))[0]), position, b"\xff" * 500)
+        store = StoppedStore(self.root, (one, other))
+        done = Verification(store, Rules(), Progress(quiet=True))
+        done.run(lambda items, function: map(function, items))
+        expected = {told(finding) for finding in Examination(store).findings()}
+        self.assertTrue(any(other in finding[2] for finding in expected))
+        self.assertEqual({told(finding) for finding in done.findings}, expected)
+
     def test_a_whole_store_is_not_looked_at_closely(self) -> None:
         write_store(self.root, 500, variants=True, **SIZES)
         facts = verification(self.root).facts

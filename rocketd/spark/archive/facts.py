@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from rocketd.remoting.codes import RequestCode
 from rocketd.spark.errors import BrokerError
+from rocketd.spark.log_directories import log_directories
 from rocketd.spark.ranges import Catalog, Queue
-from rocketd.store.layout import commit_log_dir, consume_queue_dir, is_mapped_file_name
+from rocketd.store.layout import consume_queue_dir, is_mapped_file_name
 
 if TYPE_CHECKING:
     from rocketd.spark.wire.cluster import Cluster
@@ -26,7 +27,7 @@ def broker_facts(catalog: Catalog, queues: Iterable[Queue], store: str = "", com
             numbers[topic] = max(numbers.get(topic, 0), queue.queue_id + 1)
     if store:
         for said in facts.values():
-            said |= _of_store(store, commit_log or commit_log_dir(store), topics)
+            said |= _of_store(store, log_directories(store, commit_log)[0], topics)
     return facts
 
 

@@ -23,6 +23,7 @@ from rocketd.spark.jobs.job import Job as BaseJob
 from rocketd.spark.jobs.job import JobContext
 from rocketd.spark.jobs.report import Report
 from rocketd.spark.jobs.tasks import need_files_everywhere, run_tasks
+from rocketd.spark.log_directories import log_directories
 from rocketd.spark.options import ReadOptions
 from rocketd.spark.options.positions import Earliest
 from rocketd.spark.planning.losses import loss_text
@@ -229,7 +230,8 @@ class _Run:
     def _spark(self) -> "SparkSession":
         spark = self._context.spark()
         options = self._source.options
-        need_files_everywhere(spark, [path for path in (self._archive.root, options.store, options.commit_log) if path])
+        paths = [options.store, *log_directories(options.store, options.commit_log)] if options.store else []
+        need_files_everywhere(spark, [self._archive.root, *paths])
         return spark
 
     def _results(self, tasks: list[RangeTask]) -> Iterator[list[Archived]]:

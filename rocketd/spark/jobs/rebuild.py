@@ -94,7 +94,7 @@ class Job(BaseJob):
             rebuilding.shape = shape_of(args, (rebuilding.shape.slots, rebuilding.shape.entries)) or rebuilding.shape
             spark = context.spark()
             make_dirs(target)
-            need_files_everywhere(spark, [store.log.directory, target])
+            need_files_everywhere(spark, [*store.log.directories, target])
             each = partial(run_tasks, spark, description="rocketd rebuild")
             report = rebuilding.run(each, index=args.index, deleted_topics=args.deleted_topics)
             return rebuilding.swap_in(report) if args.in_place else rebuilding.finish(report)
@@ -110,7 +110,7 @@ class Rebuilding:
 
         if not store.log.segments:
             raise StoreFilesError(
-                f"{store.log.directory} has no file of the commit log, so nothing can be made from it"
+                f"{', '.join(store.log.directories)} has no file of the commit log, so nothing can be made from it"
             )
         self._store = store
         self._target = target
@@ -125,7 +125,7 @@ class Rebuilding:
         self._file_size = next((queue.file_size for queue in self._old), DEFAULT_CONSUME_QUEUE_FILE_SIZE)
         self.facts = StoreFacts(
             store.root,
-            store.log.directory,
+            store.log.directories,
             store.log.file_size,
             tuple(LogFile(*segment) for segment in store.log.segments),
             used_files(store.log),

@@ -12,9 +12,10 @@ from rocketd.spark.errors import OptionError, StoreFilesError
 from rocketd.spark.jobs.dispatched import Rules, delays_of
 from rocketd.spark.jobs.progress import Progress
 from rocketd.spark.jobs.store_files import IndexShape
-from rocketd.store.errors import StoreLockedError
+from rocketd.spark.log_directories import log_directories
+from rocketd.store.errors import StoreError, StoreLockedError
 from rocketd.store.filesystem import RealFileSystem
-from rocketd.store.layout import LOCK_CONTENT, commit_log_dir, lock_path
+from rocketd.store.layout import LOCK_CONTENT, lock_path
 
 if TYPE_CHECKING:
     from rocketd.store.stopped_store import StoppedStore
@@ -25,7 +26,9 @@ def add_store_arguments(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("store")
     group.add_argument("--store", metavar="DIR", required=True, help="directory of a stopped store, or of a snapshot")
     group.add_argument(
-        "--commit-log", metavar="DIR", help="directory of the commit log, where it is not below the store"
+        "--commit-log",
+        metavar="DIR",
+        help="directory of the commit log, or several separated by commas, where it is not below the store",
     )
     add_dispatch_arguments(group, "as the files")
 
@@ -77,7 +80,7 @@ class StoreInUse:
 
     def __init__(self, root: str, commit_log: str | None, progress: Progress, *, writes: bool) -> None:
         self._root = os.path.abspath(root)
-        self._commit_log = commit_log or commit_log_dir(self._root)
+        self._logs = log_directories(self._root, commit_log or "")
         self._progress = progress
         self._writes = writes
         self._fs = RealFileSystem()
@@ -87,17 +90,19 @@ class StoreInUse:
         from rocketd.store.stopped_store import StoppedStore
 
         try:
-            if not StoppedStore(self._root, self._commit_log).is_store():
+            if not StoppedStore(self._root, self._logs).is_store():
                 raise StoreFilesError(f"{self._root} is no store: it has no commitlog, consumequeue or index")
             self._lock = self._fs.lock(lock_path(self._root), LOCK_CONTENT)
         except StoreLockedError as error:
             raise StoreFilesError(f"{error}; stop the broker, or name a snapshot of its store") from None
+        except StoreError as error:
+            raise StoreFilesError(str(error)) from None
         except OSError as error:
             if self._writes:
                 raise StoreFilesError(f"cannot lock {self._root}: {error}") from error
             self._progress.note(f"not locked, since the directory cannot be written: {error}")
         # Again, as nobody changes it from here on.
-        return StoppedStore(self._root, self._commit_log)
+        return StoppedStore(self._root, self._logs)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None

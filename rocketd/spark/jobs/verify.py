@@ -46,7 +46,7 @@ class Job(BaseJob):
         """Examine it."""
         with StoreInUse(args.store, args.commit_log, context.progress, writes=False) as store:
             spark = context.spark()
-            need_files_everywhere(spark, [store.root, store.log.directory])
+            need_files_everywhere(spark, [store.root, *store.log.directories])
             run = partial(run_tasks, spark, description="rocketd verify")
             return Verification(store, rules_of(args), context.progress, shape_of(args, None)).run(run)
 
@@ -80,7 +80,7 @@ class Verification:
         unreadable = {finding.path for finding in self._findings}
         self.facts = StoreFacts(
             store.root,
-            store.log.directory,
+            store.log.directories,
             store.log.file_size,
             tuple(LogFile(*segment) for segment in store.log.segments),
             used_files(store.log) if store.log.segments else 0,
@@ -139,7 +139,7 @@ class Verification:
             file = facts.files[number]
             if before is not None and number < facts.used:
                 for offset in range(before.offset + facts.file_size, file.offset, facts.file_size):
-                    path = os.path.join(facts.log_directory, f"{offset:020d}")
+                    path = os.path.join(facts.log_directories[0], f"{offset:020d}")
                     missing = Missing(path, offset, offset + facts.file_size)
                     self._findings += self._examination.about(missing)
                     ranges.append((missing.begin, missing.end))

@@ -69,7 +69,7 @@ def used_files(log: LogReader) -> int:
 
 
 def _log(facts: StoreFacts) -> LogReader:
-    return LogReader(facts.log_directory, facts.file_size)
+    return LogReader(facts.log_directories, facts.file_size)
 
 
 def _delays(facts: StoreFacts):  # type: ignore[no-untyped-def]  # noqa: ANN202
@@ -79,7 +79,7 @@ def _delays(facts: StoreFacts):  # type: ignore[no-untyped-def]  # noqa: ANN202
 def log_events(facts: StoreFacts, number: int) -> Iterator[Seen]:
     """Walk one file of the log record by record."""
     log = _log(facts)
-    examination = PartialExamination(StoppedStore(facts.root, facts.log_directory))
+    examination = PartialExamination(StoppedStore(facts.root, facts.log_directories))
     examination.store.log = log
     file = facts.files[number]
     segment = Segment(file.path, file.offset, file.size)
@@ -100,7 +100,7 @@ def log_requests(facts: StoreFacts, number: int, begin: int) -> Iterator[tuple[l
 
     A record of wrong CRC is dispatched too: all but its body is there.
     """
-    examination = PartialExamination(StoppedStore(facts.root, facts.log_directory))
+    examination = PartialExamination(StoppedStore(facts.root, facts.log_directories))
     log = _log(facts)
     examination.store.log = log
     segment = Segment(*facts.files[number])
@@ -116,7 +116,7 @@ def log_requests(facts: StoreFacts, number: int, begin: int) -> Iterator[tuple[l
 
 def time_findings(facts: StoreFacts, requests: Sequence[DispatchRequest]) -> list[Finding]:
     """What is odd about the store times of records that follow each other."""
-    return PartialExamination(StoppedStore(facts.root, facts.log_directory)).times(requests)
+    return PartialExamination(StoppedStore(facts.root, facts.log_directories)).times(requests)
 
 
 def damaged_ranges(ranges: Sequence[tuple[int, int]]) -> DamagedRanges:

@@ -28,7 +28,7 @@ class StoreFacts:
     """
 
     root: str
-    log_directory: str
+    log_directories: tuple[str, ...]
     file_size: int
     files: tuple[LogFile, ...]
     used: int

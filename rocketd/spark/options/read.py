@@ -44,7 +44,10 @@ class ReadOptions(ConnectOptions):
         "All executors must see it.",
     )
     commit_log: str = option(
-        kinds.PATH, "", "Directory of the commit log, where it is not below the store (storePathCommitLog)."
+        kinds.PATH,
+        "",
+        "Directory of the commit log, or several separated by commas, where it is not below the store "
+        "(storePathCommitLog, readOnlyCommitLogStorePaths).",
     )
     broker_name: str = option(
         kinds.TEXT,
