@@ -147,6 +147,28 @@ class SubscriptionGroupManager:
             self._news.add("", "the consumer groups of the master were copied")
         self._saved.changed()
 
+    def adopt(self, slave: SubscriptionGroupWrapper) -> int:
+        """Add the groups that a slave has and this master lacks, and return their number.
+
+        Only a table that was changed later than this one is taken from; if this one was never changed, it takes all. Raises
+        OSError when it cannot be written.
+        """
+        with self._guard:
+            is_new = not self._version.counter
+            if not is_new and slave.data_version.timestamp <= self._version.timestamp:
+                return 0
+            taken = {
+                name: config
+                for name, config in slave.subscription_group_table.items()
+                if (name not in self._table or is_new) and self._table.get(name) != config
+            }
+            if not taken:
+                return 0
+            self._table.update(taken)
+            self._count_change()
+        self.persist()
+        return len(taken)
+
     def _put(self, config: SubscriptionGroupConfig) -> None:
         self._table[config.group_name] = config
         self._count_change()

@@ -84,6 +84,31 @@ class ConsumerOffsetManager:
                     self._changes += 1
         self.save()
 
+    def take_larger(self, slave: ConsumerOffsetSerializeWrapper, end_of: Callable[[str, int], int | None]) -> int:
+        """Take over each offset of a slave's that is larger than the one here, and return how many they are.
+
+        An offset behind the end of its queue here, which ``end_of`` tells or None, is taken as that end. Raises OSError when
+        they cannot be written.
+        """
+        taken = 0
+        with self._guard:
+            for key, queues in slave.offset_table.items():
+                topic = key.partition(SEPARATOR)[0]
+                own = self._table.get(key, {})
+                larger = {}
+                for queue_id, offset in queues.items():
+                    end = end_of(topic, queue_id)
+                    reachable = offset if end is None else min(offset, end)
+                    if reachable > own.get(queue_id, -1):
+                        larger[queue_id] = reachable
+                if larger:
+                    self._table[key] = own | larger
+                    self._changes += 1
+                    taken += len(larger)
+        if taken:
+            self.persist()
+        return taken
+
     def query(self, group: str, topic: str, queue_id: int) -> int:
         """Return the committed offset, or -1."""
         queues = self._table.get(topic + SEPARATOR + group)

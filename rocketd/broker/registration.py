@@ -57,13 +57,17 @@ class Registration:
         self._client = client
         self._reactor = reactor
         self._addresses = NameServerAddresses(broker.settings.broker, reactor, self._register_changed)
-        self._loop = ClockedLoop(reactor, self.register)
+        self._loop = ClockedLoop(reactor, self._repeat)
         self._first: Any = None
         self._unreachable: set[str] = set()
         self._pending = False
         self._rests_until = 0.0
         self._waiting: list[Callable[[], None]] = []
         self._stopped = False
+        self._begun = False
+        self._held = False
+        self.before_repeat: Callable[[], defer.Deferred[None]] | None = None
+        """Awaited before each periodic registration."""
         self.on_answer: Callable[[str, RegisterBrokerResponseHeader], None] | None = None
         """Called with a name server and what it said of this broker's master."""
 
@@ -80,7 +84,20 @@ class Registration:
         self._first = self._reactor.callLater(
             _FIRST_REPEAT_SECONDS, lambda: self._loop.start(period_ms / 1000, now=True)
         )
-        return self.register(force=True)
+        self._begun = True
+        waiting, self._waiting = self._waiting, []
+        told = self.register(force=True)
+        if waiting:
+            self._call_when(told, waiting)
+        return told
+
+    def _repeat(self) -> "defer.Deferred[None]":
+        before = defer.succeed(None) if self.before_repeat is None else self.before_repeat()
+        return before.addCallback(lambda _: self.register())
+
+    def hold(self) -> None:
+        """Register no more from now on; the stop does not unregister, as that would remove another of this name and id."""
+        self._held = True
 
     def stop(self) -> "defer.Deferred[None]":
         """Register no more, and unregister; fires when every name server has answered or failed."""
@@ -90,10 +107,14 @@ class Registration:
             self._first.cancel()
         if self._loop.running:
             self._loop.stop()
+        if not self._begun or self._held:
+            return defer.succeed(None)
         return self._for_all(self._unregister)
 
     def changed(self, reason: str) -> None:
-        """Register soon because something changed. Any thread; changes that come together are told together."""
+        """Register soon because something changed, after the start. Any thread; changes that come together are told
+        together.
+        """
         self._reactor.callFromThread(self._register_changed)
 
     def when_told(self, callback: Callable[[], None]) -> None:
@@ -107,14 +128,14 @@ class Registration:
         self._register_changed()
 
     def _register_changed(self) -> None:
-        if not self._pending:
+        if not self._pending and self._begun:
             self._pending = True
             self._reactor.callLater(max(0.0, self._rests_until - self._reactor.seconds()), self._register_pending)
 
     def _register_pending(self) -> None:
         self._pending = False
         waiting, self._waiting = self._waiting, []
-        told = defer.succeed(None) if self._stopped else self.register(force=True)
+        told = defer.succeed(None) if self._stopped or self._held else self.register(force=True)
         if waiting:
             self._call_when(told, waiting)
 
@@ -130,8 +151,10 @@ class Registration:
 
     def register(self, force: bool | None = None) -> "defer.Deferred[None]":
         """Tell every name server; where registration is not forced, only those whose knowledge is old."""
+        if self._held:
+            return defer.succeed(None)
         forced = self._broker.settings.broker.force_register if force is None else force
-        self._take_addresses()
+        self.take_addresses()
         began = thread_time()
         try:
             body, fields = self._request()
@@ -142,12 +165,12 @@ class Registration:
         self._rests_until = self._reactor.seconds() + _REST * took if took > _CHEAP_SECONDS else 0.0
 
         async def tell(address: str) -> None:
-            if (forced or await self._is_outdated(address)) and not self._stopped:
+            if (forced or await self._is_outdated(address)) and not (self._stopped or self._held):
                 await self._register(address, fields, body)
 
         return self._for_all(tell)
 
-    def _take_addresses(self) -> None:
+    def take_addresses(self) -> None:
         """Have the client use the name servers that are known now; a list without an address changes nothing."""
         self._client.update_name_server_addresses(self._addresses.current())
         self._unreachable.intersection_update(self._client.name_servers.addresses)

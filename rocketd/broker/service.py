@@ -13,6 +13,7 @@ from typing import Any
 from twisted.application.service import Service
 from twisted.internet import defer, threads
 from twisted.logger import Logger
+from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from rocketd import core
@@ -39,6 +40,7 @@ from rocketd.broker.producers import ProducerManager
 from rocketd.broker.rebalance_lock import RebalanceLockManager
 from rocketd.broker.registration import Registration
 from rocketd.broker.replication.service import Replication
+from rocketd.broker.replication.single_master import SecondMasterError
 from rocketd.broker.schedule import ScheduleMessageService
 from rocketd.broker.settings import BrokerSettings
 from rocketd.broker.stats.broker_stats_manager import SAMPLE_SECONDS as BROKER_STATS_SECONDS
@@ -71,7 +73,7 @@ from rocketd.store.errors import StoreError
 from rocketd.store.filesystem import IFileSystem, RealFileSystem
 from rocketd.store.message_store import MessageStore
 
-START_ERRORS = (ConfigError, TLSConfigError, ListenError, StoreError, JsonFileError, OSError)
+START_ERRORS = (ConfigError, TLSConfigError, ListenError, StoreError, JsonFileError, SecondMasterError, OSError)
 """What may keep a broker from starting, each with a text for the operator."""
 
 VIP_PORT_DISTANCE = 2
@@ -187,6 +189,9 @@ class Broker(Service):
         self.file_system = file_system
         self._loops: list[ClockedLoop] = []
         self._delivering = False
+        self._serving = False
+        self._not_serving: Failure | None = None
+        self._waiting_for_service: list[defer.Deferred[None]] = []
         self.held_pull_checks: list[Callable[[], None]] = []
         self.started_ms = 0
         self.stats = StoreStats(now_ms, self.clock_ms, lambda: self.store.messages_put)
@@ -247,7 +252,8 @@ class Broker(Service):
         """Listen, open the store, begin to serve and to register.
 
         Blocks while the store recovers. Raises ListenError, StoreError, JsonFileError or, for what the operating
-        system refuses, ConfigError; nothing stays open then.
+        system refuses, ConfigError; nothing stays open then. A master that has name servers begins to serve when it has
+        asked them for its namesakes, see ``when_serving``; requests wait until then.
         """
         self.access = make_access_control(
             self.settings.broker, self.now_ms, lambda offset: self.store.look_message(offset)
@@ -274,11 +280,51 @@ class Broker(Service):
         processors = load_processors(self.dispatcher, "broker", self) + self.message_hooks.load(self)
         self.client.startService()
         self.invoke.start()
+        self.replication.start(self.store)
+        self.registration.take_addresses()
+        if self.replication.is_slave or not self.client.name_servers.addresses:
+            self._serve(processors)
+        else:
+            defer.Deferred.fromCoroutine(self._serve_if_alone(processors)).addErrback(self._not_served)
+
+    def when_serving(self) -> "defer.Deferred[None]":
+        """Fire when the broker serves; fails with SecondMasterError, and the broker has stopped, when it may not."""
+        result: defer.Deferred[None] = defer.Deferred()
+        if self._serving:
+            result.callback(None)
+        elif self._not_serving is not None:
+            result.errback(self._not_serving)
+        else:
+            self._waiting_for_service.append(result)
+        return result
+
+    async def _serve_if_alone(self, processors: list[str]) -> None:
+        try:
+            await self.replication.before_serving()
+        except SecondMasterError as error:
+            if self.running:
+                self._log.critical("{error}", error=error)
+                await self.stopService()
+            raise
+        except Exception:  # what is asked for is of use, but nothing that the messages need
+            self._log.failure("the other brokers of this name could not be asked")
+        if self.running:
+            self._serve(processors)
+
+    def _not_served(self, failure: Failure) -> None:
+        self._not_serving = failure
+        waiting, self._waiting_for_service = self._waiting_for_service, []
+        for result in waiting:
+            result.errback(failure)
+
+    def _serve(self, processors: list[str]) -> None:
+        """Begin to serve and to register."""
+        self._serving = True
         self.server.startService()
         self.started_ms = self.now_ms()
         self._start_loops()
         self.timers.start()
-        self.replication.start(self.store)
+        self.replication.serving()
         self.registration.start()
         self._log.info("broker {line}", line=self._advertised.describe(self.port))
         if self._advertised.warning:
@@ -298,6 +344,9 @@ class Broker(Service):
             namesrv=self.registration.name_servers,
             processors=", ".join(processors),
         )
+        waiting, self._waiting_for_service = self._waiting_for_service, []
+        for result in waiting:
+            result.callback(None)
 
     def _open_store(self) -> None:
         self.store_host, self._unresolved = record_host(self._advertised.host, self.port)
@@ -406,7 +455,9 @@ class Broker(Service):
     # ------------------------------------------------------------ stop
 
     def stopService(self) -> "defer.Deferred[None]":
-        """Unregister, answer what is queued, flush and close everything."""
+        """Unregister, answer what is queued, flush and close everything. A further call does nothing."""
+        if not self.running:
+            return defer.succeed(None)
         super().stopService()
         return defer.Deferred.fromCoroutine(self._stop())
 
@@ -417,7 +468,8 @@ class Broker(Service):
         await self.registration.stop()
         self.replication.stop_following()
         self.invoke.stop()
-        await threads.deferToThreadPool(self._reactor, self._reactor.getThreadPool(), self.timers.stop)
+        if self._serving:
+            await threads.deferToThreadPool(self._reactor, self._reactor.getThreadPool(), self.timers.stop)
         await self.server.stopService()
         await self.replication.stop()
         await self.client.stopService()

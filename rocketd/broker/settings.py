@@ -214,6 +214,12 @@ class BrokerConfig:
     register_broker_timeout_mills: int = setting(
         6000, "How long to wait for a name server's answer to a registration.", unit="ms", minimum=1, hot=True
     )
+    single_master_check: bool = setting(
+        True,
+        "Whether a master refuses to start, or takes no messages any more, if name servers know another master of its "
+        "brokerName that answers. Apache's broker never looks.",
+        hot=True,
+    )
     slave_read_enable: bool = setting(False, "Whether consumers that read far back are sent to a slave.", hot=True)
     disable_consume_if_consumer_read_slowly: bool = setting(
         False, "Whether a group further behind than consumerFallbehindThreshold may no longer read.", hot=True

@@ -284,6 +284,29 @@ class TopicConfigManager:
             self._untold = True
         self._saved.changed()
 
+    def adopt(self, slave: TopicConfigSerializeWrapper) -> int:
+        """Add the topics that a slave has and this master lacks, and return their number.
+
+        Only a table that was changed later than this one is taken from; if this one was never changed, it takes all. Raises
+        OSError when it cannot be written.
+        """
+        with self._guard:
+            is_new = not self._version.counter
+            if not is_new and slave.data_version.timestamp <= self._version.timestamp:
+                return 0
+            taken = {
+                name: config
+                for name, config in slave.topic_config_table.items()
+                if (name not in self._table or is_new) and self._table.get(name) != config
+            }
+            if not taken:
+                return 0
+            self._table.update(taken)
+            self._count_change()
+        self.persist()
+        self._spread(f"{len(taken)} topics were taken over from a slave")
+        return len(taken)
+
     def update_order_topics(self, order_topics: Iterable[str]) -> None:
         """Set the order flag of exactly these topics: those in the KV table that a registration brings back.
 

@@ -3,15 +3,19 @@
 Answers to the start-up and shutdown-hook half of Apache's NamesrvStartup and BrokerStartup.
 """
 
+import atexit
 import gc
+import os
 import resource
 import signal
+import sys
 from collections.abc import Mapping
 from typing import Any
 
 from twisted.application.service import IService, MultiService
 from twisted.internet.error import ReactorNotRunning
 from twisted.logger import Logger
+from twisted.python.failure import Failure
 from twisted.python.reflect import qual
 
 from rocketd.common.twistd_start import TwistdStart
@@ -37,10 +41,14 @@ class DaemonService(MultiService):
         self._start = TwistdStart(twistd)
         self._command = command
         self._expected = expected
+        self._service = service
         service.setServiceParent(self)
 
     def startService(self) -> None:
-        """Start; an expected error becomes one line on standard error and in the log, and exit status 1."""
+        """Start; an expected error becomes one line on standard error and in the log, and exit status 1.
+
+        A service with a method ``when_serving`` may fail so later, too, by what the Deferred of that method fails with.
+        """
         tune_interpreter()
         from twisted.internet import reactor
 
@@ -51,7 +59,29 @@ class DaemonService(MultiService):
             text = " ".join(str(error).split()) or qual(type(error))
             self._log.critical("{command} ends: {text}", command=self._command, text=text)
             raise self._start.failed(f"{self._command}: {text}") from None
-        self._start.succeeded()
+        when_serving = getattr(self._service, "when_serving", None)
+        if when_serving is None:
+            self._start.succeeded()
+        else:
+            when_serving().addCallbacks(lambda _: self._start.succeeded(), self._fail_late, errbackArgs=(reactor,))
+
+    def _fail_late(self, failure: Failure, reactor: Any) -> None:
+        """End the process with status 1: the service may not serve after all, which it found out after its start."""
+        error = failure.value
+        if failure.check(*self._expected):
+            self._log.critical("{command} ends: {text}", command=self._command, text=str(error))
+        else:
+            self._log.failure("{command} ends", failure=failure, command=self._command)
+        self._start.failed_late(f"{self._command}: {' '.join(str(error).split()) or qual(type(error))}")
+        atexit.register(_exit_with_failure)
+        reactor.stop()
+
+
+def _exit_with_failure() -> None:
+    """Exit with status 1 where twistd would with 0; called when all else is done."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(1)
 
 
 def tune_interpreter() -> None:

@@ -34,14 +34,18 @@ class TwistdStart:
             os.close(self._terminal)
             self._terminal = None
 
-    def failed(self, line: str) -> SystemExit:
-        """Show one line, remove the pid file, report to the waiting parent; return what is to be raised: status 1."""
+    def failed_late(self, line: str) -> None:
+        """Show one line, when twistd's parent has left already; twistd removes the pid file."""
         if self._terminal is None:
             # twistd has put its log in the place of sys.stderr.
             print(line, file=sys.__stderr__, flush=True)
         else:
             os.write(self._terminal, os.fsencode(f"{line}\n"))
             self.succeeded()
+
+    def failed(self, line: str) -> SystemExit:
+        """Show one line, remove the pid file, report to the waiting parent; return what is to be raised: status 1."""
+        self.failed_late(line)
         pid_file, status_pipe = self._config.get("pidfile"), self._config.get("statusPipe")
         if pid_file:
             try:

@@ -150,7 +150,8 @@ class RemotingServer(Service):
         While it stops, and when it has stopped, a further call has nothing to do and returns at once.
         """
         if not self.running:
-            return defer.succeed(None)
+            self._abort_all()
+            return self.stop_listening()
         super().stopService()
         return defer.Deferred.fromCoroutine(self._stop())
 

@@ -129,6 +129,7 @@ class MessageStore(MessageReader):
         self._replica = ReplicaLog(self.commit_log, RecordScanner(delay_time_of))
         self._append_listeners: tuple[Callable[[], None], ...] = ()
         self._sync = config.flush_disk_type == "SYNC_FLUSH"
+        self._refuses_puts = ""
         self._sync_replica = config.broker_role == "SYNC_MASTER"
         if config.warm_maped_file_enable:
             flush_bytes = config.flush_least_pages_when_warm_maped_file * PAGE_SIZE if self._sync else 0
@@ -386,10 +387,16 @@ class MessageStore(MessageReader):
         """Whether an append hangs for longer than osPageCacheBusyTimeOutMills."""
         return self.append_lock_ms() > self.config.os_page_cache_busy_time_out_mills
 
+    def refuse_puts(self, why: str) -> None:
+        """Take no messages from now on. Any thread."""
+        self._refuses_puts = why
+
     def refusal(self) -> PutResult | None:
         """Why messages are not taken now, None when they are."""
         if not self._open:
             return PutResult(PutStatus.SERVICE_NOT_AVAILABLE, cause="the store is closed")
+        if self._refuses_puts:
+            return PutResult(PutStatus.SERVICE_NOT_AVAILABLE, cause=self._refuses_puts)
         if self.config.broker_role == "SLAVE":
             return PutResult(PutStatus.SERVICE_NOT_AVAILABLE, cause="this broker is a slave, which takes no messages")
         if not self.flags.writable:

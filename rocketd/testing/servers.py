@@ -93,6 +93,7 @@ class BrokerProcess(Process):
         broker.timers.waiting = TimerTable(":memory:")
         _come_between(broker, faults, sockets)
         broker.startService()
+        await broker.when_serving()
         registered: Deferred[None] = Deferred()
         broker.when_registered(lambda: registered.callback(None))
         await registered

@@ -118,6 +118,7 @@ async def up(
         broker = make_broker(settings, reactor)
         _start(broker, "--broker-port")
         started.append(broker)
+        await broker.when_serving()
         await _registered(reactor, namesrv, broker)
         address = f"127.0.0.1:{namesrv.port}"
         again = "" if namesrv.port == 9876 else f" --namesrv {address}"

@@ -1,6 +1,8 @@
 """A master and a slave as processes: the slave has what the master has, through kills, stops and pauses of either."""
 
+import json
 import os
+import shutil
 import signal
 import time
 from contextlib import contextmanager
@@ -33,6 +35,7 @@ class Pair:
         self.master_address = self.master_servers.broker_address
         self.slave_address = self.slave_servers.broker_address
         self.master = self.slave = None
+        self.others = []
 
     def start(self):
         self.master_servers.start_namesrv()
@@ -78,11 +81,14 @@ class Pair:
         assert contents[0] == contents[1]
 
     def end(self):
+        for servers in self.others:
+            servers.kill_all()
         self.slave_servers.kill_all()
         self.master_servers.kill_all()
 
     def logs(self):
         processes = (*self.master_servers.processes, *self.slave_servers.processes)
+        processes += tuple(process for servers in self.others for process in servers.processes)
         return "".join(process.log.read_text() for process in processes)
 
 
@@ -330,8 +336,7 @@ def test_logs_that_have_parted_are_named(make_pair, length):
     pair.await_copy()
     end = runtime(pair.slave_address)["commitLogMaxOffset"]
     assert pair.master.stop() == 0
-    for file in (pair.master_servers.store / "commitlog").iterdir():
-        file.unlink()
+    shutil.rmtree(pair.master_servers.store)
     pair.start_master()
     for number in range(length):
         send(pair.master_address, number)
@@ -349,8 +354,7 @@ def test_a_slave_that_has_more_than_the_overlap_is_named(make_pair):
     put_load(pair, [Sent("p0")], 1_000)
     pair.await_copy()
     assert pair.master.stop() == 0
-    for file in (pair.master_servers.store / "commitlog").iterdir():
-        file.unlink()
+    shutil.rmtree(pair.master_servers.store)
     pair.start_master()
     send(pair.master_address)
 
@@ -360,6 +364,116 @@ def test_a_slave_that_has_more_than_the_overlap_is_named(make_pair):
 
     pair.master.wait_for("the master says so", is_named, CATCH_UP_LIMIT)
     assert not slaves(pair.master_address)
+
+
+def second_master(pair, directory, **settings):
+    """A master of the same name at the same name server, not started."""
+    directory.mkdir()
+    servers = ServerProcesses(directory, brokerRole="ASYNC_MASTER", brokerIP2="127.0.0.1", **settings)
+    servers.namesrv_address = servers.broker_config["namesrvAddr"] = pair.master_servers.namesrv_address
+    pair.others.append(servers)
+    return servers
+
+
+def test_a_second_master_refuses_to_start_and_names_the_other(make_pair, tmp_path):
+    pair = make_pair()
+    other = second_master(pair, tmp_path / "other")
+    done = other.run_broker()
+    assert done.returncode == 1
+    text = (
+        f"another master of broker-a is registered and answers at {pair.master_address}: start this broker as its slave"
+    )
+    assert text in done.stdout + done.stderr
+    assert "Traceback" not in done.stdout + done.stderr
+    assert send(pair.master_address)[0].code == ResponseCode.SUCCESS
+    # A killed one is registered for two minutes more, and in nobody's way.
+    pair.master.kill()
+    other.start_broker()
+    assert send(other.broker_address)[0].code == ResponseCode.SUCCESS
+
+
+def test_a_master_that_hung_while_another_took_its_place_steps_down(make_pair, tmp_path):
+    pair = make_pair()
+    other = second_master(pair, tmp_path / "other")
+    with paused(pair.master):
+        promoted = other.start_broker()
+        assert send(other.broker_address)[0].code == ResponseCode.SUCCESS
+    expected = f"another master of broker-a is registered and answers at {other.broker_address}"
+
+    def has_stepped_down():
+        answer, _ = send(pair.master_address)
+        return answer.code == ResponseCode.SERVICE_NOT_AVAILABLE and expected in answer.remark
+
+    pair.master.wait_for("it steps down", has_stepped_down, CATCH_UP_LIMIT)
+    assert runtime(pair.master_address)["haSendsRefused"] == "true"
+    assert send(other.broker_address)[0].code == ResponseCode.SUCCESS
+    # Its stop does not unregister the other, nor does the other mind it.
+    assert pair.master.stop() == 0
+    assert pair.master_servers.namesrv_address == other.namesrv_address
+    assert other.is_registered()
+    assert promoted.stop() == 0
+
+
+def commit(address, offset, group="G"):
+    fields = {"consumerGroup": group, "topic": TOPIC, "queueId": "0", "commitOffset": str(offset)}
+    assert ask(address, RequestCode.UPDATE_CONSUMER_OFFSET, fields).code == ResponseCode.SUCCESS
+
+
+def committed(address, group="G"):
+    offsets = ConsumerOffsetSerializeWrapper.decode(ask(address, RequestCode.GET_ALL_CONSUMER_OFFSET).body)
+    return offsets.offset_table.get(f"{TOPIC}@{group}", {}).get(0)
+
+
+def test_a_returning_master_takes_what_its_slave_has_learnt(make_pair):
+    pair = make_pair()
+    for _ in range(8):
+        assert send(pair.master_address, 0)[0].ext_fields["queueId"] == "0"
+    commit(pair.master_address, 2)
+    pair.slave.wait_for("the offset is copied", lambda: committed(pair.slave_address) == 2, CATCH_UP_LIMIT)
+    pair.await_copy()
+    pair.master.kill()
+    commit(pair.slave_address, 6)
+    commit(pair.slave_address, 99, group="Beyond")
+    heartbeat = {
+        "clientID": "c", "producerDataSet": [],
+        "consumerDataSet": [{
+            "groupName": "Late", "consumeType": "CONSUME_PASSIVELY", "messageModel": "CLUSTERING",
+            "consumeFromWhere": "CONSUME_FROM_LAST_OFFSET", "subscriptionDataSet": [], "unitMode": False,
+        }],
+    }  # fmt: skip
+    member = Connection(pair.slave_address)
+    # Its answer may come together with the news that a member has come.
+    member.send(RemotingCommand(RequestCode.HEART_BEAT, {}, json.dumps(heartbeat).encode()))
+
+    def topics(address):
+        return TopicConfigSerializeWrapper.decode(
+            ask(address, RequestCode.GET_ALL_TOPIC_CONFIG).body
+        ).topic_config_table
+
+    pair.slave.wait_for("the group is made", lambda: "%RETRY%Late" in topics(pair.slave_address), CATCH_UP_LIMIT)
+    member.close()
+
+    pair.start_master()
+    assert committed(pair.master_address) == 6
+    # It has no more than 8 messages: an offset behind them would have consumers wait for the 100th.
+    assert committed(pair.master_address, "Beyond") == 8
+    assert "%RETRY%Late" in topics(pair.master_address)
+    groups = ask(pair.master_address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG).body
+    assert b'"Late"' in groups
+    pair.await_slave()
+    pair.slave.wait_for("its offsets are copied", lambda: committed(pair.slave_address, "Beyond") == 8, CATCH_UP_LIMIT)
+    assert committed(pair.slave_address) == 6
+
+
+def test_a_returning_master_does_not_wait_long_for_a_slave_that_hangs(make_pair):
+    pair = make_pair()
+    assert pair.master.stop() == 0
+    with paused(pair.slave):
+        pair.start_master()
+        assert send(pair.master_address)[0].code == ResponseCode.SUCCESS
+        pair.master.wait_for(
+            "it says so", lambda: f"slave {pair.slave_address} was not asked" in pair.master.log.read_text(), 60
+        )
 
 
 def test_master_and_slave_change_places(make_pair):

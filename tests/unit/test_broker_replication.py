@@ -722,6 +722,54 @@ class SynchronizeTests(TablesTestCase):
         self.assertEqual(self.client.asked, [])
 
 
+class AdoptTests(SynchronousTestCase):
+    """What a master takes over from a slave's tables."""
+
+    def setUp(self):
+        self.broker = SmallBroker(os.path.abspath(self.mktemp()))
+        self.broker.start()
+        self.addCleanup(self.broker.stop)
+        self.now = self.broker.now_ms()
+
+    def topics(self, timestamp, *names, queues=3):
+        table = {name: TopicConfig(name, queues, queues) for name in names}
+        return TopicConfigSerializeWrapper(table, DataVersion(timestamp, 9))
+
+    def groups(self, timestamp, *names, retries=16):
+        table = {name: SubscriptionGroupConfig(name, retry_max_times=retries) for name in names}
+        return SubscriptionGroupWrapper(table, DataVersion(timestamp, 9))
+
+    def test_later_table_gives_what_is_missing_and_changes_nothing_else(self):
+        self.broker.topics.update(TopicConfig("Old", 1, 1))
+        self.broker.groups.update(SubscriptionGroupConfig("Old", retry_max_times=1))
+        self.assertEqual(self.broker.topics.adopt(self.topics(self.now + 1, "Old", "New")), 1)
+        self.assertEqual(self.broker.groups.adopt(self.groups(self.now + 1, "Old", "New")), 1)
+        queues = [self.broker.topics.select(name).read_queue_nums for name in ("Old", "New")]
+        retries = [self.broker.groups.find(name).retry_max_times for name in ("Old", "New")]
+        self.assertEqual((queues, retries), ([1, 3], [1, 16]))
+
+    def test_earlier_table_gives_nothing_as_it_may_have_what_was_deleted(self):
+        self.broker.topics.update(TopicConfig("Old", 1, 1))
+        self.broker.groups.update(SubscriptionGroupConfig("Old"))
+        self.assertEqual(self.broker.topics.adopt(self.topics(self.now, "Gone")), 0)
+        self.assertEqual(self.broker.groups.adopt(self.groups(self.now, "Gone")), 0)
+
+    def test_master_that_has_lost_its_tables_takes_all(self):
+        self.assertEqual(self.broker.topics.adopt(self.topics(self.now - 5, "Old", "TBW102")), 2)
+        self.assertEqual(self.broker.groups.adopt(self.groups(self.now - 5, "Old")), 1)
+        self.assertEqual(self.broker.topics.select("TBW102").read_queue_nums, 3)
+
+    def test_larger_offsets_are_taken_up_to_the_end_of_their_queue(self):
+        offsets = self.broker.offsets
+        for queue_id, offset in ((0, 5), (1, 5), (2, 5)):
+            offsets.commit("c", "G", "T", queue_id, offset)
+        theirs = ConsumerOffsetSerializeWrapper({"T@G": {0: 4, 1: 7, 2: 99}, "T@H": {0: 1}, "T@I": {}})
+        self.assertEqual(offsets.take_larger(theirs, lambda topic, queue_id: 20), 3)
+        self.assertEqual(offsets.snapshot().offset_table, {"T@G": {0: 5, 1: 7, 2: 20}, "T@H": {0: 1}})
+        self.assertEqual(offsets.take_larger(theirs, lambda topic, queue_id: None), 1)
+        self.assertEqual(offsets.query("G", "T", 2), 99)
+
+
 class ServiceTests(TablesTestCase):
     def setUp(self):
         super().setUp()
@@ -757,7 +805,9 @@ class ServiceTests(TablesTestCase):
         self.reactor.advance(1)
         self.assertEqual(list(dict.fromkeys(self.followed)), ["10.0.0.7:1", "10.0.0.8:1"])
         self.assertEqual(self.replication.synchronize.master_address, "m")
-        self.assertEqual(self.replication.table(), {"haMasterAddress": "", "haMasterConnected": "false"})
+        table = self.replication.table()
+        self.assertEqual((table["haMasterAddress"], table["haMasterConnected"]), ("", "false"))
+        self.assertEqual((table["haRole"], table["haBrokerName"]), ("SLAVE", "broker-a"))
         self.replication.stop_following()
         self.successResultOf(Deferred.fromCoroutine(self.replication.stop()))
         self.assertEqual(self.reactor.getDelayedCalls(), [])
@@ -776,8 +826,7 @@ class ServiceTests(TablesTestCase):
         connection = self.reactor.tcpServers[0][1].buildProtocol(PEER)
         connection.makeConnection(Transport(peerAddress=PEER))
         connection.dataReceived(pack(">q", 0))
-        self.assertEqual(
-            replication.table(), {"haSlave_10.0.0.9:4097": "0", "haSlavesBehindBytes": "0", "haSlavesLagging": "false"}
-        )
+        expected = {"haSlave_10.0.0.9:4097": "0", "haSlavesBehindBytes": "0", "haSlavesLagging": "false"}
+        self.assertEqual(replication.table(), replication.table() | expected)
         replication.stop_following()
         self.successResultOf(Deferred.fromCoroutine(replication.stop()))

@@ -37,6 +37,7 @@ OF_OUR_OWN = (
     "maxNewGroupsPerSecond",
     "maxNewTopicsPerSecond",
     "pluginStopTimeout",
+    "singleMasterCheck",
     "timerMaxDelaySec",
     "timerWheelEnable",
 )

@@ -1,12 +1,16 @@
 """What a process does around its service."""
 
+import atexit
 import gc
 import io
+import os
 import resource
 import signal
 import sys
 
+import twisted.internet
 from twisted.application.service import Service
+from twisted.internet.defer import Deferred
 from twisted.internet.error import ReactorNotRunning
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -39,6 +43,16 @@ class FakeReactor:
             raise ReactorNotRunning
 
 
+class LateService(Service):
+    """Finds out after its start whether it may serve."""
+
+    def __init__(self):
+        self.serving = Deferred()
+
+    def when_serving(self):
+        return self.serving
+
+
 class DaemonTests(SynchronousTestCase):
     def setUp(self):
         self.patch(daemon, "tune_interpreter", lambda: None)
@@ -48,6 +62,30 @@ class DaemonTests(SynchronousTestCase):
 
     def start(self, service):
         DaemonService("rocketd-test", service, (OSError, ValueError)).startService()
+
+    def start_late(self):
+        service = LateService()
+        reactor = FakeReactor()
+        self.patch(twisted.internet, "reactor", reactor)
+        self.exits = []
+        self.patch(atexit, "register", self.exits.append)
+        self.start(service)
+        return service, reactor
+
+    def test_service_that_may_not_serve_later_is_one_line_and_status_1(self):
+        service, reactor = self.start_late()
+        service.serving.errback(ValueError("another\n lives"))
+        self.assertEqual((self.stderr.getvalue(), reactor.stopped), ("rocketd-test: another lives\n", 1))
+        left = []
+        self.patch(os, "_exit", left.append)
+        for function in self.exits:
+            function()
+        self.assertEqual(left, [1])
+
+    def test_service_that_serves_later_ends_nothing(self):
+        service, reactor = self.start_late()
+        service.serving.callback(None)
+        self.assertEqual((self.stderr.getvalue(), reactor.stopped, self.exits), ("", 0, []))
 
     def test_an_expected_error_is_one_line_and_status_1(self):
         for error, line in (

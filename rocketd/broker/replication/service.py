@@ -4,11 +4,15 @@ Answers to what Apache's BrokerController does by role: handleSlaveSynchronize a
 belongs to the reactor thread but for ``when_replicated``, ``port`` and ``table``.
 """
 
+from secrets import token_hex
 from typing import Any
 
+from rocketd.broker.replication.group import INSTANCE, NAME, REFUSES, ROLE, BrokerGroup, Instance
 from rocketd.broker.replication.ha_tls import slave_tls, wrap_slave_factory
 from rocketd.broker.replication.known_brokers import KnownBrokers
 from rocketd.broker.replication.master import ReplicationMaster
+from rocketd.broker.replication.returning import ReturningMaster
+from rocketd.broker.replication.single_master import SingleMaster
 from rocketd.broker.replication.slave import ReplicationSlave
 from rocketd.broker.replication.synchronize import SlaveSynchronize
 from rocketd.common.clocked_loop import ClockedLoop
@@ -23,7 +27,8 @@ class Replication:
     """Serves slaves; on a slave, follows the master too. ``listen``, ``start``, ``stop_following``, ``stop``."""
 
     def __init__(self, broker: Any, client: Any, reactor: Any) -> None:
-        """``client`` is the RemotingClient for requests to the master. Raises TLSConfigError."""
+        """``client`` is the RemotingClient for requests to other brokers. Raises TLSConfigError."""
+        self._broker = broker
         self._config = broker.settings.store
         self._client = client
         self.is_slave = self._config.broker_role == "SLAVE"
@@ -39,6 +44,10 @@ class Replication:
             self._config, reactor, broker.dispatcher.pool("send"), slave_tls(self._config, tls)
         )
         self.synchronize = SlaveSynchronize(broker, client, reactor)
+        self._instance = Instance(broker.now_ms(), token_hex(8))
+        self._group = BrokerGroup(broker, client, self._instance)
+        self._single = SingleMaster(broker, self._group, self._instance, reactor)
+        self._returning = ReturningMaster(broker, self._group, reactor)
         self._learnt: dict[str, RegisterBrokerResponseHeader] = {}
         self._setting = ClockedLoop(reactor, self._follow)
 
@@ -64,10 +73,26 @@ class Replication:
             # haMasterAddress may be changed while running.
             self._setting.start(_SETTING_SECONDS)
 
+    async def before_serving(self) -> None:
+        """On a master, before it serves and registers: see that there is no other, and take from slaves what they have.
+
+        ``start`` comes before. Raises SecondMasterError.
+        """
+        members = await self._group.members()
+        await self._single.before_start(members.masters)
+        await self._returning.take_over(members.slaves)
+
+    def serving(self) -> None:
+        """On a master: look for another from now on."""
+        if not self.is_slave:
+            self._broker.registration.before_repeat = self._single.check
+            self._single.start()
+
     def stop_following(self) -> None:
         """Take no more from the master; the storage thread may still append what has come."""
         if self._setting.running:
             self._setting.stop()
+        self._single.stop()
         self.slave.stop()
         self.synchronize.stop()
 
@@ -108,6 +133,12 @@ class Replication:
             table["haSlavesLagging"] = str(self.master.slaves_lag).lower()
         if self.master.admission.refused:
             table["haRefused"] = str(self.master.admission.refused)
+        table |= {
+            ROLE: self._config.broker_role,
+            NAME: self._broker.settings.broker.broker_name,
+            INSTANCE: str(self._instance),
+            REFUSES: str(self._single.refuses).lower(),
+        }
         if self.is_slave:
             connection = self.slave.connection
             table["haMasterAddress"] = self.slave.master_address or ""
