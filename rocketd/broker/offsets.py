@@ -11,6 +11,7 @@ from collections.abc import Callable
 from twisted.logger import Logger
 
 from rocketd.broker.json_file import JsonFile
+from rocketd.common.log_throttle import ThrottledLog
 from rocketd.common.table_writer import TableWriter, Written
 from rocketd.remoting.bodies import ConsumerOffsetSerializeWrapper
 
@@ -27,6 +28,7 @@ class ConsumerOffsetManager:
     def __init__(self, file: JsonFile[ConsumerOffsetSerializeWrapper], writer: TableWriter | None = None) -> None:
         """Without a ``writer``, ``save`` writes in the thread that calls it."""
         self._file = file
+        self._peer_log = ThrottledLog(self._log)
         self._saved = (writer or TableWriter()).table(file.path, self.persist)
         self._guard = threading.Lock()
         self._changes = 0
@@ -65,7 +67,8 @@ class ConsumerOffsetManager:
             queues[queue_id] = offset
             self._changes += 1
         if old is not None and offset < old:
-            self._log.warn(
+            self._peer_log.warn(
+                f"goes back {key}",
                 "group {group} goes back in queue {queue} of {topic}: {client} commits {offset}, {old} was stored",
                 group=group,
                 queue=queue_id,

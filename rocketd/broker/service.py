@@ -153,6 +153,7 @@ class Broker(Service):
         self.schedule = ScheduleMessageService(self, json_file("delayOffset.json", DelayOffsetSerializeWrapper), writer)
         self.transactions = TransactionService(self, clock)
         self.dispatcher.plugin_stop_seconds = settings.server.plugin_stop_timeout / 1000
+        self.dispatcher.slowest_step = self.slowest_recent_step
         self._make_pools()
         server, remoting = settings.server, settings.remoting
         self.invoke = InvokeLayer(reactor, server.server_oneway_semaphore_value, server.server_async_semaphore_value)

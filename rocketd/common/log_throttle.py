@@ -19,16 +19,18 @@ KINDS = 1000
 
 OTHER_KINDS = "(other kinds)"
 
-VALUE_LENGTH = 200
+VALUE_LENGTH = 400
 """Characters that are logged of one value."""
 
 
 class LogThrottle:
     """Decides which log lines are written. Thread-safe; ``now`` gives monotonic seconds."""
 
-    def __init__(self, now: Callable[[], float] = monotonic, *, interval: float = INTERVAL, kinds: int = KINDS) -> None:
+    def __init__(
+        self, now: Callable[[], float] = monotonic, *, interval: float | None = None, kinds: int = KINDS
+    ) -> None:
         self._now = now
-        self._interval = interval
+        self._interval = INTERVAL if interval is None else interval
         self._limit = kinds
         self._lock = threading.Lock()
         self._kinds: dict[str, tuple[float, int]] = {}
@@ -79,15 +81,15 @@ class ThrottledLog:
 
     def info(self, kind: str, text: str, **values: object) -> None:
         """Log a line of a kind, or count it."""
-        self._write(LogLevel.info, kind, text, values)
+        self.emit(LogLevel.info, kind, text, **values)
 
     def warn(self, kind: str, text: str, **values: object) -> None:
         """Log a warning of a kind, or count it."""
-        self._write(LogLevel.warn, kind, text, values)
+        self.emit(LogLevel.warn, kind, text, **values)
 
     def error(self, kind: str, text: str, **values: object) -> None:
         """Log an error of a kind, or count it."""
-        self._write(LogLevel.error, kind, text, values)
+        self.emit(LogLevel.error, kind, text, **values)
 
     def failure(self, kind: str, text: str, failure: Failure, **values: object) -> None:
         """Log a failure with its traceback, or count it."""
@@ -101,7 +103,8 @@ class ThrottledLog:
         for kind, count in self._throttle.overdue():
             self._log.warn("{kind}: {count} lines like the last one were not logged", kind=kind, count=count)
 
-    def _write(self, level: LogLevel, kind: str, text: str, values: dict[str, object]) -> None:
+    def emit(self, level: LogLevel, kind: str, text: str, **values: object) -> None:
+        """Log a line of a kind at a level, or count it."""
         suffix = self._throttle.admit(kind)
         if suffix is not None:
             self._log.emit(level, text + "{suffix}", suffix=suffix, **_shortened(values))

@@ -13,6 +13,7 @@ from zope.interface import implementer
 
 from rocketd.common import properties_file
 from rocketd.common.configuration import changes_of, update_remark
+from rocketd.common.log_throttle import ThrottledLog
 from rocketd.common.names import ORDER_TOPIC_NAMESPACE
 from rocketd.common.table_writer import Written
 from rocketd.namesrv.route_info import BrokerIdentity, RouteInfoManager
@@ -52,6 +53,7 @@ class NamesrvProcessor:
 
     def __init__(self, name_server: Any) -> None:
         self._name_server = name_server
+        self._peer_log = ThrottledLog(self._log)
         self._routes: RouteInfoManager = name_server.routes
         self._kv_config = name_server.kv_config
         self._settings = name_server.settings
@@ -89,7 +91,8 @@ class NamesrvProcessor:
         body = request.body or b""
         # Java keeps the sum as a positive int.
         if header.body_crc32 and header.body_crc32 != crc32(body) & 0x7FFFFFFF:
-            self._log.warn(
+            self._peer_log.warn(
+                "damaged registration",
                 "{address}: the registration of {broker} was damaged on its way: CRC {found}, sent was {sent}",
                 address=context.connection.address,
                 broker=header.broker_name,

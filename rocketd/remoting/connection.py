@@ -18,6 +18,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from rocketd.common.log_throttle import ThrottledLog
 from rocketd.remoting.command import RemotingCommand
 from rocketd.remoting.errors import FrameError
 from rocketd.remoting.frame import Frame, FrameDecoder
@@ -34,7 +35,6 @@ _CHUNK = 1 << 18
 class Connection(Protocol):
     """A peer that sends requests and, where it is a client, takes ours."""
 
-    _log = Logger()
     transport: Any
 
     def __init__(
@@ -43,7 +43,9 @@ class Connection(Protocol):
         dispatch: Callable[["Connection", list[Frame]], None],
         on_lost: Callable[["Connection"], None],
         max_frame_length: int,
+        log: ThrottledLog | None = None,
     ) -> None:
+        self._log = log or ThrottledLog(Logger())
         self.address = "unknown"
         self.host = b""
         self.closed = False
@@ -83,7 +85,7 @@ class Connection(Protocol):
             if frames:
                 self._dispatch(self, frames)
         except FrameError as error:
-            self._log.warn("{address}: closing: {error}", address=self.address, error=error)
+            self._log.warn("bad frame", "{address}: closing: {error}", address=self.address, error=error)
             self.transport.abortConnection()
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:

@@ -15,6 +15,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from rocketd.common.log_throttle import LogThrottle, ThrottledLog
 from rocketd.remoting import problems
 from rocketd.remoting.address_guard import AddressGuard
 from rocketd.remoting.codes import ResponseCode, SerializeType
@@ -86,6 +87,10 @@ class Dispatcher:
         self.call_from_thread = call_from_thread
         self.responses: ResponseTaker | None = None
         self.limits = LimitLog(self.log, clock)
+        self.peer_log = ThrottledLog(self.log, LogThrottle(clock))
+        """For lines that a peer can cause at any rate."""
+        self.slowest_step: Callable[[], str] = str
+        """Names what requests waited for lately, with its measured time; "" if that is not known."""
         self.clock = clock
         self._pools: dict[str, Pool] = {}
         self._started = False
@@ -233,7 +238,7 @@ class Dispatcher:
         job = Job(handler, connection, frames, received_ms)
         if pool.refusal is not None and (refusal := pool.refusal()) is not None:
             refused, oneway = job.split(is_oneway_frame)
-            self.refuse(refused, refusal)
+            self.refuse(refused, refusal, pool.name)
             if oneway is None:
                 return
             job = oneway
@@ -254,7 +259,7 @@ class Dispatcher:
             if oneway:
                 kept.append(frame)
             else:
-                self.refuse(single, _pool_full(pool))
+                self.refuse(single, _pool_full(pool), pool.name)
         if kept and not pool.hold(Job(job.handler, job.connection, kept, job.received_ms)):
             self._oneway_lost(len(kept), f"the {pool.name} pool and the connections that wait for it are full")
 
@@ -275,14 +280,15 @@ class Dispatcher:
     def not_supported(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """Log and refuse a request whose code nobody handles. Any thread."""
         error = problems.CODE_NOT_SUPPORTED.error(code=request.code)
-        self.log.error("{address}:{remark}", address=connection.address, remark=error.remark)
+        self.peer_log.error("code not supported", "{address}:{remark}", address=connection.address, remark=error.remark)
         return RemotingCommand.response(error.code, error.remark).answering(request)
 
-    def refuse(self, job: Job, error: RequestError) -> None:
-        """Answer all requests of a job that no thread will handle. Reactor thread only."""
+    def refuse(self, job: Job, error: RequestError, pool: str = "") -> None:
+        """Answer all requests of a job that no thread of a pool will handle. Reactor thread only."""
         connection = job.connection
         # A queue may keep the job for as long as its threads are held up.
         frames, job.frames = job.frames, []
+        answered = 0
         for frame in frames:
             try:
                 request = RemotingCommand.decode(frame)
@@ -291,10 +297,24 @@ class Dispatcher:
                 elif request.is_oneway:
                     self._oneway_lost(1, error.remark)
                 else:
+                    answered += 1
                     connection.send(RemotingCommand.response(error.code, error.remark).answering(request))
             except Exception as fault:
                 if self.frame_failed(connection, fault):
                     break
+        if answered and error.code == ResponseCode.SYSTEM_BUSY:
+            self.was_busy(pool, error, answered)
+
+    def was_busy(self, pool: str, error: RequestError, count: int = 1) -> None:
+        """Count requests of a pool that were refused with SYSTEM_BUSY, and log that once a minute. Any thread."""
+        step = self.slowest_step()
+        self.limits.reached(
+            f"requests refused as busy, pool {pool}",
+            "requests are refused with SYSTEM_BUSY: {why}" + ("; slowest step: {step}" if step else ""),
+            count,
+            why=error.remark,
+            step=step,
+        )
 
     def count_unhandled(self) -> None:
         """Count the one-way requests that came after the pools had stopped. Reactor thread only."""
@@ -311,8 +331,11 @@ class Dispatcher:
         if self.responses is not None:
             self.responses.process_response(connection, response)
         else:
-            self.log.warn(
-                "{address}: a response to no request: {response}", address=connection.address, response=response
+            self.peer_log.warn(
+                "response to no request",
+                "{address}: a response to no request: {response}",
+                address=connection.address,
+                response=response,
             )
 
     # ------------------------------------------------------------ pool threads
@@ -332,10 +355,12 @@ class Dispatcher:
         What is no frame closes the connection; anything else must not cost other requests their answers.
         """
         if isinstance(error, FrameError):
-            self.log.warn("{address}: closing: {error}", address=connection.address, error=error)
+            self.peer_log.warn("bad frame", "{address}: closing: {error}", address=connection.address, error=error)
             connection.close()
             return True
-        self.log.failure("{address}: no answer", failure=Failure(error), address=connection.address)
+        self.peer_log.failure(
+            f"no answer: {type(error).__name__}", "{address}: no answer", Failure(error), address=connection.address
+        )
         return False
 
     def error_response(self, connection: Connection, request: RemotingCommand, error: BaseException) -> RemotingCommand:
@@ -343,13 +368,25 @@ class Dispatcher:
         if isinstance(error, RequestError):
             return RemotingCommand.response(error.code, error.remark)
         if isinstance(error, RemotingCommandError):
-            self.log.warn("{address}: {request}: {error}", address=connection.address, request=request, error=error)
+            self.peer_log.warn(
+                f"unreadable request {request.code}",
+                "{address}: {request}: {error}",
+                address=connection.address,
+                request=request,
+                error=error,
+            )
             return RemotingCommand.response(ResponseCode.SYSTEM_ERROR, _encodable(error))
         if isinstance(error, ProcessorResultError):
-            self.log.error("{address}: {error}", address=connection.address, error=str(error))
+            self.peer_log.error(
+                f"wrong result of {request.code}", "{address}: {error}", address=connection.address, error=error
+            )
         else:
-            self.log.failure(
-                "{address}: {request} failed", failure=Failure(error), address=connection.address, request=request
+            self.peer_log.failure(
+                f"failed request {request.code}: {type(error).__name__}",
+                "{address}: {request} failed",
+                Failure(error),
+                address=connection.address,
+                request=request,
             )
         failed = problems.PROCESSOR_FAILED.error(code=request.code)
         return RemotingCommand.response(failed.code, failed.remark)
@@ -448,9 +485,10 @@ class CommandHandler:
         response.addErrback(failed)
         response.addCallback(context.answer)
         response.addErrback(
-            lambda failure: self._dispatcher.log.failure(
+            lambda failure: self._dispatcher.peer_log.failure(
+                "no answer",
                 "{address}: {request}: no answer",
-                failure=failure,
+                failure,
                 address=context.connection.address,
                 request=context.request,
             )

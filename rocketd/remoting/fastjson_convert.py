@@ -2,7 +2,8 @@
 
 Answers to the casts of FastJSON's TypeUtils: names of members and enums match in any case, enums may be ordinals, numbers
 and booleans may be text and the other way round, an unknown enum name or an empty number is null, a null member takes its
-default. Only the types that bodies use are known: structs, enums, dicts, lists, sets, tuples, scalars and ``X | None``.
+default. An item of a list or set is not nullable unless its type says so: Java peers send no such null. Only the types
+that bodies use are known: structs, enums, dicts, lists, sets, tuples, scalars and ``X | None``.
 """
 
 from collections.abc import Callable
@@ -34,13 +35,13 @@ def _compile(info: kinds.Type) -> Converter:
         case kinds.DictType():
             return _dict(_compile(info.key_type), _compile(info.value_type))
         case kinds.ListType():
-            return _sequence(list, _compile(info.item_type))
+            return _sequence(list, _item(info.item_type))
         case kinds.SetType():
-            return _sequence(set, _compile(info.item_type))
+            return _sequence(set, _item(info.item_type))
         case kinds.FrozenSetType():
-            return _sequence(frozenset, _compile(info.item_type))
+            return _sequence(frozenset, _item(info.item_type))
         case kinds.VarTupleType():
-            return _sequence(tuple, _compile(info.item_type))
+            return _sequence(tuple, _item(info.item_type))
         case kinds.UnionType() if info.includes_none and len(info.types) == 2:
             return _compile(next(one for one in info.types if not isinstance(one, kinds.NoneType)))
     if type(info) not in _SCALARS:
@@ -49,7 +50,8 @@ def _compile(info: kinds.Type) -> Converter:
 
 
 def _misfit(wanted: str, value: object) -> FastJSONError:
-    return FastJSONError(f"{wanted} is wanted, not {value!r:.100}")
+    found = "null" if value is None else f"{value!r:.100}"
+    return FastJSONError(f"{wanted} is wanted, not {found}")
 
 
 def _within(error: FastJSONError, step: str) -> FastJSONError:
@@ -123,6 +125,21 @@ def _enum(cls: type[Enum]) -> Converter:
         if isinstance(value, int) and not isinstance(value, bool):
             return members[value] if 0 <= value < len(members) else None
         raise _misfit("an enum name", value)
+
+    return convert
+
+
+def _item(info: kinds.Type) -> Converter:
+    """Make the converter of a list's items, which refuses those that are null, or would become so."""
+    converter = _compile(info)
+    if isinstance(info, kinds.AnyType) or (isinstance(info, kinds.UnionType) and info.includes_none):
+        return converter
+
+    def convert(value: Any) -> Any:
+        item = converter(value)
+        if item is None:
+            raise _misfit("an item that is not null", value)
+        return item
 
     return convert
 

@@ -12,6 +12,7 @@ from twisted.internet.defer import Deferred, fail, maybeDeferred
 from twisted.logger import Logger, LogLevel
 
 from rocketd.common.clocked_loop import ClockedLoop
+from rocketd.common.log_throttle import LogThrottle, ThrottledLog
 from rocketd.remoting.command import ONEWAY_FLAG, RemotingCommand
 from rocketd.remoting.deadlines import Deadlines
 from rocketd.remoting.errors import (
@@ -80,6 +81,7 @@ class InvokeLayer:
         self.async_permits = FairSemaphore(reactor, async_permits)
         self.pending: RequestTable[Waiter] = RequestTable()
         self.deadlines = Deadlines(reactor)
+        self._peer_log = ThrottledLog(self.log, LogThrottle(reactor.seconds))
         self._scan = ClockedLoop(reactor, self.scan)
         self._first_scan: Any = None
         for hook in hooks:
@@ -190,8 +192,9 @@ class InvokeLayer:
         """Complete the request that this answers; an answer to none is logged and dropped."""
         entry = self.pending.answer(response.opaque, connection)
         if isinstance(entry, Unmatched):
-            self.log.emit(
+            self._peer_log.emit(
                 _LEVELS[entry],
+                entry.value,
                 "{address}: dropped a response, {why}: {response}",
                 address=connection.address,
                 why=entry.value,

@@ -27,6 +27,10 @@ class LimitLog:
         with self._lock:
             return dict(self._counts)
 
+    def flush(self) -> None:
+        """Log the counts of kinds that were suppressed, and have been quiet since; to be called now and then."""
+        self._log.flush()
+
     def reached(self, kind: str, line: str, count: int = 1, **values: object) -> None:
         """Count an event of a kind, a constant such as "one-way lost"; warn of it unless that was done lately."""
         with self._lock:

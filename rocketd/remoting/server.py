@@ -14,7 +14,6 @@ from twisted.internet.address import IPv4Address, IPv6Address
 from twisted.internet.error import CannotListenError
 from twisted.internet.interfaces import IAddress, IProtocolFactory
 from twisted.internet.protocol import Factory
-from twisted.logger import Logger
 
 from rocketd.common.clocked_loop import ClockedLoop
 from rocketd.remoting.admission import Admission, only_from
@@ -74,8 +73,6 @@ class RemotingServer(Service):
     which connections are kept.
     """
 
-    _log = Logger()
-
     def __init__(
         self,
         reactor: Any,
@@ -111,7 +108,13 @@ class RemotingServer(Service):
 
     def make_connection(self, admitted_by: str | None = None) -> Connection:
         """Make the protocol of an accepted connection, which ``admission`` has counted by a key."""
-        connection = Connection(self._reactor, self.dispatcher.dispatch, self._connection_lost, self._max_frame_length)
+        connection = Connection(
+            self._reactor,
+            self.dispatcher.dispatch,
+            self._connection_lost,
+            self._max_frame_length,
+            self.dispatcher.peer_log,
+        )
         self.connections[connection] = admitted_by
         return connection
 
@@ -191,10 +194,13 @@ class RemotingServer(Service):
             drained.callback(None)
 
     def _close_idle(self) -> None:
+        self.dispatcher.peer_log.flush()
+        self.dispatcher.limits.flush()
         oldest = self._reactor.seconds() - self._idle_seconds
         for connection in list(self.connections):
             if connection.last_active < oldest:
-                self._log.warn(
+                self.dispatcher.peer_log.warn(
+                    "idle",
                     "{address}: closing, nothing was received for {seconds} s",
                     address=connection.address,
                     seconds=self._idle_seconds,

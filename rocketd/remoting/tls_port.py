@@ -12,6 +12,7 @@ from twisted.internet.protocol import Factory, Protocol, connectionDone
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from rocketd.common.log_throttle import ThrottledLog
 from rocketd.remoting.certificate_watch import CertificateWatch
 from rocketd.remoting.peer import peer_of
 from rocketd.remoting.settings import TlsConfig
@@ -46,6 +47,7 @@ class DetectingFactory(Factory):
         self.mode = mode
         self.setting = setting
         self._watch = watch
+        self.log = ThrottledLog(_log)
 
     @property
     def context(self) -> ssl.CertificateOptions | None:
@@ -105,7 +107,9 @@ class _FirstByte(Protocol):
 
     def _refuse(self, why: str) -> None:
         transport: Any = self.transport
-        _log.warn("{address}: closing, {why}", address=peer_of(transport.getPeer()).address, why=why)
+        self._detecting.log.warn(
+            "refused connection", "{address}: closing, {why}", address=peer_of(transport.getPeer()).address, why=why
+        )
         transport.abortConnection()
 
 

@@ -1,12 +1,14 @@
 """Name server and broker in this process, and the log lines they cause."""
 
 from contextlib import asynccontextmanager
+from unittest import mock
 
 from twisted.logger import LogLevel, globalLogPublisher
 
 from benchmarks.peers.patience import PATIENT
 from rocketd.broker.service import make_broker
 from rocketd.broker.settings import BrokerSettings
+from rocketd.common import log_throttle
 from rocketd.namesrv.service import make_namesrv
 from rocketd.namesrv.settings import NamesrvSettings
 
@@ -64,7 +66,14 @@ def broker_in(directory, namesrv_address, **options):
 
 @asynccontextmanager
 async def both_servers(directory, **options):
-    """Run both; `options` are settings of both."""
+    """Run both, with a log that suppresses no line; `options` are settings of both."""
+    with mock.patch.object(log_throttle, "INTERVAL", 0.0):
+        async with _both_servers(directory, **options) as both:
+            yield both
+
+
+@asynccontextmanager
+async def _both_servers(directory, **options):
     name_server = namesrv_in(directory, **options)
     name_server.startService()
     try:

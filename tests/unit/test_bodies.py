@@ -1,12 +1,14 @@
 import json
 import random
+import re
 import zlib
 from struct import pack
 from unittest.mock import patch
 
+from msgspec import inspect as kinds
 from twisted.trial.unittest import SynchronousTestCase
 
-from rocketd.remoting import admin_bodies, bodies, fastjson
+from rocketd.remoting import admin_bodies, bodies, fastjson, group_bodies, lag_bodies
 from rocketd.remoting.bodies import (
     BrokerData,
     ConsumeFromWhere,
@@ -30,12 +32,48 @@ QUEUE = MessageQueue("T", "b", 0)
 QUEUE_JSON = b'{"brokerName":"b","queueId":0,"topic":"T"}'
 
 
+def sequence_fields():
+    """All members of all bodies that are lists or sets of structs or scalars."""
+    for module in (bodies, admin_bodies, group_bodies, lag_bodies):
+        for body_type in vars(module).values():
+            if isinstance(body_type, type) and issubclass(body_type, bodies.Body | bodies.FrozenBody):
+                if body_type.__module__ != module.__name__:
+                    continue
+                for field in kinds.type_info(body_type).fields:
+                    if isinstance(
+                        field.type, kinds.ListType | kinds.SetType | kinds.FrozenSetType | kinds.VarTupleType
+                    ):
+                        yield body_type, field
+
+
+def value_of(type_):
+    """A value that a required member takes."""
+    if isinstance(type_, kinds.EnumType):
+        return next(iter(type_.cls)).value
+    plain = {kinds.StrType: "x", kinds.IntType: 1, kinds.FloatType: 1.5, kinds.BoolType: True, kinds.ListType: []}
+    return plain.get(type(type_), {})
+
+
 class BodyTests(SynchronousTestCase):
     def test_an_absent_body_is_told(self):
         for data in (None, b""):
             for body_type in (HeartbeatData, TopicRouteData):
                 with self.assertRaisesRegex(RemotingCommandError, "body is missing"):
                     body_type.decode(data)
+
+    def test_item_that_is_null_or_of_a_wrong_type_is_refused_in_every_list_of_every_body(self):
+        checked = 0
+        for body_type, field in sequence_fields():
+            required = {
+                other.encode_name: value_of(other.type) for other in kinds.type_info(body_type).fields if other.required
+            }
+            items = [None] if isinstance(field.type.item_type, kinds.StrType) else [None, "", [[]]]
+            for item in items:
+                text = json.dumps({**required, field.encode_name: [item]}).encode()
+                with self.assertRaisesRegex(RemotingCommandError, re.escape(f"{field.encode_name}[0]"), msg=text):
+                    body_type.decode(text)
+                checked += 1
+        self.assertGreater(checked, 40)
 
     def test_every_body_that_has_defaults_only_is_written_and_read(self):
         seen = 0

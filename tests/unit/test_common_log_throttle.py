@@ -77,7 +77,7 @@ class ThrottledLogTests(SynchronousTestCase):
             self.lines,
             [
                 ("warn", "1.2.3.4:5: closing: 0"),
-                ("warn", f"1.2.3.4:5: closing: {'x' * 200}... (800 characters) (999 more like this were not logged)"),
+                ("warn", f"1.2.3.4:5: closing: {'x' * 400}... (800 characters) (999 more like this were not logged)"),
             ],
         )
 
@@ -96,4 +96,4 @@ class ThrottledLogTests(SynchronousTestCase):
         self.assertEqual([level for level, _ in self.lines], ["critical", "error"])
 
     def test_shorten_keeps_short_texts(self):
-        self.assertEqual(shorten("x" * 200), "x" * 200)
+        self.assertEqual(shorten("x" * 400), "x" * 400)

@@ -8,6 +8,7 @@ from typing import Any
 from twisted.logger import Logger
 from zope.interface import implementer
 
+from rocketd.common.log_throttle import ThrottledLog
 from rocketd.remoting.bodies import GetConsumerListByGroupResponseBody
 from rocketd.remoting.codes import RequestCode, ResponseCode
 from rocketd.remoting.command import RemotingCommand
@@ -37,6 +38,7 @@ class ConsumerManageProcessor:
     def __init__(self, broker: Any) -> None:
         """``broker`` is an IBroker."""
         self._broker = broker
+        self._peer_log = ThrottledLog(self._log)
 
     def process(self, request: RemotingCommand, context: Any) -> RemotingCommand:
         """Handle one request; see IRequestProcessor."""
@@ -51,8 +53,11 @@ class ConsumerManageProcessor:
         info = self._broker.consumers.find(group)
         client_ids = [] if info is None else info.client_ids()
         if not client_ids:
-            self._log.warn(
-                "{address} asks who consumes in group {group}: nobody", address=context.connection.address, group=group
+            self._peer_log.warn(
+                "nobody consumes",
+                "{address} asks who consumes in group {group}: nobody",
+                address=context.connection.address,
+                group=group,
             )
             return RemotingCommand.response(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {group}", {})
         return RemotingCommand.response(ext_fields={}, body=GetConsumerListByGroupResponseBody(client_ids).encode())

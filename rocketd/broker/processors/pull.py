@@ -17,6 +17,7 @@ from rocketd.broker.long_polling import HeldPull, LongPolling
 from rocketd.broker.message_hooks import ConsumeMessageContext, MessageHooks
 from rocketd.broker.offset_moved import offset_moved_event
 from rocketd.broker.pull_check import PullCheck
+from rocketd.common.log_throttle import ThrottledLog
 from rocketd.common.sysflag import PULL_COMMIT_OFFSET, PULL_SUSPEND
 from rocketd.remoting.codes import CURRENT_VERSION, RequestCode, ResponseCode, SerializeType
 from rocketd.remoting.command import ONEWAY_FLAG, RESPONSE_FLAG, RemotingCommand
@@ -103,6 +104,7 @@ class PullMessageProcessor:
 
     def __init__(self, broker: Any) -> None:
         self._broker = broker
+        self._peer_log = ThrottledLog(self._log)
         self._settings = broker.settings.broker
         self._dispatcher: Dispatcher = broker.dispatcher
         self._stats = broker.stats
@@ -250,7 +252,8 @@ class PullMessageProcessor:
         """Record that a consumer is sent to another offset; a slave leaves that to the master."""
         if self._is_slave and not self._broker.settings.store.offset_check_in_slave:
             return ResponseCode.PULL_RETRY_IMMEDIATELY, group.broker_id
-        self._log.warn(
+        self._peer_log.warn(
+            "offset moved",
             "{address}: group {group} is moved from offset {asked} to {given} of {topic} queue {queue} ({status})",
             address=request.connection.address,
             group=header.consumer_group,

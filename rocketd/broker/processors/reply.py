@@ -15,6 +15,7 @@ from rocketd.broker.durability import Durability
 from rocketd.broker.message_check import MessageCheck, choose_queue
 from rocketd.broker.send_answers import STORED_CODES
 from rocketd.common import properties as names
+from rocketd.common.log_throttle import ThrottledLog
 from rocketd.common.properties import decode_properties, encode_properties
 from rocketd.common.record_host import host_text, offset_message_id
 from rocketd.common.sysflag import COMPRESSED, COMPRESSION_MASK
@@ -67,6 +68,7 @@ class ReplyMessageProcessor:
     def __init__(self, broker: Any) -> None:
         """``broker`` is an IBroker."""
         self._broker = broker
+        self._peer_log = ThrottledLog(self._log)
         self._check = MessageCheck(broker)
         self._durability = Durability(broker)
 
@@ -107,7 +109,8 @@ class ReplyMessageProcessor:
             if isinstance(answer, RemotingCommand) and answer.code == ResponseCode.SUCCESS:
                 self._pushed(reply, None)
                 return
-            self._log.warn(
+            self._peer_log.warn(
+                "reply not delivered",
                 "a reply did not reach {client_id} at {address}: {why}",
                 client_id=client_id,
                 address=connection.address,

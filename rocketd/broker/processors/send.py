@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
+from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from rocketd.broker import problems
@@ -221,11 +222,17 @@ class SendMessageProcessor:
     def _refuse(self, request: Request, error: Exception, answers: list[tuple[Connection, bytes]]) -> None:
         """Answer a request that failed; what is no refusal is logged, and costs the other requests nothing."""
         if not isinstance(error, RequestError):
-            self._dispatcher.log.failure(
-                "{address}: a send to {topic} failed", address=request.connection.address, topic=request.header.topic
+            self._dispatcher.peer_log.failure(
+                f"failed send: {type(error).__name__}",
+                "{address}: a send to {topic} failed",
+                Failure(error),
+                address=request.connection.address,
+                topic=request.header.topic,
             )
             code = RequestCode.SEND_BATCH_MESSAGE if request.header.batch else RequestCode.SEND_MESSAGE_V2
             error = remoting_problems.PROCESSOR_FAILED.error(code=int(code))
+        elif error.code == ResponseCode.SYSTEM_BUSY and not request.is_oneway:
+            self._dispatcher.was_busy("send", error)
         self._answers.refused(request, error, answers)
 
     # ------------------------------------------------------------ build
