@@ -20,6 +20,7 @@ from rocketd.broker.expression_filter import ConsumerFilter
 from rocketd.broker.json_file import JsonFile
 from rocketd.broker.settings import BrokerConfig
 from rocketd.broker.subscriptions import is_tag_type
+from rocketd.common.log_throttle import LogThrottle, ThrottledLog
 from rocketd.common.properties import decode_properties
 from rocketd.common.table_writer import TableWriter
 from rocketd.filter.bloom import BloomFilter
@@ -52,6 +53,7 @@ class ConsumerFilterManager:
         self._config = config
         self._file = file
         self._now_ms = now_ms
+        self._peer_log = ThrottledLog(self._log, LogThrottle(kinds=100))
         self._guard = threading.Lock()
         self._changes = 0
         # The inner tables are replaced, never changed: who reads one needs no lock.
@@ -115,7 +117,8 @@ class ConsumerFilterManager:
             try:
                 new = self._build(group, subscription)
             except SelectorError as error:
-                self._log.error(
+                self._peer_log.error(
+                    f"unusable {group}",
                     "group {group}: the filter of {topic} cannot be used: {error}",
                     group=group,
                     topic=topic,
@@ -125,7 +128,9 @@ class ConsumerFilterManager:
                     self._drop(old)
                 return
             self._put(new)
-        self._log.info("group {group} filters {topic} by {new}", group=group, topic=topic, new=new.expression)
+        self._peer_log.info(
+            f"filters {group}", "group {group} filters {topic} by {new}", group=group, topic=topic, new=new.expression
+        )
         self._warn_of_rest(new)
 
     def _warn_of_rest(self, new: ConsumerFilter) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from twisted.logger import Logger
 
 from rocketd.broker.clients import ClientChannelInfo, wanted_texts
+from rocketd.common.log_throttle import LogThrottle, ThrottledLog
 from rocketd.remoting.bodies import ConsumeFromWhere, ConsumerData, ConsumeType, MessageModel, SubscriptionData
 from rocketd.remoting.interfaces import IConnection
 
@@ -60,6 +61,7 @@ class ConsumerManager:
 
     def __init__(self, clock_ms: Callable[[], int]) -> None:
         self._clock_ms = clock_ms
+        self._peer_log = ThrottledLog(self._log, LogThrottle(kinds=100))
         self._guard = threading.Lock()
         self._groups: dict[str, ConsumerGroupInfo] = {}
         self._groups_of: dict[IConnection, set[str]] = {}
@@ -136,6 +138,7 @@ class ConsumerManager:
 
     def scan_not_active(self) -> None:
         """Take out the clients whose heartbeats have stopped for 120 s, and close their connections."""
+        self._peer_log.flush()
         now = self._clock_ms()
         changed: dict[str, ConsumerGroupInfo] = {}
         expired = []
@@ -167,7 +170,8 @@ class ConsumerManager:
         info.channels[client.connection] = client
         self._groups_of.setdefault(client.connection, set()).add(info.group)
         if old is None:
-            self._log.info(
+            self._peer_log.info(
+                f"joined {info.group}",
                 "consumer group {group}: {client} has joined, {type} {model}",
                 group=info.group,
                 client=str(client),
@@ -175,7 +179,8 @@ class ConsumerManager:
                 model=data.message_model,
             )
         else:
-            self._log.error(
+            self._peer_log.error(
+                f"renamed {info.group}",
                 "consumer group {group}: {old} now calls itself {client} on the same connection",
                 group=info.group,
                 old=str(old),
@@ -191,9 +196,15 @@ class ConsumerManager:
                 info.subscriptions[subscription.topic] = subscription
             if old is None:
                 changed = True
-                self._log.info("consumer group {group} subscribes to {new}", group=info.group, new=subscription)
+                self._peer_log.info(
+                    f"subscribes {info.group}",
+                    "consumer group {group} subscribes to {new}",
+                    group=info.group,
+                    new=subscription,
+                )
             elif old.sub_string != subscription.sub_string and info.subscriptions[subscription.topic] is subscription:
-                self._log.info(
+                self._peer_log.info(
+                    f"changes {info.group}",
                     "consumer group {group} now subscribes to {new}, before to {old}",
                     group=info.group,
                     old=old,
@@ -202,7 +213,12 @@ class ConsumerManager:
         for topic in info.subscriptions.keys() - {subscription.topic for subscription in subscriptions}:
             del info.subscriptions[topic]
             changed = True
-            self._log.warn("consumer group {group} no longer subscribes to {topic}", group=info.group, topic=topic)
+            self._peer_log.warn(
+                f"drops {info.group}",
+                "consumer group {group} no longer subscribes to {topic}",
+                group=info.group,
+                topic=topic,
+            )
         return changed
 
     def _remove(self, info: ConsumerGroupInfo, connection: IConnection, how: str) -> None:
@@ -212,7 +228,8 @@ class ConsumerManager:
             groups.discard(info.group)
             if not groups:
                 del self._groups_of[connection]
-            self._log.info(
+            self._peer_log.info(
+                f"left {info.group}",
                 "{client} {how} consumer group {group}, {left} left",
                 client=str(client),
                 how=how,

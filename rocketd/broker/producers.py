@@ -9,6 +9,7 @@ from collections.abc import Callable
 from twisted.logger import Logger
 
 from rocketd.broker.clients import ClientChannelInfo
+from rocketd.common.log_throttle import LogThrottle, ThrottledLog
 from rocketd.remoting.interfaces import IConnection
 
 
@@ -22,6 +23,7 @@ class ProducerManager:
 
     def __init__(self, clock_ms: Callable[[], int]) -> None:
         self._clock_ms = clock_ms
+        self._peer_log = ThrottledLog(self._log, LogThrottle(kinds=100))
         self._guard = threading.Lock()
         self._groups: dict[str, dict[IConnection, ClientChannelInfo]] = {}
         self._connections: dict[str, IConnection] = {}
@@ -42,7 +44,9 @@ class ProducerManager:
                 del self._connections[old.client_id]
             channels[client.connection] = client
             self._connections[client.client_id] = client.connection
-        self._log.info("producer group {group}: {client} has joined", group=group, client=str(client))
+        self._peer_log.info(
+            f"joined {group}", "producer group {group}: {client} has joined", group=group, client=str(client)
+        )
 
     def unregister(self, group: str, connection: IConnection) -> None:
         """Take a client out of a group because it says so."""
@@ -57,6 +61,7 @@ class ProducerManager:
 
     def scan_not_active(self) -> None:
         """Take out the clients whose heartbeats have stopped for 120 s, and close their connections."""
+        self._peer_log.flush()
         now = self._clock_ms()
         with self._guard:
             expired = [
@@ -103,4 +108,6 @@ class ProducerManager:
         still_here = any(connection in others for others in self._groups.values())
         if not still_here and self._connections.get(client.client_id) is connection:
             del self._connections[client.client_id]
-        self._log.info("{client} {how} producer group {group}", client=str(client), how=how, group=group)
+        self._peer_log.info(
+            f"left {group}", "{client} {how} producer group {group}", client=str(client), how=how, group=group
+        )

@@ -18,6 +18,7 @@ from rocketd.broker.new_names import NewNameLimit, topic_limit
 from rocketd.broker.settings import BrokerConfig
 from rocketd.broker.settlement import Settlement
 from rocketd.common import names, permission
+from rocketd.common.log_throttle import LogThrottle, ThrottledLog
 from rocketd.common.table_writer import TableWriter, Written
 from rocketd.remoting.bodies import DataVersion, TopicConfig, TopicConfigSerializeWrapper
 from rocketd.remoting.codes import ResponseCode
@@ -52,6 +53,7 @@ class TopicConfigManager:
         self._file = file
         self._now_ms = now_ms
         self._guard = threading.Lock()
+        self._peer_log = ThrottledLog(self._log, LogThrottle(kinds=100))
         self._listeners: list[ChangeListener] = []
         self._untold = False
         self._news = ChangeNews("topic", "topics")
@@ -173,7 +175,8 @@ class TopicConfigManager:
                 return config
             template = self._template(default_topic)
             if template is None or not permission.is_inherited(template.perm):
-                self._log.warn(
+                self._peer_log.warn(
+                    f"not created {topic}",
                     "topic {topic}, sent to by {client}, is not created: its template {template} {reason}",
                     topic=topic,
                     client=client_address,
@@ -223,7 +226,9 @@ class TopicConfigManager:
         if config is not None:
             return config
         if not names.is_storable(topic):
-            self._log.warn("topic {topic!r:.200} is not created: no queue can have this name", topic=topic)
+            self._peer_log.warn(
+                f"impossible {topic}", "topic {topic!r:.200} is not created: no queue can have this name", topic=topic
+            )
             return None
         with self._guard:
             config = self._table.get(topic)

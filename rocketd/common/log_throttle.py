@@ -1,7 +1,8 @@
 """A throttle for log lines that a peer or a lasting fault can cause at any rate.
 
-One line per kind and interval is written. The next one tells how many were suppressed since. A kind is a short constant such
-as "bad frame": never a text that a peer chooses. Values that a peer chooses are shortened before they are logged.
+One line per kind and interval is written. The next one tells how many were suppressed since. A kind is a constant such as
+"bad frame", or one with the name of a group or broker behind it. Kinds are limited in number and length, since a peer may
+choose that name, and values are shortened before they are logged.
 """
 
 import threading
@@ -18,6 +19,9 @@ KINDS = 1000
 """Kinds that a throttle remembers. Further kinds share one entry, OTHER_KINDS."""
 
 OTHER_KINDS = "(other kinds)"
+
+KIND_LENGTH = 200
+"""Characters of a kind that count."""
 
 VALUE_LENGTH = 400
 """Characters that are logged of one value."""
@@ -40,7 +44,7 @@ class LogThrottle:
         """Return a suffix for the line, with the count of those suppressed, or None if the line is suppressed."""
         now = self._now()
         with self._lock:
-            kind = self._known(kind, now)
+            kind = self._known(kind[:KIND_LENGTH], now)
             written_at, suppressed = self._kinds.get(kind, (None, 0))
             if written_at is not None and now - written_at < self._interval:
                 self._kinds[kind] = written_at, suppressed + 1
@@ -51,7 +55,7 @@ class LogThrottle:
     def clear(self, kind: str) -> None:
         """Forget a kind, because its cause is over: the next line of it is written at once."""
         with self._lock:
-            self._kinds.pop(kind, None)
+            self._kinds.pop(kind[:KIND_LENGTH], None)
 
     def overdue(self) -> list[tuple[str, int]]:
         """Return the kinds whose interval has passed with suppressed lines, and how many; they count from 0 again."""

@@ -15,6 +15,7 @@ import msgspec
 from twisted.logger import Logger
 
 from rocketd.common import permission
+from rocketd.common.log_throttle import LogThrottle, ThrottledLog
 from rocketd.common.sysflag import TOPIC_UNIT, TOPIC_UNIT_SUB
 from rocketd.namesrv.topic_queues import TopicQueues
 from rocketd.remoting.bodies import (
@@ -71,6 +72,7 @@ class RouteInfoManager:
 
     def __init__(self) -> None:
         self.revision = 0
+        self._peer_log = ThrottledLog(self._log, LogThrottle(kinds=100))
         self._lock = Lock()
         self._topics = TopicQueues()
         self._brokers: dict[str, BrokerData] = {}
@@ -100,7 +102,12 @@ class RouteInfoManager:
             if broker.broker_id == MASTER_ID and (is_new or self._is_changed(broker.address, data_version)):
                 self._put_topics(broker.name, topics.values())
             if broker.address not in self._alive:
-                self._log.info("broker {broker} is new, HA address {ha}", broker=str(broker), ha=ha_server_address)
+                self._peer_log.info(
+                    f"new {broker.name}",
+                    "broker {broker} is new, HA address {ha}",
+                    broker=str(broker),
+                    ha=ha_server_address,
+                )
             self._alive[broker.address] = _Alive(now_ms, data_version, connection, ha_server_address)
             self._put_filter_servers(broker.address, filter_servers)
             return self._master_of(broker)
@@ -125,7 +132,8 @@ class RouteInfoManager:
             addresses[broker.broker_id] = broker.address
             self.revision += 1
             if before is not None:
-                self._log.warn(
+                self._peer_log.warn(
+                    f"moved {broker.name}",
                     "broker {name} id {id} moved from {before} to {after}: if both run, give each its own "
                     "brokerName or brokerId",
                     name=broker.name,
@@ -139,7 +147,8 @@ class RouteInfoManager:
         changed = self._topics.put(broker_name, configs)
         if changed:
             self.revision += 1
-            self._log.info(
+            self._peer_log.info(
+                f"topics {broker_name}",
                 "broker {name} has {count} topics new or changed: {topics}",
                 name=broker_name,
                 count=len(changed),
@@ -167,18 +176,21 @@ class RouteInfoManager:
     def unregister(self, broker: BrokerIdentity) -> None:
         """Forget a broker that stops. An address that meanwhile took its id is left alone."""
         with self._lock:
-            self._log.info("broker {broker} unregisters", broker=str(broker))
+            self._peer_log.info(f"unregisters {broker.name}", "broker {broker} unregisters", broker=str(broker))
             self._forget(broker.address)
 
     def on_connection_closed(self, connection: Any) -> None:
         """Forget the brokers whose last registration came over this connection."""
         with self._lock:
             for address in [a for a, alive in self._alive.items() if alive.connection is connection]:
-                self._log.warn("broker at {address} is gone: its connection closed", address=address)
+                self._peer_log.warn(
+                    f"closed {address}", "broker at {address} is gone: its connection closed", address=address
+                )
                 self._forget(address)
 
     def scan_inactive(self, now_ms: int) -> int:
         """Forget the brokers that were silent for too long and close their connections; return how many there were."""
+        self._peer_log.flush()
         oldest = now_ms - BROKER_EXPIRY_MS
         with self._lock:
             expired = {address: alive for address, alive in self._alive.items() if alive.last_update_ms < oldest}

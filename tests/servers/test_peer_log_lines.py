@@ -122,6 +122,13 @@ def test_null_items_are_named_and_register_nothing(servers):
     assert "filterServerList[0]" in answer.remark
 
 
+def test_groups_that_a_peer_invents_leave_a_bounded_number_of_lines(servers):
+    bodies = [{"clientID": "c", "producerDataSet": [{"groupName": f"Invented{number}"}]} for number in range(COUNT)]
+    commands = [RemotingCommand(RequestCode.HEART_BEAT, {}, json.dumps(body).encode()) for body in bodies]
+    assert {answer.code for answer in ask_all(servers.broker_address, commands)} == {ResponseCode.SUCCESS}
+    assert len(lines_with(servers.processes[1], "has joined")) <= 100 + LINE_LIMIT
+
+
 def test_busy_sends_leave_one_line_with_count_reason_and_slowest_step(servers):
     broker = servers.processes[1]
     codes = Counter()
