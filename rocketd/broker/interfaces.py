@@ -31,6 +31,7 @@ class IBroker(Interface):
     stats = Attribute("StoreStats: what is stored and read.")
     access = Attribute("AccessControl, None where aclEnable is false.")
     last_subscriptions = Attribute("LastSubscriptions: what groups wanted when they were last online.")
+    extensions = Attribute("Extensions: what packages of third parties add to the broker.")
     message_hooks = Attribute("MessageHooks: what packages of third parties see of messages.")
     broker_stats = Attribute("BrokerStatsManager: what goes into each topic and out to each group.")
     file_system = Attribute("IFileSystem for configuration files.")
@@ -87,3 +88,90 @@ class IMessageHookPlugin(IPlugin):
 
     def create_hook(broker: Any) -> Any:
         """Make a hook that provides ISendMessageHook, IConsumeMessageHook or both. ``broker`` is an IBroker."""
+
+
+class IAccessValidator(Interface):
+    """Decides which requests of clients pass, by an LDAP directory for instance."""
+
+    def validate(address: str, request: Any) -> None:
+        """Raise RequestError to refuse a RemotingCommand of the peer ``address``. Called in the pools' threads; the
+        clients wait for it. Any other exception refuses the request, too.
+        """
+
+
+class IAccessValidatorPlugin(IPlugin):
+    """A descriptor of an access validator. It is used if ``aclEnable`` is true.
+
+    If it has an attribute ``replaces_accounts`` that is true, the accounts of plain_acl.yml are not used. Otherwise a
+    request has to pass both.
+    """
+
+    name = Attribute("Unique name, for logs.")
+
+    def create_access_validator(broker: Any) -> IAccessValidator:
+        """Make the validator. An exception keeps the broker from starting."""
+
+
+class ILogDispatcher(Interface):
+    """Sees each record of the log, in order, after it has its entries in consume queues and index."""
+
+    def dispatch(records: Any) -> None:
+        """See records, a sequence of DispatchRequest. Called in the thread that dispatches; has to be quick.
+
+        After a crash, records come once more: those that were dispatched shortly before.
+        """
+
+
+class ILogDispatcherPlugin(IPlugin):
+    """A descriptor of a dispatcher of the log."""
+
+    name = Attribute("Unique name, for logs.")
+
+    def create_log_dispatcher(broker: Any) -> ILogDispatcher:
+        """Make the dispatcher. The store is not open yet."""
+
+
+class IArrivalListener(Interface):
+    """Told when messages become visible to consumers."""
+
+    def arrived(arrivals: Any) -> None:
+        """See a sequence of Arrival: tuples of topic, queue id, the queue's offset behind the message, tags code, store time
+        in ms, properties and bitmap of filters. Called in the thread that dispatches; has to be quick.
+        """
+
+
+class IArrivalListenerPlugin(IPlugin):
+    """A descriptor of an arrival listener."""
+
+    name = Attribute("Unique name, for logs.")
+
+    def create_arrival_listener(broker: Any) -> IArrivalListener:
+        """Make the listener. The store is not open yet."""
+
+
+class ITransactionListener(Interface):
+    """Told what becomes of half messages that have not ended. Called in the storage thread; has to be quick."""
+
+    def checked(half: Any) -> None:
+        """A producer is asked about a half message, a MessageExt."""
+
+    def given_up(half: Any) -> None:
+        """A half message was checked ``transactionCheckMax`` times, or is too old, and is put aside."""
+
+
+class ITransactionListenerPlugin(IPlugin):
+    """A descriptor of a listener of transaction checks."""
+
+    name = Attribute("Unique name, for logs.")
+
+    def create_transaction_listener(broker: Any) -> ITransactionListener:
+        """Make the listener."""
+
+
+class IMessageStorePlugin(IPlugin):
+    """A descriptor of a store that wraps the broker's. It is used if ``messageStorePlugIn`` names it."""
+
+    name = Attribute("Unique name, as the setting has it.")
+
+    def wrap_store(broker: Any, store: Any) -> Any:
+        """Return an IMessageStore that wraps one: a StoreWrapper of rocketd.store.interfaces, or a store of its own."""

@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from twisted.logger import Logger
-from twisted.plugin import getPlugins
 
 from rocketd.broker.interfaces import IConsumeMessageHook, IMessageHookPlugin, ISendMessageHook
-from twisted import plugins as plugin_package
+from rocketd.remoting.plugins import load_extensions
 
 
 @dataclass(slots=True)
@@ -82,15 +81,7 @@ class MessageHooks:
 
     def load(self, broker: Any) -> list[str]:
         """Add the hooks of all installed plugins; returns their names. One that fails is logged and left out."""
-        names = []
-        for plugin in sorted(getPlugins(IMessageHookPlugin, plugin_package), key=lambda found: str(found.name)):
-            try:
-                self.add(plugin.create_hook(broker))
-            except Exception:
-                self._log.failure("message hook {name} cannot be loaded; it is left out", name=plugin.name)
-            else:
-                names.append(str(plugin.name))
-        return names
+        return load_extensions(IMessageHookPlugin, None, lambda plugin: self.add(plugin.create_hook(broker)))
 
     def before_send(self, context: SendMessageContext) -> None:
         """Call all hooks before a send."""

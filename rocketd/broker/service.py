@@ -24,6 +24,7 @@ from rocketd.broker.consumer_filter_file import ConsumerFilterWrapper
 from rocketd.broker.consumer_filters import ConsumerFilterManager
 from rocketd.broker.consumers import ConsumerManager
 from rocketd.broker.delay_levels import DelayLevels
+from rocketd.broker.extensions import Extensions, ValidatorHook
 from rocketd.broker.fast_failure import CHECK_SECONDS, FastFailure
 from rocketd.broker.group_guard import GroupGuard
 from rocketd.broker.groups import SubscriptionGroupManager
@@ -65,7 +66,7 @@ from rocketd.remoting.client import RemotingClient
 from rocketd.remoting.codes import SerializeType
 from rocketd.remoting.dispatch import Dispatcher
 from rocketd.remoting.invoke import InvokeLayer
-from rocketd.remoting.plugins import load_processors
+from rocketd.remoting.plugins import load_processors, load_server_extensions
 from rocketd.remoting.server import ListenError, RemotingServer
 from rocketd.remoting.tls import ClientTLS
 from rocketd.remoting.tls_port import wrap_server_factory
@@ -197,6 +198,7 @@ class Broker(Service):
         self.started_ms = 0
         self.stats = StoreStats(now_ms, self.clock_ms, lambda: self.store.messages_put)
         self.message_hooks = MessageHooks()
+        self.extensions = Extensions(self)
         self.broker_stats = BrokerStatsManager(
             settings.broker.broker_cluster_name,
             self.clock_ms,
@@ -256,12 +258,18 @@ class Broker(Service):
         system refuses, ConfigError; nothing stays open then. A master that has name servers begins to serve when it has
         asked them for its namesakes, see ``when_serving``; requests wait until then.
         """
-        self.access = make_access_control(
-            self.settings.broker, self.now_ms, lambda offset: self.store.look_message(offset)
-        )
-        if self.access is not None:
-            self.dispatcher.hooks += (self.access,)
-        else:
+        validators: list[ValidatorHook] = []
+        replaced = False
+        if self.settings.broker.acl_enable:
+            validators, replaced = self.extensions.access_validators()
+        if not replaced:
+            self.access = make_access_control(
+                self.settings.broker, self.now_ms, lambda offset: self.store.look_message(offset)
+            )
+            if self.access is not None:
+                self.dispatcher.hooks += (self.access,)
+        self.dispatcher.hooks += tuple(validators)
+        if self.access is None and not validators:
             self.dispatcher.guard(ADMIN_WRITES, self.admin_guard)
         self.server.listen()
         try:
@@ -279,6 +287,7 @@ class Broker(Service):
         super().startService()
         self.table_writer.start()
         processors = load_processors(self.dispatcher, "broker", self) + self.message_hooks.load(self)
+        processors += self.extensions.names + load_server_extensions(self.server, "broker", self)
         self.client.startService()
         self.invoke.start()
         self.replication.start(self.store)
@@ -343,7 +352,7 @@ class Broker(Service):
             port=self.port,
             store=self.settings.store.store_path_root_dir,
             namesrv=self.registration.name_servers,
-            processors=", ".join(processors),
+            processors=", ".join(dict.fromkeys(processors)),
         )
         waiting, self._waiting_for_service = self._waiting_for_service, []
         for result in waiting:
@@ -351,7 +360,7 @@ class Broker(Service):
 
     def _open_store(self) -> None:
         self.store_host, self._unresolved = record_host(self._advertised.host, self.port)
-        self.store = MessageStore(
+        store = MessageStore(
             self.settings.store,
             self.store_host,
             fs=self.file_system,
@@ -360,6 +369,8 @@ class Broker(Service):
             stamps=self.stamps.now,
             delay_time_of=self.delay_levels.deliver_ms,
         )
+        self.store = self.extensions.wrap_store(store, self.settings.broker.message_store_plug_in)
+        self.extensions.load(self.store)
         self.store.put_listener = self.stats.puts_took
         self.store.holds_dispatch = True
         self.dispatcher.pool("send").after_jobs = self.store.release_dispatch

@@ -105,7 +105,10 @@ class BrokerConfig:
         hot=True,
     )
     message_store_plug_in: str = setting(
-        "", no_effect="Java classes cannot be loaded.", name="messageStorePlugIn", remote=False
+        "",
+        "Names of installed store plugins that wrap the store, separated by commas; the first one is outermost.",
+        name="messageStorePlugIn",
+        remote=False,
     )
     msg_trace_topic_name: str = setting("RMQ_SYS_TRACE_TOPIC", "Topic that holds message traces.", important=True)
     trace_topic_enable: bool = setting(False, "Whether the message trace topic exists on this broker.", important=True)

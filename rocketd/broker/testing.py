@@ -17,6 +17,7 @@ from rocketd.broker.consumer_filter_file import ConsumerFilterWrapper
 from rocketd.broker.consumer_filters import ConsumerFilterManager
 from rocketd.broker.consumers import ConsumerManager
 from rocketd.broker.delay_levels import DelayLevels
+from rocketd.broker.extensions import Extensions
 from rocketd.broker.group_guard import GroupGuard
 from rocketd.broker.groups import SubscriptionGroupManager
 from rocketd.broker.incoming import MessageBuilder
@@ -232,6 +233,7 @@ class SmallBroker:
         self.replication = RecordingReplication()
         self.stats = StoreStats(self.now_ms, self.clock_ms, lambda: self.store.messages_put)
         self.message_hooks = MessageHooks()
+        self.extensions = Extensions(self)
         self.broker_stats = BrokerStatsManager(broker.broker_cluster_name, self.now_ms)
         self.store = MessageStore(
             self.settings.store,

@@ -24,7 +24,7 @@ from rocketd.namesrv.settings import NamesrvSettings
 from rocketd.remoting.address_guard import ADMIN_WRITES, REGISTRATIONS, admin_guard, registration_guard
 from rocketd.remoting.certificates import TLSConfigError
 from rocketd.remoting.dispatch import Dispatcher
-from rocketd.remoting.plugins import load_processors
+from rocketd.remoting.plugins import load_processors, load_server_extensions
 from rocketd.remoting.server import ListenError, RemotingServer
 from rocketd.remoting.tls_port import wrap_server_factory
 from rocketd.store.filesystem import IFileSystem, RealFileSystem
@@ -95,6 +95,7 @@ class NameServer(MultiService):
     def startService(self) -> None:
         """Read the KV configuration, load the processors, listen. Raises ListenError."""
         processors = load_processors(self.dispatcher, "namesrv", self)
+        processors += load_server_extensions(self.server, "namesrv", self)
         self.kv_config.load()
         super().startService()
         self.table_writer.start()

@@ -13,6 +13,7 @@ from threading import Lock
 from typing import Any
 
 from twisted.internet import interfaces
+from twisted.internet.error import ConnectionAborted, ConnectionDone
 from twisted.internet.protocol import Protocol, connectionDone
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -49,6 +50,8 @@ class Connection(Protocol):
         self.address = "unknown"
         self.host = b""
         self.closed = False
+        self.fault = ""
+        """Why the connection failed, if it did."""
         self.last_active = reactor.seconds()
         self._reactor = reactor
         self._dispatch = dispatch
@@ -86,10 +89,13 @@ class Connection(Protocol):
                 self._dispatch(self, frames)
         except FrameError as error:
             self._log.warn("bad frame", "{address}: closing: {error}", address=self.address, error=error)
+            self.fault = str(error)
             self.transport.abortConnection()
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         """Drop what is unsent and tell the server."""
+        if not self.fault and not reason.check(ConnectionDone, ConnectionAborted):
+            self.fault = reason.getErrorMessage()
         with self._lock:
             self.closed = True
             self._outbound.clear()

@@ -89,3 +89,39 @@ class IFieldsHook(IRPCHook):
 
     def before_fields(address: str, code: int, fields: Mapping[str, str], body: bytes | memoryview | None) -> None:
         """As ``before_request``, for the codes of sends and pulls. A request that is refused comes there once more."""
+
+
+class IRPCHookPlugin(IPlugin):
+    """A descriptor of a hook around all requests of a server, found by ``twisted.plugin``."""
+
+    name = Attribute("Unique name, for logs.")
+    daemon = Attribute("'broker' or 'namesrv': whose requests.")
+
+    def create_rpc_hook(daemon: Any) -> Any:
+        """Make an IRPCHook, or an IFieldsHook. ``daemon`` is the IBroker or INameServer."""
+
+
+class IConnectionListener(Interface):
+    """Told what happens to the connections of a server, each time with a ConnectionEvent, from one thread of its own."""
+
+    def connected(event: Any) -> None:
+        """A peer has connected."""
+
+    def closed(event: Any) -> None:
+        """A connection is gone."""
+
+    def idle(event: Any) -> None:
+        """A connection is closed because nothing was received on it for too long. ``closed`` follows."""
+
+    def failed(event: Any) -> None:
+        """A connection failed or sent bytes that are not a frame; ``reason`` says which. ``closed`` follows."""
+
+
+class IConnectionListenerPlugin(IPlugin):
+    """A descriptor of a connection listener, found by ``twisted.plugin``."""
+
+    name = Attribute("Unique name, for logs.")
+    daemon = Attribute("'broker' or 'namesrv': whose connections.")
+
+    def create_connection_listener(daemon: Any) -> IConnectionListener:
+        """Make the listener. ``daemon`` is the IBroker or INameServer."""

@@ -4,14 +4,16 @@ A package adds processors by putting a module with ``IProcessorPlugin`` objects 
 is wrong with such a package costs that package, with one log line, and never the daemon.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 from twisted.logger import Logger
 from twisted.plugin import getPlugins
 
 from rocketd.remoting.dispatch import Dispatcher
-from rocketd.remoting.interfaces import IProcessorPlugin
+from rocketd.remoting.interfaces import IConnectionListenerPlugin, IProcessorPlugin, IRPCHook, IRPCHookPlugin
 from rocketd.remoting.plugin_processor import PluginProcessor
+from rocketd.remoting.server import RemotingServer
 from twisted import plugins as plugin_package
 
 BUILT_IN_PREFIX = "rocketd."
@@ -48,6 +50,41 @@ def load_processors(dispatcher: Dispatcher, daemon: str, service: Any) -> list[s
                 raise
             _log.failure("processor plugin {name} cannot be loaded; it is left out", name=name)
     return names
+
+
+def load_extensions(interface: Any, daemon: str | None, add: Callable[[Any], None]) -> list[str]:
+    """Hand the installed plugins of a kind to ``add``, by name; return the names of those that it took.
+
+    ``daemon`` leaves out those of the other server. A plugin that fails is logged and left out.
+    """
+    names = []
+    for plugin in sorted(getPlugins(interface, plugin_package), key=lambda found: str(getattr(found, "name", ""))):
+        name = str(getattr(plugin, "name", plugin))
+        try:
+            if daemon is not None and plugin.daemon != daemon:
+                continue
+            add(plugin)
+        except Exception:
+            _log.failure("{kind} {name} cannot be loaded; it is left out", kind=interface.__name__, name=name)
+        else:
+            names.append(name)
+    return names
+
+
+def load_server_extensions(server: RemotingServer, daemon: str, service: Any) -> list[str]:
+    """Add the installed RPC hooks and connection listeners to a server that has not started; return their names."""
+    dispatcher = server.dispatcher
+
+    def add_hook(plugin: Any) -> None:
+        dispatcher.hooks = (*dispatcher.hooks, IRPCHook(plugin.create_rpc_hook(service)))
+
+    hooks = load_extensions(IRPCHookPlugin, daemon, add_hook)
+    listeners = load_extensions(
+        IConnectionListenerPlugin,
+        daemon,
+        lambda plugin: server.events.add(plugin.create_connection_listener(service)),
+    )
+    return hooks + listeners
 
 
 def _register(dispatcher: Dispatcher, name: str, plugin: Any, service: Any) -> bool:

@@ -18,8 +18,10 @@ from twisted.internet.protocol import Factory
 from rocketd.common.clocked_loop import ClockedLoop
 from rocketd.remoting.admission import Admission, only_from
 from rocketd.remoting.connection import Connection
+from rocketd.remoting.connection_events import ConnectionEvents, EventKind
 from rocketd.remoting.dispatch import Dispatcher
 from rocketd.remoting.frame import MAX_FRAME_LENGTH
+from rocketd.remoting.peer import peer_of
 from rocketd.remoting.settings import ServerLimits
 
 _IDLE_SCAN_SECONDS = 5.0
@@ -61,7 +63,7 @@ class _ConnectionFactory(Factory):
     def buildProtocol(self, addr: IAddress | None) -> Connection | None:
         host = addr.host if isinstance(addr, IPv4Address | IPv6Address) else "127.0.0.1"
         key = self._server.admission.admit(host)
-        return None if key is None else self._server.make_connection(key)
+        return None if key is None else self._server.make_connection(key, addr)
 
 
 class RemotingServer(Service):
@@ -96,6 +98,8 @@ class RemotingServer(Service):
         self.connections: dict[Connection, str | None] = {}
         """The open ones, with what ``admission`` counts each of them by."""
         self.listeners: list[ConnectionListener] = []
+        self.events = ConnectionEvents("connection-events")
+        """For listeners of third parties."""
         self._reactor = reactor
         self._interface = interface
         self._backlog = backlog
@@ -106,7 +110,7 @@ class RemotingServer(Service):
         self._idle_scan = ClockedLoop(reactor, self._close_idle)
         self._drained: defer.Deferred[None] | None = None
 
-    def make_connection(self, admitted_by: str | None = None) -> Connection:
+    def make_connection(self, admitted_by: str | None = None, peer: IAddress | None = None) -> Connection:
         """Make the protocol of an accepted connection, which ``admission`` has counted by a key."""
         connection = Connection(
             self._reactor,
@@ -116,6 +120,10 @@ class RemotingServer(Service):
             self.dispatcher.peer_log,
         )
         self.connections[connection] = admitted_by
+        if peer is not None:
+            # It may be closed before it is made, as one that does not speak TLS where only TLS is taken.
+            connection.address = peer_of(peer).address
+            self.events.put(EventKind.CONNECT, connection.address)
         return connection
 
     def listen(self, port: int | None = None) -> int:
@@ -145,6 +153,7 @@ class RemotingServer(Service):
         if not self._listening:
             self.listen()
         self.dispatcher.start()
+        self.events.start()
         self._idle_scan.start(_IDLE_SCAN_SECONDS, now=False)
 
     def stopService(self) -> defer.Deferred[None]:
@@ -172,6 +181,7 @@ class RemotingServer(Service):
             await self._drained
             if abort.active():
                 abort.cancel()
+        await threads.deferToThreadPool(self._reactor, self._reactor.getThreadPool(), self.events.stop)
 
     def stop_listening(self) -> defer.Deferred[Any]:
         """Close the ports; fires when they are closed."""
@@ -189,6 +199,9 @@ class RemotingServer(Service):
             self.admission.leave(admitted_by)
         for listener in self.listeners:
             listener.connection_lost(connection)
+        if connection.fault:
+            self.events.put(EventKind.EXCEPTION, connection.address, connection.fault)
+        self.events.put(EventKind.CLOSE, connection.address)
         if self._drained is not None and not self.connections:
             drained, self._drained = self._drained, None
             drained.callback(None)
@@ -204,6 +217,9 @@ class RemotingServer(Service):
                     "{address}: closing, nothing was received for {seconds} s",
                     address=connection.address,
                     seconds=self._idle_seconds,
+                )
+                self.events.put(
+                    EventKind.IDLE, connection.address, f"nothing was received for {self._idle_seconds:g} s"
                 )
                 connection.abort()
 

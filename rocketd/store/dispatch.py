@@ -56,6 +56,8 @@ class Dispatcher:
         """Called with records before they get their entries."""
         self.further: FurtherQueues | None = None
         """Called with records; returns what further queues get of them."""
+        self.others: tuple[Callable[[Sequence[DispatchRequest]], None], ...] = ()
+        """Called with records that have their entries."""
 
     def dispatch(self, requests: Sequence[DispatchRequest]) -> None:
         """Enter records in the order of the log; those that are entered already are passed over."""
@@ -96,6 +98,11 @@ class Dispatcher:
                 self.index.put(requests)
             except Exception:
                 _log.failure("cannot index the messages from offset {offset}", offset=requests[0].physical_offset)
+        for dispatch in self.others:
+            try:
+                dispatch(requests)
+            except Exception:
+                _log.failure("a further dispatcher failed from offset {offset}", offset=requests[0].physical_offset)
         last = requests[-1]
         self.last = (last.physical_offset, last.physical_offset + last.size, last.store_timestamp)
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from twisted.logger import Logger
+from zope.interface import implementer
 
 from rocketd.common.names import SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
 from rocketd.store.append import AppendedGroup, GroupAppender
@@ -28,6 +29,7 @@ from rocketd.store.file_notes import FileNotes, NotedTask, Notes, RebuildPlan, n
 from rocketd.store.filesystem import IFileSystem, RealFileSystem, make_durable_dir
 from rocketd.store.flush import FlushCallback, FlushCommitLogService
 from rocketd.store.index_service import IndexService
+from rocketd.store.interfaces import IMessageStore
 from rocketd.store.last_stop import LastStop, mark_in_doubt, mark_open, read_last_stop
 from rocketd.store.layout import (
     LOCK_CONTENT,
@@ -42,7 +44,7 @@ from rocketd.store.log_paths import log_paths
 from rocketd.store.lost_log import refuse_lost_log
 from rocketd.store.maintenance import FlushConsumeQueueService, MaintenanceService
 from rocketd.store.mapped_file import PAGE_SIZE
-from rocketd.store.message import BitmapMaker, MessageInner, PutResult, PutStatus
+from rocketd.store.message import BitmapMaker, DispatchRequest, MessageInner, PutResult, PutStatus
 from rocketd.store.multi_dispatch import MultiDispatch
 from rocketd.store.reader import MessageReader
 from rocketd.store.rebuild import Rebuild, merged
@@ -66,6 +68,7 @@ _KEPT_TOPICS = (SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOP
 """Whose queues never begin anew: how far they are dealt with is known by queue offsets."""
 
 
+@implementer(IMessageStore)
 class MessageStore(MessageReader):
     """One store directory.
 
@@ -352,6 +355,13 @@ class MessageStore(MessageReader):
         group.
         """
         self._reput.add_listener(listener)
+
+    def add_dispatcher(self, dispatch: Callable[[Sequence[DispatchRequest]], None]) -> None:
+        """Have a function called with each group of records once it is in queues and index, from the dispatching thread.
+
+        To be called before ``start``. What it raises is logged and changes nothing.
+        """
+        self._dispatcher.others = (*self._dispatcher.others, dispatch)
 
     def queue_keys(self) -> list[tuple[str, int]]:
         """Topics and queue ids that messages were dispatched to."""

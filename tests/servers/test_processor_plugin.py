@@ -1,15 +1,10 @@
 """The third-party package that docs/howto/processor-plugin.md shows, built, installed, called and removed again."""
 
-import re
 import socket
-import subprocess
-import sys
-import sysconfig
-import venv
 from pathlib import Path
 
 import pytest
-from server_processes import ServerProcesses
+from plugin_packages import Environment, Servers, files_of, write_package
 
 from rocketd.remoting.codes import RequestCode, ResponseCode, SerializeType
 from rocketd.remoting.command import RemotingCommand
@@ -18,46 +13,6 @@ from rocketd.remoting.frame import FrameDecoder
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "howto" / "processor-plugin.md"
 CODE = 9001
 WAIT_SECONDS = 60
-
-
-class Environment:
-    """A virtual environment that sees the packages of this one, to install into."""
-
-    def __init__(self, directory):
-        venv.create(directory, with_pip=False, symlinks=True)
-        self.python = directory / "bin" / "python"
-        (site_packages,) = (directory / "lib").glob("python*/site-packages")
-        paths = dict.fromkeys(sysconfig.get_path(name) for name in ("purelib", "platlib"))
-        (site_packages / "outer.pth").write_text("".join(f"{path}\n" for path in paths))
-
-    def pip(self, *arguments):
-        command = [sys.executable, "-m", "pip", "--python", self.python, "--disable-pip-version-check", *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
-
-
-class Servers(ServerProcesses):
-    """A broker that runs in such an environment."""
-
-    def __init__(self, directory, environment):
-        super().__init__(directory, namesrvAddr="")
-        self._python = str(environment.python)
-
-    def _command(self, name, config):
-        return [self._python, *super()._command(name, config)[1:]]
-
-
-def files_of_the_page():
-    """The files that the page shows, by path: a bold path in a paragraph, then the next code block."""
-    return dict(re.findall(r"^\*\*`([^`]+)`\*\*.*?^```\w+\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL))
-
-
-def write_package(directory, change=lambda text: text):
-    for name, text in files_of_the_page().items():
-        path = directory / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(change(text))
-    return directory
 
 
 def ask(address, command):
@@ -105,8 +60,8 @@ def servers(tmp_path, environment):
 
 
 def test_the_package_of_the_page(tmp_path, environment, servers):
-    package = write_package(tmp_path / "rocketd-greeter")
-    environment.pip("install", "--no-deps", "--no-build-isolation", "--no-index", package)
+    package = write_package(PAGE, tmp_path / "rocketd-greeter")
+    environment.install(package)
     broker = servers.start_broker(registered=False)
     for serialize_type in (SerializeType.JSON, SerializeType.ROCKETMQ):
         answer, client = greet(servers.broker_address, serialize_type=serialize_type)
@@ -130,8 +85,10 @@ def test_the_package_of_the_page(tmp_path, environment, servers):
 
 def test_a_taken_code_is_refused_and_the_broker_goes_on(tmp_path, environment, servers):
     taken = int(RequestCode.HEART_BEAT)
-    package = write_package(tmp_path / "rocketd-greeter", lambda text: text.replace("(9001,)", f"({taken}, 9001)"))
-    environment.pip("install", "--no-deps", "--no-build-isolation", "--no-index", package)
+    package = write_package(
+        PAGE, tmp_path / "rocketd-greeter", lambda text: text.replace("(9001,)", f"({taken}, 9001)")
+    )
+    environment.install(package)
     broker = servers.start_broker(registered=False)
     assert greet(servers.broker_address)[0].code == ResponseCode.SUCCESS
     assert send(servers.broker_address).code == ResponseCode.SUCCESS
@@ -148,9 +105,11 @@ def test_a_taken_code_is_refused_and_the_broker_goes_on(tmp_path, environment, s
 
 def test_a_broken_package_is_left_out_and_the_broker_goes_on(tmp_path, environment, servers):
     package = write_package(
-        tmp_path / "rocketd-greeter", lambda text: text.replace("self.broker = broker", "self.broker = broker.no_such")
+        PAGE,
+        tmp_path / "rocketd-greeter",
+        lambda text: text.replace("self.broker = broker", "self.broker = broker.no_such"),
     )
-    environment.pip("install", "--no-deps", "--no-build-isolation", "--no-index", package)
+    environment.install(package)
     broker = servers.start_broker(registered=False)
     assert greet(servers.broker_address)[0].code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
     assert send(servers.broker_address).code == ResponseCode.SUCCESS
@@ -159,7 +118,7 @@ def test_a_broken_package_is_left_out_and_the_broker_goes_on(tmp_path, environme
 
 
 def test_the_page_shows_about_thirty_lines():
-    files = files_of_the_page()
+    files = files_of(PAGE)
     assert sorted(files) == ["pyproject.toml", "rocketd_greeter.py", "twisted/plugins/rocketd_greeter_plugin.py"]
     lines = [line for name, text in files.items() if name.endswith(".py") for line in text.splitlines() if line.strip()]
     assert len(lines) <= 35

@@ -10,13 +10,13 @@ from twisted.logger import LogLevel, formatEvent, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
-from rocketd.broker import message_hooks
 from rocketd.broker.interfaces import IConsumeMessageHook, IMessageHookPlugin, ISendMessageHook
 from rocketd.broker.message_hooks import ConsumeMessageContext, SendMessageContext
 from rocketd.broker.processors.pull import PullMessageProcessor
 from rocketd.broker.processors.send import SendMessageProcessor
 from rocketd.broker.processors.send_back import SendBackProcessor
 from rocketd.broker.testing import RecordingConnection, SmallBroker, job_of
+from rocketd.remoting import plugins as remoting_plugins
 from rocketd.remoting.bodies import SubscriptionGroupConfig, TopicConfig
 from rocketd.remoting.command import ONEWAY_FLAG, RemotingCommand
 from rocketd.store.message import PutStatus
@@ -208,7 +208,7 @@ class ConsumeTests(HooksTestCase):
 
 class LoadTests(HooksTestCase):
     def load(self, *plugins):
-        self.patch(message_hooks, "getPlugins", lambda interface, package: iter(plugins))
+        self.patch(remoting_plugins, "getPlugins", lambda interface, package: iter(plugins))
         return self.broker.message_hooks.load(self.broker)
 
     def test_plugins_by_name(self):
@@ -236,7 +236,7 @@ class PageTests(HooksTestCase):
         exec(files["rocketd_meter.py"], module)
         exec(files["twisted/plugins/rocketd_meter_plugin.py"], plugin)
         self.patch(sys, "modules", {**sys.modules, "rocketd_meter": SimpleNamespace(**module)})
-        self.patch(message_hooks, "getPlugins", lambda interface, package: iter([plugin["meter"]]))
+        self.patch(remoting_plugins, "getPlugins", lambda interface, package: iter([plugin["meter"]]))
         self.assertTrue(IMessageHookPlugin.providedBy(plugin["meter"]))
         self.assertEqual(self.broker.message_hooks.load(self.broker), ["meter"])
         meter = self.broker.message_hooks.send[1]

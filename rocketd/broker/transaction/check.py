@@ -155,6 +155,7 @@ class HalfMessageCheck:
             return False
         if result.status is PutStatus.PUT_OK:
             self.asked += 1
+            self._broker.extensions.transaction_checked(half)
             self._ask(half, asked, result)
         return True
 
@@ -169,6 +170,7 @@ class HalfMessageCheck:
         if result is None:
             return False
         self.given_up += 1
+        self._broker.extensions.transaction_given_up(half)
         self._log.error(
             "the half message {offset} of group {group} for topic {topic} is given up after {checks} checks and {age} ms; "
             "it is in {kept} now",
