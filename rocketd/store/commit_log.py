@@ -7,6 +7,8 @@ import os
 import struct
 from itertools import pairwise
 
+from twisted.logger import Logger
+
 from rocketd.store.allocate import AllocateMappedFileService
 from rocketd.store.errors import StoreFileMissingError
 from rocketd.store.filesystem import IFileSystem
@@ -16,6 +18,8 @@ from rocketd.store.mapped_file import LogFile
 from rocketd.store.mapped_file_queue import MappedFileQueue
 from rocketd.store.multi_path import MultiPathFileQueue
 from rocketd.store.record import MIN_RECORD_SIZE, store_timestamp_of
+
+_log = Logger()
 
 _BEGIN = struct.Struct(">ii")
 _PHYSICAL_OFFSET = struct.Struct(">q")
@@ -47,6 +51,10 @@ class CommitLog:
         for directory in self.paths.writable:
             self._fs.makedirs(directory)
         self.queue.load()
+        used = {os.path.dirname(file.path) for file in self.queue.files}
+        for directory in self.paths.read_only:
+            if directory not in used:
+                _log.warn("{path} of readOnlyCommitLogStorePaths has no file of the log", path=directory)
         for before, after in pairwise(self.queue.files):
             missing = before.file_from_offset + self.file_size
             if after.file_from_offset != missing:

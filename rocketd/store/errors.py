@@ -44,6 +44,18 @@ class StoreFileTwiceError(StoreError):
         )
 
 
+class StoreDirectoryLostError(StoreError):
+    """A directory of the log has no file, though it had some."""
+
+    def __init__(self, path: str, first: int, last: int, count: int) -> None:
+        self.path = path
+        super().__init__(
+            f"{path} has no file of the commit log, though it had {count}, at offsets {first} to {last}; nothing was "
+            "changed; mount its disk or put the files back; to go on without their messages, take the directory out of "
+            "storePathCommitLog and readOnlyCommitLogStorePaths"
+        )
+
+
 class StoreFileMissingError(StoreError):
     """A file in the middle of the log is not there."""
 

@@ -22,7 +22,8 @@ from rocketd.store.index_file import IndexFile
 from rocketd.store.index_service import IndexService
 from rocketd.store.layout import CONSUME_QUEUE_ENTRY, CONSUME_QUEUE_UNIT
 from rocketd.store.maintenance import PeriodicTask
-from rocketd.store.mapped_file import QueueFile
+from rocketd.store.mapped_file import LogFile, QueueFile
+from rocketd.store.mapped_file_queue import MappedFileQueue
 from rocketd.store.small_file import replace_file
 
 NOTE_SECONDS = 1.0
@@ -52,6 +53,15 @@ class NotedIndexFile(NamedTuple):
     begin: int
     end: int
     end_timestamp: int
+
+
+class NotedLogDirectory(NamedTuple):
+    """One of several directories of the log: the offsets of its first and last file, and how many it has."""
+
+    path: str
+    first: int
+    last: int
+    file_count: int
 
 
 class QueueCut(NamedTuple):
@@ -90,14 +100,16 @@ class RebuildPlan(NamedTuple):
 
 
 class Notes(NamedTuple):
-    """Files by topic and queue id, the index files oldest first, a rebuilding that has begun but is not done; and the
-    bytes of the queues behind their last entries, which are only right after a clean stop.
+    """Files by topic and queue id, the index files oldest first, a rebuilding that has begun but is not done; the bytes of
+    the queues behind their last entries, which are only right after a clean stop; and the directories that have files of a
+    log which lies in several.
     """
 
     queues: dict[tuple[str, int], tuple[NotedQueueFile, ...]]
     index_files: tuple[NotedIndexFile, ...]
     rebuild: RebuildPlan = RebuildPlan()
     ends: dict[tuple[str, int], int] = {}
+    log_directories: tuple[NotedLogDirectory, ...] = ()
 
 
 def notes_path(root: str) -> str:
@@ -115,7 +127,7 @@ def read_notes(fs: IFileSystem, root: str) -> Notes | None:
     version, *parts = json.loads(content)
     if version != _VERSION:
         return None
-    queues, ends, index, rebuilt_queues, rebuilt_index = parts
+    queues, ends, index, rebuilt_queues, rebuilt_index, *directories = parts
     return Notes(
         {
             (topic, int(queue_id)): tuple(NotedQueueFile(*file) for file in files)
@@ -128,12 +140,14 @@ def read_notes(fs: IFileSystem, root: str) -> Notes | None:
             None if rebuilt_index is None else IndexCut(*rebuilt_index),
         ),
         {(topic, int(queue_id)): end for topic, ids in ends.items() for queue_id, end in ids.items()},
+        tuple(NotedLogDirectory(*directory) for directory in directories),
     )
 
 
 def write_notes(fs: IFileSystem, root: str, notes: Notes) -> None:
     """Replace the notes; they are on the disk when this returns. Raises OSError."""
-    parts = [_VERSION, _by_topic(notes.queues), _by_topic(notes.ends), notes.index_files, *notes.rebuild]
+    parts: list[object] = [_VERSION, _by_topic(notes.queues), _by_topic(notes.ends), notes.index_files, *notes.rebuild]
+    parts += notes.log_directories
     content = json.dumps(parts, separators=(",", ":")).encode()
     replace_file(fs, notes_path(root), b"%08x\n" % zlib.crc32(content) + content, keep_old=False)
 
@@ -158,7 +172,9 @@ class FileNotes:
         queues: ConsumeQueueTable,
         index: IndexService | None,
         checkpoint: StoreCheckpoint,
+        log: MappedFileQueue[LogFile] | None = None,
     ) -> None:
+        """`log` are the files of a log that lies in several directories."""
         self._fs = fs
         self._root = root
         self._queues = queues
@@ -169,6 +185,9 @@ class FileNotes:
         self._seen_index: tuple[IndexFile, ...] | None = None
         self._noted: dict[tuple[str, int], tuple[NotedQueueFile, ...]] = {}
         self._noted_index: tuple[NotedIndexFile, ...] = ()
+        self._log = log
+        self._seen_log: list[LogFile] | None = None
+        self._noted_log: tuple[NotedLogDirectory, ...] = ()
         self._rebuild = RebuildPlan()
         self._stale = True
         self._failing = False
@@ -191,12 +210,13 @@ class FileNotes:
         that fails, there are none: a failure is a line in the log.
         """
         with self._guard:
-            if not (self._look_at_queues() | self._look_at_index() | self._stale | last):
+            if not (self._look_at_queues() | self._look_at_index() | self._look_at_log() | self._stale | last):
                 return
             self._stale = True
             ends = {key: queue.files.max_offset for key, queue in self._queues.all()} if last else {}
             try:
-                write_notes(self._fs, self._root, Notes(self._noted, self._noted_index, self._rebuild, ends))
+                notes = Notes(self._noted, self._noted_index, self._rebuild, ends, self._noted_log)
+                write_notes(self._fs, self._root, notes)
                 self._stale = self._failing = False
                 self._checkpoint.files_noted = True
             except OSError as error:
@@ -243,6 +263,19 @@ class FileNotes:
         )
         news = noted != self._noted_index
         self._noted_index = noted
+        return news
+
+    def _look_at_log(self) -> bool:
+        files = self._seen_log if self._log is None else self._log.files
+        if files is self._seen_log or files is None:
+            return False
+        self._seen_log = files
+        offsets: dict[str, list[int]] = {}
+        for file in files:
+            offsets.setdefault(os.path.dirname(file.path), []).append(file.file_from_offset)
+        noted = tuple(NotedLogDirectory(path, at[0], at[-1], len(at)) for path, at in sorted(offsets.items()))
+        news = noted != self._noted_log
+        self._noted_log = noted
         return news
 
 

@@ -6,10 +6,11 @@ directory may be empty because its disk is not mounted or its path is mistyped, 
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from rocketd.store.checkpoint import StoreCheckpoint
-from rocketd.store.errors import StoreLogMissingError
+from rocketd.store.errors import StoreDirectoryLostError, StoreLogMissingError
+from rocketd.store.file_notes import NotedLogDirectory
 from rocketd.store.filesystem import IFileSystem
 from rocketd.store.layout import (
     checkpoint_path,
@@ -36,6 +37,20 @@ def refuse_lost_log(fs: IFileSystem, root: str, log_directories: Sequence[str], 
     if signs:
         looked_at = [(directory, fs.exists(directory)) for directory in log_directories]
         raise StoreLogMissingError(root, looked_at, signs)
+
+
+def refuse_lost_directory(
+    noted: Sequence[NotedLogDirectory], directories: Collection[str], paths: Iterable[str], *, clean: bool
+) -> None:
+    """Raise StoreDirectoryLostError if one of the log's directories is noted to have files, but has none of `paths`.
+
+    Without this, the log would seem to begin later, and queues would be cleaned up to there. After another stop than a
+    `clean` one, the last file of a directory may have expired behind the notes.
+    """
+    there = {os.path.dirname(path) for path in paths}
+    for path, first, last, count in noted:
+        if path in directories and path not in there and (clean or count > 1):
+            raise StoreDirectoryLostError(path, first, last, count)
 
 
 def _has_log(fs: IFileSystem, directory: str) -> bool:

@@ -41,7 +41,7 @@ from rocketd.store.layout import (
     lock_path,
 )
 from rocketd.store.log_paths import log_paths
-from rocketd.store.lost_log import refuse_lost_log
+from rocketd.store.lost_log import refuse_lost_directory, refuse_lost_log
 from rocketd.store.maintenance import FlushConsumeQueueService, MaintenanceService
 from rocketd.store.mapped_file import PAGE_SIZE
 from rocketd.store.message import BitmapMaker, DispatchRequest, MessageInner, PutResult, PutStatus
@@ -160,7 +160,8 @@ class MessageStore(MessageReader):
             self._fs,
             self._dispatched_to,
         )
-        self._file_notes = FileNotes(self._fs, root, self.queues, self.index, self.checkpoint)
+        log = self.commit_log.queue if len(paths.all) > 1 else None
+        self._file_notes = FileNotes(self._fs, root, self.queues, self.index, self.checkpoint, log)
         self._maintenance = MaintenanceService(
             # The notes first: the checkpoint must not know of entries in files that are not noted.
             (self._file_notes, self._flush_queues, self.disk_watch, NotedTask(self._file_notes, self._cleaner)),
@@ -465,6 +466,13 @@ class MessageStore(MessageReader):
     def _recover(self, last_stop: LastStop) -> None:
         written = read_notes(self._fs, self.root)
         notes = written if self.checkpoint.files_noted else None
+        if notes is not None:
+            refuse_lost_directory(
+                notes.log_directories,
+                self.commit_log.paths.all,
+                [file.path for file in self.commit_log.queue.files],
+                clean=last_stop is LastStop.CLEAN,
+            )
         recovery = Recovery(
             self.commit_log,
             self.queues,

@@ -12,13 +12,16 @@ from rocketd.broker.settings import BrokerSettings
 from rocketd.common.config import ConfigError
 from rocketd.store.disk_watch import DiskWatch
 from rocketd.store.errors import (
+    StoreDirectoryLostError,
     StoreEndMissingError,
     StoreFileMissingError,
     StoreFileTwiceError,
     StoreLogMissingError,
 )
+from rocketd.store.file_notes import NotedLogDirectory
 from rocketd.store.filesystem import DiskUsage
 from rocketd.store.log_paths import LogPaths, log_paths, named_paths
+from rocketd.store.lost_log import refuse_lost_directory
 from rocketd.store.message import GetStatus
 from rocketd.store.message_store import MessageStore
 from rocketd.store.record import decode_messages
@@ -269,6 +272,46 @@ class MissingDirectoryTests(MultiPathTestCase):
         for aside, directory in zip(asides, (self.first, self.second), strict=True):
             self.back(aside, directory)
         self.assertEqual(self.bodies(self.open()), self.expected())
+
+
+class LostDirectoryTests(MultiPathTestCase):
+    """Where the oldest files lie: without them, the log would only seem to begin later."""
+
+    def setUp(self):
+        super().setUp()
+        self.settings = {"store_path_commit_log": f"{self.old},"}
+        self.fill()
+        self.settings = {
+            "store_path_commit_log": f"{self.first},{self.second}",
+            "read_only_commit_log_store_paths": self.old,
+        }
+        self.fill()
+        self.aside = os.path.abspath(self.mktemp())
+        os.rename(self.old, self.aside)
+
+    def test_directory_without_its_oldest_files_ends_the_start_and_changes_nothing(self):
+        for make in (lambda: None, lambda: os.mkdir(self.old)):
+            make()
+            for _ in range(2):
+                error = self.assertRaises(StoreDirectoryLostError, self.open)
+                self.assertIn(f"{self.old} has no file of the commit log, though it had", str(error))
+        os.rmdir(self.old)
+        os.rename(self.aside, self.old)
+        self.assertEqual(self.bodies(self.open()), self.expected(2 * COUNT))
+
+    def test_directory_taken_out_of_the_settings_is_not_missed(self):
+        self.settings["read_only_commit_log_store_paths"] = None
+        store = self.open()
+        self.assertGreater(store.min_physical_offset(), 0)
+        bodies = self.bodies(store)
+        self.assertEqual(bodies, self.expected(2 * COUNT)[-len(bodies) :])
+
+    def test_last_file_that_expired_right_before_a_kill_is_not_missed(self):
+        noted = [NotedLogDirectory("/a", 0, 0, 1), NotedLogDirectory("/b", 4096, 8192, 2)]
+        refuse_lost_directory(noted, ("/a", "/b"), ["/b/1"], clean=False)
+        self.assertRaises(StoreDirectoryLostError, refuse_lost_directory, noted, ("/a", "/b"), ["/b/1"], clean=True)
+        self.assertRaises(StoreDirectoryLostError, refuse_lost_directory, noted, ("/a", "/b"), ["/a/1"], clean=False)
+        refuse_lost_directory(noted, ("/a",), ["/a/1"], clean=True)
 
 
 class FileTwiceTests(MultiPathTestCase):
