@@ -94,10 +94,11 @@ class ConsumerManager:
 
     # ---------------------------------------------------------------- coming and going
 
-    def register(self, client: ClientChannelInfo, data: ConsumerData, notify: bool) -> bool:
+    def register(self, client: ClientChannelInfo, data: ConsumerData, notify: bool, *, quiet: bool = False) -> bool:
         """Take in what a heartbeat says of one group; returns whether its clients or topics changed.
 
-        ``notify`` is whether the group's others are to be told of a change.
+        ``notify`` is whether the group's others are to be told of a change. With ``quiet``, the log is not told of a client
+        that joins, nor of its topics: the caller sums up many groups of one heartbeat.
         """
         with self._guard:
             if client.connection.closed:
@@ -106,8 +107,8 @@ class ConsumerManager:
             info = self._groups.get(data.group_name)
             if info is None:
                 info = self._groups[data.group_name] = ConsumerGroupInfo(data.group_name)
-            joined = self._update_channel(info, client, data)
-            topics_changed = self._update_subscriptions(info, data.subscription_data_set)
+            joined = self._update_channel(info, client, data, quiet)
+            topics_changed = self._update_subscriptions(info, data.subscription_data_set, quiet)
             members = list(info.channels)
         changed = joined or topics_changed
         if changed and notify:
@@ -157,7 +158,9 @@ class ConsumerManager:
 
     # ---------------------------------------------------------------- within, with the lock held
 
-    def _update_channel(self, info: ConsumerGroupInfo, client: ClientChannelInfo, data: ConsumerData) -> bool:
+    def _update_channel(
+        self, info: ConsumerGroupInfo, client: ClientChannelInfo, data: ConsumerData, quiet: bool
+    ) -> bool:
         info.consume_type = data.consume_type
         info.message_model = data.message_model
         info.consume_from_where = data.consume_from_where
@@ -169,7 +172,7 @@ class ConsumerManager:
             return False
         info.channels[client.connection] = client
         self._groups_of.setdefault(client.connection, set()).add(info.group)
-        if old is None:
+        if old is None and not quiet:
             self._peer_log.info(
                 f"joined {info.group}",
                 "consumer group {group}: {client} has joined, {type} {model}",
@@ -178,7 +181,7 @@ class ConsumerManager:
                 type=data.consume_type,
                 model=data.message_model,
             )
-        else:
+        elif old is not None:
             self._peer_log.error(
                 f"renamed {info.group}",
                 "consumer group {group}: {old} now calls itself {client} on the same connection",
@@ -188,7 +191,9 @@ class ConsumerManager:
             )
         return old is None
 
-    def _update_subscriptions(self, info: ConsumerGroupInfo, subscriptions: Sequence[SubscriptionData]) -> bool:
+    def _update_subscriptions(
+        self, info: ConsumerGroupInfo, subscriptions: Sequence[SubscriptionData], quiet: bool
+    ) -> bool:
         changed = False
         for subscription in subscriptions:
             old = info.subscriptions.get(subscription.topic)
@@ -196,12 +201,13 @@ class ConsumerManager:
                 info.subscriptions[subscription.topic] = subscription
             if old is None:
                 changed = True
-                self._peer_log.info(
-                    f"subscribes {info.group}",
-                    "consumer group {group} subscribes to {new}",
-                    group=info.group,
-                    new=subscription,
-                )
+                if not quiet:
+                    self._peer_log.info(
+                        f"subscribes {info.group}",
+                        "consumer group {group} subscribes to {new}",
+                        group=info.group,
+                        new=subscription,
+                    )
             elif old.sub_string != subscription.sub_string and info.subscriptions[subscription.topic] is subscription:
                 self._peer_log.info(
                     f"changes {info.group}",

@@ -3,7 +3,7 @@
 import os
 
 from twisted.internet.task import Clock
-from twisted.logger import Logger
+from twisted.logger import Logger, formatEvent, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 
 from rocketd.broker.new_names import BURST_SECONDS, group_limit, topic_limit
@@ -127,6 +127,16 @@ class BurstTests(SynchronousTestCase):
             heartbeats += 1
             self.broker.clock.advance(30)
         self.assertEqual((self.registered(groups), heartbeats), (1000, 2))
+
+    def test_heartbeat_with_many_new_groups_logs_few_lines(self):
+        events = []
+        globalLogPublisher.addObserver(events.append)
+        self.addCleanup(globalLogPublisher.removeObserver, events.append)
+        self.start_writer()
+        self.heartbeat([f"G{number}" for number in range(300)])
+        self.broker.table_writer.stop()
+        self.assertLess(len(events), 100)
+        self.assertTrue(any("has joined 300 new consumer groups" in formatEvent(event) for event in events))
 
     def test_thousand_clients_with_a_group_each_are_there_at_once(self):
         self.start_writer()

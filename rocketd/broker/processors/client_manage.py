@@ -23,6 +23,8 @@ from rocketd.remoting.headers import UnregisterClientRequestHeader, read_header
 from rocketd.remoting.interfaces import IRequestProcessor
 
 HEARTBEAT_CODES = (RequestCode.HEART_BEAT,)
+LOGGED_GROUPS = 20
+"""New groups of one heartbeat that have log lines of their own."""
 CLIENT_CODES = (RequestCode.UNREGISTER_CLIENT, RequestCode.CHECK_CLIENT_CONFIG)
 
 
@@ -57,11 +59,18 @@ class ClientManageProcessor:
             notify = self._prepare_group(consumer)
             # Each group has an entry of its own: a client may leave one and stay in another.
             client = ClientChannelInfo.of(request, context.connection, heartbeat.client_id, now)
-            self._broker.consumers.register(client, consumer, notify)
+            self._broker.consumers.register(client, consumer, notify, quiet=new > LOGGED_GROUPS)
             self._broker.filters.register_group(consumer.group_name, consumer.subscription_data_set)
         for producer in heartbeat.producer_data_set:
             client = ClientChannelInfo.of(request, context.connection, heartbeat.client_id, now)
             self._broker.producers.register(producer.group_name, client)
+        if new > LOGGED_GROUPS:
+            self._log.info(
+                "{client} at {address} has joined {count} new consumer groups by one heartbeat, the last of them not logged",
+                client=heartbeat.client_id,
+                address=context.connection.address,
+                count=new,
+            )
         if refused:
             raise self._too_many(refused, len(heartbeat.consumer_data_set))
         return RemotingCommand.response()
