@@ -5,6 +5,7 @@ Deferred.
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from twisted.internet.defer import Deferred
@@ -24,7 +25,7 @@ CALL_TIMEOUT_MS = 10_000
 T = TypeVar("T")
 
 Finish = Callable[[RemotingCommand | RemotingError], T]
-"""Makes something of a client's answer, or of the reason why there is none. Called in the reactor thread."""
+"""Makes something of a client's answer, or of the reason why there is none. ``call`` says in which thread."""
 
 
 class Invoke(Protocol):
@@ -36,10 +37,18 @@ class Invoke(Protocol):
     def from_thread(self, invoke: Callable[..., Deferred[T]], *arguments: Any) -> Deferred[T]:
         """Call a function in the reactor thread; the Deferred of its result is for the dispatcher."""
 
+    def invoke_bounded(
+        self, connection: IConnection, request: RemotingCommand, timeout_ms: float
+    ) -> Deferred[RemotingCommand]:
+        """Send a request when a permit is had, and return its answer. Reactor thread."""
+
     def invoke_sync(
         self, connection: IConnection, request: RemotingCommand, timeout_ms: float
     ) -> Deferred[RemotingCommand]:
         """Send a request and return its answer. Reactor thread."""
+
+    def in_executor(self, function: Callable[..., T], *arguments: Any) -> Deferred[T]:
+        """Run a function in the callback executor; fires in the reactor thread."""
 
 
 class BrokerToClient:
@@ -78,11 +87,34 @@ class BrokerToClient:
         finish: Finish[T],
         timeout_ms: float = CALL_TIMEOUT_MS,
     ) -> Deferred[T]:
-        """Ask a client. Fires in the reactor thread with what ``finish`` made of the end, and fails with what it raised.
+        """Ask a client. Fires in the reactor thread with the result of ``finish``, and fails with what it raised.
+
+        ``finish`` is called in a thread of the callback executor: answers may be long, and take time to decode. At most
+        ``serverAsyncSemaphoreValue`` such requests are under way; waiting counts against the timeout.
 
         A processor may return this Deferred as it is; only the reactor thread may add anything to it.
         """
+        return self._ask(
+            self._invoke.invoke_bounded, connection, request, timeout_ms, partial(self._in_executor, finish)
+        )
 
+    def push(
+        self, connection: IConnection, request: RemotingCommand, finish: Finish[T], timeout_ms: float = CALL_TIMEOUT_MS
+    ) -> Deferred[T]:
+        """Ask a client at once, however many requests are under way; ``finish`` is called in the reactor thread.
+
+        Replies go this way: clients that are slow to take theirs must not keep others from getting their own.
+        """
+        return self._ask(self._invoke.invoke_sync, connection, request, timeout_ms, finish)
+
+    def _ask(
+        self,
+        invoke: Callable[[IConnection, RemotingCommand, float], Deferred[RemotingCommand]],
+        connection: IConnection,
+        request: RemotingCommand,
+        timeout_ms: float,
+        finish: Callable[[RemotingCommand | RemotingError], T | Deferred[T]],
+    ) -> Deferred[T]:
         def failed(failure: Failure) -> RemotingError:
             failure.trap(RemotingError)
             return failure.value  # type: ignore[return-value]
@@ -90,7 +122,10 @@ class BrokerToClient:
         request.serialize_type = self._serialize_type
 
         def ask() -> Deferred[T]:
-            answered: Deferred[Any] = self._invoke.invoke_sync(connection, request, timeout_ms)
+            answered: Deferred[Any] = invoke(connection, request, timeout_ms)
             return answered.addErrback(failed).addCallback(finish)
 
         return self._invoke.from_thread(ask)
+
+    def _in_executor(self, finish: Finish[T], answer: RemotingCommand | RemotingError) -> Deferred[T]:
+        return self._invoke.in_executor(finish, answer)

@@ -61,6 +61,7 @@ from rocketd.remoting.bodies import (
     SubscriptionGroupWrapper,
     TopicConfigSerializeWrapper,
 )
+from rocketd.remoting.callback_threads import CallbackThreads
 from rocketd.remoting.certificates import TLSConfigError
 from rocketd.remoting.client import RemotingClient
 from rocketd.remoting.codes import SerializeType
@@ -157,7 +158,10 @@ class Broker(Service):
         self.dispatcher.slowest_step = self.slowest_recent_step
         self._make_pools()
         server, remoting = settings.server, settings.remoting
-        self.invoke = InvokeLayer(reactor, server.server_oneway_semaphore_value, server.server_async_semaphore_value)
+        self._callbacks = CallbackThreads("callback", server.server_callback_executor_threads)
+        self.invoke = InvokeLayer(
+            reactor, server.server_oneway_semaphore_value, server.server_async_semaphore_value, self._callbacks
+        )
         self.dispatcher.responses = self.invoke
         self.to_clients = BrokerToClient(settings.broker, self.invoke, SerializeType[remoting.serialize_type])
         self.consumers.on_ids_changed(self.to_clients.notify_consumer_ids_changed)
@@ -480,6 +484,7 @@ class Broker(Service):
         await self.registration.stop()
         self.replication.stop_following()
         self.invoke.stop()
+        self._callbacks.stop()
         if self._serving:
             await threads.deferToThreadPool(self._reactor, self._reactor.getThreadPool(), self.timers.stop)
         await self.server.stopService()

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import Any
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.task import Clock
 from zope.interface import implementer
 
@@ -154,13 +154,19 @@ class RecordingInvoke:
         """Call a function at once."""
         return invoke(*arguments)
 
-    def invoke_sync(
+    def in_executor(self, function: Callable[..., Any], *arguments: Any) -> Deferred[Any]:
+        """Call a function at once."""
+        return maybeDeferred(function, *arguments)
+
+    def invoke_bounded(
         self, connection: IConnection, request: RemotingCommand, timeout_ms: float
     ) -> Deferred[RemotingCommand]:
         """Keep a request and who waits for its answer."""
         self.sent.append((connection, request, timeout_ms))
         self.waiting.append(Deferred())
         return self.waiting[-1]
+
+    invoke_sync = invoke_bounded
 
 
 class SmallBroker:

@@ -14,11 +14,13 @@ from twisted.internet.defer import TimeoutError as DeferredTimeoutError
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from rocketd.remoting.callback_threads import CallbackThreads
 from rocketd.remoting.channel_table import ChannelTable, join, tell_all
 from rocketd.remoting.client_connection import ClientConnection
 from rocketd.remoting.codes import ResponseCode, SerializeType, request_name
 from rocketd.remoting.command import RemotingCommand
 from rocketd.remoting.errors import (
+    PermitTimeoutError,
     RemotingConnectError,
     RemotingSendRequestError,
     RemotingTimeoutError,
@@ -34,6 +36,7 @@ from rocketd.remoting.waiters import InvokeCallback
 
 T = TypeVar("T")
 
+_Send = Callable[[ClientConnection, RemotingCommand, float], Deferred[RemotingCommand]]
 ClientProcessor = Callable[[ClientConnection, RemotingCommand], RemotingCommand | Deferred[Any] | None]
 """Handles a request of a peer in the reactor thread; None answers nothing, a Deferred of either answers later."""
 
@@ -43,7 +46,8 @@ class RemotingClient(Service):
 
     An address is ``host:port``; None means a name server of the list. Timeouts are in milliseconds and include making the
     connection, except for one-way requests. ``serialize_type`` is the header form of all requests. ``listeners`` are told
-    of each lost connection, by their method ``connection_lost``.
+    of each lost connection, by their method ``connection_lost``. Callbacks run in ``callback_executor``. Without one they
+    run in up to ``clientCallbackExecutorThreads`` threads, each begun when it is first needed.
     """
 
     _log = Logger()
@@ -61,11 +65,12 @@ class RemotingClient(Service):
         random: Random | None = None,
     ) -> None:
         self.config = config or NettyClientConfig()
+        self._callbacks = CallbackThreads("rocketd-callback", self.config.client_callback_executor_threads)
         self.invoke = InvokeLayer(
             reactor,
             self.config.client_oneway_semaphore_value,
             self.config.client_async_semaphore_value,
-            callback_executor,
+            callback_executor or self._callbacks,
             hooks,
         )
         self.name_servers = NameServers(random or Random())
@@ -79,6 +84,7 @@ class RemotingClient(Service):
     def startService(self) -> None:
         """Begin to serve; connections are made when they are needed."""
         super().startService()
+        self._callbacks.start()
         self.invoke.start()
         self.channels.start()
 
@@ -86,6 +92,7 @@ class RemotingClient(Service):
         """Fail what is outstanding, write what is pending, close all connections; fires when they are closed."""
         super().stopService()
         self.invoke.stop()
+        self._callbacks.stop()
         return self.channels.stop()
 
     # ------------------------------------------------------------ requests
@@ -99,21 +106,36 @@ class RemotingClient(Service):
         connection. The third does where ``clientCloseSocketIfTimeout`` says so, and nothing has come over it since the
         request was sent: a broker that is slow with one request has its connection kept, for others use it, too.
         """
+        return self._invoke(self.invoke.invoke_sync, address, request, timeout_ms)
+
+    def invoke_bounded(
+        self, address: str | None, request: RemotingCommand, timeout_ms: float
+    ) -> Deferred[RemotingCommand]:
+        """Send a request and return its answer, as one of at most ``clientAsyncSemaphoreValue`` under way.
+
+        Waiting for its turn counts against the timeout. Fails as ``invoke_sync`` does, and with
+        RemotingTooMuchRequestError if no time is left to wait.
+        """
+        return self._invoke(self.invoke.invoke_bounded, address, request, timeout_ms)
+
+    def _invoke(
+        self, send: _Send, address: str | None, request: RemotingCommand, timeout_ms: float
+    ) -> Deferred[RemotingCommand]:
         connection = None if address is None else self.channels.get(address)
         if connection is not None:
-            return self._invoke_sync(connection, request, timeout_ms)
+            return self._send(send, connection, request, timeout_ms)
 
         async def invoke() -> RemotingCommand:
             connection, left = await self._connection_for(address, request, timeout_ms)
-            return await self._invoke_sync(connection, request, left)
+            return await self._send(send, connection, request, left)
 
         return Deferred.fromCoroutine(invoke())
 
-    def _invoke_sync(
-        self, connection: ClientConnection, request: RemotingCommand, timeout_ms: float
+    def _send(
+        self, send: _Send, connection: ClientConnection, request: RemotingCommand, timeout_ms: float
     ) -> Deferred[RemotingCommand]:
         request.serialize_type = self._serialize_type
-        answer = self.invoke.invoke_sync(connection, request, timeout_ms)
+        answer = send(connection, request, timeout_ms)
         return answer.addErrback(self._unanswered, connection, request, connection.received)
 
     def _unanswered(
@@ -123,6 +145,7 @@ class RemotingClient(Service):
             self.channels.close(connection)
         elif (
             failure.check(RemotingTimeoutError)
+            and not failure.check(PermitTimeoutError)
             and self.config.client_close_socket_if_timeout
             and connection.received == received
         ):

@@ -35,6 +35,10 @@ class RemotingTimeoutError(RemotingError):
     """No answer, or no permit to send, within the time given."""
 
 
+class PermitTimeoutError(RemotingTimeoutError):
+    """No permit to send within the time given: nothing was sent."""
+
+
 class RemotingTooMuchRequestError(RemotingError):
     """The limit of outstanding requests is reached and the caller gave no time to wait."""
 

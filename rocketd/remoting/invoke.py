@@ -10,12 +10,14 @@ from typing import Any, Protocol, TypeVar
 
 from twisted.internet.defer import Deferred, fail, maybeDeferred
 from twisted.logger import Logger, LogLevel
+from twisted.python.failure import Failure
 
 from rocketd.common.clocked_loop import ClockedLoop
 from rocketd.common.log_throttle import LogThrottle, ThrottledLog
 from rocketd.remoting.command import ONEWAY_FLAG, RemotingCommand
 from rocketd.remoting.deadlines import Deadlines
 from rocketd.remoting.errors import (
+    PermitTimeoutError,
     RemotingError,
     RemotingSendRequestError,
     RemotingTimeoutError,
@@ -28,6 +30,7 @@ from rocketd.remoting.waiters import AsyncWaiter, InvokeCallback, SyncWaiter, Wa
 
 SCAN_DELAY_SECONDS = 3.0
 SCAN_INTERVAL_SECONDS = 1.0
+_STOPPED = "this side is shutting down"
 
 CallbackExecutor = Callable[[Callable[[], None]], object]
 """Runs a function in some thread; raises when it takes no more."""
@@ -84,6 +87,7 @@ class InvokeLayer:
         self._peer_log = ThrottledLog(self.log, LogThrottle(reactor.seconds))
         self._scan = ClockedLoop(reactor, self.scan)
         self._first_scan: Any = None
+        self._stopped = False
         for hook in hooks:
             self.register_hook(hook)
 
@@ -96,16 +100,18 @@ class InvokeLayer:
 
     def start(self) -> None:
         """Begin to scan for requests that nobody answered: each second, first after three."""
+        self._stopped = False
         self._first_scan = self.reactor.callLater(SCAN_DELAY_SECONDS, self._scan.start, SCAN_INTERVAL_SECONDS)
 
     def stop(self) -> None:
         """Scan no more and fail what is outstanding."""
+        self._stopped = True
         if self._first_scan is not None and self._first_scan.active():
             self._first_scan.cancel()
         if self._scan.running:
             self._scan.stop()
         for entry in self.pending.clear():
-            entry.waiter.fail(RemotingSendRequestError(address_of(entry), "this side is shutting down"))
+            entry.waiter.fail(RemotingSendRequestError(address_of(entry), _STOPPED))
         self.deadlines.stop()
 
     def scan(self) -> None:
@@ -131,6 +137,61 @@ class InvokeLayer:
             return self._send_sync(connection, request, left)
         except Exception as error:
             return fail(error)
+
+    def invoke_bounded(
+        self, connection: InvokeConnection, request: RemotingCommand, timeout_ms: float
+    ) -> Deferred[RemotingCommand]:
+        """Send a request when an asynchronous permit is had, and return its answer.
+
+        The permit is kept until the request ends. Fails as ``invoke_sync`` does; without a permit it fails with
+        PermitTimeoutError, or with RemotingTooMuchRequestError if there was no time to wait.
+        """
+        if self.async_permits.take():
+            return self.invoke_sync(connection, request, timeout_ms).addBoth(self._give_back)
+        return Deferred.fromCoroutine(self._invoke_permitted(connection, request, timeout_ms))
+
+    async def _invoke_permitted(
+        self, connection: InvokeConnection, request: RemotingCommand, timeout_ms: float
+    ) -> RemotingCommand:
+        began = self.now_ms()
+        permit = await self.async_permits.acquire(timeout_ms)
+        if permit is None:
+            raise self._refused("asynchronous", self.async_permits, timeout_ms)
+        try:
+            if self._stopped:
+                raise RemotingSendRequestError(connection.address, _STOPPED)
+            left = timeout_ms - (self.now_ms() - began)
+            return await self.invoke_sync(connection, request, left)
+        finally:
+            permit.release()
+
+    def _give_back(self, result: T) -> T:
+        self.async_permits.give_back()
+        return result
+
+    def in_executor(self, function: Callable[..., T], *arguments: Any) -> Deferred[T]:
+        """Run a function in the callback executor, or here if there is none or it refuses.
+
+        Fires in the reactor thread with the result of the function, and fails with what it raised.
+        """
+        if self.callback_executor is None:
+            return maybeDeferred(function, *arguments)
+        done: Deferred[T] = Deferred()
+
+        def run() -> None:
+            result: Any
+            try:
+                result = function(*arguments)
+            except Exception:
+                result = Failure()
+            self.reactor.callFromThread(done.callback, result)
+
+        try:
+            self.callback_executor(run)
+        except Exception as error:
+            self.log.warn("the callback executor refuses, so the reactor thread calls: {error}", error=error)
+            return maybeDeferred(function, *arguments)
+        return done
 
     def invoke_async(
         self, connection: InvokeConnection, request: RemotingCommand, timeout_ms: float, callback: InvokeCallback
@@ -309,7 +370,7 @@ class InvokeLayer:
     def _refused(self, kind: str, permits: FairSemaphore, timeout_ms: float) -> RemotingError:
         if timeout_ms <= 0:
             return RemotingTooMuchRequestError(f"too many {kind} requests are under way, and no time was given to wait")
-        error = RemotingTimeoutError(
+        error = PermitTimeoutError(
             f"no permit for one more {kind} request within {timeout_ms:g} ms:"
             f" {permits.waiting} waiting, {permits.available} permits free"
         )

@@ -43,12 +43,20 @@ class FairSemaphore:
         """How many wait for a permit."""
         return len(self._waiters)
 
+    def take(self) -> bool:
+        """Take a permit without an object for it, if one is free and nobody waits; the taker calls ``give_back`` once."""
+        if self._available <= 0 or self._waiters:
+            return False
+        self._available -= 1
+        return True
+
+    def give_back(self) -> None:
+        """Give back a permit that ``take`` took."""
+        self._put_back()
+
     def try_acquire(self) -> Permit | None:
         """Take a permit if one is free and nobody waits for it."""
-        if self._available <= 0 or self._waiters:
-            return None
-        self._available -= 1
-        return Permit(self)
+        return Permit(self) if self.take() else None
 
     def acquire(self, timeout_ms: float) -> Deferred[Permit | None]:
         """Take a permit, waiting for at most ``timeout_ms`` milliseconds; None when none came free in that time."""

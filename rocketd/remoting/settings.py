@@ -19,13 +19,17 @@ class NettyServerConfig:
         8888, "TCP port for clients, plain and TLS. 0 takes any free port.", minimum=0, maximum=65535, important=True
     )
     server_worker_threads: int = setting(8, no_effect=THREADS)
-    server_callback_executor_threads: int = setting(0, no_effect="one reactor thread runs callbacks.")
+    server_callback_executor_threads: int = setting(
+        0, "Threads that decode the answers of clients to requests that are relayed to them. 0 means 4.", minimum=0
+    )
     server_selector_threads: int = setting(3, no_effect=THREADS)
     server_oneway_semaphore_value: int = setting(
         256, "How many oneway requests to clients may be under way at once.", minimum=1
     )
     server_async_semaphore_value: int = setting(
-        64, "How many asynchronous requests to clients may be under way at once.", minimum=1
+        64,
+        "How many requests that are relayed to clients may be under way at once; others wait within their timeout.",
+        minimum=1,
     )
     server_channel_max_idle_time_seconds: int = setting(
         120, "A connection that neither sends nor receives for so long is closed. 0 never closes.", unit="s", minimum=0
@@ -102,7 +106,10 @@ class NettyClientConfig:
 
     client_worker_threads: int = setting(4, no_effect=THREADS, aliases=(SOCKET + "client.worker.size",))
     client_callback_executor_threads: int = setting(
-        factory=lambda machine: machine.cpus, formula="number of CPUs", no_effect="one reactor thread runs callbacks."
+        factory=lambda machine: machine.cpus,
+        formula="number of CPUs",
+        doc="Threads that run callbacks of asynchronous requests, and decode long requests of brokers. 0 means 4.",
+        minimum=0,
     )
     client_oneway_semaphore_value: int = setting(
         65535,
@@ -112,7 +119,8 @@ class NettyClientConfig:
     )
     client_async_semaphore_value: int = setting(
         65535,
-        "How many asynchronous requests may be under way at once.",
+        "How many asynchronous requests may be under way at once: sends and pulls of a client. Others wait within their "
+        "timeout.",
         minimum=1,
         aliases=(SOCKET + "clientAsyncSemaphoreValue",),
     )

@@ -80,6 +80,9 @@ class Cluster:
         answer = getattr(self, f"answer_{request.code}")(address, request, request.ext_fields or {})
         return answer if isinstance(answer, Deferred) else succeed(answer)
 
+    def invoke_bounded(self, address, request, timeout_ms):
+        return self.invoke_sync(address, request, timeout_ms)
+
     def invoke_oneway(self, address, request, timeout_ms):
         return self.invoke_sync(address, request, timeout_ms).addCallback(lambda _: None)
 

@@ -72,7 +72,7 @@ class GuideTests(SynchronousTestCase):
             names = set(re.findall(pattern, sources))
             self.assertGreater(len(names), 3)
             rows = [
-                f"| `{each.attribute}` | `{getattr(group(), each.attribute)!r}` | {each.doc} |"
+                f"| `{each.attribute}` | {each.formula or f'`{getattr(group(), each.attribute)!r}`'} | {each.doc} |"
                 for each in settings_of(group)
                 if each.attribute in names
             ]

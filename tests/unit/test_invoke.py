@@ -7,6 +7,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from rocketd.remoting.command import RemotingCommand
 from rocketd.remoting.errors import (
+    PermitTimeoutError,
     RemotingCommandError,
     RemotingConnectError,
     RemotingError,
@@ -215,6 +216,80 @@ class HookTests(InvokeTestCase):
         self.failureResultOf(layer.invoke_sync(self.connection, RemotingCommand(1), 100), PermissionError)
         self.failureResultOf(layer.invoke_oneway(self.connection, RemotingCommand(1), 100), PermissionError)
         self.assertEqual(self.connection.sent, [])
+
+
+class InvokeBoundedTests(InvokeTestCase):
+    def invoke(self, number, timeout_ms=3000):
+        request = RemotingCommand(number)
+        return request, self.layer.invoke_bounded(self.connection, request, timeout_ms)
+
+    def sent(self):
+        return [request.code for request in self.connection.sent]
+
+    def test_requests_beyond_the_permits_are_sent_one_by_one_as_others_end(self):
+        calls = [self.invoke(number) for number in range(4)]
+        self.assertEqual(self.sent(), [0])
+        self.layer.process_response(self.connection, answer_to(calls[0][0]))
+        self.assertEqual(self.sent(), [0, 1])
+        calls[1][1].addErrback(lambda failure: failure.trap(CancelledError)).cancel()
+        self.assertEqual(self.sent(), [0, 1, 2])
+        self.reactor.advance(3)
+        for _, call in calls[2:]:
+            self.failureResultOf(call, RemotingTimeoutError)
+        self.assertEqual((self.layer.async_permits.available, len(self.layer.pending)), (1, 0))
+
+    def test_waiting_for_a_permit_counts_against_the_timeout(self):
+        first, _ = self.invoke(1)
+        _, second = self.invoke(2, 1000)
+        self.reactor.advance(0.9)
+        self.layer.process_response(self.connection, answer_to(first))
+        self.assertEqual(self.sent(), [1, 2])
+        self.reactor.advance(0.2)
+        self.assertNotIsInstance(self.failureResultOf(second, RemotingTimeoutError).value, PermitTimeoutError)
+
+    def test_no_permit_in_time_is_an_error_of_its_own_and_nothing_is_sent(self):
+        self.invoke(1)
+        _, second = self.invoke(2, 1000)
+        self.reactor.advance(1)
+        self.failureResultOf(second, PermitTimeoutError)
+        self.failureResultOf(self.invoke(3, 0)[1], RemotingTooMuchRequestError)
+        self.assertEqual(self.sent(), [1])
+
+    def test_request_that_cannot_be_written_gives_its_permit_back(self):
+        self.connection.broken = OSError("gone")
+        self.failureResultOf(self.invoke(1)[1], RemotingSendRequestError)
+        self.connection.broken, self.connection.closed = None, True
+        self.failureResultOf(self.invoke(2)[1], RemotingSendRequestError)
+        self.assertEqual(self.layer.async_permits.available, 1)
+
+    def test_stop_fails_the_waiting_and_sends_nothing(self):
+        self.layer.start()
+        calls = [self.invoke(number)[1] for number in range(3)]
+        self.layer.stop()
+        for call in calls:
+            self.failureResultOf(call, RemotingSendRequestError)
+        self.assertEqual(self.sent(), [0])
+
+
+class ExecutorTests(InvokeTestCase):
+    def test_function_runs_in_the_executor_and_its_result_comes_to_the_reactor(self):
+        tasks = []
+        layer = self.make_layer(callback_executor=tasks.append)
+        results = [layer.in_executor(divmod, 7, 2), layer.in_executor(divmod, 7, 0)]
+        for task in tasks:
+            task()
+        self.assertNoResult(results[0])
+        self.reactor.run_thread_calls()
+        self.assertEqual(self.successResultOf(results[0]), (3, 1))
+        self.failureResultOf(results[1], ZeroDivisionError)
+
+    def test_function_runs_here_without_an_executor_or_if_it_refuses(self):
+        def refuse(function):
+            raise RuntimeError("full")
+
+        for executor in (None, refuse):
+            layer = self.make_layer(callback_executor=executor)
+            self.assertEqual(self.successResultOf(layer.in_executor(divmod, 7, 2)), (3, 1))
 
 
 class InvokeAsyncTests(InvokeTestCase):

@@ -1,6 +1,7 @@
 """The remoting client on a fake reactor, and against a listening server on loopback."""
 
 from random import Random
+from threading import Event, current_thread
 
 from twisted.internet import defer, error, reactor
 from twisted.internet.endpoints import TCP4ServerEndpoint
@@ -16,6 +17,7 @@ from rocketd.remoting.client import RemotingClient
 from rocketd.remoting.command import RemotingCommand
 from rocketd.remoting.dispatch import Dispatcher
 from rocketd.remoting.errors import (
+    PermitTimeoutError,
     RemotingConnectError,
     RemotingSendRequestError,
     RemotingTimeoutError,
@@ -84,7 +86,13 @@ class ClientTestCase(SynchronousTestCase):
 
     def setUp(self):
         self.reactor = MemoryReactorClock()
-        self.client = RemotingClient(self.reactor, NettyClientConfig(**self.config), random=Random(1))
+        self.client = RemotingClient(
+            self.reactor,
+            NettyClientConfig(**self.config),
+            callback_executor=lambda function: function(),
+            random=Random(1),
+        )
+        self.reactor.callFromThread = lambda function, *arguments: function(*arguments)
         self.client.startService()
         self.taken = 0
 
@@ -93,6 +101,43 @@ class ClientTestCase(SynchronousTestCase):
         peer = FakePeer(self.reactor.tcpClients[self.taken])
         self.taken += 1
         return peer
+
+
+class ExecutorTests(SynchronousTestCase):
+    def test_callback_runs_in_a_thread_of_the_client_by_default(self):
+        clock = MemoryReactorClock()
+        returned = []
+        clock.callFromThread = lambda function, *arguments: returned.append(function)
+        client = RemotingClient(clock, NettyClientConfig(client_callback_executor_threads=1))
+        client.startService()
+        names, called = [], Event()
+
+        def callback(completion):
+            names.append(current_thread().name)
+            called.set()
+
+        client.invoke_async(ADDRESS, RemotingCommand(1), 3000, callback)
+        peer = FakePeer(clock.tcpClients[0]).accept()
+        peer.answer(peer.requests()[0])
+        self.assertTrue(called.wait(60))
+        self.assertEqual(names, ["rocketd-callback-1"])
+        client.stopService()
+
+
+class PermitTests(ClientTestCase):
+    config = {"client_async_semaphore_value": 1}
+
+    def test_request_that_waits_for_its_permit_in_vain_leaves_the_connection_alone(self):
+        first = self.client.invoke_bounded(ADDRESS, RemotingCommand(1), 9000)
+        peer = self.peer().accept()
+        second = self.client.invoke_bounded(ADDRESS, RemotingCommand(2), 1000)
+        self.reactor.advance(1.1)
+        self.failureResultOf(second, PermitTimeoutError)
+        self.assertFalse(peer.connection.closed)
+        requests = peer.requests()
+        self.assertEqual([request.code for request in requests], [1])
+        peer.answer(requests[0])
+        self.successResultOf(first)
 
 
 class InvokeTests(ClientTestCase):

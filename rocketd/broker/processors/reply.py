@@ -121,7 +121,7 @@ class ReplyMessageProcessor:
         def failed(failure: Failure) -> None:
             self._log.failure("a reply to {client_id} could not be handled", failure=failure, client_id=client_id)
 
-        self._broker.to_clients.call(connection, request, finish).addErrback(failed)
+        self._broker.to_clients.push(connection, request, finish).addErrback(failed)
 
     def _push_fields(self, reply: Reply, table: dict[str, str], now_ms: int) -> dict[str, str]:
         header = reply.header

@@ -34,7 +34,7 @@ async def pull(
     instance: ClientInstance, address: str, header: PullMessageRequestHeader, timeout_ms: float = PULL_TIMEOUT_MS
 ) -> RemotingCommand:
     """Return the answer: found, found nothing or moved. Raises BrokerError for any other, and as ``ask`` does."""
-    response = await instance.ask(address, RequestCode.PULL_MESSAGE, header, timeout_ms=timeout_ms)
+    response = await instance.ask(address, RequestCode.PULL_MESSAGE, header, timeout_ms=timeout_ms, bounded=True)
     if response.code not in (ResponseCode.SUCCESS, ResponseCode.PULL_OFFSET_MOVED, *FOUND_NOTHING):
         raise BrokerError(address, response)
     return response

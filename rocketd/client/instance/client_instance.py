@@ -123,15 +123,19 @@ class ClientInstance(Service):
         header: Header | None = None,
         body: bytes | None = None,
         timeout_ms: float | None = None,
+        *,
+        bounded: bool = False,
     ) -> RemotingCommand:
         """Return the answer of an address, whatever its code.
 
-        ``timeout_ms`` is the config's unless given. Raises UnreachableError, ConnectionLostError, RequestTimeoutError or
-        TooManyRequestsError.
+        ``timeout_ms`` is the config's unless given. Of ``bounded`` requests, which are sends and pulls, only
+        ``client_async_semaphore_value`` are under way at a time; waiting counts against the timeout. Raises
+        UnreachableError, ConnectionLostError, RequestTimeoutError or TooManyRequestsError.
         """
         timeout_ms = self.config.timeout_ms if timeout_ms is None else timeout_ms
         try:
-            return await self.remoting.invoke_sync(address, _command(code, header, body), timeout_ms)
+            invoke = self.remoting.invoke_bounded if bounded else self.remoting.invoke_sync
+            return await invoke(address, _command(code, header, body), timeout_ms)
         except RemotingError as error:
             raise of_remoting(error, address) from error
 

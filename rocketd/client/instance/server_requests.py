@@ -1,9 +1,12 @@
 """What brokers ask of a client: states of transactions, new offsets, how a consumer is, a message to consume; and replies.
 
-Answers to ClientRemotingProcessor. Reactor thread.
+Answers to ClientRemotingProcessor. Reactor thread, except that long bodies are decoded in the callback executor of the
+remoting client.
 """
 
-from typing import Any
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final, TypeVar
 
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
@@ -29,6 +32,12 @@ from rocketd.remoting.headers import (
 )
 from rocketd.store.record import MessageExt, decode_messages
 
+LONG_BODY: Final = 64 << 10
+"""Bytes from which on a body is decoded in the callback executor: below, the way there takes longer than the work."""
+
+T = TypeVar("T")
+R = TypeVar("R")
+
 
 class ServerRequests:
     """Handles what arrives for the members of ``instance``, a ClientInstance."""
@@ -51,9 +60,20 @@ class ServerRequests:
         ):
             self._instance.remoting.register_processor(code, processor)
 
-    def _check_transaction(self, connection: ClientConnection, request: RemotingCommand) -> None:
+    def _decoded(self, decode: Callable[[bytes], T], request: RemotingCommand, take: Callable[[T], R]) -> Any:
+        """Call ``take`` in the reactor thread with the body as ``decode`` reads it; return its result, now or later."""
+        body = request.body or b""
+        if len(body) < LONG_BODY:
+            return take(decode(body))
+        return self._instance.remoting.invoke.in_executor(decode, body).addCallback(take)
+
+    def _check_transaction(self, connection: ClientConnection, request: RemotingCommand) -> Any:
         header = read_header(CheckTransactionStateRequestHeader, request)
-        record = _record_of(request)
+        return self._decoded(_record_of, request, partial(self._take_check, connection, header))
+
+    def _take_check(
+        self, connection: ClientConnection, header: CheckTransactionStateRequestHeader, record: MessageExt
+    ) -> None:
         group = decode_properties(record.properties.decode("utf-8", "replace")).get(PGROUP)
         producer = self._instance.producers.get(group)
         if producer is None:
@@ -70,11 +90,16 @@ class ServerRequests:
         if consumer is not None:
             consumer.rebalance_soon()
 
-    def _reset_offsets(self, connection: ClientConnection, request: RemotingCommand) -> None:
+    def _reset_offsets(self, connection: ClientConnection, request: RemotingCommand) -> Any:
         header = read_header(ResetOffsetRequestHeader, request)
+        if header.group not in self._instance.consumers:
+            return None
+        return self._decoded(ResetOffsetBody.decode, request, partial(self._take_offsets, header))
+
+    def _take_offsets(self, header: ResetOffsetRequestHeader, body: ResetOffsetBody) -> None:
         consumer = self._instance.consumers.get(header.group)
         if consumer is not None:
-            consumer.reset_offsets(header.topic, ResetOffsetBody.decode(request.body).offset_table)
+            consumer.reset_offsets(header.topic, body.offset_table)
 
     def _consumer_status(self, connection: ClientConnection, request: RemotingCommand) -> RemotingCommand:
         header = read_header(GetConsumerStatusRequestHeader, request)
@@ -89,14 +114,15 @@ class ServerRequests:
         info = self._consumer(header.consumer_group).running_info(header.jstack_enable)
         return RemotingCommand.response(ResponseCode.SUCCESS, body=info.encode())
 
-    async def _consume(self, request: RemotingCommand) -> RemotingCommand:
-        header = read_header(ConsumeMessageDirectlyRequestHeader, request)
+    async def _consume(self, header: ConsumeMessageDirectlyRequestHeader, record: MessageExt) -> RemotingCommand:
         consumer = self._consumer(header.consumer_group)
-        result = await consumer.consume_directly(_record_of(request), header.broker_name)
+        result = await consumer.consume_directly(record, header.broker_name)
         return RemotingCommand.response(ResponseCode.SUCCESS, body=result.encode())
 
     def _consume_directly(self, connection: ClientConnection, request: RemotingCommand) -> Any:
-        return Deferred.fromCoroutine(self._consume(request))
+        header = read_header(ConsumeMessageDirectlyRequestHeader, request)
+        self._consumer(header.consumer_group)
+        return self._decoded(_record_of, request, lambda record: Deferred.fromCoroutine(self._consume(header, record)))
 
     def _reply(self, connection: ClientConnection, request: RemotingCommand) -> RemotingCommand:
         header = read_header(ReplyMessageRequestHeader, request)
@@ -110,7 +136,7 @@ class ServerRequests:
         return consumer
 
 
-def _record_of(request: RemotingCommand) -> MessageExt:
-    for record in decode_messages(request.body or b""):
+def _record_of(body: bytes) -> MessageExt:
+    for record in decode_messages(body):
         return record
     raise RequestError(ResponseCode.SYSTEM_ERROR, "the request has no message")

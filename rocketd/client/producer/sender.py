@@ -274,7 +274,7 @@ class Sender:
     ) -> SendResult:
         header = self._header(outgoing, queue)
         try:
-            response = await self._instance.ask(address, outgoing.code, header, outgoing.body, timeout_ms)
+            response = await self._instance.ask(address, outgoing.code, header, outgoing.body, timeout_ms, bounded=True)
         except UnreachableError as error:
             raise UnreachableError(
                 f"broker {queue.broker_name} is registered as {address} and cannot be reached from here: {error}; if that "
