@@ -6,9 +6,6 @@ No counterpart in Apache, whose broker is as open and does not say so. Pure.
 from rocketd.broker.settings import BrokerSettings
 from rocketd.common.networks import network_list
 
-STRANGERS = ("203.0.113.1", "2001:db8::1")
-"""Addresses of no network in particular: a list that takes both takes everybody."""
-
 
 def open_doors(settings: BrokerSettings) -> list[str]:
     """List what is open, one line each, with the setting that closes it."""
@@ -24,7 +21,7 @@ def open_doors(settings: BrokerSettings) -> list[str]:
                 "aclStrict=true"
             )
         found += _replication(settings)
-    elif _takes_everybody(broker.admin_without_acl):
+    elif network_list(broker.admin_without_acl).takes_everybody:
         found.append(
             f"adminWithoutAcl={broker.admin_without_acl} without aclEnable: everybody who reaches this port can change "
             "settings and delete topics; set adminWithoutAcl=private, or use accounts"
@@ -34,16 +31,12 @@ def open_doors(settings: BrokerSettings) -> list[str]:
 
 def _replication(settings: BrokerSettings) -> list[str]:
     store = settings.store
-    allowed = store.ha_allowed_addresses
-    if store.ha_tls_mode == "enforcing" or not (network_list(allowed).brokers or _takes_everybody(allowed)):
+    text = store.ha_allowed_addresses
+    allowed = network_list(text)
+    if store.ha_tls_mode == "enforcing" or not (allowed.brokers or allowed.takes_everybody):
         return []
-    who = "everybody" if _takes_everybody(allowed) else "whoever name servers know as a broker of this brokerName"
+    who = "everybody" if allowed.takes_everybody else "whoever name servers know as a broker of this brokerName"
     return [
-        f"aclEnable=true guards clients, not the port for slaves: haAllowedAddresses={allowed} gives the whole log to "
+        f"aclEnable=true guards clients, not the port for slaves: haAllowedAddresses={text} gives the whole log to "
         f"{who}, unencrypted; list the addresses of the slaves, or set haTlsMode=enforcing"
     ]
-
-
-def _takes_everybody(text: str) -> bool:
-    allowed = network_list(text)
-    return any(allowed.allows(host) for host in STRANGERS)

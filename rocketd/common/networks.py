@@ -51,6 +51,11 @@ class NetworkList:
                 known = _WORDS.get(word)
                 self._networks += (ip_network(part),) if known is None else known
 
+    @property
+    def takes_everybody(self) -> bool:
+        """Whether all addresses of a family are in the list."""
+        return any(network.prefixlen == 0 for network in self._networks)
+
     def allows(self, host: str) -> bool:
         """Tell whether a host is in the list: an IP address, with or without brackets and zone. Names are not."""
         address = parse_host(host)

@@ -16,6 +16,7 @@ from twisted.logger import Logger
 from zope.interface import implementer
 
 from rocketd.common.clocked_loop import ClockedLoop
+from rocketd.common.networks import network_list
 from rocketd.common.table_writer import TableWriter
 from rocketd.namesrv.interfaces import INameServer
 from rocketd.namesrv.kv_config import KVConfigError, KVConfigManager
@@ -106,6 +107,13 @@ class NameServer(MultiService):
             port=self.port,
             processors=", ".join(processors),
         )
+        admins = self.settings.namesrv.admin_without_acl
+        if network_list(admins).takes_everybody:
+            self._log.warn(
+                "adminWithoutAcl={admins}: everybody who reaches this port can change the KV configuration and settings; "
+                "set adminWithoutAcl=private",
+                admins=admins,
+            )
 
     def stopService(self) -> "Deferred[None]":
         """Answer what was asked, then close everything."""

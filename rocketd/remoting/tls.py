@@ -115,7 +115,7 @@ def _options(identity: Identity | None) -> ssl.CertificateOptions:
         options = ssl.CertificateOptions(**_identity_arguments(identity))
         options.getContext()
     except SSL.Error as error:
-        raise TLSConfigError(f"private key and certificate do not belong together: {_reason(error)}") from error
+        raise TLSConfigError(f"private key and certificate do not belong together: {ssl_reason(error)}") from error
     return options
 
 
@@ -135,7 +135,8 @@ def _trust_root(path: str) -> Any:
     )
 
 
-def _reason(error: SSL.Error) -> str:
+def ssl_reason(error: SSL.Error) -> str:
+    """Return what OpenSSL says of an error."""
     try:
         return str(error.args[0][-1][-1])
     except (IndexError, TypeError):

@@ -110,3 +110,10 @@ async def test_connection_from_unlisted_address_is_closed_at_once(tmp_path):
             assert server.dispatcher.limits.counts == {"connections refused by address": 1}
             answer = await ask(server.port, HOME, RequestCode.GET_ALL_TOPIC_CONFIG)
             assert answer.code in (ResponseCode.SUCCESS, ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
+
+
+async def test_name_server_says_at_start_that_everybody_may_administer(tmp_path):
+    with LogLines() as lines:
+        async with running(namesrv_in(tmp_path, adminWithoutAcl="any")):
+            pass
+    assert [event["admins"] for event in lines.events if "admins" in event] == ["any"]

@@ -205,9 +205,12 @@ async def test_tls_pair_replicates_and_refuses_plain_and_wrong_certificates(tmp_
     given = certificates.settings()
     async with master_in(tmp_path, **given) as (master, namesrv):
         assert await is_turned_away(master)
-        assert await is_turned_away(master, tls=certificates.client_tls())
+        with LogLines() as lines:
+            assert await is_turned_away(master, tls=certificates.client_tls())
+        assert "TLS failed: peer did not return a certificate" in "".join(map(formatEvent, lines.events))
         wrong = certificates.issue("wrong", trustme.CA())
         assert await is_turned_away(master, tls=certificates.client_tls(wrong))
+        assert master.replication.table()["haRefused"] == "2"
         async with slave_in(tmp_path, namesrv, **given) as slave:
             await eventually(lambda: is_replicated(master), LIMIT)
             end = master.store.max_physical_offset()

@@ -85,9 +85,10 @@ class Admission:
         else:
             self._brokers.look().addCallback(lambda _: self._decide(candidate))
 
-    def closed(self, candidate: Candidate) -> None:
-        """Forget a connection."""
-        self._opened_at.pop(candidate, None)
+    def closed(self, candidate: Candidate, fault: str | None = None) -> None:
+        """Forget a connection. ``fault`` says what was wrong with it, such as its certificate."""
+        if self._opened_at.pop(candidate, None) is not None and fault is not None:
+            self._refuse(candidate, "fault", fault)
         self._identified.pop(candidate, None)
 
     def look_after(self) -> None:

@@ -169,9 +169,9 @@ class ReplicationMaster:
         self.slaves.add(slave)
         self._replicated.connections = len(self.slaves)
 
-    def disconnected(self, slave: SlaveConnection) -> None:
-        """Forget a connection."""
-        self.admission.closed(slave)
+    def disconnected(self, slave: SlaveConnection, fault: str | None = None) -> None:
+        """Forget a connection. ``fault`` says what was wrong with it, if anything was."""
+        self.admission.closed(slave, fault)
         self.slaves.discard(slave)
         self._replicated.connections = len(self.slaves)
         if slave.reported_offset >= 0:

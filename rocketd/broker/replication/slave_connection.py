@@ -8,12 +8,14 @@ thread.
 import typing
 from typing import Any
 
+from OpenSSL import SSL
 from twisted.internet.interfaces import IPushProducer
 from twisted.internet.protocol import Protocol, connectionDone
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from rocketd.remoting.tls import ssl_reason
 from rocketd.store.message_store import MessageStore
 from rocketd.store.transfer import ReportDecoder, encode_header
 
@@ -32,8 +34,8 @@ class Master(typing.Protocol):
     def identified(self, slave: "SlaveConnection") -> None:
         """Count a slave."""
 
-    def disconnected(self, slave: "SlaveConnection") -> None:
-        """Forget a connection."""
+    def disconnected(self, slave: "SlaveConnection", fault: str | None) -> None:
+        """Forget a connection. ``fault`` says what was wrong with it, if anything was."""
 
     def reported(self, slave: "SlaveConnection", offset: int) -> None:
         """A slave has the log up to an offset."""
@@ -73,7 +75,8 @@ class SlaveConnection(Protocol):
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         """Tell the master's side."""
         self.closed = True
-        self._master.disconnected(self)
+        error = reason.value
+        self._master.disconnected(self, f"TLS failed: {ssl_reason(error)}" if isinstance(error, SSL.Error) else None)
 
     def dataReceived(self, data: bytes) -> None:
         """Take a report: the first says where to begin."""
