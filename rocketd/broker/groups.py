@@ -39,6 +39,7 @@ class SubscriptionGroupManager:
         self._now_ms = now_ms
         self._guard = threading.Lock()
         self._changes = 0
+        self._listeners: list[Callable[[], None]] = []
         self._light_queues = False
         self._news = ChangeNews("consumer group", "consumer groups")
         self._saved = (writer or TableWriter()).table(file.path, self._write)
@@ -52,6 +53,15 @@ class SubscriptionGroupManager:
             with self._guard:
                 self._table.update(stored.subscription_group_table)
                 self._version = stored.data_version
+
+    @property
+    def data_version(self) -> DataVersion:
+        """The version of the table; a new object for each change."""
+        return self._version
+
+    def on_change(self, listener: Callable[[], None]) -> None:
+        """Have a listener told of each change at once, with the lock held: it must not look here, block or raise."""
+        self._listeners.append(listener)
 
     def persist(self) -> None:
         """Write the file, here and now. Raises OSError."""
@@ -176,3 +186,5 @@ class SubscriptionGroupManager:
     def _count_change(self) -> None:
         self._changes += 1
         self._version = self._version.next_version(self._now_ms())
+        for listener in self._listeners:
+            listener()

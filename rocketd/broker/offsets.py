@@ -58,6 +58,11 @@ class ConsumerOffsetManager:
             copied = {key: dict(queues) for key, queues in self._table.items()}
             return self._changes, ConsumerOffsetSerializeWrapper(offset_table=copied)
 
+    @property
+    def changes(self) -> int:
+        """How many changes there were since the start."""
+        return self._changes
+
     def commit(self, client_address: str, group: str, topic: str, queue_id: int, offset: int) -> None:
         """Store an offset. One that lies before the stored one is taken, and logged: its group will read again."""
         key = topic + SEPARATOR + group

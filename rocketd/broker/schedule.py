@@ -128,6 +128,11 @@ class ScheduleMessageService:
             self._changes += 1
         self.persist()
 
+    @property
+    def changes(self) -> int:
+        """How many changes of the progress there were since the start. Any thread."""
+        return self._changes
+
     def snapshot(self) -> DelayOffsetSerializeWrapper:
         """Copy the offsets by level, as the answer to code 45 carries them."""
         return DelayOffsetSerializeWrapper(offset_table=dict(self._offsets))

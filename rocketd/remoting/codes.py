@@ -111,6 +111,7 @@ class RequestCode(IntEnum):
     # Of our own: far from Apache's, and small enough for binary headers.
     GET_GROUP_PROBLEMS = 30001
     GET_CONSUMER_LAG = 30002
+    AWAIT_TABLE_CHANGES = 30003
 
 
 class ResponseCode(IntEnum):

@@ -6,6 +6,7 @@ import shutil
 import signal
 import time
 from contextlib import contextmanager
+from functools import partial
 
 import pytest
 from load import Connection, Load, Sent, check_everything_is_there, message, pull_all
@@ -474,6 +475,72 @@ def test_a_returning_master_does_not_wait_long_for_a_slave_that_hangs(make_pair)
         pair.master.wait_for(
             "it says so", lambda: f"slave {pair.slave_address} was not asked" in pair.master.log.read_text(), 60
         )
+
+
+def has_topic(address, topic):
+    return ask(address, RequestCode.GET_TOPIC_STATS_INFO, {"topic": topic}).code == ResponseCode.SUCCESS
+
+
+def test_a_send_that_made_a_topic_is_acknowledged_when_the_slave_has_it(make_pair):
+    pair = make_pair("SYNC_MASTER", slaveTimeout="30000")
+    pair.slave.wait_for("tables are followed", lambda: follows(pair), CATCH_UP_LIMIT)
+    for number in range(10):
+        command = message("single", number)
+        command.ext_fields["b"] = topic = f"Fresh{number}"
+        assert ask(pair.master_address, command.code, command.ext_fields, command.body).code == ResponseCode.SUCCESS
+        assert has_topic(pair.slave_address, topic)
+    pair.master.kill()
+    fields = {"topic": "Fresh9", "queueId": "1"}
+    pair.slave.wait_for(
+        "it is served",
+        lambda: ask(pair.slave_address, RequestCode.GET_MAX_OFFSET, fields).ext_fields["offset"] == "1",
+        CATCH_UP_LIMIT,
+    )
+
+
+def follows(pair):
+    """Whether a topic that an administrator makes reaches the slave at once, as that of a table followed does."""
+    topic = {
+        "topic": f"Follow{time.monotonic_ns()}", "defaultTopic": "TBW102", "readQueueNums": "3", "writeQueueNums": "3",
+        "perm": "6", "topicFilterType": "SINGLE_TAG", "order": "false",
+    }  # fmt: skip
+    assert ask(pair.master_address, RequestCode.UPDATE_AND_CREATE_TOPIC, topic).code == ResponseCode.SUCCESS
+    deadline = time.monotonic() + 2
+    while time.monotonic() < deadline:
+        if has_topic(pair.slave_address, topic["topic"]):
+            return True
+    return False
+
+
+def has_both(address, number):
+    """Whether a slave has this offset of G, and the group of this number."""
+    groups = ask(address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG).body
+    return committed(address) == number and b'"G%d"' % number in groups
+
+
+def test_tables_reach_the_slave_when_they_change(make_pair):
+    pair = make_pair()
+    pair.slave.wait_for("tables are followed", lambda: follows(pair), CATCH_UP_LIMIT)
+    send(pair.master_address)
+    begin = time.monotonic()
+    # Each of them would take five seconds on the average, if the slave asked every ten.
+    for offset in range(1, 11):
+        commit(pair.master_address, offset, "G")
+        ask(pair.master_address, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=b'{"groupName":"G%d"}' % offset)
+        pair.slave.wait_for("both are there", partial(has_both, pair.slave_address, offset), CATCH_UP_LIMIT)
+    assert time.monotonic() - begin < 40
+
+
+def test_a_slave_that_cannot_take_tables_costs_one_timeout(make_pair):
+    pair = make_pair("SYNC_MASTER")
+    pair.slave.wait_for("tables are followed", lambda: follows(pair), CATCH_UP_LIMIT)
+    with paused(pair.slave):
+        codes = []
+        for number in range(4):
+            command = message("single", number)
+            command.ext_fields["b"] = f"Fresh{number}"
+            codes.append(ask(pair.master_address, command.code, command.ext_fields, command.body).code)
+        assert codes == [ResponseCode.FLUSH_SLAVE_TIMEOUT] + [ResponseCode.SLAVE_NOT_AVAILABLE] * 3
 
 
 def test_master_and_slave_change_places(make_pair):

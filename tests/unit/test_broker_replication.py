@@ -26,6 +26,7 @@ from rocketd.remoting.bodies import (
     TopicConfig,
     TopicConfigSerializeWrapper,
 )
+from rocketd.remoting.codes import RequestCode
 from rocketd.remoting.command import RemotingCommand
 from rocketd.remoting.errors import RemotingConnectError
 from rocketd.remoting.headers import RegisterBrokerResponseHeader
@@ -614,6 +615,8 @@ class FakeClient:
         self.answers = {}
 
     async def invoke_sync(self, address, request, timeout_ms):
+        if request.code == RequestCode.AWAIT_TABLE_CHANGES:
+            return RemotingCommand.response(3, "not supported")
         self.asked.append((address, request.code))
         answer = self.answers[request.code]
         if isinstance(answer, Exception):

@@ -45,6 +45,7 @@ admin = BuiltInProcessor("admin", "admin", (17, 215, 21, 200, 207, 201, 25, 26),
 state = BuiltInProcessor(
     "state", "admin", (28, 43, 45, 202, 203, 204, 328, 300, 305), "admin_state.AdminStateProcessor"
 )
+table_changes = BuiltInProcessor("table-changes", "admin", (30003,), "table_changes.TableChangesProcessor")
 lag = BuiltInProcessor("lag", "lag", (30002,), "lag.LagProcessor")
 statistics = BuiltInProcessor("statistics", "admin", (208, 303, 308, 315, 317), "statistics.StatisticsProcessor")
 client_relay = BuiltInProcessor("client-relay", "admin", (223, 307, 309), "client_relay.ClientRelayProcessor")

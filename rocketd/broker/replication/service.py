@@ -15,6 +15,7 @@ from rocketd.broker.replication.returning import ReturningMaster
 from rocketd.broker.replication.single_master import SingleMaster
 from rocketd.broker.replication.slave import ReplicationSlave
 from rocketd.broker.replication.synchronize import SlaveSynchronize
+from rocketd.broker.replication.table_changes import TableChanges
 from rocketd.common.clocked_loop import ClockedLoop
 from rocketd.remoting.headers import RegisterBrokerResponseHeader
 from rocketd.store.flush import FlushCallback
@@ -44,6 +45,7 @@ class Replication:
             self._config, reactor, broker.dispatcher.pool("send"), slave_tls(self._config, tls)
         )
         self.synchronize = SlaveSynchronize(broker, client, reactor)
+        self.table_changes = TableChanges(broker, reactor, lambda: bool(self.master.slaves))
         self._instance = Instance(broker.now_ms(), token_hex(8))
         self._group = BrokerGroup(broker, client, self._instance)
         self._single = SingleMaster(broker, self._group, self._instance, reactor)
@@ -67,6 +69,9 @@ class Replication:
     def start(self, store: MessageStore) -> None:
         """Begin, with the open store."""
         self.master.start(store)
+        self.table_changes.start()
+        if self.is_sync:
+            self._broker.topics.settlement.settlers.append(self.table_changes.settle)
         if self.is_slave:
             self.slave.start(store)
             self.synchronize.start()
@@ -98,6 +103,7 @@ class Replication:
 
     async def stop(self) -> None:
         """Let slaves get what they lack, and close everything. Nothing is appended any more."""
+        self.table_changes.stop()
         await self.master.stop()
 
     def registered(self, name_server: str, answer: RegisterBrokerResponseHeader) -> None:
