@@ -482,6 +482,7 @@ class MessageStore(MessageReader):
             notes,
             check_crc=self.config.check_crc_on_recover,
             index_safe=self.config.message_index_enable and self.config.message_index_safe,
+            lost_end_comes_again=self.config.broker_role == "SLAVE",
         )
         notes = recovery.notes
         found, causes = recovery.plan(self.index)

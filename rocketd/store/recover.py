@@ -64,9 +64,11 @@ class Recovery:
         *,
         check_crc: bool,
         index_safe: bool,
+        lost_end_comes_again: bool = False,
     ) -> None:
         """`notes` are what is known of the files, None where that is nothing; the attribute is None as well where they are
         of another log. `index_safe`: after a crash, start no later than where the index was on the disk.
+        `lost_end_comes_again`: a log that ends before its known end is no error, as its master sends the rest.
         """
         self._commit_log = commit_log
         self._queues = queues
@@ -77,6 +79,7 @@ class Recovery:
         self._check_crc = check_crc
         self._rebuilt = False
         self._index_safe = index_safe
+        self._lost_end_comes_again = lost_end_comes_again
         self._progress = self._known_progress()
         if last_stop is not LastStop.CLEAN and not index_safe and checkpoint.progress and self._progress is None:
             # They are of another log.
@@ -149,14 +152,28 @@ class Recovery:
                 known.add(self._checkpoint.progress.dispatched_last)
             clean, killed = self._last_stop is LastStop.CLEAN, self._last_stop is LastStop.KILLED
             if (clean and max(known) >= end) or (killed and end in known):  # an entry is made for what is whole
-                raise StoreDamagedError(broken.path, end, max(known))
+                if not self._lost_end_comes_again:
+                    raise StoreDamagedError(broken.path, end, max(known))
+                self._log.error(
+                    "{path}: the log is damaged at {end}, and nothing whole follows: this slave goes on from there, and "
+                    "asks its master for the rest",
+                    path=broken.path,
+                    end=end,
+                )
         self._refuse_lost_end(end)
         return LogEnd(begin, end, broken is not None)
 
     def _refuse_lost_end(self, end: int) -> None:
         """Raise StoreEndMissingError when the log was longer for sure."""
         known = self._known_end(end)
-        if end < known:
+        if end < known and self._lost_end_comes_again:
+            self._log.error(
+                "the log ends at {end}, though it went on to {known}: this slave goes on from there, and asks its master "
+                "for the rest",
+                end=end,
+                known=known,
+            )
+        elif end < known:
             raise StoreEndMissingError(
                 self._commit_log.queue.path_of(end - end % self._commit_log.file_size), end, known
             )

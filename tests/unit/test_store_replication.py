@@ -8,6 +8,7 @@ import threading
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
+from rocketd.store.errors import StoreError
 from rocketd.store.layout import SCHEDULE_TOPIC
 from rocketd.store.message import GetStatus, PutStatus
 from rocketd.store.message_store import MessageStore
@@ -115,6 +116,48 @@ class AppendTests(PairTestCase):
         data = log_bytes(self.master)
         self.slave.append_replica(0, data)
         self.assert_same()
+
+    def lose_end(self, begin):
+        """Stop the slave, and have its log be gone from an offset on, as if that had never been written."""
+        self.slave.stop()
+        end = self.master.max_physical_offset()
+        for number in range(begin // FILE_SIZE, end // FILE_SIZE + 1):
+            path = os.path.join(self.directory, "commitlog", f"{number * FILE_SIZE:020}")
+            if number * FILE_SIZE >= begin:
+                os.unlink(path)
+            else:
+                with open(path, "r+b") as log:
+                    log.seek(begin % FILE_SIZE)
+                    log.write(bytes(FILE_SIZE - begin % FILE_SIZE))
+
+    def test_end_of_a_slaves_log_that_is_lost_comes_from_its_master_again(self):
+        results = self.fill()
+        self.send()
+        for count in (1, 2, 10, 25, 40):
+            with self.subTest(count=count):
+                begin = results[-count].physical_offset
+                self.lose_end(begin)
+                self.use(self.open("SLAVE", self.directory))
+                self.assertLessEqual(self.slave.max_physical_offset(), begin)
+                self.send()
+                self.assert_same()
+                results += self.fill(3)
+                self.send()
+                self.assert_same()
+
+    def test_part_of_a_record_that_is_lost_comes_from_the_master_again(self):
+        results = self.fill()
+        self.send()
+        self.lose_end(results[-1].physical_offset + 6)
+        self.use(self.open("SLAVE", self.directory))
+        self.send()
+        self.assert_same()
+
+    def test_end_of_a_masters_log_that_is_lost_keeps_it_from_starting(self):
+        results = self.fill()
+        self.send()
+        self.lose_end(results[-5].physical_offset)
+        self.assertRaises(StoreError, self.open, "ASYNC_MASTER", self.directory)
 
     def test_random_cuts_and_restarts(self):
         chance = random.Random(5)
