@@ -24,6 +24,7 @@ from rocketd.remoting.command import RemotingCommand
 from rocketd.remoting.errors import RemotingConnectError
 from rocketd.remoting.host_endpoint import HostEndpoint
 from rocketd.remoting.settings import NettyClientConfig
+from rocketd.remoting.socket_buffers import SocketBuffers
 from rocketd.remoting.tls import ClientTLS
 
 V = TypeVar("V")
@@ -61,6 +62,7 @@ class ChannelTable:
     ) -> None:
         self._reactor = reactor
         self._config = config
+        self._buffers = SocketBuffers(config.client_socket_snd_buf_size, config.client_socket_rcv_buf_size)
         self._tls = tls
         self._max_frame_length = max_frame_length
         self._owner = owner
@@ -153,6 +155,7 @@ class ChannelTable:
             # Given a clock, it leaves the global reactor alone.
             factory = TLSMemoryBIOFactory(creator, True, factory, clock=self._reactor)
         await self._endpoint(host, port).connect(factory)
+        self._buffers.set_on(connection.transport)
         self._connections.add(connection)
         return await connection.ready
 

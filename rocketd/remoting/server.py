@@ -23,7 +23,9 @@ from rocketd.remoting.dispatch import Dispatcher
 from rocketd.remoting.frame import MAX_FRAME_LENGTH
 from rocketd.remoting.peer import peer_of
 from rocketd.remoting.settings import ServerLimits
+from rocketd.remoting.socket_buffers import SocketBuffers
 
+NO_SIZES = SocketBuffers()
 _IDLE_SCAN_SECONDS = 5.0
 _DRAIN_SECONDS = 5.0
 _NO_IPV6 = (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL)
@@ -83,6 +85,7 @@ class RemotingServer(Service):
         port: int,
         interface: str | None = None,
         backlog: int = 1024,
+        buffers: SocketBuffers = NO_SIZES,
         idle_seconds: float = 120.0,
         max_frame_length: int = MAX_FRAME_LENGTH,
         wrap: Callable[[IProtocolFactory], IProtocolFactory] | None = None,
@@ -103,6 +106,7 @@ class RemotingServer(Service):
         self._reactor = reactor
         self._interface = interface
         self._backlog = backlog
+        self._buffers = buffers
         self._idle_seconds = idle_seconds
         self._max_frame_length = max_frame_length
         self._wrap = wrap
@@ -136,6 +140,8 @@ class RemotingServer(Service):
             opened = open_port(self._reactor, wanted, factory, self._backlog, self._interface)
         except CannotListenError as error:
             raise ListenError(wanted, error) from error
+        for listening in opened:
+            self._buffers.set_on(listening)
         self._listening += opened
         host: IPv4Address | IPv6Address = opened[0].getHost()
         if port is None:

@@ -36,28 +36,28 @@ class NettyServerConfig:
     )
     server_socket_snd_buf_size: int = setting(
         0,
-        no_effect="the system chooses the sizes of socket buffers.",
+        "Send buffer of accepted sockets (SO_SNDBUF). 0 leaves it to the system.",
         unit="bytes",
         minimum=0,
         aliases=(SOCKET + "socket.sndbuf.size",),
     )
     server_socket_rcv_buf_size: int = setting(
         0,
-        no_effect="the system chooses the sizes of socket buffers.",
+        "Receive buffer of accepted sockets (SO_RCVBUF). 0 leaves it to the system.",
         unit="bytes",
         minimum=0,
         aliases=(SOCKET + "socket.rcvbuf.size",),
     )
     write_buffer_high_water_mark: int = setting(
         0,
-        no_effect="the limit of unsent bytes of one connection is fixed.",
+        no_effect="serverUnsentMaxBytesPerConnection says from which on a connection is not read.",
         unit="bytes",
         minimum=0,
         aliases=(SOCKET + "write.buffer.high.water.mark",),
     )
     write_buffer_low_water_mark: int = setting(
         0,
-        no_effect="the limit of unsent bytes of one connection is fixed.",
+        no_effect="serverUnsentMaxBytesPerConnection says from which on a connection is not read.",
         unit="bytes",
         minimum=0,
         aliases=(SOCKET + "write.buffer.low.water.mark",),
@@ -141,14 +141,14 @@ class NettyClientConfig:
     )
     client_socket_snd_buf_size: int = setting(
         0,
-        no_effect="the system chooses the sizes of socket buffers.",
+        "Send buffer of outgoing sockets (SO_SNDBUF). 0 leaves it to the system.",
         unit="bytes",
         minimum=0,
         aliases=(SOCKET + "socket.sndbuf.size",),
     )
     client_socket_rcv_buf_size: int = setting(
         0,
-        no_effect="the system chooses the sizes of socket buffers.",
+        "Receive buffer of outgoing sockets (SO_RCVBUF). 0 leaves it to the system.",
         unit="bytes",
         minimum=0,
         aliases=(SOCKET + "socket.rcvbuf.size",),
@@ -167,14 +167,14 @@ class NettyClientConfig:
     )
     write_buffer_high_water_mark: int = setting(
         0,
-        no_effect="the limit of unsent bytes of one connection is fixed.",
+        no_effect="serverUnsentMaxBytesPerConnection says from which on a connection is not read.",
         unit="bytes",
         minimum=0,
         aliases=(SOCKET + "write.buffer.high.water.mark",),
     )
     write_buffer_low_water_mark: int = setting(
         0,
-        no_effect="the limit of unsent bytes of one connection is fixed.",
+        no_effect="serverUnsentMaxBytesPerConnection says from which on a connection is not read.",
         unit="bytes",
         minimum=0,
         aliases=(SOCKET + "write.buffer.low.water.mark",),

@@ -29,12 +29,13 @@ from rocketd.store.record import decode_messages
 from rocketd.store.testing import FaultyFileSystem
 
 
-def make_name_server(directory):
+def make_name_server(directory, **more):
     options = {
         "listenPort": "0",
         "kvConfigPath": f"{directory}/kvConfig.json",
         "configStorePath": f"{directory}/namesrv.properties",
         "tls.server.mode": "disabled",
+        **more,
     }
     settings, _ = NamesrvSettings.load(overrides=options.items())
     return make_namesrv(settings, reactor)
