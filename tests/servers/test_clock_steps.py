@@ -70,9 +70,14 @@ class FakeClock:
 class SteppedProcesses(ServerProcesses):
     """Servers that live by a FakeClock."""
 
-    def __init__(self, directory: Path, **properties: str) -> None:
+    def __init__(self, directory: Path, reactor: str, **properties: str) -> None:
         super().__init__(directory, **properties)
         self.clock = FakeClock(directory)
+        self._reactor = reactor
+
+    def _command(self, name: str, config: Path) -> list[str]:
+        python, twistd, *arguments = super()._command(name, config)
+        return [python, twistd, "-r", self._reactor, *arguments]
 
     def _environment(self) -> dict[str, str]:
         return {**super()._environment(), **self.clock.environment}
@@ -183,9 +188,9 @@ def check_delivery(address, name, sent_at):
     assert took > DELAY_SECONDS - 0.5, f"{name} was delivered after {took:.1f} s"
 
 
-@pytest.mark.parametrize("step", [-300, 300])
-def test_step_of_the_wall_clock_changes_only_stored_timestamps(step, tmp_path):
-    servers = SteppedProcesses(tmp_path, brokerFastFailureEnable="true", registerNameServerPeriod="10000")
+@pytest.mark.parametrize(("step", "reactor"), [(-300, "default"), (300, "default"), (-300, "asyncio")])
+def test_step_of_the_wall_clock_changes_only_stored_timestamps(step, reactor, tmp_path):
+    servers = SteppedProcesses(tmp_path, reactor, brokerFastFailureEnable="true", registerNameServerPeriod="10000")
     address = servers.broker_address
     client = None
     try:
