@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from twisted.logger import Logger
 
 from rocketd.store.commit_log import CommitLog
+from rocketd.store.deletions import Deletions
 from rocketd.store.dispatch import Dispatcher, ReputMessageService
 from rocketd.store.message import SYS_FLAG_TRANSACTION_PREPARED, DispatchRequest
 from rocketd.store.record_scanner import RecordScanner, ScanEnd
@@ -34,11 +35,13 @@ class CatchUp:
         make_dispatcher: Callable[[RunningFlags, threading.Event], Dispatcher],
         scanner: RecordScanner,
         begin: int,
+        deletions: Deletions,
     ) -> None:
         """`make_dispatcher` makes one that sets its own flags, and that stops waiting for the disk when the event is set."""
         self._commit_log = commit_log
         self._make_dispatcher = make_dispatcher
         self._scanner = scanner
+        self._deletions = deletions
         self.begin = begin
         self.last = (-1, 0, 0)
         self.flags: RunningFlags | None = None
@@ -85,11 +88,11 @@ class CatchUp:
         }
 
     def _requests(self) -> Iterator[DispatchRequest]:
-        """What the log has from `begin` on."""
+        """What the log has from `begin` on, but for deleted records."""
         offset = self.begin
         while (data := self._commit_log.data_from(offset)) is not None and len(data):
             scan = self._scanner.scan(data, 0, len(data), offset, check_crc=False)
-            yield from scan.requests
+            yield from self._deletions.left_of(scan.requests)
             if scan.end is ScanEnd.MORE:
                 offset += scan.position
             else:

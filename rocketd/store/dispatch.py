@@ -16,6 +16,7 @@ from rocketd.store.append import AppendedGroup
 from rocketd.store.commit_log import CommitLog
 from rocketd.store.consume_queue import ConsumeQueue
 from rocketd.store.consume_queue_table import ConsumeQueueTable
+from rocketd.store.deletions import Deletions
 from rocketd.store.index_service import IndexService
 from rocketd.store.message import SYS_FLAG_TRANSACTION_PREPARED, Arrival, BitmapMaker, DispatchRequest
 from rocketd.store.record_scanner import RecordScanner, ScanEnd
@@ -52,6 +53,8 @@ class Dispatcher:
         self._flags = flags
         self._stopping = stopping
         self.last = (-1, 0, 0)
+        self.deletions = Deletions()
+        """Records that get no entries in queues any more."""
         self.make_bitmaps: BitmapMaker | None = None
         """Called with records before they get their entries."""
         self.further: FurtherQueues | None = None
@@ -68,7 +71,7 @@ class Dispatcher:
                 # Nothing is lost: filters then look at the messages themselves.
                 _log.failure("no bitmaps for the messages from offset {offset}", offset=requests[0].physical_offset)
         groups: dict[tuple[str, int], list[DispatchRequest]] = {}
-        for request in requests:
+        for request in self.deletions.left_of(requests):
             if not request.sys_flag & SYS_FLAG_TRANSACTION_PREPARED:
                 key = (request.topic, request.queue_id)
                 group = groups.get(key)

@@ -29,6 +29,7 @@ Progress = Callable[[int, int], None]
 MOST_TIME_BACK_MS = 60_000
 """A single record whose store time is out of order by more than this is taken for damaged."""
 
+_QUEUE_NUMBERS = ("readQueueNums", "writeQueueNums")
 _TIMESTAMPS = struct.Struct(">qqq")
 _MAGIC = struct.Struct(">i")
 
@@ -56,12 +57,13 @@ class Checkpoint:
         return max(0, min(self.physic, self.logics) - RECOVERY_MARGIN_MS)
 
 
-def configured_topics(root: str) -> frozenset[str] | None:
-    """The topics in config/topics.json; None where that cannot be read."""
+def configured_topics(root: str) -> dict[str, int] | None:
+    """The topics in config/topics.json and how many queues each has, 0 if it does not say; None if that cannot be read."""
     try:
         with open(os.path.join(root, "config", "topics.json"), encoding="utf-8") as file:
-            return frozenset(json.load(file)["topicConfigTable"])
-    except (OSError, ValueError, KeyError, TypeError):
+            table = json.load(file)["topicConfigTable"]
+        return {topic: max(config.get(name, 0) for name in _QUEUE_NUMBERS) for topic, config in table.items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
 
 
@@ -119,6 +121,7 @@ class Examination:
             store.log,
             self._damaged,
             topics=configured_topics(store.root),
+            deletions=store.deletions,
             replayed_from=replayed,
             abnormal=store.abnormal,
             extended=store.extended,

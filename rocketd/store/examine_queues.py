@@ -6,8 +6,9 @@ for the next start to do.
 """
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
+from rocketd.store.deletions import Deletions
 from rocketd.store.findings import Finding, Problem, Remedy, Severity
 from rocketd.store.layout import FILLER_SIZE, SCHEDULE_TOPIC
 from rocketd.store.message import SYS_FLAG_TRANSACTION_PREPARED, DispatchRequest
@@ -66,23 +67,26 @@ class QueueCheck:
         log: LogReader,
         damaged: DamagedRanges,
         *,
-        topics: frozenset[str] | None,
+        topics: Mapping[str, int] | None,
+        deletions: Deletions,
         replayed_from: int | None,
         abnormal: bool,
         extended: bool,
     ) -> None:
-        """`topics` are those configured, None when that is not known. Records from `replayed_from` on are dispatched
-        at the next start if they lack entries; None means those behind the last record that has an entry.
-        `extended`: tags codes may be places in the extension of the queues.
+        """`topics` are those configured and how many queues each has, None when that is not known. Records from
+        `replayed_from` on are dispatched at the next start if they lack entries; None means those behind the last record
+        that has an entry. `extended`: tags codes may be places in the extension of the queues.
         """
         self._log = log
         self._damaged = damaged
         self._topics = topics
+        self._deletions = deletions
         self._abnormal = abnormal
         self._extended = extended
         self._cursors: dict[tuple[str, int], _Cursor] = {}
         self._queueless: dict[tuple[str, int], int] = {}
         self._late: dict[tuple[str, int], int] = {}
+        self._deleted: dict[tuple[str, int], int] = {}
         highest = 0
         for queue in queues:
             queue.find_end()
@@ -114,6 +118,9 @@ class QueueCheck:
             return
         key = (request.topic, request.queue_id)
         cursor = self._cursors.get(key)
+        if request.physical_offset < self._deletions.upto and self._is_deleted(request, cursor):
+            self._deleted[key] = self._deleted.get(key, 0) + 1
+            return
         if cursor is None:
             if request.physical_offset < self.replayed_from:
                 self._queueless[key] = self._queueless.get(key, 0) + 1
@@ -150,6 +157,15 @@ class QueueCheck:
                     yield from self._unclaimed(cursor.queue, skipped)
             cursor.next = index + 1
 
+    def _is_deleted(self, request: DispatchRequest, cursor: _Cursor | None) -> bool:
+        """Whether a record's topic was deleted since, and its queue with it: a kill may have left that."""
+        if not self._deletions.include(request.topic, request.physical_offset, request.store_timestamp):
+            return False
+        if cursor is None or request.queue_offset >= cursor.queue.end:
+            return True
+        entry = cursor.queue.entry(request.queue_offset)
+        return entry is None or entry[:2] != (request.physical_offset, request.size)
+
     def finish(self, log_end: int) -> Iterator[Finding]:
         """Look at what no record of the log has claimed."""
         for cursor in self._cursors.values():
@@ -175,16 +191,32 @@ class QueueCheck:
             text = f"{count} records of {topic}-{queue_id} have no entries yet"
             place = (self._log.directory, 0)
             yield Finding(Severity.NOTE, Problem.QUEUE_LACKS, Remedy.START, *place, text, queue=(topic, queue_id))
+        for (topic, queue_id), count in self._deleted.items():
+            text = f"{count} records of {topic}-{queue_id} were deleted with their topic"
+            place = (self._log.directory, 0)
+            yield Finding(Severity.NOTE, Problem.QUEUE_MISSING, Remedy.NONE, *place, text, queue=(topic, queue_id))
         for (topic, queue_id), count in self._queueless.items():
             place = (self._log.directory, 0)
-            if self._topics is not None and topic not in self._topics:
-                text = f"{count} records of {topic}-{queue_id} have no queue: the topic was deleted"
+            cause = self._why_no_queue(topic, queue_id)
+            if cause:
+                text = f"{count} records of {topic}-{queue_id} have no queue: {cause}"
                 yield Finding(Severity.NOTE, Problem.QUEUE_MISSING, Remedy.NONE, *place, text, queue=(topic, queue_id))
             else:
                 text = f"{count} records of {topic}-{queue_id} have no queue"
                 yield Finding(
                     Severity.DAMAGE, Problem.QUEUE_MISSING, Remedy.REPAIR, *place, text, queue=(topic, queue_id)
                 )
+
+    def _why_no_queue(self, topic: str, queue_id: int) -> str:
+        """Why records may have no queue without damage; empty if there is no reason."""
+        if self._topics is None:
+            return ""
+        if topic not in self._topics:
+            return "the topic was deleted"
+        queues = self._topics[topic]
+        if 0 < queues <= queue_id:
+            return f"the topic has {queues} queues, it was made again or made smaller"
+        return ""
 
     def _differs(self, cursor: _Cursor, request: DispatchRequest, entry: Entry | None) -> Iterator[Finding]:
         """What it means that a record's entry is another, or none."""

@@ -22,6 +22,8 @@ from rocketd.store.commit_log import CommitLog
 from rocketd.store.compose import TopicQueue
 from rocketd.store.consume_queue import MAX_OFFSET, ConsumeQueue
 from rocketd.store.consume_queue_table import ConsumeQueueTable
+from rocketd.store.deletion_file import deletions_path, read_deletions, write_deletions
+from rocketd.store.deletions import Deletion, Deletions
 from rocketd.store.disk_watch import DiskWatch
 from rocketd.store.dispatch import ArrivalListener, Dispatcher, ReputMessageService
 from rocketd.store.errors import StoreError, StoreStateError
@@ -318,11 +320,30 @@ class MessageStore(MessageReader):
 
     def delete_topic(self, topic: str) -> None:
         """Forget a topic: its queues are removed behind what is being dispatched, its next message gets queue
-        offset 0 again.
+        offset 0 again. That it was deleted is on the disk when this returns.
         """
+        self._note_deletion(topic)
         for key in [key for key in self._appender.topic_queues if key[0] == topic]:
             del self._appender.topic_queues[key]
         self._reput.call(lambda: self.queues.remove_topic(topic))
+
+    def _note_deletion(self, topic: str) -> None:
+        if not any(key[0] == topic for keys in (self._appender.topic_queues, self.queues.queues) for key in list(keys)):
+            return
+        # Stored before now, unless the clock was set back.
+        stored_ms = max(int(self._clock() * 1000), self._dispatcher.last[2])
+        end = self.commit_log.max_offset
+        deletions = self._dispatcher.deletions.within(self.commit_log.min_offset, end)
+        deletions = deletions.and_also(topic, Deletion(end, stored_ms))
+        try:
+            write_deletions(self._fs, self.root, deletions)
+        except OSError as error:
+            _log.error(
+                "the deletion of topic {topic} could not be noted: {error}; its messages may come back after a crash",
+                topic=topic,
+                error=error,
+            )
+        self._dispatcher.deletions = deletions
 
     def delete_expired_queues(self) -> list[tuple[str, int]]:
         """Remove the queues all of whose messages have left the log, and say which they are: topics and queue ids.
@@ -498,7 +519,8 @@ class MessageStore(MessageReader):
             self.checkpoint.files_noted = False
         # From here on files are changed: a crash in the middle must be followed by a thorough recovery.
         mark_in_doubt(self._fs, self.root)
-        rebuild = Rebuild(plan, rebuilt_from, self.commit_log, self.queues, self.index, self._scanner)
+        deletions = self._load_deletions(log_end.end)
+        rebuild = Rebuild(plan, rebuilt_from, self.commit_log, self.queues, self.index, self._scanner, deletions)
         if plan:
             rebuild.cut_queues(causes)
         index_cut = None if plan.index_cut is None else plan.index_cut.name
@@ -506,6 +528,7 @@ class MessageStore(MessageReader):
             raise StoreError(f"the index in {index_dir(self.root)} cannot be opened")
         indexed_to = log_end.begin if self.index is None or index_cut is not None else self.index.indexed_to
         self._reput.reput_from_offset = recovery.apply(log_end, indexed_to)
+        self._remove_deleted(deletions)
         rebuild.carry_out(self._reput.reput_from_offset)
         self._catch_up(self._reput.reput_from_offset)
         if notes is not None and self._late is None:
@@ -524,9 +547,42 @@ class MessageStore(MessageReader):
                 offsets[key] = max(offset, offsets.get(key, 0))
         self._appender.topic_queues = {key: TopicQueue(key[0], offset) for key, offset in offsets.items()}
 
+    def _load_deletions(self, log_end: int) -> Deletions:
+        """What was deleted of a log that ends there. Raises OSError."""
+        noted = read_deletions(self._fs, self.root)
+        if noted is None:
+            _log.warn(
+                "{path} is not what was written: what is made again from the log may bring back messages of deleted topics; "
+                "delete such a topic once more",
+                path=deletions_path(self.root),
+            )
+            return Deletions()
+        deletions = noted.within(self.commit_log.min_offset, log_end)
+        if deletions != noted:
+            write_deletions(self._fs, self.root, deletions)
+        self._dispatcher.deletions = deletions
+        return deletions
+
+    def _remove_deleted(self, deletions: Deletions) -> None:
+        """Remove the queues of deleted topics, which a kill has left. Raises OSError."""
+        left = [
+            key
+            for key, queue in self.queues.all()
+            if key[0] in deletions.topics
+            and (last := queue.entry(queue.max_offset - 1)) is not None
+            and deletions.include(key[0], last[0], self.get_store_time(*key, queue.max_offset - 1))
+        ]
+        if left:
+            _log.info(
+                "{queues}: removed, as their topic was deleted", queues=", ".join(f"{t}-{q}" for t, q in sorted(left))
+            )
+            self.queues.remove(left)
+
     def _catch_up(self, begin: int) -> None:
         """Dispatch all from an offset of the log on: now, or where the disk has no room, in the dispatching thread."""
-        late = self._late = CatchUp(self.commit_log, self._make_dispatcher, self._scanner, begin)
+        late = self._late = CatchUp(
+            self.commit_log, self._make_dispatcher, self._scanner, begin, self._dispatcher.deletions
+        )
         if late.attempt():
             self._caught_up()
         else:
@@ -559,6 +615,7 @@ class MessageStore(MessageReader):
 
     def _make_dispatcher(self, flags: RunningFlags, stopping: threading.Event) -> Dispatcher:
         dispatcher = Dispatcher(self.queues, self.index, flags, stopping)
+        dispatcher.deletions = self._dispatcher.deletions
         dispatcher.make_bitmaps = self._dispatcher.make_bitmaps
         dispatcher.further = self._dispatcher.further
         return dispatcher

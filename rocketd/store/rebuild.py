@@ -11,6 +11,7 @@ from twisted.logger import Logger
 
 from rocketd.store.commit_log import CommitLog
 from rocketd.store.consume_queue_table import ConsumeQueueTable
+from rocketd.store.deletions import Deletions
 from rocketd.store.errors import StoreDamagedError
 from rocketd.store.file_notes import IndexCut, Notes, QueueCut, RebuildPlan
 from rocketd.store.index_service import IndexService
@@ -47,6 +48,7 @@ class Rebuild:
         queues: ConsumeQueueTable,
         index: IndexService | None,
         scanner: RecordScanner,
+        deletions: Deletions,
     ) -> None:
         """`begin` is the offset of the log from which it has to be read for a plan that is not empty."""
         self._plan = plan
@@ -55,6 +57,7 @@ class Rebuild:
         self._queues = queues
         self._index = index
         self._scanner = scanner
+        self._deletions = deletions
         self._cuts = {(cut.topic, cut.queue_id): cut for cut in plan.queues}
 
     def cut_queues(self, causes: Sequence[str]) -> None:
@@ -117,7 +120,7 @@ class Rebuild:
 
     def _put(self, requests: Sequence[DispatchRequest]) -> None:
         groups: dict[tuple[str, int], list[DispatchRequest]] = {}
-        for request in requests:
+        for request in self._deletions.left_of(requests):
             key = request.topic, request.queue_id
             cut = self._cuts.get(key)
             if (

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from rocketd.store.checkpoint import CHECKPOINT_FILE_SIZE
+from rocketd.store.deletions import Deletions
 from rocketd.store.examine import Checkpoint, Examination, Progress
 from rocketd.store.examine_index import IndexReader, IndexShape
 from rocketd.store.examine_log import Damaged, LogWalk, Missing, Records
@@ -224,12 +225,12 @@ class Repair:
         try:
             for event in LogWalk(store.log, self._delay_time_of, store.abnormal).events():
                 if isinstance(event, Records):
-                    self._dispatch(event.requests, builders, index)
+                    self._dispatch(event.requests, builders, index, store.deletions)
                 elif isinstance(event, Missing | Damaged):
                     damaged.add(event.begin, event.end)
                     if isinstance(event, Damaged) and event.request is not None:
                         # All but the body is there: readers get it, with a CRC that does not fit.
-                        self._dispatch([event.request], builders, None)
+                        self._dispatch([event.request], builders, None, store.deletions)
             if index is not None:
                 index.flush()
         finally:
@@ -251,10 +252,13 @@ class Repair:
 
     @staticmethod
     def _dispatch(
-        requests: list[DispatchRequest], builders: dict[tuple[str, int], QueueBuilder], index: IndexService | None
+        requests: list[DispatchRequest],
+        builders: dict[tuple[str, int], QueueBuilder],
+        index: IndexService | None,
+        deletions: Deletions,
     ) -> None:
         if builders:
-            for request in requests:
+            for request in deletions.left_of(requests):
                 builder = builders.get((request.topic, request.queue_id))
                 if builder is not None:
                     builder.put(request)

@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
+from rocketd.store.deletion_file import read_deletions
+from rocketd.store.deletions import Deletions
 from rocketd.store.errors import StoreFileTwiceError
 from rocketd.store.filesystem import RealFileSystem
 from rocketd.store.last_stop import LastStop, read_last_stop
@@ -279,6 +281,8 @@ class StoppedStore:
         self.queue_root = consume_queue_dir(root)
         self.index_root = index_dir(root)
         self.last_stop = read_last_stop(RealFileSystem(), root)
+        noted = read_deletions(RealFileSystem(), root) or Deletions()
+        self.deletions = noted.within(self.log.min_offset, self.log.max_offset)
         self.extended = os.path.exists(os.path.join(root, "consumequeue_ext"))
 
     @property

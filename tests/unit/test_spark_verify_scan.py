@@ -43,7 +43,7 @@ class ScanTests(TestCase):
             found += [astuple(columns.request(row)) for row in range(len(columns))]
             keys += columns.keyed.tolist()
         scan = RecordScanner(rules.deliver_ms).scan(view, 0, len(view), 0, True, 1 << 30)
-        same = dispatched_requests(scan.requests)
+        same = dispatched_requests(scan.requests, rules)
         further = light_requests(scan.requests, rules)
         self.assertEqual(found, [astuple(same.request(row)) for row in range(len(same))])
         self.assertEqual(keys, same.keyed.tolist())

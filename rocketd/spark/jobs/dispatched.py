@@ -17,6 +17,7 @@ from rocketd.spark.jobs.index_keys import KEYED, Keyed, Texts, keyed
 from rocketd.spark.jobs.log_scan import Block, Bools, Longs
 from rocketd.spark.parse import Frames, topics_of
 from rocketd.spark.records.properties import Properties
+from rocketd.store.deletions import Deletions
 from rocketd.store.index_entries import index_entries
 from rocketd.store.layout import SCHEDULE_TOPIC
 from rocketd.store.message import SYS_FLAG_TRANSACTION_PREPARED, DispatchRequest
@@ -34,10 +35,11 @@ QueueKey = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """How a broker dispatches, as far as its settings decide: ms of each delay level, and whether it had light queues."""
+    """How a broker dispatches: ms of each delay level, whether it had light queues, and which topics were deleted."""
 
     delays_ms: tuple[int, ...] = ()
     light_queues: bool = True
+    deletions: Deletions = Deletions()
 
     def deliver_ms(self, level: int, stored_ms: int) -> int:
         """When a message of this level that was stored then is due, in ms; an unknown level waits a second."""
@@ -129,7 +131,7 @@ def dispatched(data: memoryview, block: Block, rules: Rules, *, indexed: bool = 
         block.size,
         tags_code,
         block.store_time,
-        ~block.is_prepared,
+        ~(block.is_prepared | _deleted(rules.deletions, topics, codes, block.offset, block.store_time)),
         keyed(
             topic,
             Texts(*properties.every("UNIQ_KEY")),
@@ -143,12 +145,21 @@ def dispatched(data: memoryview, block: Block, rules: Rules, *, indexed: bool = 
     )
 
 
+def _deleted(deletions: Deletions, topics: list[str], codes: Longs, offsets: Longs, times: Longs) -> Bools:
+    """Which records were deleted with their topic."""
+    found: Bools = np.zeros(len(codes), np.bool_)
+    for topic in deletions.topics.keys() & set(topics):
+        deletion = deletions.topics[topic]
+        found |= (codes == topics.index(topic)) & (offsets < deletion.offset) & (times <= deletion.stored_ms)
+    return found
+
+
 def _properties(data: memoryview, block: Block, row: int) -> bytes:
     begin = int(block.starts[row])
     return properties_of(data[begin : begin + int(block.size[row])])
 
 
-def dispatched_requests(requests: Sequence[DispatchRequest]) -> Dispatched:
+def dispatched_requests(requests: Sequence[DispatchRequest], rules: Rules) -> Dispatched:
     """The same of requests that were made one by one."""
     topics = list(dict.fromkeys(request.topic for request in requests))
     codes = {topic: code for code, topic in enumerate(topics)}
@@ -167,7 +178,14 @@ def dispatched_requests(requests: Sequence[DispatchRequest]) -> Dispatched:
         column([request.size for request in requests]),
         column([request.tags_code for request in requests]),
         column([request.store_timestamp for request in requests]),
-        column([request.sys_flag & SYS_FLAG_TRANSACTION_PREPARED for request in requests]) == 0,
+        column(
+            [
+                request.sys_flag & SYS_FLAG_TRANSACTION_PREPARED
+                or rules.deletions.include(request.topic, request.physical_offset, request.store_timestamp)
+                for request in requests
+            ]
+        )
+        == 0,
         found,
     )
 

@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace as changed
 from functools import partial
@@ -136,7 +137,7 @@ class Rebuilding:
             (),
             None,
             0,
-            rules,
+            changed(rules, deletions=store.deletions),
         )
 
     def choose_sizes(self, queue_file_size: int | None = None) -> None:
@@ -197,23 +198,28 @@ class Rebuilding:
             self._progress.advance(sizes[part.number])
         return sorted(parts, key=lambda part: part.number)
 
-    def _left_out(self, parts: Sequence[Part], deleted_topics: bool) -> dict[str, int]:
-        """Records of topics that were deleted, by topic."""
-        counts: dict[str, int] = {}
+    def _left_out(self, parts: Sequence[Part], deleted_topics: bool) -> dict[QueueKey, int]:
+        """Records of queues that were deleted with their topic, by topic and queue id."""
+        counts: dict[QueueKey, int] = {}
         if self._topics is None or deleted_topics:
             return counts
-        old = {queue.topic for queue in self._old}
+        old_topics = {queue.topic for queue in self._old}
+        old = {(queue.topic, queue.queue_id) for queue in self._old}
         for part in parts:
-            for topic, _, _, records in part.queues:
-                if topic not in self._topics and topic not in old and not topic.startswith(LMQ_PREFIX):
-                    counts[topic] = counts.get(topic, 0) + records
+            for topic, queue_id, _, records in part.queues:
+                key = topic, queue_id
+                if topic.startswith(LMQ_PREFIX) or key in old:
+                    continue
+                # Of a topic that was made again with fewer queues, the others were deleted too.
+                if topic not in old_topics if topic not in self._topics else 0 < self._topics[topic] <= queue_id:
+                    counts[key] = counts.get(key, 0) + records
         return counts
 
-    def _queues(self, each: Each, parts: Sequence[Part], left_out: dict[str, int]) -> list[QueueMade]:
+    def _queues(self, each: Each, parts: Sequence[Part], left_out: dict[QueueKey, int]) -> list[QueueMade]:
         slices: dict[QueueKey, list[Slice]] = {(queue.topic, queue.queue_id): [] for queue in self._old}
         for part in parts:
             for topic, queue_id, first, rows in part.queues:
-                if topic not in left_out:
+                if (topic, queue_id) not in left_out:
                     slices.setdefault((topic, queue_id), []).append(Slice(part.entries_path, first, rows))
         tasks = [
             QueueToMake(key, tuple(some), self._file_size, self.facts.log_begin, self.facts.queue_root)
@@ -239,9 +245,16 @@ class Rebuilding:
         return counts
 
     def _report(
-        self, parts: Sequence[Part], made: Sequence[QueueMade], left_out: dict[str, int], index_files: Sequence[int]
+        self,
+        parts: Sequence[Part],
+        made: Sequence[QueueMade],
+        left_out: dict[QueueKey, int],
+        index_files: Sequence[int],
     ) -> Report:
         made = [one for one in made if one.end]
+        deleted = Counter[str]()
+        for (topic, _), records in left_out.items():
+            deleted[topic] += records
         facts: dict[str, Any] = {
             "store": self.facts.root,
             "target": self._target,
@@ -252,7 +265,7 @@ class Rebuilding:
             "expired_entries": sum(one.expired for one in made),
             "index_files": len(index_files),
             "index_entries": sum(index_files),
-            "deleted_topics": [{"topic": topic, "records": records} for topic, records in sorted(left_out.items())],
+            "deleted_topics": [{"topic": topic, "records": records} for topic, records in sorted(deleted.items())],
             "odd_queues": [
                 {
                     "topic": one.key[0],

@@ -143,4 +143,4 @@ def _records(
     for requests, findings in log_requests(facts, number, file.offset + walk.position):
         damage += [finding.line(facts.root) for finding in findings]
         if requests:
-            yield dispatched_requests(requests), light_requests(requests, facts.rules)
+            yield dispatched_requests(requests, facts.rules), light_requests(requests, facts.rules)

@@ -8,6 +8,7 @@ import argparse
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -91,7 +92,7 @@ class Verification:
             tuple(path for path in store.index_paths() if path not in unreadable),
             shape,
             highest if replayed is None else replayed,
-            rules,
+            replace(rules, deletions=store.deletions),
         )
 
     @property

@@ -4,7 +4,7 @@ Answers to `rocketd.store.examine`, whose findings these are, in its words. Each
 that many can be looked at at the same time. Reads only; runs in Spark's tasks, and imports no PySpark.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from rocketd.spark.jobs.dispatched import QueueKey
 from rocketd.spark.jobs.verify_facts import EventKind, QueueEvent, StoreFacts
@@ -148,7 +148,7 @@ def queue_findings(
     queues: Sequence[QueueReader],
     events: dict[QueueKey, list[QueueEvent]],
     damaged: Sequence[tuple[int, int]],
-    topics: frozenset[str] | None,
+    topics: Mapping[str, int] | None,
     log_end: int,
 ) -> list[Finding]:
     """What is wrong with queues, given what was seen of their records; with no queues, of records without any."""
@@ -157,6 +157,7 @@ def queue_findings(
         _log(facts),
         damaged_ranges(damaged),
         topics=topics,
+        deletions=facts.rules.deletions,
         replayed_from=facts.replayed_from,
         abnormal=facts.abnormal,
         extended=facts.extended,

@@ -81,7 +81,7 @@ def _closely(facts: StoreFacts, number: int, check: "_FileCheck") -> None:
         check.report.damaged += damaged
         check.report.end = max(check.report.end, end)
         if requests:
-            check.take(dispatched_requests(requests))
+            check.take(dispatched_requests(requests, facts.rules))
 
 
 @lru_cache(maxsize=8)
