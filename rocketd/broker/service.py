@@ -51,6 +51,8 @@ from rocketd.broker.store_stats import SAMPLE_SECONDS, StoreStats
 from rocketd.broker.timer.service import TimerMessageService
 from rocketd.broker.topics import TopicConfigManager
 from rocketd.broker.transaction.service import TICK_SECONDS, TransactionService
+from rocketd.broker.watermark import SECONDS as WATER_MARK_SECONDS
+from rocketd.broker.watermark import WaterMarks
 from rocketd.common.clocked_loop import ClockedLoop
 from rocketd.common.config import ConfigError
 from rocketd.common.stamp_clock import StampClock
@@ -392,6 +394,9 @@ class Broker(Service):
             self.store.stop()
             raise
 
+    def _water_marks(self) -> WaterMarks:
+        return WaterMarks(lambda: self.dispatcher.pools, lambda: self.store.dispatch_behind_bytes(), self.clock_ms)
+
     def _start_loops(self) -> None:
         flush_seconds = self.settings.broker.flush_consumer_offset_interval / 1000
         delay_seconds = self.settings.store.flush_delay_offset_interval / 1000
@@ -410,6 +415,7 @@ class Broker(Service):
             (BROKER_STATS_SECONDS, partial(self._in_pool, "admin", self.broker_stats.sample)),
             (NOTE_SECONDS, partial(self._in_pool, "admin", self.last_subscriptions.note)),
             (CHECK_SECONDS, fast_failure.check),
+            (WATER_MARK_SECONDS, self._water_marks().log),
             (flush_seconds, partial(self._in_pool, "admin", self._save_offsets)),
             (delay_seconds, self.schedule.save),
             (FILTERS_SECONDS, self.filters.save),

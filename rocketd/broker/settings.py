@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from rocketd.common.checks import ADDRESSES, HOST, is_address, is_address_list, is_host
 from rocketd.common.config import ConfigError, Long, setting, settings_group
 from rocketd.common.configuration import DaemonSettings, group
+from rocketd.common.log_settings import LogConfig
 from rocketd.common.networks import NETWORKS, PRIVATE, is_network_list
 from rocketd.remoting.settings import NettyClientConfig, NettyServerConfig, RemotingConfig, ServerLimits, TlsConfig
 from rocketd.store.log_paths import log_paths
@@ -383,6 +384,7 @@ class BrokerSettings(DaemonSettings):
     broker: BrokerConfig = group(BrokerConfig)
     server: NettyServerConfig = group(NettyServerConfig, listen_port=10911)
     limits: ServerLimits = group(ServerLimits)
+    log: LogConfig = group(LogConfig)
     client: NettyClientConfig = group(NettyClientConfig)
     store: MessageStoreConfig = group(MessageStoreConfig)
     remoting: RemotingConfig = group(RemotingConfig)

@@ -13,11 +13,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from twisted.application.service import IService, MultiService
+from twisted.internet.defer import Deferred
 from twisted.internet.error import ReactorNotRunning
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 from twisted.python.reflect import qual
 
+from rocketd.common.log_files import LogDirectoryError, LogFiles
+from rocketd.common.log_settings import LogConfig
 from rocketd.common.twistd_start import TwistdStart
 
 
@@ -36,11 +39,13 @@ class DaemonService(MultiService):
         service: IService,
         expected: tuple[type[Exception], ...],
         twistd: Mapping[str, Any] | None = None,
+        log: LogConfig | None = None,
     ) -> None:
         super().__init__()
+        self._log_files = LogFiles(log) if log is not None and log.log_dir else None
         self._start = TwistdStart(twistd)
         self._command = command
-        self._expected = expected
+        self._expected: tuple[type[Exception], ...] = (LogDirectoryError, *expected)
         self._service = service
         service.setServiceParent(self)
 
@@ -54,6 +59,8 @@ class DaemonService(MultiService):
 
         exit_cleanly_on_signals(reactor)
         try:
+            if self._log_files is not None:
+                self._log_files.startService()
             super().startService()
         except self._expected as error:
             text = " ".join(str(error).split()) or qual(type(error))
@@ -64,6 +71,17 @@ class DaemonService(MultiService):
             self._start.succeeded()
         else:
             when_serving().addCallbacks(lambda _: self._start.succeeded(), self._fail_late, errbackArgs=(reactor,))
+
+    def stopService(self) -> "Deferred[None]":
+        """Stop the service, then close the log files."""
+
+        def close(result: None) -> None:
+            if self._log_files is not None and self._log_files.running:
+                self._log_files.stopService()
+            return result
+
+        stopped: Deferred[None] = super().stopService()
+        return stopped.addBoth(close)
 
     def _fail_late(self, failure: Failure, reactor: Any) -> None:
         """End the process with status 1: the service may not serve after all, which it found out after its start."""

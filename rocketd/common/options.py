@@ -18,9 +18,10 @@ from rocketd.common.command_line import CommandLine
 from rocketd.common.config import ConfigError, one_line
 from rocketd.common.configuration import DaemonSettings
 from rocketd.common.daemon import DaemonService
+from rocketd.common.log_settings import LogConfig
 from rocketd.common.monotonic_reactor import use_monotonic_clock
 
-log = Logger()
+_log = Logger()
 
 
 class DaemonOptions(CommandLine):
@@ -92,7 +93,7 @@ class DaemonOptions(CommandLine):
         one line.
         """
         for warning in self.warnings:
-            log.warn("{text}", text=warning)
+            _log.warn("{text}", text=warning)
         from twisted.internet import reactor
 
         # Before anything is made that keeps a reading of its time.
@@ -101,4 +102,5 @@ class DaemonOptions(CommandLine):
             made = service()
         except expected as error:
             raise SystemExit(f"{self.command}: {error}") from None
-        return DaemonService(self.command, made, expected, getattr(self, "parent", None))
+        log: LogConfig | None = getattr(self.settings, "log", None)
+        return DaemonService(self.command, made, expected, getattr(self, "parent", None), log)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from rocketd.common.config import setting, settings_group
 from rocketd.common.configuration import DaemonSettings, group
+from rocketd.common.log_settings import LogConfig
 from rocketd.common.networks import ANY, NETWORKS, PRIVATE, is_network_list
 from rocketd.remoting.settings import NettyServerConfig, RemotingConfig, ServerLimits, TlsConfig
 
@@ -76,6 +77,7 @@ class NamesrvSettings(DaemonSettings):
         ),
     )
     limits: ServerLimits = group(ServerLimits)
+    log: LogConfig = group(LogConfig)
     remoting: RemotingConfig = group(RemotingConfig, no_effect={"serialize_type": NO_REQUESTS})
     tls: TlsConfig = group(
         TlsConfig,

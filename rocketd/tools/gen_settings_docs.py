@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from rocketd.broker.settings import BrokerConfig, BrokerSettings
 from rocketd.common.config import Machine, Setting, settings_of, text_of
 from rocketd.common.configuration import DaemonSettings
+from rocketd.common.log_settings import LogConfig
 from rocketd.namesrv.settings import NamesrvConfig, NamesrvSettings
 from rocketd.remoting.settings import NettyClientConfig, NettyServerConfig, RemotingConfig, ServerLimits, TlsConfig
 from rocketd.store.settings import MessageStoreConfig
@@ -45,6 +46,7 @@ GROUPS: tuple[tuple[type, str], ...] = (
     (MessageStoreConfig, "Store of the broker"),
     (NettyServerConfig, "Listening, name server and broker"),
     (ServerLimits, "Limits for peers, name server and broker"),
+    (LogConfig, "Log files, name server and broker"),
     (NettyClientConfig, "Outgoing connections of the broker"),
     (RemotingConfig, "Protocol, name server and broker"),
     (TlsConfig, "TLS, name server and broker"),

@@ -13,7 +13,7 @@ from rocketd.common.config import ConfigError, Machine, settings_of, text_of
 from rocketd.common.configuration import DaemonSettings, Outcome, changes_of, update_remark
 from rocketd.common.suggest import did_you_mean, nearest
 from rocketd.namesrv.settings import NamesrvSettings
-from rocketd.remoting.settings import NettyServerConfig, RemotingConfig, ServerLimits, TlsConfig
+from rocketd.remoting.settings import ServerLimits
 from rocketd.store.filesystem import RealFileSystem
 from rocketd.store.kept_settings import keep_settings
 from rocketd.store.settings import MessageStoreConfig
@@ -26,6 +26,11 @@ OF_OUR_OWN = (
     "adminWithoutAcl",
     "brokerAllowedAddresses",
     "groupGuardGraceTime",
+    "logDir",
+    "logFileCount",
+    "logFileSize",
+    "logFormat",
+    "logLevel",
     "haAllowedAddresses",
     "haIdentifyTimeout",
     "haMaxSlaves",
@@ -704,12 +709,12 @@ class UpdateTests(SynchronousTestCase):
 class GroupTests(SynchronousTestCase):
     def test_groups_of_the_daemons(self):
         self.assertEqual(
-            [(name, cls) for name, cls, _ in NamesrvSettings.groups()][1:],
-            [("server", NettyServerConfig), ("limits", ServerLimits), ("remoting", RemotingConfig), ("tls", TlsConfig)],
+            [name for name, _, _ in NamesrvSettings.groups()][1:],
+            [*("server", "limits", "log", "remoting", "tls")],
         )
         self.assertEqual(
             [name for name, _, _ in BrokerSettings.groups()],
-            ["broker", "server", "limits", "client", "store", "remoting", "tls"],
+            ["broker", "server", "limits", "log", "client", "store", "remoting", "tls"],
         )
 
     def test_base_has_none(self):
