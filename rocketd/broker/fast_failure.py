@@ -11,7 +11,7 @@ from typing import NamedTuple
 from rocketd.broker import problems
 from rocketd.broker.processors.end_transaction import EndTransactionProcessor
 from rocketd.broker.settings import BrokerConfig
-from rocketd.remoting.command import is_oneway_frame
+from rocketd.remoting.command import cannot_be_refused
 from rocketd.remoting.dispatch import Dispatcher
 from rocketd.remoting.errors import RequestError
 from rocketd.remoting.pools import Job, Pool
@@ -90,7 +90,7 @@ class FastFailure:
     ) -> None:
         now = self._clock_ms()
         queued = pool.queued_requests
-        for job in pool.take_waiting(received_before_ms, wanted, is_oneway_frame):
+        for job in pool.take_waiting(received_before_ms, wanted, cannot_be_refused):
             self._dispatcher.refuse(job, error(now - job.received_ms, queued), pool.name)
 
     def _refusal(self) -> RequestError | None:

@@ -63,6 +63,7 @@ class RecordingConnection:
         self.address = address
         self.host = host
         self.closed = False
+        self.behind = False
         self.written: list[bytes] = []
 
     def send(self, command: RemotingCommand) -> None:

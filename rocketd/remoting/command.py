@@ -21,13 +21,18 @@ RESPONSE_FLAG: Final = 1
 ONEWAY_FLAG: Final = 2
 
 _PREFIX = Struct(">II")
+_QUICK_LENGTH = 4096
+"""Bytes of the longest header of a response that is decoded in the reactor thread."""
+_FLAG_END = 13
+"""Place of the byte after the flag in a binary header; the opaque is before the flag."""
 
 
-class _Flag(msgspec.Struct):
+class _Peeked(msgspec.Struct):
     flag: int
+    opaque: int
 
 
-_decode_flag = msgspec.json.Decoder(_Flag).decode
+_decode_peeked = msgspec.json.Decoder(_Peeked).decode
 _count_requests = count().__next__
 
 
@@ -150,6 +155,21 @@ class RemotingCommand:
             raise FrameError(f"header cannot be decoded: {error}") from error
         return command
 
+    @classmethod
+    def decode_response(cls, frame: Frame) -> "RemotingCommand | None":
+        """Decode a frame if it is a response in the common form, which costs little; None if it is not."""
+        serialize_type, header, body = frame
+        peeked = peek(frame)
+        if peeked is None or not peeked[0] & RESPONSE_FLAG or len(header) > _QUICK_LENGTH:
+            return None
+        command = cls.__new__(cls)
+        command.serialize_type = serialize_type
+        command.body = body or None
+        command.buffers = ()
+        if serialize_type != SerializeType.JSON:
+            return cls.decode(frame)
+        return command if header_json.decode_strictly_into(command, header) else None
+
     def __repr__(self) -> str:
         kind = "response" if self.is_response else "oneway" if self.is_oneway else "request"
         code = self.code if self.is_response else request_name(self.code)
@@ -160,19 +180,25 @@ class RemotingCommand:
         )
 
 
-def is_oneway_frame(frame: Frame) -> bool:
-    """Whether a frame is a request that wants no answer; False for a frame that cannot be decoded."""
+def peek(frame: Frame) -> tuple[int, int] | None:
+    """Return flag and opaque of a frame without decoding the rest; None if its header is not of the common form."""
     serialize_type, header, _ = frame
-    try:
-        if serialize_type == SerializeType.JSON:
-            flag = _decode_flag(header).flag
-        else:
-            flag = RemotingCommand.decode(frame).flag
-    except JSON_ERRORS:
+    if serialize_type == SerializeType.JSON:
         try:
-            flag = RemotingCommand.decode(frame).flag
-        except FrameError:
-            return False
-    except FrameError:
-        return False
-    return flag & (ONEWAY_FLAG | RESPONSE_FLAG) == ONEWAY_FLAG
+            peeked = _decode_peeked(header)
+        except JSON_ERRORS:
+            return None
+        return peeked.flag, peeked.opaque
+    if len(header) < _FLAG_END:
+        return None
+    return int.from_bytes(header[_FLAG_END - 4 : _FLAG_END], "big", signed=True), int.from_bytes(
+        header[_FLAG_END - 8 : _FLAG_END - 4], "big", signed=True
+    )
+
+
+def cannot_be_refused(frame: Frame) -> bool:
+    """Whether a frame has to be kept: it is one-way, so that nobody would hear of a refusal, or its header is of an
+    unusual form, which only a pool's thread may decode.
+    """
+    peeked = peek(frame)
+    return peeked is None or peeked[0] & (ONEWAY_FLAG | RESPONSE_FLAG) == ONEWAY_FLAG

@@ -19,7 +19,7 @@ from rocketd.common.log_throttle import LogThrottle, ThrottledLog
 from rocketd.remoting import problems
 from rocketd.remoting.address_guard import AddressGuard
 from rocketd.remoting.codes import ResponseCode, SerializeType
-from rocketd.remoting.command import RemotingCommand, is_oneway_frame
+from rocketd.remoting.command import ONEWAY_FLAG, RESPONSE_FLAG, RemotingCommand, cannot_be_refused, peek
 from rocketd.remoting.connection import Connection
 from rocketd.remoting.errors import FrameError, RemotingCommandError, RequestError
 from rocketd.remoting.frame import Frame
@@ -30,6 +30,9 @@ from rocketd.remoting.pools import Job, JobHandler, Pool
 
 _PREFIX_LENGTH = 12
 _PREFIXES_LIMIT = 1024
+
+_DECODE_POOL_BYTES = 8 << 20
+"""Bytes of frames that wait for the decode pool: some seconds of its time at the worst."""
 
 _JOINED = 1 << 16
 """Bytes up to which the answers to one job become one buffer."""
@@ -101,6 +104,9 @@ class Dispatcher:
         """The processors of third parties, with the names of their pools."""
         self.plugin_stop_seconds = 10.0
         self._guards: dict[int, AddressGuard] = {}
+        self._per_connection: int | None = None
+        self._decode_pool = Pool("decode", call_from_thread=call_from_thread, max_bytes=_DECODE_POOL_BYTES)
+        self._odd = self._decode_pool, _OddFrames(self, self._decode_pool)
 
     # ------------------------------------------------------------ set-up
 
@@ -113,6 +119,8 @@ class Dispatcher:
             max_requests=max_requests,
             max_bytes=max_bytes,
         )
+        if self._per_connection is not None:
+            pool.max_per_connection = self._per_connection
         self._pools[name] = pool
         if self._started:
             pool.start()
@@ -121,6 +129,17 @@ class Dispatcher:
     def pool(self, name: str) -> Pool:
         """Return the pool of that name; an unknown one is made, with one thread."""
         return self._pools.get(name) or self.add_pool(name)
+
+    def limit_connections(self, requests: int) -> None:
+        """Limit the unanswered requests of each connection in each pool."""
+        self._per_connection = requests
+        for pool in self._all_pools():
+            pool.max_per_connection = requests
+
+    @property
+    def queued_bytes(self) -> int:
+        """Bytes of the requests in all pools."""
+        return sum([pool.queued_bytes + pool.held_bytes for pool in self._all_pools()])
 
     @property
     def pools(self) -> dict[str, Pool]:
@@ -157,7 +176,7 @@ class Dispatcher:
             handler: JobHandler = processor
         else:
             # One for each pool: a header that names two codes must not have a processor run in another pool's thread.
-            commands = self._commands.setdefault(pool_name, CommandHandler(self))
+            commands = self._commands.setdefault(pool_name, CommandHandler(self, self.pool(pool_name)))
             guard = self._guards.get(code)
             commands.processors[code] = IRequestProcessor(processor) if guard is None else guard.before(processor)
             handler = commands
@@ -166,7 +185,7 @@ class Dispatcher:
     def start(self) -> None:
         """Start all pools."""
         self._started = True
-        for pool in self._pools.values():
+        for pool in self._all_pools():
             pool.start()
 
     def stop(self) -> None:
@@ -175,6 +194,7 @@ class Dispatcher:
         Plugins that have not answered after ``plugin_stop_seconds`` are named in the log, and not waited for any longer.
         """
         self._started = False
+        self._decode_pool.stop()
         deadline = self.clock() + self.plugin_stop_seconds
         for pool in self._pools.values():
             plugins = [plugin for name, plugin in self._plugins if name == pool.name]
@@ -185,6 +205,9 @@ class Dispatcher:
             for busy in plugin.busy():
                 self.log.error("{busy}; the server stops without its answer", busy=str(busy))
             self.call_from_thread(plugin.cancel)
+
+    def _all_pools(self) -> list[Pool]:
+        return [self._decode_pool, *self._pools.values()]
 
     def _is_stuck(self, plugins: Sequence[PluginProcessor], deadline: float) -> bool:
         """Whether the time is over and a thread still runs a plugin."""
@@ -231,13 +254,14 @@ class Dispatcher:
         received_ms: int,
     ) -> None:
         if lane is None:
-            for frame in frames:
-                self._submit_unknown(connection, frame, received_ms)
-            return
+            frames = self._without_responses(connection, frames)
+            if not frames:
+                return
+            lane = self._odd
         pool, handler = lane
         job = Job(handler, connection, frames, received_ms)
         if pool.refusal is not None and (refusal := pool.refusal()) is not None:
-            refused, oneway = job.split(is_oneway_frame)
+            refused, oneway = job.split(cannot_be_refused)
             self.refuse(refused, refusal, pool.name)
             if oneway is None:
                 return
@@ -249,7 +273,7 @@ class Dispatcher:
         """Hand over those frames of a job that the pool has room for. The others are refused, or held if one-way."""
         kept: list[Frame] = []
         for frame in job.frames:
-            oneway = is_oneway_frame(frame)
+            oneway = cannot_be_refused(frame)
             if oneway and kept:  # in their order
                 kept.append(frame)
                 continue
@@ -263,19 +287,33 @@ class Dispatcher:
         if kept and not pool.hold(Job(job.handler, job.connection, kept, job.received_ms)):
             self._oneway_lost(len(kept), f"the {pool.name} pool and the connections that wait for it are full")
 
-    def _submit_unknown(self, connection: Connection, frame: Frame, received_ms: int) -> None:
-        """Handle a frame whose code could not be peeked: a response, an odd header, or a code nobody handles."""
-        command = RemotingCommand.decode(frame)
-        if command.is_response:
-            self.take_response(connection, command)
-            return
-        lane = self._lanes.get(command.code)
-        if lane is not None:
-            self._submit(lane, connection, [frame], received_ms)
-            return
-        response = self.not_supported(connection, command)
-        if not command.is_oneway:
-            connection.send(response)
+    def _without_responses(self, connection: Connection, frames: list[Frame]) -> list[Frame]:
+        """Take the ordinary responses out of frames whose code could not be peeked, and return the others."""
+        rest = []
+        for frame in frames:
+            response = RemotingCommand.decode_response(frame)
+            if response is None:
+                rest.append(frame)
+            else:
+                self.take_response(connection, response)
+        return rest
+
+    def lane_of(self, code: int) -> tuple[Pool, JobHandler] | None:
+        """Return pool and handler of a code. Any thread."""
+        return self._lanes.get(code)
+
+    def submit_decoded(
+        self, connection: Connection, groups: Sequence[tuple[tuple[Pool, JobHandler], list[Frame]]], received_ms: int
+    ) -> None:
+        """Hand frames over whose codes the decode pool has found."""
+        for lane, frames in groups:
+            self._submit(lane, connection, frames, received_ms)
+
+    def resubmit(self, pool: Pool, job: Job, then: Callable[[], None]) -> None:
+        """Hand parked requests over once more, and run a function after them."""
+        if not pool.submit(job) and not pool.hold(job):
+            self.refuse(job, _pool_full(pool), pool.name)
+        pool.call(then)
 
     def not_supported(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """Log and refuse a request whose code nobody handles. Any thread."""
@@ -288,22 +326,25 @@ class Dispatcher:
         connection = job.connection
         # A queue may keep the job for as long as its threads are held up.
         frames, job.frames = job.frames, []
-        answered = 0
+        answers = []
         for frame in frames:
             try:
-                request = RemotingCommand.decode(frame)
-                if request.is_response:
-                    self.take_response(connection, request)
-                elif request.is_oneway:
+                flag, opaque = peek(frame) or _peek_slowly(frame)
+                if flag & RESPONSE_FLAG:
+                    self.take_response(connection, RemotingCommand.decode(frame))
+                elif flag & ONEWAY_FLAG:
                     self._oneway_lost(1, error.remark)
                 else:
-                    answered += 1
-                    connection.send(RemotingCommand.response(error.code, error.remark).answering(request))
+                    answer = RemotingCommand.response(error.code, error.remark)
+                    answer.opaque, answer.serialize_type = opaque, frame[0]
+                    answers.append(answer.encode())
             except Exception as fault:
                 if self.frame_failed(connection, fault):
                     break
-        if answered and error.code == ResponseCode.SYSTEM_BUSY:
-            self.was_busy(pool, error, answered)
+        if answers:
+            connection.write((b"".join(answers),))
+            if error.code == ResponseCode.SYSTEM_BUSY:
+                self.was_busy(pool, error, len(answers))
 
     def was_busy(self, pool: str, error: RequestError, count: int = 1) -> None:
         """Count requests of a pool that were refused with SYSTEM_BUSY, and log that once a minute. Any thread."""
@@ -318,8 +359,8 @@ class Dispatcher:
 
     def count_unhandled(self) -> None:
         """Count the one-way requests that came after the pools had stopped. Reactor thread only."""
-        for pool in self._pools.values():
-            lost = sum([is_oneway_frame(frame) for job in pool.left_over() for frame in job.frames])
+        for pool in self._all_pools():
+            lost = sum([cannot_be_refused(frame) for job in pool.left_over() for frame in job.frames])
             if lost:
                 self._oneway_lost(lost, "the server stops")
 
@@ -399,6 +440,11 @@ def fields_hooks(hooks: Iterable[IRPCHook]) -> list[Callable[..., None]] | None:
     return found if len(found) == len(functions) else None
 
 
+def _peek_slowly(frame: Frame) -> tuple[int, int]:
+    request = RemotingCommand.decode(frame)
+    return request.flag, request.opaque
+
+
 def _pool_full(pool: Pool) -> RequestError:
     return problems.POOL_FULL.error(
         pool=pool.name,
@@ -417,16 +463,27 @@ def _encodable(error: BaseException) -> str:
 class CommandHandler:
     """Runs ordinary processors: decodes each frame, calls hooks and processor, sends the answers. Pool threads."""
 
-    def __init__(self, dispatcher: Dispatcher) -> None:
+    def __init__(self, dispatcher: Dispatcher, pool: Pool | None = None) -> None:
+        """``pool`` is the one that runs it; None if another handler calls it."""
         self.processors: dict[int, Any] = {}
         self._dispatcher = dispatcher
+        self._pool = pool
 
     def process_jobs(self, jobs: Sequence[Job]) -> None:
-        """Handle every frame of the jobs."""
+        """Handle every frame of the jobs. Those of a connection that does not take its answers are parked."""
         for job in jobs:
             answers: list[bytes | memoryview] = []
             size = 0
-            for frame in job.frames:
+            written = True
+            for index, frame in enumerate(job.frames):
+                if written:
+                    written = False
+                    if (
+                        job.connection.behind
+                        and self._pool is not None
+                        and park(self._dispatcher, self._pool, job, index)
+                    ):
+                        break
                 try:
                     parts = self._process(job.connection, frame, job.received_ms)
                 except Exception as error:
@@ -439,6 +496,7 @@ class CommandHandler:
                     job.connection.write(answers)
                     answers = []
                     size = 0
+                    written = True
             if answers:
                 job.connection.write(answers if size > _JOINED or len(answers) == 1 else (b"".join(answers),))
 
@@ -493,3 +551,53 @@ class CommandHandler:
                 request=context.request,
             )
         )
+
+
+class _OddFrames:
+    """Decodes frames whose headers are not of the common form, or of no known code. Thread of the decode pool."""
+
+    def __init__(self, dispatcher: Dispatcher, pool: Pool) -> None:
+        self._dispatcher = dispatcher
+        self._pool = pool
+
+    def process_jobs(self, jobs: Sequence[Job]) -> None:
+        """Hand every frame on to the pool of its code, or answer it."""
+        for job in jobs:
+            if job.connection.behind and park(self._dispatcher, self._pool, job, 0):
+                continue
+            self._process(job)
+
+    def _process(self, job: Job) -> None:
+        dispatcher, connection = self._dispatcher, job.connection
+        answers: list[bytes | memoryview] = []
+        groups: list[tuple[tuple[Pool, JobHandler], list[Frame]]] = []
+        for frame in job.frames:
+            try:
+                command = RemotingCommand.decode(frame)
+            except FrameError as error:
+                dispatcher.frame_failed(connection, error)
+                break
+            lane = dispatcher.lane_of(command.code)
+            if command.is_response:
+                dispatcher.call_from_thread(dispatcher.take_response, connection, command)
+            elif lane is None:
+                response = dispatcher.not_supported(connection, command)
+                if not command.is_oneway:
+                    answers += response.encode_parts()
+            elif groups and groups[-1][0] is lane:
+                groups[-1][1].append(frame)
+            else:
+                groups.append((lane, [frame]))
+        if answers:
+            connection.write((b"".join(answers),))
+        if groups:
+            dispatcher.call_from_thread(dispatcher.submit_decoded, connection, groups, job.received_ms)
+
+
+def park(dispatcher: Dispatcher, pool: Pool, job: Job, index: int) -> bool:
+    """Let the requests of a job from ``index`` on wait until their connection has taken its answers; False if it has.
+    Pool threads.
+    """
+    rest = Job(job.handler, job.connection, job.frames[index:], job.received_ms)
+    parked: bool = job.connection.park(partial(dispatcher.resubmit, pool, rest))
+    return parked

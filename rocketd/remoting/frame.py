@@ -16,18 +16,30 @@ Frame: TypeAlias = tuple[int, bytes, bytes]
 MAX_FRAME_LENGTH = 16_777_216
 """Bytes of the largest frame accepted, its length field included."""
 
+MAX_HEADER_LENGTH = 0xFFFFFF
+"""Bytes of the longest header that a frame can have."""
+
+_PIECE_OVERHEAD = 48
+"""Bytes of memory that a piece of an unfinished frame takes besides its own."""
+
 _PREFIX = Struct(">iI")
 
 
 class FrameDecoder:
-    """Cuts the byte stream of one connection into frames. Belongs to the reactor thread."""
+    """Cuts the byte stream of one connection into frames. Belongs to the reactor thread.
 
-    __slots__ = ("_max_length", "_missing", "_pieces")
+    ``held`` is the memory that the unfinished frame takes, 0 if there is none; ``missing`` are the bytes until it, or its
+    length, is complete.
+    """
 
-    def __init__(self, max_length: int = MAX_FRAME_LENGTH) -> None:
+    __slots__ = ("_max_header", "_max_length", "_pieces", "held", "missing")
+
+    def __init__(self, max_length: int = MAX_FRAME_LENGTH, max_header: int = MAX_HEADER_LENGTH) -> None:
         self._max_length = max_length
+        self._max_header = max_header
         self._pieces: list[bytes] = []
-        self._missing = 0
+        self.held = 0
+        self.missing = 0
 
     @property
     def buffered(self) -> int:
@@ -41,11 +53,12 @@ class FrameDecoder:
         """
         if self._pieces:
             self._pieces.append(data)
-            self._missing -= len(data)
-            if self._missing > 0:
+            self.missing -= len(data)
+            if self.missing > 0:
+                self.held += len(data) + _PIECE_OVERHEAD
                 return []
             data = b"".join(self._pieces)
-            self._pieces.clear()
+            self.clear()
         frames: list[Frame] = []
         unpack: Any = _PREFIX.unpack_from
         at, end = 0, len(data)
@@ -53,8 +66,9 @@ class FrameDecoder:
             prefix: tuple[int, int] = unpack(data, at)
             length, word = prefix
             after = at + 4 + length
-            body = at + 8 + (word & 0xFFFFFF)
-            if body > after or word > 0x1FFFFFF or after - at > self._max_length:
+            header = word & 0xFFFFFF
+            body = at + 8 + header
+            if body > after or word > 0x1FFFFFF or after - at > self._max_length or header > self._max_header:
                 raise self._bad(length, word)
             if after > end:
                 break
@@ -64,14 +78,21 @@ class FrameDecoder:
             self._keep(data[at:] if at else data)
         return frames
 
+    def clear(self) -> None:
+        """Drop the unfinished frame."""
+        self._pieces.clear()
+        self.held = 0
+        self.missing = 0
+
     def _keep(self, rest: bytes) -> None:
         if len(rest) >= 4:
             length = int.from_bytes(rest[:4], "big", signed=True)
             if length < 4 or length + 4 > self._max_length:
                 raise self._bad(length, 0)
-            self._missing = max(length + 4, 8) - len(rest)
+            self.missing = max(length + 4, 8) - len(rest)
         else:
-            self._missing = 4 - len(rest)
+            self.missing = 4 - len(rest)
+        self.held = len(rest) + _PIECE_OVERHEAD
         self._pieces.append(rest)
 
     def _bad(self, length: int, word: int) -> FrameError:
@@ -81,4 +102,8 @@ class FrameDecoder:
             return FrameError(f"frame length {length} is too small to hold a header")
         if word >> 24 > 1:
             return FrameError(f"unknown serialize type {word >> 24}")
+        if self._max_header < (word & 0xFFFFFF) <= length - 4:
+            return FrameError(
+                f"header of {word & 0xFFFFFF} bytes is over the limit of {self._max_header} (serverMaxHeaderBytes)"
+            )
         return FrameError(f"header of {word & 0xFFFFFF} bytes does not fit into a frame of {length}")

@@ -39,11 +39,16 @@ _NAMES = {number: name for name, number in LANGUAGES.items()}
 
 def decode_into(command: "RemotingCommand", header: bytes) -> None:
     """Fill a command from its header. Raises FrameError when the header is no JSON object of the known members."""
+    if not decode_strictly_into(command, header):
+        _decode_leniently(command, header)
+
+
+def decode_strictly_into(command: "RemotingCommand", header: bytes) -> bool:
+    """Fill a command from its header if that has the common form; returns whether it has."""
     try:
         read = _decode_strict(header)
     except JSON_ERRORS:
-        _decode_leniently(command, header)
-        return
+        return False
     command.code = read.code
     command.opaque = read.opaque
     command.flag = read.flag
@@ -51,6 +56,7 @@ def decode_into(command: "RemotingCommand", header: bytes) -> None:
     command.language = LANGUAGES.get(read.language, LanguageCode.OTHER)
     command.remark = read.remark
     command.ext_fields = read.ext_fields
+    return True
 
 
 def _decode_leniently(command: "RemotingCommand", header: bytes) -> None:

@@ -36,4 +36,6 @@ class LimitLog:
         with self._lock:
             self._counts[kind] += count
             total = self._counts[kind]
-        self._log.warn(kind, line + " ({total} {limit_kind} since the start)", total=total, limit_kind=kind, **values)
+        self._log.warn(
+            kind, line + " ({limit_total} {limit_kind} since the start)", limit_total=total, limit_kind=kind, **values
+        )

@@ -131,6 +131,8 @@ class Pool:
         self.name = name
         self.max_requests = max_requests
         self.max_bytes = max_bytes
+        self.max_per_connection = max_requests
+        """Requests of one connection that wait or are being handled before nothing more is read from it."""
         self._call_from_thread = call_from_thread
         self._queue: SimpleQueue[Any] = SimpleQueue()
         self._thread_count = threads
@@ -141,6 +143,9 @@ class Pool:
         self._requests_in = self._requests_out = 0
         self._bytes_in = self._bytes_out = 0
         self._paused: set[Pausable] = set()
+        self._requests_of: dict[Pausable, int] = {}
+        self._over: set[Pausable] = set()
+        self._over_reason = f"too many requests in {name}"
         self._waiting: deque[Job] = deque()
         self._held: deque[Job] = deque()
         self._held_bytes = 0
@@ -167,6 +172,11 @@ class Pool:
     def queued_bytes(self) -> int:
         """Bytes of those requests."""
         return self._bytes_in - self._bytes_out
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of requests that wait for room."""
+        return self._held_bytes
 
     def head_wait_ms(self, now_ms: int) -> int:
         """How long the oldest job has waited for its turn, by the clock of ``received_ms``; 0 when none waits."""
@@ -207,7 +217,10 @@ class Pool:
         size = self.queued_bytes + job.size
         if requests > self.max_requests or (size > self.max_bytes and requests > len(job.frames)):
             return False
-        self._enqueue(job)
+        if self._enqueue(job) > self.max_per_connection:
+            self._over.add(job.connection)
+            job.connection.pause_reading(self._over_reason)
+            self._resume_over()
         if requests * 2 > self.max_requests or size * 2 > self.max_bytes:
             self._pause(job.connection)
         return True
@@ -275,11 +288,16 @@ class Pool:
     def _is_low(self) -> bool:
         return self.queued_requests * 4 <= self.max_requests and self.queued_bytes * 4 <= self.max_bytes
 
-    def _enqueue(self, job: Job) -> None:
+    def _enqueue(self, job: Job) -> int:
+        """Queue a job and return how many requests of its connection there are."""
+        connection, count = job.connection, len(job.frames)
+        with self._lock:
+            count = self._requests_of[connection] = self._requests_of.get(connection, 0) + count
         self._requests_in += len(job.frames)
         self._bytes_in += job.size
         self._waiting.append(job)
         self._queue.put(job)
+        return count
 
     def _release_held(self) -> None:
         try:
@@ -292,6 +310,14 @@ class Pool:
         self._paused.add(connection)
         connection.pause_reading(self)
         self._resume_if_low()
+
+    def _is_over(self, connection: Pausable) -> bool:
+        return self._requests_of.get(connection, 0) * 2 > self.max_per_connection
+
+    def _resume_over(self) -> None:
+        for connection in [each for each in self._over if not self._is_over(each)]:
+            self._over.discard(connection)
+            connection.resume_reading(self._over_reason)
 
     def _resume_if_low(self) -> None:
         while self._held and self._is_low():
@@ -356,6 +382,16 @@ class Pool:
             self._call_from_thread(self._resume_if_low)
 
     def _count_out(self, jobs: Sequence[Job]) -> None:
+        requests_of = self._requests_of
         with self._lock:
             self._requests_out += sum([len(job.frames) for job in jobs])
             self._bytes_out += sum([job.size for job in jobs])
+            for job in jobs:
+                if job.frames:
+                    left = requests_of[job.connection] - len(job.frames)
+                    if left:
+                        requests_of[job.connection] = left
+                    else:
+                        del requests_of[job.connection]
+        if self._over:
+            self._call_from_thread(self._resume_over)

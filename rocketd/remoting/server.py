@@ -16,14 +16,17 @@ from twisted.internet.interfaces import IAddress, IProtocolFactory
 from twisted.internet.protocol import Factory
 
 from rocketd.common.clocked_loop import ClockedLoop
+from rocketd.common.memory_return import MemoryReturn
 from rocketd.remoting.admission import Admission, only_from
-from rocketd.remoting.connection import Connection
+from rocketd.remoting.connection import Connection, ConnectionLimits
 from rocketd.remoting.connection_events import ConnectionEvents, EventKind
 from rocketd.remoting.dispatch import Dispatcher
 from rocketd.remoting.frame import MAX_FRAME_LENGTH
+from rocketd.remoting.frame_budget import FrameBudget
 from rocketd.remoting.peer import peer_of
 from rocketd.remoting.settings import ServerLimits
 from rocketd.remoting.socket_buffers import SocketBuffers
+from rocketd.remoting.unsent_budget import UnsentBudget
 
 NO_SIZES = SocketBuffers()
 _IDLE_SCAN_SECONDS = 5.0
@@ -108,10 +111,27 @@ class RemotingServer(Service):
         self._backlog = backlog
         self._buffers = buffers
         self._idle_seconds = idle_seconds
-        self._max_frame_length = max_frame_length
+        log = dispatcher.limits
+        self.frames = FrameBudget(
+            log,
+            limits.server_incomplete_frames_max_bytes,
+            limits.server_frame_timeout_millis / 1000,
+            limits.server_frame_min_bytes_per_second,
+        )
+        self.unsent = UnsentBudget(log, limits.server_unsent_max_bytes_in_all, lambda: list(self.connections))
+        self._handshake_seconds = limits.server_handshake_timeout_millis / 1000
+        self._memory = MemoryReturn(limits.memory_return_threshold_bytes, lambda trim: reactor.callInThread(trim))
+        self._connection_limits = ConnectionLimits(
+            max_frame_length,
+            limits.server_max_header_bytes,
+            limits.server_unsent_max_bytes_per_connection,
+            self.frames,
+            self.unsent,
+        )
+        dispatcher.limit_connections(limits.server_max_unanswered_requests)
         self._wrap = wrap
         self._listening: list[Any] = []
-        self._idle_scan = ClockedLoop(reactor, self._close_idle)
+        self._idle_scan = ClockedLoop(reactor, self._scan)
         self._drained: defer.Deferred[None] | None = None
 
     def make_connection(self, admitted_by: str | None = None, peer: IAddress | None = None) -> Connection:
@@ -120,7 +140,7 @@ class RemotingServer(Service):
             self._reactor,
             self.dispatcher.dispatch,
             self._connection_lost,
-            self._max_frame_length,
+            self._connection_limits,
             self.dispatcher.peer_log,
         )
         self.connections[connection] = admitted_by
@@ -160,7 +180,8 @@ class RemotingServer(Service):
             self.listen()
         self.dispatcher.start()
         self.events.start()
-        self._idle_scan.start(_IDLE_SCAN_SECONDS, now=False)
+        shortest = min(self.frames.seconds, self._handshake_seconds) / 2
+        self._idle_scan.start(min(_IDLE_SCAN_SECONDS, shortest), now=False)
 
     def stopService(self) -> defer.Deferred[None]:
         """Stop listening, let the pools answer what they hold, then close all connections.
@@ -212,11 +233,27 @@ class RemotingServer(Service):
             drained, self._drained = self._drained, None
             drained.callback(None)
 
-    def _close_idle(self) -> None:
+    def _scan(self) -> None:
+        now = self._reactor.seconds()
         self.dispatcher.peer_log.flush()
         self.dispatcher.limits.flush()
-        oldest = self._reactor.seconds() - self._idle_seconds
+        self._close_idle(now)
+        self.frames.check(now)
+        self._memory.sample(self.frames.total + self.unsent.total + self.dispatcher.queued_bytes, now)
+
+    def _close_idle(self, now: float) -> None:
+        oldest = now - self._idle_seconds
+        earliest = now - self._handshake_seconds
         for connection in list(self.connections):
+            if connection.handshake_began is not None and connection.handshake_began < earliest:
+                self.dispatcher.limits.reached(
+                    "TLS handshakes too slow",
+                    "{address}: closing: its TLS handshake is not over after {seconds} s (serverHandshakeTimeoutMillis)",
+                    address=connection.address,
+                    seconds=self._handshake_seconds,
+                )
+                connection.abort()
+                continue
             if connection.last_active < oldest:
                 self.dispatcher.peer_log.warn(
                     "idle",

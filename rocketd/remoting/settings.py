@@ -98,6 +98,63 @@ class ServerLimits:
         "a load balancer or NAT gives thousands of clients one address.",
         minimum=0,
     )
+    server_handshake_timeout_millis: int = setting(
+        15000, "How long a TLS handshake may take, from its first byte.", unit="ms", minimum=100
+    )
+    server_frame_timeout_millis: int = setting(
+        30000,
+        "How long a frame may take from its first byte. One that takes longer must come at the rate of "
+        "serverFrameMinBytesPerSecond, measured over this time; otherwise its connection is closed.",
+        unit="ms",
+        minimum=100,
+    )
+    server_frame_min_bytes_per_second: int = setting(
+        8192,
+        "The least speed of a frame that takes longer than serverFrameTimeoutMillis. A slow uplink with large messages "
+        "needs no more.",
+        unit="bytes",
+        minimum=0,
+    )
+    server_incomplete_frames_max_bytes: Long = setting(
+        134217728,
+        "Memory that the incomplete frames of all connections may take. Beyond it, the connections are closed that hold "
+        "the most for the longest.",
+        unit="bytes",
+        minimum=1048576,
+    )
+    server_max_header_bytes: int = setting(
+        65536,
+        "Longest header of a request; a longer one closes the connection. Properties of messages, at most 32767 bytes, "
+        "are the largest part of a header.",
+        unit="bytes",
+        minimum=1024,
+    )
+    server_max_unanswered_requests: int = setting(
+        5000,
+        "Requests of one connection that wait in one pool before nothing more is read from it. Reading goes on at half "
+        "of it.",
+        minimum=1,
+    )
+    server_unsent_max_bytes_per_connection: int = setting(
+        8388608,
+        "Unsent answers of one connection from which on none of its requests are read or carried out.",
+        unit="bytes",
+        minimum=65536,
+    )
+    server_unsent_max_bytes_in_all: Long = setting(
+        268435456,
+        "Memory that the unsent answers of all connections may take. Beyond it, the connections are closed that have "
+        "taken the least. Messages that are sent from the mapped log take no memory.",
+        unit="bytes",
+        minimum=1048576,
+    )
+    memory_return_threshold_bytes: Long = setting(
+        67108864,
+        "After so much memory of requests and answers was released, free memory is given back to the system, at most "
+        "once a minute (malloc_trim; glibc only). 0 never does so.",
+        unit="bytes",
+        minimum=0,
+    )
 
 
 @settings_group

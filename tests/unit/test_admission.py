@@ -52,7 +52,7 @@ class AdmissionTests(SynchronousTestCase):
         self.admitted(admission, "10.0.0.1", 11)
         self.now = 61.0
         admission.admit("10.0.0.1")
-        self.assertEqual([line["total"] for line in self.lines], [1, 11])
+        self.assertEqual([line["limit_total"] for line in self.lines], [1, 11])
 
     def test_a_rule_refuses_and_says_why(self):
         admission = Admission(self.log)

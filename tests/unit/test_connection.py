@@ -15,7 +15,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
 from rocketd.remoting.command import RemotingCommand
-from rocketd.remoting.connection import OUTBOUND_LIMIT, Connection
+from rocketd.remoting.connection import OUTBOUND_LIMIT, Connection, ConnectionLimits
 from rocketd.remoting.errors import FrameError
 from rocketd.remoting.frame import MAX_FRAME_LENGTH, FrameDecoder
 
@@ -83,9 +83,9 @@ class ConnectionTestCase(SynchronousTestCase):
     def warnings(self):
         return [event for event in self.events if event.get("log_level", LogLevel.info) >= LogLevel.warn]
 
-    def make(self, max_frame_length=MAX_FRAME_LENGTH):
+    def make(self, **limits):
         return Connection(
-            self.reactor, lambda _, frames: self.frames.append(frames), self.lost.append, max_frame_length
+            self.reactor, lambda _, frames: self.frames.append(frames), self.lost.append, ConnectionLimits(**limits)
         )
 
     def on_string(self, **options):

@@ -1,5 +1,7 @@
 """Dispatch: codes to pools in every header form, refusals, late answers, hooks, responses."""
 
+from threading import current_thread
+
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger, LogLevel, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
@@ -10,7 +12,7 @@ from rocketd.remoting import problems
 from rocketd.remoting.codes import ResponseCode, SerializeType
 from rocketd.remoting.command import ONEWAY_FLAG, RESPONSE_FLAG, RemotingCommand
 from rocketd.remoting.dispatch import Dispatcher
-from rocketd.remoting.errors import FrameError, RemotingCommandError, RequestError
+from rocketd.remoting.errors import RemotingCommandError, RequestError
 from rocketd.remoting.frame import FrameDecoder
 from rocketd.remoting.interfaces import IRequestProcessor
 from rocketd.remoting.pools import Job
@@ -25,6 +27,7 @@ class FakeConnection:
 
     address = "10.0.0.1:5000"
     closed = False
+    behind = False
 
     def __init__(self):
         self.writes = []
@@ -142,11 +145,15 @@ class DispatchTestCase(SynchronousTestCase):
         return self.connection.answers
 
     def run_pools(self):
-        self.dispatcher.start()
-        self.dispatcher.stop()
-        while self.reactor_calls:
-            function, arguments = self.reactor_calls.pop(0)
-            function(*arguments)
+        """Let the pools and the reactor work until both have nothing to do."""
+        while True:
+            self.dispatcher.start()
+            self.dispatcher.stop()
+            if not self.reactor_calls:
+                return
+            while self.reactor_calls:
+                function, arguments = self.reactor_calls.pop(0)
+                function(*arguments)
 
     def ask(self, command):
         """Return the one answer to one command."""
@@ -265,7 +272,12 @@ class UnknownCodeTests(DispatchTestCase):
         self.dispatcher.register(CODE, Processor(), "p")
         for header in (b"not json", b"[]", b'{"code":"x"}', b"", b'{"x":' + b"[" * 100_000):
             with self.subTest(header[:20]):
-                self.assertRaises(FrameError, self.dispatcher.dispatch, self.connection, [frame(header)])
+                connection = FakeConnection()
+                self.dispatcher.dispatch(connection, [frame(header)])
+                self.assertFalse(connection.close_asked)
+                self.run_pools()
+                self.assertTrue(connection.close_asked)
+        self.assertEqual(len(self.warnings()), 1)
 
     def test_a_header_that_is_found_bad_in_the_pool_closes_with_one_line(self):
         self.dispatcher.register(CODE, Processor(), "p")
@@ -278,6 +290,41 @@ class UnknownCodeTests(DispatchTestCase):
         self.assertTrue(self.connection.close_asked)
         self.assertEqual(len(self.warnings()), 1)
         self.assertEqual((len(other.answers), other.close_asked), (1, False))
+
+
+class OddHeaderTests(DispatchTestCase):
+    def test_odd_headers_and_unknown_codes_are_decoded_in_a_pool(self):
+        self.dispatcher.register(CODE, Processor(), "p")
+        decoded_in = []
+        decode = RemotingCommand.decode
+        self.patch(RemotingCommand, "decode", lambda frame: decoded_in.append(current_thread().name) or decode(frame))
+        blank = b'{ "code":105,"flag":0,"language":"JAVA","opaque":%d,"version":0}'
+        odd = [frame(blank % 1), frame(b"[]" * 20_000), frame(blank % 2)]
+        self.dispatcher.dispatch(self.connection, [odd[0], frame_of(RemotingCommand(9999)), odd[2]])
+        self.dispatcher.dispatch(FakeConnection(), [odd[1]])
+        self.assertEqual(decoded_in, [])
+        self.run_pools()
+        self.assertNotIn(current_thread().name, decoded_in)
+        self.assertEqual(sorted(answer.opaque for answer in self.connection.answers if answer.code == 0), [1, 2])
+
+    def test_odd_requests_of_one_connection_keep_their_order(self):
+        processor = Processor()
+        self.dispatcher.register(CODE, processor, "p")
+        text = b'{ "code":105,"flag":0,"language":"JAVA","opaque":%d,"version":0,"remark":"%b"}'
+        for n in range(6):
+            self.dispatcher.dispatch(self.connection, [frame(text % (n, b"x" * (n % 2) * 20_000))])
+        self.run_pools()
+        self.assertEqual([request.opaque for request in processor.requests], list(range(6)))
+
+    def test_refusing_does_not_decode_the_fields(self):
+        self.patch(RemotingCommand, "decode", None)
+        for serialize_type in (JSON, BINARY):
+            self.connection.writes.clear()
+            request = RemotingCommand(CODE, {"a": "b"}, opaque=5, serialize_type=serialize_type)
+            job = Job(Processor(), self.connection, [frame_of(request)], 0)
+            self.dispatcher.refuse(job, RequestError(ResponseCode.SYSTEM_BUSY, "busy"))
+            self.assertEqual(len(self.connection.writes), 1)
+            self.assertIn(b"busy", self.connection.writes[0])
 
 
 class RefuseTests(DispatchTestCase):

@@ -52,6 +52,28 @@ class FrameDecoderTests(SynchronousTestCase):
         self.assertEqual(len(FrameDecoder(100).feed(largest)), 1)
         self.refused(largest, "frame of 100 bytes is over the limit of 99", 99)
 
+    def test_a_header_over_its_limit_is_refused_before_the_frame_is_held(self):
+        largest = frame(b"h" * 100, b"b" * 1000)
+        self.assertEqual(len(FrameDecoder(max_header=100).feed(largest)), 1)
+        with self.assertRaisesRegex(
+            FrameError, r"header of 100 bytes is over the limit of 99 \(serverMaxHeaderBytes\)"
+        ):
+            FrameDecoder(max_header=99).feed(largest[:8])
+
+    def test_held_counts_the_memory_of_small_pieces_and_missing_the_bytes_to_come(self):
+        decoder = FrameDecoder()
+        data = frame(b"h", b"b" * 100_000)
+        decoder.feed(data[:50_000])
+        self.assertEqual(decoder.missing, len(data) - 50_000)
+        held = decoder.held
+        for at in range(50_000, 50_100):
+            decoder.feed(data[at : at + 1])
+        self.assertGreater(decoder.held - held, 100 * 40)
+        decoder.clear()
+        self.assertEqual((decoder.held, decoder.missing, decoder.buffered), (0, 0, 0))
+        self.assertEqual(len(decoder.feed(data)), 1)
+        self.assertEqual(decoder.held, 0)
+
     def test_a_frame_over_the_limit_is_refused_before_it_is_held(self):
         self.refused(pack(">i", MAX_FRAME_LENGTH - 3), "over the limit")
         decoder = FrameDecoder()

@@ -116,6 +116,24 @@ class BoundTests(PoolTestCase):
         self.assertEqual((pool.queued_requests, pool.queued_bytes, connection.pauses), (0, 0, set()))
 
 
+class ShareTests(PoolTestCase):
+    """How much of a pool one connection may fill."""
+
+    def test_a_connection_with_too_many_requests_is_paused_until_half_of_them_are_done(self):
+        pool = self.make_pool(max_requests=1000)
+        pool.max_per_connection = 10
+        handler, greedy, other = Recorder(), FakeConnection(), FakeConnection()
+        self.submit(pool, handler, frames(10), greedy)
+        self.assertEqual(greedy.pauses, set())
+        self.submit(pool, handler, frames(1), greedy)
+        self.submit(pool, handler, frames(10), other)
+        self.assertEqual((len(greedy.pauses), other.pauses), (1, set()))
+        pool.start()
+        pool.stop()
+        self.run_reactor_calls()
+        self.assertEqual((greedy.pauses, pool._requests_of), (set(), {}))
+
+
 class PauseTests(PoolTestCase):
     def test_pauses_above_half_of_the_requests(self):
         pool = self.make_pool(max_requests=8)

@@ -15,13 +15,13 @@ from twisted.internet.threads import deferToThread
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 from zope.interface import implementer
 
-from rocketd.remoting.command import RemotingCommand
+from rocketd.remoting.command import ONEWAY_FLAG, RemotingCommand
 from rocketd.remoting.connection import OUTBOUND_LIMIT
 from rocketd.remoting.dispatch import Dispatcher
 from rocketd.remoting.frame import FrameDecoder
 from rocketd.remoting.interfaces import IRequestProcessor
 from rocketd.remoting.server import ListenError, RemotingServer
-from rocketd.remoting.settings import TlsConfig
+from rocketd.remoting.settings import ServerLimits, TlsConfig
 from rocketd.remoting.tls import ClientTLS
 from rocketd.remoting.tls_port import wrap_server_factory
 
@@ -217,7 +217,78 @@ class ServeTests(ServerTestCase):
             return seen
 
         seen = await deferToThread(read_all)
-        self.assertEqual(seen, [(opaque, True) for opaque in range(count)])
+        self.assertEqual(sorted(seen), [(opaque, True) for opaque in range(count)])
+
+    async def test_pipelined_requests_of_a_peer_that_reads_nothing_are_not_carried_out(self):
+        size, count, limit = 1 << 18, 400, 1 << 20
+        self.start(limits=ServerLimits(server_unsent_max_bytes_per_connection=limit))
+        greedy = socket.create_connection(("127.0.0.1", self.server.port))
+        self.addCleanup(greedy.close)
+        request = RemotingCommand(CODE, {"size": str(size)})
+        request.opaque = 7
+        greedy.sendall(request.encode() * count)
+        while not self.server.connections:
+            await deferLater(reactor, 0.001)
+        (connection,) = self.server.connections
+        pool = self.dispatcher.pool("p")
+        while not connection._parked or pool.queued_requests:
+            await deferLater(reactor, 0.001)
+        self.assertLess(self.server.unsent.total, limit + 3 * size)
+        self.assertEqual(self.server.unsent.total, connection.unsent_memory)
+        quick = await self.connect()
+        quick.send(RemotingCommand(CODE, opaque=1))
+        await quick.got(1)
+        greedy.settimeout(WAIT_SECONDS)
+
+        def read_all():
+            decoder, seen = FrameDecoder(), 0
+            while seen < count:
+                seen += len(decoder.feed(greedy.recv(1 << 20)))
+
+        await deferToThread(read_all)
+        greedy.sendall(request.encode())
+        count = 1
+        await deferToThread(read_all)
+        while self.server.unsent.total:
+            await deferLater(reactor, 0.001)
+        self.assertFalse(connection._pauses)
+
+    async def test_the_connection_that_takes_least_is_closed_if_all_together_owe_too_much(self):
+        size, limit = 1 << 20, 4 << 20
+        self.start(limits=ServerLimits(server_unsent_max_bytes_in_all=limit))
+        honest = await self.connect()
+        greedy = [socket.create_connection(("127.0.0.1", self.server.port)) for _ in range(3)]
+        for each in greedy:
+            self.addCleanup(each.close)
+            each.sendall(RemotingCommand(CODE, {"size": str(size)}, opaque=7).encode() * 7)
+        while not self.dispatcher.limits.counts.get("unsent answers dropped"):
+            await deferLater(reactor, 0.001)
+        honest.send(RemotingCommand(CODE, opaque=1))
+        await honest.got(1)
+        while self.server.unsent.total > limit:
+            await deferLater(reactor, 0.001)
+        self.assertLess(len(self.server.connections), 4)
+        self.assertEqual(self.server.unsent.total, sum(each.unsent_memory for each in self.server.connections))
+
+    async def test_half_frames_of_many_connections_are_bounded_and_a_quick_one_passes(self):
+        limit = 4 << 20
+        self.start(limits=ServerLimits(server_incomplete_frames_max_bytes=limit))
+        frame = RemotingCommand(CODE, body=bytes(1 << 20)).encode()
+        slow = [socket.create_connection(("127.0.0.1", self.server.port)) for _ in range(8)]
+        for each in slow:
+            self.addCleanup(each.close)
+            await deferToThread(each.sendall, frame[:-1])
+            self.assertLessEqual(self.server.frames.total, limit)
+        while self.dispatcher.limits.counts.get("incomplete frames dropped", 0) < 5:
+            await deferLater(reactor, 0.001)
+        quick = await self.connect()
+        quick.transport.write(frame)
+        await quick.got(1)
+        self.assertLessEqual(self.server.frames.total, limit)
+        for each in slow:
+            each.close()
+        while self.server.frames.total:
+            await deferLater(reactor, 0.001)
 
 
 class FamiliesTests(ServerTestCase):
@@ -331,6 +402,19 @@ class TLSTests(ServerTestCase):
             await client.got(30)
             self.assertEqual([answer.opaque for answer in client.answers], list(range(30)))
 
+    async def test_a_handshake_that_does_not_end_is_closed(self):
+        limits = ServerLimits(server_handshake_timeout_millis=200)
+        self.start(wrap=wrap_server_factory(TlsConfig(), reactor), limits=limits)
+        good = await self.connect(tls=ClientTLS(TlsConfig()))
+        good.send(RemotingCommand(CODE, opaque=0))
+        await good.got(1)
+        stalled = await self.connect()
+        stalled.transport.write(b"\x16\x03\x01\x02\x00")
+        await stalled.closed
+        good.send(RemotingCommand(CODE, opaque=1))
+        await good.got(2)
+        self.assertEqual(self.dispatcher.limits.counts, {"TLS handshakes too slow": 1})
+
     async def test_a_slow_reader_gets_everything(self):
         client = await self.start_tls()
         client.send(RemotingCommand(CODE, opaque=0))
@@ -382,7 +466,7 @@ class IdleTests(SynchronousTestCase):
         silent, talking = self.connect(), self.connect()
         for _ in range(24):
             self.reactor.advance(5)
-            talking[0].dataReceived(b"\0\0\0" if talking[0]._decoder.buffered == 0 else b"")
+            talking[0].dataReceived(RemotingCommand(CODE, flag=ONEWAY_FLAG).encode())
         self.assertFalse(silent[1].disconnected)
         self.reactor.advance(5)
         self.assertTrue(silent[1].disconnected)
@@ -392,6 +476,31 @@ class IdleTests(SynchronousTestCase):
         connection, transport = self.connect()
         connection.dataReceived(RemotingCommand(CODE).encode()[:9])
         self.reactor.pump([5] * 25)
+        self.assertTrue(transport.disconnected)
+
+    def test_a_frame_that_comes_byte_by_byte_is_closed_and_a_slow_large_one_is_not(self):
+        slow, trickle = self.connect(), self.connect()
+        frame = RemotingCommand(CODE, body=bytes(4 << 20), flag=ONEWAY_FLAG).encode()
+        for byte, at in enumerate(range(0, len(frame), 50_000)):  # 10 KB/s
+            self.reactor.advance(5)
+            slow[0].dataReceived(frame[at : at + 50_000])
+            if not trickle[1].disconnected:
+                trickle[0].dataReceived(frame[byte : byte + 1])
+            if self.reactor.seconds() == 25:
+                self.assertFalse(trickle[1].disconnected)
+        self.assertTrue(trickle[1].disconnected)
+        self.assertFalse(slow[1].disconnected)
+        self.assertEqual(self.server.frames.total, 0)
+        self.assertEqual(self.server.dispatcher.limits.counts["frames too slow"], 1)
+
+    def test_a_frame_that_is_not_read_because_the_server_pauses_is_not_too_slow(self):
+        connection, transport = self.connect()
+        connection.dataReceived(RemotingCommand(CODE, body=bytes(1000)).encode()[:500])
+        connection.pause_reading("a pool")
+        self.reactor.pump([5] * 20)
+        self.assertFalse(transport.disconnected)
+        connection.resume_reading("a pool")
+        self.reactor.pump([5] * 8)
         self.assertTrue(transport.disconnected)
 
 
