@@ -28,6 +28,10 @@ _NAMED = 5
 _Key = tuple[str, GroupProblemKind, str]
 
 
+BEGINNINGS_LIMIT = 10_000
+"""Groups whose beginnings are remembered: anybody may ask for the offsets of a group that does not exist."""
+
+
 class _Beginning(NamedTuple):
     """``end`` is the queue's end when a group was first told to begin at 0 of it, ``at`` when that was."""
 
@@ -64,6 +68,8 @@ class GroupGuard:
     def begun_at_first(self, group: str, topic: str, queue_id: int) -> None:
         """Take in that a group without an offset in a queue was told to begin at 0, as all the queue has is in memory."""
         if topic.startswith(RETRY_PREFIX) or self._knows(group, topic):
+            return
+        if group not in self._begun and len(self._begun) >= BEGINNINGS_LIMIT:
             return
         # An empty queue counts as well: what comes while the group is online is no surprise to members that join later.
         # Where the group wants to begin is looked at later, too, since its heartbeat may come after its question.

@@ -136,6 +136,31 @@ HEARTBEAT_GROUPS_LIMITED = Problem(
     setting="maxNewGroupsPerHeartbeat",
 )
 
+TOO_MANY_QUEUES_LOCKED = Problem(
+    id="too-many-queues-locked",
+    code=ResponseCode.SYSTEM_ERROR,
+    remark="the request names {count} queues to lock or unlock",
+    cause="one request may name {limit}",
+    advice="lock the queues in several requests, or raise the setting; 0 means no limit",
+    setting="maxQueuesPerLockRequest",
+)
+
+OFFSET_OF_UNKNOWN_QUEUE = Problem(
+    id="offset-of-unknown-queue",
+    code=ResponseCode.TOPIC_NOT_EXIST,
+    remark="the offset of group {group} in queue {queue} of topic {topic} is not kept",
+    cause="this broker has no such queue",
+    advice="refresh the route, and commit offsets to the broker that has the queue",
+)
+
+OFFSET_OF_UNKNOWN_GROUP = Problem(
+    id="offset-of-unknown-group",
+    code=ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+    remark="the offset of group {group} in topic {topic} is not kept",
+    cause="this broker does not know the group: nobody of it has sent a heartbeat or pulled",
+    advice="create the group with updateSubGroup, or let a consumer of it start first",
+)
+
 TABLE_NOT_WRITTEN = Problem(
     id="table-not-written",
     code=ResponseCode.SYSTEM_ERROR,

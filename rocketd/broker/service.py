@@ -154,7 +154,12 @@ class Broker(Service):
         self.last_subscriptions = LastSubscriptions(
             self, json_file("lastSubscription.json", LastSubscriptionWrapper), writer
         )
-        self.locks = RebalanceLockManager(self.clock_ms, settings.broker.rebalance_lock_max_live_time)
+        self.locks = RebalanceLockManager(
+            self.clock_ms,
+            settings.broker.rebalance_lock_max_live_time,
+            lambda: settings.broker.max_queue_locks,
+            self.dispatcher.limits,
+        )
         self.schedule = ScheduleMessageService(self, json_file("delayOffset.json", DelayOffsetSerializeWrapper), writer)
         self.transactions = TransactionService(self, clock)
         self.dispatcher.plugin_stop_seconds = settings.server.plugin_stop_timeout / 1000
@@ -447,6 +452,7 @@ class Broker(Service):
     def _scan_clients(self) -> None:
         self.consumers.scan_not_active()
         self.producers.scan_not_active()
+        self.locks.drop_expired()
         self.group_guard.check()
 
     def _check_held_pulls(self) -> None:

@@ -105,6 +105,18 @@ class BrokerConfig:
         minimum=0,
         hot=True,
     )
+    max_queue_locks: int = setting(
+        100_000,
+        "Locks on queues from which on only known groups get more, and only of known queues. 0 means no limit.",
+        minimum=0,
+        hot=True,
+    )
+    max_queues_per_lock_request: int = setting(
+        10_000,
+        "Queues that one request may lock or unlock; a request with more is refused. 0 means no limit.",
+        minimum=0,
+        hot=True,
+    )
     message_store_plug_in: str = setting(
         "",
         "Names of installed store plugins that wrap the store, separated by commas; the first one is outermost.",

@@ -27,6 +27,7 @@ from rocketd.broker.message_hooks import MessageHooks
 from rocketd.broker.new_names import group_limit, topic_limit
 from rocketd.broker.offsets import ConsumerOffsetManager
 from rocketd.broker.producers import ProducerManager
+from rocketd.broker.rebalance_lock import RebalanceLockManager
 from rocketd.broker.schedule import ScheduleMessageService
 from rocketd.broker.settings import BrokerSettings
 from rocketd.broker.stats.broker_stats_manager import BrokerStatsManager
@@ -222,6 +223,7 @@ class SmallBroker:
         )
         self.consumers.on_group_gone(self.filters.unregister)
         self.producers = ProducerManager(self.clock_ms)
+        self.locks = RebalanceLockManager(self.clock_ms, max_locks=lambda: broker.max_queue_locks)
         self.last_subscriptions = LastSubscriptions(self, self.json_file("lastSubscription", LastSubscriptionWrapper))
         self.group_guard = GroupGuard(self)
         self.invoke = RecordingInvoke()

@@ -130,6 +130,11 @@ class TopicConfigManager:
         config = self._table.get(topic)
         return _topic(topic, 1) if config is None and topic.startswith(names.LMQ_PREFIX) else config
 
+    def has_queue(self, topic: str, queue_id: int) -> bool:
+        """Whether a topic is known and has a queue of this number, to write or to read."""
+        config = self.select(topic)
+        return config is not None and 0 <= queue_id < max(config.read_queue_nums, config.write_queue_nums)
+
     def all_topics(self) -> list[TopicConfig]:
         """Copy all topics, in no promised order."""
         with self._guard:

@@ -41,6 +41,8 @@ OF_OUR_OWN = (
     "maxNewGroupsPerHeartbeat",
     "maxNewGroupsPerSecond",
     "maxNewTopicsPerSecond",
+    "maxQueueLocks",
+    "maxQueuesPerLockRequest",
     "pluginStopTimeout",
     "singleMasterCheck",
     "timerMaxDelaySec",

@@ -8,10 +8,13 @@ from typing import Any
 from twisted.logger import Logger
 from zope.interface import implementer
 
+from rocketd.broker import problems
 from rocketd.common.log_throttle import ThrottledLog
+from rocketd.common.names import LMQ_PREFIX
 from rocketd.remoting.bodies import GetConsumerListByGroupResponseBody
 from rocketd.remoting.codes import RequestCode, ResponseCode
 from rocketd.remoting.command import RemotingCommand
+from rocketd.remoting.errors import RequestError
 from rocketd.remoting.headers import (
     ConsumerGroupRequestHeader,
     OffsetResponseHeader,
@@ -64,11 +67,36 @@ class ConsumerManageProcessor:
 
     def _update_offset(self, request: RemotingCommand, context: Any) -> RemotingCommand:
         header = read_header(UpdateConsumerOffsetRequestHeader, request)
+        refusal = self._refusal(header, request)
+        if refusal is not None:
+            self._broker.dispatcher.limits.reached("offsets not kept", "{why}", why=refusal.remark)
+            raise refusal
         self._broker.group_guard.queue_used(header.consumer_group, header.topic, header.queue_id)
         self._broker.offsets.commit(
             context.connection.address, header.consumer_group, header.topic, header.queue_id, header.commit_offset
         )
         return RemotingCommand.response(ext_fields={})
+
+    def _refusal(self, header: UpdateConsumerOffsetRequestHeader, request: RemotingCommand) -> RequestError | None:
+        """Say why an offset is not kept: names that clients invent would fill the table for ever.
+
+        A consumer has sent a heartbeat or pulled before. An administrator, who wants an answer, may set the offsets of a
+        group before it starts: the group is created as on any other use.
+        """
+        broker = self._broker
+        group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
+        if broker.offsets.query(group, topic, queue_id) >= 0:
+            return None
+        # Every name of a light queue counts as a topic.
+        has_queue = not topic.startswith(LMQ_PREFIX) and broker.topics.has_queue(topic, queue_id)
+        if not has_queue and broker.store.get_max_offset(topic, queue_id) <= 0:
+            return problems.OFFSET_OF_UNKNOWN_QUEUE.error(group=group, queue=queue_id, topic=topic)
+        if broker.groups.get(group) is not None or broker.consumers.find(group) is not None:
+            return None
+        creates = not request.is_oneway or group.startswith(LMQ_PREFIX)
+        if not creates or broker.groups.find(group) is None:
+            return problems.OFFSET_OF_UNKNOWN_GROUP.error(group=group, topic=topic)
+        return None
 
     def _query_offset(self, request: RemotingCommand) -> RemotingCommand:
         header = read_header(QueryConsumerOffsetRequestHeader, request)

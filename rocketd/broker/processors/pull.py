@@ -4,6 +4,7 @@ Answers to Apache's PullMessageProcessor. Runs in the pull pool's one thread. Th
 socket without a copy; what the fast decoder does not take goes through the ordinary one.
 """
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from struct import Struct
 from time import monotonic
@@ -33,7 +34,7 @@ from rocketd.remoting.headers import (
 )
 from rocketd.remoting.interfaces import IJobProcessor
 from rocketd.remoting.pools import Job
-from rocketd.store.message import GetResult, GetStatus, MessageFilter
+from rocketd.store.message import GetResult, GetStatus, MessageFilter, MessageInner
 
 CODES = (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
 MASTER_ID = 0
@@ -85,6 +86,10 @@ def _decode_fast(header: bytes) -> _Command | None:
     return None if command.flag & (RESPONSE_FLAG | ONEWAY_FLAG) else command
 
 
+MOVED_LIMIT = 1000
+"""Events of moved offsets that may wait for the storage thread; further ones are lost, counted and logged."""
+
+
 class PullRequest:
     """What of a pull is needed for its answer."""
 
@@ -116,6 +121,7 @@ class PullMessageProcessor:
         )
         broker.store.add_arrival_listener(self.long_polling.arrived)
         broker.held_pull_checks.append(self.long_polling.check)
+        self._moved: deque[MessageInner] = deque()
         self._check = PullCheck(broker)
         self._checks: list[Callable[..., None]] | None = None
 
@@ -263,9 +269,22 @@ class PullMessageProcessor:
             queue=header.queue_id,
             status=result.status.value,
         )
-        event = offset_moved_event(self._broker, header, result.next_begin_offset)
-        self._dispatcher.pool("send").call(lambda: self._broker.store.put_messages([event]))
+        if len(self._moved) < MOVED_LIMIT:
+            self._moved.append(offset_moved_event(self._broker, header, result.next_begin_offset))
+            self._dispatcher.pool("send").call(self._store_moved)
+        else:
+            self._dispatcher.limits.reached(
+                "events of moved offsets lost",
+                "{topic} queue {queue}: no event of a moved offset is stored, {limit} wait already",
+                topic=header.topic,
+                queue=header.queue_id,
+                limit=MOVED_LIMIT,
+            )
         return ResponseCode.PULL_OFFSET_MOVED, suggested
+
+    def _store_moved(self) -> None:
+        """Store an event that waits; storage thread."""
+        self._broker.store.put_messages([self._moved.popleft()])
 
     # ------------------------------------------------------------ answers
 

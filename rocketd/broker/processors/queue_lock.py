@@ -7,6 +7,7 @@ from typing import Any
 
 from zope.interface import implementer
 
+from rocketd.broker import problems
 from rocketd.remoting.bodies import LockBatchRequestBody, LockBatchResponseBody
 from rocketd.remoting.codes import RequestCode
 from rocketd.remoting.command import RemotingCommand
@@ -21,13 +22,27 @@ class QueueLockProcessor:
 
     def __init__(self, broker: Any) -> None:
         """``broker`` is an IBroker."""
+        self._broker = broker
         self._locks = broker.locks
 
     def process(self, request: RemotingCommand, context: Any) -> RemotingCommand:
         """Handle one request; see IRequestProcessor."""
         body = LockBatchRequestBody.decode(request.body)
+        limit = self._broker.settings.broker.max_queues_per_lock_request
+        if limit and len(body.mq_set) > limit:
+            raise problems.TOO_MANY_QUEUES_LOCKED.error(count=len(body.mq_set), limit=limit)
         if request.code == RequestCode.UNLOCK_BATCH_MQ:
             self._locks.unlock_batch(body.consumer_group, body.mq_set, body.client_id)
             return RemotingCommand.response()
-        locked = self._locks.lock_batch(body.consumer_group, body.mq_set, body.client_id)
+        group, topics = body.consumer_group, self._broker.topics
+        known = {queue for queue in body.mq_set if topics.has_queue(queue.topic, queue.queue_id)}
+        if not self._is_known(group):
+            known = set()
+        locked = self._locks.lock_batch(group, known, body.client_id)
+        locked += self._locks.lock_batch(group, body.mq_set - known, body.client_id, known=False)
         return RemotingCommand.response(body=LockBatchResponseBody(set(locked)).encode())
+
+    def _is_known(self, group: str) -> bool:
+        """Whether consumers may be of this group: a heartbeat or a pull comes before the first lock."""
+        broker = self._broker
+        return broker.groups.get(group) is not None or broker.consumers.find(group) is not None
