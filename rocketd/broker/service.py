@@ -71,7 +71,7 @@ from rocketd.remoting.dispatch import Dispatcher
 from rocketd.remoting.invoke import InvokeLayer
 from rocketd.remoting.plugins import load_processors, load_server_extensions
 from rocketd.remoting.server import ListenError, RemotingServer
-from rocketd.remoting.socket_buffers import SocketBuffers
+from rocketd.remoting.socket_buffers import SocketBuffers, WriteMarks
 from rocketd.remoting.tls import ClientTLS
 from rocketd.remoting.tls_port import wrap_server_factory
 from rocketd.store.errors import StoreError
@@ -180,6 +180,7 @@ class Broker(Service):
             self.dispatcher,
             port=server.listen_port,
             backlog=server.server_socket_backlog,
+            marks=WriteMarks.of(server.write_buffer_high_water_mark, server.write_buffer_low_water_mark),
             buffers=SocketBuffers(server.server_socket_snd_buf_size, server.server_socket_rcv_buf_size),
             idle_seconds=server.server_channel_max_idle_time_seconds or float("inf"),
             max_frame_length=remoting.frame_max_length,

@@ -27,7 +27,7 @@ from rocketd.remoting.certificates import TLSConfigError
 from rocketd.remoting.dispatch import Dispatcher
 from rocketd.remoting.plugins import load_processors, load_server_extensions
 from rocketd.remoting.server import ListenError, RemotingServer
-from rocketd.remoting.socket_buffers import SocketBuffers
+from rocketd.remoting.socket_buffers import SocketBuffers, WriteMarks
 from rocketd.remoting.tls_port import wrap_server_factory
 from rocketd.store.filesystem import IFileSystem, RealFileSystem
 from rocketd.store.kept_settings import keep_settings
@@ -75,6 +75,9 @@ class NameServer(MultiService):
             self.dispatcher,
             port=settings.server.listen_port,
             backlog=settings.server.server_socket_backlog,
+            marks=WriteMarks.of(
+                settings.server.write_buffer_high_water_mark, settings.server.write_buffer_low_water_mark
+            ),
             buffers=SocketBuffers(
                 settings.server.server_socket_snd_buf_size, settings.server.server_socket_rcv_buf_size
             ),

@@ -50,6 +50,8 @@ class ConnectionLimits(NamedTuple):
     unsent: int = OUTBOUND_LIMIT
     frames: FrameBudget | None = None
     all_unsent: UnsentBudget | None = None
+    resume: int = 0
+    """Unsent bytes down to which a peer that is behind must come; 0 waits until the socket has taken all."""
 
 
 UNSHARED = ConnectionLimits()
@@ -302,10 +304,15 @@ class Connection(Protocol):
                 self._flushing = False
         if chunk:
             self.transport.write(b"".join(chunk))
+            if self._pauses and self._outbound_bytes <= self._limits.resume > 0:
+                self._go_on()
         else:
             self.transport.unregisterProducer()
-            self._resume_parked()
-            self.resume_reading(self)
+            self._go_on()
+
+    def _go_on(self) -> None:
+        self._resume_parked()
+        self.resume_reading(self)
 
     def stopProducing(self) -> None:
         """The transport closes: connectionLost cleans up."""

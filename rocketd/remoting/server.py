@@ -25,10 +25,11 @@ from rocketd.remoting.frame import MAX_FRAME_LENGTH
 from rocketd.remoting.frame_budget import FrameBudget
 from rocketd.remoting.peer import peer_of
 from rocketd.remoting.settings import ServerLimits
-from rocketd.remoting.socket_buffers import SocketBuffers
+from rocketd.remoting.socket_buffers import SocketBuffers, WriteMarks
 from rocketd.remoting.unsent_budget import UnsentBudget
 
 NO_SIZES = SocketBuffers()
+NO_MARKS = WriteMarks()
 _IDLE_SCAN_SECONDS = 5.0
 _DRAIN_SECONDS = 5.0
 _NO_IPV6 = (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL)
@@ -89,6 +90,7 @@ class RemotingServer(Service):
         interface: str | None = None,
         backlog: int = 1024,
         buffers: SocketBuffers = NO_SIZES,
+        marks: WriteMarks = NO_MARKS,
         idle_seconds: float = 120.0,
         max_frame_length: int = MAX_FRAME_LENGTH,
         wrap: Callable[[IProtocolFactory], IProtocolFactory] | None = None,
@@ -124,9 +126,10 @@ class RemotingServer(Service):
         self._connection_limits = ConnectionLimits(
             max_frame_length,
             limits.server_max_header_bytes,
-            limits.server_unsent_max_bytes_per_connection,
+            marks.high or limits.server_unsent_max_bytes_per_connection,
             self.frames,
             self.unsent,
+            marks.low,
         )
         dispatcher.limit_connections(limits.server_max_unanswered_requests)
         self._wrap = wrap

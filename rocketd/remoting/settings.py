@@ -50,14 +50,15 @@ class NettyServerConfig:
     )
     write_buffer_high_water_mark: int = setting(
         0,
-        no_effect="serverUnsentMaxBytesPerConnection says from which on a connection is not read.",
+        "Unsent bytes of a connection from which on none of its requests are read or carried out; instead of "
+        "serverUnsentMaxBytesPerConnection if writeBufferLowWaterMark is set too, and not higher.",
         unit="bytes",
         minimum=0,
         aliases=(SOCKET + "write.buffer.high.water.mark",),
     )
     write_buffer_low_water_mark: int = setting(
         0,
-        no_effect="serverUnsentMaxBytesPerConnection says from which on a connection is not read.",
+        "Unsent bytes of a connection below which its requests are read again; see writeBufferHighWaterMark.",
         unit="bytes",
         minimum=0,
         aliases=(SOCKET + "write.buffer.low.water.mark",),
@@ -224,14 +225,14 @@ class NettyClientConfig:
     )
     write_buffer_high_water_mark: int = setting(
         0,
-        no_effect="serverUnsentMaxBytesPerConnection says from which on a connection is not read.",
+        no_effect="a client waits for the socket to take everything, whatever its size.",
         unit="bytes",
         minimum=0,
         aliases=(SOCKET + "write.buffer.high.water.mark",),
     )
     write_buffer_low_water_mark: int = setting(
         0,
-        no_effect="serverUnsentMaxBytesPerConnection says from which on a connection is not read.",
+        no_effect="a client waits for the socket to take everything, whatever its size.",
         unit="bytes",
         minimum=0,
         aliases=(SOCKET + "write.buffer.low.water.mark",),

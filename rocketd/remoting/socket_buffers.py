@@ -1,10 +1,22 @@
-"""The sizes of the kernel's buffers of a socket.
+"""The sizes of a connection's buffers: those of the kernel, and the marks of what waits in this process.
 
-Counterpart: the options SO_SNDBUF and SO_RCVBUF that `NettyRemotingServer` and `NettyRemotingClient` (Apache) set.
+Counterpart: the options SO_SNDBUF, SO_RCVBUF and WRITE_BUFFER_WATER_MARK that `NettyRemotingServer` (Apache) sets.
 """
 
 import socket
 from typing import Any, NamedTuple
+
+
+class WriteMarks(NamedTuple):
+    """Unsent bytes of a connection: from ``high`` on it is not served, below ``low`` it is served again. 0 is no mark."""
+
+    high: int = 0
+    low: int = 0
+
+    @classmethod
+    def of(cls, high: int, low: int) -> "WriteMarks":
+        """Return the marks of two settings. As in Apache, both must be set, and the low one must not be the higher."""
+        return cls(high, low) if 0 < low <= high else cls()
 
 
 class SocketBuffers(NamedTuple):

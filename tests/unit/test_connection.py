@@ -94,14 +94,14 @@ class ConnectionTestCase(SynchronousTestCase):
         connection.makeConnection(transport)
         return connection, transport
 
-    def on_socket(self, buffer_size=None):
+    def on_socket(self, buffer_size=None, **limits):
         ours, self.peer = socket.socketpair()
         self.addCleanup(self.peer.close)
         self.addCleanup(ours.close)
         if buffer_size is not None:
             ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, buffer_size)
         self.peer.settimeout(WAIT_SECONDS)
-        connection = self.make()
+        connection = self.make(**limits)
         transport = SocketTransport(ours)
         connection.makeConnection(transport)
         self.addCleanup(lambda: connection.closed or connection.connectionLost())
@@ -304,6 +304,18 @@ class SlowReaderTests(ConnectionTestCase):
         self.assertEqual(len(self.drain(transport, size)), size)
         transport.pump()
         self.assertEqual(transport.producerState, "producing")
+
+    def test_reading_goes_on_below_the_low_mark_before_all_is_written(self):
+        connection, transport = self.on_socket(buffer_size=4096, unsent=4 << 20, resume=2 << 20)
+        piece = bytes(1 << 18)
+        for _ in range(20):
+            connection.write((piece,))
+        self.reactor.turn()
+        self.assertEqual(transport.producerState, "paused")
+        while transport.producerState == "paused":
+            self.assertGreater(connection._outbound_bytes, 2 << 20)
+            self.drain(transport, 1)
+        self.assertGreater(connection._outbound_bytes, 0)
 
     def test_many_small_answers_pause_reading_too(self):
         connection, transport = self.on_socket(buffer_size=4096)

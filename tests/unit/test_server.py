@@ -22,6 +22,7 @@ from rocketd.remoting.frame import FrameDecoder
 from rocketd.remoting.interfaces import IRequestProcessor
 from rocketd.remoting.server import ListenError, RemotingServer
 from rocketd.remoting.settings import ServerLimits, TlsConfig
+from rocketd.remoting.socket_buffers import WriteMarks
 from rocketd.remoting.tls import ClientTLS
 from rocketd.remoting.tls_port import wrap_server_factory
 
@@ -220,8 +221,16 @@ class ServeTests(ServerTestCase):
         self.assertEqual(sorted(seen), [(opaque, True) for opaque in range(count)])
 
     async def test_pipelined_requests_of_a_peer_that_reads_nothing_are_not_carried_out(self):
-        size, count, limit = 1 << 18, 400, 1 << 20
-        self.start(limits=ServerLimits(server_unsent_max_bytes_per_connection=limit))
+        await self.read_nothing(1 << 20, limits=ServerLimits(server_unsent_max_bytes_per_connection=1 << 20))
+
+    async def test_water_marks_stand_in_for_the_limit_of_a_connection(self):
+        await self.read_nothing(1 << 21, marks=WriteMarks.of(1 << 21, 1 << 20))
+        self.assertEqual(WriteMarks.of(1 << 20, 0), WriteMarks())
+        self.assertEqual(WriteMarks.of(1, 2), WriteMarks())
+
+    async def read_nothing(self, limit, **options):
+        size, count = 1 << 18, 400
+        self.start(**options)
         greedy = socket.create_connection(("127.0.0.1", self.server.port))
         self.addCleanup(greedy.close)
         request = RemotingCommand(CODE, {"size": str(size)})
