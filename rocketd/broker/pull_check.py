@@ -9,6 +9,7 @@ from typing import Any
 
 from rocketd.broker import problems
 from rocketd.broker.expression_filter import ConsumerFilter, RetryFilter
+from rocketd.broker.implied_topics import ImpliedTopics
 from rocketd.broker.slow_readers import SlowReaders
 from rocketd.broker.subscriptions import ANY_TAG, SubscriptionError, build_subscription, is_tag_type
 from rocketd.common.names import RETRY_PREFIX
@@ -46,6 +47,9 @@ class PullCheck:
         self._guard = broker.group_guard
         self._slow_readers = SlowReaders(broker)
         broker.held_pull_checks.append(self._slow_readers.check)
+        # A slave may have the log's end before it has the tables.
+        is_slave = broker.settings.store.broker_role == "SLAVE"
+        self._implied = ImpliedTopics(broker) if is_slave else None
         self._filters: dict[int, tuple[SubscriptionData, TagFilter]] = {}
 
     def check(self, header: PullMessageRequestHeader, address: str) -> tuple[SubscriptionGroupConfig, MessageFilter]:
@@ -61,6 +65,9 @@ class PullCheck:
         if not group.consume_enable:
             raise problems.GROUP_FORBIDDEN.error(group=header.consumer_group)
         topic = broker.topics.select(header.topic)
+        if topic is None and self._implied is not None:
+            self._implied.make_again()
+            topic = broker.topics.select(header.topic)
         if topic is None:
             raise problems.PULL_TOPIC_NOT_EXIST.error(topic=header.topic)
         if not is_readable(topic.perm):

@@ -28,6 +28,7 @@ from rocketd.broker.extensions import Extensions, ValidatorHook
 from rocketd.broker.fast_failure import CHECK_SECONDS, FastFailure
 from rocketd.broker.group_guard import GroupGuard
 from rocketd.broker.groups import SubscriptionGroupManager
+from rocketd.broker.implied_topics import ImpliedTopics
 from rocketd.broker.incoming import MessageBuilder
 from rocketd.broker.interfaces import IBroker
 from rocketd.broker.json_file import JsonFile, JsonFileError
@@ -396,6 +397,10 @@ class Broker(Service):
             for table in (self.topics, self.groups, self.offsets, self.schedule):
                 table.load()
             self.last_subscriptions.load()
+            if self.replication.is_slave:
+                self.topics.follow_a_master()
+            else:
+                ImpliedTopics(self).make()
         except BaseException:
             self.store.stop()
             raise

@@ -7,7 +7,7 @@ that are made on use, since their clients look for a route next, and after the w
 """
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from msgspec.structs import replace
 from twisted.logger import Logger
@@ -61,6 +61,7 @@ class TopicConfigManager:
         self.settlement = Settlement(self._saved.hurry)
         """New topics that somebody's use has made, until they are safe."""
         self._changes = 0
+        self._follows = False
         self._table = {topic.topic_name: topic for topic in _preset_topics(settings)}
         self._version = DataVersion(counter=0, timestamp=now_ms())
         self._system_topics = names.SYSTEM_TOPICS | self._table.keys()
@@ -118,7 +119,7 @@ class TopicConfigManager:
 
     def _count_change(self) -> None:
         self._changes += 1
-        self._version = self._version.next_version(self._now_ms())
+        self._version = self._version.next_version(self._version.timestamp if self._follows else self._now_ms())
 
     # ---------------------------------------------------------------- asking
 
@@ -294,6 +295,23 @@ class TopicConfigManager:
             self._untold = True
         self._saved.changed()
 
+    def follow_a_master(self) -> None:
+        """Keep the time of the master's last change as that of the table's, whatever is made here meanwhile."""
+        self._follows = True
+
+    def make_implied(self, queues: Mapping[str, int]) -> None:
+        """Make topics of which there are messages, each with so many queues."""
+        for topic, count in queues.items():
+            with self._guard:
+                if topic in self._table:
+                    continue
+                self._put(_topic(topic, count))
+            how = f"was made with {count} queues, as the log has messages of it"
+            self._news.add(topic, how)
+            self._spread(f"topic {topic} {how}")
+        if queues:
+            self._saved.changed()
+
     def adopt(self, slave: TopicConfigSerializeWrapper) -> int:
         """Add the topics that a slave has and this master lacks, and return their number.
 
@@ -302,7 +320,8 @@ class TopicConfigManager:
         """
         with self._guard:
             is_new = not self._version.counter
-            if not is_new and slave.data_version.timestamp <= self._version.timestamp:
+            theirs, own = slave.data_version, self._version
+            if not is_new and (theirs.timestamp, theirs.counter) <= (own.timestamp, own.counter):
                 return 0
             taken = {
                 name: config

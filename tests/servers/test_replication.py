@@ -13,7 +13,7 @@ from load import Connection, Load, Sent, check_everything_is_there, message, pul
 from server_processes import TOPIC, ServerProcesses
 
 from benchmarks.peers.ports import free_broker_port
-from rocketd.remoting.bodies import ConsumerOffsetSerializeWrapper, KVTable, TopicConfigSerializeWrapper
+from rocketd.remoting.bodies import ConsumerOffsetSerializeWrapper, DataVersion, KVTable, TopicConfigSerializeWrapper
 from rocketd.remoting.codes import RequestCode, ResponseCode
 from rocketd.remoting.command import RemotingCommand
 
@@ -541,6 +541,41 @@ def test_a_slave_that_cannot_take_tables_costs_one_timeout(make_pair):
             command.ext_fields["b"] = f"Fresh{number}"
             codes.append(ask(pair.master_address, command.code, command.ext_fields, command.body).code)
         assert codes == [ResponseCode.FLUSH_SLAVE_TIMEOUT] + [ResponseCode.SLAVE_NOT_AVAILABLE] * 3
+
+
+def forget_topic(servers, topic):
+    """Take a topic out of the table of a stopped broker, as if it had been made after the last copy."""
+    path = servers.store / "config" / "topics.json"
+    table = TopicConfigSerializeWrapper.decode(path.read_bytes())
+    table.topic_config_table.pop(topic, None)
+    table.data_version = DataVersion(1_000, 1)
+    path.write_bytes(table.encode())
+
+
+def test_topics_that_only_the_log_knows_are_served_by_the_slave_and_made_by_who_is_promoted(make_pair):
+    pair = make_pair()
+    for number in range(8):
+        send(pair.master_address, number)
+    pair.await_copy()
+    pair.master.kill()
+    assert pair.slave.stop() == 0
+    forget_topic(pair.slave_servers, TOPIC)
+    pair.slave = pair.slave_servers.start_broker(registered=False)
+    assert len(list(pull_all(pair.slave_address, 0))) == 2
+    assert pair.slave.stop() == 0
+
+    forget_topic(pair.slave_servers, TOPIC)
+    pair.slave_servers.broker_config.update(brokerRole="ASYNC_MASTER", brokerId="0")
+    promoted = pair.slave_servers.start_broker()
+    table = TopicConfigSerializeWrapper.decode(ask(pair.slave_address, RequestCode.GET_ALL_TOPIC_CONFIG).body)
+    made = table.topic_config_table[TOPIC]
+    assert (made.read_queue_nums, made.write_queue_nums, made.perm) == (4, 4, 6)
+    assert len(list(pull_all(pair.slave_address, 3))) == 2
+    # A topic that was deleted does not come back.
+    assert ask(pair.slave_address, RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": TOPIC}).code == ResponseCode.SUCCESS
+    promoted.kill()
+    pair.slave_servers.start_broker()
+    assert not has_topic(pair.slave_address, TOPIC)
 
 
 def test_master_and_slave_change_places(make_pair):

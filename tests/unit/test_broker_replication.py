@@ -754,8 +754,8 @@ class AdoptTests(SynchronousTestCase):
     def test_earlier_table_gives_nothing_as_it_may_have_what_was_deleted(self):
         self.broker.topics.update(TopicConfig("Old", 1, 1))
         self.broker.groups.update(SubscriptionGroupConfig("Old"))
-        self.assertEqual(self.broker.topics.adopt(self.topics(self.now, "Gone")), 0)
-        self.assertEqual(self.broker.groups.adopt(self.groups(self.now, "Gone")), 0)
+        self.assertEqual(self.broker.topics.adopt(self.topics(self.now - 1, "Gone")), 0)
+        self.assertEqual(self.broker.groups.adopt(self.groups(self.now - 1, "Gone")), 0)
 
     def test_master_that_has_lost_its_tables_takes_all(self):
         self.assertEqual(self.broker.topics.adopt(self.topics(self.now - 5, "Old", "TBW102")), 2)
