@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from functools import partial
 
 import pytest
-from load import Connection, Load, Sent, check_everything_is_there, message, pull_all
+from load import Connection, Load, Sent, await_dispatched, check_everything_is_there, message, pull_all
 from server_processes import TOPIC, ServerProcesses
 
 from benchmarks.peers.ports import free_broker_port
@@ -19,6 +19,7 @@ from rocketd.remoting.command import RemotingCommand
 
 PRODUCERS = 4
 CATCH_UP_LIMIT = 60.0  # seconds
+KILLS = int(os.environ.get("ROCKETD_PAIR_KILLS", "2"))
 SLAVE_TIMEOUT = 1.9  # seconds: an answer that waited for a slave in vain took slaveTimeout, or longer
 AT_ONCE = 1.0  # seconds: less than any wait for a slave
 
@@ -179,6 +180,31 @@ def test_a_slave_has_everything_through_kills_of_both(make_pair):
     assert pair.master.stop() == 0
     assert pair.slave.stop() == 0
     assert not (pair.slave_servers.store / "abort").exists()
+    pair.check_same_logs()
+
+
+def test_nothing_acknowledged_is_lost_through_kills_under_load(make_pair):
+    """ROCKETD_PAIR_KILLS says how many kills there are, of master and slave in turn; each under load."""
+    pair = make_pair("SYNC_MASTER")
+    producers = [Sent(f"p{number}") for number in range(PRODUCERS)]
+    for number in range(KILLS):
+        if number % 2:
+            put_load(pair, producers, 500, then=pair.slave.kill)
+            pair.start_slave()
+        else:
+            put_load(pair, producers, 500, then=pair.master.kill)
+            # What was acknowledged with SEND_OK is at the slave before the master is back.
+            await_dispatched(pair.slave_address)
+            check_everything_is_there(pair.slave_address, producers)
+            pair.start_master()
+            pair.await_slave()
+        pair.await_copy()
+    stored = [check_everything_is_there(address, producers) for address in (pair.master_address, pair.slave_address)]
+    assert stored[0] == stored[1]
+    acknowledged = sum(len(sent.acknowledged) for sent in producers)
+    print(f"{KILLS} kills, {acknowledged} acknowledged, {stored[0]} stored, 0 lost")
+    assert pair.master.stop() == 0
+    assert pair.slave.stop() == 0
     pair.check_same_logs()
 
 
