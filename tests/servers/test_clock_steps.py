@@ -25,13 +25,16 @@ IDLE_CONNECTIONS = 20
 LIBRARY = "libfaketimeMT.so.1"
 
 PROGRAM = """
-import sys
-from rocketd.client import ClientConfig
-from rocketd.client.sync import Consumer
-with Consumer("stepped-client", ClientConfig(namesrv=sys.argv[1]), topics="FromClient", start="earliest") as consumer:
-    print("ready", flush=True)
-    for message in consumer:
-        print(message.body.decode(), flush=True)
+import sys, time
+from rocketd.client.sync import LitePullConsumer
+with LitePullConsumer("stepped-client", sys.argv[1], topics="FromClient", start="earliest") as consumer:
+    while True:
+        began = time.monotonic()
+        messages = consumer.poll(timeout=1)
+        for message in messages:
+            print(message.body.decode(), flush=True)
+        if not messages:
+            print("nothing for", time.monotonic() - began, flush=True)
 """
 
 
@@ -165,6 +168,10 @@ class ClientProcess:
     def _read(self):
         self.lines.extend(line.strip() for line in self._process.stdout)
 
+    def timeouts(self):
+        """How long the polls took that found nothing."""
+        return [float(line.split()[-1]) for line in list(self.lines) if line.startswith("nothing for")]
+
     def kill(self):
         self._process.kill()
         self._process.wait()
@@ -212,6 +219,7 @@ def test_step_of_the_wall_clock_changes_only_stored_timestamps(step, reactor, tm
         held_before = Answerer(address, held_pull())
 
         servers.clock.step_to(step)
+        polls_before = len(client.timeouts())
 
         held_after = Answerer(address, held_pull())
         after_at = time.monotonic()
@@ -228,10 +236,12 @@ def test_step_of_the_wall_clock_changes_only_stored_timestamps(step, reactor, tm
         check_delivery(address, "after", after_at)
         eventually("offsets are persisted", lambda: committed(servers, f"{TOPIC}@Stays").get(0) == 1)
         eventually("the client consumes on", lambda: "c2" in client.lines)
+        eventually("the client's polls end in time", lambda: len(client.timeouts()) > polls_before + 3)
+        assert min(client.timeouts()) > 0.9
         eventually("the client's offsets are persisted", lambda: committed(servers, "FromClient@stepped-client").get(0))
 
         # A name server that knows nothing yet hears of the broker only by its next registration.
-        assert servers.is_registered()
+        eventually("the name server knows the broker", servers.is_registered)
         namesrv.kill()
         servers.start_namesrv()
         broker.wait_for("it registers again", servers.is_registered, LIMIT)
