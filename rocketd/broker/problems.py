@@ -17,6 +17,15 @@ SEND_QUEUE_TOO_OLD = Problem(
     setting="waitTimeMillsInSendQueue",
 )
 
+HELD_PULLS_EXCEEDED = Problem(
+    id="held-pulls-exceeded",
+    code=ResponseCode.SYSTEM_BUSY,
+    remark="[OVERLOAD]system busy, start flow control for a while",
+    cause="{held} pulls wait, at most {limit} may, and at most {limit_of_connection} of one connection",
+    advice="pull fewer queues over one connection, raise the limit, or spread the queues over more brokers",
+    setting="maxHeldPulls or maxHeldPullsPerConnection",
+)
+
 QUEUE_TOO_OLD = Problem(
     id="queue-too-old",
     code=ResponseCode.SYSTEM_BUSY,

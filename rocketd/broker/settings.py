@@ -215,6 +215,21 @@ class BrokerConfig:
     short_polling_time_mills: Long = setting(
         1000, "How long such a pull waits when longPollingEnable is false.", unit="ms", minimum=0, hot=True
     )
+    max_held_pulls: int = setting(
+        200000,
+        "Pulls that may wait for a message at once. Further ones are refused; their clients try again after some seconds.",
+        minimum=1,
+    )
+    max_held_pulls_per_connection: int = setting(
+        10000, "The same for one connection. A client holds one pull for each queue and group.", minimum=1
+    )
+    max_suspend_timeout_millis: Long = setting(
+        300000,
+        "The longest time that a pull waits for a message, also if its client asks for more.",
+        unit="ms",
+        minimum=1000,
+        hot=True,
+    )
     notify_consumer_ids_changed_enable: bool = setting(
         True, "Whether consumers of a group are told when one joins or leaves.", hot=True
     )

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from rocketd.broker.long_polling import LOOK_MS, HeldPull, LongPolling
+from rocketd.broker.long_polling import AT_ONCE, LOOK_MS, HeldPull, LongPolling
 from rocketd.remoting.headers import PullMessageRequestHeader
 
 
@@ -38,6 +38,46 @@ class LongPollingTests(SynchronousTestCase):
         calls, self.calls[:] = list(self.calls), []
         for call in calls:
             call()
+
+    def many(self, count, **more):
+        connection = SimpleNamespace(closed=False)
+        pulls = [self.pull(**more) for _ in range(count)]
+        for pull in pulls:
+            pull.request.connection = connection
+        return pulls
+
+    def test_many_pulls_of_one_connection_do_not_hold_up_others(self):
+        """One message wakes 1,000 pulls of one connection, then one of another; other requests come in between."""
+        greedy, honest = self.many(1_000), self.pull()
+        self.assertTrue(all(map(self.table.hold, [*greedy, honest])))
+        self.ends["T", 0] = 1
+        self.table.arrived([("T", 0, 1, 0, 0, b"", None)])
+        (wake,) = self.calls
+        self.calls.clear()
+        wake()
+        self.assertEqual(len(self.again), AT_ONCE)
+        self.assertIn(honest, self.again[:2])
+        self.assertEqual(len(self.calls), 1)
+        while self.calls:
+            self.calls.pop()()
+        self.assertEqual([pull for pull in self.again if pull is not honest], greedy)
+        self.assertEqual(self.table.count, 0)
+
+    def test_pulls_whose_time_is_over_take_turns_too(self):
+        for pull in self.many(AT_ONCE * 2):
+            self.table.hold(pull)
+        self.now = 100
+        self.table.check()
+        self.assertEqual((len(self.again), len(self.calls)), (AT_ONCE, 1))
+
+    def test_pulls_beyond_the_limits_are_not_held(self):
+        self.table.max_held, self.table.max_of_connection = 5, 3
+        greedy = self.many(4)
+        self.assertEqual([self.table.hold(pull) for pull in greedy], [True, True, True, False])
+        self.assertEqual([self.table.hold(self.pull()) for _ in range(3)], [True, True, False])
+        self.arrive()
+        self.assertEqual((len(self.again), self.table.count), (5, 0))
+        self.assertEqual([self.table.hold(pull) for pull in self.many(1, offset=1)], [True])
 
     def test_nobody_waits(self):
         self.table.arrived([("T", 0, 1, 0, 0, b"", None)])

@@ -395,6 +395,26 @@ class HoldTests(PullTestCase):
         self.broker.held_pull_checks[0]()
         self.assertEqual((self.processor.long_polling.count, self.connection.written), (0, []))
 
+    def test_a_pull_beyond_the_limit_is_refused_and_counted(self):
+        self.processor.long_polling.max_of_connection = 1
+        self.assertEqual(self.hold(), [])
+        (answer,) = self.hold()
+        self.assertEqual(answer.code, 2)
+        self.assertIn("[held-pulls-exceeded]", answer.remark)
+        self.assertEqual(self.processor.long_polling.count, 1)
+        self.assertEqual(self.broker.dispatcher.limits.counts, {"pulls refused": 1})
+
+    def test_an_endless_suspend_time_is_cut(self):
+        self.hold(suspendTimeoutMillis=str(2**62))
+        self.broker.settings.broker.max_suspend_timeout_millis = 1000
+        self.hold(suspendTimeoutMillis=str(2**62))
+        self.broker.clock.advance(1.5)
+        self.broker.held_pull_checks[0]()
+        self.assertEqual((self.processor.long_polling.count, self.connection.answer().code), (1, 19))
+        self.broker.clock.advance(300)
+        self.broker.held_pull_checks[0]()
+        self.assertEqual((self.processor.long_polling.count, self.connection.answer().code), (0, 19))
+
     def test_a_group_that_leaves_meanwhile_gets_its_refusal(self):
         self.hold()
         self.broker.topics.delete("T")

@@ -14,6 +14,7 @@ import msgspec
 from twisted.logger import Logger
 from zope.interface import implementer
 
+from rocketd.broker import problems
 from rocketd.broker.long_polling import HeldPull, LongPolling
 from rocketd.broker.message_hooks import ConsumeMessageContext, MessageHooks
 from rocketd.broker.offset_moved import offset_moved_event
@@ -23,7 +24,7 @@ from rocketd.common.sysflag import PULL_COMMIT_OFFSET, PULL_SUSPEND
 from rocketd.remoting.codes import CURRENT_VERSION, RequestCode, ResponseCode, SerializeType
 from rocketd.remoting.command import ONEWAY_FLAG, RESPONSE_FLAG, RemotingCommand
 from rocketd.remoting.connection import Connection
-from rocketd.remoting.dispatch import Dispatcher, fields_hooks
+from rocketd.remoting.dispatch import Dispatcher, fields_hooks, park
 from rocketd.remoting.errors import JSON_ERRORS, RequestError
 from rocketd.remoting.frame import Frame
 from rocketd.remoting.headers import (
@@ -117,11 +118,17 @@ class PullMessageProcessor:
         self._hooks: MessageHooks = broker.message_hooks
         self._is_slave = broker.settings.store.broker_role == "SLAVE"
         self.long_polling = LongPolling(
-            broker.clock_ms, broker.store.get_max_offset, self._run_again, broker.dispatcher.pool("pull").call
+            broker.clock_ms,
+            broker.store.get_max_offset,
+            self._run_again,
+            broker.dispatcher.pool("pull").call,
+            self._settings.max_held_pulls,
+            self._settings.max_held_pulls_per_connection,
         )
         broker.store.add_arrival_listener(self.long_polling.arrived)
         broker.held_pull_checks.append(self.long_polling.check)
         self._moved: deque[MessageInner] = deque()
+        self._pool = broker.dispatcher.pool("pull")
         self._check = PullCheck(broker)
         self._checks: list[Callable[..., None]] | None = None
 
@@ -133,7 +140,9 @@ class PullMessageProcessor:
         """Answer or hold every pull of the jobs."""
         self._checks = fields_hooks(self._dispatcher.hooks)
         for job in jobs:
-            for frame in job.frames:
+            for index, frame in enumerate(job.frames):
+                if job.connection.behind and park(self._dispatcher, self._pool, job, index):
+                    break
                 try:
                     self._process_frame(job.connection, frame)
                 except Exception as error:
@@ -250,7 +259,15 @@ class PullMessageProcessor:
     def _hold(self, request: PullRequest, header: PullMessageRequestHeader, message_filter: MessageFilter) -> None:
         settings = self._settings
         wait_ms = header.suspend_timeout_millis if settings.long_polling_enable else settings.short_polling_time_mills
-        self.long_polling.hold(HeldPull(request, header, message_filter, self._broker.clock_ms() + wait_ms))
+        wait_ms = min(wait_ms, settings.max_suspend_timeout_millis)
+        table = self.long_polling
+        if not table.hold(HeldPull(request, header, message_filter, self._broker.clock_ms() + wait_ms)):
+            self._dispatcher.limits.reached(
+                "pulls refused", "{address}: a pull was refused: too many wait", address=request.connection.address
+            )
+            raise problems.HELD_PULLS_EXCEEDED.error(
+                held=table.count, limit=table.max_held, limit_of_connection=table.max_of_connection
+            )
 
     def _offset_moved(
         self, request: PullRequest, header: PullMessageRequestHeader, result: GetResult, group: Any, suggested: int
