@@ -165,6 +165,7 @@ class Tables:
         self.to_clients = BrokerToClient(self.settings.broker, self.invoke)
         self.schedule = SimpleNamespace(progress=lambda: iter([(1, 2, 3)]))
         self.transactions = None
+        self.extensions = None
         self.timers = SimpleNamespace(table=dict)
         self.replication = RecordingReplication()
         self.dispatcher = InlinePools()
