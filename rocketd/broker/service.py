@@ -35,6 +35,7 @@ from rocketd.broker.json_file import JsonFile, JsonFileError
 from rocketd.broker.last_subscriptions import NOTE_SECONDS, LastSubscriptions, LastSubscriptionWrapper
 from rocketd.broker.light_offsets import offset_file
 from rocketd.broker.message_hooks import MessageHooks
+from rocketd.broker.missing_tables import warn_of_missing_tables
 from rocketd.broker.new_names import group_limit, topic_limit
 from rocketd.broker.offsets import ConsumerOffsetManager
 from rocketd.broker.open_doors import open_doors
@@ -77,6 +78,7 @@ from rocketd.remoting.tls import ClientTLS
 from rocketd.remoting.tls_port import wrap_server_factory
 from rocketd.store.errors import StoreError
 from rocketd.store.filesystem import IFileSystem, RealFileSystem
+from rocketd.store.layout import config_dir
 from rocketd.store.message_store import MessageStore
 
 START_ERRORS = (ConfigError, TLSConfigError, ListenError, StoreError, JsonFileError, SecondMasterError, OSError)
@@ -120,10 +122,10 @@ class Broker(Service):
         self.message_builder = MessageBuilder(
             settings.broker.broker_cluster_name, self.delay_levels.delays_ms, self.timers.gate
         )
-        config_dir = os.path.join(settings.store.store_path_root_dir, "config")
+        tables = config_dir(settings.store.store_path_root_dir)
 
         def json_file(name: str, content_type: Any) -> Any:
-            return JsonFile(os.path.join(config_dir, name), content_type, file_system)
+            return JsonFile(os.path.join(tables, name), content_type, file_system)
 
         self.dispatcher = Dispatcher(reactor.callFromThread, clock=clock)
         writer = self.table_writer = TableWriter("rocketd-tables")
@@ -397,6 +399,7 @@ class Broker(Service):
             for table in (self.topics, self.groups, self.offsets, self.schedule):
                 table.load()
             self.last_subscriptions.load()
+            self._warn_of_missing_tables()
             if self.replication.is_slave:
                 self.topics.follow_a_master()
             else:
@@ -407,6 +410,19 @@ class Broker(Service):
 
     def _water_marks(self) -> WaterMarks:
         return WaterMarks(lambda: self.dispatcher.pools, lambda: self.store.dispatch_behind_bytes(), self.clock_ms)
+
+    def _warn_of_missing_tables(self) -> None:
+        config = config_dir(self.settings.store.store_path_root_dir)
+        topics, *others = (
+            os.path.join(config, name) for name in ("topics.json", "subscriptionGroup.json", "consumerOffset.json")
+        )
+        warn_of_missing_tables(
+            self.file_system,
+            topics,
+            others,
+            self.store.queue_keys(),
+            lambda topic: self.topics.select(topic) is not None,
+        )
 
     def _start_loops(self) -> None:
         flush_seconds = self.settings.broker.flush_consumer_offset_interval / 1000

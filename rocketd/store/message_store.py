@@ -26,6 +26,7 @@ from rocketd.store.deletion_file import deletions_path, read_deletions, write_de
 from rocketd.store.deletions import Deletion, Deletions
 from rocketd.store.disk_watch import DiskWatch
 from rocketd.store.dispatch import ArrivalListener, Dispatcher, ReputMessageService
+from rocketd.store.entry_finder import EntryFinder
 from rocketd.store.errors import StoreError, StoreStateError
 from rocketd.store.file_notes import FileNotes, NotedTask, Notes, RebuildPlan, notes_path, read_notes, write_notes
 from rocketd.store.filesystem import IFileSystem, RealFileSystem, make_durable_dir
@@ -116,7 +117,10 @@ class MessageStore(MessageReader):
         )
         self.checkpoint = StoreCheckpoint(checkpoint_path(root), self._fs)
         self.index = self._make_index() if config.message_index_enable else None
-        super().__init__(config, self.commit_log, self.queues, self.index, physical_memory or _memory_of_machine())
+        finder = EntryFinder(self.commit_log, delay_time_of, lambda: self._dispatcher.deletions)
+        super().__init__(
+            config, self.commit_log, self.queues, self.index, physical_memory or _memory_of_machine(), finder
+        )
         self._scanner = RecordScanner(delay_time_of)
         self._stopping = threading.Event()
         self._dispatcher = Dispatcher(self.queues, self.index, self.flags, self._stopping)

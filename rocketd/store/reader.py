@@ -4,22 +4,27 @@ Answers to the reading half of Apache's `DefaultMessageStore`. Answers are views
 copied; a view stays readable as long as somebody holds it, also when its file is removed.
 """
 
+import struct
 from itertools import islice
 
 from rocketd.store.commit_log import CommitLog
 from rocketd.store.consume_queue import ConsumeQueue
 from rocketd.store.consume_queue_table import ConsumeQueueTable
+from rocketd.store.entry_finder import EntryFinder
 from rocketd.store.index_service import IndexService
-from rocketd.store.layout import CONSUME_QUEUE_UNIT, FILLER_SIZE, MAX_EXT_ADDRESS
+from rocketd.store.layout import CONSUME_QUEUE_UNIT, FILLER_SIZE, MAX_EXT_ADDRESS, MESSAGE_MAGIC
 from rocketd.store.mapped_file import LogFile
 from rocketd.store.message import GetResult, GetStatus, MessageFilter, QueryResult
-from rocketd.store.record import properties_of, store_timestamp_of
+from rocketd.store.record import MIN_RECORD_SIZE, properties_of, store_timestamp_of
 from rocketd.store.settings import MessageStoreConfig
 
 MIN_FILTERED_ENTRIES = 800
 """A read looks at no more entries than these, or than it may return, however few of them the filter lets through."""
 
 QUERY_ROUNDS = 3
+
+_HEAD = struct.Struct(">ii")
+"""Size and magic, with which a record begins."""
 
 
 class MessageReader:
@@ -32,13 +37,17 @@ class MessageReader:
         queues: ConsumeQueueTable,
         index: IndexService | None,
         physical_memory: int,
+        finder: EntryFinder,
     ) -> None:
-        """`physical_memory` (bytes) of the machine tells which part of the log counts as being in memory."""
+        """`physical_memory` (bytes) of the machine tells which part of the log counts as being in memory. `finder` finds
+        the records of damaged entries.
+        """
         self._config = config
         self._log = commit_log
         self._queues = queues
         self._index = index
         self._physical_memory = physical_memory
+        self._finder = finder
 
     def get_messages(
         self, topic: str, queue_id: int, offset: int, max_messages: int, message_filter: MessageFilter | None
@@ -88,8 +97,11 @@ class MessageReader:
         file_from = file_size = 0
         # Adjacent records are collected as one run of bytes, positions in the view of their file.
         run_begin = run_end = -1
+        last = -1
+        least, magic = MIN_RECORD_SIZE, MESSAGE_MAGIC
+        read_head = _HEAD.unpack_from
         for physical, size, tags_code in islice(entries, max(MIN_FILTERED_ENTRIES, max_messages)):
-            if physical < next_file or size == FILLER_SIZE:
+            if 0 <= physical < next_file or size == FILLER_SIZE:
                 seen += 1
                 continue
             if count:
@@ -98,6 +110,17 @@ class MessageReader:
                         break
                 elif count >= count_limit or total + size > bytes_limit:
                     break
+            if not last < physical < log_end:
+                # Entries lead to one record behind the other; of what a filter leaves out, the log is not looked at.
+                record = self._record_of(queue, offset + seen, (physical, size, tags_code), message_filter)
+                seen += 1
+                if record is not None:
+                    buffers += [*([view[run_begin:run_end]] if run_end > 0 else ()), record]
+                    run_end = -1
+                    total += len(record)
+                    count += 1
+                continue
+            last = physical
             if matches_unit is not None and tags_code <= MAX_EXT_ADDRESS and queue.ext is not None:
                 unit = queue.ext.get(tags_code)
                 if unit is not None and not matches_unit(unit.store_timestamp, unit.bitmap):
@@ -120,11 +143,20 @@ class MessageReader:
                     file_size = file.file_size
                     position = physical - file_from
             end = position + size
-            if file is None or end > file.wrote_position or not file.available:
+            if not file.available if file is not None else not self._is_behind_kept(queue, offset + seen):
                 if not count:
                     status = GetStatus.MESSAGE_WAS_REMOVING
                 next_file = log.roll(physical)
                 seen += 1
+                continue
+            if size < least or file is None or end > file.wrote_position or read_head(view, position) != (size, magic):
+                record = self._record_of(queue, offset + seen, (physical, size, tags_code), message_filter)
+                seen += 1
+                if record is not None:
+                    buffers += [*([view[run_begin:run_end]] if run_end > 0 else ()), record]
+                    run_end = -1
+                    total += len(record)
+                    count += 1
                 continue
             if matches is not None and not matches(properties_of(view[position:end])):
                 if not count:
@@ -144,6 +176,28 @@ class MessageReader:
                 buffers.append(view[run_begin:run_end])
             status = GetStatus.FOUND
         return GetResult(status, offset + seen, min_offset, max_offset, buffers, total, count, physical < memory_begin)
+
+    def _is_behind_kept(self, queue: ConsumeQueue, index: int) -> bool:
+        """Whether the entry before one leads to a record that has not expired, so that this one's has not either."""
+        entry = queue.entry(index - 1) if index > queue.min_offset else None
+        return entry is not None and entry[1] != FILLER_SIZE and entry[0] >= self._log.min_offset >= 0
+
+    def _record_of(
+        self, queue: ConsumeQueue, index: int, entry: tuple[int, int, int], message_filter: MessageFilter | None
+    ) -> memoryview | None:
+        """The record of an entry that seems to be damaged; None if there is none, or the filter does not want it."""
+        found = self._finder.find(queue, index, entry)
+        record = None if found is None else self._log.record_at(found[0])
+        if found is None or record is None:
+            return None
+        if message_filter is not None:
+            codes, matches = message_filter.tags_codes, message_filter.matches
+            tag = None if codes is None else queue.tags_code_of(found[2])
+            if (codes is not None and tag is not None and tag not in codes) or (
+                matches is not None and not matches(properties_of(record))
+            ):
+                return None
+        return record
 
     def get_max_offset(self, topic: str, queue_id: int) -> int:
         """Queue offset behind the last visible message, 0 for a queue without messages."""

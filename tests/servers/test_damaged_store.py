@@ -465,3 +465,23 @@ def test_a_read_only_directory(good, tmp_path):
         assert "Read-only file system" in last
         assert str(store) in last
     assert {path: path.read_bytes() for path in store.rglob("*") if path.is_file()} == before
+
+
+def test_a_store_without_its_tables_says_what_is_missing(good, tmp_path):
+    servers = ServerProcesses(tmp_path, **SMALL)
+    shutil.copytree(good[0], servers.store)
+    kept = servers.store / "config"
+    shutil.rmtree(kept)
+    try:
+        broker = servers.start_broker(registered=False)
+        broker.wait_for("it serves", lambda: serves(servers.broker_address), START_LIMIT)
+        log = broker.log.read_text()
+    finally:
+        servers.kill_all()
+    (line,) = [line for line in log.splitlines() if "the store has messages of 1 topics, but" in line]
+    for name in ("topics.json", "subscriptionGroup.json", "consumerOffset.json"):
+        assert str(kept / name) in line
+    assert "1 topics have lost their settings" in line
+    assert (
+        f"1 topics have messages in the store, but no entry in {kept / 'topics.json'}: {TOPIC} ({QUEUES} queues)" in log
+    )
