@@ -3,7 +3,7 @@ which leave it running."""
 
 from pathlib import Path
 
-RINGS = ("unit", "servers", "crash", "interop", "spark")
+RINGS = ("unit", "servers", "crash", "fuzz", "interop", "spark")
 
 
 def pytest_collection_modifyitems(items):

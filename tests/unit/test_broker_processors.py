@@ -15,6 +15,7 @@ from rocketd.broker.broker_to_client import BrokerToClient
 from rocketd.broker.consumer_filter_file import ConsumerFilterWrapper
 from rocketd.broker.consumer_filters import ConsumerFilterManager
 from rocketd.broker.consumers import ConsumerManager
+from rocketd.broker.extensions import Extensions
 from rocketd.broker.group_guard import GroupGuard
 from rocketd.broker.groups import SubscriptionGroupManager
 from rocketd.broker.interfaces import IBroker
@@ -176,6 +177,7 @@ class Tables:
         self.stats = StoreStats(self.now_ms, self.clock_ms, lambda: self.store.messages_put)
         self.store.put_listener = self.stats.puts_took
         self.message_hooks = MessageHooks()
+        self.extensions = Extensions(self)
         self.broker_stats = BrokerStatsManager("DefaultCluster", self.now_ms)
         self.registrations = []
         self.topics.on_change(self.register_with_name_servers)

@@ -1,0 +1,1 @@
+"""Fuzzers of the wire, the parsers and the files."""

@@ -1,0 +1,161 @@
+"""Feeds nonsense to everything that reads bytes and texts of others: only documented errors may come out."""
+
+import json
+import time
+import traceback
+from collections.abc import Callable
+from random import Random
+
+from rocketd.acl import plain_file
+from rocketd.acl.errors import AclError
+from rocketd.common import properties_file
+from rocketd.filter.expressions import SelectorError
+from rocketd.filter.selector import Selector
+from rocketd.remoting import fastjson
+from rocketd.remoting.bodies import (
+    HeartbeatData,
+    LockBatchRequestBody,
+    SubscriptionGroupWrapper,
+    TopicConfigSerializeWrapper,
+)
+from rocketd.remoting.command import RemotingCommand
+from rocketd.remoting.errors import FrameError, RemotingCommandError
+from rocketd.remoting.frame import FrameDecoder
+from tests.fuzz.frames import SQL, FrameMaker
+
+STEP_SECONDS = 10.0
+"""One input that takes longer is a finding."""
+ACCOUNTS = b"""globalWhiteRemoteAddresses:
+- 10.10.103.*
+accounts:
+- accessKey: RocketMQ
+  secretKey: '12345678'
+  admin: false
+  topicPerms:
+  - topicA=DENY
+"""
+PROPERTIES = "# a comment\nbrokerName=broker-a\nlistenPort : 10911\nlong = a \\\n  b\nescaped=\\u0041\\n\n"
+WORDS = (
+    "a",
+    "b",
+    "AND",
+    "OR",
+    "NOT",
+    "IN",
+    "IS",
+    "NULL",
+    "BETWEEN",
+    "(",
+    ")",
+    ",",
+    "'x'",
+    "1",
+    "-1.5e9",
+    "=",
+    "<>",
+    ">=",
+    "TRUE",
+)
+BODIES = (HeartbeatData, LockBatchRequestBody, SubscriptionGroupWrapper, TopicConfigSerializeWrapper)
+
+
+class ParserFuzzer:
+    """Makes inputs from a seed and counts them."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = Random(seed)
+        self._maker = FrameMaker(self._random)
+        self.inputs = 0
+
+    def run(self, seconds: float) -> None:
+        """Go on for so long. Raises AssertionError, with the input, for any other error than a documented one."""
+        steps: tuple[Callable[[], object], ...] = (
+            self._frames,
+            self._json,
+            self._sql,
+            self._properties,
+            self._accounts,
+        )
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            for step in steps:
+                step()
+
+    def _expect(self, what: str, given: object, run: Callable[[], object], *errors: type[Exception]) -> None:
+        self.inputs += 1
+        began = time.monotonic()
+        try:
+            run()
+        except errors:
+            pass
+        except Exception:
+            raise AssertionError(f"{what} {given!r:.2000}\n{traceback.format_exc()}") from None
+        took = time.monotonic() - began
+        if took > STEP_SECONDS:
+            raise AssertionError(f"{what} took {took:.1f} s: {given!r:.2000}")
+
+    def _frames(self) -> None:
+        data = b"".join(self._maker.frames(50))
+        decoder = FrameDecoder()
+
+        def decode() -> None:
+            position = 0
+            while position < len(data):
+                step = self._random.randrange(1, 4000)
+                for found in decoder.feed(data[position : position + step]):
+                    try:
+                        RemotingCommand.decode(found)
+                    except (FrameError, RemotingCommandError):
+                        self.inputs += 1
+                position += step
+
+        self._expect("frames", data, decode, FrameError, RemotingCommandError)
+
+    def _json(self) -> None:
+        random = self._random
+        for _ in range(20):
+            text = json.dumps(self._maker.json(4), ensure_ascii=random.random() < 0.5).encode("utf-8", "surrogatepass")
+            if random.random() < 0.5:
+                text = self._mutated(text)
+            body = random.choice(BODIES)
+            self._expect(
+                body.__name__, text, lambda text=text, body=body: fastjson.decode(text, body), fastjson.FastJSONError
+            )
+
+    def _sql(self) -> None:
+        random = self._random
+        for _ in range(5):
+            if random.random() < 0.3:
+                text = random.choice(SQL)
+            else:
+                text = " ".join(random.choice(WORDS) for _ in range(random.randrange(1, 12)))
+
+            def evaluate(text: str = text) -> None:
+                Selector(text).evaluate({"a": "1", "b": "x"})
+
+            self._expect("SQL92", text, evaluate, SelectorError, ValueError)
+
+    def _properties(self) -> None:
+        data = self._mutated(PROPERTIES.encode())
+        self._expect("properties", data, lambda: properties_file.parse(properties_file.decode(data)), ValueError)
+
+    def _accounts(self) -> None:
+        data = self._mutated(ACCOUNTS)
+        self._expect("accounts", data, lambda: plain_file.parse(data, "plain_acl.yml"), AclError)
+
+    def _mutated(self, data: bytes) -> bytes:
+        """Bytes with some changed, cut out or put in."""
+        random = self._random
+        changed = bytearray(data)
+        for _ in range(random.randrange(1, 6)):
+            position = random.randrange(len(changed)) if changed else 0
+            kind = random.randrange(3)
+            if kind == 0 and changed:
+                changed[position] = random.randrange(256)
+            elif kind == 1:
+                del changed[position : position + random.randrange(1, 9)]
+            else:
+                changed[position:position] = random.choice(
+                    (b"\x00", b":", b"- ", b"{", b"\\", b"\n\n", random.randbytes(4))
+                )
+        return bytes(changed)
