@@ -307,8 +307,13 @@ def test_a_slave_copies_tables_and_refuses_changes(make_pair):
 
     pair.slave.wait_for("the tables are copied", is_copied, CATCH_UP_LIMIT)
     store = pair.slave_servers.store
-    assert '"Made"' in (store / "config" / "topics.json").read_text()
-    assert f'"{TOPIC}@G"' in (store / "config" / "consumerOffset.json").read_text()
+
+    def is_written(file, name):
+        path = store / "config" / file
+        return path.exists() and f'"{name}"' in path.read_text()
+
+    for file, name in (("topics.json", "Made"), ("consumerOffset.json", f"{TOPIC}@G")):
+        pair.slave.wait_for(f"{file} is written", partial(is_written, file, name), CATCH_UP_LIMIT)
 
     answer, _ = send(address)
     assert (answer.code, "messages are put to the slave" in answer.remark) == (ResponseCode.SERVICE_NOT_AVAILABLE, True)
