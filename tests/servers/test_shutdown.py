@@ -54,10 +54,12 @@ def test_a_signal_in_the_middle_of_a_load(number, servers):
 
 def test_a_name_server_that_is_away_delays_the_end_little(servers):
     broker = servers.start_broker(registered=False)
+    told = f"name server {servers.namesrv_address} was not told"
+    broker.wait_for(told, lambda: told in broker.log.read_text(), 60)
     assert broker.stop(limit=30) == 0
     text = broker.log.read_text()
     assert "Traceback" not in text
-    assert text.count(f"name server {servers.namesrv_address} was not told") == 1
+    assert text.count(told) == 1
 
 
 def assert_one_line(result, *words):
