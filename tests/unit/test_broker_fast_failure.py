@@ -82,6 +82,26 @@ class WaitingTests(SynchronousTestCase):
         self.broker.settings.broker.wait_time_mills_in_transaction_queue = 10
         self.assertEqual(len(self.answers_at(11)), 1)
 
+    def test_pulls_and_heartbeats_wait_as_long_as_their_settings_say(self):
+        for name, limit in (("pull", 5000), ("heartbeat", 31_000)):
+            with self.subTest(name):
+                self.connection = RecordingConnection()
+                self.now = 0
+                self.submit(self.send, 11, pool=name)
+                self.assertEqual(self.answers_at(limit), [])
+                ((code, remark),) = self.answers_at(limit + 1)
+                self.assertEqual(code, 2)
+                self.assertIn(f"period in queue: {limit + 1}ms, size of queue: 1", remark)
+                self.assertEqual(self.dispatcher.pool(name).queued_requests, 0)
+
+    def test_limits_of_pulls_and_heartbeats_can_be_changed_while_running(self):
+        settings = self.broker.settings.broker
+        settings.wait_time_mills_in_pull_queue = settings.wait_time_mills_in_heartbeat_queue = 10
+        self.submit(self.send, 11, pool="pull")
+        self.submit(self.send, 34, pool="heartbeat")
+        self.assertEqual(self.answers_at(10), [])
+        self.assertEqual([code for code, _ in self.answers_at(11)], [2, 2])
+
     def test_nothing_is_answered_when_that_is_off(self):
         self.broker.settings.broker.broker_fast_failure_enable = False
         self.submit(self.end, 37)

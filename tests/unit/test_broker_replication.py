@@ -302,6 +302,17 @@ class WaitingTests(MasterTestCase):
         connection.dataReceived(pack(">q", end))
         self.assertEqual(self.answers[-1], (end, PutStatus.PUT_OK))
 
+    def test_slave_further_behind_than_the_setting_is_not_waited_for(self):
+        self.connect(0)
+        self.put(3)
+        end = self.store.max_physical_offset()
+        self.config.ha_slave_fallbehind_max = end
+        self.wait()
+        self.assertEqual(self.answers, [(end, PutStatus.SLAVE_NOT_AVAILABLE)])
+        self.config.ha_slave_fallbehind_max = end + 1
+        self.wait()
+        self.assertEqual(len(self.answers), 1)
+
     def test_a_slave_that_is_lost_leaves_those_who_wait_until_their_time(self):
         connection = self.connect(0)
         self.put()

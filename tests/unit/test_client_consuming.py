@@ -226,6 +226,24 @@ class ConcurrencyTests(ConsumingTestCase):
     def test_by_key(self):
         self.assertEqual(self.running_at_once(order="key"), [2, 5, 1, 1])
 
+    def test_handler_gets_at_most_as_many_messages_as_the_option_says(self):
+        handled = []
+
+        async def handler(messages):
+            handled.append([message.body for message in messages])
+
+        self.start(handler, batch=4)
+        self.feed()
+        self.assertEqual([len(batch) for batch in handled], [4, 4, 2])
+        self.assertEqual(sum(handled, []), [b"%d" % n for n in range(10)])
+
+    def test_pull_asks_for_as_many_messages_as_the_option_says(self):
+        async def handler(message):
+            pass
+
+        self.start(handler, pull_batch=7)
+        self.assertEqual({fields["maxMsgNums"] for _, fields in self.cluster.of(11)}, {"7"})
+
     def test_in_order(self):
         self.cluster.queues = 10
 

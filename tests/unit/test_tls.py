@@ -242,6 +242,27 @@ class VerificationTests(OnePortTestCase):
         self.assertNotIn(b"hello", (yield self.call(tls=self.client())))
 
     @defer.inlineCallbacks
+    def test_optional_client_certificate_may_be_missing_and_is_checked_if_shown(self):
+        self.listen(
+            self.server(
+                "127.0.0.1",
+                server_need_client_auth="optional",
+                server_auth_client=True,
+                server_trust_cert_path=self.trust,
+            )
+        )
+        key, certificate = self.issue("client", "client.example")
+        stranger = trustme.CA().issue_cert("client.example")
+        unknown = self.client(
+            client_key_path=self.write("stranger.key", stranger.private_key_pem.bytes()),
+            client_cert_path=self.write("stranger.pem", stranger.cert_chain_pems[0].bytes()),
+        )
+        known = self.client(client_key_path=key, client_cert_path=certificate)
+        self.assertEqual((yield self.call(tls=self.client())), b"Shello")
+        self.assertEqual((yield self.call(tls=known)), b"Shello")
+        self.assertNotIn(b"hello", (yield self.call(tls=unknown)))
+
+    @defer.inlineCallbacks
     def test_renewed_certificate_is_shown_and_half_of_one_is_not(self):
         self.listen(self.server("old.example"))
         renewed = self.authority.issue_cert("new.example")
