@@ -27,6 +27,7 @@ class Connection:
     """Fires a Deferred for each answer."""
 
     address = "10.0.0.1:5000"
+    behind = False
 
     def __init__(self):
         self.answers = []
