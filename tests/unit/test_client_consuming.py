@@ -235,7 +235,7 @@ class ConcurrencyTests(ConsumingTestCase):
         self.start(handler, batch=4)
         self.feed()
         self.assertEqual([len(batch) for batch in handled], [4, 4, 2])
-        self.assertEqual(sum(handled, []), [b"%d" % n for n in range(10)])
+        self.assertEqual([item for batch in handled for item in batch], [b"%d" % n for n in range(10)])
 
     def test_pull_asks_for_as_many_messages_as_the_option_says(self):
         async def handler(message):
