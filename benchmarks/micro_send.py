@@ -119,7 +119,7 @@ class Inline:
     def run(self, rounds: list[list[bytes]]) -> None:
         """Handle all of it."""
         for received in rounds:
-            now_ms = int(time.monotonic() * 1000)
+            now_ms = self._broker.clock_ms()
             jobs = [
                 Job(self._processor, connection, decoder.feed(data), now_ms)
                 for data, decoder, connection in zip(received, self._decoders, self._connections, strict=False)
