@@ -112,6 +112,13 @@ def without_moments(printed: str) -> str:
     return re.sub(rf"\b({of_the_moment}) *: .*", r"\1 : MOMENT", printed)
 
 
+def without_own_figures(printed: str) -> str:
+    """As ``without_moments``, without what rocketd alone tells: what it has refused, and its part in a pair."""
+    of_pairs = r"ha(BrokerName|Instance|Role|SendsRefused|SlavesLagging|Refused)"
+    of_ours = rf"(\S+ +)?({of_pairs}|adminWritesRefused|registrationsRefused) *:"
+    return "\n".join(line for line in without_moments(printed).splitlines() if not re.match(of_ours, line))
+
+
 def without_own_settings(printed: str) -> str:
     """Leave out the lines of settings that rocketd alone has, or that have another default."""
     lines = [(line, re.match(r"(\S+) *= ", line)) for line in printed.splitlines()]

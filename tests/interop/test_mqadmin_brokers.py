@@ -3,7 +3,7 @@
 import re
 
 from mqadmin_sides import CLUSTER, GROUP, MESSAGES, TOPIC, Both
-from mqadmin_text import without_moments, without_own_settings, without_rates
+from mqadmin_text import without_own_figures, without_own_settings, without_rates
 
 
 def test_cluster_list(both: Both) -> None:
@@ -17,11 +17,11 @@ def test_cluster_list_with_more(both: Both) -> None:
 
 
 def test_broker_status(both: Both) -> None:
-    assert "brokerVersionDesc" in both.same("brokerStatus", "-b", "BROKER", change=without_moments)
+    assert "brokerVersionDesc" in both.same("brokerStatus", "-b", "BROKER", change=without_own_figures)
 
 
 def test_broker_status_of_a_cluster(both: Both) -> None:
-    assert "brokerVersionDesc" in both.same("brokerStatus", "-c", CLUSTER, change=without_moments)
+    assert "brokerVersionDesc" in both.same("brokerStatus", "-c", CLUSTER, change=without_own_figures)
 
 
 def test_broker_status_of_no_broker(both: Both) -> None:
