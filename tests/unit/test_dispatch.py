@@ -8,6 +8,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
 from rocketd.common.log_throttle import ThrottledLog
+from rocketd.common.log_throttle import ThrottledLog
 from rocketd.remoting import problems
 from rocketd.remoting.codes import ResponseCode, SerializeType
 from rocketd.remoting.command import ONEWAY_FLAG, RESPONSE_FLAG, RemotingCommand
@@ -467,7 +468,8 @@ class ErrorTests(DispatchTestCase):
         self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
 
     def test_a_text_that_cannot_be_encoded_is_answered_with_what_can(self):
-        self.dispatcher.log = Logger(observer=lambda event: None)  # trial writes the log to a file, which fails too
+        # Trial writes the log to a file, which fails, too.
+        self.dispatcher.peer_log = ThrottledLog(Logger(observer=lambda event: None))
         (answer,) = self.answer_of(RemotingCommandError("no file 'a\udcff'"))
         self.assertEqual(answer.remark, "no file 'a?'")
 
