@@ -8,7 +8,6 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
 from rocketd.common.log_throttle import ThrottledLog
-from rocketd.common.log_throttle import ThrottledLog
 from rocketd.remoting import problems
 from rocketd.remoting.codes import ResponseCode, SerializeType
 from rocketd.remoting.command import ONEWAY_FLAG, RESPONSE_FLAG, RemotingCommand
