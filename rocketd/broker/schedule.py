@@ -14,6 +14,7 @@ from rocketd.broker.json_file import JsonFile
 from rocketd.broker.restored import restored_message
 from rocketd.common import properties as names
 from rocketd.common.names import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
+from rocketd.common.permission import READ, WRITE
 from rocketd.common.stamp_clock import STEP_MS
 from rocketd.common.table_writer import TableWriter
 from rocketd.remoting.bodies import DelayOffsetSerializeWrapper
@@ -218,7 +219,11 @@ class ScheduleMessageService:
         if not topic or topic == TRANS_HALF_TOPIC:
             self._log.error("the delayed message at {offset} has no topic to go to", offset=stored.physical_offset)
             return None
-        return restored_message(stored, topic, int(table.get(names.REAL_QID, 0)), table, stored.properties)
+        queue_id = int(table.get(names.REAL_QID, 0))
+        # A kill between the append of the message and the write of the table has left it without its topic.
+        queues = max(queue_id + 1, self._broker.settings.broker.default_topic_queue_nums)
+        self._broker.topics.create_topic_in_send_message_back(topic, queues, READ | WRITE, 0)
+        return restored_message(stored, topic, queue_id, table, stored.properties)
 
     def progress(self) -> Iterator[tuple[int, int, int]]:
         """Yield level, delivered offset and queue end of each level in use."""
