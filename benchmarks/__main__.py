@@ -1,7 +1,8 @@
 """``python -m benchmarks``: rocketd and Apache RocketMQ 4.9.7 under the same load, in turn; prints the table of ratios.
 
-``python -m benchmarks recovery`` is `benchmarks.recovery`, ``python -m benchmarks clients`` is `benchmarks.clients.compare`,
-``python -m benchmarks spark`` is `benchmarks.spark.compare`, and ``spark parser`` is `benchmarks.spark.parser`.
+The other commands are ``recovery``, ``growth.compare``, ``brokers``, ``affinity``, ``overload``, ``chaos.compare``,
+``clients.compare``, ``attacks.compare`` and ``spark.compare`` (``spark parser``: ``spark.parser``), each in the module of
+this name. ``plot`` draws the results of a run (``plots``).
 
 Exit code: 0 when everything was measured (whether or not the goals are reached), 1 when something failed, 2 for wrong
 arguments, 128 + its number after a signal (130 after Ctrl-C).
@@ -10,22 +11,24 @@ arguments, 128 + its number after a signal (130 after Ctrl-C).
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
 import shutil
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks import generator, outcome, recovery, report, rows, run
+from benchmarks import affinity, brokers, generator, outcome, overload, plots, recovery, report, rows, run
+from benchmarks.attacks import compare as attacks
+from benchmarks.chaos import compare as chaos
 from benchmarks.clients import compare
-from benchmarks.machine import end_on_signals, machine_form, write_results
-from benchmarks.measure import Settings
-from benchmarks.peers.apache import fetch_jars
-from benchmarks.peers.jars import PeerUnavailableError
-from benchmarks.peers.process import ServerError
+from benchmarks.growth import compare as growth
+from benchmarks.machine import Watch, end_on_signals, touch_memory
+from benchmarks.measurement import Settings
+from tests.support.apache import fetch_jars
+from tests.support.jars import PeerUnavailableError
+from tests.support.process import ServerError
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -52,6 +55,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--against", type=Path, metavar="FILE", help="JSON of an older run to compare with")
     parser.add_argument("--dir", type=Path, help="keep stores and logs in this new directory (default: temporary)")
+    parser.add_argument(
+        "--touch",
+        action="store_true",
+        help="use all free memory once before: for a virtual machine that was just started",
+    )
     parser.add_argument("--list", action="store_true", help="print the rows and exit")
     return parser
 
@@ -63,15 +71,36 @@ def _positive(text: str) -> int:
     return value
 
 
+def _spark(words: Sequence[str]) -> int:
+    """Run a comparison that needs the extra ``spark``. The other benchmarks do without."""
+    if words[:1] == ["parser"]:
+        from benchmarks.spark import parser
+
+        return parser.main(words[1:])
+    from benchmarks.spark import compare as spark_compare
+
+    return spark_compare.main(words)
+
+
+_COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
+    "attacks": attacks.main,
+    "affinity": affinity.main,
+    "brokers": brokers.main,
+    "chaos": chaos.main,
+    "clients": compare.main,
+    "growth": growth.main,
+    "overload": overload.main,
+    "plot": plots.main,
+    "recovery": recovery.main,
+    "spark": _spark,
+}
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run what the command line asks for and return the exit code."""
     words = sys.argv[1:] if arguments is None else list(arguments)
-    if words[:1] == ["recovery"]:
-        return recovery.main(words[1:])
-    if words[:1] == ["clients"]:
-        return compare.main(words[1:])
-    if words[:1] == ["spark"]:
-        return _spark(words[1:])
+    if words and words[0] in _COMMANDS:
+        return _COMMANDS[words[0]](words[1:])
     parser = _parser()
     given = parser.parse_args(words)
     chosen = rows.matching(given.rows)
@@ -102,17 +131,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             shutil.rmtree(directory, ignore_errors=True)
 
 
-def _spark(words: list[str]) -> int:
-    """What needs the extra ``spark``, which the other benchmarks do without."""
-    if words[:1] == ["parser"]:
-        from benchmarks.spark import parser
-
-        return parser.main(words[1:])
-    from benchmarks.spark import compare as spark_compare
-
-    return spark_compare.main(words)
-
-
 def _measure(given: argparse.Namespace, chosen: Sequence[rows.Row], directory: Path, old: dict[str, Any] | None) -> int:
     names = run.SIDES if given.sides == "both" else (given.sides,)
     options = dict(option.split("=", 1) for option in given.option)
@@ -120,20 +138,16 @@ def _measure(given: argparse.Namespace, chosen: Sequence[rows.Row], directory: P
     load = generator.build(directory)
     if outcome.APACHE in names:
         fetch_jars()  # not within what is timed
-    begin = datetime.datetime.now(datetime.UTC)
-    machine = machine_form()
+    if given.touch:
+        print(f"{touch_memory():,} MB of memory used once", flush=True)
+    watch = Watch()
     with run.started(names, directory, options) as sides:
-        measured = run.run(chosen, sides, load, settings, given.rounds, lambda line: print(line, flush=True))
+        measured = run.run(chosen, sides, load, settings, given.rounds, directory, lambda line: print(line, flush=True))
     form = {"settings": {**vars(settings), "rounds": given.rounds, "options": options}, **measured.as_json()}
-    file = write_results(begin, machine, form)
-    print(f"\n{json.dumps(machine, ensure_ascii=False)}\n\n{report.tables(measured)}")
+    tables = [report.tables(measured), report.summary(measured)]
     if old is not None:
-        print(f"\n{report.comparison(measured, old)}")
-    for title, lines in (("Remarks", measured.remarks), ("FAILED", measured.failures)):
-        if lines:
-            print(f"\n{title}:\n" + "\n".join(f"- {line}" for line in lines))
-    print(f"\nwritten: {file}")
-    return 1 if measured.failures else 0
+        tables.append(report.comparison(measured, old))
+    return watch.publish(form, "\n\n".join(filter(None, tables)), measured.remarks, measured.failures)
 
 
 if __name__ == "__main__":

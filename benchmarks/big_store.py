@@ -18,10 +18,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from rocketd.store.checkpoint import StoreCheckpoint
-from rocketd.store.index_layout import DEFAULT_ENTRIES, DEFAULT_SLOTS, index_file_size
-from rocketd.store.index_service import index_file_name
-from rocketd.store.layout import (
+from rocketd.store.base.layout import (
     BLANK_MAGIC,
     CONSUME_QUEUE_ENTRY,
     DEFAULT_COMMIT_LOG_FILE_SIZE,
@@ -33,9 +30,12 @@ from rocketd.store.layout import (
     offset_to_file_name,
     queue_dir,
 )
-from rocketd.store.message import MessageInner
+from rocketd.store.base.settings import MessageStoreConfig
+from rocketd.store.format.message import MessageInner
+from rocketd.store.index.layout import DEFAULT_ENTRIES, DEFAULT_SLOTS, index_file_size
+from rocketd.store.index.service import index_file_name
 from rocketd.store.message_store import MessageStore
-from rocketd.store.settings import MessageStoreConfig
+from rocketd.store.state.checkpoint import StoreCheckpoint
 
 QUEUES = 8
 REAL_FILES = 10

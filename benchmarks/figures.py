@@ -22,11 +22,14 @@ class Figure:
 
 
 CPU = Figure("cpu_us", "server CPU", "µs")  # user + system of all threads of the server process, for one operation
+CLIENT_CPU = Figure("client_cpu_us", "client CPU", "µs")  # the same of the client's process
 RATE = Figure("rate", "rate", "/s", less_is_better=False)
 P50 = Figure("p50_us", "p50", "µs")
 P99 = Figure("p99_us", "p99", "µs")
+P999 = Figure("p999_us", "p99.9", "µs")
 LOST = Figure("lost", "lost", "messages")
 ANONYMOUS = Figure("anonymous_mb", "anonymous memory", "MB")
+IDLE = Figure("idle_ms", "idle CPU", "ms/s")  # broker and name server
 START_CPU = Figure("start_cpu_s", "server CPU", "s")
 START_WALL = Figure("start_wall_s", "wall", "s")
 

@@ -19,12 +19,12 @@ from collections.abc import Iterator, Sequence
 from twisted.internet.task import Clock
 
 from rocketd import core
-from rocketd.broker.processors.send import CODES, SendMessageProcessor
-from rocketd.broker.testing import RecordingConnection, SmallBroker
-from rocketd.remoting.bodies import TopicConfig
-from rocketd.remoting.codes import RequestCode
-from rocketd.remoting.frame import FrameDecoder
-from rocketd.remoting.pools import Job
+from rocketd.broker.send.processor import SendMessageProcessor
+from rocketd.remoting.bodies.tables import TopicConfig
+from rocketd.remoting.serving.pools import Job
+from rocketd.remoting.wire.codes import RequestCode
+from rocketd.remoting.wire.frame import FrameDecoder
+from tests.support.broker import RecordingConnection, SmallBroker
 
 CONNECTIONS = 8
 QUEUES = 8
@@ -113,7 +113,6 @@ class Inline:
         self._processor = SendMessageProcessor(broker)
         self._decoders = [FrameDecoder() for _ in range(CONNECTIONS)]
         self._connections = [Silent() for _ in range(CONNECTIONS)]
-        assert RequestCode.SEND_MESSAGE_V2 in CODES
         broker.store.holds_dispatch = True
 
     def run(self, rounds: list[list[bytes]]) -> None:

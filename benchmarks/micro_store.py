@@ -15,10 +15,10 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 
-from rocketd.store.message import MessageInner
+from rocketd.store.base.settings import MessageStoreConfig
+from rocketd.store.format.message import MessageInner
+from rocketd.store.format.record import body_crc
 from rocketd.store.message_store import MessageStore
-from rocketd.store.record import body_crc
-from rocketd.store.settings import MessageStoreConfig
 
 QUEUES = 8
 BORN_HOST = b"\x7f\x00\x00\x01\x00\x00\xc3\x50"

@@ -12,12 +12,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from benchmarks.figures import Figure, Goal, median, ratio
-from benchmarks.measure import Measurement
+from benchmarks.measurement import Measurement
 from benchmarks.rows import Row
 
 ROCKETD = "rocketd"
 APACHE = "Apache"
-FORMAT = 1
 
 
 @dataclass

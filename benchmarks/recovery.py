@@ -13,9 +13,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import datetime
 import enum
-import json
 import shutil
 import sys
 import tempfile
@@ -27,16 +25,16 @@ from benchmarks import generator, outcome, report, run
 from benchmarks.big_store import QUEUES, make_store, share_store
 from benchmarks.figures import LOST, START_CPU, START_WALL, Goal
 from benchmarks.generator import Generator, MeasurementError
-from benchmarks.machine import end_on_signals, machine_form, write_results
-from benchmarks.measure import Measurement
+from benchmarks.machine import Watch, end_on_signals
+from benchmarks.measurement import Measurement
 from benchmarks.outcome import ROCKETD, Results
-from benchmarks.peers import wire
-from benchmarks.peers.apache import fetch_jars
-from benchmarks.peers.jars import PeerUnavailableError
-from benchmarks.peers.process import ServerError, ServerProcess
 from benchmarks.rows import Kind, Row
 from benchmarks.servers import START_LIMIT, Side
 from benchmarks.usage import cpu_seconds
+from tests.support import wire
+from tests.support.apache import fetch_jars
+from tests.support.jars import PeerUnavailableError
+from tests.support.process import ServerError, ServerProcess
 
 SIZES = (1, 10, 100)
 TOPIC = "Big"
@@ -215,8 +213,7 @@ def main(arguments: Sequence[str]) -> int:
         directory.mkdir(parents=True, exist_ok=True)
         if outcome.APACHE in names:
             fetch_jars()
-        begin = datetime.datetime.now(datetime.UTC)
-        machine = machine_form()
+        watch = Watch()
         results = _run(given, names, directory)
     except KeyboardInterrupt:
         return 130
@@ -227,10 +224,5 @@ def main(arguments: Sequence[str]) -> int:
         if given.dir is None:
             shutil.rmtree(directory, ignore_errors=True)
     settings = {"sizes": given.sizes, "rounds": given.rounds, "messages": given.messages, "options": OPTIONS}
-    file = write_results(begin, machine, {"settings": settings, **results.as_json()})
-    print(f"\n{json.dumps(machine, ensure_ascii=False)}\n\n{table(results, given.sizes)}")
-    for title, lines in (("Remarks", results.remarks), ("FAILED", results.failures)):
-        if lines:
-            print(f"\n{title}:\n" + "\n".join(f"- {line}" for line in lines))
-    print(f"\nwritten: {file}")
-    return 1 if results.failures else 0
+    form = {"settings": settings, **results.as_json()}
+    return watch.publish(form, table(results, given.sizes), results.remarks, results.failures)

@@ -8,11 +8,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from benchmarks.figures import CPU, P50, RATE, Figure, Goal, ratio
+from benchmarks.figures import CLIENT_CPU, CPU, P50, P99, P999, RATE, Figure, Goal, ratio
 from benchmarks.outcome import APACHE, ROCKETD, Results
 from benchmarks.rows import Row
 
-_LOAD_COLUMNS = (CPU, RATE, P50)
+_COST = (CPU, RATE)
+_CLIENT_COST = (CLIENT_CPU, RATE)
+_LATENCY = (P50, P99, P999)
+_HEADERS = {CPU: "µs/op", CLIENT_CPU: "µs/op", RATE: "op/s"}
 _NOTHING = "-"
 
 
@@ -52,20 +55,37 @@ def verdict(reached: bool | None) -> str:
 
 
 def tables(results: Results) -> str:
-    """Both tables: the loads that have CPU, rate and p50 in columns, then every other figure in a line of its own."""
+    """CPU and rates of all loads, then their latencies, then every other figure in a line each."""
     parts = []
-    loads = [row for row in results.rows if _is_load(row)]
-    if loads:
-        header = ["load"]
-        for side in (ROCKETD, APACHE):
-            header += [f"{side} µs/op", "op/s", "p50 µs"]
-        header += ["CPU x", "rate x", "p50 x", "goal", "reached"]
-        parts.append(table(header, [_load_line(results, row) for row in loads]))
-    rest = [(row, goal) for row in results.rows for goal in row.goals if not _in_load_table(row, goal)]
+    for title, columns in (("load", _COST), ("client", _CLIENT_COST), ("latency", _LATENCY)):
+        rows = [row for row in results.rows if _goals(row, columns) and columns[0] in _figures(row)]
+        if rows:
+            parts.append(_columns_table(results, title, rows, columns))
+    rest = [(row, goal) for row in results.rows for goal in row.goals if not _in_columns(row, goal.figure)]
     if rest:
         header = ["other figure", "unit", ROCKETD, APACHE, "x", "goal", "reached"]
         parts.append(table(header, [_figure_line(results, row, goal) for row, goal in rest]))
     return "\n\n".join(parts)
+
+
+def summary(results: Results) -> str:
+    """How many goals are reached, and the others with their measured ratios; empty if no goal was measured."""
+    reached, missed = 0, []
+    for row in results.rows:
+        for goal in row.goals:
+            medians = results.medians(row, goal.figure)
+            match goal.reached(*medians):
+                case True:
+                    reached += 1
+                case False:
+                    value = number(medians[0]) if goal.limit is not None else times(ratio(goal.figure, *medians))
+                    missed.append(f"- {row.name}: {goal.figure.title} {value}, goal {goal}")
+    if not reached and not missed:
+        return ""
+    lines = [f"Goals reached: {reached} of {reached + len(missed)}."]
+    if missed:
+        lines += ["Not reached:", *missed]
+    return "\n".join(lines)
 
 
 def comparison(results: Results, old: dict[str, Any]) -> str:
@@ -87,26 +107,43 @@ def comparison(results: Results, old: dict[str, Any]) -> str:
     return table(["against the older run", "figure", "then", "now", "better x", "ratio then", "ratio now"], lines)
 
 
-def _is_load(row: Row) -> bool:
-    return row.goals[0].figure == CPU
+def _figures(row: Row) -> set[Figure]:
+    return {goal.figure for goal in row.goals}
 
 
-def _in_load_table(row: Row, goal: Goal) -> bool:
-    return _is_load(row) and goal.figure in _LOAD_COLUMNS
+def _goals(row: Row, columns: Sequence[Figure]) -> dict[Figure, Goal]:
+    return {goal.figure: goal for goal in row.goals if goal.figure in columns}
 
 
-def _load_line(results: Results, row: Row) -> list[str]:
-    goals = {goal.figure: goal for goal in row.goals if goal.figure in _LOAD_COLUMNS}
-    measured = {figure: results.medians(row, figure) for figure in goals}
-    nothing = (None, None)
+def _in_columns(row: Row, figure: Figure) -> bool:
+    return any(figure in columns and columns[0] in _figures(row) for columns in (_COST, _CLIENT_COST, _LATENCY))
+
+
+def _columns_table(results: Results, title: str, rows: Sequence[Row], columns: Sequence[Figure]) -> str:
+    """Some figures of each row, both sides, with ratios and goals."""
+    header = [title]
+    for side in (ROCKETD, APACHE):
+        first, *others = (_HEADERS.get(figure, _title(figure)) for figure in columns)
+        header += [f"{side} {first}", *others]
+    header += [f"{_short(figure)} x" for figure in columns]
+    return table([*header, "goal", "reached"], [_columns_line(results, row, columns) for row in rows])
+
+
+def _columns_line(results: Results, row: Row, columns: Sequence[Figure]) -> list[str]:
+    goals = _goals(row, columns)
+    measured = {figure: results.medians(row, figure) if figure in goals else (None, None) for figure in columns}
     line = [row.name]
     for side in (0, 1):
-        line += [number(measured.get(figure, nothing)[side]) for figure in _LOAD_COLUMNS]
-    line += [times(ratio(figure, *measured.get(figure, nothing))) for figure in _LOAD_COLUMNS]
+        line += [number(measured[figure][side]) for figure in columns]
+    line += [times(ratio(figure, *measured[figure])) for figure in columns]
     wanted = [goal for goal in goals.values() if goal.ratio is not None]
-    line.append(", ".join(f"{goal.figure.title.removeprefix('server ')} {goal}" for goal in wanted) or _NOTHING)
+    line.append(", ".join(f"{_short(goal.figure)} {goal}" for goal in wanted) or _NOTHING)
     line.append(", ".join(verdict(goal.reached(*measured[goal.figure])) for goal in wanted) or _NOTHING)
     return line
+
+
+def _short(figure: Figure) -> str:
+    return figure.title.removeprefix("server ").removeprefix("client ")
 
 
 def _figure_line(results: Results, row: Row, goal: Goal) -> list[str]:

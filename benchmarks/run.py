@@ -11,13 +11,15 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from benchmarks.clients.station import ClientStation
 from benchmarks.generator import Generator, MeasurementError
-from benchmarks.measure import Settings, Station
+from benchmarks.measure import Station
+from benchmarks.measurement import Settings
 from benchmarks.outcome import APACHE, ROCKETD, Results
-from benchmarks.peers.jars import PeerUnavailableError
-from benchmarks.peers.process import ServerError
-from benchmarks.rows import Row
+from benchmarks.rows import Kind, Row
 from benchmarks.servers import ApacheLauncher, Launcher, RocketdLauncher, Side
+from tests.support.jars import PeerUnavailableError
+from tests.support.process import ServerError
 
 SIDES = (ROCKETD, APACHE)
 _FAILURES = (MeasurementError, ServerError, PeerUnavailableError, OSError)
@@ -57,11 +59,50 @@ def run(
     generator: Generator,
     settings: Settings,
     rounds: int,
+    directory: Path,
     tell: Callable[[str], None],
 ) -> Results:
-    """Measure all of it and stop the sides; what fails is noted and the rest goes on. ``tell`` gets lines of progress."""
+    """Measure all of it and stop the sides; what fails is noted and the rest goes on.
+
+    ``directory`` gets the clients' logs, ``tell`` lines of progress.
+    """
+    with _clients(rows, sides[0], generator, settings, directory) as clients:
+        results = _measured(
+            rows, [Station(side, generator, settings, clients) for side in sides], clients, rounds, tell
+        )
+    for side in sides:
+        try:
+            side.stop()
+        except ServerError as e:
+            results.fail(f"stopping {side.name}", e)
+        results.failures += [f"{side.name}: {count} tracebacks in {log}" for log, count in side.tracebacks().items()]
+    return results
+
+
+@contextlib.contextmanager
+def _clients(
+    rows: Sequence[Row], side: Side, generator: Generator, settings: Settings, directory: Path
+) -> Iterator[ClientStation | None]:
+    """The clients that rows ask for, on one side's broker; None if there are no such rows."""
+    if not any(row.kind is Kind.CLIENT for row in rows):
+        yield None
+        return
+    clients = ClientStation(side, generator, settings, directory)
+    try:
+        yield clients
+    finally:
+        clients.stop()
+
+
+def _measured(
+    rows: Sequence[Row],
+    prepared: Sequence[Station],
+    clients: ClientStation | None,
+    rounds: int,
+    tell: Callable[[str], None],
+) -> Results:
     results = Results(rows)
-    stations = {side.name: Station(side, generator, settings) for side in sides}
+    stations = {station.side.name: station for station in prepared}
     kinds = {row.kind for row in rows}
     for name, station in stations.items():
         tell(f"preparing {name}")
@@ -70,21 +111,22 @@ def run(
         except _FAILURES as e:
             results.fail(f"preparing {name}", e)
             return results
+    if clients is not None:
+        tell("preparing the clients")
+        try:
+            clients.prepare(rows, list(stations))
+        except _FAILURES as e:
+            results.fail("preparing the clients", e)
+            return results
     for number, row, name in in_turn(rows, list(stations), rounds):
         time.sleep(_PAUSE)
         try:
             measurement = stations[name].measure(row)
         except _FAILURES as e:
             results.fail(f"round {number}, {row.name}, {name}", e)
-            tell(f"round {number}  {row.name:22} {name:8} FAILED: {e}")
+            tell(f"round {number}  {row.name:28} {name:8} FAILED: {e}")
             continue
         results.add(row, name, measurement)
         shown = "  ".join(f"{goal.figure.key} {measurement.figures[goal.figure.key]:,.3g}" for goal in row.goals)
-        tell(f"round {number}  {row.name:22} {name:8} {shown}")
-    for side in sides:
-        try:
-            side.stop()
-        except ServerError as e:
-            results.fail(f"stopping {side.name}", e)
-        results.failures += [f"{side.name}: {count} tracebacks in {log}" for log, count in side.tracebacks().items()]
+        tell(f"round {number}  {row.name:28} {name:8} {shown}")
     return results

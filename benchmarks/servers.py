@@ -1,20 +1,20 @@
 """The two sides of a comparison, each a name server, a broker, and a second broker for starts and recoveries.
 
 rocketd's are its ``twistd`` commands from this checkout under the running interpreter, Apache's come from
-``benchmarks.peers.apache``. Both get the settings in ``SETTINGS``; everything else is each side's default.
+``tests.support.apache``. Both get the settings in ``SETTINGS``; everything else is each side's default.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from benchmarks.peers import apache, wire
-from benchmarks.peers.ports import free_broker_port, free_port
-from benchmarks.peers.process import ServerError, ServerProcess
+from tests.support import apache, wire
+from tests.support.ports import free_broker_port, free_port
+from tests.support.process import ServerError, ServerProcess
 
 # The commit log's default of 1 GB a file is only slower to create; topics are created by the generator.
 SETTINGS = {
@@ -27,6 +27,7 @@ SETTINGS = {
 START_LIMIT = 120.0  # seconds until a server must serve
 _STOP_LIMIT = 30.0
 _CHECKOUT = Path(__file__).resolve().parents[1]
+_ROCKETD = ("-m", "rocketd")
 _TWISTD = ("-c", "from twisted.scripts.twistd import run; run()")
 
 
@@ -70,15 +71,24 @@ class RocketdLauncher:
         }
         return self._spawn("broker", directory, config)
 
+    def up(self, directory: Path, flags: Sequence[str], options: Mapping[str, str]) -> ServerProcess:
+        """``rocketd up`` with its files below ``directory``; ``options`` are settings of the servers."""
+        settings = [text for key, value in options.items() for text in ("-o", f"{key}={value}")]
+        command = [*_ROCKETD, "up", "--data", str(directory / "data"), *flags, *settings]
+        return self._run("up", command, directory)
+
     def _spawn(self, name: str, directory: Path, config: Mapping[str, str]) -> ServerProcess:
         file = directory / f"{name}.conf"
         file.write_text("".join(f"{key}={value}\n" for key, value in config.items()))
+        return self._run(name, [*_TWISTD, "-n", "--pidfile=", f"rocketd-{name}", "-c", str(file)], directory)
+
+    def _run(self, name: str, arguments: Sequence[str], directory: Path) -> ServerProcess:
         environment = {
             "PYTHONPATH": os.pathsep.join(filter(None, (str(_CHECKOUT), os.environ.get("PYTHONPATH")))),
             "PYTHONPYCACHEPREFIX": str(self._scratch / "pycache"),
             "PYTHONDONTWRITEBYTECODE": "",  # a start that compiles everything again is none that a user sees
         }
-        command = [sys.executable, *_TWISTD, "-n", "--pidfile=", f"rocketd-{name}", "-c", str(file)]
+        command = [sys.executable, *arguments]
         return ServerProcess(f"rocketd-{name}", command, directory / f"{name}.log", directory, environment)
 
 
@@ -87,13 +97,20 @@ class ApacheLauncher:
 
     name = "Apache"
 
+    def __init__(
+        self, namesrv_jvm: Sequence[str] = apache.NAMESRV_HEAP, broker_jvm: Sequence[str] = apache.BROKER_HEAP
+    ) -> None:
+        """Take the options of the JVMs. By default the broker has a heap of 2 GB."""
+        self._namesrv_jvm = namesrv_jvm
+        self._broker_jvm = broker_jvm
+
     def namesrv(self, directory: Path, port: int) -> ServerProcess:
         """Its name server (this one is waited for)."""
-        return apache.start_namesrv(directory, port)
+        return apache.start_namesrv(directory, port, self._namesrv_jvm)
 
     def broker(self, directory: Path, port: int, settings: Mapping[str, str]) -> ServerProcess:
-        """Its broker with a heap of 2 GB."""
-        return apache.spawn_broker(directory, port, settings["namesrvAddr"], settings)
+        """Its broker."""
+        return apache.spawn_broker(directory, port, settings["namesrvAddr"], settings, self._broker_jvm)
 
 
 class Side:
@@ -132,10 +149,13 @@ class Side:
             self._ports[broker] = free_broker_port()
         return f"127.0.0.1:{self._ports[broker]}"
 
-    def spawn(self, broker: str) -> ServerProcess:
-        """Start the broker of that name, on the store that it left if there is one; returns at once."""
+    def spawn(self, broker: str, own: Mapping[str, str] | None = None) -> ServerProcess:
+        """Start the broker of that name, on the store that it left if there is one; returns at once.
+
+        ``own`` are settings of this broker alone.
+        """
         self.address(broker)
-        settings = {**self._settings, "brokerName": broker, "namesrvAddr": self.namesrv_address}
+        settings = {**self._settings, "brokerName": broker, "namesrvAddr": self.namesrv_address, **(own or {})}
         process = self._launcher.broker(self._fresh(broker), self._ports[broker], settings)
         self._running[broker] = process
         return process

@@ -12,7 +12,7 @@ ACCOUNT = Credentials(os.environ.get("ACCESS_KEY", "RocketMQ"), os.environ.get("
 config = ClientConfig(namesrv=CLUSTER, credentials=ACCOUNT)
 with Producer("example_acl_producer", config) as producer:
     producer.send(Message("ExampleAcl", b"signed"))
-with Consumer("example_acl", config, topics="ExampleAcl", start="earliest") as consumer:
+with Consumer("example_acl", config, topics="ExampleAcl", begin="earliest") as consumer:
     print("consumed", next(consumer).body.decode())
 with Producer("example_acl_producer", CLUSTER) as producer:
     try:

@@ -9,7 +9,7 @@ from rocketd.client.sync import Admin, Producer
 CLUSTER = sys.argv[1:]  # name servers; none given: those of NAMESRV_ADDR
 
 with Admin(CLUSTER) as admin, Producer("example_admin_producer", CLUSTER) as producer:
-    admin.create_topic("ExampleAdmin", 2)
+    admin.create_topic("ExampleAdmin", queues=2)
     sent = producer.send(Message("ExampleAdmin", b"a needle", keys=["sharp"]))
     while admin.max_offset(sent.queue) == 0:  # until the broker has put it into its queue
         sleep(0.05)

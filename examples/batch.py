@@ -24,7 +24,7 @@ async def main() -> None:
         if len(numbers) == 100:
             done.set()
 
-    consumer = Consumer("example_batch", CLUSTER, topics="ExampleBatch", start="earliest", handler=handle, batch=16)
+    consumer = Consumer("example_batch", CLUSTER, topics="ExampleBatch", begin="earliest", handler=handle, batch=16)
     async with consumer:
         await done.wait()
     print("consumed", min(numbers), "to", max(numbers))

@@ -20,8 +20,8 @@ async def main() -> None:
         await producer.send(Message(TOPIC, b"level 1", delay_level=1))  # a second
         await producer.send(Message(TOPIC, b"now"))
 
-    async with Consumer("example_delayed", CLUSTER, topics=TOPIC, start="earliest") as consumer:
-        waits = {}
+    async with Consumer("example_delayed", CLUSTER, topics=TOPIC, begin="earliest") as consumer:
+        waits: dict[str, float] = {}
         for _ in range(4):
             message = await anext(consumer)
             waits[message.body.decode()] = (datetime.now(UTC) - begin).total_seconds()

@@ -21,7 +21,7 @@ class Order(BaseModel):
 
 
 @broker.subscriber("ExampleFruitOrders")
-@broker.publisher("ExampleFruitBills", tag="fruit")
+@broker.publisher("ExampleFruitBills", tags="fruit")
 async def bill(order: Order, message: RocketMessage) -> str:
     """Write a bill at the second try, since the printer has to warm up."""
     if message.reconsume_times == 0:

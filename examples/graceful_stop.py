@@ -22,7 +22,7 @@ async def main() -> None:
 
     async with Producer("example_stop_producer", CLUSTER) as producer:
         await producer.send(Message("ExampleStop", b"the message"))
-    await run(Consumer("example_stop", CLUSTER, topics="ExampleStop", start="earliest", handler=handle, grace=10))
+    await run(Consumer("example_stop", CLUSTER, topics="ExampleStop", begin="earliest", handler=handle, grace=10))
     print("stopped")
 
 

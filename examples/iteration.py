@@ -11,8 +11,8 @@ CLUSTER = sys.argv[1:]  # name servers; none given: those of NAMESRV_ADDR
 
 async def consume(fail_at: bytes | None) -> list[str]:
     """Consume until the last message, in order."""
-    bodies = []
-    consumer = Consumer("example_iteration", CLUSTER, topics="ExampleIteration", start="earliest", order="queue")
+    bodies: list[str] = []
+    consumer = Consumer("example_iteration", CLUSTER, topics="ExampleIteration", begin="earliest", order="queue")
     async with consumer:
         async for message in consumer:
             if message.body == fail_at:

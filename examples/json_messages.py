@@ -25,7 +25,7 @@ async def main() -> None:
     """Send a payment."""
     async with Producer[Payment]("example_json_producer", CLUSTER, codec=CODEC) as producer:
         await producer.send(Message("ExampleJson", Payment("ann", 1250)))
-    consumer = Consumer[Payment]("example_json", CLUSTER, topics="ExampleJson", start="earliest", codec=CODEC)
+    consumer = Consumer[Payment]("example_json", CLUSTER, topics="ExampleJson", begin="earliest", codec=CODEC)
     async with consumer:
         message = await anext(consumer)
         print(message.body.customer, "pays", message.body.cents / 100)

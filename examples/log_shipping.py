@@ -16,6 +16,6 @@ logging.getLogger("shop").info("order %s is paid", "A17")
 logging.getLogger("shop.stock").warning("no more %s", "apples")
 handler.flush()  # happens at exit by itself
 
-with Consumer("example_logs", CLUSTER, topics="ExampleLogs", start="earliest") as consumer:
+with Consumer("example_logs", CLUSTER, topics="ExampleLogs", begin="earliest") as consumer:
     for line in sorted(next(consumer).body.decode() for _ in range(2)):
         print(line)

@@ -11,6 +11,6 @@ for tenant in ("red", "blue"):
     config = ClientConfig(namesrv=CLUSTER, namespace=tenant)
     with Producer("example_tenant_producer", config) as producer:
         producer.send(Message("ExampleTenants", f"for {tenant}".encode()))
-    with Consumer("example_tenant", config, topics="ExampleTenants", start="earliest") as consumer:
+    with Consumer("example_tenant", config, topics="ExampleTenants", begin="earliest") as consumer:
         message = next(consumer)
         print(tenant, "consumed", message.body.decode(), "of", message.topic)

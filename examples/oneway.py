@@ -7,9 +7,9 @@ from rocketd.client.sync import Consumer, Producer
 
 CLUSTER = sys.argv[1:]  # name servers; none given: those of NAMESRV_ADDR
 
-with Producer("example_oneway_producer", CLUSTER) as producer:
+with Producer("example_oneway_producer", CLUSTER, send_timeout=30) as producer:
     producer.send(Message("ExampleOneway", b"makes the topic"))
     for number in range(9):
         producer.send_oneway(Message("ExampleOneway", b"line %d" % number))
-with Consumer("example_oneway", CLUSTER, topics="ExampleOneway", start="earliest") as consumer:
+with Consumer("example_oneway", CLUSTER, topics="ExampleOneway", begin="earliest") as consumer:
     print("consumed", len([next(consumer) for _ in range(10)]), "messages")

@@ -35,7 +35,7 @@ async def main() -> None:
     async with Producer("example_spans_producer", CLUSTER, send_hooks=[telemetry.send_hook]) as producer:
         with tracer.start_as_current_span("order"):
             await producer.send(Message("ExampleSpans", b"a cake"))
-    async with Consumer("example_spans", CLUSTER, topics="ExampleSpans", start="earliest", handler=bake):
+    async with Consumer("example_spans", CLUSTER, topics="ExampleSpans", begin="earliest", handler=bake):
         await baked.wait()
 
     finished = spans.get_finished_spans()

@@ -12,7 +12,7 @@ STEPS = ("created", "paid", "shipped")
 
 async def main() -> None:
     """Send three steps of four orders, mixed."""
-    async with Producer("example_ordered_producer", CLUSTER) as producer:
+    async with Producer("example_ordered_producer", CLUSTER, send_timeout=30) as producer:
         for step in STEPS:
             for order in ("A17", "B18", "C19", "D20"):
                 message = Message("ExampleOrdered", step.encode(), keys=[order])
@@ -27,7 +27,7 @@ async def main() -> None:
             done.set()
 
     consumer = Consumer(
-        "example_ordered", CLUSTER, topics="ExampleOrdered", start="earliest", handler=handle, order="queue"
+        "example_ordered", CLUSTER, topics="ExampleOrdered", begin="earliest", handler=handle, order="queue"
     )
     async with consumer:
         await done.wait()

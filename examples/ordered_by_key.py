@@ -12,7 +12,7 @@ CLUSTER = sys.argv[1:]  # name servers; none given: those of NAMESRV_ADDR
 
 async def main() -> None:
     """Send all to one queue, whose messages a consumer with ``order="queue"`` would take one by one."""
-    async with Producer("example_keyed_producer", CLUSTER) as producer:
+    async with Producer("example_keyed_producer", CLUSTER, send_timeout=30) as producer:
         await producer.send(Message("ExampleKeyed", b"makes the topic", keys=["none"]))
         queue = (await producer.publish_queues("ExampleKeyed"))[0]
         for number in range(5):
@@ -37,7 +37,7 @@ async def main() -> None:
             done.set()
 
     topic = "ExampleKeyed"
-    async with Consumer("example_keyed", CLUSTER, topics=topic, start="earliest", handler=handle, order="key"):
+    async with Consumer("example_keyed", CLUSTER, topics=topic, begin="earliest", handler=handle, order="key"):
         await done.wait()
     print("at once:", together > 1, "of one key:", same)
     for customer, numbers in sorted(seen.items()):

@@ -22,7 +22,7 @@ def poll_all(consumer: LitePullConsumer) -> list[str]:
 
 
 with LitePullConsumer(
-    "example_polling", CLUSTER, topics="ExamplePolling", start="earliest", auto_commit=False
+    "example_polling", CLUSTER, topics="ExamplePolling", begin="earliest", auto_commit=False
 ) as consumer:
     print("polled", *poll_all(consumer))
     for queue in consumer.queues():

@@ -14,7 +14,7 @@ async def main() -> None:
     async with Producer("example_quickstart_producer", CLUSTER) as producer:
         result = await producer.send(Message("ExampleQuickstart", b"hello", tags="greeting"))
         print("sent to queue", result.queue.queue_id in range(4), "status", result.status)
-    async with Consumer("example_quickstart", CLUSTER, topics="ExampleQuickstart", start="earliest") as consumer:
+    async with Consumer("example_quickstart", CLUSTER, topics="ExampleQuickstart", begin="earliest") as consumer:
         async for message in consumer:
             print("consumed", message.body.decode(), "with tag", message.tags)
             break

@@ -21,7 +21,7 @@ async def main() -> None:
 
     async with asking, replying:
         await asking.send(Message(TOPIC, "makes the topic"))
-        async with Consumer("example_requests", CLUSTER, topics=TOPIC, start="earliest", handler=answer, codec=TEXT):
+        async with Consumer("example_requests", CLUSTER, topics=TOPIC, begin="earliest", handler=answer, codec=TEXT):
             for question in ("how", "when"):
                 reply = await asking.request(Message(TOPIC, question, tags="question"), timeout=20)
                 print(question, "->", reply.body)

@@ -27,7 +27,7 @@ async def main() -> None:
             raise Retry(delay=1)  # any exception has it come again; this one says when
         consumed.set()
 
-    consumer = Consumer(GROUP, CLUSTER, topics=TOPIC, start="earliest", handler=handle, max_reconsume_times=1)
+    consumer = Consumer(GROUP, CLUSTER, topics=TOPIC, begin="earliest", handler=handle, max_reconsume_times=1)
     async with consumer:
         await consumed.wait()
         while b"never" not in tries or tries[b"never"] < 2:
@@ -35,7 +35,7 @@ async def main() -> None:
     for body, count in sorted(tries.items()):
         print(body.decode(), "was tried", count, "times" if count > 1 else "time")
 
-    async with Consumer(f"{GROUP}_dead", CLUSTER, topics=f"%DLQ%{GROUP}", start="earliest") as dead_letters:
+    async with Consumer(f"{GROUP}_dead", CLUSTER, topics=f"%DLQ%{GROUP}", begin="earliest") as dead_letters:
         print("dead:", *sorted([(await anext(dead_letters)).body.decode() for _ in range(2)]))
 
 

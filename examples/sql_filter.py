@@ -16,7 +16,7 @@ async def main() -> None:
             message = Message("ExampleSql", b"%d" % number, properties={"price": str(number), "currency": "EUR"})
             await producer.send(message)
     wanted = Sql("price BETWEEN 3 AND 5 AND currency = 'EUR'")
-    async with Consumer("example_sql", CLUSTER, topics={"ExampleSql": wanted}, start="earliest") as consumer:
+    async with Consumer("example_sql", CLUSTER, topics={"ExampleSql": wanted}, begin="earliest") as consumer:
         print("prices", *sorted([(await anext(consumer)).body.decode() for _ in range(3)]))
 
 

@@ -12,9 +12,9 @@ CLUSTER = sys.argv[1:]  # name servers; none given: those of NAMESRV_ADDR
 TOPIC = "ExampleStart"
 
 
-async def first_of_group_that_starts(start: str | datetime) -> str:
+async def first_of_group_that_starts(begin: str | datetime) -> str:
     """Return the first message that a new group gets."""
-    async with Consumer(f"example_start_{uuid4().hex[:8]}", CLUSTER, topics=TOPIC, start=start) as consumer:
+    async with Consumer(f"example_start_{uuid4().hex[:8]}", CLUSTER, topics=TOPIC, begin=begin) as consumer:
         return (await anext(consumer)).body.decode()
 
 

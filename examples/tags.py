@@ -14,7 +14,7 @@ async def main() -> None:
     async with Producer("example_tags_producer", CLUSTER) as producer:
         for number, tag in enumerate(("pear", "apple", "nut", "apple", "pear", "nut")):
             await producer.send(Message("ExampleTags", b"%d" % number, tags=tag))
-    consumer = Consumer("example_tags", CLUSTER, topics={"ExampleTags": "apple || pear"}, start="earliest")
+    consumer = Consumer("example_tags", CLUSTER, topics={"ExampleTags": "apple || pear"}, begin="earliest")
     async with consumer:
         messages = [await anext(consumer) for _ in range(4)]
     for message in sorted(messages, key=lambda message: message.body):

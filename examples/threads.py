@@ -8,6 +8,7 @@ from rocketd.client.sync import Producer
 
 CLUSTER = sys.argv[1:]  # name servers; none given: those of NAMESRV_ADDR
 
-with Producer("example_threads_producer", CLUSTER) as producer, ThreadPoolExecutor(8) as pool:
-    results = list(pool.map(lambda number: producer.send(Message("ExampleThreads", b"%d" % number)), range(100)))
+with Producer("example_threads_producer", CLUSTER, send_timeout=30) as producer, ThreadPoolExecutor(8) as pool:
+    messages = [Message("ExampleThreads", b"%d" % number) for number in range(100)]
+    results = list(pool.map(producer.send, messages))
 print(len({result.msg_id for result in results}), "messages by 8 threads")

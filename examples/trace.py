@@ -21,12 +21,12 @@ async def main() -> None:
             consumed.set()
 
     topic = "ExampleTrace"
-    async with Consumer("example_trace", CLUSTER, topics=topic, start="earliest", handler=handle, trace=True):
+    async with Consumer("example_trace", CLUSTER, topics=topic, begin="earliest", handler=handle, trace=True):
         await consumed.wait()
 
     kinds: set[str] = set()
     topic = "RMQ_SYS_TRACE_TOPIC"
-    async with Consumer("example_trace_reader", CLUSTER, topics=topic, start="earliest") as consumer:
+    async with Consumer("example_trace_reader", CLUSTER, topics=topic, begin="earliest") as consumer:
         async for message in consumer:
             if sent.msg_id in message.keys:  # the message's id, and its keys
                 # Records end with \x02, fields with \x01; the first field is the kind.

@@ -29,7 +29,7 @@ async def main() -> None:
         for answer in ("COMMIT", "ROLLBACK", "UNKNOWN"):
             result = await producer.send_in_transaction(Message("ExampleTransactions", answer.encode()), answer)
             print("transaction:", result.state.name)
-        consumer = Consumer("example_transactions", CLUSTER, topics="ExampleTransactions", start="earliest")
+        consumer = Consumer("example_transactions", CLUSTER, topics="ExampleTransactions", begin="earliest")
         async with consumer:
             for _ in range(2):
                 print("consumed:", (await anext(consumer)).body.decode())

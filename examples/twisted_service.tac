@@ -23,7 +23,7 @@ class Greeter(Service):
         """Send, then consume."""
         async with Producer("example_twisted_producer") as producer:
             await producer.send(Message("ExampleTwisted", b"hello"))
-        self.consumer = Consumer("example_twisted", topics="ExampleTwisted", start="earliest", handler=self.handle)
+        self.consumer = Consumer("example_twisted", topics="ExampleTwisted", begin="earliest", handler=self.handle)
         await self.consumer.open()
         await self.greeted
         reactor.stop()

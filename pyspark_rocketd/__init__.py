@@ -1,4 +1,4 @@
-"""Found by Spark, which looks for packages of such names: makes `format("rocketd")` known without a register call."""
+"""Found by Spark through the package name: makes `format("rocketd")` available without a register call."""
 
 from rocketd.spark.datasource import RocketdDataSource as DefaultSource
 

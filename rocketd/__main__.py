@@ -1,12 +1,11 @@
-"""Where the console script ``rocketd`` and ``python -m rocketd`` begin.
+"""The entry point of the console script ``rocketd`` and of ``python -m rocketd``.
 
-Answers to the first lines of Apache's shell scripts. It imports nothing itself: from its call on, Ctrl-C ends the process
-quietly, also while everything else is being imported.
+The module imports nothing itself, so that Ctrl-C ends the process quietly even while the other modules are being imported.
 """
 
 
 def main() -> int:
-    """Run the command line and return its exit status; 130 after Ctrl-C, unless the command made something of it."""
+    """Run the command line and return its exit status; 130 after Ctrl-C, unless the command handled it."""
     try:
         from rocketd.tools.cli import main as run_command_line
 

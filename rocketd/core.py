@@ -1,13 +1,11 @@
-"""Which core runs: the compiled one, or the sources it is compiled from.
+"""Chooses between the compiled core and the sources from which it is compiled.
 
-No counterpart in Apache. The modules that run for every message are ordinary typed Python that mypyc also compiles, all into
-one library (setup.py). Compiled modules are taken only when they belong to the sources beside them, so that edited source
-never runs as it was before.
+The modules that run for every message are ordinary typed Python, which mypyc also compiles into one library (setup.py). The
+compiled modules are used only if they match the sources beside them, so that an edit of a source always takes effect.
 """
 
 import enum
 import importlib.machinery
-import importlib.util
 import os
 import sys
 import zlib
@@ -15,47 +13,49 @@ from collections.abc import Sequence
 from types import ModuleType
 
 MODULES = (
-    "rocketd.broker.incoming",
+    "rocketd.broker.send.message_builder",
     "rocketd.common.java_hash",
     "rocketd.common.properties",
-    "rocketd.remoting.frame",
-    "rocketd.store.compose",
-    "rocketd.store.index_entries",
-    "rocketd.store.properties",
+    "rocketd.remoting.wire.frame",
+    "rocketd.store.format.compose",
+    "rocketd.store.index.entries",
+    "rocketd.store.queue.record_run",
+    "rocketd.store.format.properties",
+    "rocketd.store.queue.request_groups",
 )
-"""What is compiled. Everything else always runs as it stands."""
+"""The compiled modules. All others always run from source."""
 
 PURE = "ROCKETD_PURE"
-"""Environment variable: 1 builds nothing, and takes no compiled module where there are some."""
+"""Environment variable: 1 skips the compilation, and ignores modules already compiled."""
 
 DIGEST_FILE = f"core.{sys.implementation.cache_tag}.digest"
-"""Says, beside the compiled modules, what they were compiled from."""
+"""File beside the compiled modules with the digest of the sources from which they were compiled."""
 
 COMPILED_KIND = "compiled core"
 PURE_KIND = "pure Python core"
-STALE_KIND = "pure Python core: what is compiled is of other sources"
+STALE_KIND = "pure Python core: the compiled modules belong to other sources"
 
 _directory = os.path.dirname(os.path.abspath(__file__))
 _kind = PURE_KIND
 
 
 def kind() -> str:
-    """Say which core this process has: one of the three kinds."""
+    """Return the kind of this process's core, one of the three above."""
     return _kind
 
 
 def wants_pure() -> bool:
-    """Whether the environment asks for the pure core."""
+    """Return whether the environment asks for the pure core."""
     return os.environ.get(PURE, "") not in ("", "0")
 
 
 def source_of(module: str) -> str:
-    """Path of a module's source below the directory of the package, with slashes."""
+    """Return the path of a module's source below the directory of the package, with slashes."""
     return "/".join(module.split(".")[1:]) + ".py"
 
 
 def digest(directory: str = _directory) -> str:
-    """Check sums of the sources of all compiled modules, found in a directory of the package. Raises OSError."""
+    """Return checksums of the sources of all compiled modules in a package directory. Raises OSError."""
     sums = []
     for module in MODULES:
         with open(os.path.join(directory, source_of(module)), "rb") as file:
@@ -64,7 +64,7 @@ def digest(directory: str = _directory) -> str:
 
 
 class State(enum.Enum):
-    """What there is to run."""
+    """The state of the compiled modules in a package directory."""
 
     SOURCES = "nothing is compiled"
     COMPILED = "all of the core is compiled, from these sources"
@@ -73,7 +73,7 @@ class State(enum.Enum):
 
 
 def examine(directory: str = _directory) -> State:
-    """Find out what there is in a directory of the package. Raises OSError when a source is missing."""
+    """Return the state of a package directory. Raises OSError if a source is missing."""
     compiled = [module for module in MODULES if _is_compiled(directory, module)]
     if not compiled:
         return State.SOURCES
@@ -84,7 +84,7 @@ def examine(directory: str = _directory) -> State:
 
 
 def choose() -> None:
-    """Let the right core be imported; called once, before any of its modules is."""
+    """Make imports find the right core. Call it once, before any of its modules is imported."""
     global _kind
     state = examine()
     if state is State.COMPILED:
@@ -109,7 +109,7 @@ def _built_from(directory: str) -> str:
 
 
 class SourcesFirst:
-    """Finds the sources of the core's modules, where Python's own finder would prefer what is compiled."""
+    """Finds the sources of the core's modules; Python's default finder would prefer the compiled ones."""
 
     def __init__(self, directory: str) -> None:
         self._directory = directory
@@ -117,7 +117,9 @@ class SourcesFirst:
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        """As the import system asks for it."""
+        """Return the spec of a core module's source, None for other modules (import protocol)."""
         if name not in MODULES:
             return None
+        import importlib.util  # most processes have no stale module to avoid
+
         return importlib.util.spec_from_file_location(name, os.path.join(self._directory, source_of(name)))

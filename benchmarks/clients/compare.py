@@ -9,8 +9,6 @@ Exit code: 0 when everything was measured, 1 when something failed, 2 for wrong 
 from __future__ import annotations
 
 import argparse
-import datetime
-import json
 import shutil
 import statistics
 import sys
@@ -20,14 +18,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks import generator, report, run
-from benchmarks.clients.programs import Program, RunningProgram, programs
+from benchmarks.clients.pool import Clients
+from benchmarks.clients.programs import Program, programs
 from benchmarks.generator import MeasurementError
-from benchmarks.machine import end_on_signals, machine_form, write_results
-from benchmarks.measure import Measurement
+from benchmarks.machine import Watch, end_on_signals
 from benchmarks.outcome import APACHE, ROCKETD
-from benchmarks.peers.jars import PeerUnavailableError
-from benchmarks.peers.process import ServerError
 from benchmarks.servers import Side
+from tests.support.jars import PeerUnavailableError
+from tests.support.process import ServerError
 
 FIGURES = ("cpu_us", "rate", "anonymous_mb")
 FULL = "ClientBenchFull"
@@ -56,7 +54,6 @@ ROWS = (
     Row("push consumption, asyncio", f"consume {FULL} {{messages}}", "aio"),
 )
 PEERS = ("java", "cpp")
-TRIES = 4
 
 
 @dataclass
@@ -108,42 +105,6 @@ def table(results: Results, rows: Sequence[Row], chosen: Sequence[str]) -> str:
     return report.table(header, lines)
 
 
-class Clients:
-    """The running programs by the names of their clients. One that ends is started again: the wheel's does at times."""
-
-    def __init__(self, known: dict[str, Program], namesrv: str, directory: Path) -> None:
-        """Start none yet."""
-        self._known = known
-        self._namesrv = namesrv
-        self._directory = directory
-        self._running: dict[str, RunningProgram] = {}
-        self.remarks: list[str] = []
-
-    def measure(self, client: str, load: str, limit: float) -> Measurement:
-        """Measure one load of one client; MeasurementError when it cannot do it, or ends at each of some tries."""
-        for _ in range(TRIES - 1):
-            try:
-                return self._program(client).measure(load, limit)
-            except MeasurementError as e:
-                if client not in self._running or self._running[client].alive:
-                    raise
-                self.remarks.append(f"{load}: {e}")
-        return self._program(client).measure(load, limit)
-
-    def _program(self, client: str) -> RunningProgram:
-        program = self._running.get(client)
-        if program is None or not program.alive:
-            name = f"bench_{client}_{len(self.remarks)}"
-            program = RunningProgram(self._known[client], self._namesrv, name, self._directory)
-            self._running[client] = program
-        return program
-
-    def stop(self) -> None:
-        """End them all."""
-        for program in self._running.values():
-            program.stop()
-
-
 def _measure(given: argparse.Namespace, rows: Sequence[Row], clients: Clients, known: dict[str, Program]) -> Results:
     results = Results()
     words = {"seconds": f"{given.seconds:g}", "messages": str(given.messages)}
@@ -167,7 +128,7 @@ def _measure(given: argparse.Namespace, rows: Sequence[Row], clients: Clients, k
 
 
 def _run(given: argparse.Namespace, rows: Sequence[Row], directory: Path) -> Results:
-    known = programs()
+    known = programs({row.face for row in rows} | set(given.peers))
     load = generator.build(directory)
     with run.started([given.broker], directory, {}, Side.start) as (side,):
         arguments = ["batch", "-addr", side.broker_address, "-topic", FULL, "-c", "4", "-k", "32"]
@@ -205,8 +166,7 @@ def main(arguments: Sequence[str]) -> int:
     end_on_signals()
     directory = Path(tempfile.mkdtemp(prefix="rocketd-clients-"))
     try:
-        begin = datetime.datetime.now(datetime.UTC)
-        machine = machine_form()
+        watch = Watch()
         results = _run(given, rows, directory)
     except KeyboardInterrupt:
         return 130
@@ -216,10 +176,5 @@ def main(arguments: Sequence[str]) -> int:
     finally:
         shutil.rmtree(directory, ignore_errors=True)
     settings = {name: getattr(given, name) for name in ("rounds", "seconds", "messages", "broker", "peers")}
-    file = write_results(begin, machine, {"settings": settings, **results.as_json(rows)})
-    print(f"\n{json.dumps(machine, ensure_ascii=False)}\n\n{table(results, rows, given.peers)}")
-    for title, lines in (("Remarks", results.remarks), ("FAILED", results.failures)):
-        if lines:
-            print(f"\n{title}:\n" + "\n".join(f"- {line}" for line in lines))
-    print(f"\nwritten: {file}")
-    return 1 if results.failures else 0
+    form = {"settings": settings, **results.as_json(rows)}
+    return watch.publish(form, table(results, rows, given.peers), results.remarks, results.failures)

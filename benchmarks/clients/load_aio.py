@@ -41,7 +41,7 @@ class Loads:
                 enough.set()
 
         group = load.new_group(self._name)
-        async with Consumer(group, self._namesrv, topics=topic, start="earliest", handler=handle):
+        async with Consumer(group, self._namesrv, topics=topic, begin="earliest", handler=handle):
             await enough.wait()
         return int(wanted)
 

@@ -29,7 +29,7 @@ class Loads:
     def consume(self, topic: str, wanted: str) -> int:
         countdown = load.Countdown(int(wanted))
         group = load.new_group(self._name)
-        with Consumer(group, self._namesrv, topics=topic, start="earliest", handler=countdown.handle):
+        with Consumer(group, self._namesrv, topics=topic, begin="earliest", handler=countdown.handle):
             countdown.wait()
         return int(wanted)
 

@@ -11,16 +11,16 @@ import select
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from benchmarks.generator import MeasurementError
-from benchmarks.measure import Measurement
-from benchmarks.peers.apache import fetch_jars
-from benchmarks.peers.jars import PeerUnavailableError, cache_dir
+from benchmarks.measurement import Measurement
 from benchmarks.usage import anonymous_mb, cpu_seconds
+from tests.support.apache import fetch_jars
+from tests.support.jars import PeerUnavailableError, cache_dir
 
 WHEEL = "rocketmq==0.4.4"
 JVM = ("-Xms1g", "-Xmx1g")
@@ -65,15 +65,18 @@ def fetch_wheel() -> Path:
     return target
 
 
-def programs() -> dict[str, Program]:
-    """All of them by the names that rows use; jars and wheel are fetched."""
-    fetch_jars()
-    return {
+def programs(names: Collection[str]) -> dict[str, Program]:
+    """The named ones of all programs (sync, aio, java, cpp); their jars and wheel are fetched."""
+    known = {
         "sync": Program("rocketd sync", _python("load_sync.py"), str(_CHECKOUT)),
         "aio": Program("rocketd asyncio", _python("load_aio.py"), str(_CHECKOUT)),
         "java": Program("Java 4.9.7", _java),
-        "cpp": Program("C++ wheel 0.4.4", _python("load_cpp.py"), str(fetch_wheel())),
     }
+    if "java" in names:
+        fetch_jars()
+    if "cpp" in names:
+        known["cpp"] = Program("C++ wheel 0.4.4", _python("load_cpp.py"), str(fetch_wheel()))
+    return {name: program for name, program in known.items() if name in names}
 
 
 class RunningProgram:

@@ -113,7 +113,7 @@ func floodAll(o *options, n int64, d time.Duration) (*tally, float64) {
 	ts := floodTemplates(o)
 	b := &budget{start: time.Now(), until: time.Now().Add(d), rate: o.rate / float64(ts[0].msgs)}
 	b.left.Store((n + int64(ts[0].msgs) - 1) / int64(ts[0].msgs))
-	return onEach(o.c, o.addr, func(i int, l *link, t *tally) { flood(l, o, ts, i*3, b, t) })
+	return onEach(o.c, o.addr, func(i int, l *link, t *tally) { flood(l, o, ts, i*max(3, len(ts)/o.c), b, t) })
 }
 
 // onEach runs one function on each of c connections at once; the clock starts when all are connected.
@@ -146,7 +146,7 @@ func runFlood(o *options) *result {
 	if o.mode == "ns" {
 		admin = o.broker
 	}
-	if o.create && admin != "" {
+	if o.create && admin != "" && o.topics == 1 {
 		must(createTopic(o, admin))
 	}
 	if o.mode == "ns" && o.create {
@@ -160,12 +160,13 @@ func runFlood(o *options) *result {
 		}
 	}
 	var before int64
-	if o.mode != "ns" {
+	looked := o.mode != "ns" && o.topics == 1 // into the queues, for what is stored
+	if looked {
 		before = settledOffset(o, 0, 500*time.Millisecond)
 	}
 	m := startMeter(o)
 	t, seconds := floodAll(o, o.n, o.d)
-	if o.mode == "ns" {
+	if !looked {
 		return m.finish(t, seconds)
 	}
 	per := int64(1)

@@ -16,18 +16,18 @@ func runIdle(o *options) *result {
 			l.Close()
 		}
 	}()
-	t, m := newTally(), startMeter(o)
+	t, connecting := newTally(), startMeter(o)
 	for i := 0; i < o.conns; i++ {
 		l, err := dial(o.addr)
 		if err != nil {
 			t.err = fmt.Errorf("connection %d: %w", i, err)
 			break
 		}
-		l.buf = l.buf[:1024:1024]
+		l.buf = make([]byte, 1024)
 		links = append(links, l)
 	}
-	opened := time.Since(m.start).Seconds()
-	_, _, rss, _ := serverUsage(o.pids)
+	opened := time.Since(connecting.start).Seconds()
+	m := startMeter(o) // connecting is not in the cost of a heartbeat
 	silent := 0
 	for round := 0; round < o.rounds; round++ {
 		if round > 0 {
@@ -61,7 +61,9 @@ func runIdle(o *options) *result {
 		}
 	}
 	r := m.finish(t, time.Since(m.start).Seconds())
-	r.Extra = map[string]any{"connections": len(links), "connect_s": opened, "rss_after_connect_MB": rss,
+	cpu := m.user + m.sys - connecting.user - connecting.sys
+	r.Extra = map[string]any{"connections": len(links), "connect_s": opened, "rss_after_connect_MB": m.rss,
+		"connect_server_us": cpu * 1e6 / float64(max(1, len(links))), "rss_before_connect_MB": connecting.rss,
 		"all_answered": t.msgs == int64(o.conns)*int64(o.rounds)}
 	return r
 }

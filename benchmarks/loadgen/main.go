@@ -40,7 +40,8 @@ flags:
 type options struct {
 	mode, addr, broker, topic, group, header, tags, keys, probe string
 	queues, c, w, size, k, m, conns, rounds, passes             int
-	n                                                           int64
+	topics, groups                                              int
+	n, tail                                                     int64
 	rate, since                                                 float64
 	d, warm, interval                                           time.Duration
 	oneway, uniq, create, bin                                   bool
@@ -76,6 +77,9 @@ func main() {
 	fs.BoolVar(&o.uniq, "uniq", true, "send a UNIQ_KEY property, different in each message, as the real clients do")
 	fs.IntVar(&o.k, "k", 32, "batch: messages in a request")
 	fs.IntVar(&o.m, "m", 32, "pull, e2e: maxMsgNums")
+	fs.IntVar(&o.topics, "topics", 1, "send: spread over so many topics, -topic with a number each, which must exist")
+	fs.IntVar(&o.groups, "groups", 1, "pull: spread over so many groups, -group with a number each")
+	fs.Int64Var(&o.tail, "tail", 0, "pull: begin so many messages before the end of each queue (0: at the begin)")
 	fs.IntVar(&o.passes, "passes", 1, "pull: read everything so many times")
 	fs.Float64Var(&o.rate, "rate", 0, "messages per second (e2e: 1000 when not given)")
 	fs.IntVar(&o.conns, "conns", 1000, "idle: connections")
@@ -130,8 +134,11 @@ func main() {
 	bound("queues", float64(o.queues), 1, 256)
 	bound("passes", float64(o.passes), 1, 1000)
 	bound("rate", o.rate, 0, 1e6)
-	bound("conns", float64(o.conns), 1, 5000)
-	bound("rounds", float64(o.rounds), 1, 100)
+	bound("topics", float64(o.topics), 1, 50_000)
+	bound("groups", float64(o.groups), 1, 10_000)
+	bound("tail", float64(o.tail), 0, 1e9)
+	bound("conns", float64(o.conns), 1, 20_000)
+	bound("rounds", float64(o.rounds), 1, 10_000)
 	bound("interval", o.interval.Seconds(), 0, 60)
 
 	time.AfterFunc(10*time.Minute, func() { must(errors.New("stopped after 10 minutes")) })

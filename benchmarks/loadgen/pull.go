@@ -10,12 +10,22 @@ import (
 	"time"
 )
 
+var pullSeq atomic.Int64
+
+// pullGroup is the group of the next pull: one after the other of -groups.
+func pullGroup(o *options) string {
+	if o.groups == 1 {
+		return o.group
+	}
+	return o.group + strconv.FormatInt(pullSeq.Add(1)%int64(o.groups), 10)
+}
+
 func pullFrame(o *options, opaque, queue int, offset int64, suspend time.Duration) []byte {
 	flag := 4 // the subscription is in the request
 	if suspend > 0 {
 		flag |= 2
 	}
-	return frame(o.bin, codePull, opaque, 0, []kv{{"consumerGroup", o.group}, {"topic", o.topic}, {"queueId", strconv.Itoa(queue)},
+	return frame(o.bin, codePull, opaque, 0, []kv{{"consumerGroup", pullGroup(o)}, {"topic", o.topic}, {"queueId", strconv.Itoa(queue)},
 		{"queueOffset", strconv.FormatInt(offset, 10)}, {"maxMsgNums", strconv.Itoa(o.m)}, {"sysFlag", strconv.Itoa(flag)}, {"commitOffset", "0"},
 		{"suspendTimeoutMillis", strconv.FormatInt(suspend.Milliseconds(), 10)}, {"subscription", "*"}, {"subVersion", "0"}, {"expressionType", "TAG"}}, nil)
 }
@@ -37,6 +47,9 @@ func pullQueues(l *link, o *options, queues []int, ends []int64, left *atomic.In
 			todo = todo[1:]
 			if ends[q] == 0 {
 				continue
+			}
+			if o.tail > 0 {
+				next[q] = max(0, ends[q]-o.tail)
 			}
 			if t.err = ask(q); t.err != nil {
 				return

@@ -104,6 +104,14 @@ func floodTemplates(o *options) (ts []*template) {
 		return []*template{newTemplate(o.bin, codeRoute, 0, []kv{{"topic", o.topic}}, nil, 1, 0)}
 	}
 	body, props := payload(o.size), properties(o)
+	if o.mode == "send" && o.topics > 1 { // a queue of each topic, so that there are not more files than topics
+		for i := 0; i < o.topics; i++ {
+			own := *o
+			own.topic = fmt.Sprintf("%s%d", o.topic, i)
+			ts = append(ts, newTemplate(o.bin, codeSend, flag, sendFields(&own, i%o.queues, props, false), body, 1, o.size))
+		}
+		return ts
+	}
 	for q := 0; q < o.queues; q++ {
 		if o.mode == "send" {
 			ts = append(ts, newTemplate(o.bin, codeSend, flag, sendFields(o, q, props, false), body, 1, o.size))

@@ -8,8 +8,6 @@ are the best of the rounds, after one pass of each query that warms both.
 from __future__ import annotations
 
 import argparse
-import datetime
-import json
 import shutil
 import sys
 import tempfile
@@ -19,14 +17,14 @@ from pathlib import Path
 
 from benchmarks import report
 from benchmarks.generator import MeasurementError
-from benchmarks.machine import end_on_signals, machine_form, write_results
-from benchmarks.peers.jars import PeerUnavailableError
-from benchmarks.peers.kafka import start_kafka
-from benchmarks.peers.process import ServerError
+from benchmarks.machine import Watch, end_on_signals
 from benchmarks.servers import RocketdLauncher, Side
 from benchmarks.spark.load import fill
 from benchmarks.spark.queries import TOPIC
 from benchmarks.spark.sides import Cost, SparkSide
+from tests.support.jars import PeerUnavailableError
+from tests.support.kafka import start_kafka
+from tests.support.process import ServerError
 
 
 @dataclass(frozen=True)
@@ -84,8 +82,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def _measure(rows: Sequence[Row], count: int, rounds: int, directory: Path) -> int:
-    begin = datetime.datetime.now(datetime.UTC)
-    machine = machine_form()
+    watch = Watch()
     servers = Side(RocketdLauncher(directory), directory, {})
     kafka, address = start_kafka(directory / "kafka")
     sides: dict[str, SparkSide] = {}
@@ -111,9 +108,7 @@ def _measure(rows: Sequence[Row], count: int, rounds: int, directory: Path) -> i
         servers.kill_all()
         kafka.kill()
     form = {"rows": count, "rounds": rounds, "spark": [_form(row, costs) for row in rows]}
-    file = write_results(begin, machine, form)
-    print(f"\n{json.dumps(machine, ensure_ascii=False)}\n\n{_table(rows, costs, count)}\n\nwritten: {file}")
-    return 0
+    return watch.publish(form, _table(rows, costs, count))
 
 
 def _passes(sides: dict[str, SparkSide], rows: Sequence[Row], count: int, rounds: int) -> dict[tuple[str, str], Cost]:

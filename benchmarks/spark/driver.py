@@ -12,9 +12,9 @@ import time
 import traceback
 from pathlib import Path
 
-from benchmarks.peers.kafka import connector_jars
 from benchmarks.spark import queries
 from rocketd.spark import session
+from tests.support.kafka import connector_jars
 
 
 def main() -> int:

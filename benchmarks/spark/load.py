@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-from benchmarks.peers import wire
 from rocketd.spark.ranges import Queue
-from rocketd.spark.wire import ClusterOptions, Message, Sender
+from rocketd.spark.wire import ClusterOptions, RawMessage, Sender
+from tests.support import wire
 
 BODY_BYTES = 512
 QUEUES = 8
@@ -25,12 +25,14 @@ def fill(namesrv: str, broker: str, topic: str, count: int, broker_name: str = "
         pass
 
 
-def _batches(topic: str, broker_name: str, count: int) -> Iterator[tuple[Queue, list[Message]]]:
+def _batches(topic: str, broker_name: str, count: int) -> Iterator[tuple[Queue, list[RawMessage]]]:
     for turn, first in enumerate(range(0, count, _BATCH)):
         numbers = range(first, min(first + _BATCH, count))
         bodies = os.urandom(BODY_BYTES * len(numbers))
         messages = [
-            Message(topic, bodies[at * BODY_BYTES : (at + 1) * BODY_BYTES], TAGS[number % len(TAGS)], f"key-{number}")
+            RawMessage(
+                topic, bodies[at * BODY_BYTES : (at + 1) * BODY_BYTES], TAGS[number % len(TAGS)], f"key-{number}"
+            )
             for at, number in enumerate(numbers)
         ]
         yield Queue(topic, broker_name, turn % QUEUES), messages

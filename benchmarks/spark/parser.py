@@ -25,11 +25,11 @@ import pyarrow as pa
 
 from benchmarks.spark import struct_loop
 from rocketd.spark.columns import DEFAULT_COLUMNS
-from rocketd.spark.parse import walk_log
 from rocketd.spark.ranges import QueueRange, ReadPlan
-from rocketd.spark.store_tree import StoreTree
-from rocketd.store.message import MessageInner
-from tests.spark.stores import BORN_V4, START_MS, message, write_store
+from rocketd.spark.records.parse import walk_log
+from rocketd.spark.store.tree import StoreTree
+from rocketd.store.format.message import MessageInner
+from tests.support.stores import BORN_V4, START_MS, message, write_store
 
 TOPICS = ("orders", "payments", "shipments", "audit")
 QUEUES = 4

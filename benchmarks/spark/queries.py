@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.peers import wire
-from rocketd.remoting.codes import RequestCode, ResponseCode
+from rocketd.remoting.wire.codes import RequestCode, ResponseCode
+from tests.support import wire
 
 TOPIC = "SparkBench"
 TAG_HEADER = "TAGS"
@@ -151,14 +151,14 @@ def _rocketd_parquet(place: Place) -> None:
 
 
 def _rocketd_archive(place: Place) -> None:
-    from rocketd.spark.cli import job_parser, load_job
-    from rocketd.spark.jobs.job import JobContext
+    from rocketd.spark.cli import load_job
+    from rocketd.spark.jobs.running.context import JobContext
 
     job = load_job("archive")
     words = ["--store", place.store, "--topic", TOPIC, "--to", place.fresh("archive"), "--quiet"]
     context = JobContext("archive", spark=place.spark)
     try:
-        report = job.run(context, job_parser(job).parse_args(words))
+        report = job.run(context, job.read(words))
     finally:
         context.close()
     if report.facts["messages"] != place.rows:

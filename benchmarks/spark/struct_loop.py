@@ -14,9 +14,9 @@ import pyarrow as pa
 from rocketd.common.properties import decode_properties, find_property
 from rocketd.common.record_host import host_text, offset_message_id
 from rocketd.spark.columns import arrow_schema
-from rocketd.store.layout import CONSUME_QUEUE_ENTRY
-from rocketd.store.properties import dispatch_properties
-from rocketd.store.record import HEAD_STRUCTS, HOST_V4
+from rocketd.store.base.layout import CONSUME_QUEUE_ENTRY
+from rocketd.store.format.properties import dispatch_properties
+from rocketd.store.format.record import HEAD_STRUCTS, HOST_V4
 
 _HEAD = HEAD_STRUCTS[HOST_V4, HOST_V4]
 _BATCH_ROWS = 8192

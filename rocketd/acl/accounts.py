@@ -1,6 +1,7 @@
-"""One account: as it is configured, and as requests are checked against it.
+"""One account: as configured, and as enforced.
 
-Answers to Apache's PlainAccessConfig and PlainAccessResource. Neither shows its secret when it is printed. Pure.
+Counterpart: `PlainAccessConfig` and `PlainAccessResource` (Apache). Both hide their secret when printed. Pure
+functions.
 """
 
 from collections.abc import Mapping
@@ -17,18 +18,15 @@ from rocketd.acl.permissions import (
     parse_resources,
     shown,
 )
-from rocketd.acl.signature import Secret
-
-KEY_LENGTH = 6
-"""Access key and secret must be longer."""
+from rocketd.acl.signature import KEY_LENGTH, Secret
 
 ADMIN_CODES = frozenset((17, 25, 200, 207, 215))
-"""Changing topics, groups and settings."""
+"""Changes of topics, groups and settings."""
 
 
 @dataclass
 class AccountConfig:
-    """An account as files and requests have it. None and absent are the same."""
+    """An account in files and requests. None means absent."""
 
     access_key: str | None = None
     secret_key: str | None = field(default=None, repr=False)
@@ -41,13 +39,13 @@ class AccountConfig:
 
     @property
     def has_good_keys(self) -> bool:
-        """Whether access key and secret are there and long enough."""
+        """Whether access key and secret are present and long enough."""
         return len(self.access_key or "") > KEY_LENGTH and len(self.secret_key or "") > KEY_LENGTH
 
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """An account as it is enforced. ``resources`` maps topics, and groups by their retry topics, to what is allowed."""
+    """An account as enforced. ``resources`` maps topics, and groups by their retry topics, to permissions."""
 
     access_key: str
     secret: Secret = field(repr=False)
@@ -59,9 +57,9 @@ class Account:
 
     @classmethod
     def of(cls, config: AccountConfig) -> "Account":
-        """Make the account of what is configured. Raises AclError, whose text holds no secret."""
+        """Return the account of a configuration. Raises AclError; its text does not contain the secret."""
         if config.access_key is None or config.secret_key is None or not config.has_good_keys:
-            raise AclError(f"accessKey and secretKey must both be there and longer than {KEY_LENGTH} characters")
+            raise AclError(f"accessKey and secretKey must both be present and longer than {KEY_LENGTH} characters")
         return cls(
             access_key=config.access_key,
             secret=Secret(config.secret_key.encode("utf-8", "replace")),
@@ -76,7 +74,7 @@ class Account:
         )
 
     def check(self, code: int, needed: Mapping[str, Permission], *, needs_admin: bool) -> None:
-        """Refuse what this account may not do. Raises NotAdminError or NoPermissionError."""
+        """Refuse requests beyond this account's rights. Raises NotAdminError or NoPermissionError."""
         if needs_admin and not self.admin:
             raise NotAdminError(code, self.access_key)
         if self.admin and not self.resources:

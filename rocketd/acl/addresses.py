@@ -1,8 +1,8 @@
-"""Which peers a white address means.
+"""Parses white addresses to rules about peers.
 
-Answers to Apache's RemoteAddressStrategyFactory and takes its forms: ``1.2.3.4``, ``1.2.3.4,1.2.3.5``, ``1.2.3.{4,5}``,
-``1.2.3.4-9``, ``1.2.*.*``, ``*``, and the same of IPv6 addresses, where a range or ``*`` stands in one of the last two
-groups. What Apache accepts but fails on at the first request is refused when it is read. Pure.
+Counterpart: `RemoteAddressStrategyFactory` (Apache), with its forms: ``1.2.3.4``, ``1.2.3.4,1.2.3.5``, ``1.2.3.{4,5}``,
+``1.2.3.4-9``, ``1.2.*.*``, ``*``, and the same for IPv6 addresses, with a range or ``*`` in one of the last two groups.
+Forms accepted by Apache that fail at its first request are refused when read. Pure functions.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,26 +11,26 @@ from ipaddress import AddressValueError, IPv4Address, IPv6Address, ip_address
 from rocketd.acl.errors import AclError
 
 AddressRule = Callable[[str], bool]
-"""Whether a peer's host, as ``canonical`` writes it, is meant."""
+"""Returns whether a peer's host, in the form of ``canonical``, matches."""
 
 _EVERYBODY = ("*", "*.*.*.*", "*:*:*:*:*:*:*:*")
 _GROUPS = 8
 _GROUP_WIDTH = 5
-"""Digits of a group of an IPv6 address written in full, and its colon."""
+"""Digits of a group of a full IPv6 address, and its colon."""
 
 
 def nobody(_host: str) -> bool:
-    """Be the rule of an address that is not set."""
+    """Match no host: the rule for an address that is not set."""
     return False
 
 
 def everybody(_host: str) -> bool:
-    """Be the rule of an asterisk."""
+    """The rule of an asterisk."""
     return True
 
 
 def canonical(host: str) -> str:
-    """Write a peer's host as the rules compare it: IPv6 in full, in upper case, without brackets and zone."""
+    """Return a peer's host in the form compared by rules: full IPv6, upper case, without brackets and zone."""
     bare = host.strip("[]").partition("%")[0]
     try:
         return _canonical(bare)
@@ -39,7 +39,7 @@ def canonical(host: str) -> str:
 
 
 def address_rule(text: str | None) -> AddressRule:
-    """Make the rule of a white address; one that is not set means nobody. Raises AclError."""
+    """Return the rule of a white address. An unset one matches no host. Raises AclError."""
     if text is None or not text.strip():
         return nobody
     if text in _EVERYBODY:
@@ -76,7 +76,7 @@ def _one_of(texts: Sequence[str]) -> AddressRule:
 
 
 def _in_braces(text: str) -> list[str]:
-    """List the addresses of a form that ends with alternatives in braces."""
+    """Return the addresses of a form that ends with alternatives in braces."""
     parts = _split(text, ":" if ":" in text else ".")
     if ":" not in text and len(parts) < 4:
         raise AclError(f"MultipleRemoteAddressStrategy has got a/some wrong format IP(s) {text}")
@@ -91,7 +91,7 @@ def _bad_range(text: str) -> AclError:
 
 
 def _bounds(part: str, base: int, greatest: int) -> range | None:
-    """Read ``*`` or ``4-9``; None for anything else. Raises ValueError."""
+    """Parse ``*`` or ``4-9``. None for anything else. Raises ValueError."""
     part = part.strip()
     if part == "*":
         return range(greatest + 1)
@@ -105,7 +105,7 @@ def _bounds(part: str, base: int, greatest: int) -> range | None:
 
 
 def _ipv4_range(text: str) -> AddressRule:
-    """Make the rule of a range of IPv4 addresses; what stands behind the first range is not looked at."""
+    """Return the rule of a range of IPv4 addresses. Parts after the first range are ignored."""
     parts = _split(text, ".")
     if len(parts) != 4:
         raise _bad_range(text)
@@ -125,7 +125,7 @@ def _ipv4_range(text: str) -> AddressRule:
 
 
 def _ipv6_range(text: str) -> AddressRule:
-    """Make the rule of a range of IPv6 addresses: ``2::78:1-200``, ``2::78:*`` or ``2::78:1-200:*``."""
+    """Return the rule of a range of IPv6 addresses: ``2::78:1-200``, ``2::78:*`` or ``2::78:1-200:*``."""
     groups = text.split(":")
     ranged = next(index for index, group in enumerate(groups) if "*" in group or "-" in group)
     behind = len(groups) - ranged - 1
@@ -149,7 +149,9 @@ def _ipv6_range(text: str) -> AddressRule:
 
 
 def _expand(head: str, groups: int) -> str:
-    """Write the leading groups of an IPv6 address in full; ``::`` among them stands for what is missing of ``groups``."""
+    """Return the leading groups of an IPv6 address in full. ``::`` among them stands for the missing ones of
+    ``groups``.
+    """
     missing = groups - head.count(":")
     if missing > 0:
         head = head.replace("::", ":" * (missing + 1))

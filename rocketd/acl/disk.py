@@ -1,7 +1,7 @@
 """The directory of account files.
 
-Answers to AclUtils.writeDataObject and the walking of Apache's AclFileWatchService. A file is replaced as a whole and keeps
-its mode, as it holds secrets; a new one can be read by its owner alone.
+Counterpart: `AclUtils.writeDataObject`, and the directory walk of `AclFileWatchService` (Apache). A file is replaced as
+a whole and keeps its mode, because it has secrets. A new one is readable by its owner only.
 """
 
 import errno
@@ -14,15 +14,15 @@ _OWNER_ONLY = 0o600
 
 
 def is_account_file(path: str) -> bool:
-    """Whether a file of this name is looked for accounts in."""
+    """Return whether a file of this name may have accounts."""
     return path.endswith(_SUFFIXES) and os.path.basename(path) != _TOOLS_FILE
 
 
 def list_files(directory: str) -> list[str]:
-    """List the account files of a directory and those below it, sorted; none where it does not exist."""
+    """Return the sorted account files of a directory and its subdirectories, none if it does not exist."""
     found = []
     for parent, _, names in os.walk(directory, followlinks=True):
-        # Kubernetes keeps the files themselves in hidden directories beside the links to them.
+        # Kubernetes keeps the real files in hidden directories beside the links to them.
         if not any(part.startswith(".") for part in os.path.relpath(parent, directory).split(os.sep) if part != "."):
             found += [os.path.join(parent, name) for name in names if is_account_file(name)]
     return sorted(found)
@@ -35,9 +35,9 @@ def read(path: str) -> bytes:
 
 
 def replace(path: str, data: bytes) -> None:
-    """Put a file's new content in the place of the old, after it is on the disk. Raises OSError.
+    """Replace a file's content after the new content is on disk. Raises OSError.
 
-    A file that is a mount point of its own, as containers have them, cannot be replaced: that one is written over.
+    A file that is a separate mount point, as in containers, cannot be replaced and is overwritten.
     """
     target = os.path.realpath(path)
     temporary = target + ".tmp"
@@ -63,7 +63,7 @@ def replace(path: str, data: bytes) -> None:
 
 
 def _write(path: str, data: bytes, flags: int, mode: int) -> None:
-    """Write a whole file and wait until it is on the disk; of a new one nothing is left when that fails."""
+    """Write a whole file and wait until it is on disk. If this fails, a new file is removed."""
     descriptor = os.open(path, os.O_WRONLY | flags, mode)
     try:
         with os.fdopen(descriptor, "wb") as file:
@@ -80,7 +80,7 @@ def _write(path: str, data: bytes, flags: int, mode: int) -> None:
 
 
 def others_can_read(path: str) -> bool:
-    """Whether a file can be read by more than its owner and group; False where there is none."""
+    """Return whether a file is readable by others than its owner and group, False if it does not exist."""
     try:
         return bool(os.stat(path).st_mode & 0o004)
     except OSError:

@@ -1,26 +1,26 @@
-"""What goes wrong in access control.
+"""Errors of access control.
 
-Answers to Apache's AclException, whose texts these errors carry: clients and people search for them.
+Counterpart: `AclException` (Apache). The errors have its texts, because clients and people search for them.
 """
 
 
 class AclError(Exception):
-    """Something that no account may be, or a change that cannot be made; the text is for whoever asked for it."""
+    """An invalid account, or an impossible change. The text is for the requester."""
 
 
 class AclFileError(AclError):
-    """A file of accounts cannot be used; the text is one line for the operator, with the file and the place in it.
+    """A file of accounts is unusable. The text is one line for the operator, with the file and the place in it.
 
-    It never holds a secret.
+    It never contains a secret.
     """
 
 
 class AccessDeniedError(AclError):
-    """A request is refused; the text is Apache's. Subclasses say what is behind it."""
+    """A request is refused. The text is Apache's. Subclasses have the reason."""
 
 
 class NoAccessKeyError(AccessDeniedError):
-    """The request names no account, and its address needs one."""
+    """The request names no account, but its address requires one."""
 
     def __init__(self, host: str) -> None:
         super().__init__("No accessKey is configured")
@@ -28,7 +28,7 @@ class NoAccessKeyError(AccessDeniedError):
 
 
 class UnknownAccessKeyError(AccessDeniedError):
-    """The request names an account that no file has."""
+    """The request names an unknown account."""
 
     def __init__(self, access_key: str) -> None:
         super().__init__(f"No acl config for {access_key}")
@@ -36,7 +36,7 @@ class UnknownAccessKeyError(AccessDeniedError):
 
 
 class SignatureError(AccessDeniedError):
-    """The request is not signed with the secret of the account it names."""
+    """The request is not signed with the secret of its account."""
 
     def __init__(self, access_key: str) -> None:
         super().__init__(f"Check signature failed for accessKey={access_key}")
@@ -44,7 +44,7 @@ class SignatureError(AccessDeniedError):
 
 
 class NotAdminError(AccessDeniedError):
-    """Only an admin account may ask for this."""
+    """The request requires an admin account."""
 
     def __init__(self, code: int, access_key: str) -> None:
         super().__init__(f"Need admin permission for request code={code}, but accessKey={access_key} is not")
@@ -53,7 +53,7 @@ class NotAdminError(AccessDeniedError):
 
 
 class NoPermissionError(AccessDeniedError):
-    """The account may not do this with that topic or group; rights are written as files have them."""
+    """The account lacks permission for the topic or group. Rights have the form used in files."""
 
     def __init__(self, resource: str, access_key: str, needed: str, owned: str) -> None:
         super().__init__(f"No default permission for {resource}")

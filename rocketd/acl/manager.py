@@ -1,7 +1,7 @@
 """All files of accounts together: loading, watching, changing.
 
-Answers to Apache's PlainPermissionManager and AclFileWatchService. Unlike there, a file that cannot be used costs nothing:
-the accounts it had stay until it can be used again. A change through ``set_account`` and its like applies at once.
+Counterpart: `PlainPermissionManager` and `AclFileWatchService` (Apache). Unlike Apache, an unusable file does no harm:
+its previous accounts stay until it is usable again. Changes by requests apply at once.
 """
 
 import os
@@ -16,12 +16,12 @@ from rocketd.acl.addresses import AddressRule, address_rule
 from rocketd.acl.errors import AclError, AclFileError
 from rocketd.acl.permissions import check_entries
 from rocketd.acl.plain_file import PlainFile, Version, parse
-from rocketd.acl.rules import Rules
+from rocketd.acl.rules import AccessRules
 
 
 @dataclass
 class _Watched:
-    """A file as it was last read: its bytes (None when that failed), and the last content of it that could be used."""
+    """A file as last read: its bytes (None if that failed), and its last usable content."""
 
     data: bytes | None
     content: PlainFile | None
@@ -31,8 +31,8 @@ class _Watched:
 class PlainPermissionManager:
     """The accounts of a broker.
 
-    ``default_file`` is where new accounts go; ``directory`` is searched for more files, None means there is no such one.
-    ``rules`` may be read in any thread; all methods belong to one thread, which is not the reactor's: they read and write
+    New accounts go to ``default_file``. ``directory`` is searched for more files; None means no directory. ``rules``
+    may be read by any thread. All methods belong to one thread other than the reactor's, because they read and write
     files.
     """
 
@@ -42,7 +42,7 @@ class PlainPermissionManager:
         self, default_file: str, directory: str | None, now_ms: Callable[[], int], *, strict: bool = False
     ) -> None:
         self.default_file = os.path.normpath(default_file)
-        self.rules = Rules(strict=strict)
+        self.rules = AccessRules(strict=strict)
         self._directory = directory
         self._now_ms = now_ms
         self._strict = strict
@@ -52,11 +52,11 @@ class PlainPermissionManager:
     # ---------------------------------------------------------------- loading
 
     def load(self) -> None:
-        """Read all files at start. Raises AclFileError for the first that cannot be used."""
+        """Read all files at start. Raises AclFileError for the first unusable one."""
         for path in self._paths():
             self._files[path] = _Watched(self._read(path), None, self._now_ms())
             self._files[path].content = content = parse(self._files[path].data or b"", path)
-            self._tell_oddities(content)
+            self._log_warnings(content)
             if disk.others_can_read(path):
                 self._log.warn("{path} holds secrets and can be read by every user of this machine", path=path)
         self._apply()
@@ -67,16 +67,16 @@ class PlainPermissionManager:
     def _sources(self) -> str:
         return ", ".join(self._files) or f"no file: {self.default_file} does not exist"
 
-    def _tell_oddities(self, content: PlainFile) -> None:
-        for oddity in content.oddities:
-            self._log.warn("access control: {path}: {oddity}", path=content.path, oddity=oddity)
+    def _log_warnings(self, content: PlainFile) -> None:
+        for warning in content.warnings:
+            self._log.warn("access control: {path}: {text}", path=content.path, text=warning)
 
     def reload(self) -> None:
-        """Take over what has changed on the disk; what cannot be used is one line in the log."""
+        """Apply changes on disk. Unusable files are logged with one line."""
         paths = self._paths()
         changed = False
         for path in [path for path in self._files if path not in paths]:
-            self._log.warn("{path} is gone, and its accounts with it", path=path)
+            self._log.warn("{path} was removed, and its accounts with it", path=path)
             del self._files[path]
             changed = True
         for path in paths:
@@ -97,7 +97,7 @@ class PlainPermissionManager:
             raise AclFileError(f"{path}: {error.strerror}") from error
 
     def _reload_file(self, path: str) -> bool:
-        """Read one file; returns whether its accounts may be others now."""
+        """Read one file. Return whether its accounts may have changed."""
         known = self._files.setdefault(path, _Watched(None, None, 0))
         try:
             data = self._read(path)
@@ -118,11 +118,11 @@ class PlainPermissionManager:
             return False
         known.content, known.loaded_ms = content, self._now_ms()
         self._log.info("access control: read {path}, {count} accounts", path=path, count=len(content.accounts))
-        self._tell_oddities(content)
+        self._log_warnings(content)
         return True
 
     def _complain(self, known: _Watched, fault: str) -> None:
-        kept = "none of it is used" if known.content is None else "what it said before stays in force"
+        kept = "the file is ignored" if known.content is None else "its previous content stays in force"
         self._log.error("access control: {fault}; {kept}", fault=fault, kept=kept)
 
     def _apply(self) -> None:
@@ -133,17 +133,17 @@ class PlainPermissionManager:
             for account in content.accounts:
                 if accounts.setdefault(account.access_key, account) is not account:
                     self._log.warn(
-                        "access control: accessKey {key} stands in more than one place; that in {path} does not count",
+                        "access control: accessKey {key} is defined more than once; the definition in {path} is ignored",
                         key=account.access_key,
                         path=content.path,
                     )
         if not accounts:
             self._log.warn(
-                "access control: 0 accounts of {files}: nobody can sign in; served is {who}",
+                "access control: 0 accounts in {files}: no client can sign in; {served}",
                 files=self._sources(),
-                who="who comes from a white address" if white else "nobody",
+                served="only clients at white addresses are served" if white else "no client is served",
             )
-        self.rules = Rules(accounts.values(), white, strict=self._strict)
+        self.rules = AccessRules(accounts.values(), white, strict=self._strict)
 
     def _contents(self) -> list[PlainFile]:
         return [known.content for known in self._files.values() if known.content is not None]
@@ -151,12 +151,12 @@ class PlainPermissionManager:
     # ---------------------------------------------------------------- asking
 
     def white_addresses(self) -> list[str]:
-        """List the global white addresses of all files."""
+        """Return the global white addresses of all files."""
         self.reload()
         return [address for content in self._contents() for address in content.white_addresses]
 
     def account_configs(self) -> list[AccountConfig]:
-        """List all accounts as they are configured, each once."""
+        """Return the configurations of all accounts, each once."""
         self.reload()
         configs: dict[str | None, AccountConfig] = {}
         for content in self._contents():
@@ -165,7 +165,7 @@ class PlainPermissionManager:
         return list(configs.values())
 
     def versions(self) -> dict[str, Version]:
-        """Return the version of each file that says anything, by path; a file without one has the time it was read."""
+        """Return the version of each non-empty file by path. A file without one has the time of its reading."""
         return {
             path: known.content.version or Version(0, known.loaded_ms)
             for path, known in self._files.items()
@@ -179,7 +179,7 @@ class PlainPermissionManager:
     # ---------------------------------------------------------------- changing
 
     def set_account(self, config: AccountConfig) -> None:
-        """Create or change an account and write its file. Raises AclError; OSError when that cannot be written."""
+        """Create or change an account and write its file. Raises AclError, or OSError if the file cannot be written."""
         if not config.has_good_keys:
             raise AclError(
                 f"The accessKey={_java(config.access_key)} and secretKey={_java(config.secret_key)} "
@@ -192,7 +192,7 @@ class PlainPermissionManager:
         self._write(content, content.with_account(config, self._now_ms()))
 
     def delete_account(self, access_key: str) -> bool:
-        """Delete an account from its file; False when there is none. Raises AclError or OSError."""
+        """Delete an account from its file. Return False if it does not exist. Raises AclError or OSError."""
         path = self._path_of(access_key)
         if path is None:
             return False
@@ -204,7 +204,8 @@ class PlainPermissionManager:
         return True
 
     def set_white_addresses(self, addresses: list[str], path: str | None = None) -> bool:
-        """Set the global white addresses of a file, the default one unless told; False when it is no file of accounts.
+        """Set the global white addresses of a file, by default the default one. Return False if it is not an accounts
+        file.
 
         Raises AclError or OSError.
         """
@@ -226,7 +227,7 @@ class PlainPermissionManager:
         return None
 
     def _content_of(self, path: str) -> PlainFile:
-        """Return what a file says now; AclError when that cannot be told: nothing is written over what cannot be read."""
+        """Return the present content of a file. Raises AclError if it is unreadable: such a file is not overwritten."""
         known = self._files.get(path)
         if known is None:
             return PlainFile(path)

@@ -1,6 +1,7 @@
-"""What an account may do with a topic or group, and how it is written.
+"""Permissions of an account for topics and groups, and their text form.
 
-Answers to Apache's Permission. Groups are held under the name of their retry topic, as resources beside topics. Pure.
+Counterpart: `Permission` (Apache). Groups are stored under their retry topics, as resources beside topics. Pure
+functions.
 """
 
 from collections.abc import Iterable
@@ -10,15 +11,15 @@ from rocketd.acl.errors import AclError
 
 RETRY_PREFIX = "%RETRY%"
 TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
-"""Every account may send its traces there."""
+"""Every account may send traces to this topic."""
 
 
 class Permission(IntFlag):
-    """Rights to a resource; DENY outweighs the others."""
+    """Rights to a resource. DENY outweighs the others."""
 
     DENY = 1
     ANY = 2
-    """Only ever needed, never owned: either of PUB and SUB will do."""
+    """Only needed, never owned: either PUB or SUB is enough."""
     PUB = 4
     SUB = 8
 
@@ -35,29 +36,29 @@ _BY_TEXT = {
 }
 
 PERMISSIONS = tuple(_BY_TEXT)
-"""All ways to write one."""
+"""All text forms of permissions."""
 
 
 def parse_permission(text: str | None) -> Permission:
-    """Read a permission as files have it; what is absent or unknown is DENY."""
+    """Parse a permission. Absent or unknown ones are DENY."""
     return Permission.DENY if text is None else _BY_TEXT.get(text.strip(), Permission.DENY)
 
 
 def describe(permission: Permission) -> str:
-    """Write a permission as files have it."""
+    """Return a permission in its text form."""
     return "|".join(flag.name or "" for flag in Permission if flag & permission)
 
 
 def grants(owned: Permission, needed: Permission) -> bool:
-    """Whether what an account has is enough for what a request needs."""
-    # Of plain numbers: an operator of IntFlag costs a microsecond, and each message comes here.
+    """Return whether an account's permission is enough for a request."""
+    # On plain numbers: an operator of IntFlag costs a microsecond, for each message.
     if _and(owned, _DENY):
         return False
     return bool(_and(owned, _PUB_OR_SUB if _and(needed, _ANY) else needed))
 
 
 def parse_resources(entries: Iterable[str], *, topics: bool) -> dict[str, Permission]:
-    """Read entries such as ``topicA=PUB|SUB``; those of groups come out under their retry topics. Raises AclError."""
+    """Parse entries such as ``topicA=PUB|SUB``. Groups are returned as their retry topics. Raises AclError."""
     resources = {}
     for entry in entries:
         parts = _split(entry)
@@ -69,7 +70,7 @@ def parse_resources(entries: Iterable[str], *, topics: bool) -> dict[str, Permis
 
 
 def check_entries(entries: Iterable[str] | None) -> None:
-    """Refuse entries that nobody can have meant, before they are stored. Raises AclError."""
+    """Refuse obviously wrong entries before they are stored. Raises AclError."""
     for entry in entries or ():
         parts = _split(entry)
         if len(parts) != 2:
@@ -85,12 +86,12 @@ def check_entries(entries: Iterable[str] | None) -> None:
 
 
 def retry_topic(group: str) -> str:
-    """Name the resource that stands for a group."""
+    """Return the resource of a group."""
     return RETRY_PREFIX + group
 
 
 def shown(resource: str) -> str:
-    """Name a resource for people: ``topic:T`` or ``group:G``."""
+    """Return a resource for people: ``topic:T`` or ``group:G``."""
     if resource.startswith(RETRY_PREFIX):
         return "group:" + resource[len(RETRY_PREFIX) :]
     return "topic:" + resource

@@ -1,7 +1,8 @@
-"""One file of accounts: what it says, and the same with something changed.
+"""One file of accounts: its content, and the same with changes.
 
-Answers to the reading and writing of plain_acl.yml in Apache's PlainPermissionManager. A file is taken as a whole or not at
-all. What is written again keeps unknown members and the comments at its top; others are lost, as YAML's writers lose them.
+Counterpart: the reading and writing of plain_acl.yml in `PlainPermissionManager` (Apache). A file is accepted as a
+whole or not at all. A rewritten file keeps unknown members and the comments at its top. Other comments are lost, as
+usual for YAML.
 """
 
 from copy import deepcopy
@@ -13,7 +14,7 @@ import yaml
 from rocketd.acl.accounts import Account, AccountConfig
 from rocketd.acl.addresses import AddressRule, address_rule
 from rocketd.acl.errors import AclError, AclFileError
-from rocketd.acl.oddities import oddities_of_account, unknown_members
+from rocketd.acl.file_warnings import unknown_members, warnings_of_account
 from rocketd.acl.yaml_text import TextLoader, dump, is_true, place_of
 
 WHITE_ADDRESSES = "globalWhiteRemoteAddresses"
@@ -34,7 +35,7 @@ _ACCOUNT_MEMBERS = (*_TEXTS, "admin", *_LISTS)
 
 @dataclass(frozen=True)
 class Version:
-    """Which state of a file this is: ``timestamp`` in milliseconds of the last change, ``counter`` of all changes."""
+    """Version of a file: ``timestamp`` of the last change in milliseconds, ``counter`` of all changes."""
 
     counter: int
     timestamp: int
@@ -42,8 +43,11 @@ class Version:
 
 @dataclass
 class PlainFile:
-    """What a file says. ``document`` is its YAML, every scalar a text; ``head`` the comments before it; ``oddities`` what
-    means nothing in it, each a line without the file's name.
+    """The content of a file.
+
+    - ``document`` is its YAML, with every scalar as a text.
+    - ``head`` are the comments before it.
+    - ``warnings`` are warnings about meaningless parts, each a line without the file's name.
     """
 
     path: str
@@ -54,17 +58,17 @@ class PlainFile:
     configs: list[AccountConfig] = field(default_factory=list)
     accounts: list[Account] = field(default_factory=list)
     version: Version | None = None
-    oddities: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
 
     @property
     def is_empty(self) -> bool:
-        """Whether the file says nothing at all."""
+        """Whether the file is empty."""
         return not self.document
 
     # ---------------------------------------------------------------- changes
 
     def with_account(self, config: AccountConfig, now_ms: int) -> str:
-        """Return the text of the file with an account set; it becomes the last one. What ``config`` leaves out stays."""
+        """Return the text of the file with an account set as the last one. Parts missing in ``config`` are kept."""
         document = deepcopy(self.document)
         accounts = document.get(ACCOUNTS) or []
         entry = next((entry for entry in accounts if entry.get("accessKey") == config.access_key), None)
@@ -74,7 +78,7 @@ class PlainFile:
             accounts.remove(entry)
         for name, attribute in _TEXTS.items():
             value = getattr(config, attribute)
-            # Apache's clients send no empty permission, and an empty one would change nothing there either.
+            # Apache's clients never send an empty permission, and an empty one would change nothing there either.
             if value or (value is not None and name == "whiteRemoteAddress"):
                 entry[name] = value
             if name == "whiteRemoteAddress":
@@ -86,7 +90,7 @@ class PlainFile:
         return self._written(document, now_ms)
 
     def without_account(self, access_key: str, now_ms: int) -> str | None:
-        """Return the text of the file without an account; None when it has no such one."""
+        """Return the text of the file without an account, None if it does not have it."""
         document = deepcopy(self.document)
         accounts = document.get(ACCOUNTS) or []
         rest = [entry for entry in accounts if entry.get("accessKey") != access_key]
@@ -109,7 +113,7 @@ class PlainFile:
 
 
 def parse(data: bytes, path: str) -> PlainFile:
-    """Read a file's content. Raises AclFileError, which names the line where it can."""
+    """Parse a file's content. Raises AclFileError, with the line if possible."""
     try:
         text = data.decode()
         loader = TextLoader(text)
@@ -121,7 +125,7 @@ def parse(data: bytes, path: str) -> PlainFile:
     except yaml.YAMLError as error:
         raise AclFileError(f"{path}: {place_of(error)}") from error
     except UnicodeDecodeError as error:
-        raise AclFileError(f"{path}: byte {error.start} is no UTF-8") from error
+        raise AclFileError(f"{path}: byte {error.start} is not UTF-8") from error
     if document is None:
         return PlainFile(path, head=_head(text))
     if not isinstance(document, dict):
@@ -130,12 +134,12 @@ def parse(data: bytes, path: str) -> PlainFile:
 
 
 class _Reader:
-    """Makes a PlainFile of a document, or says in which line it is not one."""
+    """Builds a PlainFile from a document, or raises an error with the line."""
 
     def __init__(self, path: str, node: Any, text: str) -> None:
         self._path = path
         self._lines: dict[str, list[int]] = {}
-        # Members with an anchor are there to be referred to.
+        # Members with an anchor exist only to be referenced.
         self._shared = {key.value for key, value in node.value if text.startswith("&", value.start_mark.index)}
         for key, value in node.value:
             if isinstance(value, yaml.SequenceNode):
@@ -152,7 +156,7 @@ class _Reader:
         entries = document.get(ACCOUNTS)
         if entries is not None and not isinstance(entries, list):
             raise AclFileError(f"{self._path}: {ACCOUNTS} must be a list")
-        oddities = list(unknown_members(document, _MEMBERS, self._shared))
+        warnings = list(unknown_members(document, _MEMBERS, self._shared))
         configs, accounts = [], []
         for index, entry in enumerate(entries or ()):
             try:
@@ -161,11 +165,11 @@ class _Reader:
             except AclError as error:
                 raise self._fault(ACCOUNTS, index, str(error)) from error
             configs.append(config)
-            oddities += [self._at(ACCOUNTS, index, what) for what in oddities_of_account(entry, _ACCOUNT_MEMBERS)]
+            warnings += [self._at(ACCOUNTS, index, what) for what in warnings_of_account(entry, _ACCOUNT_MEMBERS)]
         version = self._version(document.get(DATA_VERSION))
-        return PlainFile(self._path, document, head, addresses or [], rules, configs, accounts, version, oddities)
+        return PlainFile(self._path, document, head, addresses or [], rules, configs, accounts, version, warnings)
 
-    def _config(self, entry: Any) -> AccountConfig:
+    def _config(self, entry: object) -> AccountConfig:
         if not isinstance(entry, dict):
             raise AclError("an account must be a map with accessKey and secretKey")
         values: dict[str, Any] = {"admin": is_true(entry.get("admin"))}
@@ -178,7 +182,7 @@ class _Reader:
             values[attribute] = self._texts(entry.get(name), name)
         return AccountConfig(**values)
 
-    def _texts(self, value: Any, name: str) -> list[str] | None:
+    def _texts(self, value: object, name: str) -> list[str] | None:
         if value is None:
             return None
         if not isinstance(value, list) or not all(isinstance(entry, str) for entry in value):
@@ -203,7 +207,7 @@ class _Reader:
 
 
 def _head(text: str) -> str:
-    """Return the comments and empty lines that a text begins with."""
+    """Return the comments and empty lines at the begin of a text."""
     head = []
     for line in text.splitlines(keepends=True):
         if line.strip() and not line.startswith("#"):

@@ -1,7 +1,7 @@
-"""Everything that requests are checked against, at one moment.
+"""The rules for checking requests, an immutable snapshot.
 
-Answers to the checks of Apache's PlainPermissionManager, in their order: global white addresses, the account, its own white
-address, the signature, rights. Rules do not change; any thread may use them while others take their place.
+Counterpart: the checks of `PlainPermissionManager` (Apache), in their order: global white addresses, the account, its
+white address, the signature, permissions. Any thread may use a snapshot while a new one replaces it.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -13,16 +13,20 @@ from rocketd.acl.permissions import TRACE_TOPIC, Permission
 from rocketd.acl.signature import ACCESS_KEY, SIGNATURE, UNIQUE_KEY_QUERY, query_content, signed_content
 
 STRICT_ADMIN_CODES = frozenset((26, 33, 50, 51, 52, 53, 54, 222, 306, 309, 314, 316, 323, 329))
-"""Reading the settings; reading a message by its place in the log, which says nothing of its topic; reading and changing
-accounts; resetting and cloning offsets, having messages consumed or checked again, deleting.
+"""Codes that require an admin in strict mode:
+
+- reading the settings,
+- reading a message by its place in the log, which does not reveal its topic,
+- reading and changing accounts,
+- resetting and cloning offsets, consuming or checking messages again, deleting.
 """
 
 _QUERY_MESSAGE = 12
 _HOSTS_LIMIT = 4096
 
 
-class Rules:
-    """Accounts and white addresses. ``strict`` asks for an admin where Apache lets every account administer."""
+class AccessRules:
+    """Accounts and white addresses. ``strict`` requires an admin where Apache lets every account administer."""
 
     def __init__(
         self, accounts: Iterable[Account] = (), white: Iterable[AddressRule] = (), *, strict: bool = False
@@ -33,7 +37,7 @@ class Rules:
         self._white_hosts: dict[str, bool] = {}
 
     def is_white(self, host: str) -> bool:
-        """Whether a peer's host is one of the global white addresses."""
+        """Return whether a peer's host is a global white address."""
         known = self._white_hosts.get(host)
         if known is None:
             plain = canonical(host)
@@ -50,9 +54,9 @@ class Rules:
         body: bytes | memoryview | None,
         needed: Callable[[], Mapping[str, Permission]],
     ) -> None:
-        """Let a request pass, or raise an AccessDeniedError.
+        """Accept a request, or raise an AccessDeniedError.
 
-        ``fields`` are its header fields, ``needed`` tells the resources it touches and is called only when that matters.
+        ``fields`` are its header fields. ``needed`` returns the resources it uses, and is called only if necessary.
         """
         if self.is_white(host):
             return
@@ -66,7 +70,8 @@ class Rules:
             return
         signature = fields.get(SIGNATURE)
         if not account.secret.has_signed(signed_content(fields, body), signature):
-            # Apache's broker refuses every query by key of a Java client, which signs one field more than that broker.
+            # Apache's broker refuses all queries by key of Java clients, because they sign one field more than that
+            # broker.
             is_query = code == _QUERY_MESSAGE and UNIQUE_KEY_QUERY in fields
             if not is_query or not account.secret.has_signed(query_content(fields, body), signature):
                 raise SignatureError(access_key)

@@ -1,7 +1,7 @@
 """The signature of a request.
 
-Answers to Apache's AclSigner and AclUtils.combineRequestContent: HMAC-SHA1, under the account's secret, of the values of all
-fields in the order of their names, followed by the body, in Base64. Pure.
+Counterpart: `AclSigner` and `AclUtils.combineRequestContent` (Apache): HMAC-SHA1 with the account's secret over the
+values of all fields, sorted by their names, followed by the body, in Base64. Pure functions.
 """
 
 from binascii import b2a_base64
@@ -16,18 +16,24 @@ SECURITY_TOKEN = "SecurityToken"
 SIGNATURE = "Signature"
 UNIQUE_KEY_QUERY = "_UNIQUE_KEY_QUERY"
 NOT_SIGNED = frozenset((SIGNATURE, UNIQUE_KEY_QUERY))
-"""Fields that brokers leave out of what is signed: the signature itself, and one of queries by key."""
+"""Fields not signed by brokers: the signature itself, and one of queries by key."""
+
+KEY_LENGTH = 6
+"""Access key and secret must be longer than this."""
 
 _REMEMBERED_NAMES = 64
 _REMEMBERED_LENGTH = 1024
-"""Names of fields that are more, or longer together, are not remembered: no client of RocketMQ has such."""
+"""Larger sets of field names are not cached. No RocketMQ client has such."""
 
 _BLOCK = 64
-"""Bytes that SHA-1 works on at a time."""
+"""Block size of SHA-1 in bytes."""
 
 
 def signed_content(fields: Mapping[str, str], body: bytes | memoryview | None) -> bytes:
-    """Join what is signed of a request, as brokers do."""
+    """Return the bytes of a request covered by its signature, as computed by brokers.
+
+    These are the values of the fields in the order of their names, without `NOT_SIGNED`, then the body.
+    """
     names = tuple(fields)
     few = len(names) <= _REMEMBERED_NAMES and sum(map(len, names)) <= _REMEMBERED_LENGTH
     values = (_signed_values if few else _signed_values.__wrapped__)(names)(fields)
@@ -36,14 +42,18 @@ def signed_content(fields: Mapping[str, str], body: bytes | memoryview | None) -
 
 
 def query_content(fields: Mapping[str, str], body: bytes | memoryview | None) -> bytes:
-    """Join what Java's clients sign of a query by key: ``UNIQUE_KEY_QUERY`` as well, which Apache's broker leaves out."""
+    """Return the content signed by Java clients for a query by key. It includes ``UNIQUE_KEY_QUERY``, unlike Apache's
+    broker.
+    """
     content = "".join(fields[name] for name in sorted(fields) if name != SIGNATURE).encode("utf-8", "replace")
     return b"".join((content, body)) if body else content
 
 
 @lru_cache(maxsize=1024)
 def _signed_values(names: tuple[str, ...]) -> Callable[[Mapping[str, str]], Iterable[str]]:
-    """Make what picks the signed values of fields of these names, in their order: a client's come in few orders."""
+    """Return a function of the fields with these names that returns their signed values in order. Cached: orders are
+    few.
+    """
     signed = sorted(set(names) - NOT_SIGNED)
     if len(signed) > 1:
         return itemgetter(*signed)
@@ -51,9 +61,9 @@ def _signed_values(names: tuple[str, ...]) -> Callable[[Mapping[str, str]], Iter
 
 
 class Secret:
-    """What signs. It is not shown when this is printed, and may be used by any thread.
+    """Signs content. Hidden when printed. Any thread.
 
-    The halves of HMAC that depend on the key alone are made once: they are most of the cost of a small request.
+    The two hash states that depend only on the key are computed once. They are most of the cost of a small request.
     """
 
     __slots__ = ("_inner", "_outer")
@@ -64,7 +74,7 @@ class Secret:
         self._outer = sha1(bytes(byte ^ 0x5C for byte in block))
 
     def sign(self, content: bytes) -> bytes:
-        """Sign content: 28 bytes of Base64."""
+        """Return the signature of content: 28 bytes of Base64."""
         inner = self._inner.copy()
         inner.update(content)
         outer = self._outer.copy()
@@ -72,5 +82,5 @@ class Secret:
         return b2a_base64(outer.digest(), newline=False)
 
     def has_signed(self, content: bytes, signature: str | None) -> bool:
-        """Whether a signature of content is this one's; takes as long for every wrong one."""
+        """Return whether a signature belongs to the content, in constant time."""
         return compare_digest(self.sign(content), (signature or "").encode("utf-8", "replace"))

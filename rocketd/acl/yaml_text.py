@@ -1,7 +1,7 @@
-"""YAML whose values stay the texts that were written.
+"""Reads and writes YAML with every scalar as text, except null.
 
-Answers to what Apache's SnakeYAML and fastjson make of plain_acl.yml: a secret of digits is a text there too. Here it also
-keeps its leading zeros.
+Apache gets the same from SnakeYAML and fastjson for plain_acl.yml: a secret of digits is a text. Here such a secret
+also keeps its leading zeros.
 """
 
 import re
@@ -32,7 +32,7 @@ TextLoader.yaml_implicit_resolvers = {
 
 
 class TextDumper(_SafeDumper):
-    """Writes texts so that every reader takes them for texts: some take more for numbers than others."""
+    """Writes texts so that every reader takes them for texts: readers differ in their numbers."""
 
 
 def _represent_text(dumper: Any, text: str) -> Any:
@@ -46,23 +46,23 @@ def _represent_text(dumper: Any, text: str) -> Any:
 TextDumper.add_representer(str, _represent_text)
 
 
-def is_true(text: Any) -> bool:
-    """Read a flag as SnakeYAML and fastjson do."""
+def is_true(text: object) -> bool:
+    """Parse a flag like SnakeYAML and fastjson."""
     return isinstance(text, str) and text.lower() in _TRUE
 
 
 def place_of(error: yaml.YAMLError) -> str:
-    """Say where and what is wrong in one line, without quoting the file: it holds secrets."""
+    """Return the place and the error in one line, without quoting the file: it has secrets."""
     if isinstance(error, yaml.MarkedYAMLError):
         mark = error.problem_mark or error.context_mark
         problem = " ".join(part for part in (error.context, error.problem) if part)
         problem = _QUOTED.sub("...", problem)
         return f"line {mark.line + 1}, column {mark.column + 1}: {problem}" if mark else problem
-    return "it is no text that YAML allows"
+    return "it is not a valid YAML text"
 
 
 def dump(document: dict[str, Any]) -> str:
-    """Write a document as SnakeYAML's dumpAsMap lays it out."""
+    """Return a document in the layout of SnakeYAML's dumpAsMap."""
     text: str = yaml.dump(
         document, Dumper=TextDumper, default_flow_style=False, sort_keys=False, allow_unicode=True, width=1 << 20
     )

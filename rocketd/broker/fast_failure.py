@@ -1,34 +1,30 @@
-"""Answers requests that wait too long while the threads that should handle them are held up.
+"""Refuses requests that wait too long while the threads of their pool are held up.
 
-Answers to Apache's BrokerFastFailure and to its rejectRequest. Without it a disk that hangs would leave every sender to its
-timeout; so they hear within milliseconds that they had better try another broker. One-way requests cannot be told, and
-nobody repeats them: they stay in the queue, and its limits slow their senders down.
+Without it, a hanging disk would leave every sender to its timeout. With it, senders learn within milliseconds to try
+another broker. One-way requests get no answer and are never repeated. They stay in the queue, and its limits slow their
+senders down.
+
+Counterpart: `BrokerFastFailure`, `rejectRequest` (Apache).
 """
 
 from collections.abc import Callable
 from typing import NamedTuple
 
-from rocketd.broker import problems
-from rocketd.broker.processors.end_transaction import EndTransactionProcessor
-from rocketd.broker.settings import BrokerConfig
-from rocketd.remoting.command import cannot_be_refused
-from rocketd.remoting.dispatch import Dispatcher
+from rocketd.broker.base import problems
+from rocketd.broker.base.settings import BrokerConfig
+from rocketd.broker.send.answers import send_too_old
+from rocketd.broker.transaction.processor import EndTransactionProcessor
 from rocketd.remoting.errors import RequestError
-from rocketd.remoting.pools import Job, Pool
-from rocketd.store.message_store import MessageStore
+from rocketd.remoting.serving.dispatch import Dispatcher
+from rocketd.remoting.serving.pools import Job, Pool
+from rocketd.remoting.wire.command import cannot_be_refused
+from rocketd.store.interfaces import IMessageStore
 
 CHECK_SECONDS = 0.02
 
 
-def send_too_old(settings: BrokerConfig, period: int, queued: int, slowest_step: str) -> RequestError:
-    """Refuse a send that has waited for so many ms, with so many requests in its pool. Any thread."""
-    return problems.SEND_QUEUE_TOO_OLD.error(
-        period=period, queued=queued, cause=slowest_step, limit=settings.wait_time_mills_in_send_queue
-    )
-
-
 class _Limit(NamedTuple):
-    """How long requests of a pool may wait, and what those that waited longer are told; ``wanted`` says which jobs."""
+    """The time limit of a pool's requests, and the error for those beyond it. ``wanted`` selects the jobs."""
 
     pool: Pool
     limit_ms: Callable[[], int]
@@ -37,13 +33,13 @@ class _Limit(NamedTuple):
 
 
 class FastFailure:
-    """Reactor thread only. `clock_ms` is that of the jobs' ``received_ms``."""
+    """Checks the pools. Reactor thread only. ``clock_ms`` is the clock of the jobs' ``received_ms``."""
 
     def __init__(
         self,
         settings: BrokerConfig,
         dispatcher: Dispatcher,
-        store: MessageStore,
+        store: IMessageStore,
         clock_ms: Callable[[], int],
         slowest_recent_step: Callable[[], str],
     ) -> None:
@@ -60,7 +56,7 @@ class FastFailure:
                 self._send_too_old,
                 lambda job: not isinstance(job.handler, EndTransactionProcessor),
             ),
-            # They wait in the storage thread's queue too, and may wait longer: nobody repeats them.
+            # These wait in the storage thread's queue too. They may wait longer, because they are not repeated.
             self._limit("send", lambda: settings.wait_time_mills_in_transaction_queue)._replace(
                 wanted=lambda job: isinstance(job.handler, EndTransactionProcessor)
             ),
@@ -70,7 +66,7 @@ class FastFailure:
         self._send.refusal = self._refusal
 
     def check(self) -> None:
-        """Answer what has waited too long; to be called every CHECK_SECONDS."""
+        """Refuse the requests that waited too long. Call it every CHECK_SECONDS."""
         if not self._settings.broker_fast_failure_enable:
             return
         now = self._clock_ms()

@@ -1,26 +1,39 @@
-"""Tells the name servers about this broker.
+"""Registers this broker with the name servers.
 
-Answers to BrokerOuterAPI's registration and BrokerController.registerBrokerAll. Every name server is told at start, every
-30 s, on each change of the topics, and at the stop; a new ``namesrvAddr`` counts from the next of these on. All of it
-belongs to the reactor thread but for ``changed`` and ``when_told``.
+Every name server is told at the start, every 30 s, after each change of the topics, and at the stop. A new
+``namesrvAddr`` takes effect with the next of these. Everything belongs to the reactor thread, except ``changed`` and
+``when_told``.
+
+A master looks for another one of its name before it registers. A broker may learn its name servers only after it has
+begun to serve. Then ``before_first`` does the check, and no registration is sent before it has ended.
+
+Counterpart: the registration of `BrokerOuterAPI`, `BrokerController.registerBrokerAll` (Apache).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from functools import partial
 from time import thread_time
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 from twisted.internet import defer
+from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 
 from rocketd.broker.name_server_addresses import NameServerAddresses
+from rocketd.broker.tables.parts import TableParts
 from rocketd.common.clocked_loop import ClockedLoop
 from rocketd.common.permission import is_readable, is_writable
-from rocketd.remoting.bodies import DataVersion, KVTable, RegisterBrokerBody, TopicConfigSerializeWrapper
-from rocketd.remoting.codes import RequestCode, ResponseCode
-from rocketd.remoting.command import RemotingCommand
+from rocketd.common.reactor import IReactor
+from rocketd.remoting.bodies.tables import (
+    DataVersion,
+    KVTable,
+    RegisterBrokerBody,
+    TopicConfig,
+    TopicConfigSerializeWrapper,
+)
+from rocketd.remoting.calling.channel_table import join, tell_all
 from rocketd.remoting.errors import RemotingError
-from rocketd.remoting.headers import (
+from rocketd.remoting.headers.client import (
     BrokerIdentityRequestHeader,
     QueryDataVersionResponseHeader,
     RegisterBrokerRequestHeader,
@@ -28,56 +41,100 @@ from rocketd.remoting.headers import (
     read_header,
     write_header,
 )
-from rocketd.store.record import body_crc
+from rocketd.remoting.interfaces import IRemotingClient
+from rocketd.remoting.wire.codes import RequestCode, ResponseCode
+from rocketd.remoting.wire.command import RemotingCommand
+from rocketd.store.format.record import body_crc
 
 UNREGISTER_TIMEOUT_MS = 3_000
 TOLD_SECONDS = 3.0
-"""For how long ``when_told`` waits for name servers: less than administrators wait for their answer."""
+"""The time ``when_told`` waits for name servers. It is shorter than administrators wait for their answer."""
 _PERIOD_LIMITS_MS = (10_000, 60_000)
 _REST = 20
 _CHEAP_SECONDS = 0.001
-"""A change is told at once after a registration that was cheap to write; else it waits this many times as long as that took.
-So a broker with many topics, to which new ones come all the time, spends a twentieth of the reactor's time on telling.
+"""The CPU time of a cheap registration: after one, the next change is told at once. Otherwise it waits _REST times as
+long.
+
+So a broker with many topics and steady changes spends at most a twentieth of the reactor's time on registrations.
 """
 _FIRST_REPEAT_SECONDS = 10.0
-"""As Apache's: the first repetition comes early, for name servers that start together with the broker."""
+"""The first repetition comes early, as in Apache's broker, for name servers that start together with the broker."""
+
+
+class RegisteredBroker(TableParts, Protocol):
+    """The broker, as its registration sees it."""
+
+    @property
+    def ha_address(self) -> str:
+        """Host and port for slaves. Any thread."""
+
+
+class _Written(NamedTuple):
+    """The content of a registration, with the version of its topics and the broker's permission."""
+
+    data_version: DataVersion
+    permission: int
+    fields: dict[str, str]
+    body: bytes
 
 
 class Registration:
     """Keeps the name servers' knowledge of this broker current.
 
-    ``client`` is the RemotingClient for outgoing requests. A name server that cannot be reached is logged when it
-    becomes so, and when it is back.
+    ``client`` makes the outgoing requests. An unreachable name server is logged once, and again when it is back.
     """
 
     _log = Logger()
 
-    def __init__(self, broker: Any, client: Any, reactor: Any) -> None:
+    def __init__(self, broker: RegisteredBroker, client: IRemotingClient, reactor: IReactor) -> None:
         self._broker = broker
         self._client = client
         self._reactor = reactor
         self._addresses = NameServerAddresses(broker.settings.broker, reactor, self._register_changed)
-        self._loop = ClockedLoop(reactor, self._repeat)
-        self._first: Any = None
+        self._loop = ClockedLoop(reactor, self.register)
+        self._first: IDelayedCall | None = None
         self._unreachable: set[str] = set()
         self._pending = False
+        self._signalled = False
         self._rests_until = 0.0
         self._waiting: list[Callable[[], None]] = []
         self._stopped = False
         self._begun = False
         self._held = False
-        self.before_repeat: Callable[[], defer.Deferred[None]] | None = None
-        """Awaited before each periodic registration."""
+        self.before_each: Callable[[str], defer.Deferred[None]] | None = None
+        """Awaited right before each registration is sent, with the name server's address. It may call ``hold``."""
+        self.before_first: Callable[[], defer.Deferred[None]] | None = None
+        """Awaited once, before the first registration with known name servers. It must not fail."""
+        self._checking: list[defer.Deferred[None]] | None = None
         self.on_answer: Callable[[str, RegisterBrokerResponseHeader], None] | None = None
-        """Called with a name server and what it said of this broker's master."""
+        """Called with the address of a name server and its answer, which names this broker's master."""
 
     @property
     def name_servers(self) -> str:
         """The name servers in words."""
         return self._addresses.describe()
 
+    @property
+    def reaches_nobody(self) -> bool:
+        """Whether there are name servers, and none of them answered the last registration. Any thread."""
+        addresses = self._client.name_servers.addresses
+        return bool(addresses) and self._unreachable.issuperset(addresses)
+
+    @property
+    def awaits_addresses(self) -> bool:
+        """Whether no name server is known, and an address server will be asked."""
+        return self._addresses.awaits_addresses
+
+    async def find_addresses(self) -> None:
+        """Ask the address server, if the settings say so, and pass the known name servers to the client.
+
+        This takes some seconds at most.
+        """
+        await self._addresses.first_answer()
+        self.take_addresses()
+
     def start(self) -> "defer.Deferred[None]":
-        """Register for the first time; fires when every name server has answered or failed."""
+        """Register for the first time. Fires when every name server has answered or failed."""
         lowest, highest = _PERIOD_LIMITS_MS
         self._addresses.start()
         period_ms = max(lowest, min(self._broker.settings.broker.register_name_server_period, highest))
@@ -91,35 +148,48 @@ class Registration:
             self._call_when(told, waiting)
         return told
 
-    def _repeat(self) -> "defer.Deferred[None]":
-        before = defer.succeed(None) if self.before_repeat is None else self.before_repeat()
-        return before.addCallback(lambda _: self.register())
-
     def hold(self) -> None:
-        """Register no more from now on; the stop does not unregister, as that would remove another of this name and id."""
+        """Stop registering.
+
+        The stop will not unregister either: that would remove another broker of this name and id.
+        """
         self._held = True
 
+    def resume(self) -> None:
+        """Register again at once, after `hold`."""
+        self._held = False
+        self.register(force=True)
+
     def stop(self) -> "defer.Deferred[None]":
-        """Register no more, and unregister; fires when every name server has answered or failed."""
+        """Stop registering, and unregister. Fires when every name server has answered or failed."""
         self._stopped = True
         self._addresses.stop()
         if self._first is not None and self._first.active():
             self._first.cancel()
         if self._loop.running:
             self._loop.stop()
-        if not self._begun or self._held:
+        if not self._begun or self._held or self.before_first is not None:
             return defer.succeed(None)
         return self._for_all(self._unregister)
 
     def changed(self, reason: str) -> None:
-        """Register soon because something changed, after the start. Any thread; changes that come together are told
-        together.
+        """Register soon because of a change after the start.
+
+        Any thread. Changes close together share a registration.
         """
-        self._reactor.callFromThread(self._register_changed)
+        if not self._signalled:
+            # Set before the reactor thread looks: a later change has been seen by then, or signals again.
+            self._signalled = True
+            self._reactor.callFromThread(self._handle_signal)
+
+    def _handle_signal(self) -> None:
+        self._signalled = False
+        self._register_changed()
 
     def when_told(self, callback: Callable[[], None]) -> None:
-        """Have a function called in the reactor thread once the name servers have been told of all that changed before,
-        or after TOLD_SECONDS. Any thread.
+        """Call a function in the reactor thread once the name servers know all changes so far, or after TOLD_SECONDS.
+
+        Any thread.
         """
         self._reactor.callFromThread(self._tell_and_call, callback)
 
@@ -150,52 +220,74 @@ class Registration:
         told.addCallback(lambda _: call())
 
     def register(self, force: bool | None = None) -> "defer.Deferred[None]":
-        """Tell every name server; where registration is not forced, only those whose knowledge is old."""
+        """Register with every name server; unless forced, only with those whose version is outdated."""
         if self._held:
             return defer.succeed(None)
-        forced = self._broker.settings.broker.force_register if force is None else force
         self.take_addresses()
-        began = thread_time()
-        try:
-            body, fields = self._request()
-        except Exception:  # raised out of here, it would end the loop, and the broker would fade from the routes
-            self._log.failure("the registration of this broker cannot be written")
-            return defer.succeed(None)
-        took = thread_time() - began
-        self._rests_until = self._reactor.seconds() + _REST * took if took > _CHEAP_SECONDS else 0.0
+        if self.before_first is not None and self._client.name_servers.addresses:
+            return self._register_first(self.before_first)
+        forced = self._broker.settings.broker.force_register if force is None else force
+        written: _Written | None = None
+        failed = False
 
         async def tell(address: str) -> None:
-            if (forced or await self._is_outdated(address)) and not (self._stopped or self._held):
-                await self._register(address, fields, body)
+            nonlocal written, failed
+            if not forced and not await self._is_outdated(address):
+                return
+            if self.before_each is not None:
+                await self.before_each(address)
+            if self._stopped or self._held:
+                return
+            # Written only now: an older content must not overtake that of a later registration.
+            if not failed and (written is None or not self._is_current(written)):
+                written = self._write()
+                failed = written is None
+            if written is not None:
+                await self._register(address, written)
 
         return self._for_all(tell)
 
+    def _register_first(self, check: Callable[[], "defer.Deferred[None]"]) -> "defer.Deferred[None]":
+        """Register after the check. All callers meanwhile wait for this registration."""
+        if self._checking is not None:
+            return join(self._checking)
+        waiting = self._checking = []
+        registered = join(waiting)
+
+        def checked(_: None) -> "defer.Deferred[None]":
+            self._checking = None
+            self.before_first = None
+            return self.register(force=True)
+
+        check().addCallback(checked).addBoth(tell_all, waiting)
+        return registered
+
     def take_addresses(self) -> None:
-        """Have the client use the name servers that are known now; a list without an address changes nothing."""
+        """Pass the known name servers to the client. An empty list changes nothing."""
         self._client.update_name_server_addresses(self._addresses.current())
         self._unreachable.intersection_update(self._client.name_servers.addresses)
 
-    def _for_all(self, tell: Any) -> "defer.Deferred[None]":
+    def _for_all(self, tell: Callable[[str], Coroutine[Any, Any, None]]) -> "defer.Deferred[None]":
         addresses = list(self._client.name_servers.addresses)
         return defer.DeferredList(
             [defer.Deferred.fromCoroutine(self._guarded(tell, address)) for address in addresses]
         ).addCallback(lambda _: None)
 
-    async def _guarded(self, tell: Any, address: str) -> None:
+    async def _guarded(self, tell: Callable[[str], Coroutine[Any, Any, None]], address: str) -> None:
         try:
             await tell(address)
         except RemotingError as error:
             if address not in self._unreachable:
                 self._unreachable.add(address)
                 self._log.warn(
-                    "name server {address} was not told of this broker: {error}", address=address, error=error
+                    "cannot tell name server {address} about this broker: {error}", address=address, error=error
                 )
         except Exception:
-            self._log.failure("name server {address}: its answer to this broker is no such answer", address=address)
+            self._log.failure("name server {address}: its answer to the registration cannot be read", address=address)
         else:
             if address in self._unreachable:
                 self._unreachable.discard(address)
-                self._log.info("name server {address} is reached again", address=address)
+                self._log.info("name server {address} answers again", address=address)
 
     def _identity(self) -> dict[str, Any]:
         settings = self._broker.settings.broker
@@ -206,9 +298,26 @@ class Registration:
             "broker_id": settings.broker_id,
         }
 
-    def _request(self) -> tuple[bytes, dict[str, str]]:
+    def _is_current(self, written: "_Written") -> bool:
+        permission = self._broker.settings.broker.broker_permission
+        return written.data_version is self._broker.topics.data_version and written.permission == permission
+
+    def _write(self) -> "_Written | None":
+        """Return the content of a registration; None after a failure, which is logged."""
+        began = thread_time()
+        try:
+            written = self._content()
+        except Exception:  # raising it would end the loop, and the broker would fade from the routes
+            self._log.failure("the registration of this broker cannot be written")
+            return None
+        took = thread_time() - began
+        self._rests_until = self._reactor.seconds() + _REST * took if took > _CHEAP_SECONDS else 0.0
+        return written
+
+    def _content(self) -> "_Written":
         settings = self._broker.settings.broker
         wrapper = self._broker.topics.snapshot()
+        version = wrapper.data_version
         if not is_writable(settings.broker_permission) or not is_readable(settings.broker_permission):
             limited = {
                 name: _with_perm(config, settings.broker_permission)
@@ -223,19 +332,19 @@ class Registration:
             compressed=settings.compressed_register,
             body_crc32=body_crc(body),
         )
-        return body, write_header(header)
+        return _Written(version, settings.broker_permission, write_header(header), body)
 
-    async def _register(self, address: str, fields: dict[str, str], body: bytes) -> None:
-        request = RemotingCommand(RequestCode.REGISTER_BROKER, dict(fields), body)
+    async def _register(self, address: str, written: "_Written") -> None:
+        request = RemotingCommand(RequestCode.REGISTER_BROKER, dict(written.fields), written.body)
         timeout_ms = self._broker.settings.broker.register_broker_timeout_mills
         response = await self._client.invoke_sync(address, request, timeout_ms)
         if response.code != ResponseCode.SUCCESS:
             raise RemotingError(f"it answered {response.code}: {response.remark}")
         if self.on_answer is not None:
             self.on_answer(address, read_header(RegisterBrokerResponseHeader, response))
-        if response.body:  # a name server without a table says nothing of order
+        if response.body:  # a name server without a table says nothing about order
             table = KVTable.decode(response.body).table
-            # Writes a file where something changed.
+            # Writes a file if something changed.
             self._broker.dispatcher.pool("admin").call(partial(self._broker.topics.update_order_topics, table))
 
     async def _is_outdated(self, address: str) -> bool:
@@ -261,7 +370,7 @@ class Registration:
             raise RemotingError(f"it answered {response.code}: {response.remark}")
 
 
-def _with_perm(config: Any, perm: int) -> Any:
+def _with_perm(config: TopicConfig, perm: int) -> TopicConfig:
     return type(config)(
         topic_name=config.topic_name,
         read_queue_nums=config.read_queue_nums,

@@ -1,14 +1,15 @@
-"""The broker as a service: tables, store, processors, a listening server and the registration, put together.
+"""The broker as a service: tables, store, processors, server and registration, put together.
 
-Answers to Apache's BrokerController. The constructor opens nothing; ``startService`` opens everything, in the order in
-which parts need each other, and ``stopService`` closes it in the opposite order, so that nothing acknowledged is lost.
+The constructor opens nothing. ``startService`` opens everything in the order of dependencies; ``stopService`` closes it
+in the opposite order, so that every acknowledged message survives.
+
+Counterpart: `BrokerController` (Apache).
 """
 
 import os
 from collections.abc import Callable
 from functools import partial
 from time import monotonic, time
-from typing import Any
 
 from twisted.application.service import Service
 from twisted.internet import defer, threads
@@ -17,75 +18,69 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from rocketd import core
-from rocketd.broker.access_control import RELOAD_SECONDS, AccessControl, make_access_control, signing_hooks
-from rocketd.broker.address import AdvertisedAddress, choose_address, join, record_host
-from rocketd.broker.broker_to_client import BrokerToClient
-from rocketd.broker.consumer_filter_file import ConsumerFilterWrapper
-from rocketd.broker.consumer_filters import ConsumerFilterManager
-from rocketd.broker.consumers import ConsumerManager
-from rocketd.broker.delay_levels import DelayLevels
-from rocketd.broker.extensions import Extensions, ValidatorHook
+from rocketd.broker.access.access_control import RELOAD_SECONDS, AccessControl, make_access_control, signing_hooks
+from rocketd.broker.access.open_doors import open_doors
+from rocketd.broker.base.address import (
+    AdvertisedAddress,
+    choose_address,
+    is_loopback,
+    join,
+    named,
+    record_host,
+    specific,
+)
+from rocketd.broker.base.interfaces import IBroker
+from rocketd.broker.base.json_file import JsonFileError
+from rocketd.broker.base.settings import VIP_PORT_DISTANCE, BrokerSettings
+from rocketd.broker.base.store_paths import path_error
+from rocketd.broker.base.watermark import SECONDS as WATER_MARK_SECONDS
+from rocketd.broker.base.watermark import WaterMarks
+from rocketd.broker.clients.broker_to_client import BrokerToClient
+from rocketd.broker.clients.last_subscriptions import NOTE_SECONDS
 from rocketd.broker.fast_failure import CHECK_SECONDS, FastFailure
-from rocketd.broker.group_guard import GroupGuard
-from rocketd.broker.groups import SubscriptionGroupManager
-from rocketd.broker.implied_topics import ImpliedTopics
-from rocketd.broker.incoming import MessageBuilder
-from rocketd.broker.interfaces import IBroker
-from rocketd.broker.json_file import JsonFile, JsonFileError
-from rocketd.broker.last_subscriptions import NOTE_SECONDS, LastSubscriptions, LastSubscriptionWrapper
-from rocketd.broker.light_offsets import offset_file
-from rocketd.broker.message_hooks import MessageHooks
-from rocketd.broker.missing_tables import warn_of_missing_tables
-from rocketd.broker.new_names import group_limit, topic_limit
-from rocketd.broker.offsets import ConsumerOffsetManager
-from rocketd.broker.open_doors import open_doors
-from rocketd.broker.producers import ProducerManager
-from rocketd.broker.rebalance_lock import RebalanceLockManager
+from rocketd.broker.parts import make_parts
 from rocketd.broker.registration import Registration
 from rocketd.broker.replication.service import Replication
 from rocketd.broker.replication.single_master import SecondMasterError
-from rocketd.broker.schedule import ScheduleMessageService
-from rocketd.broker.settings import BrokerSettings
+from rocketd.broker.start_fault import start_fault
 from rocketd.broker.stats.broker_stats_manager import SAMPLE_SECONDS as BROKER_STATS_SECONDS
-from rocketd.broker.stats.broker_stats_manager import BrokerStatsManager
-from rocketd.broker.store_paths import path_error
-from rocketd.broker.store_stats import SAMPLE_SECONDS, StoreStats
-from rocketd.broker.timer.service import TimerMessageService
-from rocketd.broker.topics import TopicConfigManager
-from rocketd.broker.transaction.service import TICK_SECONDS, TransactionService
-from rocketd.broker.watermark import SECONDS as WATER_MARK_SECONDS
-from rocketd.broker.watermark import WaterMarks
+from rocketd.broker.stats.store_stats import SAMPLE_SECONDS
+from rocketd.broker.tables.implied_topics import ImpliedTopics
+from rocketd.broker.tables.missing_tables import warn_of_missing_tables
+from rocketd.broker.transaction.service import TICK_SECONDS
 from rocketd.common.clocked_loop import ClockedLoop
 from rocketd.common.config import ConfigError
+from rocketd.common.reactor import IReactor, global_reactor
 from rocketd.common.stamp_clock import StampClock
 from rocketd.common.table_writer import TableWriter
-from rocketd.remoting.address_guard import ADMIN_WRITES, admin_guard
-from rocketd.remoting.bodies import (
+from rocketd.remoting.bodies.tables import (
     DelayOffsetSerializeWrapper,
-    SubscriptionGroupWrapper,
-    TopicConfigSerializeWrapper,
 )
-from rocketd.remoting.callback_threads import CallbackThreads
-from rocketd.remoting.certificates import TLSConfigError
-from rocketd.remoting.client import RemotingClient
-from rocketd.remoting.codes import SerializeType
-from rocketd.remoting.dispatch import Dispatcher
-from rocketd.remoting.invoke import InvokeLayer
-from rocketd.remoting.plugins import load_processors, load_server_extensions
-from rocketd.remoting.server import ListenError, RemotingServer
+from rocketd.remoting.calling.callback_threads import CallbackThreads
+from rocketd.remoting.calling.client import RemotingClient
+from rocketd.remoting.calling.invoke import InvokeLayer
+from rocketd.remoting.limits.address_guard import ADMIN_WRITES, admin_guard
+from rocketd.remoting.serving.connection import Connection
+from rocketd.remoting.serving.dispatch import Dispatcher
+from rocketd.remoting.serving.plugin_calls import ARRIVAL_LISTENER, LOG_DISPATCHER
+from rocketd.remoting.serving.plugin_hook import PluginHook
+from rocketd.remoting.serving.plugins import load_processors, load_server_extensions, of_plugins
+from rocketd.remoting.serving.server import ListenError, RemotingServer
+from rocketd.remoting.serving.turns import each_connection
 from rocketd.remoting.socket_buffers import SocketBuffers, WriteMarks
-from rocketd.remoting.tls import ClientTLS
-from rocketd.remoting.tls_port import wrap_server_factory
-from rocketd.store.errors import StoreError
-from rocketd.store.filesystem import IFileSystem, RealFileSystem
-from rocketd.store.layout import config_dir
+from rocketd.remoting.tls.certificates import TLSConfigError
+from rocketd.remoting.tls.contexts import ClientTLS
+from rocketd.remoting.tls.port import wrap_server_factory
+from rocketd.remoting.wire.codes import SerializeType
+from rocketd.store.base.errors import StoreError
+from rocketd.store.base.filesystem import IFileSystem, RealFileSystem
+from rocketd.store.base.layout import config_dir
+from rocketd.store.interfaces import IMessageStore
 from rocketd.store.message_store import MessageStore
 
 START_ERRORS = (ConfigError, TLSConfigError, ListenError, StoreError, JsonFileError, SecondMasterError, OSError)
-"""What may keep a broker from starting, each with a text for the operator."""
+"""The errors that may prevent a start, each with a text for the operator."""
 
-VIP_PORT_DISTANCE = 2
-"""Older clients reach the broker on the port two below as well."""
 CLIENT_SCAN_SECONDS = 10.0
 HELD_PULLS_SECONDS = 1.0
 DELIVERY_SECONDS = 0.1
@@ -96,7 +91,7 @@ FILTERS_SECONDS = 10.0
 class Broker(Service):
     """One broker. Methods belong to the reactor thread unless they say otherwise.
 
-    ``now_ms`` tells Unix milliseconds, ``clock`` seconds that only go forward.
+    ``now_ms`` returns Unix milliseconds, ``clock`` monotonic seconds.
     """
 
     _log = Logger()
@@ -104,7 +99,7 @@ class Broker(Service):
     def __init__(
         self,
         settings: BrokerSettings,
-        reactor: Any,
+        reactor: IReactor,
         file_system: IFileSystem,
         now_ms: Callable[[], int],
         advertised: AdvertisedAddress | None = None,
@@ -115,73 +110,52 @@ class Broker(Service):
         self.clock = clock
         self.stamps = StampClock(lambda: now_ms() / 1000, clock)
         self._reactor = reactor
-        self._advertised = advertised or choose_address(settings.broker.broker_ip1)
-        self._slave_side = choose_address(settings.broker.broker_ip2, "brokerIP2")
-        self.delay_levels = DelayLevels(settings.store.message_delay_level)
-        self.timers = TimerMessageService(self, clock)
-        self.message_builder = MessageBuilder(
-            settings.broker.broker_cluster_name, self.delay_levels.delays_ms, self.timers.gate
-        )
-        tables = config_dir(settings.store.store_path_root_dir)
-
-        def json_file(name: str, content_type: Any) -> Any:
-            return JsonFile(os.path.join(tables, name), content_type, file_system)
-
+        bound = specific(settings.server.bind_address)
+        self._advertised = advertised or choose_address(*named(settings.broker.broker_ip1, "brokerIP1", bound))
+        self._slave_side = choose_address(*named(settings.broker.broker_ip2, "brokerIP2", bound))
+        self._only_local = is_loopback(bound)
+        self.file_system = file_system
         self.dispatcher = Dispatcher(reactor.callFromThread, clock=clock)
-        writer = self.table_writer = TableWriter("rocketd-tables")
-        self.topics = TopicConfigManager(
-            settings.broker,
-            json_file("topics.json", TopicConfigSerializeWrapper),
-            now_ms,
-            writer,
-            topic_limit(settings.broker, self.dispatcher.limits, clock),
-        )
-        self.groups = SubscriptionGroupManager(
-            settings.broker,
-            json_file("subscriptionGroup.json", SubscriptionGroupWrapper),
-            now_ms,
-            writer,
-            group_limit(settings.broker, self.dispatcher.limits, clock),
-        )
-        self.offsets = ConsumerOffsetManager(offset_file(settings.store, json_file), writer)
-        if settings.store.enable_lmq:
-            self.topics.serve_light_queues()
-            self.groups.serve_light_queues()
-        self.consumers = ConsumerManager(self.clock_ms)
-        self.filters = ConsumerFilterManager(
-            settings.broker, json_file("consumerFilter.json", ConsumerFilterWrapper), now_ms, writer
-        )
-        # As Apache's broker does: what is read as a setting is what the filters need.
-        settings.store.bit_map_length_consume_queue_ext = self.filters.bloom.bits
-        self.producers = ProducerManager(self.clock_ms)
-        self.last_subscriptions = LastSubscriptions(
-            self, json_file("lastSubscription.json", LastSubscriptionWrapper), writer
-        )
-        self.locks = RebalanceLockManager(
-            self.clock_ms,
-            settings.broker.rebalance_lock_max_live_time,
-            lambda: settings.broker.max_queue_locks,
-            self.dispatcher.limits,
-        )
-        self.schedule = ScheduleMessageService(self, json_file("delayOffset.json", DelayOffsetSerializeWrapper), writer)
-        self.transactions = TransactionService(self, clock)
-        self.dispatcher.plugin_stop_seconds = settings.server.plugin_stop_timeout / 1000
-        self.dispatcher.slowest_step = self.slowest_recent_step
-        self._make_pools()
+        self.table_writer = TableWriter("rocketd-tables")
         server, remoting = settings.server, settings.remoting
         self._callbacks = CallbackThreads("callback", server.server_callback_executor_threads)
         self.invoke = InvokeLayer(
             reactor, server.server_oneway_semaphore_value, server.server_async_semaphore_value, self._callbacks
         )
         self.dispatcher.responses = self.invoke
-        self.to_clients = BrokerToClient(settings.broker, self.invoke, SerializeType[remoting.serialize_type])
+        to_clients = BrokerToClient(settings.broker, self.invoke, SerializeType[remoting.serialize_type])
+        parts = make_parts(self, to_clients, self.table_writer, clock)
+        self.delay_levels = parts.delay_levels
+        self.timers = parts.timers
+        self.message_builder = parts.message_builder
+        self.topics = parts.topics
+        self.groups = parts.groups
+        self.offsets = parts.offsets
+        self.filters = parts.filters
+        self.consumers = parts.consumers
+        self.producers = parts.producers
+        self.last_subscriptions = parts.last_subscriptions
+        self.locks = parts.locks
+        self.to_clients = parts.to_clients
+        self.group_guard = parts.group_guard
+        self.schedule = parts.schedule
+        self.transactions = parts.transactions
+        self.stats = parts.stats
+        self.broker_stats = parts.broker_stats
+        self.message_hooks = parts.message_hooks
+        self.extensions = parts.extensions
         self.consumers.on_ids_changed(self.to_clients.notify_consumer_ids_changed)
-        self.consumers.on_group_gone(self.filters.unregister)
-        self.group_guard = GroupGuard(self)
+        # As in Apache's broker: the setting's value is replaced by the size the filters need.
+        settings.store.bit_map_length_consume_queue_ext = self.filters.bloom.bits
+        self.dispatcher.plugin_stop_seconds = settings.server.plugin_stop_timeout / 1000
+        self.dispatcher.slowest_step = self.slowest_recent_step
+        settings.start_fault = partial(start_fault, settings, fs=file_system)
+        self._make_pools()
         self.server = RemotingServer(
             reactor,
             self.dispatcher,
             port=server.listen_port,
+            interface=server.bind_address,
             backlog=server.server_socket_backlog,
             marks=WriteMarks.of(server.write_buffer_high_water_mark, server.write_buffer_low_water_mark),
             buffers=SocketBuffers(server.server_socket_snd_buf_size, server.server_socket_rcv_buf_size),
@@ -189,6 +163,7 @@ class Broker(Service):
             max_frame_length=remoting.frame_max_length,
             wrap=wrap_server_factory(settings.tls, reactor),
             limits=settings.limits,
+            lanes=("send", "pull") if settings.broker.connection_lanes else (),
         )
         self.server.listeners.append(self)
         self.client = RemotingClient(
@@ -205,24 +180,20 @@ class Broker(Service):
         self.topics.on_change(self.registration.changed)
         self.replication = Replication(self, self.client, reactor)
         self.registration.on_answer = self.replication.registered
-        self.file_system = file_system
         self._loops: list[ClockedLoop] = []
         self._delivering = False
         self._serving = False
+        self._metrics: Service | None = None
+        if settings.metrics.metrics_port:
+            # Not at the top: without metrics, its packages would cost each start time and memory.
+            from rocketd.broker.metrics.endpoint import broker_endpoint
+
+            self._metrics = broker_endpoint(self, self.server, self.registration, self.is_serving, reactor, clock)
         self._not_serving: Failure | None = None
         self._waiting_for_service: list[defer.Deferred[None]] = []
         self.held_pull_checks: list[Callable[[], None]] = []
         self.started_ms = 0
-        self.stats = StoreStats(now_ms, self.clock_ms, lambda: self.store.messages_put)
-        self.message_hooks = MessageHooks()
-        self.extensions = Extensions(self)
-        self.broker_stats = BrokerStatsManager(
-            settings.broker.broker_cluster_name,
-            self.clock_ms,
-            per_queue=settings.broker.enable_detail_stat,
-            merge_lmq=settings.store.enable_lmq,
-        )
-        self.store: MessageStore
+        self.store: IMessageStore
         self.store_host = b""
         self._unresolved: str | None = None
 
@@ -238,32 +209,38 @@ class Broker(Service):
             ("heartbeat", broker.heartbeat_thread_pool_queue_capacity),
         ):
             self.dispatcher.add_pool(name, max_requests=capacity)
-        self.dispatcher.add_pool("admin")
+        self.dispatcher.add_pool("admin", turns=each_connection)
+        self.dispatcher.add_pool("heartbeat-long")
 
     def clock_ms(self) -> int:
-        """Milliseconds that only go forward. Any thread."""
+        """Monotonic milliseconds. Any thread."""
         return int(self.clock() * 1000)
 
-    # ------------------------------------------------------------ who and where
+    # ------------------------------------------------------------ addresses
 
     @property
     def port(self) -> int:
-        """The port clients connect to; before the start the one that is to be opened, 0 for any."""
+        """The port for clients; before the start the one to open, 0 for any."""
         return self.server.port
 
     @property
     def advertised_host(self) -> str:
-        """The host that clients are told. Any thread."""
+        """The host announced to clients. Any thread."""
         return self._advertised.host
 
     @property
     def address(self) -> str:
-        """Host and port that clients are told. Any thread."""
+        """Host and port announced to clients. Any thread."""
         return join(self._advertised.host, self.port)
 
     @property
+    def status_text(self) -> str:
+        """The state in a line, for the service manager."""
+        return f"broker {self.settings.broker.broker_name} serves at {self.address}"
+
+    @property
     def ha_address(self) -> str:
-        """Host and port that slaves are told. Any thread."""
+        """Host and port announced to slaves. Any thread."""
         return join(self._slave_side.host, self.replication.port)
 
     # ------------------------------------------------------------ start
@@ -271,11 +248,16 @@ class Broker(Service):
     def startService(self) -> None:
         """Listen, open the store, begin to serve and to register.
 
-        Blocks while the store recovers. Raises ListenError, StoreError, JsonFileError or, for what the operating
-        system refuses, ConfigError; nothing stays open then. A master that has name servers begins to serve when it has
-        asked them for its namesakes, see ``when_serving``; requests wait until then.
+        Blocks while the store recovers. If it raises, nothing stays open:
+
+        - ListenError: a port cannot be opened.
+        - StoreError, JsonFileError: the store or a table cannot be read.
+        - ConfigError: the operating system refuses a path, or accounts or an extension are unusable.
+
+        A master with name servers first asks them for other masters of its name; requests wait until then. So does one
+        with an address server. See ``when_serving``.
         """
-        validators: list[ValidatorHook] = []
+        validators: list[PluginHook] = []
         replaced = False
         if self.settings.broker.acl_enable:
             validators, replaced = self.extensions.access_validators()
@@ -293,6 +275,8 @@ class Broker(Service):
             if self.port > VIP_PORT_DISTANCE and self.settings.server.listen_port:
                 self.server.listen(self.port - VIP_PORT_DISTANCE)
             self.replication.listen()
+            if self._metrics is not None:
+                self._metrics.startService()
             try:
                 self._open_store()
             except OSError as error:
@@ -300,6 +284,8 @@ class Broker(Service):
         except BaseException:
             self.server.stop_listening()
             self.replication.stop_listening()
+            if self._metrics is not None:
+                self._metrics.stopService()
             raise
         super().startService()
         self.table_writer.start()
@@ -309,13 +295,25 @@ class Broker(Service):
         self.invoke.start()
         self.replication.start(self.store)
         self.registration.take_addresses()
-        if self.replication.is_slave or not self.client.name_servers.addresses:
+        may_know_others = bool(self.client.name_servers.addresses) or self.registration.awaits_addresses
+        if self.replication.is_slave or not may_know_others:
             self._serve(processors)
         else:
             defer.Deferred.fromCoroutine(self._serve_if_alone(processors)).addErrback(self._not_served)
 
+    def reload(self, load: Callable[[], tuple[BrokerSettings, list[str]]]) -> None:
+        """Load settings and accounts again in the thread of their requests, and take the live values."""
+        self._in_pool("admin", partial(self._reload, load))
+
+    def _reload(self, load: Callable[[], tuple[BrokerSettings, list[str]]]) -> None:
+        if self.access is not None:
+            self.access.manager.reload()
+        if "brokerPermission" in self.settings.reload(load):
+            self.topics.next_version()
+            self.register_with_name_servers("brokerPermission was changed")
+
     def when_serving(self) -> "defer.Deferred[None]":
-        """Fire when the broker serves; fails with SecondMasterError, and the broker has stopped, when it may not."""
+        """Fire when the broker serves. If it may not, fail with SecondMasterError; the broker has stopped then."""
         result: defer.Deferred[None] = defer.Deferred()
         if self._serving:
             result.callback(None)
@@ -325,16 +323,21 @@ class Broker(Service):
             self._waiting_for_service.append(result)
         return result
 
+    def is_serving(self) -> bool:
+        """Return whether the broker serves, and is not stopping."""
+        return self._serving and bool(self.running)
+
     async def _serve_if_alone(self, processors: list[str]) -> None:
         try:
+            await self.registration.find_addresses()
             await self.replication.before_serving()
         except SecondMasterError as error:
             if self.running:
                 self._log.critical("{error}", error=error)
                 await self.stopService()
             raise
-        except Exception:  # what is asked for is of use, but nothing that the messages need
-            self._log.failure("the other brokers of this name could not be asked")
+        except Exception:  # the answers are useful, but the messages do not depend on them
+            self._log.failure("the other brokers of this name could not be queried")
         if self.running:
             self._serve(processors)
 
@@ -354,22 +357,23 @@ class Broker(Service):
         self.replication.serving()
         self.registration.start()
         self._log.info("broker {line}", line=self._advertised.describe(self.port))
-        if self._advertised.warning:
-            self._log.warn("{doubt}; set brokerIP1", doubt=self._advertised.warning)
+        if self._advertised.warning and not self._only_local:
+            another = "another " if self.settings.broker.broker_ip1 else ""
+            self._log.warn("{doubt}; set {another}brokerIP1", doubt=self._advertised.warning, another=another)
         if self._unresolved:
             self._log.warn("{doubt}", doubt=self._unresolved)
         for door in open_doors(self.settings):
             self._log.warn("{door}", door=door)
         self._log.info(
             "broker {name} of cluster {cluster} serves on port {port}, store {store}, name servers {namesrv}; "
-            "{core}, processors: {processors}",
+            "{core}{plugins}",
             core=core.kind(),
             name=self.settings.broker.broker_name,
             cluster=self.settings.broker.broker_cluster_name,
             port=self.port,
             store=self.settings.store.store_path_root_dir,
             namesrv=self.registration.name_servers,
-            processors=", ".join(dict.fromkeys(processors)),
+            plugins=of_plugins(processors),
         )
         waiting, self._waiting_for_service = self._waiting_for_service, []
         for result in waiting:
@@ -390,8 +394,9 @@ class Broker(Service):
         self.extensions.load(self.store)
         self.store.put_listener = self.stats.puts_took
         self.store.holds_dispatch = True
+        self.store.dispatch_blockers = self._dispatch_blockers
         self.dispatcher.pool("send").after_jobs = self.store.release_dispatch
-        # Before the store: its recovery makes bitmaps too.
+        # Before the store: its recovery computes bitmaps too.
         self.filters.load()
         self.store.set_bitmap_maker(self.filters.make_bitmaps)
         self.store.start()
@@ -409,7 +414,12 @@ class Broker(Service):
             raise
 
     def _water_marks(self) -> WaterMarks:
-        return WaterMarks(lambda: self.dispatcher.pools, lambda: self.store.dispatch_behind_bytes(), self.clock_ms)
+        return WaterMarks(
+            lambda: self.dispatcher.pools,
+            lambda: self.store.dispatch_behind_bytes(),
+            self.clock_ms,
+            self.server.lags,
+        )
 
     def _warn_of_missing_tables(self) -> None:
         config = config_dir(self.settings.store.store_path_root_dir)
@@ -458,7 +468,7 @@ class Broker(Service):
             self._loops.append(loop)
 
     def _guarded(self, function: Callable[[], None]) -> Callable[[], None]:
-        """Have a function that fails be a line in the log, and called again next time."""
+        """Wrap a function so that a failure is logged, and the next call still happens."""
 
         def guarded() -> None:
             try:
@@ -486,7 +496,7 @@ class Broker(Service):
         self.offsets.save()
 
     def _deliver(self) -> None:
-        """Deliver due messages in the storage thread, unless the last delivery is still under way."""
+        """Deliver due messages in the storage thread, unless the last delivery is still running."""
         if not self._delivering:
             self._delivering = True
             self.dispatcher.pool("send").call(self._deliver_in_storage_thread)
@@ -499,7 +509,7 @@ class Broker(Service):
             self._log.failure("delayed messages could not be delivered; trying again")
         finally:
             if more:
-                # Behind the sends that have come meanwhile.
+                # Queued behind the sends received meanwhile.
                 self.dispatcher.pool("send").call(self._deliver_in_storage_thread)
             else:
                 self._delivering = False
@@ -507,7 +517,7 @@ class Broker(Service):
     # ------------------------------------------------------------ stop
 
     def stopService(self) -> "defer.Deferred[None]":
-        """Unregister, answer what is queued, flush and close everything. A further call does nothing."""
+        """Unregister, answer queued requests, flush and close everything. Another call does nothing."""
         if not self.running:
             return defer.succeed(None)
         super().stopService()
@@ -521,13 +531,21 @@ class Broker(Service):
         self.replication.stop_following()
         self.invoke.stop()
         self._callbacks.stop()
+        self.dispatcher.begin_stop()
         if self._serving:
             await threads.deferToThreadPool(self._reactor, self._reactor.getThreadPool(), self.timers.stop)
         await self.server.stopService()
         await self.replication.stop()
         await self.client.stopService()
+        if self._metrics is not None:
+            await self._metrics.stopService()
         await threads.deferToThreadPool(self._reactor, self._reactor.getThreadPool(), self._close_store)
         self._log.info("broker {name} stopped", name=self.settings.broker.broker_name)
+
+    def _dispatch_blockers(self, given_up: bool) -> str:
+        kinds = LOG_DISPATCHER, ARRIVAL_LISTENER
+        calls = self.dispatcher.plugin_calls
+        return ", ".join(map(str, calls.busy(*kinds))) if not given_up or calls.given_up(*kinds) else ""
 
     def _close_store(self) -> None:
         self.transactions.publish()
@@ -535,50 +553,48 @@ class Broker(Service):
         for table in (self.offsets, self.schedule, self.topics, self.groups, self.filters):
             try:
                 table.persist()
-            except OSError as error:  # the messages are still to be made safe
+            except OSError as error:  # the messages still have to be made safe
                 self._log.error("a table of the broker cannot be written: {error}", error=error)
         self.store.stop()
 
-    # ------------------------------------------------------------ for others
+    # ------------------------------------------------------------ for other parts
 
-    def connection_lost(self, connection: Any) -> None:
+    def connection_lost(self, connection: Connection) -> None:
         """Forget the clients of a closed connection."""
         self.invoke.connection_lost(connection)
         self._in_pool("client", partial(self._forget_connection, connection))
 
-    def _forget_connection(self, connection: Any) -> None:
+    def _forget_connection(self, connection: Connection) -> None:
         self.consumers.connection_closed(connection)
         self.producers.connection_closed(connection)
 
     def when_registered(self, callback: Callable[[], None]) -> None:
-        """Call back once the name servers know of all changes so far, or after a while; see Registration. Any thread."""
+        """Call back once the name servers know all changes so far, or after a while; see Registration. Any thread."""
         self.registration.when_told(callback)
 
     def register_with_name_servers(self, reason: str) -> None:
-        """Tell the name servers of a change. Any thread."""
+        """Register a change with the name servers. Any thread."""
         self.registration.changed(reason)
 
     def slowest_recent_step(self) -> str:
-        """Name what sends waited for lately, with its measured time. Any thread."""
+        """Name the step sends waited for recently, with its measured time. Any thread."""
         append_ms, flush_ms = self.store.last_append_ms, self.store.last_flush_ms
         step, took_ms = ("fdatasync of the log", flush_ms) if flush_ms > append_ms else ("append to the log", append_ms)
         return f"{step}, {took_ms:.0f} ms"
 
     def delay_offsets(self) -> DelayOffsetSerializeWrapper:
-        """Copy how far each delay level has been delivered. Any thread."""
+        """Copy the delivery progress of each delay level. Any thread."""
         return self.schedule.snapshot()
 
     def disk_usage_text(self) -> str:
-        """Say how full the disks of log, queues and index are, as Apache's remark does. Any thread."""
-        ratio = self.store.disk_watch.ratio
+        """Return how full the disks of log, queues and index are, as in Apache's remark. Any thread."""
+        ratio = self.store.disk_ratio()
         return f"CL: {ratio:5.2f} CQ: {ratio:5.2f} INDEX: {ratio:5.2f}"
 
 
-def make_broker(settings: BrokerSettings, reactor: Any = None) -> Broker:
-    """Make a broker of its settings, on the reactor of this process unless one is given.
+def make_broker(settings: BrokerSettings, reactor: IReactor | None = None) -> Broker:
+    """Make a broker from its settings, on the reactor of this process unless one is given.
 
-    Raises ConfigError or TLSConfigError when the settings cannot be used.
+    Raises ConfigError or TLSConfigError if the settings are unusable.
     """
-    if reactor is None:
-        from twisted.internet import reactor
-    return Broker(settings, reactor, RealFileSystem(), lambda: int(time() * 1000))
+    return Broker(settings, reactor or global_reactor(), RealFileSystem(), lambda: int(time() * 1000))

@@ -1,11 +1,13 @@
 """The command `twistd rocketd-broker`.
 
-Answers to BrokerStartup: reads the options and makes the service. Imports nothing heavy until the service is made.
+It reads the options and makes the service. Heavy modules are imported only when the service is made.
+
+Counterpart: `BrokerStartup` (Apache).
 """
 
 from twisted.application.service import IService
 
-from rocketd.broker.settings import BrokerSettings
+from rocketd.broker.base.settings import BrokerSettings
 from rocketd.common.options import DaemonOptions
 
 
@@ -18,7 +20,9 @@ class Options(DaemonOptions):
 
 
 def makeService(options: Options) -> IService:
-    """Make the broker that the options describe; nothing is opened before it starts."""
+    """Make the broker from the options. Nothing is opened before it starts."""
     from rocketd.broker.service import START_ERRORS, make_broker
+    from rocketd.remoting.wire.versions import set_own_version
 
+    set_own_version(options.settings.remoting.version)
     return options.make(lambda: make_broker(options.settings), START_ERRORS)

@@ -1,30 +1,47 @@
 """The client for asyncio: methods are coroutines.
 
-A client belongs to the loop that runs when it starts.
+A client belongs to the loop running when it starts.
 """
 
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from rocketd.client import admin
-from rocketd.client.admin_face import AdminFace
-from rocketd.client.config import Duration
-from rocketd.client.consumer import lite_pull_consumer, pull_consumer
+from rocketd.client.consumer import lite_pull_consumer, pull_consumer, push_consumer
 from rocketd.client.consumer.pull_consumer import DEFAULT_TIMEOUT, PullResult
 from rocketd.client.consumer.subscription import Sql
-from rocketd.client.face import ConsumerFace, ProducerFace
-from rocketd.client.hosting.aio_life import AioLife, engines
-from rocketd.client.hosting.asyncio_host import to_future
-from rocketd.client.hosting.until_signal import run_aio as run
-from rocketd.client.message import Message, ReceivedMessage, SendResult, T
-from rocketd.client.producer.producer import Selector
+from rocketd.client.errors import ClientClosedError
+from rocketd.client.faces.aio_lifecycle import AioLife, engines
+from rocketd.client.faces.pull import LitePullFace, PullFace
+from rocketd.client.faces.push import ConsumerFace, ProducerFace
+from rocketd.client.faces.until_signal import run_aio as run
+from rocketd.client.messages.message import Message, ReceivedMessage, SendResult, T
+from rocketd.client.producer.producer import ProducerEngine, Selector
+from rocketd.client.producer.sender import BegunSend
 from rocketd.client.producer.transaction import TransactionSendResult
-from rocketd.client.pull_faces import LitePullFace, PullFace
-from rocketd.remoting.bodies import MessageQueue
+from rocketd.client.runtime.asyncio_host import answer_to_future, received, to_future
+from rocketd.client.settings.config import Duration
+from rocketd.common.lazy_names import lazy_names
+from rocketd.remoting.bodies.tables import MessageQueue
+from rocketd.remoting.errors import RemotingError
+
+if TYPE_CHECKING:
+    from rocketd.client.consumer.dead_letters import DeadLetter
+    from rocketd.client.consumer.redrive import RedriveResult
+    from rocketd.client.faces.aio_admin import Admin
+else:
+    __getattr__, __dir__ = lazy_names(
+        __name__,
+        {
+            "rocketd.client.consumer.dead_letters": ("DeadLetter",),
+            "rocketd.client.consumer.redrive": ("RedriveResult",),
+            "rocketd.client.faces.aio_admin": ("Admin",),
+        },
+    )
 
 __all__ = [
     "Admin",
     "Consumer",
+    "DeadLetter",
     "LitePullConsumer",
     "Message",
     "MessageQueue",
@@ -32,6 +49,7 @@ __all__ = [
     "PullConsumer",
     "PullResult",
     "ReceivedMessage",
+    "RedriveResult",
     "SendResult",
     "Sql",
     "TransactionSendResult",
@@ -40,7 +58,7 @@ __all__ = [
 
 
 class Producer(ProducerFace[T], AioLife):
-    """Sends messages. Its options are described at ProducerFace and ProducerOptions."""
+    """A producer. Its options are described at ProducerFace and ProducerOptions."""
 
     async def send(
         self,
@@ -48,11 +66,32 @@ class Producer(ProducerFace[T], AioLife):
         *,
         queue: MessageQueue | None = None,
         selector: Selector | None = None,
-        key: Any = None,
+        key: object = None,
         timeout: Duration | None = None,
     ) -> SendResult:
-        """Send a message to ``queue``, to the one of ``key`` by its hash or by ``selector``, or to the queues in turn."""
-        return await to_future(self.engine.send(message, queue=queue, selector=selector, key=key, timeout=timeout))
+        """Send a message to ``queue``, to a queue chosen by ``key`` (``selector`` or hash), or to the queues in turn.
+
+        For the errors see `rocketd.client.producer.producer.ProducerEngine.send`.
+        """
+        engine = self._engine
+        if queue is None and selector is None and key is None:
+            gathered = engine.gather(message, timeout)
+            if gathered is not None:
+                return await answer_to_future(gathered)
+            begun = engine.begin(message, timeout)
+            if begun is not None:
+                return await self._end(engine, begun)
+        return await to_future(engine.send(message, queue=queue, selector=selector, key=key, timeout=timeout))
+
+    async def _end(self, engine: ProducerEngine[T], begun: BegunSend) -> SendResult:
+        """Wait for the first try of a send, in the task of the caller. Only the other tries need coroutines of Twisted."""
+        try:
+            result = engine.ended(begun, await answer_to_future(begun.answer))
+        except RemotingError as error:
+            result = engine.failed(begun, error)
+        finally:
+            engine.settle(begun)
+        return result if isinstance(result, SendResult) else await to_future(engine.send_again(begun, result))
 
     async def send_oneway(
         self,
@@ -60,20 +99,30 @@ class Producer(ProducerFace[T], AioLife):
         *,
         queue: MessageQueue | None = None,
         selector: Selector | None = None,
-        key: Any = None,
+        key: object = None,
     ) -> None:
-        """Send a message and do not wait for an answer: whether it is stored is not known."""
-        return await to_future(self.engine.send_oneway(message, queue=queue, selector=selector, key=key))
+        """Send a message without waiting for an answer: whether it is stored stays unknown.
+
+        Raises the errors of ``send``.
+        """
+        return await to_future(self._engine.send_oneway(message, queue=queue, selector=selector, key=key))
 
     async def send_batch(
         self, messages: Sequence[Message[T]], *, queue: MessageQueue | None = None, timeout: Duration | None = None
     ) -> list[SendResult]:
-        """Send messages of one topic together, in as many requests as the size limit needs."""
-        return await to_future(self.engine.send_batch(messages, queue=queue, timeout=timeout))
+        """Send messages of one topic together, in as many requests as the size limit needs.
 
-    async def send_in_transaction(self, message: Message[T], arg: Any = None) -> TransactionSendResult:
-        """Send a half message, do the local transaction, and commit or roll back as it ended."""
-        return await to_future(self.engine.send_in_transaction(message, arg))
+        ``timeout`` applies to all of them together. Raises the errors of ``send``. ``results`` of the error has the
+        results of messages already stored.
+        """
+        return await to_future(self._engine.send_batch(messages, queue=queue, timeout=timeout))
+
+    async def send_in_transaction(self, message: Message[T], arg: object = None) -> TransactionSendResult:
+        """Send a half message, run the local transaction, and commit or roll back by its result.
+
+        Consumers get the message only after the commit. Raises the errors of ``send``, and UsageError without a listener.
+        """
+        return await to_future(self._engine.send_in_transaction(message, arg))
 
     async def request(
         self,
@@ -81,27 +130,33 @@ class Producer(ProducerFace[T], AioLife):
         *,
         queue: MessageQueue | None = None,
         selector: Selector | None = None,
-        key: Any = None,
+        key: object = None,
         timeout: Duration | None = None,
     ) -> ReceivedMessage[T]:
-        """Send a message and wait for a consumer's reply; ``timeout`` is for both together."""
-        return await to_future(self.engine.request(message, queue=queue, selector=selector, key=key, timeout=timeout))
+        """Send a message and wait for a consumer's reply. ``timeout`` applies to both together.
+
+        Raises RequestTimeoutError if no reply comes in time, and the errors of ``send``.
+        """
+        return await to_future(self._engine.request(message, queue=queue, selector=selector, key=key, timeout=timeout))
 
     async def reply(self, request: ReceivedMessage[Any], body: T, *, timeout: Duration | None = None) -> SendResult:
-        """Send the reply to a request."""
-        return await to_future(self.engine.reply(request, body, timeout=timeout))
+        """Send the reply to a request.
+
+        Raises IllegalMessageError if the message is not a request, and the errors of ``send``.
+        """
+        return await to_future(self._engine.reply(request, body, timeout=timeout))
 
     async def publish_queues(self, topic: str) -> list[MessageQueue]:
-        """Return the queues of a topic that can be written."""
-        return await to_future(self.engine.publish_queues(topic))
+        """Return the writable queues of a topic. Raises NoRouteError."""
+        return await to_future(self._engine.publish_queues(topic))
 
 
 class Consumer(ConsumerFace[T], AioLife):
-    """Consumes messages. Its options are described at ConsumerFace and ConsumerOptions."""
+    """A consumer with a handler, or to iterate over. Its options are described at ConsumerFace and ConsumerOptions."""
 
-    def check_iterated(self) -> None:
-        """Raise UsageError where there is a handler, ForkedClientError, and ClientStateError in another loop."""
-        super().check_iterated()
+    def _check_iterated(self) -> None:
+        """Raise UsageError if there is a handler, ForkedClientError, and ClientStateError in another loop."""
+        super()._check_iterated()
         if self._life.begun:
             self._check_caller()
 
@@ -109,34 +164,66 @@ class Consumer(ConsumerFace[T], AioLife):
         return self
 
     async def __anext__(self) -> ReceivedMessage[T]:
-        if self._life.begun:
-            self._check_caller()
-        message = await to_future(self.next_arrival())
+        message = await self.receive()
         if message is None:
             raise StopAsyncIteration
         return message
 
+    async def receive(self, timeout: Duration | None = None) -> ReceivedMessage[T] | None:
+        """Return the next message, as an iteration does; None after ``timeout`` or the end.
+
+        The message returned before is consumed then. Raises UsageError if there is a handler.
+        """
+        if self._life.begun:
+            self._check_caller()
+        return await received(self._receive(timeout), self._put_back)
+
+    seek = engines(push_consumer.PushConsumerEngine.seek)
+    seek_to_begin = engines(push_consumer.PushConsumerEngine.seek_to_begin)
+    seek_to_end = engines(push_consumer.PushConsumerEngine.seek_to_end)
+    commit = engines(push_consumer.PushConsumerEngine.commit)
+    committed = engines(push_consumer.PushConsumerEngine.committed)
+    lag = engines(push_consumer.PushConsumerEngine.lag)
+    offset_for_timestamp = engines(push_consumer.PushConsumerEngine.offset_for_timestamp)
+
 
 class LitePullConsumer(LitePullFace[T], AioLife):
-    """Gives messages when it is polled. Its options are described at LitePullFace and LitePullOptions."""
+    """A consumer with ``poll``, or to iterate over. Its options are described at LitePullFace and LitePullOptions."""
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> ReceivedMessage[T]:
+        engine = self._engine
+        try:
+            message = await received(
+                engine.next_message(), lambda given: engine.put_back([] if given is None else [given])
+            )
+        except ClientClosedError:
+            message = None
+        if message is None:
+            raise StopAsyncIteration
+        return message
 
     async def poll(self, timeout: Duration | None = None) -> list[ReceivedMessage[T]]:
-        """Return messages of one queue; none when there are none within ``timeout``, or the consumer is closed."""
-        return await to_future(self.engine.poll(timeout))
+        """Return messages of one queue; an empty list after ``timeout`` or if the consumer is closed."""
+        engine = self._engine
+        return await received(engine.poll(timeout), engine.put_back)
 
-    assign = engines(lite_pull_consumer.LitePullConsumer.assign)
-    seek = engines(lite_pull_consumer.LitePullConsumer.seek)
-    seek_to_begin = engines(lite_pull_consumer.LitePullConsumer.seek_to_begin)
-    seek_to_end = engines(lite_pull_consumer.LitePullConsumer.seek_to_end)
-    commit = engines(lite_pull_consumer.LitePullConsumer.commit)
-    committed = engines(lite_pull_consumer.LitePullConsumer.committed)
-    offset_for_timestamp = engines(lite_pull_consumer.LitePullConsumer.offset_for_timestamp)
-    topic_queues = engines(lite_pull_consumer.LitePullConsumer.topic_queues)
-    watch_queues = engines(lite_pull_consumer.LitePullConsumer.watch_queues)
+    assign = engines(lite_pull_consumer.LitePullConsumerEngine.assign)
+    seek = engines(lite_pull_consumer.LitePullConsumerEngine.seek)
+    seek_to_begin = engines(lite_pull_consumer.LitePullConsumerEngine.seek_to_begin)
+    seek_to_end = engines(lite_pull_consumer.LitePullConsumerEngine.seek_to_end)
+    commit = engines(lite_pull_consumer.LitePullConsumerEngine.commit)
+    committed = engines(lite_pull_consumer.LitePullConsumerEngine.committed)
+    lag = engines(lite_pull_consumer.LitePullConsumerEngine.lag)
+    offset_for_timestamp = engines(lite_pull_consumer.LitePullConsumerEngine.offset_for_timestamp)
+    topic_queues = engines(lite_pull_consumer.LitePullConsumerEngine.topic_queues)
+    watch_queues = engines(lite_pull_consumer.LitePullConsumerEngine.watch_queues)
 
 
 class PullConsumer(PullFace[T], AioLife):
-    """Pulls from queues where it is told. Its options are described at PullFace."""
+    """A consumer pulling only on request. Its options are described at PullFace."""
 
     async def pull(
         self,
@@ -147,38 +234,20 @@ class PullConsumer(PullFace[T], AioLife):
         *,
         timeout: Duration = DEFAULT_TIMEOUT,
     ) -> PullResult[T]:
-        """Ask for messages from an offset on: with tags such as ``TagA || TagB``, those an Sql selects, or all."""
-        return await to_future(self.engine.pull(queue, wanted, offset, max_messages, timeout=timeout))
+        """Pull messages from an offset on: with tags such as ``TagA || TagB``, those selected by an Sql, or all.
+
+        For the errors see `rocketd.client.consumer.pull_consumer.PullConsumerEngine.pull`.
+        """
+        return await to_future(self._engine.pull(queue, wanted, offset, max_messages, timeout=timeout))
 
     async def pull_block_if_not_found(
         self, queue: MessageQueue, wanted: str | Sql | None, offset: int, max_messages: int = 32
     ) -> PullResult[T]:
-        """Ask for messages as ``pull`` does; where there are none, wait for new ones, 20 s at most."""
-        return await to_future(self.engine.pull_block_if_not_found(queue, wanted, offset, max_messages))
+        """Pull messages from an offset on, and wait for new ones, 20 s at most. Raises the errors of ``pull``."""
+        return await to_future(self._engine.pull_block_if_not_found(queue, wanted, offset, max_messages))
 
-    fetch_subscribe_queues = engines(pull_consumer.PullConsumer.fetch_subscribe_queues)
-    fetch_queues_in_balance = engines(pull_consumer.PullConsumer.fetch_queues_in_balance)
-    fetch_consume_offset = engines(pull_consumer.PullConsumer.fetch_consume_offset)
-    persist_consume_offsets = engines(pull_consumer.PullConsumer.persist_consume_offsets)
-    send_message_back = engines(pull_consumer.PullConsumer.send_message_back)
-
-
-class Admin(AdminFace, AioLife):
-    """Administers a cluster: topics, groups, offsets, and messages that are looked for."""
-
-    brokers = engines(admin.Admin.brokers)
-    topics = engines(admin.Admin.topics)
-    create_topic = engines(admin.Admin.create_topic)
-    delete_topic = engines(admin.Admin.delete_topic)
-    fetch_publish_queues = engines(admin.Admin.fetch_publish_queues)
-    fetch_subscribe_queues = engines(admin.Admin.fetch_subscribe_queues)
-    max_offset = engines(admin.Admin.max_offset)
-    min_offset = engines(admin.Admin.min_offset)
-    search_offset = engines(admin.Admin.search_offset)
-    earliest_message_time = engines(admin.Admin.earliest_message_time)
-    view_message = engines(admin.Admin.view_message)
-    query_message = engines(admin.Admin.query_message)
-    query_message_by_unique_key = engines(admin.Admin.query_message_by_unique_key)
-    create_group = engines(admin.Admin.create_group)
-    delete_group = engines(admin.Admin.delete_group)
-    reset_offsets = engines(admin.Admin.reset_offsets)
+    fetch_subscribe_queues = engines(pull_consumer.PullConsumerEngine.fetch_subscribe_queues)
+    fetch_queues_in_balance = engines(pull_consumer.PullConsumerEngine.fetch_queues_in_balance)
+    fetch_consume_offset = engines(pull_consumer.PullConsumerEngine.fetch_consume_offset)
+    persist_consume_offsets = engines(pull_consumer.PullConsumerEngine.persist_consume_offsets)
+    send_message_back = engines(pull_consumer.PullConsumerEngine.send_message_back)

@@ -1,10 +1,11 @@
-"""Hooks: what an application has called before and after each send and each handling of messages.
+"""Hooks: functions of an application called before and after each send and each handling of messages.
 
-Answers to SendMessageHook, CheckForbiddenHook, EndTransactionHook, ConsumeMessageHook and FilterMessageHook with their
-contexts. Hooks are called in the thread of the client's reactor (with ``rocketd.client.sync`` the one in the background),
-and must not block. What one raises is logged and changes nothing, except where the hook is there to refuse.
+Counterpart: `SendMessageHook`, `CheckForbiddenHook`, `EndTransactionHook`, `ConsumeMessageHook` and `FilterMessageHook`
+with their contexts (Apache). Hooks are called in the thread of the client's reactor (with ``rocketd.client.sync`` the
+background thread), and must not block. An exception of a hook is logged and otherwise ignored, except in a hook made to
+refuse.
 
-Names of topics and groups are those that the application knows, without the namespace.
+Topics and groups have the application's names, without the namespace.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,23 +15,23 @@ import msgspec
 from twisted.logger import Logger, LogLevel
 
 from rocketd.client.errors import IllegalOptionError, SendForbiddenError, check_topic
-from rocketd.client.listeners import is_coroutine_function
-from rocketd.client.message import Message, ReceivedMessage, SendResult
+from rocketd.client.messages.message import Message, ReceivedMessage, SendResult
+from rocketd.client.runtime.listeners import is_coroutine_function
 from rocketd.client.trace.hooks import message_type_of
 from rocketd.client.trace.records import ConsumeReturnType, MessageType
-from rocketd.remoting.bodies import MessageQueue
+from rocketd.remoting.bodies.tables import MessageQueue
 
-# ------------------------------------------------------------ what hooks are told
+# ------------------------------------------------------------ contexts
 
 
 class SendMessageContext(msgspec.Struct, kw_only=True):
-    """One try of a send; a send that is tried again has a context for each.
+    """One try of a send. Each try has a separate context.
 
-    ``messages`` has one message, or those of a batch. ``properties`` are all properties as they are sent: what
-    ``send_before`` adds there is sent, too (those of a batch stay at the broker; its messages have their own).
-    ``body_length`` is in bytes, before the body is compressed. ``msg_id`` is the unique key, of a batch the unique keys
-    with commas between. Afterwards there is either a ``result`` or an ``error``, of a oneway send neither: whether it is
-    stored is not known. ``state`` is for the hooks to keep something in from before to after.
+    ``messages`` has one message, or those of a batch. ``properties`` are all properties to send. Additions by
+    ``send_before`` are sent, too; in a batch they stay at the broker, because its messages have separate properties.
+    ``body_length`` is in bytes, before compression. ``msg_id`` is the unique key, for a batch the unique keys separated
+    by commas. Afterwards there is either a ``result`` or an ``error``; after a oneway send neither, because it is
+    unknown whether the message is stored. Hooks may keep data from before to after in ``state``.
     """
 
     group: str
@@ -47,16 +48,16 @@ class SendMessageContext(msgspec.Struct, kw_only=True):
 
     @property
     def message_type(self) -> MessageType:
-        """Whether it is an ordinary message, a delayed one, or the half message of a transaction."""
+        """The type of the message: ordinary, delayed, or the half message of a transaction."""
         return message_type_of(self.properties)
 
 
 class EndTransactionContext(msgspec.Struct, kw_only=True):
-    """The end of a transaction, before the broker is told.
+    """The end of a transaction, before it is sent to the broker.
 
-    ``message`` is the one that was sent, or, where a broker asked (``from_check``), the one it asked about.
-    ``properties`` are all it has. ``commit_or_rollback`` is TRANSACTION_COMMIT, TRANSACTION_ROLLBACK, or TRANSACTION_NOT
-    where it is not known.
+    ``message`` is the sent one, or, after a broker's check (``from_check``), the checked one. ``properties`` are all
+    its properties. ``commit_or_rollback`` is TRANSACTION_COMMIT, TRANSACTION_ROLLBACK, or TRANSACTION_NOT if the state
+    is unknown.
     """
 
     group: str
@@ -70,10 +71,10 @@ class EndTransactionContext(msgspec.Struct, kw_only=True):
 
 
 class ConsumeMessageContext(msgspec.Struct, kw_only=True):
-    """Messages that a handler gets together.
+    """Messages given to a handler together.
 
-    Afterwards ``success`` says whether they are consumed, ``return_type`` how the handler came back, and ``error`` what
-    it raised or returned instead; ``state`` is for the hooks to keep something in from before to after.
+    Afterwards ``success`` tells whether they are consumed, ``return_type`` how the handler ended, and ``error`` has its
+    exception or the Retry or Reject it returned. Hooks may keep data from before to after in ``state``.
     """
 
     group: str
@@ -86,43 +87,43 @@ class ConsumeMessageContext(msgspec.Struct, kw_only=True):
 
 
 class FilterMessageContext(msgspec.Struct, kw_only=True):
-    """Messages that were pulled; those that are removed from ``messages`` are not handed out, and count as consumed."""
+    """Pulled messages. Messages removed from ``messages`` are not handed out, and count as consumed."""
 
     group: str
     messages: list[ReceivedMessage[Any]]
     queue: MessageQueue
 
 
-# ------------------------------------------------------------ what hooks are
+# ------------------------------------------------------------ base classes
 
 
 class ProducerHook:
-    """Base of a producer's hooks: override what is wanted, the rest costs nothing."""
+    """Base of a producer's hooks. Override some methods; the rest costs nothing."""
 
     def check_forbidden(self, context: SendMessageContext) -> None:
         """Refuse a send by raising: it fails with SendForbiddenError, and no other broker is tried."""
 
     def send_before(self, context: SendMessageContext) -> None:
-        """Is called before each try of a send."""
+        """Called before each try of a send."""
 
     def send_after(self, context: SendMessageContext) -> None:
-        """Is called after each try of a send."""
+        """Called after each try of a send."""
 
     def end_transaction(self, context: EndTransactionContext) -> None:
-        """Is called before a broker is told how a transaction ended."""
+        """Called before a broker is told the end of a transaction."""
 
 
 class ConsumerHook:
-    """Base of a consumer's hooks: override what is wanted, the rest costs nothing."""
+    """Base of a consumer's hooks. Override some methods; the rest costs nothing."""
 
     def filter_messages(self, context: FilterMessageContext) -> None:
-        """Remove what is not to be handed out. If it raises, all messages stay."""
+        """Remove messages not to be handed out. If it raises, all messages stay."""
 
     def consume_before(self, context: ConsumeMessageContext) -> None:
-        """Is called before the handler gets messages."""
+        """Called before the handler gets messages."""
 
     def consume_after(self, context: ConsumeMessageContext) -> None:
-        """Is called when the handler has come back."""
+        """Called after the handler has ended."""
 
 
 Context = TypeVar("Context")
@@ -130,7 +131,7 @@ _Calls = Sequence[Callable[[Context], None]]
 
 
 def check_hooks(option: str, hooks: Sequence[object], base: type) -> None:
-    """Raise IllegalOptionError for what is no hook: no method of the base is overridden, or one would have to be awaited."""
+    """Raise IllegalOptionError for an invalid hook: it overrides no method of the base, or has a coroutine function."""
     if not isinstance(hooks, Sequence):
         raise IllegalOptionError(f"{option}={hooks!r}: accepted is a sequence of hooks")
     for hook in hooks:
@@ -142,7 +143,7 @@ def check_hooks(option: str, hooks: Sequence[object], base: type) -> None:
 
 
 def check_trace(trace: bool | str) -> None:
-    """Raise IllegalOptionError for what is no value of the option ``trace``, IllegalTopicError for what names no topic."""
+    """Raise IllegalOptionError for an invalid value of the option ``trace``, IllegalTopicError for an invalid topic."""
     if isinstance(trace, str):
         check_topic(trace)
     elif not isinstance(trace, bool):
@@ -154,12 +155,12 @@ def _names(base: type) -> list[str]:
 
 
 def _overriding(hooks: Sequence[object], base: type, name: str) -> list[Callable[[Any], None]]:
-    """Return the methods of that name, but those that do nothing."""
+    """Return the methods of this name, without those of the base, which do nothing."""
     found = [getattr(hook, name, None) for hook in hooks]
     return [call for call in found if call is not None and getattr(call, "__func__", call) is not vars(base)[name]]
 
 
-# ------------------------------------------------------------ calling them
+# ------------------------------------------------------------ calls
 
 _log = Logger()
 
@@ -173,7 +174,7 @@ def _call(calls: _Calls[Context], context: Context) -> None:
 
 
 class ProducerHooks:
-    """The hooks of one producer. ``sending`` and ``ending`` say whether there is one for sends, and for transactions."""
+    """The hooks of one producer. ``sending`` and ``ending`` tell whether there are hooks for sends and for transactions."""
 
     def __init__(self, hooks: Sequence[ProducerHook]) -> None:
         self._checks = _overriding(hooks, ProducerHook, "check_forbidden")
@@ -184,7 +185,7 @@ class ProducerHooks:
         self.ending = bool(self._ends)
 
     def send_before(self, context: SendMessageContext) -> None:
-        """Call what comes before a try. Raises SendForbiddenError where a hook refuses it."""
+        """Call the hooks before a try. Raises SendForbiddenError if a hook refuses it."""
         for check in self._checks:
             try:
                 check(context)
@@ -195,16 +196,16 @@ class ProducerHooks:
         _call(self._before, context)
 
     def send_after(self, context: SendMessageContext) -> None:
-        """Call what comes after a try."""
+        """Call the hooks after a try."""
         _call(self._after, context)
 
     def end_transaction(self, context: EndTransactionContext) -> None:
-        """Call what comes before the end of a transaction is told."""
+        """Call the hooks before the end of a transaction is sent."""
         _call(self._ends, context)
 
 
 class ConsumerHooks:
-    """The hooks of one consumer. ``consuming`` and ``filtering`` say whether there is one for each of these."""
+    """The hooks of one consumer. ``consuming`` and ``filtering`` tell whether there are hooks for these."""
 
     def __init__(self, hooks: Sequence[ConsumerHook]) -> None:
         self._filters = _overriding(hooks, ConsumerHook, "filter_messages")
@@ -214,7 +215,7 @@ class ConsumerHooks:
         self.filtering = bool(self._filters)
 
     def filter_messages(self, context: FilterMessageContext) -> None:
-        """Have each hook remove what it will; undoes what one has done that raises."""
+        """Let each hook remove messages. If a hook raises, its changes are undone."""
         for call in self._filters:
             before = list(context.messages)
             try:
@@ -224,9 +225,9 @@ class ConsumerHooks:
                 context.messages = before
 
     def consume_before(self, context: ConsumeMessageContext) -> None:
-        """Call what comes before the handler."""
+        """Call the hooks before the handler."""
         _call(self._before, context)
 
     def consume_after(self, context: ConsumeMessageContext) -> None:
-        """Call what comes after the handler."""
+        """Call the hooks after the handler."""
         _call(self._after, context)

@@ -1,6 +1,7 @@
 """A handler of the standard ``logging`` that sends records to a topic.
 
-Answers to Apache's logappender. Whoever logs only hands over: what cannot be sent in time is dropped, counted and told.
+Counterpart: logappender (Apache). A logging thread only hands records over. Records not sent in time are dropped, counted
+and reported.
 """
 
 import atexit
@@ -12,15 +13,15 @@ from threading import Condition, Thread
 from time import monotonic
 from typing import Final
 
-from rocketd.client.config import Duration, milliseconds
 from rocketd.client.errors import IllegalMessageError, IllegalOptionError, RocketMQError
-from rocketd.client.face import Cluster
-from rocketd.client.hosting.fork import forks
-from rocketd.client.message import Message
+from rocketd.client.faces.push import Cluster
+from rocketd.client.messages.message import Message
+from rocketd.client.runtime.fork import forks
+from rocketd.client.settings.config import Duration, milliseconds
 from rocketd.client.sync import Producer
 
 OWN_TREE: Final = "rocketd"
-"""Logger whose records, and those of its children, are never shipped: sending them would cause more of them."""
+"""Logger whose records, with those of its children, are never sent: sending them would cause more of them."""
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0
 """Seconds between two tries of the same records: doubled from the first to the longest."""
@@ -32,17 +33,22 @@ Keys = Sequence[str] | Callable[[logging.LogRecord], Sequence[str]]
 
 
 class RocketMQHandler(logging.Handler):
-    """Sends each record, formatted, as a message with the properties ``logger`` and ``level``. Any thread may use it.
+    """Sends each formatted record as a message with the properties ``logger`` and ``level``. Any thread may use it.
 
-    ``tags`` and ``keys`` are those of all messages, or functions of a record. Up to ``capacity`` records wait; they are sent
-    in batches of ``batch`` at most, ``interval`` after the first at the latest. While the cluster takes nothing they are
-    tried again, and further ones are dropped: ``dropped`` counts them, and a record that says so follows when it takes
-    messages again. A record may be sent twice if a connection is lost. ``flush`` and ``close`` wait ``timeout`` at most;
-    what is left at ``close`` is dropped. ``close`` happens at exit by itself.
+    ``tags`` and ``keys`` are those of all messages, or functions of a record. Up to ``capacity`` records wait. They are
+    sent in batches of ``batch`` at most, no later than ``interval`` after the first. While the cluster takes nothing
+    they are tried again, and further ones are dropped. ``dropped`` counts them, and a record reports them when the
+    cluster takes messages again. A record may be sent twice if a connection is lost. ``flush`` and ``close`` wait
+    ``timeout`` at most. Records left at ``close`` are dropped. ``close`` is called at exit automatically.
 
-    The first record starts a thread and a producer of ``group``. A forked child starts its own; one that ends by
-    ``os._exit``, as those of multiprocessing do, has to call ``logging.shutdown`` before. Raises IllegalTopicError,
-    IllegalGroupError and IllegalOptionError.
+    The first record starts a thread and a producer of ``group``. A forked child starts a new one. A child ending by
+    ``os._exit``, as those of multiprocessing do, must call ``logging.shutdown`` before.
+
+    Raises:
+
+    - IllegalTopicError: the topic name is invalid.
+    - IllegalGroupError: the group name is invalid.
+    - IllegalOptionError: another option is invalid.
     """
 
     def __init__(
@@ -64,7 +70,7 @@ class RocketMQHandler(logging.Handler):
         for option, value in (("capacity", capacity), ("batch", batch)):
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise IllegalOptionError(f"{option}={value!r}: accepted is a whole number from 1 on")
-        Producer(group, cluster)  # is never opened: it checks what was given
+        Producer(group, cluster)  # never opened: it checks the options
         self.topic = topic
         self._tags = tags
         self._keys = keys
@@ -79,13 +85,13 @@ class RocketMQHandler(logging.Handler):
         self._shipping = _Shipping(self)
 
     def filter(self, record: logging.LogRecord) -> "bool | logging.LogRecord":  # type: ignore[override]
-        """Let no record of rocketd's own through, before a lock is asked for that may be waited for by a flush."""
+        """Reject rocketd's records before a lock is taken, because a flush may wait for this lock."""
         if record.name == OWN_TREE or record.name.startswith(OWN_TREE + "."):
             return False
         return super().filter(record)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Hand a record over; drops it when ``capacity`` records wait, or after ``close``."""
+        """Hand a record over. It is dropped if ``capacity`` records wait, or after ``close``."""
         try:
             message = self.message_of(record)
             message.check()
@@ -95,10 +101,10 @@ class RocketMQHandler(logging.Handler):
         self._of_this_process().put(message)
 
     def message_of(self, record: logging.LogRecord) -> Message:
-        """Make the message of a record."""
+        """Return the message for a record."""
         return Message(
             self.topic,
-            # A message has to have a body.
+            # A message must have a body.
             self.format(record).encode("utf-8", "backslashreplace") or b"\n",
             tags=self._tags(record) if callable(self._tags) else self._tags,
             keys=self._keys(record) if callable(self._keys) else self._keys,
@@ -106,11 +112,11 @@ class RocketMQHandler(logging.Handler):
         )
 
     def flush(self) -> None:
-        """Return when all that was handed over is sent, or after ``timeout``."""
+        """Return when all records handed over are sent, or after ``timeout``."""
         self._of_this_process().flush()
 
     def close(self) -> None:
-        """Send what waits, for ``timeout`` at most, and end; further records are dropped."""
+        """Send the waiting records, for ``timeout`` at most, and end. Further records are dropped."""
         self._of_this_process().close()
         atexit.unregister(self.close)
         super().close()
@@ -124,7 +130,7 @@ class RocketMQHandler(logging.Handler):
         self.acquire()
         try:
             if self._forks != forks():
-                # The parent sends what waited there, and counts what it drops.
+                # The parent sends the records waiting there, and counts its drops.
                 self._forks = forks()
                 self._shipping = _Shipping(self)
             return self._shipping
@@ -134,7 +140,7 @@ class RocketMQHandler(logging.Handler):
 
 @dataclass(frozen=True, slots=True)
 class _Limits:
-    """Records that may wait, records together, and seconds."""
+    """Waiting records and records per batch, at most, and times in seconds."""
 
     capacity: int
     batch: int
@@ -143,7 +149,10 @@ class _Limits:
 
 
 class _Shipping:
-    """What waits, and the thread that sends it. ``put``, ``flush`` and ``close`` are any thread's, the rest is its own."""
+    """The waiting records, and the thread to send them.
+
+    Any thread may call ``put``, ``flush`` and ``close``, and nothing else.
+    """
 
     def __init__(self, handler: RocketMQHandler) -> None:
         self._handler = handler
@@ -162,7 +171,7 @@ class _Shipping:
     # ------------------------------------------------------------ any thread
 
     def put(self, message: Message) -> None:
-        """Take a message if there is room, else drop it."""
+        """Take a message, or drop it if the queue is full or closed."""
         with self._changed:
             if len(self._waiting) + self._under_way >= self._limits.capacity or self._ends is not None:
                 self.dropped += 1
@@ -175,12 +184,12 @@ class _Shipping:
 
     def _begin(self) -> None:
         self._thread = Thread(target=self._run, name=f"rocketd-logging-{self._handler.topic}", daemon=True)
-        # Runs before the clients' own end, which was registered before; logging.shutdown would run after it.
+        # Runs before the end of the clients, which was registered before; logging.shutdown would run after it.
         atexit.register(self._handler.close)
         self._thread.start()
 
     def flush(self) -> None:
-        """Wait until nothing waits, not longer than the limit."""
+        """Wait until no record waits, but not longer than the limit."""
         with self._changed:
             self._flushing += 1
             self._changed.notify_all()
@@ -188,7 +197,7 @@ class _Shipping:
             self._flushing -= 1
 
     def close(self) -> None:
-        """Have the thread end, and drop what it leaves."""
+        """Let the thread end, and drop the rest."""
         with self._changed:
             if self._ends is not None:
                 return
@@ -200,7 +209,7 @@ class _Shipping:
             self.dropped += len(self._waiting) + self._under_way
             self._waiting.clear()
 
-    # ------------------------------------------------------------ its own thread
+    # ------------------------------------------------------------ background thread
 
     def _run(self) -> None:
         while batch := self._next_batch():
@@ -214,7 +223,7 @@ class _Shipping:
             self._producer.close()
 
     def _next_batch(self) -> list[Message]:
-        """Wait for messages, and for more of them; none at the end."""
+        """Wait for messages, and a little for more of them. Return an empty list at the end."""
         limits = self._limits
         with self._changed:
             self._changed.wait_for(lambda: self._waiting or self._ends is not None)
@@ -226,7 +235,7 @@ class _Shipping:
             return batch
 
     def _send_until_taken(self, batch: Sequence[Message]) -> bool:
-        """Send, again and again; False when the end came before."""
+        """Send repeatedly until it succeeds. Return False if the end came first."""
         pause = FIRST_PAUSE
         while True:
             try:
@@ -251,7 +260,7 @@ class _Shipping:
             self._send_each(batch, timeout)
 
     def _send_each(self, batch: Iterable[Message], timeout: float | None) -> None:
-        """Send what can be sent of a batch that cannot go together; the batch is dropped where it cannot."""
+        """Send the messages of a rejected batch one by one. Invalid ones are dropped."""
         assert self._producer is not None
         for message in batch:
             try:
@@ -259,16 +268,16 @@ class _Shipping:
             except IllegalMessageError as error:
                 with self._changed:
                     self.dropped += 1
-                _log.warning("a record is dropped that is no message: %s", error)
+                _log.warning("a log record that cannot be a message is dropped: %s", error)
 
     def _tell_of_drops(self) -> None:
-        """Say how many were dropped, once half of the room is free again."""
+        """Report the number of dropped records, once half of the capacity is free again."""
         with self._changed:
             count = self.dropped - self._told
             if not count or len(self._waiting) > self._limits.capacity // 2:
                 return
             self._told = self.dropped
-        text = "%d log records were dropped: topic %s took none, or too few"
+        text = "%d log records were dropped: topic %s did not accept them, or not fast enough"
         _log.warning(text, count, self._handler.topic)
         values = (count, self._handler.topic)
         record = logging.LogRecord(__name__, logging.WARNING, __file__, 0, text, values, None)

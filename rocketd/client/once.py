@@ -1,8 +1,8 @@
-"""Handlers that handle a message once, though it may come more than once: what is done is kept in a store, by key.
+"""Idempotent handlers: a message delivered several times is handled once. Finished keys are kept in a store.
 
-No counterpart in Apache. A handler that fails, or asks for its message again, has not done it. What a handler does is
-done once for certain only where the store keeps the key in the same transaction, as SqliteStore can; else a process that
-is killed between both does it again.
+A handler that fails, or returns a Retry or Reject, has not finished. Exactly-once needs a store that writes the key in the
+same transaction as the handler's work, such as SqliteStore. Otherwise, a process killed between the two handles the message
+again.
 """
 
 import sqlite3
@@ -15,28 +15,28 @@ from inspect import isawaitable, iscoroutine
 from time import time
 from typing import Any, Protocol, TypeVar, cast
 
-from rocketd.client.config import Duration, milliseconds
-from rocketd.client.consumer.outcome import Reject, Retry
+from rocketd.client.consumer.handler_results import Reject, Retry
 from rocketd.client.errors import UsageError
-from rocketd.client.listeners import is_coroutine_function
-from rocketd.client.message import ReceivedMessage
+from rocketd.client.messages.message import ReceivedMessage
+from rocketd.client.runtime.listeners import is_coroutine_function
+from rocketd.client.settings.config import Duration, milliseconds
 
 H = TypeVar("H", bound=Callable[..., Any])
 Key = Callable[[ReceivedMessage[Any]], str | None]
 
 
 class OnceStore(Protocol):
-    """Where is kept what is done. Handlers of several threads use it at once."""
+    """A store of finished keys. Handlers of several threads use it at once."""
 
     @property
     def blocks(self) -> bool:
-        """Whether it may wait for a file or a server, which coroutine functions must not."""
+        """Whether it may wait for a file or a server. Coroutine functions must not use such a store."""
 
     def transaction(self, key: str) -> AbstractContextManager[bool]:
-        """Return what a handler runs within: True where the key was not done, which it is then, unless it is left by an
-        exception.
+        """Return the context for a handler. Its value is True if the key was unfinished.
 
-        Entering raises Retry where somebody else is about to do it, unless it waits for that.
+        The key is then finished on leaving it, but not if an exception leaves it. Entering raises Retry if another
+        handler is working on the key, unless the store waits for it.
         """
         ...
 
@@ -46,10 +46,10 @@ def _unique_key(message: ReceivedMessage[Any]) -> str:
 
 
 def once(store: OnceStore, *, key: Key = _unique_key) -> Callable[[H], H]:
-    """Make a handler of single messages one that passes over messages whose key was done before.
+    """Make a handler of single messages idempotent: it skips messages with a finished key.
 
-    ``key`` makes it of a message: its unique key, unless the application knows better; None is never done. A message that
-    two handlers get at once comes again to one of them.
+    ``key`` returns the key of a message, by default its unique key. A message with key None is always handled. If two
+    handlers get a message at once, it is delivered again to one of them.
     """
 
     def decorate(handler: H) -> H:
@@ -89,18 +89,18 @@ def _transaction(store: OnceStore, key: Key, message: ReceivedMessage[Any]) -> I
         yield first
 
 
-def _refuse(answer: Any) -> None:
-    """Raise what a handler has returned to say that it did not consume."""
+def _refuse(answer: object) -> None:
+    """Raise a Retry or Reject returned by the handler."""
     if isinstance(answer, Retry | Reject):
         raise answer
     if isawaitable(answer):
         if iscoroutine(answer):
             answer.close()
-        raise UsageError("the handler returned what is to be awaited, so it is not done: make it a coroutine function")
+        raise UsageError("the handler returned an awaitable, so its work is not done: make it a coroutine function")
 
 
 class MemoryStore:
-    """Keeps the last ``most`` keys, as long as the process lives."""
+    """Keeps the last ``most`` keys, for the life of the process."""
 
     blocks = False
 
@@ -108,7 +108,7 @@ class MemoryStore:
         self._most = most
         self._lock = threading.Lock()
         self._done: OrderedDict[str, bool] = OrderedDict()
-        """Whether it is done; else somebody is about to do it."""
+        """True: finished. False: being handled."""
 
     @contextmanager
     def transaction(self, key: str) -> Iterator[bool]:
@@ -136,10 +136,10 @@ class MemoryStore:
 
 
 class SqliteStore:
-    """Keeps keys in the table ``table`` of an SQLite database for ``keep``: of this process, and others on this machine.
+    """Keeps keys in the table ``table`` of an SQLite database for ``keep``. Other processes on this machine may share it.
 
-    What a handler does by ``connection`` is done together with the key, or not at all. SQLite lets one write at a time, so
-    handlers run one after the other; one that waits longer than ``timeout`` gets its message again.
+    Work of a handler by ``connection`` is done together with the key, or not at all. SQLite allows one writer at a time, so
+    handlers run one after the other. A handler waiting longer than ``timeout`` gets its message again.
     """
 
     blocks = True
@@ -166,7 +166,7 @@ class SqliteStore:
 
     @property
     def connection(self) -> sqlite3.Connection:
-        """The calling thread's connection; in a handler, within the transaction of its message."""
+        """The calling thread's connection. In a handler, it is inside the transaction of the message."""
         found: sqlite3.Connection | None = getattr(self._of_thread, "connection", None)
         return self._connect() if found is None else found
 
@@ -197,7 +197,7 @@ class SqliteStore:
         connection.execute("COMMIT")
 
     def close(self) -> None:
-        """Close the connections of all threads, when no handler runs any more."""
+        """Close the connections of all threads. No handler may run any more."""
         with self._lock:
             connections, self._connections = self._connections, []
         for connection in connections:

@@ -1,7 +1,7 @@
-"""Keys of messages that are done, kept in Redis: for handlers in processes of several machines.
+"""A store of finished keys in Redis, for handlers in processes on several machines.
 
-No counterpart in Apache. What a handler does and its key are not written together: a process that is killed between both has
-the message handled again, when its lease is over.
+The work of a handler and its key are not written together. If a process is killed between the two, the message is handled
+again after its lease.
 """
 
 from collections.abc import Iterator
@@ -9,18 +9,18 @@ from contextlib import contextmanager
 from secrets import token_hex
 from typing import Any, Protocol
 
-from rocketd.client.config import Duration, milliseconds
-from rocketd.client.consumer.outcome import Retry
+from rocketd.client.consumer.handler_results import Retry
+from rocketd.client.settings.config import Duration, milliseconds
 
 _DONE = "done"
 _DELETE_OWN = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end return 0"
 
 
 class RedisClient(Protocol):
-    """What is needed of ``redis.Redis``, which several threads may use."""
+    """The required methods of ``redis.Redis``, which several threads may use."""
 
     def set(self, name: str, value: str, *, px: int, nx: bool = False) -> Any:
-        """Set a key for ``px`` ms; with ``nx`` only where there is none, which the answer tells."""
+        """Set a key for ``px`` ms. With ``nx`` only a missing key is set, and the result tells whether it was."""
 
     def get(self, name: str) -> Any:
         """Return the value of a key."""
@@ -32,8 +32,8 @@ class RedisClient(Protocol):
 class RedisStore:
     """Keeps keys for ``keep``, below ``prefix``.
 
-    Who handles a message has its key for ``lease``, in which the handler has to end: somebody else who gets the message
-    meanwhile has it come again, afterwards he handles it.
+    A handler has the key of its message for ``lease``, and must end in this time. Another handler of the same message
+    gets it again later during the lease, and handles it after the lease.
     """
 
     blocks = True
@@ -53,7 +53,7 @@ class RedisStore:
 
     @contextmanager
     def transaction(self, key: str) -> Iterator[bool]:
-        """See OnceStore. Raises what the client of Redis does."""
+        """See OnceStore. Raises the errors of the Redis client."""
         client, name, token = self._client, self._prefix + key, token_hex(16)
         if not client.set(name, token, px=self._lease_ms, nx=True):
             if client.get(name) not in (_DONE, _DONE.encode()):

@@ -1,6 +1,6 @@
-"""Keys of messages that are done, kept in a database of SQLAlchemy's, in one transaction with what handlers write there.
+"""A store of finished keys in a database of SQLAlchemy, in one transaction with the handlers' work.
 
-No counterpart in Apache. It needs ``rocketd[sqlalchemy]``.
+It needs ``rocketd[sqlalchemy]``.
 """
 
 import threading
@@ -24,9 +24,9 @@ from sqlalchemy import (
 )
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
-from rocketd.client.config import Duration, milliseconds
-from rocketd.client.consumer.outcome import Retry
+from rocketd.client.consumer.handler_results import Retry
 from rocketd.client.errors import UsageError
+from rocketd.client.settings.config import Duration, milliseconds
 
 KEY_LENGTH = 255
 """Characters of the longest key."""
@@ -35,10 +35,10 @@ _PURGE_SECONDS = 60.0
 
 
 class SqlAlchemyStore:
-    """Keeps keys for ``keep`` in ``table``, which is made where it is missing.
+    """Keeps keys for ``keep`` in ``table``, which is created if it is missing.
 
-    What a handler does by ``connection`` is done together with the key, or not at all. Databases have somebody else who
-    gets the same message meanwhile wait, as long as they like, or the message comes again.
+    Work of a handler by ``connection`` is done together with the key, or not at all. If two handlers get the same message at
+    once, the database lets one wait, with its usual timeout, or the message is delivered again.
     """
 
     blocks = True
@@ -57,18 +57,18 @@ class SqlAlchemyStore:
             Column("key", String(KEY_LENGTH), primary_key=True),
             Column("done_at", Float(53), nullable=False, index=True),
         )
-        """For migrations of the application's."""
+        """For migrations by the application."""
         self._engine = engine
         self._keep = milliseconds("keep", keep) / 1000
         self._now = now
         self._of_thread = threading.local()
         self._lock = threading.Lock()
         self._purge_at: float | None = None
-        """None before the first use, of any thread."""
+        """None before the first use by any thread."""
 
     @property
     def connection(self) -> Connection:
-        """The connection of the handler that this thread runs, within its transaction. Raises UsageError elsewhere.
+        """The connection of this thread's handler, inside its transaction. Raises UsageError outside a handler.
 
         ``Session(bind=store.connection)`` joins the transaction, too.
         """
@@ -93,7 +93,7 @@ class SqlAlchemyStore:
                 self._of_thread.connection = None
 
     def _take(self, connection: Connection, key: str, now: float) -> bool:
-        """Have the key done at this moment; whether it was not."""
+        """Mark the key as finished at this moment. Return whether it was unfinished."""
         table = self.table
         done_at = connection.scalar(select(table.c.done_at).where(table.c.key == key))
         if done_at is None:
@@ -110,7 +110,7 @@ class SqlAlchemyStore:
         return True
 
     def _tidy(self, now: float) -> None:
-        """Make the table at first, and delete old keys from time to time."""
+        """Create the table on first use, and delete old keys at intervals."""
         with self._lock:
             if self._purge_at is None:
                 self._make_table()
@@ -124,5 +124,5 @@ class SqlAlchemyStore:
         try:
             self.table.create(self._engine, checkfirst=True)
         except DBAPIError:
-            if not inspect(self._engine).has_table(self.table.name):  # else another process was quicker
+            if not inspect(self._engine).has_table(self.table.name):  # otherwise another process was faster
                 raise

@@ -1,8 +1,9 @@
 # ruff: noqa: N802, N815 - the names are OpenMessaging's
 """The client under the names of OpenMessaging 0.3: access point, producer, push consumer, pull consumer.
 
-Answers to Apache's openmessaging module, on the blocking face. Its KeyValue is a dict of texts here, its Future the one of
-``concurrent.futures``; errors are the client's own. As there, queues are topics, and a consumer's id is its group.
+Counterpart: the openmessaging module (Apache), on the blocking face. Its KeyValue is a dict of texts here, its Future is
+that of ``concurrent.futures``, and errors are those of the client. As in Apache's module, queues are topics, and a
+consumer's id is its group.
 """
 
 import re
@@ -16,17 +17,17 @@ from types import MappingProxyType
 from typing import Self
 
 from rocketd.client import sync
-from rocketd.client.config import ClientConfig
-from rocketd.client.consumer.outcome import Retry
+from rocketd.client.consumer.handler_results import Retry
 from rocketd.client.errors import IllegalOptionError, StopConsuming, UsageError
-from rocketd.client.message import Message, ReceivedMessage
+from rocketd.client.messages.message import Message, ReceivedMessage
+from rocketd.client.settings.config import ClientConfig
 
 DESTINATION, MESSAGE_ID, START_TIME, SEARCH_KEYS = "DESTINATION", "MESSAGE_ID", "START_TIME", "SEARCH_KEYS"
 CONSUMER_ID, OPERATION_TIMEOUT = "CONSUMER_ID", "OPERATION_TIMEOUT"
 PRODUCER_GROUP, MESSAGE_CONSUME_TIMEOUT = "rmq.producer.group", "rmq.message.consume.timeout"
 MAX_CONSUME_THREADS = "rmq.max.consume.thread.nums"
 CONSUME_FROM = "rmq.consume.from"
-"""Of rocketd only: ``latest`` or ``earliest``, where a new group begins."""
+"""Only in rocketd: ``latest`` or ``earliest``, the start of a new group."""
 
 Attributes = Mapping[str, str]
 NONE: Attributes = MappingProxyType({})
@@ -36,7 +37,7 @@ _URL = re.compile(r"oms:rocketmq://(?:[^@/]*@)?(?P<hosts>[^@/]+)/[^:/]*(?::(?P<n
 
 @dataclass
 class BytesMessage:
-    """A body, the headers of OpenMessaging, and the application's own, which are the properties of RocketMQ."""
+    """A body, the headers of OpenMessaging, and those of the application, which are the properties of RocketMQ."""
 
     body: bytes
     sysHeaders: dict[str, str] = field(default_factory=dict)
@@ -45,22 +46,22 @@ class BytesMessage:
 
 @dataclass(frozen=True)
 class SendResult:
-    """The id of a message that was sent."""
+    """The id of a sent message."""
 
     messageId: str
 
 
 class MessagingAccessPoint:
-    """A cluster, as ``oms:rocketmq://host:port[,host:port]/region[:namespace]`` names it; the region is not looked at.
+    """A cluster, named by ``oms:rocketmq://host:port[,host:port]/region[:namespace]``. The region is ignored.
 
-    ``attributes`` hold for all that it creates, unless they get their own. Raises IllegalOptionError. There is no streaming
-    consumer, as in Apache's.
+    ``attributes`` are defaults for everything it creates. Raises IllegalOptionError. Like Apache's module,
+    it has no streaming consumer.
     """
 
     def __init__(self, url: str, attributes: Attributes = NONE) -> None:
         found = _URL.fullmatch(url)
         if found is None:
-            raise IllegalOptionError(f"{url!r} is no access point: oms:rocketmq://host:port/region is the form")
+            raise IllegalOptionError(f"{url!r} is not an access point: oms:rocketmq://host:port/region is the form")
         space = found["namespace"] or ""
         self._config = ClientConfig(namesrv=found["hosts"].split(","), namespace="" if space == "default" else space)
         self.attributes = dict(attributes)
@@ -71,20 +72,20 @@ class MessagingAccessPoint:
     shutdown = startup
 
     def createProducer(self, attributes: Attributes = NONE) -> "Producer":
-        """Make a producer."""
+        """Create a producer."""
         return Producer(self._config, {**self.attributes, **attributes})
 
     def createPushConsumer(self, attributes: Attributes = NONE) -> "PushConsumer":
-        """Make a consumer that calls listeners; CONSUMER_ID has to be among its attributes."""
+        """Create a consumer that calls listeners. CONSUMER_ID must be among its attributes."""
         return PushConsumer(self._config, {**self.attributes, **attributes})
 
     def createPullConsumer(self, attributes: Attributes = NONE) -> "PullConsumer":
-        """Make a consumer that is asked for messages; CONSUMER_ID has to be among its attributes."""
+        """Create a consumer with ``receive``. CONSUMER_ID must be among its attributes."""
         return PullConsumer(self._config, {**self.attributes, **attributes})
 
 
 class Producer:
-    """Sends messages. Any thread may use it between ``startup`` and ``shutdown``."""
+    """A producer. Any thread may use it between ``startup`` and ``shutdown``."""
 
     def __init__(self, config: ClientConfig, attributes: Attributes) -> None:
         group = attributes.get(PRODUCER_GROUP, "__OMS_PRODUCER_DEFAULT_GROUP")
@@ -94,37 +95,37 @@ class Producer:
         self.startup = self._producer.open
 
     def shutdown(self) -> None:
-        """Let what is under way end, and leave."""
+        """Wait for sends under way, and stop."""
         self._pool.shutdown()
         self._producer.close()
 
     def createBytesMessage(self, queue: str, body: bytes) -> BytesMessage:
-        """Make a message for a topic."""
+        """Create a message for a topic."""
         return BytesMessage(body, {DESTINATION: queue})
 
     def send(self, message: BytesMessage) -> SendResult:
-        """Send a message; return its id, which it has as a header, too. Raises as the client's ``send``."""
+        """Send a message. Return its id, which also becomes a header. Raises the errors of the client's ``send``."""
         message.sysHeaders[MESSAGE_ID] = self._producer.send(_sent(message)).msg_id
         return SendResult(message.sysHeaders[MESSAGE_ID])
 
     def sendAsync(self, message: BytesMessage) -> "Future[SendResult]":
-        """Send a message without waiting for it."""
+        """Send a message without waiting for the result."""
         return self._pool.submit(self.send, message)
 
     def sendOneway(self, message: BytesMessage) -> None:
-        """Send a message and do not wait for an answer."""
+        """Send a message without waiting for an answer."""
         self._producer.send_oneway(_sent(message))
 
 
 class Context(Event):
-    """Passed to a listener with each message. ``ack`` says that it is consumed; any thread may, later, too."""
+    """Passed to a listener with each message. Call ``ack`` when it is consumed, from any thread, even later."""
 
     stopped = False
     ack = Event.set
 
 
 class _Consumer:
-    """What both kinds have in common: a message is consumed when it is acknowledged, and comes again when it is not."""
+    """The common part of both consumers: a message is consumed when it is acknowledged; otherwise it is delivered again."""
 
     def __init__(self, config: ClientConfig, attributes: Attributes) -> None:
         if CONSUMER_ID not in attributes:
@@ -137,13 +138,13 @@ class _Consumer:
             attributes[CONSUMER_ID],
             config,
             handler=self._handle,
-            start=attributes.get(CONSUME_FROM, "latest"),
+            begin=attributes.get(CONSUME_FROM, "latest"),
             concurrency=int(attributes.get(MAX_CONSUME_THREADS, 20)),
         )
         self.startup, self.suspend, self.resume = self._consumer.open, self._consumer.suspend, self._consumer.resume
 
     def shutdown(self) -> None:
-        """End; what is not acknowledged comes again, to whoever consumes next."""
+        """Stop. Unacknowledged messages are delivered again to the next consumer."""
         self._stopping = True
         for context in list(self._open):
             context.stopped = not context.is_set()
@@ -151,7 +152,7 @@ class _Consumer:
         self._consumer.close()
 
     def detachQueue(self, queue: str) -> Self:
-        """Consume a topic no more."""
+        """Stop consuming a topic."""
         self._consumer.unsubscribe(queue)
         return self
 
@@ -175,15 +176,15 @@ class _Consumer:
 
 
 class PushConsumer(_Consumer):
-    """Calls listeners, in threads of its own."""
+    """A consumer that calls listeners in separate threads."""
 
     def attachQueue(self, queue: str, listener: Callable[[BytesMessage, Context], None]) -> Self:
-        """Consume a topic: ``listener`` gets each message, and acknowledges it."""
+        """Consume a topic. ``listener`` gets each message, and acknowledges it."""
         return self._attach(queue, listener)
 
 
 class PullConsumer(_Consumer):
-    """Is asked for messages, by any thread."""
+    """A consumer with ``receive``, for any thread."""
 
     def __init__(self, config: ClientConfig, attributes: Attributes) -> None:
         super().__init__(config, attributes)
@@ -199,14 +200,14 @@ class PullConsumer(_Consumer):
         self._arrived.put(message)
 
     def receive(self, timeout: float = 5.0) -> BytesMessage | None:
-        """Return a message; None when there is none within ``timeout`` seconds."""
+        """Return a message; None if none comes within ``timeout`` seconds."""
         try:
             return self._arrived.get(timeout=timeout)
         except Empty:
             return None
 
     def ack(self, message_id: str) -> None:
-        """Say that the message is consumed. Raises UsageError when none with this id is out."""
+        """Acknowledge a message as consumed. Raises UsageError if no message with this id is out."""
         context = self._out.pop(message_id, None)
         if context is None:
             raise UsageError(f"no message {message_id} waits to be acknowledged")

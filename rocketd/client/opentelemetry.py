@@ -1,25 +1,28 @@
-"""OpenTelemetry's spans for sends and handlers of all faces, and the context of a trace in the properties of messages.
+"""OpenTelemetry's spans and metrics for sends and handlers of all faces. The trace context travels in message properties.
 
-No counterpart in Apache, whose own traces are messages of a topic (``trace=True``). It needs ``rocketd[opentelemetry]``,
-which is the API alone: which spans are kept, and where they go, is the application's to set up with an SDK. The context
-travels by W3C's names, ``traceparent`` and ``tracestate``, unless the application has set other propagators. Attributes have
-the names of OpenTelemetry's conventions.
+Apache's traces are messages of a topic instead (``trace=True``). This module needs ``rocketd[opentelemetry]``, which is the
+API alone: the application sets up an SDK to choose the spans to keep and their destination. The context has W3C's names
+``traceparent`` and ``tracestate``, unless the application has set other propagators. Names are those of OpenTelemetry's
+conventions for messaging; those that begin with ``rocketd`` are our own.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import wraps
 from inspect import isawaitable
+from time import perf_counter
 from typing import Any, Final, TypeVar
 
 from msgspec.structs import replace
 from opentelemetry import propagate
+from opentelemetry.metrics import MeterProvider
 from opentelemetry.trace import (
     Link,
     Span,
     SpanKind,
     Status,
     StatusCode,
+    Tracer,
     TracerProvider,
     get_current_span,
     get_tracer,
@@ -27,25 +30,31 @@ from opentelemetry.trace import (
     use_span,
 )
 
-from rocketd.client.consumer.outcome import Reject, Retry
+from rocketd.client.consumer.handler_results import Reject, Retry
 from rocketd.client.errors import StopConsuming
 from rocketd.client.hooks import ProducerHook, SendMessageContext
-from rocketd.client.listeners import is_coroutine_function
-from rocketd.client.message import Message, ReceivedMessage, SendResult, T
+from rocketd.client.measured import Measured
+from rocketd.client.messages.message import Message, ReceivedMessage, SendResult, T
+from rocketd.client.opentelemetry_metrics import ERROR, GROUP, SYSTEM, TOPIC, Attributes, MessagingMeter
+from rocketd.client.runtime.listeners import is_coroutine_function
+from rocketd.client.trace.records import MessageType
 
-SYSTEM: Final = "rocketmq"
-"""What this messaging system is called in attributes."""
+_TYPES: Final = {
+    MessageType.NORMAL: "normal",
+    MessageType.DELAY: "delay",
+    MessageType.TRANSACTION_HALF: "transaction",
+}
 
 Listener = TypeVar("Listener", bound=Callable[..., Any])
 Received = ReceivedMessage[Any] | Sequence[ReceivedMessage[Any]]
 
 _ANSWERS: Final = {Retry: "retry", Reject: "reject", StopConsuming: "left"}
-"""What a handler raises or returns that is no error, and the event that it makes."""
+"""Results of a handler other than errors, and the event for each."""
 
 
-def message_attributes(tag: str | None, keys: Sequence[str]) -> dict[str, Any]:
-    """Return the attributes of a message that only RocketMQ has."""
-    attributes: dict[str, Any] = {}
+def message_attributes(tag: str | None, keys: Sequence[str]) -> Attributes:
+    """Return the attributes of a message specific to RocketMQ."""
+    attributes: Attributes = {}
     if tag:
         attributes["messaging.rocketmq.message.tag"] = tag
     if keys:
@@ -54,155 +63,195 @@ def message_attributes(tag: str | None, keys: Sequence[str]) -> dict[str, Any]:
 
 
 def partition_id(broker_name: str, queue_id: int) -> str:
-    """Return what names a queue of a topic."""
+    """Return the name of a queue of a topic."""
     return f"{broker_name}-{queue_id}"
 
 
 class Telemetry:
-    """Makes the spans of one application. Any thread may call it.
+    """Makes the spans and metrics of one application. Any thread may call it.
 
-    ``Producer(send_hooks=[telemetry.send_hook])`` makes a span of each try of a send, which the message takes along;
-    ``Consumer(handler=telemetry.handler(function))`` one of each handling, within which the handler runs: what it sends
-    belongs to the same trace. ``tracer_provider`` is the one that the application has set, unless another is given.
+    ``Producer(send_hooks=[telemetry.send_hook])`` makes a span of each try of a send, and the message carries its context.
+    ``Consumer(handler=telemetry.handler(function))`` makes a span of each handling. The handler runs within it, so its sends
+    belong to the same trace. Both are measured as well, and ``observe`` makes gauges of clients. The default of
+    ``tracer_provider`` and ``meter_provider`` is the application's global one.
     """
 
-    def __init__(self, tracer_provider: TracerProvider | None = None) -> None:
+    def __init__(
+        self, tracer_provider: TracerProvider | None = None, meter_provider: MeterProvider | None = None
+    ) -> None:
         self._tracer = get_tracer("rocketd.client", tracer_provider=tracer_provider)
-        self.send_hook: ProducerHook = _SendHook(self._start)
+        self._meter = MessagingMeter(meter_provider)
+        self.send_hook: ProducerHook = _SendHook(self._tracer, self._meter)
+
+    def observe(self, *clients: Measured, lag: bool = False) -> None:
+        """Make gauges of these clients, by group: sends under way, messages not yet handled, queues.
+
+        With ``lag``, each collection also has the lag of consumers by topic, and asks the brokers for that of the next
+        one: a request for each queue. Clients are forgotten when the application drops them.
+        """
+        self._meter.observe(*clients, lag=lag)
 
     def carried(self, messages: Sequence[Message[T]]) -> list[Message[T]]:
-        """Return messages that take the caller's span along: for ``send_batch``, whose messages no hook can change."""
+        """Return messages with the context of the caller's span.
+
+        This is for ``send_batch``, because hooks cannot change the messages of a batch.
+        """
         carrier: dict[str, str] = {}
         propagate.inject(carrier)
         return [replace(message, properties={**message.properties, **carrier}) for message in messages]
 
-    def handler(self, function: Listener) -> Listener:
-        """Make a handler, a plain or a coroutine function, one that runs within a span; also of lists of messages."""
+    def handler(self, function: Listener, *, group: str | None = None) -> Listener:
+        """Return a handler that runs within a span. It may be a plain or coroutine function, also of lists of messages.
+
+        ``group`` is the consumer group, for the attribute of this name.
+        """
 
         @wraps(function)
         def handle(received: Received) -> Any:
-            span = self._begin(received)
-            with _within(span):
+            operation = self._begin(received, group)
+            with operation.under_way():
                 answer = function(received)
             if isawaitable(answer):
-                return finish(span, answer)
-            _end(span, answer)
+                return finish(operation, answer)
+            operation.end(answer)
             return answer
 
-        async def finish(span: Span, awaitable: Any) -> Any:
-            with _within(span):
+        async def finish(operation: _Operation, awaitable: Any) -> Any:
+            with operation.under_way():
                 answer = await awaitable
-            _end(span, answer)
+            operation.end(answer)
             return answer
 
         @wraps(function)
         async def handle_in_loop(received: Received) -> Any:
-            return await finish(self._begin(received), function(received))
+            return await finish(self._begin(received, group), function(received))
 
         return handle_in_loop if is_coroutine_function(function) else handle  # type: ignore[return-value]
 
     @contextmanager
-    def processing(self, received: Received) -> Iterator[Span]:
-        """Handle a message, or several, within a span: for whoever iterates or polls."""
-        span = self._begin(received)
-        with _within(span):
-            yield span
-        _end(span, None)
+    def processing(self, received: Received, *, group: str | None = None) -> Iterator[Span]:
+        """Handle one or several messages within a span, when iterating or polling."""
+        operation = self._begin(received, group)
+        with operation.under_way():
+            yield operation.span
+        operation.end(None)
 
-    def _begin(self, received: Received) -> Span:
-        if isinstance(received, ReceivedMessage):
-            context = propagate.extract(received.properties)
-            queue = received.queue
-            return self._start(
-                f"{received.topic} process",
-                SpanKind.CONSUMER,
-                {
-                    "messaging.operation": "process",
-                    "messaging.destination.name": received.topic,
-                    "messaging.destination.partition.id": partition_id(queue.broker_name, queue.queue_id),
-                    "messaging.message.id": received.msg_id,
-                    "messaging.rocketmq.message.reconsume_times": received.reconsume_times,
-                    **message_attributes(received.tags, received.keys),
-                },
-                context,
+    def _begin(self, received: Received, group: str | None) -> "_Operation":
+        single = isinstance(received, ReceivedMessage)
+        messages = [received] if isinstance(received, ReceivedMessage) else received
+        first, count = messages[0], len(messages)
+        topic = first.topic
+        measured: Attributes = {TOPIC: topic}
+        if group is not None:
+            measured[GROUP] = group
+        attributes: Attributes = {**measured, **_operation("process")}
+        links: list[Link] = []
+        context = None
+        if single:
+            context = propagate.extract(first.properties)
+            attributes["messaging.destination.partition.id"] = partition_id(
+                first.queue.broker_name, first.queue.queue_id
             )
-        # Several may come from as many traces: the span names them all, and begins one of its own.
-        topic = received[0].topic
-        attributes = {
-            "messaging.operation": "process",
-            "messaging.destination.name": topic,
-            "messaging.batch.message_count": len(received),
-        }
-        return self._start(f"{topic} process", SpanKind.CONSUMER, attributes, links=_links(received))
+            attributes["messaging.message.id"] = first.msg_id
+            attributes["rocketd.message.reconsume_times"] = first.reconsume_times
+            attributes |= message_attributes(first.tags, first.keys)
+        else:
+            # They may come from different traces. The span links to all of them, and begins a new trace.
+            links = _links(messages)
+            attributes["messaging.batch.message_count"] = count
+        span = self._tracer.start_span(f"process {topic}", context, SpanKind.CONSUMER, attributes, links)
+        return _Operation(span, self._meter.processed, count, measured)
 
-    def _start(
-        self, name: str, kind: SpanKind, attributes: dict[str, Any], context: Any = None, links: Sequence[Link] = ()
-    ) -> Span:
-        return self._tracer.start_span(name, context, kind, {"messaging.system": SYSTEM, **attributes}, links)
+
+class _Operation:
+    """A send or a handling under way: its span, and what ``record`` gets at the end."""
+
+    def __init__(
+        self, span: Span, record: Callable[[float, int, Attributes], None], count: int, measured: Attributes
+    ) -> None:
+        self.span = span
+        self._record = record
+        self._count = count
+        self._measured = measured
+        self._began = perf_counter()
+
+    @contextmanager
+    def under_way(self) -> Iterator[None]:
+        """Make its span the current one. Only an exception ends it here."""
+        try:
+            with use_span(self.span, record_exception=False, set_status_on_exception=False):
+                yield
+        except BaseException as error:
+            self.end(error)
+            raise
+
+    def end(self, outcome: object) -> None:
+        """End it with the outcome: an exception, a result for another delivery, or success."""
+        seconds = perf_counter() - self._began
+        for kind, event in _ANSWERS.items():
+            if isinstance(outcome, kind):
+                self.span.add_event(event, {"reason": str(outcome)})
+                break
+        else:
+            if isinstance(outcome, BaseException):
+                name = type(outcome).__qualname__
+                self._measured[ERROR] = name
+                self.span.set_attribute(ERROR, name)
+                self.span.record_exception(outcome)
+                self.span.set_status(Status(StatusCode.ERROR, f"{type(outcome).__name__}: {outcome}"))
+        self.span.end()
+        self._record(seconds, self._count, self._measured)
 
 
 class _SendHook(ProducerHook):
-    """Makes a span of each try. Reactor thread, with the context of whoever has called the producer."""
+    """Makes a span of each try. Reactor thread, with the context of the producer's caller."""
 
-    def __init__(self, start: Callable[..., Span]) -> None:
-        self._start = start
+    def __init__(self, tracer: Tracer, meter: MessagingMeter) -> None:
+        self._tracer = tracer
+        self._meter = meter
 
     def send_before(self, context: SendMessageContext) -> None:
-        """Begin the span, and give it to the message; of a batch, name the spans that its messages have."""
-        queue, first = context.queue, context.messages[0]
-        attributes: dict[str, Any] = {
-            "messaging.operation": "publish",
-            "messaging.destination.name": queue.topic,
+        """Begin the span, and add its context to the message. For a batch, link to the spans of its messages."""
+        queue, first, count = context.queue, context.messages[0], len(context.messages)
+        measured: Attributes = {TOPIC: queue.topic, **_server(context.broker_address)}
+        attributes: Attributes = {
+            **measured,
+            **_operation("send"),
             "messaging.destination.partition.id": partition_id(queue.broker_name, queue.queue_id),
-            "messaging.message.payload_size_bytes": context.body_length,
-            "server.address": context.broker_address,
+            "messaging.message.body.size": context.body_length,
         }
-        count = len(context.messages)
-        links: list[Link] = []
         if count > 1:
+            # A span whose context no message has is one of a client.
+            kind, links = SpanKind.CLIENT, _links(context.messages)
             attributes["messaging.batch.message_count"] = count
-            links = _links(context.messages)
         else:
+            kind, links = SpanKind.PRODUCER, []
             attributes["messaging.message.id"] = context.msg_id
+            if (known := _TYPES.get(context.message_type)) is not None:
+                attributes["messaging.rocketmq.message.type"] = known
             attributes |= message_attributes(first.tags, first.keys)
-        span = self._start(f"{queue.topic} publish", SpanKind.PRODUCER, attributes, links=links)
-        context.state[self] = span
+        span = self._tracer.start_span(f"send {queue.topic}", None, kind, attributes, links)
+        context.state[self] = _Operation(span, self._meter.sent, count, measured)
         if count == 1:
             propagate.inject(context.properties, set_span_in_context(span))
 
     def send_after(self, context: SendMessageContext) -> None:
         """End the span."""
-        span: Span = context.state[self]
+        operation: _Operation = context.state[self]
         if isinstance(context.result, SendResult):
-            span.set_attribute("messaging.rocketmq.send_status", context.result.status)
-        _end(span, context.error)
+            operation.span.set_attribute("rocketd.send.status", context.result.status.name)
+        operation.end(context.error)
+
+
+def _operation(name: str) -> Attributes:
+    return {"messaging.system": SYSTEM, "messaging.operation.name": name, "messaging.operation.type": name}
+
+
+def _server(address: str) -> Attributes:
+    host, _, port = address.rpartition(":")
+    return {"server.address": host.strip("[]"), "server.port": int(port)}
 
 
 def _links(messages: Sequence[Message[Any] | ReceivedMessage[Any]]) -> list[Link]:
     contexts = (get_current_span(propagate.extract(each.properties)).get_span_context() for each in messages)
     return [Link(each) for each in {each.span_id: each for each in contexts}.values() if each.is_valid]
-
-
-@contextmanager
-def _within(span: Span) -> Iterator[None]:
-    """Make a span the current one; it is ended here only by an exception."""
-    try:
-        with use_span(span, record_exception=False, set_status_on_exception=False):
-            yield
-    except BaseException as error:
-        _end(span, error)
-        raise
-
-
-def _end(span: Span, outcome: Any) -> None:
-    """End a span as what it is of has ended: by an exception, by what says that a message comes again, or well."""
-    for kind, event in _ANSWERS.items():
-        if isinstance(outcome, kind):
-            span.add_event(event, {"reason": str(outcome)})
-            break
-    else:
-        if isinstance(outcome, BaseException):
-            span.set_attribute("error.type", type(outcome).__qualname__)
-            span.record_exception(outcome)
-            span.set_status(Status(StatusCode.ERROR, f"{type(outcome).__name__}: {outcome}"))
-    span.end()

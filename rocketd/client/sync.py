@@ -1,29 +1,47 @@
-"""The client for scripts, web workers and all that has no loop: methods block, and may be called from any thread.
+"""The client for scripts, web workers and other programs without a loop: methods block. Any thread may call them.
 
-All clients of a process live in one thread in the background, which begins when the first one starts.
+All clients of a process live in one background thread, which begins when the first one starts.
 """
 
 from collections.abc import Sequence
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from rocketd.client import admin
-from rocketd.client.admin_face import AdminFace
-from rocketd.client.config import Duration
-from rocketd.client.consumer import lite_pull_consumer, pull_consumer
+from rocketd.client.consumer import lite_pull_consumer, pull_consumer, push_consumer
 from rocketd.client.consumer.pull_consumer import DEFAULT_TIMEOUT, PullResult
 from rocketd.client.consumer.subscription import Sql
-from rocketd.client.face import ConsumerFace, ProducerFace
-from rocketd.client.hosting.sync_life import SyncLife, engines, in_thread, soon
-from rocketd.client.hosting.until_signal import run_blocking as run
-from rocketd.client.message import Message, ReceivedMessage, SendResult, T
+from rocketd.client.errors import ClientClosedError
+from rocketd.client.faces.direct_sender import DirectSender, direct_sender
+from rocketd.client.faces.lifecycle import RunCoroutine
+from rocketd.client.faces.pull import LitePullFace, PullFace
+from rocketd.client.faces.push import ConsumerFace, ProducerFace
+from rocketd.client.faces.sync_lifecycle import SyncLife, engines, in_thread, soon
+from rocketd.client.faces.until_signal import run_blocking as run
+from rocketd.client.messages.message import Message, ReceivedMessage, SendResult, T
 from rocketd.client.producer.producer import Selector
 from rocketd.client.producer.transaction import TransactionSendResult
-from rocketd.client.pull_faces import LitePullFace, PullFace
-from rocketd.remoting.bodies import MessageQueue
+from rocketd.client.settings.config import Duration
+from rocketd.common.lazy_names import lazy_names
+from rocketd.common.reactor import IReactor
+from rocketd.remoting.bodies.tables import MessageQueue
+
+if TYPE_CHECKING:
+    from rocketd.client.consumer.dead_letters import DeadLetter
+    from rocketd.client.consumer.redrive import RedriveResult
+    from rocketd.client.faces.sync_admin import Admin
+else:
+    __getattr__, __dir__ = lazy_names(
+        __name__,
+        {
+            "rocketd.client.consumer.dead_letters": ("DeadLetter",),
+            "rocketd.client.consumer.redrive": ("RedriveResult",),
+            "rocketd.client.faces.sync_admin": ("Admin",),
+        },
+    )
 
 __all__ = [
     "Admin",
     "Consumer",
+    "DeadLetter",
     "LitePullConsumer",
     "Message",
     "MessageQueue",
@@ -31,6 +49,7 @@ __all__ = [
     "PullConsumer",
     "PullResult",
     "ReceivedMessage",
+    "RedriveResult",
     "SendResult",
     "Sql",
     "TransactionSendResult",
@@ -41,7 +60,23 @@ R = TypeVar("R")
 
 
 class Producer(ProducerFace[T], SyncLife):
-    """Sends messages. Its options are described at ProducerFace and ProducerOptions."""
+    """A producer. Its options are described at ProducerFace and ProducerOptions."""
+
+    _direct: DirectSender[T] | None = None
+
+    async def _bring_up(self, reactor: IReactor, run_coroutine: RunCoroutine) -> None:
+        """Start the engine, and let calling threads send. Reactor thread."""
+        await super()._bring_up(reactor, run_coroutine)
+        self._direct = direct_sender(self._engine, self._host)
+
+    async def _bring_down(self) -> bool:
+        """Release the engine, and then the connections of calling threads. Return whether it was up. Reactor thread."""
+        direct, self._direct = self._direct, None
+        try:
+            return await super()._bring_down()
+        finally:
+            if direct is not None:
+                direct.close()
 
     def send(
         self,
@@ -49,11 +84,18 @@ class Producer(ProducerFace[T], SyncLife):
         *,
         queue: MessageQueue | None = None,
         selector: Selector | None = None,
-        key: Any = None,
+        key: object = None,
         timeout: Duration | None = None,
     ) -> SendResult:
-        """Send a message to ``queue``, to the one of ``key`` by its hash or by ``selector``, or to the queues in turn."""
-        return self.call(self.engine.send, message, queue=queue, selector=selector, key=key, timeout=timeout)
+        """Send a message to ``queue``, to a queue chosen by ``key`` (``selector`` or hash), or to the queues in turn.
+
+        For the errors see `rocketd.client.producer.producer.ProducerEngine.send`.
+        """
+        engine, direct = self._engine, self._direct
+        if direct is not None and selector is None:
+            self._warn_in_loop()
+            return direct.send(message, queue, key, timeout)
+        return self._call(engine.send, message, queue=queue, selector=selector, key=key, timeout=timeout)
 
     def send_oneway(
         self,
@@ -61,20 +103,30 @@ class Producer(ProducerFace[T], SyncLife):
         *,
         queue: MessageQueue | None = None,
         selector: Selector | None = None,
-        key: Any = None,
+        key: object = None,
     ) -> None:
-        """Send a message and do not wait for an answer: whether it is stored is not known."""
-        return self.call(self.engine.send_oneway, message, queue=queue, selector=selector, key=key)
+        """Send a message without waiting for an answer: whether it is stored stays unknown.
+
+        Raises the errors of ``send``.
+        """
+        return self._call(self._engine.send_oneway, message, queue=queue, selector=selector, key=key)
 
     def send_batch(
         self, messages: Sequence[Message[T]], *, queue: MessageQueue | None = None, timeout: Duration | None = None
     ) -> list[SendResult]:
-        """Send messages of one topic together, in as many requests as the size limit needs."""
-        return self.call(self.engine.send_batch, messages, queue=queue, timeout=timeout)
+        """Send messages of one topic together, in as many requests as the size limit needs.
 
-    def send_in_transaction(self, message: Message[T], arg: Any = None) -> TransactionSendResult:
-        """Send a half message, do the local transaction, and commit or roll back as it ended."""
-        return self.call(self.engine.send_in_transaction, message, arg)
+        ``timeout`` applies to all of them together. Raises the errors of ``send``. ``results`` of the error has the
+        results of messages already stored.
+        """
+        return self._call(self._engine.send_batch, messages, queue=queue, timeout=timeout)
+
+    def send_in_transaction(self, message: Message[T], arg: object = None) -> TransactionSendResult:
+        """Send a half message, run the local transaction, and commit or roll back by its result.
+
+        Consumers get the message only after the commit. Raises the errors of ``send``, and UsageError without a listener.
+        """
+        return self._call(self._engine.send_in_transaction, message, arg)
 
     def request(
         self,
@@ -82,72 +134,107 @@ class Producer(ProducerFace[T], SyncLife):
         *,
         queue: MessageQueue | None = None,
         selector: Selector | None = None,
-        key: Any = None,
+        key: object = None,
         timeout: Duration | None = None,
     ) -> ReceivedMessage[T]:
-        """Send a message and wait for a consumer's reply; ``timeout`` is for both together."""
-        return self.call(self.engine.request, message, queue=queue, selector=selector, key=key, timeout=timeout)
+        """Send a message and wait for a consumer's reply. ``timeout`` applies to both together.
+
+        Raises RequestTimeoutError if no reply comes in time, and the errors of ``send``.
+        """
+        return self._call(self._engine.request, message, queue=queue, selector=selector, key=key, timeout=timeout)
 
     def reply(self, request: ReceivedMessage[Any], body: T, *, timeout: Duration | None = None) -> SendResult:
-        """Send the reply to a request."""
-        return self.call(self.engine.reply, request, body, timeout=timeout)
+        """Send the reply to a request.
+
+        Raises IllegalMessageError if the message is not a request, and the errors of ``send``.
+        """
+        return self._call(self._engine.reply, request, body, timeout=timeout)
 
     def publish_queues(self, topic: str) -> list[MessageQueue]:
-        """Return the queues of a topic that can be written."""
-        return self.call(self.engine.publish_queues, topic)
+        """Return the writable queues of a topic. Raises NoRouteError."""
+        return self._call(self._engine.publish_queues, topic)
 
 
 class Consumer(ConsumerFace[T], SyncLife):
-    """Consumes messages. Its options are described at ConsumerFace and ConsumerOptions."""
+    """A consumer with a handler, or to iterate over. Its options are described at ConsumerFace and ConsumerOptions."""
 
     def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> ReceivedMessage[T]:
-        if not self._life.begun:
-            self.check_iterated()
-            self._life.check()
-        message = None if self._life.ended else self._host.call(self.next_arrival)
+        message = self.receive()
         if message is None:
             raise StopIteration
         return message
 
+    def receive(self, timeout: Duration | None = None) -> ReceivedMessage[T] | None:
+        """Return the next message, as an iteration does; None after ``timeout`` or the end.
+
+        The message returned before is consumed then. Raises UsageError if there is a handler.
+        """
+        if not self._life.begun:
+            self._check_iterated()
+            self._life.check()
+        return None if self._life.ended else self._call(self._receive, timeout)
+
+    seek = engines(push_consumer.PushConsumerEngine.seek)
+    seek_to_begin = engines(push_consumer.PushConsumerEngine.seek_to_begin)
+    seek_to_end = engines(push_consumer.PushConsumerEngine.seek_to_end)
+    commit = engines(push_consumer.PushConsumerEngine.commit)
+    committed = engines(push_consumer.PushConsumerEngine.committed)
+    lag = engines(push_consumer.PushConsumerEngine.lag)
+    offset_for_timestamp = engines(push_consumer.PushConsumerEngine.offset_for_timestamp)
     subscribe = in_thread(ConsumerFace.subscribe)
     unsubscribe = in_thread(ConsumerFace.unsubscribe)
     queues = in_thread(ConsumerFace.queues)
+    position = in_thread(ConsumerFace.position)
     suspend = in_thread(ConsumerFace.suspend)
     resume = in_thread(ConsumerFace.resume)
     pause = in_thread(ConsumerFace.pause)
     unpause = in_thread(ConsumerFace.unpause)
     set_concurrency = in_thread(ConsumerFace.set_concurrency)
-    finish = soon(ConsumerFace.check_iterated, ConsumerFace.finish)
+    finish = soon(ConsumerFace._check_iterated, ConsumerFace.finish)
 
 
 class LitePullConsumer(LitePullFace[T], SyncLife):
-    """Gives messages when it is polled. Its options are described at LitePullFace and LitePullOptions."""
+    """A consumer with ``poll``, or to iterate over. Its options are described at LitePullFace and LitePullOptions."""
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> ReceivedMessage[T]:
+        try:
+            message = self._call(self._engine.next_message)
+        except ClientClosedError:
+            message = None
+        if message is None:
+            raise StopIteration
+        return message
 
     def poll(self, timeout: Duration | None = None) -> list[ReceivedMessage[T]]:
-        """Return messages of one queue; none when there are none within ``timeout``, or the consumer is closed."""
-        return self.call(self.engine.poll, timeout)
+        """Return messages of one queue; an empty list after ``timeout`` or if the consumer is closed."""
+        return self._call(self._engine.poll, timeout)
 
-    assign = engines(lite_pull_consumer.LitePullConsumer.assign)
-    seek = engines(lite_pull_consumer.LitePullConsumer.seek)
-    seek_to_begin = engines(lite_pull_consumer.LitePullConsumer.seek_to_begin)
-    seek_to_end = engines(lite_pull_consumer.LitePullConsumer.seek_to_end)
-    commit = engines(lite_pull_consumer.LitePullConsumer.commit)
-    committed = engines(lite_pull_consumer.LitePullConsumer.committed)
-    offset_for_timestamp = engines(lite_pull_consumer.LitePullConsumer.offset_for_timestamp)
-    topic_queues = engines(lite_pull_consumer.LitePullConsumer.topic_queues)
-    watch_queues = engines(lite_pull_consumer.LitePullConsumer.watch_queues)
+    assign = engines(lite_pull_consumer.LitePullConsumerEngine.assign)
+    seek = engines(lite_pull_consumer.LitePullConsumerEngine.seek)
+    seek_to_begin = engines(lite_pull_consumer.LitePullConsumerEngine.seek_to_begin)
+    seek_to_end = engines(lite_pull_consumer.LitePullConsumerEngine.seek_to_end)
+    commit = engines(lite_pull_consumer.LitePullConsumerEngine.commit)
+    committed = engines(lite_pull_consumer.LitePullConsumerEngine.committed)
+    lag = engines(lite_pull_consumer.LitePullConsumerEngine.lag)
+    offset_for_timestamp = engines(lite_pull_consumer.LitePullConsumerEngine.offset_for_timestamp)
+    topic_queues = engines(lite_pull_consumer.LitePullConsumerEngine.topic_queues)
+    watch_queues = engines(lite_pull_consumer.LitePullConsumerEngine.watch_queues)
     subscribe = in_thread(LitePullFace.subscribe)
     unsubscribe = in_thread(LitePullFace.unsubscribe)
     queues = in_thread(LitePullFace.queues)
+    position = in_thread(LitePullFace.position)
     pause = in_thread(LitePullFace.pause)
     unpause = in_thread(LitePullFace.unpause)
 
 
 class PullConsumer(PullFace[T], SyncLife):
-    """Pulls from queues where it is told. Its options are described at PullFace."""
+    """A consumer pulling only on request. Its options are described at PullFace."""
 
     def pull(
         self,
@@ -158,39 +245,21 @@ class PullConsumer(PullFace[T], SyncLife):
         *,
         timeout: Duration = DEFAULT_TIMEOUT,
     ) -> PullResult[T]:
-        """Ask for messages from an offset on: with tags such as ``TagA || TagB``, those an Sql selects, or all."""
-        return self.call(self.engine.pull, queue, wanted, offset, max_messages, timeout=timeout)
+        """Pull messages from an offset on: with tags such as ``TagA || TagB``, those selected by an Sql, or all.
+
+        For the errors see `rocketd.client.consumer.pull_consumer.PullConsumerEngine.pull`.
+        """
+        return self._call(self._engine.pull, queue, wanted, offset, max_messages, timeout=timeout)
 
     def pull_block_if_not_found(
         self, queue: MessageQueue, wanted: str | Sql | None, offset: int, max_messages: int = 32
     ) -> PullResult[T]:
-        """Ask for messages as ``pull`` does; where there are none, wait for new ones, 20 s at most."""
-        return self.call(self.engine.pull_block_if_not_found, queue, wanted, offset, max_messages)
+        """Pull messages from an offset on, and wait for new ones, 20 s at most. Raises the errors of ``pull``."""
+        return self._call(self._engine.pull_block_if_not_found, queue, wanted, offset, max_messages)
 
-    fetch_subscribe_queues = engines(pull_consumer.PullConsumer.fetch_subscribe_queues)
-    fetch_queues_in_balance = engines(pull_consumer.PullConsumer.fetch_queues_in_balance)
-    fetch_consume_offset = engines(pull_consumer.PullConsumer.fetch_consume_offset)
-    persist_consume_offsets = engines(pull_consumer.PullConsumer.persist_consume_offsets)
-    send_message_back = engines(pull_consumer.PullConsumer.send_message_back)
+    fetch_subscribe_queues = engines(pull_consumer.PullConsumerEngine.fetch_subscribe_queues)
+    fetch_queues_in_balance = engines(pull_consumer.PullConsumerEngine.fetch_queues_in_balance)
+    fetch_consume_offset = engines(pull_consumer.PullConsumerEngine.fetch_consume_offset)
+    persist_consume_offsets = engines(pull_consumer.PullConsumerEngine.persist_consume_offsets)
+    send_message_back = engines(pull_consumer.PullConsumerEngine.send_message_back)
     update_consume_offset = in_thread(PullFace.update_consume_offset)
-
-
-class Admin(AdminFace, SyncLife):
-    """Administers a cluster: topics, groups, offsets, and messages that are looked for."""
-
-    brokers = engines(admin.Admin.brokers)
-    topics = engines(admin.Admin.topics)
-    create_topic = engines(admin.Admin.create_topic)
-    delete_topic = engines(admin.Admin.delete_topic)
-    fetch_publish_queues = engines(admin.Admin.fetch_publish_queues)
-    fetch_subscribe_queues = engines(admin.Admin.fetch_subscribe_queues)
-    max_offset = engines(admin.Admin.max_offset)
-    min_offset = engines(admin.Admin.min_offset)
-    search_offset = engines(admin.Admin.search_offset)
-    earliest_message_time = engines(admin.Admin.earliest_message_time)
-    view_message = engines(admin.Admin.view_message)
-    query_message = engines(admin.Admin.query_message)
-    query_message_by_unique_key = engines(admin.Admin.query_message_by_unique_key)
-    create_group = engines(admin.Admin.create_group)
-    delete_group = engines(admin.Admin.delete_group)
-    reset_offsets = engines(admin.Admin.reset_offsets)

@@ -1,10 +1,11 @@
-"""Where the values of settings come from: files, the environment, the command line.
+"""Sources of setting values: files, the environment, the command line.
 
-Answers to Properties.load in NamesrvStartup and BrokerStartup and to TlsHelper's reading of its file. An assignment
-keeps its place, so that an error can name it.
+Counterpart: `Properties.load` in `NamesrvStartup` and `BrokerStartup`, and the file reading of `TlsHelper` (Apache). An
+assignment keeps its place for error messages.
 """
 
 import os
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -19,7 +20,7 @@ NOT_IN_TLS_FILE = ("tls.server.mode", "tls.enable", TLS_FILE)
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """A value on its way to a setting; `where` is `FILE:LINE`, `-o`, `-n` or the name of a variable."""
+    """A value assigned to a setting. `where` is `FILE:LINE`, `-o`, `-n` or the name of a variable."""
 
     where: str
     key: str
@@ -32,12 +33,12 @@ class Assignment:
 
     @property
     def from_environment(self) -> bool:
-        """Whether a variable of the environment gives the value."""
+        """Whether an environment variable gives the value."""
         return self.where.startswith(_VARIABLE)
 
 
 def from_environment(settings: Iterable[Setting], environ: Mapping[str, str]) -> list[Assignment]:
-    """Read the settings that have an environment variable; an empty one counts as unset."""
+    """Read the settings with an environment variable. An empty one counts as unset."""
     return [
         Assignment(f"{_VARIABLE}{setting.environment}", setting.name, environ[setting.environment])
         for setting in settings
@@ -45,20 +46,31 @@ def from_environment(settings: Iterable[Setting], environ: Mapping[str, str]) ->
     ]
 
 
+def _place(path: str, error: OSError) -> str:
+    """Return hints for a missing file: the working directory of a relative path, and the directory of the samples."""
+    if not isinstance(error, FileNotFoundError):
+        return ""
+    samples = os.path.join(sys.prefix, "share", "rocketd", "etc")
+    hints = ([] if os.path.isabs(path) else [f"the working directory is {os.getcwd()}"]) + (
+        [f"samples are in {samples}"] if os.path.isdir(samples) else []
+    )
+    return "".join(f"; {hint}" for hint in hints)
+
+
 def from_file(path: str) -> list[Assignment]:
-    """Read a properties file. Raises ConfigError when it cannot be read or is malformed."""
+    """Read a properties file. Raises ConfigError if it cannot be read or is malformed."""
     try:
         with open(path, "rb") as file:
             entries = properties_file.parse(properties_file.decode(file.read()))
     except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}{_place(path, error)}") from None
     except ValueError as error:
         raise ConfigError(f"{path}: {error}") from None
     return [Assignment(f"{path}:{entry.line}", entry.key, entry.value) for entry in entries]
 
 
 def from_tls_file(others: Iterable[Assignment]) -> list[Assignment]:
-    """Read the file of TLS settings: the one that `others` name, which must be there, else the usual one if it is."""
+    """Read the file of TLS settings: the one named in `others`, which must exist, or else the usual one if it exists."""
     named = [assignment.text.strip() for assignment in others if assignment.key == TLS_FILE]
     path = named[-1] if named else USUAL_TLS_FILE
     if path == USUAL_TLS_FILE and not os.path.isfile(path):

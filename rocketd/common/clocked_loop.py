@@ -1,18 +1,18 @@
-"""A LoopingCall on a reactor that is given: Twisted's own installs the global reactor as soon as it is made.
+"""A LoopingCall on a given reactor. Twisted's own installs the global reactor when it is created.
 
-What a client runs in an asyncio loop or in a thread of its own must leave the global reactor to the application.
+A client on an asyncio loop or a separate thread must leave the global reactor to the application.
 """
 
 from collections.abc import Callable
-from typing import Any
 
+from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import LoopingCall
 
 
 class ClockedLoop(LoopingCall):
-    """Calls a function without arguments again and again, by the time of ``clock``."""
+    """Calls a function without arguments repeatedly, by the time of ``clock``."""
 
-    def __init__(self, clock: Any, function: Callable[[], object]) -> None:
+    def __init__(self, clock: IReactorTime, function: Callable[[], object]) -> None:
         # Not super().__init__(): it imports twisted.internet.reactor.
         self.f = function
         self.a = ()

@@ -1,9 +1,9 @@
-"""What a setting is: one declaration from which the reader, the options, the answers to mqadmin and the docs derive.
+"""One declaration per setting, the source of reader, options, answers to mqadmin, and docs.
 
-Answers to the reflection over bean fields in Apache's MixAll.properties2Object and object2Properties. A group of
-settings is a dataclass, one for each of Apache's config classes, whose fields are declared with `setting`; the key of a
-field is Apache's own: the field name in camel case unless `name` says otherwise. A value is refused or taken whole:
-nothing is silently replaced by a default, as Apache does with a number it cannot read.
+Counterpart: the reflection over bean fields in `MixAll.properties2Object` and `object2Properties` (Apache). A group of
+settings is a dataclass, one for each of Apache's config classes. Its fields are declared with `setting`. The key of a
+field is Apache's: the field name in camel case, unless `name` says otherwise. A bad value is refused. Apache silently
+uses the default instead of a number it cannot read.
 """
 
 import dataclasses
@@ -26,13 +26,15 @@ from typing import (
     overload,
 )
 
+import msgspec
+
 T = TypeVar("T")
 
 Value = int | float | bool | str | None
-"""What a setting holds once read; None only where its annotation allows it."""
+"""Value of a setting. None only if its annotation allows it."""
 
 Long = Annotated[int, "long"]
-"""A whole number of 64 bits; a plain `int` annotation means 32 bits, as in Java."""
+"""A whole number of 64 bits. A plain `int` annotation means 32 bits, as in Java."""
 
 MAX_INT = 2**31 - 1
 MAX_LONG = 2**63 - 1
@@ -41,40 +43,38 @@ _NO_EFFECT = "No effect: "
 
 
 class ConfigError(Exception):
-    """A configuration that cannot be used. Its text is one line: where, which key, which value, what is accepted."""
+    """An unusable configuration. The text is one line: place, key, value, accepted values."""
 
 
-@dataclass(frozen=True, slots=True)
-class Machine:
-    """What defaults may depend on: CPU count, host name, home directory (a path) and the environment."""
+class Machine(msgspec.Struct, frozen=True):
+    """Inputs of defaults: CPU count, host name, home directory (a path) and the environment."""
 
     cpus: int = 1
     host_name: str = ""
     home: str = "/"
-    environ: Mapping[str, str] = field(default_factory=dict)
+    environ: Mapping[str, str] = msgspec.field(default_factory=dict)
 
     @classmethod
     def local(cls, environ: Mapping[str, str] | None = None, home: str | None = None) -> "Machine":
-        """Describe this machine; the environment is empty unless given."""
+        """Describe this machine. The environment is empty unless given."""
         return cls(os.cpu_count() or 1, socket.gethostname(), home or os.path.expanduser("~"), environ or {})
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """One declared setting: everything that is known about it, apart from its value."""
+class Setting(msgspec.Struct, frozen=True):
+    """One declared setting: all facts about it except its value."""
 
     name: str
-    """Apache's key, e.g. `listenPort`."""
+    """Apache's key, for example `listenPort`."""
     attribute: str
-    """Name of the field in its group, e.g. `listen_port`."""
+    """Name of the field in its group, for example `listen_port`."""
     kind: str
     """`int` (32 bits), `long` (64 bits), `float`, `bool` or `str`."""
     optional: bool
-    """Whether it may be unset (None); an empty value in a file then means unset."""
+    """Whether it may be unset (None). An empty value in a file then means unset."""
     factory: Callable[[Machine], Any]
     """Computes the default."""
     formula: str | None
-    """How the default is computed, in words, when it depends on the machine or on other settings."""
+    """Description of a default computed from the machine or other settings."""
     doc: str
     unit: str | None
     hot: bool
@@ -82,33 +82,33 @@ class Setting:
     important: bool
     """Whether `--print-important` shows it (Apache's ImportantField)."""
     remote: bool
-    """Whether an administration request may change it: paths, class names and credentials may not be."""
+    """Whether an administration request may change it. Paths, class names and credentials must not be remote."""
     secret: bool
-    """Whether its value is kept out of everything that is printed or sent."""
+    """Whether its value is hidden in everything printed or sent."""
     system_property: bool
-    """Whether Java takes it as a -D property: known to every reader, but no part of the answer to getBrokerConfig."""
+    """Whether Java takes it as a -D property: known to every reader, but not part of the answer to getBrokerConfig."""
     choices: tuple[str, ...]
     minimum: int | float | None
     maximum: int | float | None
     aliases: tuple[str, ...]
-    """Other keys under which Apache takes the same value; the name itself wins over them."""
+    """Other keys for the same value in Apache. The name itself has precedence."""
     check: Callable[[str], bool] | None
-    """Tells of a text whether it is acceptable, where its kind alone does not."""
+    """Returns whether a text is acceptable, if its kind alone does not decide."""
     accepted: str | None
-    """What `check` accepts, in words."""
+    """Description of the texts accepted by `check`."""
     environment: str | None
-    """Environment variable that gives the value where neither file nor command line does."""
+    """Environment variable used if neither file nor command line gives the value."""
     no_effect: str | None
-    """Why nothing reads the value; None for a setting that works."""
+    """Why the value is never read, None for a working setting."""
 
     def without_effect(self, reason: str) -> "Setting":
         """Return the same setting for a daemon that does not read it."""
-        return dataclasses.replace(self, no_effect=reason, doc=_NO_EFFECT + reason)
+        return msgspec.structs.replace(self, no_effect=reason, doc=_NO_EFFECT + reason)
 
     def parse(self, text: str) -> Value:
-        """Read a value as written in a file or on a command line.
+        """Parse a value from a file or a command line.
 
-        Raises ValueError, whose text says what is accepted (without key and value).
+        Raises ValueError. Its text describes the accepted values, without key and value.
         """
         text = text.strip()
         if self.optional and not text:
@@ -126,7 +126,7 @@ class Setting:
         return number
 
     def accepts(self) -> str:
-        """Say in words which values are taken, e.g. `a whole number from 0 to 65535`."""
+        """Return the accepted values in words, for example `a whole number from 0 to 65535`."""
         if self.accepted:
             return self.accepted
         if self.choices:
@@ -157,7 +157,7 @@ class Setting:
         pattern = r"[+-]?[0-9]+" if self.kind != "float" else r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?"
         if not re.fullmatch(pattern, text, re.ASCII):
             raise ValueError(self.accepts())
-        # int() of very many digits is refused by Python itself, as a ValueError with another text.
+        # int() refuses very long numbers with a ValueError of another text.
         if self.kind != "float" and len(text) > 20:
             raise ValueError(self.accepts())
         return float(text) if self.kind == "float" else int(text)
@@ -179,7 +179,7 @@ def one_line(text: str) -> str:
 
 
 def text_of(value: Value) -> str:
-    """Write a value as Java does: true and false in lower case, nothing for an unset one."""
+    """Return a value as text like Java: true and false in lower case, nothing for an unset one."""
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -188,7 +188,7 @@ def text_of(value: Value) -> str:
 
 
 class About(TypedDict, total=False):
-    """What a declaration may say beside default and doc; the meaning is that of the fields of `Setting`."""
+    """Optional parts of a declaration. Their meaning is that of the fields of `Setting`."""
 
     name: str
     unit: str
@@ -208,7 +208,7 @@ class About(TypedDict, total=False):
 
 @dataclass_transform(kw_only_default=True)
 def settings_group(cls: type[T]) -> type[T]:
-    """Make a class a group of settings: a dataclass whose values are given by keyword and may be assigned later."""
+    """Make a class a group of settings: a dataclass with keyword arguments and assignable values."""
     return dataclass(kw_only=True, slots=True)(cls)
 
 
@@ -231,11 +231,11 @@ def setting(
 ) -> Any:
     """Declare a field of a group of settings.
 
-    Give either a `default`, or a `factory` that computes it for a Machine together with a `formula` that says how, for
-    the docs; `formula` beside a plain default says how the default is derived from other settings later.
+    Give either a `default`, or a `factory` that computes it for a Machine, with a `formula` for the docs. A `formula`
+    beside a plain default describes how the default is later derived from other settings.
 
-    A setting that is accepted, but that nothing reads, has a reason in `no_effect` instead of a `doc`. The start warns
-    about it if a file or an option sets it. tests/unit/test_settings_readers.py holds declarations and code together.
+    An accepted setting without effect has a reason in `no_effect` instead of a `doc`. The start warns if a file or an
+    option sets it. tests/unit/project/test_settings_readers.py compares declarations with the code.
     """
 
     def plain(_: Machine) -> Any:
@@ -286,7 +286,7 @@ def _declared(attribute: str, annotation: object, about: dict[str, Any]) -> Sett
 
 
 def _kind(annotation: object) -> tuple[str, bool]:
-    """Tell the kind of an annotation and whether it allows None."""
+    """Return (kind, whether None is allowed) of an annotation."""
     if get_origin(annotation) is Annotated:
         return get_args(annotation)[1], False
     members = get_args(annotation)

@@ -1,16 +1,18 @@
-"""The settings of one daemon: loaded from file and options, shown, changed while running.
+"""The settings of one daemon: loaded from file and options, printed, changed at run time.
 
-Answers to Configuration and to the option reading of NamesrvStartup and BrokerStartup. A daemon's settings are groups
-(dataclasses, see `config`) held by a subclass of `DaemonSettings`. A load gives whole settings or a ConfigError; an
-update tells for each key what became of it.
+Counterpart: `Configuration`, and the option reading of `NamesrvStartup` and `BrokerStartup` (Apache). The groups of a
+daemon (dataclasses, see `config`) are held by a subclass of `DaemonSettings`. A load gives complete settings or a
+ConfigError. An update reports the result of each key.
 """
 
 import dataclasses
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Self, TypeVar
+
+from twisted.logger import Logger
 
 from rocketd.common import properties_file
 from rocketd.common.assignments import Assignment, from_environment, from_file, from_tls_file
@@ -30,11 +32,13 @@ from rocketd.common.suggest import did_you_mean
 
 G = TypeVar("G")
 
+_log = Logger()
+
 
 def group(cls: type[G], *, no_effect: Mapping[str, str] | None = None, **defaults: Value) -> G:
-    """Declare a group of settings in a DaemonSettings; `defaults` are this daemon's own, by attribute.
+    """Declare a group of settings in a DaemonSettings. `defaults` are the daemon's, by attribute.
 
-    ``no_effect`` names the attributes that this daemon does not read, each with the reason.
+    ``no_effect`` has the attributes not read by this daemon, each with the reason.
     """
     made: Any = field(
         default_factory=lambda: cls(**defaults),
@@ -44,8 +48,8 @@ def group(cls: type[G], *, no_effect: Mapping[str, str] | None = None, **default
     return result
 
 
-class Outcome(StrEnum):
-    """What may become of one key of an update, in words for the answer."""
+class UpdateResult(StrEnum):
+    """Result of one key of an update, in words for the answer."""
 
     APPLIED = "applied now"
     NO_EFFECT = "has no effect in rocketd"
@@ -57,61 +61,74 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class KeyResult:
-    """What became of one key of an update."""
+    """Result of one key of an update, with details."""
 
     key: str
     text: str
-    outcome: Outcome
+    outcome: UpdateResult
     explanation: str = ""
     name: str = ""
-    """Key of the setting, of which ``key`` may be an alias; empty if there is none."""
+    """Key of the setting (``key`` may be an alias), empty without one."""
 
     @property
     def accepted(self) -> bool:
-        """Whether the value is good and belongs into the file."""
-        return self.outcome in (Outcome.APPLIED, Outcome.NO_EFFECT, Outcome.RESTART)
+        """Whether the value is valid and belongs into the file."""
+        return self.outcome in (UpdateResult.APPLIED, UpdateResult.NO_EFFECT, UpdateResult.RESTART)
 
     def __str__(self) -> str:
         return f"{one_line(self.key)}: {self.outcome}" + (f" ({self.explanation})" if self.explanation else "")
 
 
 def changes_of(results: Iterable[KeyResult]) -> dict[str, str]:
-    """Return the accepted values of an update by the names of their settings, as they belong into the file."""
+    """Return the accepted values of an update by the names of their settings, for the file."""
     return {result.name: result.text for result in results if result.accepted}
 
 
 def update_remark(results: Iterable[KeyResult]) -> str | None:
-    """Say in words which accepted keys of an update have no effect now; None if all have."""
+    """Return in words the accepted keys of an update without immediate effect. None if all have effect."""
     remarks = [
         f"{result.key}: {_NOT_NOW.get(result.outcome, result.outcome)}"
         + (f" ({result.explanation})" if result.explanation else "")
         for result in results
-        if result.accepted and (result.outcome is not Outcome.APPLIED or result.explanation)
+        if result.accepted and (result.outcome is not UpdateResult.APPLIED or result.explanation)
     ]
     return "; ".join(remarks) or None
 
 
 OPTION, NAMESRV_OPTION = OPTIONS = ("-o", "-n")
-_NOT_NOW = {Outcome.RESTART: "no effect before the next start"}
+_NOT_NOW = {UpdateResult.RESTART: "no effect before the next start"}
 _PENDING = "rocketd.pending."
-"""Before the key of a value that waits for the next start, in the answers to codes 26 and 319."""
+"""Prefix of a pending value's key in the answers to codes 26 and 319."""
 
 
 @settings_group
 class DaemonSettings:
-    """Base of all settings of a daemon; the fields of a subclass are its groups.
+    """Base of all settings of a daemon. The fields of a subclass are its groups.
 
-    May be read by any thread. Belongs to the thread that loads it, afterwards to the one that calls `update`:
-    attributes are assigned one by one, so a reader sees the old value or the new one.
+    May be read by any thread. Belongs to the loading thread, later to the thread that calls `update`. Attributes are
+    assigned one by one, so a reader sees the old value or the new one.
     """
 
     config_file: str | None = None
     """Absolute path of the file that was read."""
     machine: Machine = field(default_factory=Machine.local, repr=False)
     pending: dict[str, str] = field(default_factory=dict)
-    """Accepted values, by key, that take effect at the next start."""
+    """Accepted values by key that take effect at the next start. If an option sets the key, the option wins and there
+    is no entry.
+    """
+    changes_file: str | None = field(default=None, repr=False)
+    """Path of the file of changes by request read at a start with the same options, with or without ``--config``."""
+    start_hint: str = field(default="", repr=False)
+    """A hint for start errors: the file of changed settings, if some are in effect."""
+    start_fault: Callable[[Any], str | None] | None = field(default=None, repr=False, compare=False)
+    """Returns why the daemon would not start with settings of this class, None if it would. Set by the daemon.
+
+    Called by ``update`` for conditions outside the settings. It may block the thread of ``update``.
+    """
     given: dict[str, str] = field(default_factory=dict, repr=False)
-    """Keys that were set when the settings were loaded, and where: a place in a file, an option, a variable."""
+    """Keys set at loading, with their place: in a file, an option, a variable."""
+    loaded: dict[str, Value] = field(default_factory=dict, repr=False, compare=False)
+    """Values at loading by key. A daemon may have replaced some that cannot change while it runs."""
 
     @classmethod
     def load(
@@ -124,9 +141,9 @@ class DaemonSettings:
     ) -> tuple[Self, list[str]]:
         """Read the settings: defaults, environment, changes by request, file, overrides (-o), name servers (-n).
 
-        Each wins over those before it. `environ` is empty and `home` this user's unless given. Returns the settings and
-        warnings, one line each: unknown keys, values that had to be changed, settings without effect. Raises ConfigError
-        for anything that cannot be used.
+        Later sources win. The default of `environ` is empty, that of `home` the user's. Return the settings and
+        warnings, one line each: unknown keys, adjusted values, settings without effect. Raises ConfigError for unusable
+        values.
         """
         machine = Machine.local(environ, home)
         options = [Assignment(OPTION, key, text) for key, text in overrides]
@@ -142,19 +159,26 @@ class DaemonSettings:
         warnings: list[str] = []
         environment, tls_file, in_file, by_option = (cls._resolve(layer, warnings) for layer in layers)
         given = environment | tls_file | in_file | by_option
-        # Where changes are kept depends on settings that no request may change.
+        # The path of the changes depends on settings that requests cannot change.
         kept = cls._build(machine, given).kept_changes_file()
         if kept is None or (path is not None and os.path.abspath(kept) == os.path.abspath(path)):
             return cls._load(machine, path, given, warnings)
         changes = cls._resolve(read_changes(kept, cls.by_name(), warnings, expected=path is None), warnings)
         in_effect = [name for name in changes if name not in in_file and name not in by_option]
         if not in_effect:
-            return cls._load(machine, path, given, warnings)
+            settings, warnings = cls._load(machine, path, given, warnings)
+            settings.changes_file = kept
+            return settings, warnings
         warnings.append(f"{kept}: settings changed by request are in effect: {', '.join(in_effect)}")
+        hint = f" (settings changed by request are in {kept}: correct or remove it)"
         try:
-            return cls._load(machine, path, environment | tls_file | changes | in_file | by_option, warnings)
+            settings, warnings = cls._load(
+                machine, path, environment | tls_file | changes | in_file | by_option, warnings
+            )
         except ConfigError as error:
-            raise ConfigError(f"{error} (settings changed by request are in {kept}: correct or remove it)") from None
+            raise ConfigError(f"{error}{hint}") from None
+        settings.start_hint, settings.changes_file = hint, kept
+        return settings, warnings
 
     @classmethod
     def _load(
@@ -165,22 +189,23 @@ class DaemonSettings:
         settings.config_file = os.path.abspath(path) if path is not None else None
         settings.given = {name: assignment.where for name, assignment in given.items()}
         warnings += settings.derive(settings.given)
+        settings.loaded = {setting.name: value for setting, value in settings.effective()}
         return settings, warnings
 
     def kept_changes_file(self) -> str | None:
-        """Return the path of the file that keeps changes by request if there is no configuration file."""
+        """Return the path of the file that keeps changes by request without a configuration file."""
         return None
 
     def derive(self, given: Mapping[str, str]) -> list[str]:
-        """Set what follows from other settings, and check what only holds together.
+        """Set values derived from other settings, and check their combinations.
 
-        `given` tells for each key that was set where it was. Returns warnings; raises ConfigError.
+        `given` has the place of each key that was set. Return warnings. Raises ConfigError.
         """
         return []
 
     @classmethod
     def groups(cls) -> tuple[tuple[str, type, Mapping[str, Value]], ...]:
-        """Return attribute, class and own defaults of each group."""
+        """Return attribute, class and the daemon's defaults of each group."""
         return tuple(
             (f.name, f.metadata["group"], f.metadata["defaults"])
             for f in dataclasses.fields(cls)
@@ -189,7 +214,7 @@ class DaemonSettings:
 
     @classmethod
     def declared(cls) -> Iterator[tuple[str, Setting]]:
-        """Yield every setting with the attribute of its group; a key may occur in two groups."""
+        """Yield (attribute of the group, setting) for every setting. A key may occur in two groups."""
         for f in dataclasses.fields(cls):
             if "group" in f.metadata:
                 unread: Mapping[str, str] = f.metadata["no_effect"]
@@ -199,7 +224,7 @@ class DaemonSettings:
 
     @classmethod
     def by_name(cls) -> dict[str, Setting]:
-        """Return the settings by key, aliases not included; of two with one key the first."""
+        """Return the settings by key, without aliases. The first one wins if a key occurs twice."""
         found: dict[str, Setting] = {}
         for _, setting in cls.declared():
             found.setdefault(setting.name, setting)
@@ -207,10 +232,10 @@ class DaemonSettings:
 
     @classmethod
     def _without_effect(cls, given: Mapping[str, Assignment]) -> list[str]:
-        """Name the settings without effect that a file or an option sets, all on one line."""
+        """Name all settings without effect set by a file or an option, on one line, by their keys there."""
         effective = {setting.name for _, setting in cls.declared() if setting.no_effect is None}
         unread = {
-            name: assignment.place
+            assignment.key: assignment.place
             for name, assignment in given.items()
             if name not in effective and not assignment.from_environment
         }
@@ -220,7 +245,7 @@ class DaemonSettings:
         return [f"{places}: set, but without effect in rocketd (docs/settings.md says why): {', '.join(unread)}"]
 
     def effective(self) -> Iterator[tuple[Setting, Value]]:
-        """Yield every setting once with the value in effect, in the order of declaration."""
+        """Yield every setting once with its value, in the order of declaration."""
         seen = set()
         for attribute, setting in self.declared():
             if setting.name not in seen:
@@ -228,17 +253,17 @@ class DaemonSettings:
                 yield setting, getattr(getattr(self, attribute), setting.attribute)
 
     def get(self, key: str) -> Value:
-        """Return the value in effect by Apache's key. Raises KeyError."""
+        """Return the value by Apache's key. Raises KeyError."""
         for setting, value in self.effective():
             if setting.name == key:
                 return value
         raise KeyError(key)
 
     def update(self, text: str) -> list[KeyResult]:
-        """Apply the `key=value` lines of an update request; each key stands for itself, good ones are taken.
+        """Apply the `key=value` lines of an update request. Keys are independent; valid ones are applied.
 
         Accepted values that need a restart are kept in `pending` and change nothing now. They are refused if the next
-        start would fail with them. Raises ValueError when the text is not properties syntax.
+        start would fail with them. Raises ValueError if the text is not in properties syntax.
         """
         pairs = {entry.key: entry.value for entry in properties_file.parse(text)}
         before = dict(self.pending)
@@ -247,14 +272,14 @@ class DaemonSettings:
             return results
         self.pending = before
         return [
-            KeyResult(result.key, result.text, Outcome.BAD_VALUE, f"the next start would fail: {fault}")
-            if result.outcome is Outcome.RESTART
+            KeyResult(result.key, result.text, UpdateResult.BAD_VALUE, f"the next start would fail: {fault}")
+            if result.outcome is UpdateResult.RESTART
             else result
             for result in results
         ]
 
     def _fault_at_next_start(self) -> str | None:
-        """Return what `derive` has against the settings in effect with those that are pending; None if nothing."""
+        """Return why a start with the present and pending settings would fail, None if it would not."""
         groups = {attribute: dataclasses.replace(getattr(self, attribute)) for attribute, _, _ in self.groups()}
         tried = dataclasses.replace(self, **groups)
         for attribute, setting in self.declared():
@@ -264,14 +289,52 @@ class DaemonSettings:
             tried.derive(_Places(self.given | dict.fromkeys(self.pending, "with this change")))
         except ConfigError as error:
             return str(error)
-        return None
+        return None if self.start_fault is None else self.start_fault(tried)
+
+    def take(self, fresh: Self) -> tuple[list[str], list[str]]:
+        """Apply the values of freshly loaded settings that can change now. Called in the thread of ``update``.
+
+        Return the keys of applied values, and the keys of values that need a restart.
+        """
+        applied: list[str] = []
+        waiting: list[str] = []
+        for attribute, setting in self.declared():
+            value, now = (getattr(getattr(each, attribute), setting.attribute) for each in (fresh, self))
+            before = now if setting.hot else self.loaded.get(setting.name, now)
+            if setting.no_effect is not None or value == before:
+                continue
+            if setting.hot:
+                setattr(getattr(self, attribute), setting.attribute, value)
+                self.pending.pop(setting.name, None)
+            names = applied if setting.hot else waiting
+            if setting.name not in names:
+                names.append(setting.name)
+        return applied, waiting
+
+    def reload(self, load: Callable[[], tuple[Self, list[str]]]) -> list[str]:
+        """Load the settings again and take their live values. Return the applied keys. Called in the thread of ``update``.
+
+        Log the applied keys, those that need a restart, and the warnings. With unusable settings nothing changes.
+        """
+        try:
+            fresh, warnings = load()
+        except ConfigError as error:
+            _log.error("the settings stay as they are: {error}", error=error)
+            return []
+        for warning in warnings:
+            _log.warn("{text}", text=warning)
+        applied, waiting = self.take(fresh)
+        _log.info("changed settings applied now: {keys}", keys=", ".join(applied) or "none")
+        if waiting:
+            _log.warn("changed settings that need a restart: {keys}", keys=", ".join(waiting))
+        return applied
 
     def properties_text(self) -> str:
-        """Write all values in effect as `key=value` lines, the body of the answers to codes 26 and 319.
+        """Return all values as `key=value` lines, the body of the answers to codes 26 and 319.
 
-        As in Apache's answer unset values and -D properties are left out and nothing is escaped; the order, which there
-        is that of a hash table, is that of declaration. Values that wait for the next start follow, each under its key
-        with `rocketd.pending.` before it.
+        As in Apache's answer, unset values and -D properties are left out, and nothing is escaped. The order is that of
+        declaration; Apache's is that of a hash table. Pending values follow, with the prefix `rocketd.pending.` before
+        their keys.
         """
         values = [
             (setting.name, text_of(value))
@@ -282,9 +345,9 @@ class DaemonSettings:
         return "".join(f"{name}={text}\n" for name, text in values)
 
     def printed(self, important_only: bool = False) -> str:
-        """Write all values in effect in properties syntax with their docs as comments, by group.
+        """Return all values in properties syntax, by group, with their docs as comments.
 
-        Reading the text as a config file gives the same settings, passwords excepted, which it does not tell.
+        Read as a config file, the text gives the same settings, except for hidden passwords.
         """
         lines: list[str] = []
         seen: set[str] = set()
@@ -306,7 +369,7 @@ class DaemonSettings:
 
     @classmethod
     def _resolve(cls, layer: Sequence[Assignment], warnings: list[str]) -> dict[str, Assignment]:
-        """Keep the last assignment of each key in one layer, by name; unknown keys become warnings."""
+        """Keep the last assignment of each key in one layer, by name. Unknown keys become warnings."""
         known = cls.by_name()
         by_alias: dict[str, list[str]] = {}
         for name, setting in known.items():
@@ -343,38 +406,39 @@ class DaemonSettings:
         ]
         if not places:
             hint = did_you_mean(key, self.by_name())
-            return KeyResult(key, text, Outcome.UNKNOWN, hint.removeprefix("; "))
+            return KeyResult(key, text, UpdateResult.UNKNOWN, hint.removeprefix("; "))
         setting = places[0][1]
         if not setting.remote:
-            return KeyResult(key, text, Outcome.REFUSED, "set it in the config file and restart")
+            return KeyResult(key, text, UpdateResult.REFUSED, "set it in the config file and restart")
         try:
             value = setting.parse(text)
         except ValueError as error:
-            return KeyResult(key, text, Outcome.BAD_VALUE, f"{one_line(text)}: accepted is {error}")
+            return KeyResult(key, text, UpdateResult.BAD_VALUE, f"{one_line(text)}: accepted is {error}")
         by_option = self.given.get(setting.name) in OPTIONS
-        wins = "an option of the command line sets it at each start, and wins" if by_option else ""
+        wins = "an option of the command line sets it at each start and has precedence" if by_option else ""
         if all(place.no_effect is not None for _, place in places):
-            outcome = Outcome.NO_EFFECT
+            outcome = UpdateResult.NO_EFFECT
         elif setting.hot or value == self.get(setting.name):
-            outcome = Outcome.APPLIED
+            outcome = UpdateResult.APPLIED
             self.pending.pop(setting.name, None)
         else:
-            self.pending[setting.name] = text_of(value)
-            return KeyResult(key, text, Outcome.RESTART, wins, setting.name)
+            if not by_option:
+                self.pending[setting.name] = text_of(value)
+            return KeyResult(key, text, UpdateResult.RESTART, wins, setting.name)
         for attribute, place in places:
             setattr(getattr(self, attribute), place.attribute, value)
         return KeyResult(key, text, outcome, wins, setting.name)
 
 
 class _Places(dict[str, str]):
-    """Where keys were set; a key that is asked for although it was not set is at its default."""
+    """Places of keys. A key that was not set is at its default."""
 
     def __missing__(self, key: str) -> str:
         return "default"
 
 
 def describe(setting: Setting) -> str:
-    """Say on one line what a setting means, with unit, accepted values and how its default is computed."""
+    """Return the meaning of a setting on one line, with unit, accepted values and computation of its default."""
     extras = []
     if setting.unit:
         extras.append(f"in {setting.unit}")

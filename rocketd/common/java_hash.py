@@ -1,9 +1,8 @@
-"""Java's `String.hashCode`, exact for every string, and fast for the many alike keys of the message index.
+"""Java's `String.hashCode`, exact for every string, and fast for the similar keys of the message index.
 
-Answers to `java.lang.String.hashCode` as Apache RocketMQ uses it for tag codes and index keys. Promises the same number
-for every string Python can hold: characters outside the Basic Multilingual Plane count as the two UTF-16 units Java
-would see, and lone surrogates as the one unit they are.
-Compiled where a C compiler is.
+Counterpart: `java.lang.String.hashCode`, used by Apache for tags codes and index keys. The result is the same for every
+Python string: characters outside the Basic Multilingual Plane count as two UTF-16 units, lone surrogates as one.
+Compiled if a C compiler is present.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ _BLOCK: Final = 256
 _UTF16: Final = "utf-16-le" if sys.byteorder == "little" else "utf-16-be"
 
 _CACHED_STRINGS: Final = 1024
-"""More tags than a broker sees at a time, and few enough that the longest there can be do not fill the memory."""
+"""More tags than a broker usually has, and few enough that even the longest ones do not fill the memory."""
 
 _LONGEST_REMEMBERED: Final = 128
 _MOST_HEADS: Final = 8192
@@ -47,13 +46,13 @@ def _utf16_units(text: str) -> list[int]:
 
 
 def _weighted_sum(units: Sequence[int]) -> int:
-    # The last unit has the weight 1: reversed, so that the shorter of the two sequences ends the sum.
+    # The last unit has the weight 1. Reversed, so the shorter sequence ends the sum.
     total: int = sum(map(mul, units[::-1], _POWERS))
     return total
 
 
 def java_string_hash_unsigned(text: str) -> int:
-    """Return the hash of `text` as the unsigned number (0 to 2^32 - 1) of the same 32 bits. Never cached."""
+    """Return the hash of `text` as an unsigned 32-bit number. Never cached."""
     units: Sequence[int] = text.encode("ascii") if text.isascii() else _utf16_units(text)
     if len(units) <= _BLOCK:
         return _weighted_sum(units) & _MASK
@@ -71,12 +70,12 @@ def _java_string_hash(text: str) -> int:
 
 
 def java_string_hash(text: str) -> int:
-    """Return Java's `text.hashCode()`: a signed 32-bit number, as Python int. Safe in every thread, cached."""
+    """Return Java's `text.hashCode()`, a signed 32-bit number. Thread-safe and cached."""
     return _java_string_hash(text)
 
 
 def _continue_hash(unsigned_hash: int, text: str) -> int:
-    """Return the unsigned hash of a string that has this one at its beginning and goes on with `text`. For compiled code."""
+    """Return the unsigned hash of a string with this hash, continued by `text`. For compiled code."""
     value: i64 = unsigned_hash
     count: i64 = len(text)
     at: i64 = 0
@@ -92,13 +91,13 @@ def _continue_hash(unsigned_hash: int, text: str) -> int:
 
 
 class PrefixedHasher:
-    """Hashes `prefix + text` for streams of texts that share beginnings and four-character endings.
+    """Hashes `prefix + text` for streams of texts with common beginnings and four-character endings.
 
-    A hash of joined strings is made of the hashes of the parts: h(a + b) = h(a) * 31^len(b) + h(b). Remembered are the
-    prefix with all of the text but its last eight characters, and these as two pieces of four. Made for the unique keys
-    of messages, whose beginning is the same for all messages of one client and whose end is two counters in hexadecimal
-    digits. At most `most_heads` beginnings and `most_pieces` pieces are kept. Compiled, going through the characters takes
-    less time than remembering: then the hash of the last prefix is all that is kept. Belongs to one thread.
+    The hash of joined strings follows from the hashes of the parts: h(a + b) = h(a) * 31^len(b) + h(b). Cached are the
+    prefix with the text except its last eight characters, and these as two pieces of four. It suits the unique keys of
+    messages: their beginning is the same for all messages of a client, their end is two hexadecimal counters. At most
+    `most_heads` beginnings and `most_pieces` pieces are kept. When compiled, hashing all characters is faster than
+    caching, and only the hash of the last prefix is kept. Belongs to one thread.
     """
 
     __slots__ = ("_head_count", "_heads", "_pieces", "_prefix", "_prefix_hash", "most_heads", "most_pieces")
@@ -121,8 +120,8 @@ class PrefixedHasher:
             return _continue_hash(self._prefix_hash, text)
         pieces = self._pieces
         try:
-            # Only pieces of exactly four ASCII characters are in there, so a hit needs no look at the text's length
-            # or alphabet. 923521 is 31^4; the beginning is kept multiplied by 31^8.
+            # All pieces have exactly four ASCII characters, so a hit needs no check of the text's length or alphabet.
+            # 923521 is 31^4. The beginning is stored multiplied by 31^8.
             return (self._heads[prefix][text[:-8]] + pieces[text[-8:-4]] * 923521 + pieces[text[-4:]]) & 0xFFFFFFFF
         except KeyError:
             return self._remember(prefix, text)

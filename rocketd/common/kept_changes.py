@@ -1,8 +1,8 @@
-"""The file of settings that requests have changed, for a daemon that was started without ``--config``.
+"""The file of settings changed by requests, for a daemon started without ``--config``.
 
-A daemon with a configuration file keeps such changes in that file. Without one, Apache writes a file that it never reads
-again; here the next start reads it. Its first line marks it, so that a file that Apache wrote to the same path is left
-alone. No I/O but reading here.
+A daemon with a configuration file keeps such changes in that file. Without one, Apache writes a file it never reads
+again. Here the next start reads it. Its first line marks it, so a file written by Apache to the same path is left
+alone. This module only reads files.
 """
 
 import os
@@ -17,10 +17,10 @@ _HEAD = f"{MARK} Each start of rocketd reads this file; a file given with --conf
 
 
 def read_changes(path: str, known: Mapping[str, Setting], warnings: list[str], *, expected: bool) -> list[Assignment]:
-    """Read a file of changes; a missing one has none.
+    """Read a file of changes. A missing one is empty.
 
-    Settings that no request may change are left out, with a warning. So is a file without the mark; the warning then
-    comes only if changes are ``expected`` there. Raises ConfigError for a file that cannot be read.
+    Settings that requests must not change are skipped with a warning. A file without the mark is skipped as well, with
+    a warning only if changes are ``expected`` there. Raises ConfigError for an unreadable file.
     """
     if not os.path.exists(path):
         return []
@@ -39,12 +39,12 @@ def read_changes(path: str, known: Mapping[str, Setting], warnings: list[str], *
 
 
 def is_marked(content: bytes) -> bool:
-    """Whether a file with this content was written by ``with_changes``."""
+    """Return whether a file with this content was written by ``with_changes``."""
     return content.startswith(MARK.encode())
 
 
 def with_changes(old: bytes, changes: Mapping[str, str]) -> bytes:
-    """Return the content of a marked file with these keys set; ``old`` is its content so far, empty for a new file."""
+    """Return the content of a marked file with these keys set. ``old`` is its present content, empty for a new file."""
     return properties_file.edit(properties_file.decode(old) or _HEAD, changes).encode()
 
 

@@ -1,7 +1,7 @@
-"""Named, rotating log files: each part of a daemon has its own, as with Apache's logback files.
+"""Named, rotating log files, one for each part of a daemon, like Apache's logback files.
 
-Lines are formatted where they are logged and written by one thread, so that a slow disk never blocks the reactor. If the
-thread falls behind, lines are dropped and counted.
+Lines are formatted by the logging thread and written by one separate thread, so a slow disk never blocks the reactor.
+If that thread falls behind, lines are dropped and counted.
 """
 
 import json
@@ -33,8 +33,8 @@ QUEUE_LIMIT = 10_000
 _STOP_SECONDS = 5.0
 
 NAMES: tuple[tuple[str, str], ...] = (
-    ("rocketd.broker.watermark", "watermark"),
-    ("rocketd.broker.slow_readers", "protection"),
+    ("rocketd.broker.base.watermark", "watermark"),
+    ("rocketd.broker.pull.slow_readers", "protection"),
     ("rocketd.broker.fast_failure", "protection"),
     ("rocketd.broker.transaction", "transaction"),
     ("rocketd.broker.replication", "replication"),
@@ -42,28 +42,28 @@ NAMES: tuple[tuple[str, str], ...] = (
     ("rocketd.broker.consumer_filter", "filter"),
     ("rocketd.filter", "filter"),
     ("rocketd.acl", "acl"),
-    ("rocketd.broker.access_control", "acl"),
+    ("rocketd.broker.access.access_control", "acl"),
     ("rocketd.store", "store"),
     ("rocketd.remoting", "remoting"),
     ("rocketd.namesrv", "namesrv"),
     ("rocketd.broker", "broker"),
 )
-"""Which file has the lines of a logger, by the beginning of its name; the first that fits. All others are in other.log."""
+"""Log file of a logger by the beginning of its name; the first match counts. All others go to other.log."""
 
 
 class LogDirectoryError(Exception):
-    """The directory of the log files cannot be used; the text says which and why."""
+    """The directory of the log files is unusable. The text has the directory and the reason."""
 
 
 class Line(NamedTuple):
-    """A line for a file, which it names without ``.log``."""
+    """A line for a file, named without ``.log``."""
 
     name: str
     text: str
 
 
 def name_of(namespace: str) -> str:
-    """Return the name of the file that has the lines of a logger."""
+    """Return the name of the file for the lines of a logger."""
     for beginning, name in NAMES:
         if namespace.startswith(beginning):
             return name
@@ -86,9 +86,9 @@ def as_json(event: LogEvent) -> str:
 
 @implementer(ILogObserver)
 class LogFiles(Service):
-    """Takes log events of all threads and writes them in one thread of its own while it runs.
+    """Takes log events of all threads and writes them on one separate thread while it runs.
 
-    Calls may come from any thread, ``startService`` and ``stopService`` from the reactor thread.
+    Events may come from any thread. ``startService`` and ``stopService`` belong to the reactor thread.
     """
 
     def __init__(self, config: LogConfig, limit: int = QUEUE_LIMIT) -> None:
@@ -102,10 +102,11 @@ class LogFiles(Service):
         self._observer = FilteringLogObserver(self, [LogLevelFilterPredicate(level)])
         self._dropped = 0
         self._stopping = threading.Event()
+        self._reopening = threading.Event()
         self._thread: threading.Thread | None = None
 
     def startService(self) -> None:
-        """Make the directory and begin to write. Raises LogDirectoryError if that cannot be."""
+        """Create the directory and start writing. Raises LogDirectoryError if this fails."""
         directory = self._config.log_dir
         try:
             os.makedirs(directory, exist_ok=True)
@@ -119,12 +120,16 @@ class LogFiles(Service):
         globalLogPublisher.addObserver(self._observer)
 
     def stopService(self) -> None:
-        """Write the lines that wait, for at most 5 s, and close the files."""
+        """Write the waiting lines, for at most 5 s, and close the files."""
         super().stopService()
         globalLogPublisher.removeObserver(self._observer)
         self._stopping.set()
         if self._thread is not None:
             self._thread.join(_STOP_SECONDS)
+
+    def reopen(self) -> None:
+        """Open all files again within a second, because another program may have renamed them. Any thread."""
+        self._reopening.set()
 
     def __call__(self, event: LogEvent) -> None:
         """Queue the line of an event. Any thread."""
@@ -147,12 +152,24 @@ class LogFiles(Service):
                     for file in self._files.values():
                         file.close()
                     return
+                self._reopen_if_wanted()
                 continue
             try:
+                self._reopen_if_wanted()
                 self._write(line)
             except OSError:
-                # A full disk must not end the thread, and there is no other place to tell it.
+                # A full disk must not end the thread, and there is no other place to report it.
                 self._dropped += 1
+
+    def _reopen_if_wanted(self) -> None:
+        if not self._reopening.is_set():
+            return
+        self._reopening.clear()
+        for name, file in list(self._files.items()):
+            try:
+                file.reopen()
+            except OSError:
+                del self._files[name]  # the next line tries again
 
     def _write(self, line: Line) -> None:
         file: Any = self._files.get(line.name)

@@ -1,8 +1,8 @@
 """A throttle for log lines that a peer or a lasting fault can cause at any rate.
 
-One line per kind and interval is written. The next one tells how many were suppressed since. A kind is a constant such as
-"bad frame", or one with the name of a group or broker behind it. Kinds are limited in number and length, since a peer may
-choose that name, and values are shortened before they are logged.
+One line per kind and interval is written, or several if each is about another event. The next one has the number of
+suppressed lines. A kind is a constant such as "bad frame", or one followed by the name of a group or broker. The number
+and length of kinds are limited, because a peer may choose that name. Values are shortened before they are logged.
 """
 
 import threading
@@ -16,67 +16,87 @@ INTERVAL = 60.0
 """Seconds between two lines of one kind."""
 
 KINDS = 1000
-"""Kinds that a throttle remembers. Further kinds share one entry, OTHER_KINDS."""
+"""Kinds remembered by a throttle. Further kinds share one entry, OTHER_KINDS."""
 
 OTHER_KINDS = "(other kinds)"
 
 KIND_LENGTH = 200
-"""Characters of a kind that count."""
+"""Significant characters of a kind."""
 
 VALUE_LENGTH = 400
-"""Characters that are logged of one value."""
+"""Characters logged of one value."""
+
+EVENT_LINES = 100
+"""Lines of one kind of event per interval: administrators' commands, and names created by clients."""
+
+SWEEP_SECONDS = 1.0
+"""Interval at which a full throttle drops old kinds. A peer that invents kinds must not cause a sweep for each."""
 
 
 class LogThrottle:
-    """Decides which log lines are written. Thread-safe; ``now`` gives monotonic seconds."""
+    """Decides which log lines are written. Thread-safe. ``now`` returns monotonic seconds."""
 
     def __init__(
-        self, now: Callable[[], float] = monotonic, *, interval: float | None = None, kinds: int = KINDS
+        self, now: Callable[[], float] = monotonic, *, interval: float | None = None, kinds: int = KINDS, lines: int = 1
     ) -> None:
+        """``lines`` of each kind are written in an interval. The interval begins with the first of them."""
+        self._lines = lines
         self._now = now
         self._interval = INTERVAL if interval is None else interval
         self._limit = kinds
         self._lock = threading.Lock()
+        self._next_sweep = float("-inf")
         self._kinds: dict[str, tuple[float, int]] = {}
-        """When a line of the kind was last written, and how many were suppressed since."""
+        """Begin of the kind's interval, and the number of lines in it beyond the first."""
 
     def admit(self, kind: str) -> str | None:
-        """Return a suffix for the line, with the count of those suppressed, or None if the line is suppressed."""
+        """Return a suffix for the line, with the count of suppressed ones, or None if the line is suppressed."""
         now = self._now()
         with self._lock:
             kind = self._known(kind[:KIND_LENGTH], now)
-            written_at, suppressed = self._kinds.get(kind, (None, 0))
-            if written_at is not None and now - written_at < self._interval:
-                self._kinds[kind] = written_at, suppressed + 1
-                return None
+            began, further = self._kinds.get(kind, (None, 0))
+            if began is not None and now - began < self._interval:
+                self._kinds[kind] = began, further + 1
+                return "" if further + 1 < self._lines else None
             self._kinds[kind] = now, 0
+        suppressed = self._suppressed(further)
         return f" ({suppressed} more like this were not logged)" if suppressed else ""
 
     def clear(self, kind: str) -> None:
-        """Forget a kind, because its cause is over: the next line of it is written at once."""
+        """Drop a kind because its cause is over: its next line is written at once."""
         with self._lock:
             self._kinds.pop(kind[:KIND_LENGTH], None)
 
     def overdue(self) -> list[tuple[str, int]]:
-        """Return the kinds whose interval has passed with suppressed lines, and how many; they count from 0 again."""
+        """Return (kind, suppressed lines) for the kinds whose interval has passed. Their counts restart from 0."""
         now = self._now()
         with self._lock:
-            found = [(k, n) for k, (at, n) in self._kinds.items() if n and now - at >= self._interval]
-            for kind, _ in found:
+            over = [(k, n) for k, (at, n) in self._kinds.items() if self._suppressed(n) and now - at >= self._interval]
+            for kind, _ in over:
                 self._kinds[kind] = now, 0
-        return found
+        return [(kind, self._suppressed(further)) for kind, further in over]
+
+    def _suppressed(self, further: int) -> int:
+        return max(0, further + 1 - self._lines)
 
     def _known(self, kind: str, now: float) -> str:
         if kind in self._kinds or len(self._kinds) < self._limit:
             return kind
-        self._kinds = {k: (at, n) for k, (at, n) in self._kinds.items() if n or now - at < self._interval}
+        if now >= self._next_sweep:
+            self._next_sweep = now + SWEEP_SECONDS
+            self._sweep(now)
         return kind if len(self._kinds) < self._limit else OTHER_KINDS
+
+    def _sweep(self, now: float) -> None:
+        self._kinds = {
+            k: (at, n) for k, (at, n) in self._kinds.items() if self._suppressed(n) or now - at < self._interval
+        }
 
 
 class ThrottledLog:
     """A log whose lines are throttled by kind, with shortened values. Thread-safe.
 
-    ``flush`` is to be called now and then: it tells the counts of kinds that no further line told.
+    Call ``flush`` from time to time: it logs the counts of kinds without a further line.
     """
 
     def __init__(self, log: Logger, throttle: LogThrottle | None = None) -> None:
@@ -103,7 +123,7 @@ class ThrottledLog:
             self._log.failure(text + "{suffix}", failure, LogLevel.critical, suffix=suffix, **shortened)
 
     def flush(self) -> None:
-        """Log how many lines were suppressed of each kind that has been quiet for an interval since."""
+        """Log the number of suppressed lines for each kind that has been quiet for an interval since."""
         for kind, count in self._throttle.overdue():
             self._log.warn("{kind}: {count} lines like the last one were not logged", kind=kind, count=count)
 
@@ -112,6 +132,11 @@ class ThrottledLog:
         suffix = self._throttle.admit(kind)
         if suffix is not None:
             self._log.emit(level, text + "{suffix}", suffix=suffix, **_shortened(values))
+
+
+def event_log(log: Logger) -> ThrottledLog:
+    """Return a log for events that each deserve a line, up to EVENT_LINES of a kind in an interval."""
+    return ThrottledLog(log, LogThrottle(lines=EVENT_LINES))
 
 
 def shorten(value: object, length: int = VALUE_LENGTH) -> str:

@@ -1,7 +1,7 @@
-"""Timers that a step of the wall clock does not move.
+"""Timers that ignore steps of the wall clock.
 
-Twisted's reactors measure time by the wall clock. If it is set back by five minutes, every timer stands still for five
-minutes; if it is set forward, every idle limit is exceeded at once.
+Twisted's reactors measure time by the wall clock. If it is set back by five minutes, every timer stops for five
+minutes. If it is set forward, every idle limit is exceeded at once.
 """
 
 from time import monotonic
@@ -9,10 +9,10 @@ from typing import Any
 
 
 def use_monotonic_clock(reactor: Any) -> None:
-    """Let a reactor measure time by the monotonic clock. Timers that it has keep the time that they have left.
+    """Make a reactor measure time by the monotonic clock. Pending timers keep their remaining time.
 
-    To be called before anything keeps a reading of ``reactor.seconds``. Works with every reactor that derives from
-    ReactorBase, whichever twistd has installed. Calling it again does nothing.
+    Call it before any code keeps a reading of ``reactor.seconds``. Works with all reactors derived from ReactorBase. A
+    second call does nothing.
     """
     if reactor.seconds is monotonic:
         return

@@ -1,19 +1,19 @@
-"""Names that mean something: system topics and groups, prefixes, and which characters a name may have.
+"""Names with a meaning: system topics and groups, prefixes, and allowed characters.
 
-Answers to Apache's TopicValidator and the constants of MixAll. Pure functions; a refusal is returned as the remark that
-Apache's broker answers, so that tools which show it show the same.
+Counterpart: `TopicValidator` and the constants of `MixAll` (Apache). Pure functions. A refusal is the remark of
+Apache's broker, so tools show the same text.
 """
 
 import re
 from typing import Final
 
 AUTO_CREATE_TOPIC: Final = "TBW102"
-"""The template of topics that are created by their first message."""
+"""Template of topics created by their first message."""
 DEFAULT_TOPIC_QUEUES: Final = 4
-"""How many queues producers ask for such a topic, unless they are told otherwise."""
+"""Number of queues requested by producers for such a topic, unless set otherwise."""
 SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
 TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
-"""Where messages with a time of delivery of their own wait; Apache has it from 5.0 on."""
+"""Topic of waiting messages with an individual delivery time. Apache has it from 5.0 on."""
 BENCHMARK_TOPIC: Final = "BenchmarkTest"
 TRANS_HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
 TRANS_OP_HALF_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
@@ -35,7 +35,7 @@ SYSTEM_TOPICS: Final = frozenset(
         OFFSET_MOVED_EVENT,
     }
 )
-"""System topics of every broker; a broker adds those named after itself and its cluster."""
+"""System topics of every broker. A broker adds the topics named after itself and its cluster."""
 
 NOT_ALLOWED_SEND_TOPICS: Final = frozenset(
     {
@@ -47,10 +47,10 @@ NOT_ALLOWED_SEND_TOPICS: Final = frozenset(
         OFFSET_MOVED_EVENT,
     }
 )
-"""System topics that only the broker itself writes to, as Apache's 4.9.7 has them."""
+"""System topics written only by the broker itself, as in Apache 4.9.7."""
 
 BROKER_ONLY_TOPICS: Final = NOT_ALLOWED_SEND_TOPICS | {TIMER_TOPIC}
-"""All topics that sends may not name."""
+"""All topics refused in sends."""
 
 SYSTEM_TOPIC_PREFIX: Final = "rmq_sys_"
 RETRY_PREFIX: Final = "%RETRY%"
@@ -85,12 +85,12 @@ _LEGAL = re.compile(r"[%|a-zA-Z0-9_-]*", re.ASCII)
 
 
 def is_legal_name(name: str) -> bool:
-    """Whether a topic or group has only characters that one may have."""
+    """Return whether a topic or group has only allowed characters."""
     return _LEGAL.fullmatch(name) is not None
 
 
 def topic_fault(topic: str) -> str | None:
-    """Say what is wrong with a topic's name, in Apache's words; None when nothing is."""
+    """Return the fault of a topic's name in Apache's words, None without one."""
     if not topic.strip():
         return "The specified topic is blank."
     if not is_legal_name(topic):
@@ -101,18 +101,18 @@ def topic_fault(topic: str) -> str | None:
 
 
 def group_fault(group: str) -> str | None:
-    """Say what is wrong with a group's name; None when nothing is."""
+    """Return the fault of a group's name, None without one."""
     if not group.strip():
         return "the group is blank"
     if len(group) > GROUP_MAX_LENGTH:
         return f"the group has more than {GROUP_MAX_LENGTH} characters"
     if not is_legal_name(group):
-        return "the group has characters that none may have; allowed are letters, digits and % | - _"
+        return "the group has illegal characters; allowed are letters, digits and % | - _"
     return None
 
 
 def is_storable(topic: str) -> bool:
-    """Whether a topic can have a directory of its own name, and a place in a record."""
+    """Return whether a topic's name is possible as a directory name and in a record."""
     return (
         0 < len(topic.encode("utf-8", "replace")) <= TOPIC_MAX_LENGTH
         and topic.isprintable()
@@ -122,20 +122,27 @@ def is_storable(topic: str) -> bool:
 
 
 def retry_topic(group: str) -> str:
-    """Name the topic in which a group finds again what it failed to consume."""
+    """Return the topic of a group's messages to be consumed again."""
     return RETRY_PREFIX + group
 
 
 def dlq_topic(group: str) -> str:
-    """Name the topic of what a group has given up on."""
+    """Return the topic of a group's dead letters."""
     return DLQ_PREFIX + group
 
 
 def reply_topic(cluster: str) -> str:
-    """Name the topic through which replies of request-reply go in a cluster."""
+    """Return the topic for replies of request-reply in a cluster."""
     return f"{cluster}_{REPLY_TOPIC_POSTFIX}"
 
 
+def room_of_broker(broker_name: str) -> str | None:
+    """Return the machine room in a name like ``room@broker``; None if the name does not have exactly these two parts."""
+    # "room@broker@" still has two parts: Java's split drops empty parts at the end.
+    parts = broker_name.rstrip("@").split("@")
+    return parts[0] if len(parts) == 2 else None
+
+
 def is_system_group(group: str) -> bool:
-    """Whether the broker itself consumes under this name."""
+    """Return whether the broker itself consumes under this name."""
     return group.startswith(SYSTEM_GROUP_PREFIX)

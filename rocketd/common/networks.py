@@ -1,7 +1,4 @@
-"""Lists of addresses and networks, as settings name the peers that are allowed.
-
-No counterpart in Apache. Pure.
-"""
+"""Lists of addresses and networks of allowed peers, as in settings. Pure functions."""
 
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
@@ -12,7 +9,7 @@ NETWORKS = (
 )
 
 BROKERS = "brokers"
-"""Word for addresses that a list does not say itself: see `is_broker_list`."""
+"""Word for addresses that are not listed: see `is_broker_list`."""
 BROKER_NETWORKS = NETWORKS.replace("loopback, ", "brokers, loopback, ")
 
 ANY = "any"
@@ -36,9 +33,9 @@ _WORDS: dict[str, tuple[Network, ...]] = {
 
 
 class NetworkList:
-    """The hosts that a text allows; ``brokers`` tells whether the word is in it.
+    """The hosts allowed by a text. ``brokers`` tells whether that word is in it.
 
-    Raises ValueError for a text that is not such a list.
+    Raises ValueError if the text is not such a list.
     """
 
     def __init__(self, text: str) -> None:
@@ -53,11 +50,13 @@ class NetworkList:
 
     @property
     def takes_everybody(self) -> bool:
-        """Whether all addresses of a family are in the list."""
+        """Whether all IPv4 addresses or all IPv6 addresses are in the list."""
         return any(network.prefixlen == 0 for network in self._networks)
 
     def allows(self, host: str) -> bool:
-        """Tell whether a host is in the list: an IP address, with or without brackets and zone. Names are not."""
+        """Return whether a host is in the list. It is an IP address, with or without brackets and zone; names never
+        match.
+        """
         address = parse_host(host)
         return address is not None and any(
             address.version == network.version and address in network for network in self._networks
@@ -65,7 +64,7 @@ class NetworkList:
 
 
 def parse_host(host: str) -> IPv4Address | IPv6Address | None:
-    """Read an IP address, an IPv4 address that is mapped to IPv6 as the IPv4 address; None if it is neither."""
+    """Parse an IP address; a mapped IPv4 address becomes plain IPv4. None if it is not an address."""
     try:
         address = ip_address(host.strip("[]").partition("%")[0])
     except ValueError:
@@ -77,17 +76,17 @@ def parse_host(host: str) -> IPv4Address | IPv6Address | None:
 
 @lru_cache(maxsize=64)
 def network_list(text: str) -> NetworkList:
-    """Return the list of a text, parsed once. Raises ValueError."""
+    """Return the parsed list of a text, cached. Raises ValueError."""
     return NetworkList(text)
 
 
 def is_network_list(text: str) -> bool:
-    """Tell whether a text is a list of networks, without the word for brokers."""
+    """Return whether a text is a list of networks, without the word for brokers."""
     return is_broker_list(text) and not network_list(text).brokers
 
 
 def is_broker_list(text: str) -> bool:
-    """Tell whether a text is a list of networks, in which ``brokers`` may stand for the addresses of known brokers."""
+    """Return whether a text is a list of networks. The word ``brokers`` may stand for the addresses of known brokers."""
     try:
         network_list(text)
     except ValueError:

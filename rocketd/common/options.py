@@ -1,7 +1,8 @@
-"""The command line that the daemons share.
+"""The common command line of the daemons.
 
-Answers to ServerUtil.buildCommandlineOptions and the option handling of NamesrvStartup and BrokerStartup. An error is
-one line on standard error and exit status 1: twistd itself would print its whole help and exit 0.
+Counterpart: `ServerUtil.buildCommandlineOptions`, and the option handling of `NamesrvStartup` and `BrokerStartup`
+(Apache). An error is one line on standard error and exit status 1. Without this, twistd would print its whole help and
+exit 0.
 """
 
 import os
@@ -14,35 +15,40 @@ from twisted.application.service import IService
 from twisted.logger import Logger
 from twisted.python import usage
 
-from rocketd.common.command_line import CommandLine
 from rocketd.common.config import ConfigError, one_line
 from rocketd.common.configuration import DaemonSettings
+from rocketd.common.cpu_affinity import CpuAffinity
 from rocketd.common.daemon import DaemonService
 from rocketd.common.log_settings import LogConfig
 from rocketd.common.monotonic_reactor import use_monotonic_clock
+from rocketd.common.process_settings import ProcessConfig
+from rocketd.common.reactor import global_reactor
+from rocketd.common.version import version_text
 
 _log = Logger()
 
 
-class DaemonOptions(CommandLine):
-    """Options of one daemon; after parsing, `settings` holds what is in effect and `warnings` what to log at start."""
+class DaemonOptions(usage.Options):
+    """Options of one daemon. After parsing, `settings` has the values, and `warnings` the lines to log at start."""
 
     command: ClassVar[str]
     """The twistd command, for messages."""
     settings_class: ClassVar[type[DaemonSettings]]
+    longdesc = ""
+    """Empty, because Twisted would otherwise print the docstring of the main module."""
 
     optParameters: ClassVar[list[list[str | None]]] = [
-        ["config", "c", None, "Java properties file with Apache's own keys."],
+        ["config", "c", None, "Settings file, in Java properties syntax with Apache's keys."],
         [
             "namesrv-addr",
             "n",
             None,
-            "Name servers, HOST:PORT separated by semicolons. A name server itself needs none.",
+            "Name servers, HOST:PORT, separated by semicolons. A name server ignores it.",
         ],
     ]
     optFlags: ClassVar[list[list[str]]] = [  # noqa: N815 - the name is Twisted's
-        ["print-config", "p", "Print all settings in effect, with defaults, and exit."],
-        ["print-important", "m", "Print the important settings in effect and exit."],
+        ["print-config", "p", "Print all settings in effect, and exit."],
+        ["print-important", "m", "Print the important settings in effect, and exit."],
     ]
 
     def __init__(self) -> None:
@@ -52,7 +58,7 @@ class DaemonOptions(CommandLine):
         self.settings = self.settings_class()
 
     def opt_option(self, assignment: str) -> None:
-        """Set KEY=VALUE, as in the file; may be repeated and wins over the file."""
+        """Set KEY=VALUE, with precedence over the file. May be repeated."""
         key, separator, value = assignment.partition("=")
         if not separator or not key.strip():
             raise usage.UsageError(f"-o {one_line(assignment)}: accepted is KEY=VALUE")
@@ -60,10 +66,15 @@ class DaemonOptions(CommandLine):
 
     opt_o = opt_option
 
-    def parseOptions(self, options: Sequence[str] | None = None) -> None:
-        """Parse the arguments; on an error print it as one line and leave with status 1.
+    def opt_version(self) -> None:
+        """Print the version and which core runs, and exit."""
+        print(version_text())
+        raise SystemExit(0)
 
-        Within twistd, SIGINT ends the process without a traceback from here on, until the service takes its signals.
+    def parseOptions(self, options: Sequence[str] | None = None) -> None:
+        """Parse the arguments. On an error, print it as one line and exit with status 1.
+
+        Within twistd, SIGINT ends the process without a traceback from here on, until the service handles signals.
         """
         if getattr(self, "parent", None) is not None:
             signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -73,34 +84,52 @@ class DaemonOptions(CommandLine):
             raise SystemExit(f"{self.command}: {error}") from None
 
     def postOptions(self) -> None:
-        """Load the settings and print them if that is asked for. Raises UsageError for what cannot be used."""
+        """Load the settings, and print them on request. Raises UsageError for unusable settings."""
         try:
             self.settings, self.warnings = self.settings_class.load(
                 self["config"], self.overrides, os.environ, namesrv_addr=self["namesrv-addr"]
             )
         except ConfigError as error:
             raise usage.UsageError(str(error)) from None
-        for warning in self.warnings:
-            print(f"{self.command}: {warning}", file=sys.stderr)
-        if self["print-config"] or self["print-important"]:
+        printing = self["print-config"] or self["print-important"]
+        if printing or not self._logs_here():
+            for warning in self.warnings:
+                print(f"{self.command}: {warning}", file=sys.stderr)
+        if printing:
             print(self.settings.printed(important_only=not self["print-config"]), end="")
             raise SystemExit(0)
 
-    def make(self, service: Callable[[], IService], expected: tuple[type[Exception], ...]) -> IService:
-        """Log the warnings and make the service, as the root of a process.
+    def _logs_here(self) -> bool:
+        """Return whether standard output gets the log, and so the warnings."""
+        twistd = getattr(self, "parent", None)
+        return twistd is not None and bool(twistd["nodaemon"]) and twistd["logfile"] in (None, "-")
 
-        ``expected`` are the errors that its making and its start may raise for the operator: each ends the process with
+    def make(self, service: Callable[[], IService], expected: tuple[type[Exception], ...]) -> IService:
+        """Log the warnings and create the service as the root of a process.
+
+        ``expected`` are the errors of its creation and start with a text for the operator. Each ends the process with
         one line.
         """
         for warning in self.warnings:
             _log.warn("{text}", text=warning)
         from twisted.internet import reactor
 
-        # Before anything is made that keeps a reading of its time.
+        # Before any object keeps a reading of its time.
         use_monotonic_clock(reactor)
+        errors: tuple[type[Exception], ...] = (ConfigError, *expected)
+        process: ProcessConfig | None = getattr(self.settings, "process", None)
         try:
+            affinity = None if process is None else CpuAffinity(process.cpu_affinity, global_reactor())
             made = service()
-        except expected as error:
-            raise SystemExit(f"{self.command}: {error}") from None
+        except errors as error:
+            raise SystemExit(f"{self.command}: {error}{self.settings.start_hint}") from None
         log: LogConfig | None = getattr(self.settings, "log", None)
-        return DaemonService(self.command, made, expected, getattr(self, "parent", None), log)
+        twistd = getattr(self, "parent", None)
+        hint, load = self.settings.start_hint, self._load
+        return DaemonService(self.command, made, expected, twistd, log, hint, affinity, load_settings=load)
+
+    def _load(self) -> tuple[DaemonSettings, list[str]]:
+        """Return the settings and warnings of the same files and options. Raises ConfigError."""
+        return self.settings_class.load(
+            self.settings.config_file, self.overrides, os.environ, namesrv_addr=self["namesrv-addr"]
+        )

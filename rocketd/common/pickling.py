@@ -1,7 +1,7 @@
-"""Exceptions that survive pickling, as multiprocessing does it with what a worker raises.
+"""Exceptions that survive pickling, for example if a worker of multiprocessing raises them.
 
-No counterpart in Apache. Python makes an exception again by calling its class with ``args``, the text, which fails where
-the class takes something else: a pool of processes then waits for ever.
+Python unpickles an exception by calling its class with ``args``, the text. If the class takes other arguments, this
+fails, and a pool of processes waits forever.
 """
 
 from typing import Any, TypeVar
@@ -10,14 +10,14 @@ E = TypeVar("E", bound=BaseException)
 
 
 class PickledWhole(BaseException):
-    """A base of exceptions that are made again from their text and attributes, without a call of ``__init__``."""
+    """Base of exceptions unpickled from their text and attributes, without a call of ``__init__``."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return restored, (type(self), self.args), self.__dict__
 
 
 def restored(kind: type[E], arguments: tuple[Any, ...]) -> E:
-    """Make an exception of a class, without attributes yet."""
+    """Return an exception of a class, still without attributes."""
     error = kind.__new__(kind, *arguments)
     error.args = arguments
     return error

@@ -1,7 +1,8 @@
-"""The property string of a message: names and values with one control character after each.
+"""The property string of a message: names and values, each followed by a control character.
 
-Answers to the property half of Apache's MessageDecoder. Pure functions, compiled where a C compiler is. The decoder takes
-strings with and without the last separator, since clients differ in that; the encoder leaves it out, as Apache 4.9.7 does.
+Counterpart: the property half of `MessageDecoder` (Apache). Pure functions, compiled if a C compiler is present. The
+decoder accepts strings with and without the last separator, because clients differ. The encoder leaves it out, like
+Apache 4.9.7.
 """
 
 from collections.abc import Mapping
@@ -48,7 +49,10 @@ MSG_TYPE: Final = "MSG_TYPE"
 INNER_MULTI_DISPATCH: Final = "INNER_MULTI_DISPATCH"
 INNER_MULTI_QUEUE_OFFSET: Final = "INNER_MULTI_QUEUE_OFFSET"
 
-# Delivery at any time, as in RocketMQ 5.x; what senders set begins with TIMER_PREFIX.
+DEAD_LETTER_EXCEPTION: Final = "DEAD_LETTER_EXCEPTION"
+"""In a dead letter of rocketd's client, the class of the handler's exception, with its module."""
+
+# Delivery at any time, as in RocketMQ 5.x. Properties set by senders begin with TIMER_PREFIX.
 TIMER_PREFIX: Final = "TIMER_DE"
 TIMER_DELIVER_MS: Final = "TIMER_DELIVER_MS"
 TIMER_DELAY_MS: Final = "TIMER_DELAY_MS"
@@ -67,11 +71,11 @@ RESERVED: Final = frozenset(
         PUSH_REPLY_TIME, CLUSTER, MSG_TYPE, INNER_MULTI_QUEUE_OFFSET,
     }
 )  # fmt: skip
-"""Names that users may not give to properties of their own."""
+"""Names not allowed for users' properties."""
 
 
 def decode_properties(text: str | None) -> dict[str, str]:
-    """Read a property string; entries without a name or a value are left out, the last of equal names wins."""
+    """Parse a property string. Entries without a name or a value are skipped; the last of equal names wins."""
     table: dict[str, str] = {}
     if text:
         for entry in text.split(PROPERTY_SEPARATOR):
@@ -82,13 +86,14 @@ def decode_properties(text: str | None) -> dict[str, str]:
 
 
 def encode_properties(table: Mapping[str, str]) -> str:
-    """Write a property string, without the last separator, unless it would end in a zero: a record that does looks torn."""
+    """Return a property string without the last separator, unless it would end in a zero: such a record looks torn."""
     return _join([f"{name}{NAME_VALUE_SEPARATOR}{value}" for name, value in table.items()])
 
 
 def property_entries(text: str) -> dict[str, str]:
-    """Read a property string as ``decode_properties`` does, but keep each name together with its value: name, separator
-    and value by name.
+    """Parse a property string like ``decode_properties``, but keep each entry as text.
+
+    The result maps each name to its name, separator and value.
     """
     entries: dict[str, str] = {}
     for entry in text.split(PROPERTY_SEPARATOR):
@@ -99,7 +104,7 @@ def property_entries(text: str) -> dict[str, str]:
 
 
 def join_entries(entries: dict[str, str]) -> str:
-    """Write the property string of what ``property_entries`` gave, as ``encode_properties`` does."""
+    """Return the property string of ``property_entries``, like ``encode_properties``."""
     return _join(list(entries.values()))
 
 
@@ -109,9 +114,9 @@ def _join(entries: list[str]) -> str:
 
 
 def find_property(properties: bytes, name: bytes) -> bytes | None:
-    """Find one value in a property string in UTF-8 without reading the others: the last of that name that is not empty.
+    """Find one value in a UTF-8 property string without parsing the others: the last non-empty one of that name.
 
-    Returns None where there is none.
+    Return None if there is none.
     """
     wanted = name + b"\x01"
     end = len(properties)
@@ -121,6 +126,6 @@ def find_property(properties: bytes, name: bytes) -> bytes | None:
             stop = properties.find(b"\x02", begin)
             if value := properties[begin:] if stop < 0 else properties[begin:stop]:
                 return value
-        # The name of the next match may overlap this one's by all but its separator.
+        # The name of the next match may overlap this one's, except for its separator.
         end = at + len(wanted) - 1
     return None

@@ -1,7 +1,8 @@
 """Java's .properties syntax: read, write, and edit in place.
 
-Answers to java.util.Properties.load and to MixAll.string2Properties: the same lines give the same pairs. Bytes are
-taken as UTF-8, and as Latin-1 where they are not (Java 8 reads Latin-1 only, so an old file may be either). No I/O here.
+Counterpart: `java.util.Properties.load` and `MixAll.string2Properties` (Apache): the same lines give the same pairs.
+Bytes are read as UTF-8, or as Latin-1 if they are not valid UTF-8. Java 8 reads only Latin-1, so an old file may be
+either. No I/O.
 """
 
 import re
@@ -15,7 +16,7 @@ SHORT_ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One pair as read; `line` counts from 1 and is where its logical line begins, `lines` how many it spans."""
+    """One pair as read. `line` (from 1) is the begin of its logical line, `lines` the number of lines it spans."""
 
     key: str
     value: str
@@ -26,10 +27,10 @@ class Entry:
 def decode(raw: bytes) -> str:
     """Decode the bytes of a file: UTF-8 with or without a mark, else Latin-1.
 
-    Raises ValueError for NUL bytes: the file is UTF-16 then, or no text, and Latin-1 would make something of it.
+    Raises ValueError for NUL bytes: the file is UTF-16 or not text, and Latin-1 would accept it.
     """
     if b"\0" in raw:
-        kind = "UTF-16" if raw[:2] in (BOM_UTF16_LE, BOM_UTF16_BE) else "UTF-16 or no text"
+        kind = "UTF-16" if raw[:2] in (BOM_UTF16_LE, BOM_UTF16_BE) else "UTF-16 or not a text"
         raise ValueError(f"it has NUL bytes and so is {kind}: accepted is UTF-8 (or Latin-1)")
     try:
         return raw.decode("utf-8-sig")
@@ -38,26 +39,26 @@ def decode(raw: bytes) -> str:
 
 
 def parse(text: str) -> list[Entry]:
-    """Read all pairs in order, repeated keys included (the last one counts).
+    """Parse all pairs in order, including repeated keys (the last one counts).
 
-    Raises ValueError, whose text begins with `line N: `, for a malformed unicode escape: the only error the syntax has.
+    Raises ValueError for a malformed unicode escape, the only possible syntax error. Its text begins with `line N: `.
     """
     return list(_entries(_natural_lines(text)))
 
 
 def edit(text: str, changes: Mapping[str, str]) -> str:
-    """Set the given keys in a file's text and leave every other line, comments and order as they are.
+    """Set the given keys in a file's text, and keep every other line, comments and order.
 
-    The last occurrence of a key is the one that is replaced, because it is the one that counts; new keys go to the end.
+    The last occurrence of a key is replaced, because it counts. New keys are added at the end.
     """
     lines = _natural_lines(text)
     entries = list(_entries(lines))
     end = entries[-1].line - 1 + entries[-1].lines if entries else 0
     if end == len(lines) and _continues(lines[-1]):
-        # The file ends in the middle of a continued line: it must not run on into what is added.
+        # The file ends in the middle of a continued line. It must not continue into the added lines.
         lines.append("")
     elif end < len(lines) and not lines[-1]:
-        # What the split leaves behind the final line end is no line.
+        # The text after the final line end is not a line.
         lines.pop()
     last = {entry.key: entry for entry in entries}
     for key in sorted(changes.keys() & last.keys(), key=lambda key: last[key].line, reverse=True):
@@ -68,19 +69,19 @@ def edit(text: str, changes: Mapping[str, str]) -> str:
 
 
 def format_pair(key: str, value: str) -> str:
-    """Write one line, without its end, that reads back as the same pair."""
+    """Return one line, without its end, that reads back as the same pair."""
     escaped_key = re.sub(r"([\\ \t\f=:#!])", r"\\\1", key)
     return f"{_escape_controls(escaped_key)}={_escape_controls(_escape_value(value))}"
 
 
 def _escape_value(value: str) -> str:
     escaped = value.replace("\\", "\\\\")
-    # Only a blank in front would be taken for part of the separator.
+    # Only a blank at the begin would be taken for part of the separator.
     return "\\" + escaped if escaped[:1] and escaped[0] in BLANK else escaped
 
 
 def _escape_controls(text: str) -> str:
-    """Escape what would end the line. A tab or form feed behind its backslash stays itself when read back."""
+    """Escape characters that end the line. A tab or form feed after its backslash reads back unchanged."""
     return text.replace("\n", "\\n").replace("\r", "\\r")
 
 
@@ -100,7 +101,7 @@ def _entries(lines: list[str]) -> Iterator[Entry]:
             logical = logical[:-1] + lines[number].lstrip(BLANK)
             number += 1
         if logical == "\\":
-            # Nothing but the continuation mark: what follows begins anew, comments included.
+            # Only the continuation mark: the next line starts anew, comments included.
             continue
         if _continues(logical):
             logical = logical[:-1]
@@ -112,7 +113,7 @@ def _entries(lines: list[str]) -> Iterator[Entry]:
 
 
 def _continues(line: str) -> bool:
-    """Tell whether a line ends with an odd number of backslashes."""
+    """Return whether a line ends with an odd number of backslashes."""
     return (len(line) - len(line.rstrip("\\"))) % 2 == 1
 
 
@@ -131,7 +132,7 @@ def _unescape(text: str) -> str:
     if "\\" not in text:
         return text
     plain = re.sub(r"\\(u.{0,4}|.|$)", _unescaped, text, flags=re.DOTALL)
-    # Two escapes may make one character outside the basic plane.
+    # Two escapes may form one character outside the basic plane.
     return plain.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 

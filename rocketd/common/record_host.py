@@ -1,6 +1,7 @@
 """Host fields of records, and the message ids that begin with one.
 
-Answers to Apache's MessageDecoder.createMessageId. A field is an address of 4 or 16 bytes and a port of 4, big-endian.
+Counterpart: `MessageDecoder.createMessageId` (Apache). A field is an address of 4 or 16 bytes and a port of 4,
+big-endian.
 """
 
 from functools import lru_cache
@@ -11,9 +12,9 @@ _OFFSET_SIZE = 8
 _ID_SIZES = (4 + 4 + _OFFSET_SIZE, 16 + 4 + _OFFSET_SIZE)
 
 
-@lru_cache(1024)  # all records of a client have its host
+@lru_cache(1024)  # all records of a client share its host
 def host_text(host: bytes) -> str:
-    """Write a host field as ``address:port``, an IPv6 address in brackets."""
+    """Return a host field as ``address:port``, with an IPv6 address in brackets."""
     address, port = host[:-4], int.from_bytes(host[-4:], "big")
     if len(address) == _IPV4_SIZE:
         return f"{inet_ntop(AF_INET, address)}:{port}"
@@ -21,12 +22,17 @@ def host_text(host: bytes) -> str:
 
 
 def offset_message_id(store_host: bytes, physical_offset: int) -> str:
-    """Write the id that tells where a message is: the broker's host field and the offset in its log, in hexadecimal."""
+    """Return the id of a message's place: the broker's host field and the offset in its log, in hexadecimal."""
     return f"{store_host.hex()}{physical_offset:016x}".upper()
 
 
+def physical_offset(message_id: str) -> int:
+    """Return the offset in the broker's log from an id of `offset_message_id`."""
+    return int(message_id[-2 * _OFFSET_SIZE :], 16)
+
+
 def parse_offset_message_id(text: str) -> tuple[str, int] | None:
-    """Read such an id: ``address:port`` and the physical offset; None when it cannot be one."""
+    """Parse such an id into (``address:port``, physical offset). None if it is invalid."""
     try:
         data = bytes.fromhex(text)
     except ValueError:

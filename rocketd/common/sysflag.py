@@ -1,6 +1,6 @@
 """The flag words of messages, pulls, topics and subscriptions.
 
-Answers to Apache's MessageSysFlag, PullSysFlag and TopicSysFlag: the bits and the few operations on them.
+Counterpart: `MessageSysFlag`, `PullSysFlag` and `TopicSysFlag` (Apache): the bits and their operations.
 """
 
 from typing import Final
@@ -19,25 +19,25 @@ COMPRESSION_LZ4: Final = 0x100
 COMPRESSION_ZSTD: Final = 0x200
 COMPRESSION_ZLIB: Final = 0x300
 COMPRESSION_MASK: Final = 0x700
-"""The compression's kind; none of its bits beside COMPRESSED means zlib, as clients before 4.9.4 send it."""
+"""The kind of compression. COMPRESSED without any of these bits means zlib, as sent by clients before 4.9.4."""
 
 
 def transaction_value(sys_flag: int) -> int:
-    """Return which of the four transaction states a message is in."""
+    """Return the transaction state of a message, one of four."""
     return sys_flag & TRANSACTION_ROLLBACK
 
 
 def reset_transaction_value(sys_flag: int, value: int) -> int:
-    """Put another transaction state into a message's flag word."""
+    """Return a message's flag word with another transaction state."""
     return sys_flag & ~TRANSACTION_ROLLBACK | value
 
 
 PULL_COMMIT_OFFSET: Final = 0x1
-"""The pull carries an offset to be committed."""
+"""The pull has an offset to commit."""
 PULL_SUSPEND: Final = 0x2
 """The pull may be held until a message arrives."""
 PULL_SUBSCRIPTION: Final = 0x4
-"""The subscription travels in the request."""
+"""The request has the subscription."""
 PULL_CLASS_FILTER: Final = 0x8
 PULL_LITE: Final = 0x10
 
@@ -46,5 +46,5 @@ TOPIC_UNIT_SUB: Final = 0x2
 
 
 def topic_sys_flag(unit: bool, unit_sub: bool) -> int:
-    """Make a topic's flag word: whether it lives in a unit, and whether units subscribe to it."""
+    """Return a topic's flag word: whether it belongs to a unit, and whether units subscribe to it."""
     return (TOPIC_UNIT if unit else 0) | (TOPIC_UNIT_SUB if unit_sub else 0)

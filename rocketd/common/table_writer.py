@@ -1,8 +1,7 @@
-"""One thread that writes changed tables to their files, so that a burst of changes costs a few writes.
+"""One thread that writes changed tables to their files, so a burst of changes costs only a few writes.
 
-No counterpart in Apache, which writes the whole file in the thread of each change. A change marks its table as dirty; the
-thread writes a dirty table once, with everything that has changed by then. Callers that must know wait for the write by a
-callback, never by blocking.
+Apache writes the whole file on the thread of each change. Here a change marks its table as dirty. The thread writes a
+dirty table once, with all changes so far. Callers that need the result get a callback; they never block.
 """
 
 import threading
@@ -12,32 +11,32 @@ from time import monotonic
 from twisted.logger import Logger
 
 COALESCE_SECONDS = 0.1
-"""A change that nobody waits for is written at once if its table was not written for so long; else it waits for others to
-share its write.
+"""A change without a waiter is written at once if its table was not written for this time. Otherwise it waits, to share
+a write with others.
 """
 RETRY_SECONDS = 1.0
-"""How soon a write that failed is tried again."""
+"""Delay before a failed write is repeated."""
 LONGEST_REST_SECONDS = 1.0
-"""After a write, its table is not written again for as long as the write took, at most this long: a large table that
-changes all the time takes at most half of a thread's time.
+"""Upper limit of the rest after a write. A table rests as long as its write took, so a large table with constant
+changes takes at most half of the thread's time.
 """
 LOG_SECONDS = 60.0
-"""Of the failures of one table, at most one is logged in this time."""
+"""Interval of log lines about the failures of one table."""
 
 Written = Callable[[Exception | None], None]
-"""Called with None once a state of the table at least as new as the call's is on the disk, else with the error."""
+"""Called with None once a state of the table at least as new as the call is on disk, or with the error."""
 
 
 class TableWriter:
-    """Writes tables in one thread. Methods may be called from any thread.
+    """Writes tables on one thread. Methods may be called from any thread.
 
-    Before ``start`` and after ``stop`` each change is written at once by the caller's thread.
+    Before ``start`` and after ``stop``, each change is written at once by the caller's thread.
     """
 
     _log = Logger()
 
     def __init__(self, name: str = "rocketd-tables", clock: Callable[[], float] = monotonic) -> None:
-        """``clock`` gives real seconds that only go forward."""
+        """``clock`` returns real seconds that only increase."""
         self._name = name
         self._clock = clock
         self._changed = threading.Condition()
@@ -46,7 +45,7 @@ class TableWriter:
         self._stopping = False
 
     def table(self, path: str, save: Callable[[], None]) -> "WrittenTable":
-        """Add a table: ``save`` writes its present state to the file ``path``, or raises."""
+        """Add a table. ``save`` writes its present state to the file ``path``, or raises."""
         table = WrittenTable(self, path, save)
         with self._changed:
             self._tables.append(table)
@@ -59,7 +58,7 @@ class TableWriter:
         self._thread.start()
 
     def stop(self) -> None:
-        """Write what is dirty and end the thread. Blocks: not for the reactor thread."""
+        """Write dirty tables and end the thread. Blocks: not for the reactor thread."""
         with self._changed:
             thread = self._thread
             self._stopping = True
@@ -68,7 +67,7 @@ class TableWriter:
             thread.join()
 
     def mark(self, table: "WrittenTable", written: Written | None) -> None:
-        """See ``WrittenTable.changed`` and ``when_written``, which are to be used instead."""
+        """See ``WrittenTable.changed``, to be used instead."""
         with self._changed:
             threaded = self._thread is not None
             if threaded:
@@ -85,9 +84,7 @@ class TableWriter:
                 self._call(table, written, error)
 
     def hurry(self, only: "WrittenTable | None" = None) -> bool:
-        """Have dirty tables written now, or only one of them; returns whether there were none but those that cannot be
-        written.
-        """
+        """Write dirty tables now, or only one of them. Return whether all are written, except failing ones."""
         with self._changed:
             now = self._clock()
             tables = self._tables if only is None else [only]
@@ -106,13 +103,13 @@ class TableWriter:
             self._write(table)
         with self._changed:
             self._thread = None
-            # Changed since the look above; what failed there is not tried again.
+            # Changed since the check above. Failed writes are not repeated.
             late = [table for table in self._tables if table.waiting or (table.due is not None and not table.failures)]
         for table in late:
             self._write(table)
 
     def _next(self) -> "WrittenTable | None":
-        """Wait for a table whose time has come; None when the thread is to end."""
+        """Wait for a table that is due. None if the thread should end."""
         with self._changed:
             while not self._stopping:
                 dirty = [table for table in self._tables if table.due is not None]
@@ -177,17 +174,17 @@ class TableWriter:
         try:
             written(error)
         except Exception:
-            self._log.failure("{path}: a function that waited for the write failed", path=table.path)
+            self._log.failure("{path}: a callback of the write failed", path=table.path)
 
 
 class WrittenTable:
-    """One table of a TableWriter. Methods may be called from any thread; the other attributes are the writer's."""
+    """One table of a TableWriter. Methods may be called from any thread. The other attributes belong to the writer."""
 
     def __init__(self, writer: TableWriter, path: str, save: Callable[[], None]) -> None:
         self.path = path
         self.save = save
         self.writes = 0
-        """Writes that succeeded."""
+        """Number of successful writes."""
         self.due: float | None = None
         self.rests_until = self.next_lazy_write = 0.0
         self.waiting: list[Written] = []
@@ -197,9 +194,9 @@ class WrittenTable:
         self._writer = writer
 
     def changed(self, written: Written | None = None) -> None:
-        """Have the table written: soon, or as soon as possible if ``written`` is to be told."""
+        """Write the table soon, or as soon as possible if ``written`` is given; ``written`` gets the result."""
         self._writer.mark(self, written)
 
     def hurry(self) -> None:
-        """Have what has changed written as soon as possible."""
+        """Write pending changes as soon as possible."""
         self._writer.hurry(self)

@@ -1,8 +1,8 @@
-"""How a start that fails is told to who started twistd, as a daemon or in the foreground.
+"""Reports a failed start to the starter of twistd, as a daemon or in the foreground.
 
-Answers to the exit statuses of mqnamesrv and mqbroker. twistd's waiting parent hears of exceptions only (a SystemExit of
-the daemon leaves it waiting for ever), cuts what it hears to 100 bytes and shows it in two lines. So the daemon writes its
-line to the terminal itself, and the parent's text is dropped.
+Counterpart: the exit statuses of mqnamesrv and mqbroker. twistd's waiting parent learns only of exceptions (after a
+SystemExit of the daemon it waits forever), cuts their text to 100 bytes and prints it in two lines. So the daemon
+writes its line to the terminal itself, and the parent's text is dropped.
 """
 
 import os
@@ -14,9 +14,9 @@ _SHOWN = "the cause was shown"
 
 
 class TwistdStart:
-    """The start of one twistd process: made before twistd forks, told of the outcome in the process that serves.
+    """The start of one twistd process. Created before twistd forks, and given the result in the serving process.
 
-    ``config`` holds twistd's options; None stands for a process in the foreground that has no pid file.
+    ``config`` has twistd's options. None stands for a foreground process without a pid file.
     """
 
     def __init__(self, config: Mapping[str, Any] | None) -> None:
@@ -24,34 +24,34 @@ class TwistdStart:
         self._stderr = sys.__stderr__
         self._terminal: int | None = None
         if config is not None and not config["nodaemon"]:
-            self._terminal = os.dup(2)  # the daemon's own becomes /dev/null
+            self._terminal = os.dup(2)  # the daemon's standard error becomes /dev/null
             sys.__stderr__ = _WaitingParent(sys.__stderr__)  # type: ignore[assignment, misc]
 
     def succeeded(self) -> None:
-        """Let go of the terminal: who started the daemon may wait until nobody holds it."""
+        """Release the terminal: the starter may wait until it is closed."""
         if self._terminal is not None:
             sys.__stderr__ = self._stderr  # type: ignore[misc]
             os.close(self._terminal)
             self._terminal = None
 
     def failed_late(self, line: str) -> None:
-        """Show one line, when twistd's parent has left already; twistd removes the pid file."""
+        """Print one line after twistd's parent has exited. twistd removes the pid file."""
         if self._terminal is None:
-            # twistd has put its log in the place of sys.stderr.
+            # twistd has replaced sys.stderr by its log.
             print(line, file=sys.__stderr__, flush=True)
         else:
             os.write(self._terminal, os.fsencode(f"{line}\n"))
             self.succeeded()
 
     def failed(self, line: str) -> SystemExit:
-        """Show one line, remove the pid file, report to the waiting parent; return what is to be raised: status 1."""
+        """Print one line, remove the pid file, report to the waiting parent. Return the exception to raise: status 1."""
         self.failed_late(line)
         pid_file, status_pipe = self._config.get("pidfile"), self._config.get("statusPipe")
         if pid_file:
             try:
                 os.unlink(pid_file)
             except OSError:
-                pass  # twistd would only log it, and why the start failed is of more use
+                pass  # twistd would only log it; the reason of the failed start matters more
         if status_pipe is not None:
             os.write(status_pipe, f"1 {_SHOWN}".encode())
             os.close(status_pipe)
@@ -59,7 +59,7 @@ class TwistdStart:
 
 
 class _WaitingParent:
-    """The standard error of twistd's parent: drops what it says of a failure that the daemon has shown itself."""
+    """Standard error of twistd's parent. Drops its text about a failure already shown by the daemon."""
 
     def __init__(self, stderr: TextIO | None) -> None:
         self._stderr = stderr

@@ -1,7 +1,10 @@
-"""A broker of RocketMQ for FastStream: decorated handlers, publishers, routers, and a broker for tests.
+"""A RocketMQ broker for FastStream: decorated handlers, publishers, routers, and a broker for tests.
 
-No counterpart in Apache. It needs FastStream, which the extra ``rocketd[faststream]`` brings; docs/howto/faststream.md shows
-its use.
+It needs FastStream, which the extra ``rocketd[faststream]`` installs. docs/howto/faststream.md shows how to use it.
+
+`broker` and `router` are the entry points; `registrator` creates a `subscriber` or a `publisher` for each decorator.
+`groups` keeps one consumer of the client per consumer group, and `settlement` carries the outcome of a delivery from
+the handler back to that consumer. `testing` runs all of it on a cluster in the process of the test.
 """
 
 try:

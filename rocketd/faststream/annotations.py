@@ -1,7 +1,4 @@
-"""What handlers write for what they want to be given, beside the body.
-
-No counterpart in Apache.
-"""
+"""Annotations for handler parameters that FastStream injects beside the body."""
 
 from typing import Annotated
 
@@ -22,10 +19,10 @@ __all__ = (
 )
 
 RocketMessage = Annotated[message.RocketMessage, Context("message")]
-"""The message that is handled."""
+"""The message being handled."""
 RocketBatchMessage = Annotated[message.RocketBatchMessage, Context("message")]
-"""The messages that are handled together."""
+"""The batch of messages being handled."""
 RocketBroker = Annotated[broker.RocketBroker, Context("broker")]
 """The broker."""
 RocketProducer = Annotated[producer.RocketProducer, Context("broker._producer")]
-"""What the broker sends by."""
+"""The producer of the broker."""

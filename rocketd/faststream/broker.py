@@ -1,6 +1,6 @@
 """FastStream's broker for RocketMQ.
 
-Answers to what DefaultMQProducer and DefaultMQPushConsumer do for an application, as FastStream's brokers do it.
+Counterparts: `DefaultMQProducer` and `DefaultMQPushConsumer` (Apache), with the interface of FastStream's brokers.
 """
 
 import logging
@@ -21,11 +21,11 @@ from faststream.response.publish_type import PublishType
 from faststream.specification.schema import BrokerSpec
 
 from rocketd.client import aio
-from rocketd.client.config import config_of
 from rocketd.client.errors import RocketMQError, check_group
-from rocketd.client.face import Cluster
-from rocketd.client.message import SendResult
+from rocketd.client.faces.push import Cluster
+from rocketd.client.messages.message import SendResult
 from rocketd.client.producer.options import ProducerOptions
+from rocketd.client.settings.config import config_of
 from rocketd.faststream.config import RocketBrokerConfig
 from rocketd.faststream.logs import make_logger
 from rocketd.faststream.message import RocketMessage
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from faststream.specification.schema.extra import Tag, TagDict
 
 PING_SECONDS = 10.0
-"""How long ``ping`` tries where its caller sets no limit."""
+"""How long ``ping`` tries if its caller sets no limit."""
 
 PING_PAUSE_SECONDS = 0.1
 
@@ -56,12 +56,12 @@ class RocketBroker(
     RocketRegistrator,
     BrokerUsecase[Any, aio.Producer[bytes], RocketBrokerConfig],
 ):
-    """A broker of RocketMQ. ``cluster`` are the name servers, ``host:port``, or a whole ClientConfig.
+    """A broker of RocketMQ. ``cluster`` is a list of name servers, ``host:port``, or a ClientConfig.
 
-    ``group`` is the consumer group of all subscribers that are given none, and the group of the producer. ``create_topics``
-    makes topics of subscribers that no broker has, with four queues; without it their start raises TopicNotFoundError.
-    ``graceful_timeout`` is how long stopping waits for handlers, in seconds. Options that are not named here are the
-    producer's. Raises IllegalOptionError and IllegalGroupError.
+    ``group`` is the consumer group of all subscribers without a group, and the group of the producer. With
+    ``create_topics``, the start of a subscriber creates missing topics, with four queues each; without it, the subscriber
+    waits for them. ``graceful_timeout`` is the time that ``stop`` waits for handlers, in seconds. All other
+    options are those of the producer. Raises IllegalOptionError and IllegalGroupError.
     """
 
     def __init__(
@@ -146,7 +146,7 @@ class RocketBroker(
         return await self.config.broker_config.connect()
 
     async def start(self) -> None:
-        """Begin to consume. Raises what subscribers do when they start."""
+        """Start to consume. Raises the errors of ``RocketSubscriber.start``."""
         await self.connect()
         with self.config.groups.starting(self.subscribers):
             await super().start()
@@ -157,7 +157,7 @@ class RocketBroker(
         exc_val: BaseException | None = None,
         exc_tb: TracebackType | None = None,
     ) -> None:
-        """Pull no more, wait for handlers as long as graceful_timeout says, store the offsets, leave the groups."""
+        """Stop pulling, wait up to ``graceful_timeout`` for handlers, store the offsets, and leave the groups."""
         try:
             with self.config.groups.stopping():
                 await super().stop(exc_type, exc_val, exc_tb)
@@ -167,7 +167,9 @@ class RocketBroker(
             self._connection = None
 
     async def ping(self, timeout: float | None = None) -> bool:
-        """Whether a name server answers within ``timeout`` seconds and knows a broker; False also before ``connect``."""
+        """Return whether a name server answers within ``timeout`` seconds and knows a broker; False also before
+        ``connect``.
+        """
         with anyio.move_on_after(PING_SECONDS if timeout is None else timeout):
             while (admin := self.config.admin) is not None:
                 try:
@@ -188,9 +190,9 @@ class RocketBroker(
         reply_to: str = "",
         **options: Unpack[SendOptions],
     ) -> SendResult:
-        """Send one message; ``headers`` become properties of its own. Raises what the client's ``send`` does.
+        """Send one message; ``headers`` become user properties. Raises the errors of the client's ``send``.
 
-        Handlers answer to the topic ``reply_to``.
+        Handlers send their answers to the topic ``reply_to``.
         """
         cmd = self._command((message,), topic, headers, correlation_id, reply_to, options, PublishType.PUBLISH)
         result: SendResult = await self._basic_publish(cmd, producer=self.config.producer)
@@ -205,10 +207,10 @@ class RocketBroker(
         reply_to: str = "",
         **options: Unpack[SendOptions],
     ) -> list[SendResult]:
-        """Send messages of one topic together, in as many requests as the size limit needs; each has its result.
+        """Send messages of one topic in as many requests as the size limit needs; return one result per message.
 
-        A RocketPublishMessage among them has headers, a tag and keys of its own. Raises what the client's ``send_batch``
-        does.
+        A RocketPublishMessage can carry headers, tags and keys for one message. Raises the errors of the client's
+        ``send_batch``.
         """
         cmd = self._command(messages, topic, headers, correlation_id, reply_to, options, PublishType.PUBLISH)
         results: list[SendResult] = await self._basic_publish_batch(cmd, producer=self.config.producer)
@@ -223,9 +225,9 @@ class RocketBroker(
         correlation_id: str | None = None,
         **options: Unpack[SendOptions],
     ) -> RocketMessage:
-        """Send a message and wait for the reply of who consumes it, ``timeout`` seconds at most for both.
+        """Send a message and wait for the consumer's reply, ``timeout`` seconds at most for both.
 
-        Raises what the client's ``request`` does, RequestTimeoutError when no reply comes.
+        Raises the errors of the client's ``request``; RequestTimeoutError if no reply comes.
         """
         cmd = self._command((message,), topic, headers, correlation_id, "", options, PublishType.REQUEST)
         reply: RocketMessage = await self._basic_request(cmd, producer=self.config.producer)

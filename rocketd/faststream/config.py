@@ -1,7 +1,4 @@
-"""What a broker, its routers, its subscribers and its publishers know.
-
-No counterpart in Apache.
-"""
+"""The configurations of brokers, routers, subscribers and publishers."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -28,11 +25,11 @@ from rocketd.faststream.options import ConsumeOptions, ProduceOptions, SendOptio
 from rocketd.faststream.producer import RocketProducer
 
 DEFAULT_GROUP = "faststream"
-"""Group of the producer where the broker is given none."""
+"""Group of the producer if the broker is given none."""
 
 
 def _annotations() -> UnderlyingDriverAnnotations:
-    """What handlers are to write in place of classes that FastStream cannot inject."""
+    """Return the annotations to suggest to handlers that use classes FastStream cannot inject."""
     from rocketd.faststream import annotations, broker, message  # they need this module
 
     def row(name: str) -> UnderlyingDriverAnnotation:
@@ -50,26 +47,26 @@ def _annotations() -> UnderlyingDriverAnnotations:
 
 @dataclass(kw_only=True)
 class RocketBrokerConfig(BrokerConfig):
-    """Of a broker; of a router, which takes most of its broker's."""
+    """Configuration of a broker, or of a router, which inherits most values from its broker."""
 
     client_options: Mapping[str, Any] = field(default_factory=dict)
-    """How the client's classes find the cluster: keyword arguments of theirs."""
+    """Keyword arguments of the client's classes that locate the cluster."""
     group: str | None = None
     produce_options: ProduceOptions = field(default_factory=ProduceOptions)
     create_topics: bool = False
     groups: Groups = field(default_factory=Groups)
     send_hooks: Sequence[ProducerHook] = ()
-    """Beside those of ``produce_options``."""
+    """Hooks in addition to those of ``produce_options``."""
     consume_hooks: Sequence[ConsumerHook] = ()
-    """Of all consumers, beside those of subscribers."""
+    """Hooks of all consumers, in addition to those of the subscribers."""
     on_failure: Callable[[BaseException], None] | None = None
-    """Is told what handlers raise, except FastStream's own signals."""
+    """Called with each exception raised by a handler, except FastStream's own signals."""
     producer: RocketProducer = field(default_factory=RocketProducer)
     admin: aio.Admin | None = None
     default_driver_annotations: UnderlyingDriverAnnotations = field(default_factory=_annotations)
 
     async def connect(self) -> aio.Producer[bytes]:
-        """Open the clients that the broker itself needs. Nothing is connected to before it is needed."""
+        """Open the clients of the broker itself. They connect on first use."""
         options: dict[str, Any] = dict(self.produce_options)
         options["send_hooks"] = (*options.get("send_hooks", ()), *self.send_hooks)
         producer: aio.Producer[bytes] = aio.Producer(self.group or DEFAULT_GROUP, **self.client_options, **options)
@@ -79,7 +76,7 @@ class RocketBrokerConfig(BrokerConfig):
         return producer
 
     async def disconnect(self) -> None:
-        """Close them."""
+        """Close these clients."""
         admin, self.admin = self.admin, None
         if admin is not None:
             await admin.close()
@@ -91,7 +88,7 @@ class RocketBrokerConfig(BrokerConfig):
 
 @dataclass(kw_only=True)
 class RocketSubscriberConfig(SubscriberUsecaseConfig):
-    """Of a subscriber."""
+    """Configuration of a subscriber."""
 
     _outer_config: RocketBrokerConfig = field(default_factory=RocketBrokerConfig)
     topics: tuple[str, ...]
@@ -102,7 +99,7 @@ class RocketSubscriberConfig(SubscriberUsecaseConfig):
 
     @property
     def ack_policy(self) -> AckPolicy:
-        """The subscriber's own, the broker's, or else: what fails comes again."""
+        """The subscriber's own policy, else the broker's, else NACK_ON_ERROR: failed messages are redelivered."""
         for policy in (self._ack_policy, self._outer_config.ack_policy):
             if policy is not EMPTY:
                 return policy
@@ -111,14 +108,14 @@ class RocketSubscriberConfig(SubscriberUsecaseConfig):
 
 @dataclass(kw_only=True)
 class RocketSubscriberSpecificationConfig(SubscriberSpecificationConfig):
-    """Of a subscriber in the AsyncAPI document."""
+    """Configuration of a subscriber in the AsyncAPI document."""
 
     topics: tuple[str, ...]
 
 
 @dataclass(kw_only=True)
 class RocketPublisherConfig(PublisherUsecaseConfig):
-    """Of a publisher."""
+    """Configuration of a publisher."""
 
     _outer_config: RocketBrokerConfig = field(default_factory=RocketBrokerConfig)
     topic: str
@@ -129,6 +126,6 @@ class RocketPublisherConfig(PublisherUsecaseConfig):
 
 @dataclass(kw_only=True)
 class RocketPublisherSpecificationConfig(PublisherSpecificationConfig):
-    """Of a publisher in the AsyncAPI document."""
+    """Configuration of a publisher in the AsyncAPI document."""
 
     topic: str

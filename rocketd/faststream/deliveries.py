@@ -1,6 +1,6 @@
-"""What subscribers have to get of what was sent, and whether they have: so that a test can wait for it.
+"""Tracks the deliveries expected for sent messages, so that a test can wait until they are handled.
 
-No counterpart in Apache. It is a hook of the producer and of the consumers.
+`Deliveries` is both a producer hook and a consumer hook.
 """
 
 import asyncio
@@ -8,26 +8,27 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from rocketd.client.config import Duration, milliseconds
+from rocketd.client.consumer.concurrent import rest_seconds
+from rocketd.client.consumer.handler_results import BROKER_CHOOSES, LEVEL_SECONDS, Retry
 from rocketd.client.consumer.options import ConsumerOptions, Order
-from rocketd.client.consumer.outcome import BROKER_CHOOSES, LEVEL_SECONDS, Retry
 from rocketd.client.consumer.subscription import SQL92, Sql, subscription_of, wants
 from rocketd.client.errors import StopConsuming
 from rocketd.client.hooks import ConsumeMessageContext, ConsumerHook, ProducerHook, SendMessageContext
-from rocketd.client.message import Message, ReceivedMessage
+from rocketd.client.messages.message import Message, ReceivedMessage
+from rocketd.client.settings.config import Duration, milliseconds
 from rocketd.faststream.subscriber import RocketSubscriber
 from rocketd.filter.selector import compile_selector
 
 FIRST_RETRY_LEVEL = 3
-"""Delay level of a message's first retry where the handler names none; one more each time."""
+"""Delay level of the first retry if the handler names none; each further retry adds one."""
 
 MAX_RECONSUME_TIMES = 16
-"""How often a message comes again where the consumer does not say."""
+"""Maximum number of redeliveries if the consumer sets none."""
 
 
 @dataclass(frozen=True)
 class Delivery:
-    """One message for one group, for the first time (0) or again."""
+    """One delivery of a message to a group: the first (``times`` 0) or a redelivery."""
 
     topic: str
     group: str
@@ -39,9 +40,9 @@ class Delivery:
 
 
 class Deliveries(ProducerHook, ConsumerHook):
-    """Deliveries that are to come, at once or later. Loop thread.
+    """Expected deliveries, due now or later. Loop thread.
 
-    ``subscribers`` gives those of all brokers, ``now_ms`` their cluster's time.
+    ``subscribers`` returns the subscribers of all brokers; ``now_ms`` returns the cluster's time in milliseconds.
     """
 
     def __init__(self, subscribers: Callable[[], Iterable[RocketSubscriber]], now_ms: Callable[[], float]) -> None:
@@ -55,7 +56,7 @@ class Deliveries(ProducerHook, ConsumerHook):
     # ------------------------------------------------------------ what the client tells
 
     def send_before(self, context: SendMessageContext) -> None:
-        """Expect what is sent now."""
+        """Expect the deliveries of the messages about to be sent."""
         for message, msg_id in zip(context.messages, context.msg_id.split(","), strict=True):
             due_ms = self._due_ms(message)
             for subscriber in self.wanting(message):
@@ -66,7 +67,7 @@ class Deliveries(ProducerHook, ConsumerHook):
                     self._later.append((due_ms, delivery))
 
     def send_after(self, context: SendMessageContext) -> None:
-        """Do not expect what could not be sent."""
+        """Forget the deliveries of messages whose sending failed."""
         if context.error is not None:
             failed = set(context.msg_id.split(","))
             self._expected = {delivery for delivery in self._expected if delivery.msg_id not in failed}
@@ -74,7 +75,7 @@ class Deliveries(ProducerHook, ConsumerHook):
             self._changed.set()
 
     def consume_after(self, context: ConsumeMessageContext) -> None:
-        """Take note of what was handled, and expect it again if it is to come again."""
+        """Mark messages as handled; expect them again if they are to be retried."""
         if isinstance(context.error, StopConsuming):
             return
         for message in context.messages:
@@ -86,14 +87,14 @@ class Deliveries(ProducerHook, ConsumerHook):
         self._changed.set()
 
     def failed(self, error: BaseException) -> None:
-        """Take note of what a handler raised."""
+        """Record an exception raised by a handler."""
         self._errors.append(error)
         self._changed.set()
 
     # ------------------------------------------------------------ what a test asks
 
     def wanting(self, message: Message[Any]) -> list[RocketSubscriber]:
-        """Return the subscribers that get a message, one of each group."""
+        """Return the subscribers that receive a message, one per group."""
         found = {}
         for subscriber in self._subscribers():
             handles = subscriber.joined and subscriber.calls and message.topic in subscriber.topics
@@ -102,15 +103,15 @@ class Deliveries(ProducerHook, ConsumerHook):
         return list(found.values())
 
     def come_due(self) -> None:
-        """Expect now what was for later, as far as its time has come."""
+        """Move delayed deliveries whose time has come to the expected ones."""
         now_ms = self._now_ms()
         self._expected.update(delivery for due_ms, delivery in self._later if due_ms <= now_ms)
         self._later = [(due_ms, delivery) for due_ms, delivery in self._later if due_ms > now_ms]
 
     async def settle(self, patience: float) -> None:
-        """Wait until all that is expected was handled.
+        """Wait until all expected deliveries are handled.
 
-        Raises the first error of a handler since, and AssertionError when that takes longer than ``patience`` seconds.
+        Raises the first error of a handler since the last call, and AssertionError after ``patience`` seconds.
         """
         try:
             async with asyncio.timeout(patience):
@@ -123,20 +124,20 @@ class Deliveries(ProducerHook, ConsumerHook):
         self.raise_first()
 
     def leave_unacknowledged(self) -> None:
-        """Leave where they are the messages whose handlers have ended without a word about them."""
+        """Give up the messages whose handlers have ended without settling them."""
         for subscriber in self._subscribers():
             for settlement in list(subscriber.unacknowledged):
                 settlement.leave()
 
     async def failure(self) -> None:
-        """Wait for a handler to fail, and raise what it raised."""
+        """Wait for a handler to fail, and raise its exception."""
         while True:
             self.raise_first()
             self._changed.clear()
             await self._changed.wait()
 
     def raise_first(self) -> None:
-        """Raise the first error of a handler, and forget all of them."""
+        """Raise the first recorded error of a handler, and forget all of them."""
         if self._errors:
             error = self._errors[0]
             self._errors.clear()
@@ -186,6 +187,8 @@ class Deliveries(ProducerHook, ConsumerHook):
         level = retry.delay_level
         if in_order:
             wait = retry.delay_seconds if retry.delay_seconds is not None else _seconds(options.suspend_time)
+        elif options.order is Order.KEY and _has_key(options, message):
+            wait = retry.delay_seconds if retry.delay_seconds is not None else rest_seconds(options, delivery.times)
         elif level == BROKER_CHOOSES:
             wait = LEVEL_SECONDS[min(FIRST_RETRY_LEVEL + delivery.times, len(LEVEL_SECONDS)) - 1]
         else:
@@ -194,8 +197,13 @@ class Deliveries(ProducerHook, ConsumerHook):
         self._later.append((self._now_ms() + wait * 1000, again))
 
 
+def _has_key(options: ConsumerOptions, message: ReceivedMessage[Any]) -> bool:
+    """Return whether a failed message keeps its place with order ``key``."""
+    return bool(message.keys) if options.key is None else options.key(message) is not None
+
+
 def _wants(wanted: str | Sql | None, message: Message[Any]) -> bool:
-    """Whether a subscription gets a message, as the broker judges it."""
+    """Return whether a subscription selects a message, by the broker's rules."""
     if isinstance(wanted, Sql):
         return compile_selector(SQL92, wanted.expression).evaluate(message.wire_properties("")) is True
     return wants(subscription_of(message.topic, wanted, 0), message.tags)

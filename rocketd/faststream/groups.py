@@ -1,57 +1,59 @@
-"""One consumer for each group of a broker, whatever the number of its subscribers.
+"""One consumer for each group of a broker, however many subscribers the group has.
 
-Answers to what DefaultMQPushConsumer's documents ask for: all members of a group subscribe to the same, which two consumers
-for two subscribers would not.
+All members of a group must have the same subscriptions, as the documentation of `DefaultMQPushConsumer` (Apache)
+demands. Two consumers for two subscribers would break this rule.
 """
 
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from faststream.exceptions import SetupError
 
 from rocketd.client import aio
-from rocketd.client.consumer.outcome import Retry
+from rocketd.client.consumer.handler_results import Retry
+from rocketd.client.consumer.missing_topics import is_mistake
 from rocketd.client.consumer.subscription import Sql
-from rocketd.client.errors import TopicNotFoundError
+from rocketd.client.errors import BrokerUnreachableError, NoRouteError, TopicNotFoundError
+from rocketd.client.faces.lifecycle import engine_of
 from rocketd.client.hooks import ConsumerHook
 from rocketd.faststream.message import Raw
 from rocketd.faststream.options import ConsumeOptions
 from rocketd.faststream.settlement import Answer
 
 GONE_SECONDS = 5.0
-"""How long a subscriber that leaves others of its group behind waits for its queues to be let go."""
+"""How long a subscriber that leaves while its group goes on waits for the release of its queues."""
 
 GONE_LOOK_SECONDS = 0.02
 
 
 class Member(Protocol):
-    """A subscriber, as this needs it."""
+    """The view of a subscriber in this module."""
 
     @property
     def topics(self) -> Sequence[str]:
-        """What it consumes."""
+        """The subscribed topics."""
 
     @property
     def group(self) -> str:
-        """Its consumer group."""
+        """The consumer group."""
 
     wanted: str | Sql | None
     batch: int
     options: ConsumeOptions
 
-    async def deliver(self, raw: Any) -> Answer:
-        """Handle a message, or a list of them."""
+    async def deliver(self, raw: object) -> Answer:
+        """Handle a message, or a list of messages, and return the outcome."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConsumerSettings:
-    """What the consumers of a broker have in common.
+    """Settings that all consumers of a broker share.
 
-    ``client_options`` say where the cluster is, ``grace`` is how long closing waits for handlers, in seconds. ``admin``
-    makes topics that are missing, where they are to be made.
+    ``client_options`` locate the cluster; ``grace`` is the time that closing waits for handlers, in seconds. ``admin``
+    creates missing topics; None leaves them missing.
     """
 
     client_options: Mapping[str, Any]
@@ -61,7 +63,7 @@ class ConsumerSettings:
 
 
 class _Seat:
-    """A member's place in its group: what comes for it waits until it has started."""
+    """A member's place in its group. Deliveries wait until the member has started."""
 
     def __init__(self, member: Member) -> None:
         self.member = member
@@ -82,7 +84,7 @@ class GroupConsumer:
     async def open(self, members: Sequence[Member]) -> None:
         """Consume the topics of these members.
 
-        Raises SetupError when these cannot be one consumer, and what the client's ``open`` does.
+        Raises SetupError if they cannot share a consumer, and the errors of the client's ``open``.
         """
         try:
             self._consumer = await self._open(members)
@@ -96,6 +98,8 @@ class GroupConsumer:
         await self._create_topics(self._seats)
         settings = self._settings
         options: dict[str, Any] = dict(first.options)
+        if settings.admin is not None:
+            options.setdefault("missing", "create")
         options["consume_hooks"] = (*options.get("consume_hooks", ()), *settings.consume_hooks)
         consumer: aio.Consumer[bytes] = aio.Consumer(
             self._group,
@@ -109,7 +113,7 @@ class GroupConsumer:
         return await consumer.open()
 
     async def join(self, member: Member) -> None:
-        """Begin to give messages to a member; one that is new has its share of the queues a moment later."""
+        """Start to deliver messages to a member. A new member gets its share of the queues a moment later."""
         await self._opened.wait()
         if self._consumer is None:
             raise SetupError(f"the consumer of group {self._group} did not start")
@@ -126,7 +130,7 @@ class GroupConsumer:
             self._seats[topic].started.set()
 
     async def leave(self, member: Member) -> bool:
-        """Give no more messages to a member; False when it was the last, and the consumer has to be closed."""
+        """Stop delivering to a member. False if it was the last, so that the caller must close the consumer."""
         seated = [seat.member is member for seat in self._seats.values()]
         if all(seated):
             return False
@@ -137,15 +141,15 @@ class GroupConsumer:
                 self._consumer.unsubscribe(topic)
             await self._until_gone(set(member.topics))
         self._unseat(member)
-        return bool(self._seats)  # another may have left meanwhile
+        return bool(self._seats)  # another member may have left meanwhile
 
     @property
     def closing(self) -> bool:
-        """Whether it was closed, or is."""
+        """Whether closing has begun."""
         return self._closing is not None
 
     async def close(self) -> None:
-        """Let handlers end, store the offsets and leave the group; others who call meanwhile wait as well."""
+        """Let handlers end, store the offsets and leave the group. Further callers wait for the same close."""
         if self._closing is None:
             self._closing = asyncio.create_task(self._close())
         await asyncio.shield(self._closing)
@@ -180,7 +184,12 @@ class GroupConsumer:
             try:
                 await admin.fetch_subscribe_queues(topic)
             except TopicNotFoundError:
-                await admin.create_topic(topic)
+                with suppress(BrokerUnreachableError):  # the brokers with a master have it now
+                    await admin.create_topic(topic)
+            except NoRouteError as error:
+                if is_mistake(error, engine_of(admin).instance):
+                    raise
+                return  # the consumer waits for the cluster, and creates the topics then
 
     async def _until_gone(self, topics: set[str]) -> None:
         assert self._consumer is not None
@@ -195,7 +204,7 @@ class GroupConsumer:
         topic = raw[0].topic if isinstance(raw, list) else raw.topic
         seat = self._seats.get(topic)
         if seat is None:
-            return Retry(reason=f"no subscriber of {topic} is here any more")
+            return Retry(reason=f"this process no longer has a subscriber of {topic}")
         await seat.started.wait()
         return await seat.member.deliver(raw)
 
@@ -210,7 +219,7 @@ class Groups:
 
     @contextmanager
     def starting(self, members: Iterable[Member]) -> Iterator[None]:
-        """All of these join in this block, so that a consumer begins with all topics of its group."""
+        """Declare the members that join within this block, so that a consumer starts with all topics of its group."""
         self._expected = list(members)
         try:
             yield
@@ -219,7 +228,7 @@ class Groups:
 
     @contextmanager
     def stopping(self) -> Iterator[None]:
-        """All leave in this block."""
+        """Mark a stop of all members: within this block, a consumer closes with the first member that leaves."""
         self._stopping = True
         try:
             yield
@@ -227,7 +236,7 @@ class Groups:
             self._stopping = False
 
     async def join(self, member: Member, settings: ConsumerSettings) -> None:
-        """Begin to give messages to a member. Raises as ``GroupConsumer.open`` does."""
+        """Start to deliver messages to a member. Raises the errors of ``GroupConsumer.open``."""
         consumer = self._consumers.get(member.group)
         if consumer is not None and consumer.closing:
             await self._close(member.group, consumer)
@@ -243,9 +252,9 @@ class Groups:
         await consumer.join(member)
 
     async def leave(self, member: Member) -> bool:
-        """Give no more messages to a member.
+        """Stop delivering to a member.
 
-        True when that closed the consumer: then its handlers have ended, or their time is over.
+        True if this closed the consumer: its handlers have then ended, or their grace time is over.
         """
         consumer = self._consumers.get(member.group)
         if consumer is None or (not self._stopping and await consumer.leave(member)):
@@ -254,7 +263,7 @@ class Groups:
         return True
 
     async def close(self) -> None:
-        """Close all consumers that there are."""
+        """Close all consumers."""
         for group, consumer in list(self._consumers.items()):
             await self._close(group, consumer)
 

@@ -1,7 +1,4 @@
-"""The access log: a line for each message, with its topic and its group.
-
-No counterpart in Apache.
-"""
+"""The access log: a line for each message, with its topic and its group."""
 
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -14,23 +11,23 @@ if TYPE_CHECKING:
     from faststream._internal.context import ContextRepo
 
 MESSAGE_ID_WIDTH = 32
-"""Characters of a message's unique key, with an IPv4 address."""
+"""Length of a message's unique key, with an IPv4 address."""
 
 
 class RocketLoggerStorage(DefaultLoggerStorage):
-    """Makes the logger ``faststream.access.rocketmq``, with columns as wide as the subscribers need."""
+    """Creates the logger ``faststream.access.rocketmq``, with columns as wide as the subscribers need."""
 
     def __init__(self) -> None:
         super().__init__()
         self._widths = {"topic": 0, "group": 0}
 
     def register_subscriber(self, params: dict[str, Any]) -> None:
-        """Make the columns as wide as this subscriber needs."""
+        """Widen the columns to the values of this subscriber."""
         for name, width in self._widths.items():
             self._widths[name] = max(width, len(params.get(name, "")))
 
     def get_logger(self, *, context: "ContextRepo") -> "LoggerProto":
-        """Return the logger, the same each time."""
+        """Return the logger; it is created once."""
         logger = self._get_logger_ref()
         if logger is None:
             columns = " | ".join(f"%({name})-{width}s" for name, width in self._widths.items())
@@ -47,4 +44,4 @@ class RocketLoggerStorage(DefaultLoggerStorage):
 
 
 make_logger = partial(make_logger_state, default_storage_cls=RocketLoggerStorage)
-"""Makes the logging of a broker of what its caller gave."""
+"""Create the logging state of a broker from the caller's ``logger`` and ``log_level``."""

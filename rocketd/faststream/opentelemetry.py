@@ -1,7 +1,7 @@
 """FastStream's OpenTelemetry spans and metrics for RocketMQ.
 
-No counterpart in Apache. It needs ``faststream[otel]``. The context of a trace travels in properties of messages, by W3C's
-names: ``traceparent`` and ``tracestate``. Attributes have the names of OpenTelemetry's conventions.
+It needs ``faststream[otel]``. The trace context travels in message properties under W3C's names ``traceparent`` and
+``tracestate``. Attributes have the names of OpenTelemetry's semantic conventions.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,8 @@ from faststream.opentelemetry.middleware import TelemetryMiddleware
 from opentelemetry.metrics import Meter, MeterProvider
 from opentelemetry.trace import TracerProvider
 
-from rocketd.client.opentelemetry import SYSTEM, message_attributes, partition_id
+from rocketd.client.opentelemetry import message_attributes, partition_id
+from rocketd.client.opentelemetry_metrics import SYSTEM
 from rocketd.faststream.message import Raw
 from rocketd.faststream.response import RocketPublishCommand
 
@@ -28,7 +29,7 @@ class _Settings(TelemetrySettingsProvider[Any, RocketPublishCommand]):
             "messaging.system": SYSTEM,
             "messaging.message.id": msg.message_id,
             "messaging.message.conversation_id": msg.correlation_id,
-            "messaging.message.payload_size_bytes": sum(len(raw.body) for raw in raws),
+            "messaging.message.body.size": sum(len(raw.body) for raw in raws),
             "messaging.destination_publish.name": first.topic,
         }
         if isinstance(msg.raw_message, Sequence):
@@ -48,7 +49,7 @@ class _Settings(TelemetrySettingsProvider[Any, RocketPublishCommand]):
             "messaging.system": SYSTEM,
             "messaging.destination.name": cmd.destination,
             "messaging.message.conversation_id": cmd.correlation_id or "",
-            **message_attributes(cmd.options.get("tag"), [keys] if isinstance(keys, str) else list(keys)),
+            **message_attributes(cmd.options.get("tags"), [keys] if isinstance(keys, str) else list(keys)),
         }
 
     def get_publish_destination_name(self, cmd: RocketPublishCommand) -> str:
@@ -56,7 +57,7 @@ class _Settings(TelemetrySettingsProvider[Any, RocketPublishCommand]):
 
 
 class RocketTelemetryMiddleware(TelemetryMiddleware[RocketPublishCommand]):
-    """Makes spans of what is consumed and published, and measures it. The options are FastStream's."""
+    """Creates spans and metrics for consumed and published messages. The options are FastStream's."""
 
     def __init__(
         self,

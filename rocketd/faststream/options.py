@@ -1,20 +1,22 @@
-"""What brokers, subscribers, publishers and single calls can be told, as keyword arguments with types.
+"""The options of brokers, subscribers, publishers and single calls, as typed keyword arguments.
 
-No counterpart in Apache. What is an option of ``rocketd.client``, too, has its name, its meaning and its default from there.
+An option that ``rocketd.client`` has too keeps the name, the meaning and the default of the client.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict
 
-from rocketd.client.config import Duration
 from rocketd.client.consumer.allocation import AllocationStrategy
 from rocketd.client.consumer.flow_control import FlowLimits
 from rocketd.client.consumer.options import Order, OrderName
 from rocketd.client.hooks import ConsumerHook, ProducerHook
-from rocketd.client.message import ReceivedMessage
+from rocketd.client.messages.message import ReceivedMessage
 from rocketd.client.producer.producer import Selector
-from rocketd.remoting.bodies import MessageQueue
+from rocketd.client.settings.config import Duration
+from rocketd.common.suggest import did_you_mean
+from rocketd.protocol.compression import Compression
+from rocketd.remoting.bodies.tables import MessageQueue
 
 if TYPE_CHECKING:
     from fast_depends.dependencies import Dependant
@@ -24,17 +26,23 @@ if TYPE_CHECKING:
 
 
 class ProduceOptions(TypedDict, total=False):
-    """Options of the broker's producer: those of ``rocketd.client``'s ProducerOptions that are not about transactions."""
+    """Options of the broker's producer: those of ``rocketd.client``'s ProducerOptions, except the transaction options.
+
+    ``direct`` concerns blocking sends only.
+    """
 
     send_timeout: Duration
     retries: int
     retry_another_broker: bool
     max_message_size: int
     compress_over: int
+    compression: Compression
     create_topic_key: str
     default_topic_queues: int
     latency_fault_tolerance: bool
     max_pending: int
+    linger: Duration
+    linger_messages: int
     trace: bool | str
     send_hooks: Sequence[ProducerHook]
 
@@ -42,10 +50,12 @@ class ProduceOptions(TypedDict, total=False):
 class ConsumeOptions(TypedDict, total=False):
     """Options of a group's consumer: those of ``rocketd.client``'s ConsumerOptions.
 
-    Its ``grace`` is the broker's ``graceful_timeout``, its ``batch`` the subscriber's ``max_records``.
+    ``grace`` is set by the broker's ``graceful_timeout``, ``batch`` by the subscriber's ``max_records``. FastStream has
+    exception middlewares in place of ``on_error``.
     """
 
-    start: str | datetime
+    begin: str | datetime
+    missing: Literal["wait", "raise", "create"]
     broadcast: bool
     pull_batch: int
     pull_interval: Duration
@@ -63,10 +73,14 @@ class ConsumeOptions(TypedDict, total=False):
     blocked_after: Duration
     trace: bool | str
     consume_hooks: Sequence[ConsumerHook]
+    on_assigned: Callable[[list[MessageQueue]], Any] | None
+    on_revoked: Callable[[list[MessageQueue]], Any] | None
+    on_lost: Callable[[list[MessageQueue]], Any] | None
+    listener_timeout: Duration
 
 
 class DocumentOptions(TypedDict, total=False):
-    """How a subscriber or a publisher stands in the AsyncAPI document."""
+    """The description of a subscriber or a publisher in the AsyncAPI document."""
 
     title: str | None
     description: str | None
@@ -74,61 +88,78 @@ class DocumentOptions(TypedDict, total=False):
 
 
 class SubscriberOptions(ConsumeOptions, DocumentOptions, total=False):
-    """Options of a subscriber, beside its topics."""
+    """Options of a subscriber, in addition to its topics."""
 
     group: str | None
-    """Its consumer group; None takes the broker's."""
+    """The consumer group; None: the broker's group."""
     tags: str | Sequence[str] | None
-    """Tags it wants, ``"TagA || TagB"`` or a list of them; None for all messages."""
+    """The subscribed tags, ``"TagA || TagB"`` or a list; None: all messages."""
     sql: str | None
-    """An SQL92 expression over properties, which selects what it wants."""
+    """An SQL92 expression over properties, which selects messages."""
     batch: bool
     """Whether handlers get lists of messages."""
     max_records: int
-    """Messages of such a list, at most."""
+    """Maximum number of messages in such a list."""
     persistent: bool
-    """Whether the broker keeps it; one that is not kept ends with the last reference to it."""
+    """Whether the broker keeps the subscriber; otherwise it ends with the last reference to it."""
     dependencies: "Sequence[Dependant]"
     parser: "CustomCallable | None"
     decoder: "CustomCallable | None"
     codec: "CodecProto | None"
     ack_policy: "AckPolicy"
     no_reply: bool
-    """Whether what handlers return is kept from who sent a request, or asked for an answer to a topic."""
+    """Whether to discard handlers' results instead of sending them to the requester or the topic ``reply_to``."""
 
 
 class SendOptions(TypedDict, total=False):
-    """Where one message goes, and when."""
+    """The destination and the delivery time of one message."""
 
-    tag: str | None
+    tags: str | None
+    """The tag, which consumers can select."""
     keys: str | Sequence[str]
-    """Words it can be found by, one or several."""
+    """One word, or several, by which the message can be found."""
     key: Any
-    """Messages with the same go to the same queue, as Java's client chooses it."""
+    """Messages with the same key go to the same queue, the one that Java's client would choose."""
     selector: Selector
-    """Chooses the queue by ``key``, other than Java's client would."""
+    """Chooses the queue by ``key``, in place of the choice of Java's client."""
     queue: MessageQueue
-    delay: Duration
-    """How long to wait before it is delivered. Apache's brokers 4.x deliver at once: give ``delay_level`` there."""
+    deliver_after: Duration
+    """Delay before delivery. Apache's brokers 4.x ignore it and deliver at once: use ``delay_level`` for them."""
     delay_level: int
-    """One of the levels from 1 on that all brokers know."""
+    """A delay level, from 1 on; all brokers support levels."""
     deliver_at: datetime
     timeout: Duration | None
-    """How long sending may take, all tries together; of a request, until its reply is here."""
+    """Time limit for sending, all retries included; for a request, until the reply arrives."""
 
 
 class PublisherOptions(SendOptions, DocumentOptions, total=False):
-    """Options of a publisher, beside its topic; where a call says something else, that counts."""
+    """Options of a publisher, in addition to its topic; the options of a call take precedence."""
 
     headers: dict[str, Any] | None
     reply_to: str
     schema: Any | None
-    """Type of the messages in the AsyncAPI document, where the handler's annotation does not say."""
+    """Type of the messages in the AsyncAPI document if the handler's annotation gives none."""
     persistent: bool
 
 
+_OTHER_WORDS: Final = {
+    "start": "begin",
+    "auto_offset_reset": "begin",
+    "properties": "headers",
+    "tag": "tags",
+    "delay": "deliver_after",
+    "group_id": "group",
+    "max_workers": "concurrency",
+    "partition": "queue",
+}
+"""Words for options that have one name here. All are the client's, except FastStream's own ``headers``."""
+
+
 def check_names(what: str, options: Iterable[str], known: type) -> None:
-    """Raise TypeError for a keyword that is none of a TypedDict's, as Python does for functions."""
-    unknown = set(options) - known.__annotations__.keys()
+    """Raise TypeError for a keyword that the TypedDict does not define, as Python does for functions."""
+    names = known.__annotations__
+    unknown = sorted(set(options) - names.keys())
     if unknown:
-        raise TypeError(f"{what} got an unexpected keyword argument {', '.join(map(repr, sorted(unknown)))}")
+        words = [_OTHER_WORDS[name] for name in unknown if _OTHER_WORDS.get(name) in names]
+        hint = f"; use {', '.join(f'{word}=' for word in words)}" if words else did_you_mean(unknown[0], names)
+        raise TypeError(f"{what} got an unexpected keyword argument {', '.join(map(repr, unknown))}{hint}")

@@ -1,7 +1,7 @@
-"""Makes FastStream's messages of the client's.
+"""Converts the client's messages to FastStream's messages.
 
-No counterpart in Apache. Headers are the application's own properties; three of them have a meaning: ``content-type``,
-``correlation_id`` and ``reply_to``, so that programs in other languages can read and write them.
+Headers are the user properties of a message. Three of them have a meaning, and programs in other languages can read and
+write them: ``content-type``, ``correlation_id`` and ``reply_to``.
 """
 
 from collections.abc import Sequence
@@ -29,18 +29,18 @@ _SYSTEM_PREFIX = "TIMER_"
 
 
 def headers_of(raw: Raw) -> dict[str, str]:
-    """Return the properties of a message that are the application's own."""
+    """Return the user properties of a message."""
     table = raw.properties
     return {name: table[name] for name in table if name not in _SYSTEM and not name.startswith(_SYSTEM_PREFIX)}
 
 
 class RocketParser:
-    """The default parser and decoder, of single messages and of batches."""
+    """The default parser and decoder for single messages and batches."""
 
     async def parse_message(self, raw: Raw) -> RocketMessage:
-        """Make a message; it settles the delivery that is handled here."""
+        """Create a message tied to the settlement of the current delivery."""
         headers = headers_of(raw)
-        # Replies of requests find their way by the client id; other answers go to a topic.
+        # The reply to a request is routed by the client id; other answers go to a topic.
         reply_to = raw.properties.get(names.REPLY_TO_CLIENT, "") if is_request(raw) else headers.get(REPLY_TO, "")
         return RocketMessage(
             raw,
@@ -54,7 +54,7 @@ class RocketParser:
         )
 
     async def parse_batch(self, raws: Sequence[Raw]) -> RocketBatchMessage:
-        """Make one message of several. Its headers are those of the first."""
+        """Create one message from a batch. Its headers are those of the first message."""
         batch_headers: list[dict[str, Any]] = [dict(headers_of(raw)) for raw in raws]
         headers = batch_headers[0]
         return RocketBatchMessage(
@@ -70,9 +70,9 @@ class RocketParser:
         )
 
     async def decode_message(self, message: StreamMessage[Any]) -> "DecodedMessage":
-        """Decode a body as its content type says; without one JSON is tried."""
+        """Decode a body by its content type; without a content type, try JSON."""
         return decode_message(message)
 
     async def decode_batch(self, message: StreamMessage[Sequence[Raw]]) -> list["DecodedMessage"]:
-        """Decode the bodies of a batch, each for itself."""
+        """Decode each body of a batch separately."""
         return [decode_message(await self.parse_message(raw)) for raw in message.raw_message]

@@ -1,6 +1,6 @@
-"""Sends what the broker and its publishers publish.
+"""The producer of the broker and its publishers.
 
-Answers to DefaultMQProducer, as FastStream drives it.
+Counterpart: `DefaultMQProducer` (Apache), behind FastStream's producer interface.
 """
 
 from collections.abc import Sequence
@@ -13,14 +13,15 @@ from faststream.exceptions import IncorrectState
 from faststream.response import Response
 
 from rocketd.client import aio
-from rocketd.client.config import Duration, milliseconds
-from rocketd.client.hosting.asyncio_host import to_future
-from rocketd.client.message import Message, SendResult
+from rocketd.client.faces.lifecycle import engine_of
+from rocketd.client.messages.message import Message, SendResult
 from rocketd.client.producer.request_reply import reply_properties
+from rocketd.client.runtime.asyncio_host import to_future
+from rocketd.client.settings.config import Duration, milliseconds
 from rocketd.faststream.message import Raw
 from rocketd.faststream.parser import RocketParser
 from rocketd.faststream.response import RocketPublishCommand
-from rocketd.remoting.bodies import MessageQueue
+from rocketd.remoting.bodies.tables import MessageQueue
 
 if TYPE_CHECKING:
     from fast_depends.library.serializer import SerializerProto
@@ -28,14 +29,14 @@ if TYPE_CHECKING:
     from faststream._internal.types import CustomCallable
 
 NOTHING = (b"null", "application/json")
-"""How None is sent: brokers take no empty bodies."""
+"""Body and content type of None: brokers reject empty bodies."""
 
 Encoded = tuple[bytes, str | None]
 """A body and its content type."""
 
 
 class RocketProducer(ProducerProto[RocketPublishCommand]):
-    """The client's producer behind FastStream's interface. Loop thread."""
+    """Adapts the client's producer to FastStream's interface. Loop thread."""
 
     def __init__(self, parser: "CustomCallable | None" = None, decoder: "CustomCallable | None" = None) -> None:
         default = RocketParser()
@@ -51,13 +52,13 @@ class RocketProducer(ProducerProto[RocketPublishCommand]):
         serializer: Optional["SerializerProto"],
         codec: Optional["CodecProto"],
     ) -> None:
-        """Send by a producer of the client that is open."""
+        """Use an open producer of the client."""
         self._producer = producer
         self.serializer = serializer
         self.codec = codec or DefaultCodec()
 
     def disconnect(self) -> None:
-        """Send no more."""
+        """Drop the producer; later calls raise IncorrectState."""
         self._producer = None
 
     def __bool__(self) -> bool:
@@ -71,14 +72,14 @@ class RocketProducer(ProducerProto[RocketPublishCommand]):
         return self._producer
 
     async def publish(self, cmd: RocketPublishCommand) -> SendResult:
-        """Send one message. Raises what the client's ``send`` does."""
+        """Send one message. Raises the errors of the client's ``send``."""
         message = cmd.message(*await self._encode(cmd.body))
         if cmd.request is not None:
             return await self._reply(cmd.request, message, cmd.options.get("timeout"))
         return await self.producer.send(message, **cmd.where(), timeout=cmd.options.get("timeout"))
 
     async def publish_batch(self, cmd: RocketPublishCommand) -> list[SendResult]:
-        """Send messages of one topic together. Raises what the client's ``send_batch`` does."""
+        """Send messages of one topic together. Raises the errors of the client's ``send_batch``."""
         bodies = cmd.batch_bodies
         encoded = await self._encode_all([body.body if isinstance(body, Response) else body for body in bodies])
         messages = [
@@ -89,7 +90,7 @@ class RocketProducer(ProducerProto[RocketPublishCommand]):
         return await self.producer.send_batch(messages, queue=queue, timeout=cmd.options.get("timeout"))
 
     async def request(self, cmd: RocketPublishCommand) -> Raw:
-        """Send a message and wait for the reply. Raises what the client's ``request`` does."""
+        """Send a message and wait for the reply. Raises the errors of the client's ``request``."""
         message = cmd.message(*await self._encode(cmd.body))
         return await self.producer.request(message, **cmd.where(), timeout=cmd.options.get("timeout"))
 
@@ -107,7 +108,7 @@ class RocketProducer(ProducerProto[RocketPublishCommand]):
         message.topic = topic
         producer = self.producer
         timeout_ms = milliseconds("timeout", producer.send_timeout if timeout is None else timeout)
-        return await to_future(producer.engine.send_with(message, more, timeout_ms, {}))
+        return await to_future(engine_of(producer).send_with(message, more, timeout_ms, {}))
 
     async def _encode(self, body: Any) -> Encoded:
         return NOTHING if body is None else await self.codec.encode(body, self.serializer)

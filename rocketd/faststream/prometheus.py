@@ -1,7 +1,4 @@
-"""FastStream's Prometheus metrics for RocketMQ.
-
-No counterpart in Apache. It needs ``faststream[prometheus]``.
-"""
+"""FastStream's Prometheus metrics for RocketMQ. They need ``faststream[prometheus]``."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -31,7 +28,7 @@ class _Settings(MetricsSettingsProvider[Any, RocketPublishCommand]):
 
 
 class RocketPrometheusMiddleware(PrometheusMiddleware[Any, RocketPublishCommand]):
-    """Counts and measures what is consumed and published, by topic. The options are FastStream's."""
+    """Counts and measures consumed and published messages by topic. The options are FastStream's."""
 
     def __init__(
         self,

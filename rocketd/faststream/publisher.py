@@ -1,6 +1,6 @@
-"""What sends to one topic: on its own, or what a handler returns.
+"""The publishers of one topic, called directly or fed with handlers' results.
 
-Answers to DefaultMQProducer, as FastStream's publishers.
+Counterpart: `DefaultMQProducer` (Apache), as FastStream's publishers.
 """
 
 from collections.abc import Iterable
@@ -10,7 +10,7 @@ from faststream._internal.endpoint.publisher import PublisherUsecase
 from faststream._internal.endpoint.publisher.fake import FakePublisher
 from faststream.response.publish_type import PublishType
 
-from rocketd.client.message import SendResult
+from rocketd.client.messages.message import SendResult
 from rocketd.faststream.config import RocketBrokerConfig, RocketPublisherConfig
 from rocketd.faststream.message import Raw, RocketMessage
 from rocketd.faststream.options import SendOptions
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class TopicPublisher(PublisherUsecase):
-    """Sends single messages. What a call does not say, the publisher's own options do."""
+    """Sends single messages. The publisher's options apply if a call does not override them."""
 
     _outer_config: RocketBrokerConfig
 
@@ -38,7 +38,7 @@ class TopicPublisher(PublisherUsecase):
 
     @property
     def topic(self) -> str:
-        """Where it sends, the routers' prefixes included."""
+        """The topic, including the prefixes of the routers."""
         return f"{self._outer_config.prefix}{self._topic}"
 
     async def publish(
@@ -51,7 +51,7 @@ class TopicPublisher(PublisherUsecase):
         reply_to: str = "",
         **options: Unpack[SendOptions],
     ) -> SendResult:
-        """Send one message, to the publisher's topic unless another is given. Raises what the client's ``send`` does."""
+        """Send one message, by default to the publisher's topic. Raises the errors of the client's ``send``."""
         cmd = self._command((message,), topic, headers, correlation_id, reply_to, options, PublishType.PUBLISH)
         result: SendResult = await self._basic_publish(cmd, producer=self._outer_config.producer, _extra_middlewares=())
         return result
@@ -65,7 +65,7 @@ class TopicPublisher(PublisherUsecase):
         correlation_id: str | None = None,
         **options: Unpack[SendOptions],
     ) -> RocketMessage:
-        """Send a message and wait for the reply. Raises what the client's ``request`` does."""
+        """Send a message and wait for the reply. Raises the errors of the client's ``request``."""
         cmd = self._command((message,), topic, headers, correlation_id, "", options, PublishType.REQUEST)
         reply: RocketMessage = await self._basic_request(cmd, producer=self._outer_config.producer)
         return reply
@@ -76,7 +76,7 @@ class TopicPublisher(PublisherUsecase):
         *,
         _extra_middlewares: Iterable["PublisherMiddleware"],
     ) -> None:
-        """Send what a handler returned."""
+        """Send the result of a handler."""
         await self._basic_publish(
             self._patched(RocketPublishCommand.from_cmd(cmd)),
             producer=self._outer_config.producer,
@@ -115,7 +115,7 @@ class TopicPublisher(PublisherUsecase):
 
 
 class BatchPublisher(TopicPublisher):
-    """Sends messages together; of what a handler returns, each item is a message."""
+    """Sends batches of messages; each item of a handler's result is one message."""
 
     async def publish(  # type: ignore[override]
         self,
@@ -126,7 +126,7 @@ class BatchPublisher(TopicPublisher):
         reply_to: str = "",
         **options: Unpack[SendOptions],
     ) -> list[SendResult]:
-        """Send messages together. Raises what the client's ``send_batch`` does."""
+        """Send messages together. Raises the errors of the client's ``send_batch``."""
         cmd = self._command(messages, topic, headers, correlation_id, reply_to, options, PublishType.PUBLISH)
         results: list[SendResult] = await self._basic_publish_batch(
             cmd, producer=self._outer_config.producer, _extra_middlewares=()
@@ -139,7 +139,7 @@ class BatchPublisher(TopicPublisher):
         *,
         _extra_middlewares: Iterable["PublisherMiddleware"],
     ) -> None:
-        """Send what a handler returned; nothing where that is an empty list."""
+        """Send the result of a handler; an empty list sends nothing."""
         real = self._patched(RocketPublishCommand.from_cmd(cmd, batch=True))
         if real.batch_bodies:
             await self._basic_publish_batch(
@@ -148,7 +148,7 @@ class BatchPublisher(TopicPublisher):
 
 
 class AnswerPublisher(FakePublisher):
-    """Sends what a handler returned to who asked: as the reply to a request, or to the topic of ``reply_to``."""
+    """Sends a handler's result to the requester, as the reply to a request or to the topic ``reply_to``."""
 
     def __init__(self, producer: RocketProducer, topic: str, request: Raw | None) -> None:
         super().__init__(producer=producer)
@@ -156,12 +156,12 @@ class AnswerPublisher(FakePublisher):
         self._request = request
 
     def patch_command(self, cmd: "PublishCommand") -> RocketPublishCommand:
-        """Say where the answer goes."""
+        """Set the destination of the answer."""
         real = RocketPublishCommand.from_cmd(super().patch_command(cmd))
         if self._request is None:
             real.destination = self._topic
         else:
-            # The reply's topic is that of the requester's cluster; the producer knows it by the request.
+            # The reply topic is the one of the requester's cluster; the producer takes it from the request.
             real.destination = self._request.topic
             real.request = self._request
         return real

@@ -1,7 +1,4 @@
-"""Subscribers and publishers of a broker or a router.
-
-No counterpart in Apache.
-"""
+"""Creates the subscribers and publishers of a broker or a router."""
 
 from collections.abc import Sequence
 from typing import Any, Literal, Unpack, cast, overload
@@ -27,19 +24,19 @@ from rocketd.faststream.specification import RocketPublisherSpecification, Rocke
 from rocketd.faststream.subscriber import RocketSubscriber
 
 MAX_RECORDS = 32
-"""Messages of a batch where the subscriber does not say."""
+"""Maximum batch size if the subscriber sets none."""
 
 
 class RocketRegistrator(Registrator[Any, RocketBrokerConfig]):
-    """What brokers and routers have in common."""
+    """The common base of brokers and routers."""
 
     def subscriber(  # type: ignore[override]
         self, *topics: str, **options: Unpack[SubscriberOptions]
     ) -> RocketSubscriber:
-        """Consume topics: decorates handlers, or is iterated over when it has none.
+        """Create a subscriber of topics: it decorates handlers, or is iterated over if it has none.
 
-        Raises SetupError for options that contradict each other, and IllegalOptionError, IllegalTopicError or
-        IllegalGroupError for values that are not accepted.
+        Raises SetupError for contradictory options, and IllegalOptionError, IllegalTopicError or IllegalGroupError for
+        invalid values.
         """
         group, batch = options.get("group"), options.get("batch", False)
         consume_options = _consume_options(options)
@@ -92,9 +89,10 @@ class RocketRegistrator(Registrator[Any, RocketBrokerConfig]):
     def publisher(
         self, topic: str, *, batch: bool = False, **options: Unpack[PublisherOptions]
     ) -> TopicPublisher | BatchPublisher:
-        """Send to a topic: decorates handlers, whose results it sends, or is called. Raises IllegalTopicError.
+        """Create a publisher of a topic: it decorates handlers, whose results it sends, or is called directly.
 
-        With ``batch`` it sends messages together; what a handler returns is a list of them.
+        With ``batch`` it sends messages together, and the result of a handler is a list of messages. Raises
+        IllegalTopicError.
         """
         check_names("publisher", options, PublisherOptions)
         check_topic(topic)

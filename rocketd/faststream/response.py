@@ -1,6 +1,6 @@
-"""What handlers can return, and what is to be sent, on its way through middlewares.
+"""The results of handlers, and the command that carries messages through the middlewares to the producer.
 
-Answers to Message, as the sending methods of DefaultMQProducer take it.
+Counterpart: `Message` (Apache), with the arguments of `DefaultMQProducer`'s sending methods.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,7 +9,7 @@ from typing import Any, Self, Unpack, cast
 from faststream.response.publish_type import PublishType
 from faststream.response.response import BatchPublishCommand, PublishCommand, Response
 
-from rocketd.client.message import Message
+from rocketd.client.messages.message import Message
 from rocketd.client.producer.selectors import SelectMessageQueueByHash
 from rocketd.faststream.message import Raw
 from rocketd.faststream.options import SendOptions, check_names
@@ -17,11 +17,11 @@ from rocketd.faststream.parser import CONTENT_TYPE, CORRELATION_ID, REPLY_TO
 
 
 class RocketResponse(Response):
-    """A body with headers, a tag, keys and so on, for a handler to return, or to stand in a batch that is published."""
+    """A body with headers, tags, keys and other options: a handler's result, or one message of a batch."""
 
     def __init__(
         self,
-        body: Any,
+        body: object,
         *,
         headers: dict[str, Any] | None = None,
         correlation_id: str | None = None,
@@ -36,7 +36,7 @@ class RocketResponse(Response):
         return self.options.get("key")
 
     def as_publish_command(self) -> "RocketPublishCommand":
-        """Return what publishers send."""
+        """Convert to the command of publishers."""
         return RocketPublishCommand(
             self.body,
             topic="",
@@ -48,15 +48,15 @@ class RocketResponse(Response):
 
 
 class RocketPublishCommand(BatchPublishCommand):
-    """A message, or several of one topic, to send. Middlewares may change it.
+    """One message to send, or several of one topic. Middlewares may change it.
 
-    Bodies of a batch may be RocketResponses: what these say is for that message. ``request`` is the message that this one
-    is the reply to.
+    The bodies of a batch may be RocketResponses, whose options apply to one message each. ``request`` is the message to
+    which this one replies.
     """
 
     def __init__(
         self,
-        body: Any,
+        body: object,
         /,
         *bodies: Any,
         topic: str,
@@ -82,7 +82,7 @@ class RocketPublishCommand(BatchPublishCommand):
 
     @classmethod
     def from_cmd(cls, cmd: PublishCommand, *, batch: bool = False) -> Self:
-        """Make it of FastStream's own command; of a list several messages where ``batch``."""
+        """Convert FastStream's own command; with ``batch``, a list becomes several messages."""
         body, more = cls._parse_bodies(cmd.body, batch=batch)
         if isinstance(cmd, cls):
             cmd.body, cmd.extra_bodies = body, more or cmd.extra_bodies
@@ -98,11 +98,11 @@ class RocketPublishCommand(BatchPublishCommand):
         )
 
     def add_options(self, options: SendOptions) -> None:
-        """Take what is not said yet."""
+        """Add options that are not set yet."""
         self.options = cast("SendOptions", {**options, **self.options})
 
     def where(self) -> dict[str, Any]:
-        """Return how the producer is to choose the queue."""
+        """Return the producer's arguments for the choice of the queue."""
         options = self.options
         where: dict[str, Any] = {}
         if "queue" in options:
@@ -112,7 +112,7 @@ class RocketPublishCommand(BatchPublishCommand):
         return where
 
     def message(self, body: bytes, content_type: str | None, one: Response | None = None) -> Message[bytes]:
-        """Make the client's message. ``one`` says more about a message of a batch."""
+        """Create the client's message. ``one`` holds the options of one message of a batch."""
         options: SendOptions = self.options
         headers = {CORRELATION_ID: self.correlation_id, REPLY_TO: self.reply_to or None, **self.headers}
         if one is not None:
@@ -125,7 +125,7 @@ class RocketPublishCommand(BatchPublishCommand):
         return Message(
             self.destination,
             body,
-            tags=options.get("tag"),
+            tags=options.get("tags"),
             keys=[keys] if isinstance(keys, str) else list(keys),
             properties={
                 name: value if isinstance(value, str) else str(value)
@@ -133,10 +133,10 @@ class RocketPublishCommand(BatchPublishCommand):
                 if value is not None
             },
             delay_level=options.get("delay_level", 0),
-            deliver_after=options.get("delay"),
+            deliver_after=options.get("deliver_after"),
             deliver_at=options.get("deliver_at"),
         )
 
 
 RocketPublishMessage = RocketResponse
-"""The same, by the name that says more where it stands in a batch."""
+"""Alias of RocketResponse, for messages in a batch."""

@@ -1,7 +1,4 @@
-"""Routers: subscribers and publishers that a broker includes, all with a prefix if wanted.
-
-No counterpart in Apache.
-"""
+"""Routers: subscribers and publishers that a broker includes, optionally with a common prefix."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Unpack
@@ -21,14 +18,14 @@ if TYPE_CHECKING:
 
 
 class RocketPublisher(ArgsContainer):
-    """A publisher of a route, made when its router is."""
+    """A publisher of a route, created with its router."""
 
     def __init__(self, topic: str, *, batch: bool = False, **options: Unpack[PublisherOptions]) -> None:
         super().__init__(topic, batch=batch, **options)
 
 
 class RocketRoute(SubscriberRoute):
-    """A handler with its topics, registered when its router is made."""
+    """A handler with its topics, registered when its router is created."""
 
     def __init__(
         self,
@@ -41,7 +38,7 @@ class RocketRoute(SubscriberRoute):
 
 
 class RocketRouter(RocketRegistrator, BrokerRouter[Any, RocketBrokerConfig]):
-    """Subscribers and publishers for a broker to include. ``prefix`` stands before all of their topics."""
+    """Subscribers and publishers for a broker to include. ``prefix`` is prepended to all of their topics."""
 
     def __init__(
         self,

@@ -1,6 +1,6 @@
-"""What becomes of a message that was delivered: consumed, to come again, or a dead letter.
+"""The outcome of a delivery: consumed, to be redelivered, or a dead letter.
 
-Answers to ConsumeConcurrentlyStatus, as FastStream's acknowledgements say it.
+Counterpart: `ConsumeConcurrentlyStatus` (Apache), set by FastStream's acknowledgements.
 """
 
 import asyncio
@@ -8,36 +8,36 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-from rocketd.client.consumer.outcome import Reject, Retry
+from rocketd.client.consumer.handler_results import Reject, Retry
 from rocketd.client.errors import StopConsuming
 
 Answer = Retry | Reject | None
-"""None where it is consumed."""
+"""None means consumed."""
 
 
 class Settlement:
-    """The answer for one delivery, to wait for. What is said first counts. Loop thread."""
+    """The awaitable outcome of one delivery. The first decision counts. Belongs to the thread of the event loop."""
 
     def __init__(self) -> None:
         self._answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
 
     @property
     def decided(self) -> bool:
-        """Whether there is an answer."""
+        """Whether an outcome is set."""
         return self._answer.done()
 
     def decide(self, answer: Answer) -> None:
-        """Say what becomes of it."""
+        """Set the outcome."""
         if not self._answer.done():
             self._answer.set_result(answer)
 
     def leave(self) -> None:
-        """Leave it where it is: nobody handles it here any more."""
+        """Give the delivery up without an outcome: it is not handled here any more."""
         if not self._answer.done():
             self._answer.set_exception(StopConsuming())
 
     async def answer(self) -> Answer:
-        """Wait for the answer. Raises StopConsuming where it is left."""
+        """Wait for the outcome. Raises StopConsuming if the delivery was given up."""
         return await self._answer
 
 
@@ -45,13 +45,13 @@ _current: ContextVar[Settlement | None] = ContextVar("rocketd_settlement", defau
 
 
 def current_settlement() -> Settlement | None:
-    """Return that of the delivery which is handled here; None outside of one."""
+    """Return the settlement of the current delivery; None outside of one."""
     return _current.get()
 
 
 @contextmanager
 def settling(settlement: Settlement) -> Iterator[None]:
-    """Have messages that are parsed in this block answer to this settlement."""
+    """Tie messages parsed within this block to this settlement."""
     token = _current.set(settlement)
     try:
         yield

@@ -1,6 +1,6 @@
-"""How subscribers and publishers stand in the AsyncAPI document.
+"""The subscribers and publishers in the AsyncAPI document.
 
-No counterpart in Apache. AsyncAPI knows no binding for RocketMQ: a channel's address is its topic.
+AsyncAPI has no binding for RocketMQ: the address of a channel is its topic.
 """
 
 from faststream._internal.endpoint.publisher import PublisherSpecification
@@ -16,7 +16,7 @@ from rocketd.faststream.config import (
 
 
 class RocketSubscriberSpecification(SubscriberSpecification[RocketBrokerConfig, RocketSubscriberSpecificationConfig]):
-    """A channel for each topic."""
+    """A subscriber in the AsyncAPI document: a channel for each topic."""
 
     @property
     def channel_labels(self) -> list[str]:
@@ -24,7 +24,7 @@ class RocketSubscriberSpecification(SubscriberSpecification[RocketBrokerConfig, 
         return [f"{self._outer_config.prefix}{topic}" for topic in self.config.topics]
 
     def get_schema(self) -> dict[str, SubscriberSpec]:
-        """Return the channels by their names."""
+        """Return the channels by name."""
         payloads = self.get_payloads()
         topics = self.channel_labels
         keys = {topic: self._channel_key(topic, split=len(topics) > 1) for topic in topics}
@@ -42,7 +42,7 @@ class RocketSubscriberSpecification(SubscriberSpecification[RocketBrokerConfig, 
 
 
 class RocketPublisherSpecification(PublisherSpecification[RocketBrokerConfig, RocketPublisherSpecificationConfig]):
-    """The channel of a topic."""
+    """A publisher in the AsyncAPI document: the channel of its topic."""
 
     @property
     def topic(self) -> str:
@@ -55,7 +55,7 @@ class RocketPublisherSpecification(PublisherSpecification[RocketBrokerConfig, Ro
         return self.config.title_ or f"{self.topic}:Publisher"
 
     def get_schema(self) -> dict[str, PublisherSpec]:
-        """Return the channel by its name."""
+        """Return the channel by name."""
         return {
             self.name: PublisherSpec(
                 address=self.topic,

@@ -1,6 +1,6 @@
-"""What consumes topics and calls handlers.
+"""The subscriber: consumes topics and calls handlers.
 
-Answers to DefaultMQPushConsumer and its listeners, as FastStream's subscribers.
+Counterpart: `DefaultMQPushConsumer` and its listeners (Apache), as FastStream's subscribers.
 """
 
 import asyncio
@@ -13,13 +13,13 @@ from faststream._internal.endpoint.utils import process_msg
 from faststream.exceptions import AckMessage, NackMessage, RejectMessage, SetupError, StopConsume
 from faststream.middlewares import AckPolicy
 
-from rocketd.client.consumer.outcome import Reject, Retry
+from rocketd.client.consumer.handler_results import Reject, Retry
 from rocketd.faststream.config import RocketBrokerConfig, RocketSubscriberConfig
 from rocketd.faststream.groups import ConsumerSettings
-from rocketd.faststream.inbox import Inbox
 from rocketd.faststream.message import Raw, RocketBatchMessage, RocketMessage, is_request
 from rocketd.faststream.options import ConsumeOptions
 from rocketd.faststream.parser import RocketParser
+from rocketd.faststream.pending_messages import PendingMessages
 from rocketd.faststream.publisher import AnswerPublisher
 from rocketd.faststream.settlement import Answer, Settlement, settling
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class RocketSubscriber(SubscriberUsecase[Any]):
-    """Consumes topics for one or several handlers, or to iterate over. Loop thread."""
+    """Consumes topics for one or more handlers, or for iteration. Loop thread."""
 
     _outer_config: RocketBrokerConfig
 
@@ -50,21 +50,21 @@ class RocketSubscriber(SubscriberUsecase[Any]):
         self.wanted = config.wanted
         self.batch = config.batch
         self.options: ConsumeOptions = config.options
-        self._inbox: Inbox | None = None
+        self._pending: PendingMessages | None = None
         self.joined = False
-        """Whether it is given messages."""
+        """Whether messages are delivered to it."""
         self.unacknowledged: dict[Settlement, Any] = {}
-        """What handlers have ended with that acknowledge themselves, and have not."""
+        """Deliveries whose handlers acknowledge by hand and have ended without an acknowledgement."""
         self._stops: set[asyncio.Task[None]] = set()
 
     @property
     def topics(self) -> list[str]:
-        """What it consumes, the routers' prefixes included."""
+        """The topics, including the prefixes of the routers."""
         return [f"{self._outer_config.prefix}{topic}" for topic in self._topics]
 
     @property
     def group(self) -> str:
-        """Its consumer group. Raises SetupError when neither it nor its broker was given one."""
+        """The consumer group. Raises SetupError if neither the subscriber nor its broker has one."""
         group = self._group or self._outer_config.group
         if not group:
             raise SetupError(
@@ -76,10 +76,10 @@ class RocketSubscriber(SubscriberUsecase[Any]):
     # ------------------------------------------------------------ start and stop
 
     async def start(self) -> None:
-        """Begin to consume. Raises SetupError, and what the client's consumer does when it is opened."""
+        """Start to consume. Raises SetupError, and the errors of the client's ``Consumer.open``."""
         await super().start()
         config = self._outer_config
-        self._inbox = None if self.calls else Inbox()
+        self._pending = None if self.calls else PendingMessages()
         settings = ConsumerSettings(
             client_options=config.client_options,
             grace=config.graceful_timeout or 0.0,
@@ -91,28 +91,28 @@ class RocketSubscriber(SubscriberUsecase[Any]):
         self._post_start()
 
     async def stop(self) -> None:
-        """Pull no more, wait for handlers as long as the broker's graceful_timeout says, and store the offsets."""
-        if self._inbox is not None:
-            self._inbox.close()
+        """Stop pulling, wait up to the broker's ``graceful_timeout`` for handlers, and store the offsets."""
+        if self._pending is not None:
+            self._pending.close()
         joined, self.joined = self.joined, False
         if joined and await self._outer_config.groups.leave(self):
-            self.lock = nullcontext()  # the consumer has waited as long as it may
+            self.lock = nullcontext()  # the consumer has already waited for the handlers
         await super().stop()
 
     # ------------------------------------------------------------ what comes
 
     async def deliver(self, raw: Any) -> Answer:
-        """Handle a message, or a list of them, and return what becomes of it."""
+        """Handle a message, or a list of messages, and return the outcome."""
         settlement = Settlement()
         with settling(settlement):
-            if self._inbox is not None:
-                self._inbox.offer(raw, settlement)
+            if self._pending is not None:
+                self._pending.offer(raw, settlement)
                 return await settlement.answer()
             try:
                 await self.process_message(raw)
             except (Retry, Reject) as answer:
                 return answer
-            except AckMessage:  # comes this far where handlers acknowledge themselves, as the two below do
+            except AckMessage:  # reaches this only with AckPolicy.MANUAL, as the next two
                 settlement.decide(None)
             except NackMessage as error:
                 settlement.decide(Retry(**error.extra_options))
@@ -121,13 +121,13 @@ class RocketSubscriber(SubscriberUsecase[Any]):
             except (StopConsume, SystemExit) as error:
                 settlement.decide(Retry())
                 self._stop_soon(leave_application=isinstance(error, SystemExit))
-            except Exception as error:  # it is in the log
+            except Exception as error:  # already logged
                 self._fail(settlement, error)
             except asyncio.CancelledError as error:
                 task = asyncio.current_task()
                 if task is None or task.cancelling():
-                    raise  # the consumer waits no longer
-                self._fail(settlement, error)  # something was cancelled that the handler waited for
+                    raise  # the consumer has given up waiting
+                self._fail(settlement, error)  # a task awaited by the handler was cancelled
             if self.ack_policy is not AckPolicy.MANUAL:
                 settlement.decide(None)
             if not settlement.decided:
@@ -143,7 +143,7 @@ class RocketSubscriber(SubscriberUsecase[Any]):
             self._outer_config.on_failure(error)
 
     def _stop_soon(self, *, leave_application: bool) -> None:
-        """Stop when the handler that asks for it has ended: stopping waits for handlers."""
+        """Stop once the calling handler has ended: ``stop`` waits for handlers."""
         task = asyncio.create_task(self.stop())
         self._stops.add(task)
         task.add_done_callback(self._stops.discard)
@@ -154,14 +154,14 @@ class RocketSubscriber(SubscriberUsecase[Any]):
     # ------------------------------------------------------------ without handlers
 
     async def get_one(self, *, timeout: float | None = 5.0) -> "RocketMessage | RocketBatchMessage | None":
-        """Return the next message; None when there is none within ``timeout`` seconds.
+        """Return the next message; None after ``timeout`` seconds without one.
 
-        It is consumed when the next is asked for, or the subscriber stops, unless it is settled otherwise before.
+        It counts as consumed when the next one is taken or the subscriber stops, unless it was settled before.
         """
-        inbox = self._inbox
-        if inbox is None:
+        pending = self._pending
+        if pending is None:
             raise SetupError("messages can be asked for from a subscriber that is started and has no handlers")
-        item = await inbox.next(timeout)
+        item = await pending.next(timeout)
         if item is None:
             return None
         raw, settlement = item

@@ -1,6 +1,6 @@
-"""Tests of FastStream applications: on a real broker of RocketMQ, in the process of the test.
+"""Tests of FastStream applications on a real RocketMQ broker in the process of the test.
 
-No counterpart in Apache. ``rocketd.testing`` has the cluster; connections, disk and time are its own.
+The cluster comes from ``rocketd.testing``, with simulated connections, disk and time.
 """
 
 import asyncio
@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, overload
 from faststream._internal.testing.broker import EnterType, TestBroker
 from faststream.exceptions import SetupError, SubscriberNotFound
 
-from rocketd.client.message import SendResult
+from rocketd.client.messages.message import SendResult
+from rocketd.client.settings.config import ClientConfig
 from rocketd.faststream.broker import RocketBroker
 from rocketd.faststream.deliveries import Deliveries
 from rocketd.faststream.message import Raw
@@ -26,15 +27,17 @@ if TYPE_CHECKING:
     from rocketd.testing import Cluster
 
 PATIENCE_SECONDS = 30.0
-"""How long a test waits for handlers, of its own time."""
+"""How long a test waits for handlers, in real time."""
 
 
 class TestRocketBroker(TestBroker[RocketBroker, EnterType], broker=RocketBroker):
-    """Runs brokers on a cluster of RocketMQ in this process; with ``with_real`` on the one that they are made for.
+    """Connects FastStream brokers to a RocketMQ cluster in this process, or to their configured one if ``with_real``.
 
-    On the cluster in the process a ``publish`` returns when every subscriber has handled the message, and what their
-    handlers have published, and raises the first error of a handler; topics that are missing are made. ``cluster`` is one
-    that runs already. ``patience`` is how long to wait for handlers, in seconds.
+    With the cluster in this process, ``publish`` waits until the subscribers have handled the message, and all messages
+    published by their handlers. It raises the first error of a handler. Missing topics are created.
+
+    - ``cluster`` is a cluster in this process that already runs, also with TLS or accounts; None starts one.
+    - ``patience`` is the time to wait for handlers, in seconds.
     """
 
     @overload
@@ -67,7 +70,7 @@ class TestRocketBroker(TestBroker[RocketBroker, EnterType], broker=RocketBroker)
         cluster: "Cluster | None" = None,
         patience: float = PATIENCE_SECONDS,
     ) -> None:
-        # To FastStream it is always a real broker that the brokers are run on.
+        # For FastStream, the brokers always run on a real broker.
         super().__init__(*brokers, with_real=True, connect_only=connect_only)
         self._on_cluster = not with_real
         self._given = cluster
@@ -75,15 +78,19 @@ class TestRocketBroker(TestBroker[RocketBroker, EnterType], broker=RocketBroker)
         self._cluster: Cluster | None = None
         self._deliveries: Deliveries | None = None
 
+    async def _fake_connect(self, broker: RocketBroker, *args: object, **kwargs: object) -> None:
+        # FastStream calls it for brokers without a cluster, and here each has one. Its base class declares it as abstract.
+        raise NotImplementedError
+
     @property
     def cluster(self) -> "Cluster":
-        """The cluster in this process, while it runs. Raises SetupError where there is none."""
+        """The running cluster in this process. Raises SetupError if none is running."""
         if self._cluster is None:
             raise SetupError("the cluster is there inside of the `async with` block, and not with with_real=True")
         return self._cluster
 
     async def advance(self, duration: timedelta | float | None = None, **units: float) -> None:
-        """Put the cluster's time forward, as Cluster.advance does, and wait until handlers have what comes due by that.
+        """Advance the cluster's time by Cluster.advance, and wait until the messages that come due are handled.
 
         Raises the first error of a handler.
         """
@@ -99,13 +106,13 @@ class TestRocketBroker(TestBroker[RocketBroker, EnterType], broker=RocketBroker)
     async def _create_ctx(self) -> AsyncGenerator[list[RocketBroker], None]:
         for broker in self.brokers:
             if broker.running or broker._connection is not None:
-                # It would be led away from its cluster, with all that it handles just now.
+                # Moving it would take it off its cluster in the midst of its deliveries.
                 raise SetupError("this broker runs already: a test starts it itself, other trials need the real broker")
         async with AsyncExitStack() as stack:
             if self._on_cluster:
                 cluster = self._given
                 if cluster is None:
-                    from rocketd.testing import Cluster  # brings the servers along, which services do without
+                    from rocketd.testing import Cluster  # imports the servers, which services do not need
 
                     cluster = Cluster(broker={"enablePropertyFilter": True})
                     await asyncio.to_thread(cluster.__enter__)
@@ -116,17 +123,18 @@ class TestRocketBroker(TestBroker[RocketBroker, EnterType], broker=RocketBroker)
                     stack.enter_context(self._moved(broker, cluster, self._deliveries))
             brokers = await stack.enter_async_context(super()._create_ctx())
             if self._deliveries is not None:
-                # Stopping would wait for words about them that nobody says any more.
+                # Otherwise stopping would wait for acknowledgements that can no longer come.
                 stack.callback(self._deliveries.leave_unacknowledged)
             yield brokers
         self._cluster = self._deliveries = None
 
     @contextmanager
     def _moved(self, broker: RocketBroker, cluster: "Cluster", deliveries: Deliveries) -> Iterator[None]:
-        """Have a broker use the cluster in this process."""
+        """Point a broker to the cluster in this process."""
         config = broker.config.broker_config
+        client: ClientConfig = config.client_options["cluster"]
         changes = {
-            "client_options": cluster.client_options(namespace=config.client_options["cluster"].namespace),
+            "client_options": cluster.client_options(namespace=client.namespace, credentials=client.credentials),
             "create_topics": True,
             "producer": PatientProducer(broker, deliveries, self._patience),
             "send_hooks": (deliveries,),
@@ -151,7 +159,7 @@ class TestRocketBroker(TestBroker[RocketBroker, EnterType], broker=RocketBroker)
     def create_publisher_fake_subscriber(
         self, broker: RocketBroker, publisher: TopicPublisher
     ) -> tuple[RocketSubscriber, bool]:
-        """Return a subscriber of a publisher's topic, and whether it is one of the application's."""
+        """Return a subscriber of a publisher's topic, and whether it belongs to the application."""
         for subscriber in self._subscribers():
             if publisher.topic in subscriber.topics:
                 return subscriber, True
@@ -165,7 +173,7 @@ class TestRocketBroker(TestBroker[RocketBroker, EnterType], broker=RocketBroker)
 
 
 class PatientProducer(RocketProducer):
-    """A producer that comes back when all that it caused was handled. Within handlers it does not wait."""
+    """A producer that returns once all consequences of a message are handled. Within handlers it does not wait."""
 
     def __init__(self, broker: RocketBroker, deliveries: Deliveries, patience: float) -> None:
         super().__init__(parser=broker._parser, decoder=broker._decoder)
@@ -185,7 +193,7 @@ class PatientProducer(RocketProducer):
         return results
 
     async def request(self, cmd: RocketPublishCommand) -> Raw:
-        """Send a request. Raises SubscriberNotFound when nobody gets it, and what its handler raises."""
+        """Send a request. Raises SubscriberNotFound if no subscriber receives it, and the errors of its handler."""
         if not self._deliveries.wanting(cmd.message(b"", None)):
             raise SubscriberNotFound(f"no subscriber gets requests to topic {cmd.destination}")
         if current_settlement() is not None:

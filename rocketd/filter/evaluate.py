@@ -1,8 +1,9 @@
-"""From an expression to a function that judges properties.
+"""Compiles an expression to a function of properties.
 
-Answers to the evaluation half of org.apache.rocketmq.filter.expression. Conditions give True, False or None, which is
-SQL's unknown; where Java would throw, such as at the comparison of a text that is no number with a number, they raise
-ValueError. What can be decided before the first message is: each comparison becomes a closure for the kinds of its sides.
+Counterpart: the evaluation half of org.apache.rocketmq.filter.expression (Apache). Conditions give True, False or None,
+the unknown of SQL. If Java would throw, they raise ValueError, for example if a text that is not a number is compared
+with a number. Decisions are made before the first message if possible: each comparison becomes a closure for the kinds
+of its sides.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,26 +16,26 @@ from rocketd.filter.expressions import (
     Constant,
     Equality,
     Expression,
-    Kind,
     Logic,
     Membership,
     Negation,
     Not,
-    Order,
+    OrderComparison,
     Property,
+    ValueType,
 )
 from rocketd.filter.java_numbers import compare_doubles, compare_integers, parse_double, parse_int, parse_long
 
 Properties = Mapping[str, str]
 Value = str | int | float | None
 Evaluator = Callable[[Properties], Any]
-"""Gives the value of an expression for the properties of one message. Raises ValueError."""
+"""Returns the value of an expression for the properties of one message. Raises ValueError."""
 
 _Compare = Callable[[Any, Any], int]
 
 
 def compile_expression(expression: Expression) -> Evaluator:
-    """Make the function that evaluates an expression."""
+    """Return the function that evaluates an expression."""
     return _COMPILERS[type(expression)](expression)
 
 
@@ -115,16 +116,16 @@ def _equality(expression: Equality) -> Evaluator:
         right_value = get_right(properties)
         if left_value is None:
             return True if right_value is None else None
-        # Not null, unlike the other way round: so it is in Apache's.
+        # False instead of unknown, unlike the reverse case. Apache does the same.
         return right_value is not None and compare(left_value, right_value) == 0
 
     return evaluate
 
 
-def _order(expression: Order) -> Evaluator:
+def _order(expression: OrderComparison) -> Evaluator:
     holds = expression.holds
     left, right = expression.left, expression.right
-    compare = _compare_as_doubles if left.kind is right.kind is Kind.STRING else _comparison(left.kind, right.kind)
+    compare = _compare_as_doubles if left.kind is right.kind is ValueType.STRING else _comparison(left.kind, right.kind)
     if isinstance(left, Property) and isinstance(right, Constant | Negation) and right.value is not None:
         return _judged(left.name, right, compare, holds)
     get_left, get_right = compile_expression(left), compile_expression(right)
@@ -140,15 +141,15 @@ def _order(expression: Order) -> Evaluator:
 
 
 def _judged(name: str, right: Constant | Negation, compare: _Compare, holds: Callable[[Any, Any], bool]) -> Evaluator:
-    """Compare a property with a constant: what nearly every filter consists of."""
+    """Compare a property with a constant, the main part of almost every filter."""
     constant: Any = right.value
-    if right.kind is Kind.STRING:
+    if right.kind is ValueType.STRING:
         # Texts have no order, so this is an equality.
         def evaluate(properties: Properties) -> bool | None:
             value = properties.get(name)
             return None if value is None else value == constant
 
-    elif right.kind in (Kind.INTEGER, Kind.LONG):
+    elif right.kind in (ValueType.INTEGER, ValueType.LONG):
         read = _READERS[right.kind][0]
 
         def evaluate(properties: Properties) -> bool | None:
@@ -172,7 +173,7 @@ _COMPILERS: Final[dict[type[Expression], Callable[[Any], Evaluator]]] = {
     Not: _not,
     Cast: _cast,
     Equality: _equality,
-    Order: _order,
+    OrderComparison: _order,
     Membership: _membership,
 }
 
@@ -180,27 +181,27 @@ _COMPILERS: Final[dict[type[Expression], Callable[[Any], Evaluator]]] = {
 # ---------------------------------------------------------------- comparisons of two values that are not null
 
 
-def _comparison(left: Kind, right: Kind) -> _Compare:
-    """How Apache compares values of two kinds: by that of the one that is no string, integers and fractions mixed."""
-    if left is Kind.STRING and right is Kind.STRING:
+def _comparison(left: ValueType, right: ValueType) -> _Compare:
+    """Return Apache's comparison of two kinds: that of the side other than string. Integers and fractions mix."""
+    if left is ValueType.STRING and right is ValueType.STRING:
         return _compare_strings
-    if left is Kind.STRING:
+    if left is ValueType.STRING:
         read, compare = _READERS[right]
         return lambda text, value: compare(read(text), value)
-    if right is Kind.STRING:
-        if left is Kind.BOOLEAN:
-            return _refuse  # a cast that fails, in Apache's
+    if right is ValueType.STRING:
+        if left is ValueType.BOOLEAN:
+            return _refuse  # Apache's cast fails here
         read, compare = _READERS[left]
         return lambda value, text: compare(value, read(text))
     if left in NUMBERS and right in NUMBERS:
-        if Kind.DOUBLE in (left, right):
+        if ValueType.DOUBLE in (left, right):
             return lambda one, other: compare_doubles(float(one), float(other))
         return compare_integers
     return compare_integers if left is right else _less
 
 
 def _less(*_: object) -> int:
-    """Compare what cannot be compared: any answer but "equal" would do."""
+    """Compare incomparable values: any result except "equal" is right."""
     return -1
 
 
@@ -216,11 +217,11 @@ def _compare_as_doubles(left: str, right: str) -> int:
     return compare_doubles(parse_double(left), parse_double(right))
 
 
-_READERS: Final[dict[Kind, tuple[Callable[[str], Any], _Compare]]] = {
-    Kind.INTEGER: (parse_int, compare_integers),
-    Kind.LONG: (parse_long, compare_integers),
-    Kind.DOUBLE: (parse_double, compare_doubles),
-    Kind.BOOLEAN: (lambda text: text.lower() == "true", compare_integers),
-    Kind.NULL: (lambda text: text, _less),
+_READERS: Final[dict[ValueType, tuple[Callable[[str], Any], _Compare]]] = {
+    ValueType.INTEGER: (parse_int, compare_integers),
+    ValueType.LONG: (parse_long, compare_integers),
+    ValueType.DOUBLE: (parse_double, compare_doubles),
+    ValueType.BOOLEAN: (lambda text: text.lower() == "true", compare_integers),
+    ValueType.NULL: (lambda text: text, _less),
 }
-"""By the kind of the other side, how a text is read and then compared."""
+"""Reader and comparison of a text, by the kind of the other side."""

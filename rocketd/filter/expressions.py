@@ -1,7 +1,8 @@
-"""What a filter expression consists of, and what Apache refuses when it is put together.
+"""The parts of a filter expression, and the checks during construction.
 
-Answers to the classes of org.apache.rocketmq.filter.expression as far as they exist before evaluation. Expressions are
-immutable; every one has a kind, that of its values other than null, which is known beforehand: properties are strings.
+Counterpart: the classes of org.apache.rocketmq.filter.expression (Apache) before evaluation. Expressions are immutable.
+The type of an expression's values, its ``kind``, is known before evaluation. Null belongs to every kind. Properties
+are strings.
 """
 
 import enum
@@ -13,15 +14,15 @@ from typing import Final
 from rocketd.filter.java_numbers import INT_MAX, LONG_MAX, compare_doubles, compare_integers
 
 MAX_DEPTH: Final = 200
-"""Levels of operators within each other; Apache has no such limit but its stack. AND and OR in a row count once."""
+"""Levels of nested operators. Apache is only limited by its stack. A chain of ANDs or ORs counts once."""
 
 
 class SelectorError(ValueError):
-    """An expression that is none; the text, one line, says what is wrong with it."""
+    """An invalid expression. The text is one line with the reason."""
 
 
-class Kind(enum.Enum):
-    """Type of an expression's values, as Java has them. NULL is that of what never has another value than null."""
+class ValueType(enum.Enum):
+    """Type of an expression's values in Java. NULL means that the value is always null."""
 
     STRING = enum.auto()
     INTEGER = enum.auto()
@@ -31,20 +32,20 @@ class Kind(enum.Enum):
     NULL = enum.auto()
 
 
-NUMBERS: Final = frozenset({Kind.INTEGER, Kind.LONG, Kind.DOUBLE})
+NUMBERS: Final = frozenset({ValueType.INTEGER, ValueType.LONG, ValueType.DOUBLE})
 
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """Any expression; ``depth`` counts the operators within each other."""
+    """Any expression. ``depth`` is the number of nested operators."""
 
-    kind: Kind
+    kind: ValueType
     depth: int
 
 
 @dataclass(frozen=True, slots=True)
 class Property(Expression):
-    """The value of a property, null where the message has none of that name."""
+    """The value of a property, null if the message does not have it."""
 
     name: str
 
@@ -58,7 +59,7 @@ class Constant(Expression):
 
 @dataclass(frozen=True, slots=True)
 class Negation(Expression):
-    """Minus; ``value`` is what comes out of it, null where the operand is no number."""
+    """Minus. ``value`` is its result, null if the operand is not a number."""
 
     operand: Expression
     value: int | float | None
@@ -66,12 +67,12 @@ class Negation(Expression):
 
 @dataclass(frozen=True, slots=True)
 class Condition(Expression):
-    """What may be true, false or null."""
+    """An expression with the values true, false or null."""
 
 
 @dataclass(frozen=True, slots=True)
 class Logic(Condition):
-    """AND of its terms or, where ``decisive`` is true, OR."""
+    """AND of its terms, or OR if ``decisive`` is true."""
 
     terms: list[Expression]
     decisive: bool
@@ -79,29 +80,29 @@ class Logic(Condition):
 
 @dataclass(frozen=True, slots=True)
 class Not(Condition):
-    """True for false and the reverse."""
+    """True for false, and false for true."""
 
     operand: Expression
 
 
 @dataclass(frozen=True, slots=True)
 class Cast(Condition):
-    """A property in the place of a condition: never true, as its value is a string."""
+    """A property as a condition: never true, because its value is a string."""
 
     operand: Property
 
 
 @dataclass(frozen=True, slots=True)
 class Equality(Condition):
-    """Whether two values are the same, two nulls being so."""
+    """Whether two values are equal. Two nulls are equal."""
 
     left: Expression
     right: Expression
 
 
 @dataclass(frozen=True, slots=True)
-class Order(Condition):
-    """How two values compare; ``holds`` judges the sign of the comparison, together with 0."""
+class OrderComparison(Condition):
+    """Comparison of two values. ``holds`` gets the sign of the comparison and 0."""
 
     left: Expression
     right: Expression
@@ -121,137 +122,137 @@ class Membership(Condition):
 
 
 def named(name: str) -> Property:
-    """Make a property."""
-    return Property(Kind.STRING, 1, name)
+    """Return a property."""
+    return Property(ValueType.STRING, 1, name)
 
 
 def string(text: str) -> Constant:
-    """Make a text."""
-    return Constant(Kind.STRING, 1, text)
+    """Return a text."""
+    return Constant(ValueType.STRING, 1, text)
 
 
 def truth(value: bool) -> Constant:
-    """Make TRUE or FALSE."""
-    return Constant(Kind.BOOLEAN, 1, value)
+    """Return TRUE or FALSE."""
+    return Constant(ValueType.BOOLEAN, 1, value)
 
 
-NULL: Final = Constant(Kind.NULL, 1, None)
+NULL: Final = Constant(ValueType.NULL, 1, None)
 
 
 def decimal(digits: str) -> Constant:
-    """Make an integer, of 32 bits where it fits. Raises SelectorError."""
+    """Return an integer, of 32 bits if it fits. Raises SelectorError."""
     bare = digits.rstrip("lL")
     if len(bare) > len(str(LONG_MAX)) or int(bare) > LONG_MAX:
         raise SelectorError(f"{digits} is greater than {LONG_MAX}")
     value = int(bare)
-    return Constant(Kind.INTEGER if value <= INT_MAX else Kind.LONG, 1, value)
+    return Constant(ValueType.INTEGER if value <= INT_MAX else ValueType.LONG, 1, value)
 
 
 def fraction(text: str) -> Constant:
-    """Make a number with a fraction. Raises SelectorError for one that is too great, and for 0 as Apache does."""
+    """Return a number with a fraction. Raises SelectorError if it is too great, and for 0, like Apache."""
     value = float(text)
     if value == float("inf"):
-        raise SelectorError(f"{text} is too great")
+        raise SelectorError(f"{text} is too large")
     if value == 0.0:
-        raise SelectorError(f"{text} is less than the least fraction there is; write 0")
-    return Constant(Kind.DOUBLE, 1, value)
+        raise SelectorError(f"{text} is smaller than the smallest possible fraction; write 0")
+    return Constant(ValueType.DOUBLE, 1, value)
 
 
 # ---------------------------------------------------------------- operators
 
 
 def negate(operand: Expression) -> Expression:
-    """Make a minus."""
+    """Return a minus."""
     if isinstance(operand, Constant | Negation) and operand.kind in NUMBERS:
         value = operand.value
         assert isinstance(value, int | float)
         return Negation(operand.kind, _depth(operand), operand, -value)
-    return Negation(Kind.NULL, _depth(operand), operand, None)
+    return Negation(ValueType.NULL, _depth(operand), operand, None)
 
 
 def logic(left: Expression, right: Expression, *, decisive: bool) -> Expression:
-    """Make an OR where ``decisive`` is true, else an AND. Raises SelectorError for what is no condition.
+    """Return an OR if ``decisive`` is true, else an AND. Raises SelectorError if an operand is not a condition.
 
-    Takes over the terms of an operator of the same sort on the left, which may not be used afterwards.
+    The terms of a left operator of the same sort are reused; it must not be used afterwards.
     """
     left, right = condition(left), condition(right)
     if isinstance(left, Logic) and left.decisive is decisive:
         left.terms.append(right)
-        return Logic(Kind.BOOLEAN, max(left.depth, _depth(right)), left.terms, decisive)
-    return Logic(Kind.BOOLEAN, _depth(left, right), [left, right], decisive)
+        return Logic(ValueType.BOOLEAN, max(left.depth, _depth(right)), left.terms, decisive)
+    return Logic(ValueType.BOOLEAN, _depth(left, right), [left, right], decisive)
 
 
 def logic_not(operand: Expression) -> Expression:
-    """Make a NOT. Raises SelectorError for what is no condition."""
+    """Return a NOT. Raises SelectorError if the operand is not a condition."""
     operand = condition(operand)
-    return Not(Kind.BOOLEAN, _depth(operand), operand)
+    return Not(ValueType.BOOLEAN, _depth(operand), operand)
 
 
 def condition(operand: Expression) -> Expression:
-    """Take an expression where a condition is needed. Raises SelectorError for what cannot be one."""
+    """Return an expression as a condition. Raises SelectorError if it cannot be one."""
     if _is_condition(operand):
         return operand
     if isinstance(operand, Property):
-        return Cast(Kind.BOOLEAN, _depth(operand), operand)
-    raise SelectorError(f"{_describe(operand)} is no condition")
+        return Cast(ValueType.BOOLEAN, _depth(operand), operand)
+    raise SelectorError(f"{_describe(operand)} is not a condition")
 
 
 def equal(left: Expression, right: Expression) -> Expression:
-    """Make an ``=``. Raises SelectorError."""
+    """Return the condition ``left = right``. Raises SelectorError if they cannot be compared."""
     for operand in (left, right):
         if operand is NULL:
-            raise SelectorError("nothing can be equal to NULL; write IS NULL")
+            raise SelectorError("a value cannot be equal to NULL; write IS NULL")
     if (
         isinstance(left, Constant)
         and isinstance(right, Constant)
-        and left.kind is Kind.BOOLEAN
-        and right.kind is not Kind.BOOLEAN
+        and left.kind is ValueType.BOOLEAN
+        and right.kind is not ValueType.BOOLEAN
     ):
         raise SelectorError(f"{_describe(left)} cannot be compared with {_describe(right)}")
-    return Equality(Kind.BOOLEAN, _depth(left, right), left, right)
+    return Equality(ValueType.BOOLEAN, _depth(left, right), left, right)
 
 
 def is_null(operand: Expression) -> Expression:
-    """Make an IS NULL."""
-    return Equality(Kind.BOOLEAN, _depth(operand), operand, NULL)
+    """Return the condition ``operand IS NULL``."""
+    return Equality(ValueType.BOOLEAN, _depth(operand), operand, NULL)
 
 
 def order(left: Expression, right: Expression, holds: Callable[[int, int], bool]) -> Expression:
-    """Make a comparison with ``<`` or its like. Raises SelectorError for what has no order."""
+    """Return a comparison such as ``<``. Raises SelectorError for values without an order."""
     for operand in (left, right):
         if _is_condition(operand) or (isinstance(operand, Constant) and operand.kind not in NUMBERS):
-            raise SelectorError(f"{_describe(operand)} cannot be less or greater than anything; only numbers can")
-    return Order(Kind.BOOLEAN, _depth(left, right), left, right, holds)
+            raise SelectorError(f"{_describe(operand)} cannot be compared with < or >; only numbers can")
+    return OrderComparison(ValueType.BOOLEAN, _depth(left, right), left, right, holds)
 
 
 def between(value: Expression, low: Expression, high: Expression) -> Expression:
-    """Make a BETWEEN. Raises SelectorError, also for two constants in the wrong order."""
+    """Return a BETWEEN. Raises SelectorError, also for two constants in the wrong order."""
     at_least = order(value, low, operator.ge)
     at_most = order(value, high, operator.le)
     if isinstance(low, Constant) and isinstance(high, Constant) and _compare_constants(low, high) > 0:
-        raise SelectorError(f"nothing lies between {low.value} and {high.value}: the lesser one comes first")
+        raise SelectorError(f"BETWEEN {low.value} AND {high.value} is empty: the lesser value comes first")
     return logic(at_least, at_most, decisive=False)
 
 
 def not_between(value: Expression, low: Expression, high: Expression) -> Expression:
-    """Make a NOT BETWEEN. Raises SelectorError."""
+    """Return a NOT BETWEEN. Raises SelectorError."""
     return logic(order(value, low, operator.lt), order(value, high, operator.gt), decisive=True)
 
 
 def membership(operand: Expression, texts: Iterable[str], *, negated: bool) -> Expression:
-    """Make an IN or a NOT IN. Raises SelectorError unless it is about a property."""
+    """Return an IN or a NOT IN. Raises SelectorError unless the operand is a property."""
     if not isinstance(operand, Property):
         raise SelectorError(f"IN is for properties, not for {_describe(operand)}")
-    return Membership(Kind.BOOLEAN, _depth(operand), operand, frozenset(texts), negated)
+    return Membership(ValueType.BOOLEAN, _depth(operand), operand, frozenset(texts), negated)
 
 
 def names_in(expression: Expression) -> set[str]:
-    """Name the properties that an expression asks for."""
+    """Return the names of an expression's properties."""
     if isinstance(expression, Property):
         return {expression.name}
     if isinstance(expression, Logic):
         return set().union(*map(names_in, expression.terms))
-    if isinstance(expression, Equality | Order):
+    if isinstance(expression, Equality | OrderComparison):
         return names_in(expression.left) | names_in(expression.right)
     if isinstance(expression, Negation | Not | Cast | Membership):
         return names_in(expression.operand)
@@ -260,14 +261,14 @@ def names_in(expression: Expression) -> set[str]:
 
 def _is_condition(expression: Expression) -> bool:
     return isinstance(expression, Condition) or (
-        isinstance(expression, Constant) and expression.kind in (Kind.BOOLEAN, Kind.NULL)
+        isinstance(expression, Constant) and expression.kind in (ValueType.BOOLEAN, ValueType.NULL)
     )
 
 
 def _compare_constants(left: Constant, right: Constant) -> int:
     assert isinstance(left.value, int | float)
     assert isinstance(right.value, int | float)
-    if Kind.DOUBLE in (left.kind, right.kind):
+    if ValueType.DOUBLE in (left.kind, right.kind):
         return compare_doubles(float(left.value), float(right.value))
     return compare_integers(int(left.value), int(right.value))
 
@@ -275,7 +276,7 @@ def _compare_constants(left: Constant, right: Constant) -> int:
 def _depth(*operands: Expression) -> int:
     depth = 1 + max(operand.depth for operand in operands)
     if depth > MAX_DEPTH:
-        raise SelectorError(f"more than {MAX_DEPTH} operators stand within each other")
+        raise SelectorError(f"more than {MAX_DEPTH} operators are nested")
     return depth
 
 

@@ -1,7 +1,7 @@
 """The grammar of SQL92 filter expressions, in lark's notation, for its LALR parser.
 
-Answers to Apache's SelectorParser.jj: the same sentences with the same structure. Keywords are words of any case and not
-terminals of their own, so that ``NOTE`` is one word; the lexer's callback tells them apart.
+Counterpart: `SelectorParser.jj` (Apache), with the same sentences and structure. Keywords are words in any case, not
+separate terminals, so ``NOTE`` is one word. The lexer's callback recognizes them.
 """
 
 from typing import Final

@@ -1,7 +1,8 @@
-"""Numbers as Java reads and compares them.
+"""Numbers as parsed and compared by Java.
 
-Answers to Integer.valueOf, Long.valueOf, Double.valueOf and Double.compare. Pure functions; what is no number raises
-ValueError. A property's text is judged by these, so that `1_000` or ` 5` is no more an integer here than there.
+Counterpart: `Integer.valueOf`, `Long.valueOf`, `Double.valueOf` and `Double.compare` (Java). Pure functions. A text
+that is not a number raises ValueError. Properties are parsed by these, so `1_000` or ` 5` is not an integer, as in
+Java.
 """
 
 import re
@@ -15,13 +16,13 @@ LONG_MAX: Final = (1 << 63) - 1
 
 _SURE_INT: Final = 9
 _SURE_LONG: Final = 18
-"""So many digits are in range whatever they are."""
+"""Any number with so few digits is in range."""
 
-# Java takes the decimal digits of all scripts, but looks at 16 bits at a time, where those beyond are none.
+# Java accepts decimal digits of all scripts, but only those within 16 bits.
 _INTEGER: Final = re.compile("[+-]?[0-9]+")
 _ANY_DIGITS: Final = re.compile(r"[+-]?\d+")
 
-# Digits are taken for good: a long run of them with a letter at its end must not be tried in every division.
+# Possessive digits: a long run of digits with a letter at its end must not cause backtracking.
 _DOUBLE: Final = re.compile(r"[+-]?(?:NaN|Infinity|((?:[0-9]++\.?[0-9]*+|\.[0-9]++)(?:[eE][+-]?[0-9]++)?)[fFdD]?)")
 _HEX_DOUBLE: Final = re.compile(
     r"([+-]?)0[xX](?:([0-9a-fA-F]+)\.?|([0-9a-fA-F]*)\.([0-9a-fA-F]+))[pP]([+-]?[0-9]+)[fFdD]?"
@@ -30,14 +31,14 @@ _TRIMMED: Final = "".join(map(chr, range(0x21)))
 
 
 def parse_int(text: str) -> int:
-    """Read an integer of 32 bits. Raises ValueError."""
+    """Parse an integer of 32 bits. Raises ValueError."""
     if len(text) <= _SURE_INT and text.isascii() and text.isdigit():
         return int(text)
     return _parse(text, INT_MIN, INT_MAX)
 
 
 def parse_long(text: str) -> int:
-    """Read an integer of 64 bits. Raises ValueError."""
+    """Parse an integer of 64 bits. Raises ValueError."""
     if len(text) <= _SURE_LONG and text.isascii() and text.isdigit():
         return int(text)
     return _parse(text, LONG_MIN, LONG_MAX)
@@ -45,15 +46,15 @@ def parse_long(text: str) -> int:
 
 def _parse(text: str, low: int, high: int) -> int:
     if _INTEGER.fullmatch(text) is None and (_ANY_DIGITS.fullmatch(text) is None or max(text) > "\uffff"):
-        raise ValueError(f"{text!r} is no integer")
+        raise ValueError(f"{text!r} is not an integer")
     value = int(text)
     if not low <= value <= high:
-        raise ValueError(f"{text} does not lie between {low} and {high}")
+        raise ValueError(f"{text} is not between {low} and {high}")
     return value
 
 
 def parse_double(text: str) -> float:
-    """Read a number of 64 bits with a fraction: decimal or hexadecimal, NaN or Infinity. Raises ValueError."""
+    """Parse a 64-bit number with a fraction: decimal or hexadecimal, NaN or Infinity. Raises ValueError."""
     text = text.strip(_TRIMMED)
     found = _DOUBLE.fullmatch(text)
     if found is not None:
@@ -65,7 +66,7 @@ def parse_double(text: str) -> float:
         return -value if text[0] == "-" else value
     hexadecimal = _HEX_DOUBLE.fullmatch(text)
     if hexadecimal is None:
-        raise ValueError(f"{text!r} is no number")
+        raise ValueError(f"{text!r} is not a number")
     sign, whole, before, after, exponent = hexadecimal.groups()
     try:
         value = float.fromhex(f"{sign}0x{whole or before or '0'}.{after or '0'}p{exponent}")
@@ -84,7 +85,7 @@ def compare_doubles(left: float, right: float) -> int:
 
 
 def _rank(value: float) -> int:
-    """Order of what ``<`` does not order."""
+    """Return the order of values not ordered by ``<``."""
     if value != value:
         return 1
     return -1 if value == 0.0 and copysign(1.0, value) < 0.0 else 0

@@ -1,7 +1,7 @@
-"""From the text of a filter to its expression.
+"""Parses the text of a filter to its expression.
 
-Answers to Apache's SelectorParser. As there, what follows a whole expression is not looked at but for its first word:
-``a = 1 b = 2`` says no more than ``a = 1``. Importing this module takes a quarter of a second, as it imports lark.
+Counterpart: `SelectorParser` (Apache). As in Apache, only the first word after a complete expression is looked at: ``a
+= 1 b = 2`` means ``a = 1``. Importing this module takes a quarter of a second, because it imports lark.
 """
 
 import operator
@@ -17,25 +17,25 @@ from rocketd.filter.expressions import Expression, SelectorError
 from rocketd.filter.grammar import GRAMMAR, KEYWORDS
 
 MAX_LENGTH: Final = 64 * 1024
-"""Characters of an expression: a longer one would keep its thread busy for too long."""
+"""Greatest length of an expression in characters. A longer one would keep its thread busy for too long."""
 
 MAX_OPEN: Final = 1000
-"""Words and parts of an expression that wait for what they belong to, parentheses for the most part."""
+"""Unfinished words and parts of an expression, mostly open parentheses."""
 
 _SHOWN: Final = 40
 
 
 class Parsed(NamedTuple):
-    """An expression, and where in its text reading ended: the length of the text unless something follows it."""
+    """An expression, and the position in its text where parsing ended: its length unless more text follows."""
 
     expression: Expression
     end: int
 
 
 def parse(text: str) -> Parsed:
-    """Read an expression that is a condition. Raises SelectorError. Any thread."""
+    """Parse an expression that is a condition. Raises SelectorError. Any thread."""
     if len(text) > MAX_LENGTH:
-        raise SelectorError(f"the expression has {len(text)} characters, at most {MAX_LENGTH} are read")
+        raise SelectorError(f"the expression has {len(text)} characters, the limit is {MAX_LENGTH}")
     run = _parser().parse_interactive(text)
     last: Token | None = None
     try:
@@ -50,12 +50,12 @@ def parse(text: str) -> Parsed:
         return Parsed(_finish(run, last, refused=False), len(text))
     except UnexpectedCharacters as error:
         raise SelectorError(
-            f"{error.char!r} in line {error.line}, column {error.column} begins nothing known"
+            f"{error.char!r} in line {error.line}, column {error.column} is not expected there"
         ) from None
 
 
 def _finish(run: Any, last: Token | None, *, refused: bool) -> Expression:
-    """End at the end of the text, or before its last token where that was refused."""
+    """End at the end of the text, or before its last token if it was refused."""
     try:
         result: Expression = run.feed_eof(last)
     except UnexpectedToken:
@@ -98,7 +98,7 @@ def _ordered(holds: Callable[[int, int], bool]) -> Callable[[Any, Expression, Ex
 
 @v_args(inline=True)
 class _Builder(Transformer[Token, Expression]):
-    """Puts the expression together from its parts, in Apache's order. Named after the rules of the grammar."""
+    """Builds the expression from its parts, in Apache's order. Methods are named after the rules of the grammar."""
 
     greater = _ordered(operator.gt)
     greater_or_equal = _ordered(operator.ge)

@@ -1,33 +1,35 @@
-"""The name server's key-value configuration, by namespace, kept in a file.
+"""The name server's key-value configuration by namespace, kept in a file.
 
-Answers to Apache's KVConfigManager and KVConfigSerializeWrapper: same JSON file. Its one reader inside the name server is
-the namespace ORDER_TOPIC_CONFIG. Any thread may call any method: a lock guards the table, never while the file is
-written. ``revision`` grows with every change.
+Counterpart: `KVConfigManager` and `KVConfigSerializeWrapper` (Apache), with the same JSON file. The name server itself
+reads only the namespace ORDER_TOPIC_CONFIG. Any thread may call any method. A lock guards the table; it is not held
+while the file is written. ``revision`` grows with every change.
 """
 
 from threading import Lock
 
 from twisted.logger import Logger
 
+from rocketd.common.log_throttle import event_log
 from rocketd.common.table_writer import TableWriter, Written
-from rocketd.remoting import fastjson
-from rocketd.remoting.bodies import KVConfig
-from rocketd.store.filesystem import IFileSystem
-from rocketd.store.small_file import candidates, replace_file
+from rocketd.remoting.bodies.tables import KVConfig
+from rocketd.remoting.fastjson import dialect as fastjson
+from rocketd.store.base.filesystem import IFileSystem
+from rocketd.store.base.small_file import candidates, replace_file
 
 
 class KVConfigError(Exception):
-    """The file is there, but what it holds cannot be read."""
+    """The file exists, but its content is unreadable."""
 
 
 class KVConfigManager:
-    """The table and its file. A change counts at once; the writer stores it, and tries again until that succeeds."""
+    """The table and its file. A change applies at once. The writer stores it, and repeats until it succeeds."""
 
     _log = Logger()
 
     def __init__(self, path: str, file_system: IFileSystem, writer: TableWriter | None = None) -> None:
-        """Without a ``writer``, each change is written in the thread that makes it."""
+        """Without a ``writer``, each change is written on the thread that makes it."""
         self.revision = 0
+        self._events = event_log(self._log)
         self._saved = (writer or TableWriter()).table(path, self._write)
         self._path = path
         self._file_system = file_system
@@ -35,9 +37,9 @@ class KVConfigManager:
         self._table: dict[str, dict[str, str]] = {}
 
     def load(self) -> bool:
-        """Read the file, or its backup when it cannot be read. False, with a log line, when there is neither.
+        """Read the file, or its backup if the file is unreadable. Return False, with a log line, if both are missing.
 
-        Raises KVConfigError when there is one, but none that can be read: the first change would write over it.
+        Raises KVConfigError if one exists but none is readable: the first change would overwrite it.
         """
         with self._lock:
             trouble: Exception | None = None
@@ -47,7 +49,7 @@ class KVConfigManager:
                         self._table = KVConfig.decode(content).config_table
                     except fastjson.FastJSONError as error:
                         trouble = trouble or error
-                        self._log.error("{path} is no KV configuration: {error}", path=path, error=error)
+                        self._log.error("{path} is not a KV configuration: {error}", path=path, error=error)
                         continue
                     self.revision += 1
                     self._log.info("KV configuration read from {path}", path=path)
@@ -56,17 +58,18 @@ class KVConfigManager:
                 trouble = trouble or error
             if trouble is not None:
                 raise KVConfigError(
-                    f"{self._path} cannot be read, nor its backup: {trouble}; mend it, or move it away to begin empty"
+                    f"{self._path} and its backup cannot be read: {trouble}; repair it, or move it away to begin empty"
                 )
             self._log.info("no KV configuration at {path}, it begins empty", path=self._path)
             return False
 
     def put(self, namespace: str, key: str, value: str, written: Written | None = None) -> None:
-        """Set one value; ``written`` is told when it is on the disk, or cannot be."""
+        """Set one value. ``written`` is called when it is on disk, or if that fails."""
         with self._lock:
             before = self._table.setdefault(namespace, {}).get(key)
             self._table[namespace][key] = value
-            self._log.info(
+            self._events.info(
+                "KV values set",
                 "KV {namespace}/{key} is now {value}, was {before}",
                 namespace=namespace,
                 key=key,
@@ -77,10 +80,16 @@ class KVConfigManager:
         self._saved.changed(written)
 
     def delete(self, namespace: str, key: str, written: Written | None = None) -> None:
-        """Remove one value; the namespace stays. Nothing happens when it is unknown. For ``written`` see ``put``."""
+        """Remove one value. The namespace stays. Does nothing if it is unknown. For ``written`` see ``put``."""
         with self._lock:
             before = self._table.get(namespace, {}).pop(key, None)
-            self._log.info("KV {namespace}/{key} is deleted, was {before}", namespace=namespace, key=key, before=before)
+            self._events.info(
+                "KV values deleted",
+                "KV {namespace}/{key} is deleted, was {before}",
+                namespace=namespace,
+                key=key,
+                before=before,
+            )
             self.revision += 1
         self._saved.changed(written)
 
@@ -90,7 +99,7 @@ class KVConfigManager:
             return self._table.get(namespace, {}).get(key)
 
     def of_namespace(self, namespace: str) -> dict[str, str] | None:
-        """Return a copy of all values of a namespace; None when it never had one."""
+        """Return a copy of all values of a namespace, None if it never had one."""
         with self._lock:
             table = self._table.get(namespace)
             return None if table is None else dict(table)

@@ -1,11 +1,11 @@
-"""All that a name server is asked but routes: registrations, lists, KV configuration, its own settings.
+"""All requests of a name server except routes: registrations, lists, KV configuration, its settings.
 
-Answers to Apache's DefaultRequestProcessor: same codes, remarks and bodies. Runs in the name server's pool. An unknown
-code never comes here, the dispatcher answers it (Apache's name server keeps silent).
+Counterpart: `DefaultRequestProcessor` (Apache), with the same codes, remarks and bodies. Runs in the name server's
+pool. Unknown codes are answered by the dispatcher (Apache's name server ignores them).
 """
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 from zlib import crc32
 
 from twisted.logger import Logger
@@ -13,15 +13,21 @@ from zope.interface import implementer
 
 from rocketd.common import properties_file
 from rocketd.common.configuration import changes_of, update_remark
-from rocketd.common.log_throttle import ThrottledLog
+from rocketd.common.log_throttle import ThrottledLog, event_log
 from rocketd.common.names import ORDER_TOPIC_NAMESPACE
 from rocketd.common.table_writer import Written
-from rocketd.namesrv.route_info import BrokerIdentity, RouteInfoManager
-from rocketd.remoting.bodies import DataVersion, KVTable, RegisterBrokerBody, TopicConfigSerializeWrapper, TopicList
-from rocketd.remoting.codes import RequestCode, ResponseCode
-from rocketd.remoting.command import RemotingCommand
+from rocketd.namesrv.address_rules import AddressView, address_rules
+from rocketd.namesrv.interfaces import INameServer
+from rocketd.namesrv.route_info import BrokerIdentity
+from rocketd.remoting.bodies.tables import (
+    DataVersion,
+    KVTable,
+    RegisterBrokerBody,
+    TopicConfigSerializeWrapper,
+    TopicList,
+)
 from rocketd.remoting.errors import RequestError
-from rocketd.remoting.headers import (
+from rocketd.remoting.headers.client import (
     AddWritePermResponseHeader,
     BrokerIdentityRequestHeader,
     BrokerNameRequestHeader,
@@ -37,28 +43,31 @@ from rocketd.remoting.headers import (
     read_header,
     write_header,
 )
-from rocketd.remoting.interfaces import IRequestProcessor
+from rocketd.remoting.interfaces import IRequestContext, IRequestProcessor
+from rocketd.remoting.wire.codes import RequestCode, ResponseCode
+from rocketd.remoting.wire.command import RemotingCommand
 
 V3_0_11: Final = 37
-"""First version whose registrations carry filter servers beside the topics."""
+"""First version whose registrations have filter servers beside the topics."""
 
 UNCHANGEABLE: Final = ("kvConfigPath", "configStorePath")
 
 
 @implementer(IRequestProcessor)
 class NamesrvProcessor:
-    """One method a request code. Pool threads; what they share is in the tables, which lock themselves."""
+    """One method per request code. Pool threads. Shared state is in the tables, and these have locks."""
 
     _log = Logger()
 
-    def __init__(self, name_server: Any) -> None:
+    def __init__(self, name_server: INameServer) -> None:
         self._name_server = name_server
         self._peer_log = ThrottledLog(self._log)
-        self._routes: RouteInfoManager = name_server.routes
+        self._events = event_log(self._log)
+        self._routes = name_server.routes
         self._kv_config = name_server.kv_config
         self._settings = name_server.settings
         routes = self._routes
-        self._methods: dict[int, Callable[[RemotingCommand, Any], RemotingCommand | None]] = {
+        self._methods: dict[int, Callable[[RemotingCommand, IRequestContext], RemotingCommand | None]] = {
             RequestCode.PUT_KV_CONFIG: self._put_kv_config,
             RequestCode.GET_KV_CONFIG: self._get_kv_config,
             RequestCode.DELETE_KV_CONFIG: self._delete_kv_config,
@@ -80,20 +89,20 @@ class NamesrvProcessor:
             RequestCode.GET_NAMESRV_CONFIG: self._get_config,
         }
 
-    def process(self, request: RemotingCommand, context: Any) -> RemotingCommand | None:
-        """Handle one request; see IRequestProcessor."""
+    def process(self, request: RemotingCommand, context: IRequestContext) -> RemotingCommand | None:
+        """Handle one request, see IRequestProcessor."""
         return self._methods[request.code](request, context)
 
     # ------------------------------------------------------------ brokers
 
-    def _register_broker(self, request: RemotingCommand, context: Any) -> RemotingCommand:
+    def _register_broker(self, request: RemotingCommand, context: IRequestContext) -> RemotingCommand:
         header = read_header(RegisterBrokerRequestHeader, request)
         body = request.body or b""
-        # Java keeps the sum as a positive int.
+        # Java keeps the checksum as a positive int.
         if header.body_crc32 and header.body_crc32 != crc32(body) & 0x7FFFFFFF:
             self._peer_log.warn(
                 "damaged registration",
-                "{address}: the registration of {broker} was damaged on its way: CRC {found}, sent was {sent}",
+                "{address}: the registration of {broker} was damaged in transit: CRC {found}, sent was {sent}",
                 address=context.connection.address,
                 broker=header.broker_name,
                 found=crc32(body) & 0x7FFFFFFF,
@@ -117,40 +126,49 @@ class NamesrvProcessor:
             context.connection,
             context.received_ms,
         )
-        answer = RegisterBrokerResponseHeader(master.ha_server_address, master.master_address)
+        view = self._view_of(context)
+        addresses = (master.ha_server_address, master.master_address)
+        answer = RegisterBrokerResponseHeader(*(a if view is None or a is None else view.told(a) for a in addresses))
         ordered = self._kv_config.of_namespace(ORDER_TOPIC_NAMESPACE)
         return RemotingCommand.response(
             ext_fields=write_header(answer), body=None if ordered is None else KVTable(ordered).encode()
         )
 
-    def _unregister_broker(self, request: RemotingCommand, context: Any) -> RemotingCommand:
+    def _unregister_broker(self, request: RemotingCommand, context: IRequestContext) -> RemotingCommand:
         self._routes.unregister(_identity(read_header(BrokerIdentityRequestHeader, request)))
         return RemotingCommand.response()
 
-    def _query_data_version(self, request: RemotingCommand, context: Any) -> RemotingCommand:
+    def _query_data_version(self, request: RemotingCommand, context: IRequestContext) -> RemotingCommand:
         header = read_header(BrokerIdentityRequestHeader, request)
         asked = DataVersion.decode(request.body)
         changed, known = self._routes.query_data_version(header.broker_addr, asked, context.received_ms)
         fields = write_header(QueryDataVersionResponseHeader(changed))
         return RemotingCommand.response(ext_fields=fields, body=None if known is None else known.encode())
 
-    def _get_cluster_info(self, request: RemotingCommand, context: Any) -> RemotingCommand:
-        return RemotingCommand.response(body=self._routes.cluster_info().encode())
+    def _get_cluster_info(self, request: RemotingCommand, context: IRequestContext) -> RemotingCommand:
+        info, view = self._routes.cluster_info(), self._view_of(context)
+        if view is not None:
+            info.broker_addr_table = {name: view.broker(broker) for name, broker in info.broker_addr_table.items()}
+        return RemotingCommand.response(body=info.encode())
 
-    def _wipe_write_perm(self, request: RemotingCommand, context: Any) -> RemotingCommand:
+    def _view_of(self, context: IRequestContext) -> AddressView | None:
+        return address_rules(self._settings.namesrv.addresses_by_network).view_of(context.connection.address)
+
+    def _wipe_write_perm(self, request: RemotingCommand, context: IRequestContext) -> RemotingCommand:
         name = read_header(BrokerNameRequestHeader, request).broker_name
         count = self._routes.wipe_write_perm(name)
         self._log_perms("wiped from", name, count, context)
         return RemotingCommand.response(ext_fields=write_header(WipeWritePermResponseHeader(count)))
 
-    def _add_write_perm(self, request: RemotingCommand, context: Any) -> RemotingCommand:
+    def _add_write_perm(self, request: RemotingCommand, context: IRequestContext) -> RemotingCommand:
         name = read_header(BrokerNameRequestHeader, request).broker_name
         count = self._routes.add_write_perm(name)
         self._log_perms("given to", name, count, context)
         return RemotingCommand.response(ext_fields=write_header(AddWritePermResponseHeader(count)))
 
-    def _log_perms(self, change: str, broker_name: str, count: int, context: Any) -> None:
-        self._log.info(
+    def _log_perms(self, change: str, broker_name: str, count: int, context: IRequestContext) -> None:
+        self._events.info(
+            "write permissions",
             "write permission {change} {count} topics of {broker} by {address}",
             change=change,
             count=count,
@@ -160,18 +178,18 @@ class NamesrvProcessor:
 
     # ------------------------------------------------------------ topics
 
-    def _delete_topic(self, request: RemotingCommand, context: Any) -> RemotingCommand:
+    def _delete_topic(self, request: RemotingCommand, context: IRequestContext) -> RemotingCommand:
         header = read_header(DeleteTopicInNamesrvRequestHeader, request)
         self._routes.delete_topic(header.topic, header.cluster_name)
         return RemotingCommand.response()
 
-    def _get_topics_by_cluster(self, request: RemotingCommand, context: Any) -> RemotingCommand:
+    def _get_topics_by_cluster(self, request: RemotingCommand, context: IRequestContext) -> RemotingCommand:
         cluster = read_header(ClusterRequestHeader, request).cluster
         return RemotingCommand.response(body=self._routes.topics_of_cluster(cluster).encode())
 
     # ------------------------------------------------------------ KV configuration
 
-    def _put_kv_config(self, request: RemotingCommand, context: Any) -> None:
+    def _put_kv_config(self, request: RemotingCommand, context: IRequestContext) -> None:
         header = read_header(PutKVConfigRequestHeader, request)
         self._kv_config.put(
             header.namespace,
@@ -180,7 +198,7 @@ class NamesrvProcessor:
             _when_written(context, f"KV {header.namespace}/{header.key} is set"),
         )
 
-    def _get_kv_config(self, request: RemotingCommand, context: Any) -> RemotingCommand:
+    def _get_kv_config(self, request: RemotingCommand, context: IRequestContext) -> RemotingCommand:
         header = read_header(KVKeyRequestHeader, request)
         value = self._kv_config.get(header.namespace, header.key)
         if value is None:
@@ -189,13 +207,13 @@ class NamesrvProcessor:
             )
         return RemotingCommand.response(ext_fields={"value": value})
 
-    def _delete_kv_config(self, request: RemotingCommand, context: Any) -> None:
+    def _delete_kv_config(self, request: RemotingCommand, context: IRequestContext) -> None:
         header = read_header(KVKeyRequestHeader, request)
         self._kv_config.delete(
             header.namespace, header.key, _when_written(context, f"KV {header.namespace}/{header.key} is deleted")
         )
 
-    def _get_kv_list(self, request: RemotingCommand, context: Any) -> RemotingCommand:
+    def _get_kv_list(self, request: RemotingCommand, context: IRequestContext) -> RemotingCommand:
         namespace = read_header(KVNamespaceRequestHeader, request).namespace
         table = self._kv_config.of_namespace(namespace)
         if table is None:
@@ -204,15 +222,14 @@ class NamesrvProcessor:
 
     # ------------------------------------------------------------ the name server's own settings
 
-    def _get_config(self, request: RemotingCommand, context: Any) -> RemotingCommand:
+    def _get_config(self, request: RemotingCommand, context: IRequestContext) -> RemotingCommand:
         return RemotingCommand.response(body=self._settings.properties_text().encode())
 
-    def _update_config(self, request: RemotingCommand, context: Any) -> RemotingCommand:
-        """Apply what can be applied and store it; refuse with the reasons when any key could not be.
+    def _update_config(self, request: RemotingCommand, context: IRequestContext) -> RemotingCommand:
+        """Apply and store the accepted values. Refuse with the reasons if a key was not accepted.
 
-        The remark of a success tells what has no effect yet.
-
-        Apache answers success to keys it does not know and to values it cannot read.
+        The remark of a success names values without immediate effect. Apache answers success for unknown keys and
+        unreadable values.
         """
         text = (request.body or b"").decode("utf-8", "replace")
         try:
@@ -221,14 +238,16 @@ class NamesrvProcessor:
             raise RequestError(ResponseCode.SYSTEM_ERROR, f"string2Properties error: {error}") from None
         if keys.intersection(UNCHANGEABLE):
             raise RequestError(ResponseCode.NO_PERMISSION, "Can not update config path")
+        pending = dict(self._settings.pending)
         results = self._settings.update(text)
         for result in results:
-            self._log.info("{address} sets {result}", address=context.connection.address, result=str(result))
+            self._events.info("sets", "{address} sets {result}", address=context.connection.address, result=str(result))
         refused = [str(result) for result in results if not result.accepted]
         try:
             self._name_server.store_settings(changes_of(results))
         except (OSError, ValueError) as error:
             self._log.error("settings cannot be stored: {error}", error=error)
+            self._settings.pending = pending
             refused.append(f"the accepted values are lost at the next start: they cannot be stored: {error}")
         if refused:
             raise RequestError(ResponseCode.SYSTEM_ERROR, "; ".join(refused))
@@ -239,8 +258,8 @@ def _identity(header: BrokerIdentityRequestHeader) -> BrokerIdentity:
     return BrokerIdentity(header.cluster_name, header.broker_name, header.broker_id, header.broker_addr)
 
 
-def _when_written(context: Any, what: str) -> Written:
-    """Make what is told of a write: the answer to an administrator."""
+def _when_written(context: IRequestContext, what: str) -> Written:
+    """Return the callback of a write: it answers the administrator."""
 
     def written(error: Exception | None) -> None:
         if error is None:
@@ -255,10 +274,10 @@ def _when_written(context: Any, what: str) -> Written:
     return written
 
 
-def _lister(list_topics: Callable[[], TopicList]) -> Callable[[RemotingCommand, Any], RemotingCommand]:
-    """Make the method of a code that answers a list of topics."""
+def _lister(list_topics: Callable[[], TopicList]) -> Callable[[RemotingCommand, IRequestContext], RemotingCommand]:
+    """Return the method of a code that answers a list of topics."""
 
-    def answer(_request: RemotingCommand, _context: Any) -> RemotingCommand:
+    def answer(_request: RemotingCommand, _context: IRequestContext) -> RemotingCommand:
         return RemotingCommand.response(body=list_topics().encode())
 
     return answer

@@ -1,7 +1,7 @@
 """Encoded route answers, kept until the tables change.
 
-Answers to the encoding in Apache's DefaultRequestProcessor.getRouteInfoByTopic, which encodes every time. Clients ask for
-their topics' routes every 30 s, while routes change seldom.
+Counterpart: the encoding in `DefaultRequestProcessor.getRouteInfoByTopic` (Apache). Apache encodes every time. Clients
+request their topics' routes every 30 s, but routes rarely change.
 """
 
 from dataclasses import dataclass, field
@@ -11,18 +11,19 @@ from typing import Final
 import msgspec
 
 from rocketd.common.names import ORDER_TOPIC_NAMESPACE
+from rocketd.namesrv.address_rules import AddressView, address_rules
 from rocketd.namesrv.kv_config import KVConfigManager
 from rocketd.namesrv.route_info import RouteInfoManager
 from rocketd.namesrv.settings import NamesrvConfig
-from rocketd.remoting.bodies import TopicRouteData
-from rocketd.remoting.command import RemotingCommand
+from rocketd.remoting.bodies.tables import TopicRouteData
+from rocketd.remoting.wire.command import RemotingCommand
 
 _PREFIX = Struct(">II").pack
 _OPAQUE: Final = b'"opaque":0'
 
 
 class Answer:
-    """A route in one dialect: its body, and the whole JSON answer around an opaque that is filled in."""
+    """A route in one dialect: its body, and the whole JSON answer around an opaque to fill in."""
 
     __slots__ = ("_head", "_header_length", "_length", "_tail", "body")
 
@@ -35,7 +36,7 @@ class Answer:
         self._head = head + mark[:-1]
 
     def frame(self, opaque: int) -> bytes:
-        """Return the answer to a JSON request: what RemotingCommand would encode, for a fraction of its time."""
+        """Return the answer to a JSON request: the bytes of RemotingCommand's encoder, in a fraction of its time."""
         number = b"%d" % opaque
         more = len(number)
         return b"".join((_PREFIX(self._length + more, self._header_length + more), self._head, number, self._tail))
@@ -45,40 +46,42 @@ class Answer:
 class _Generation:
     """Answers of one state of the tables. ``state`` is read before the answers are made, so they are never older."""
 
-    state: tuple[int, int, bool]
-    answers: dict[tuple[str, bool, bool], Answer] = field(default_factory=dict)
+    state: tuple[int, int, bool, str]
+    answers: dict[tuple[str, bool, bool, AddressView | None], Answer] = field(default_factory=dict)
 
 
 class RouteAnswers:
-    """Makes and keeps the answers. Any thread: a generation is filled only with answers that are at least as new as it."""
+    """Makes and caches the answers. Any thread: a cached answer is never older than the tables it is kept for."""
 
     def __init__(self, routes: RouteInfoManager, kv_config: KVConfigManager, config: NamesrvConfig) -> None:
         self._routes = routes
         self._kv_config = kv_config
         self._config = config
-        self._generation = _Generation((-1, -1, False))
+        self._generation = _Generation((-1, -1, False, ""))
 
-    def get(self, topic: str, standard: bool, acting_master: bool = False) -> Answer | None:
-        """Return the answer for a topic; None when nobody has it.
+    def get(self, topic: str, standard: bool, acting_master: bool = False, asker: str = "") -> Answer | None:
+        """Return the answer for a topic and the address of an asker, None if no broker has the topic.
 
-        ``standard`` writes JSON that any parser reads, else broker ids are bare member names as FastJSON has them;
-        ``acting_master`` adds the member enableActingMaster of 5.x, which the Rust client cannot do without.
+        ``standard`` gives JSON for any parser; otherwise broker ids are member names without quotes, like FastJSON's.
+        ``acting_master`` adds the member enableActingMaster of 5.x, required by the Rust client.
         """
-        state = (self._routes.revision, self._kv_config.revision, self._config.order_message_enable)
+        rules = self._config.addresses_by_network
+        state = (self._routes.revision, self._kv_config.revision, self._config.order_message_enable, rules)
         generation = self._generation
         if generation.state != state:
             generation = self._generation = _Generation(state)
-        key = (topic, standard, acting_master)
+        view = address_rules(rules).view_of(asker) if rules else None
+        key = (topic, standard, acting_master, view)
         answer = generation.answers.get(key)
         if answer is None:
-            route = self._pick(topic, acting_master)
+            route = self._pick(topic, acting_master, view)
             if route is None:
-                # Not kept: names of topics that do not exist are without number.
+                # Not cached: names of missing topics are unlimited.
                 return None
             answer = generation.answers[key] = Answer(route.encode(standard=standard))
         return answer
 
-    def _pick(self, topic: str, acting_master: bool) -> TopicRouteData | None:
+    def _pick(self, topic: str, acting_master: bool, view: AddressView | None) -> TopicRouteData | None:
         route = self._routes.pick_topic_route(topic)
         if route is None:
             return None
@@ -86,4 +89,6 @@ class RouteAnswers:
             route.order_topic_conf = self._kv_config.get(ORDER_TOPIC_NAMESPACE, topic)
         if acting_master:
             route.broker_datas = [msgspec.structs.replace(b, enable_acting_master=False) for b in route.broker_datas]
+        if view is not None:
+            route.broker_datas = [view.broker(broker) for broker in route.broker_datas]
         return route

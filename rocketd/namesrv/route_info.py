@@ -1,42 +1,44 @@
-"""The name server's tables: which topic is on which broker, and which broker is alive at which address.
+"""The name server's tables: brokers of topics, and living brokers with their addresses.
 
-Answers to Apache's RouteInfoManager and BrokerLiveInfo. Sans-io: times are passed in, connections are only compared and
-closed. Any thread may call any public method: one lock guards all tables, is held for one call only, and never while a
-connection is closed. What is returned is a snapshot that no later call changes. ``revision`` grows with every change
-that a route query could see, so that encoded answers may be kept until then.
+Counterpart: `RouteInfoManager` and `BrokerLiveInfo` (Apache). Sans-io: times are arguments, connections are only
+compared and closed. Any thread may call any public method. One lock guards all tables. It is held for one call only,
+and never while a connection is closed. Results are snapshots. ``revision`` grows with every change visible to route
+queries, so encoded answers may be kept until then.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from threading import Lock
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from twisted.logger import Logger
 
 from rocketd.common import permission
-from rocketd.common.log_throttle import LogThrottle, ThrottledLog
+from rocketd.common.log_throttle import LogThrottle, ThrottledLog, event_log
 from rocketd.common.sysflag import TOPIC_UNIT, TOPIC_UNIT_SUB
-from rocketd.namesrv.topic_queues import TopicQueues
-from rocketd.remoting.bodies import (
+from rocketd.namesrv.topic_queues import TopicQueues, queues_of
+from rocketd.remoting.bodies.tables import (
     BrokerData,
     ClusterInfo,
     DataVersion,
+    QueueData,
     TopicConfig,
     TopicList,
     TopicRouteData,
 )
+from rocketd.remoting.interfaces import IConnection
 
 MASTER_ID: Final = 0
 BROKER_EXPIRY_MS: Final = 120_000
 """A broker that neither registered nor asked for its data version for longer than this is gone."""
 NAMED_IN_LOG: Final = 20
-"""Topics named in the log line of a registration; a broker may have ten thousands."""
+"""Topics named in the log line of a registration. A broker may have tens of thousands."""
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerIdentity:
-    """Who a broker says it is; ``address`` is the ``host:port`` that clients are sent to."""
+    """Identity of a broker. ``address`` is the ``host:port`` given to clients."""
 
     cluster: str
     name: str
@@ -49,7 +51,7 @@ class BrokerIdentity:
 
 @dataclass(frozen=True, slots=True)
 class MasterAddresses:
-    """What a slave learns by registering: where its master serves clients, and where it serves replicas."""
+    """Addresses of the master, for clients and for replication. A slave learns them at registration."""
 
     master_address: str | None = None
     ha_server_address: str | None = None
@@ -61,18 +63,19 @@ class _Alive:
 
     last_update_ms: int
     data_version: DataVersion
-    connection: Any
+    connection: IConnection
     ha_server_address: str
 
 
 class RouteInfoManager:
-    """The tables and all that changes or reads them. Any thread."""
+    """The tables, and all their readers and writers. Any thread."""
 
     _log = Logger()
 
     def __init__(self) -> None:
         self.revision = 0
         self._peer_log = ThrottledLog(self._log, LogThrottle(kinds=100))
+        self._events = event_log(self._log)
         self._lock = Lock()
         self._topics = TopicQueues()
         self._brokers: dict[str, BrokerData] = {}
@@ -89,18 +92,19 @@ class RouteInfoManager:
         data_version: DataVersion,
         topics: Mapping[str, TopicConfig],
         filter_servers: list[str] | None,
-        connection: Any,
+        connection: IConnection,
         now_ms: int,
     ) -> MasterAddresses:
-        """Take a broker's registration: a sign of life, and from a master its topics when they are new.
+        """Accept a broker's registration: a sign of life, and a master's topics if they are new.
 
-        Topics count if this address is new to the broker's name or ``data_version`` differs from the last one.
-        ``filter_servers`` None leaves those known, an empty list removes them.
+        Topics count if this address is new to the broker's name, or if ``data_version`` differs from the last one.
+        ``filter_servers`` None keeps the known ones, an empty list removes them.
         """
+        queues = queues_of(broker.name, topics.values()) if broker.broker_id == MASTER_ID else {}
         with self._lock:
             is_new = self._put_address(broker)
             if broker.broker_id == MASTER_ID and (is_new or self._is_changed(broker.address, data_version)):
-                self._put_topics(broker.name, topics.values())
+                self._put_topics(broker.name, queues)
             if broker.address not in self._alive:
                 self._peer_log.info(
                     f"new {broker.name}",
@@ -113,7 +117,7 @@ class RouteInfoManager:
             return self._master_of(broker)
 
     def _put_address(self, broker: BrokerIdentity) -> bool:
-        """Note where a broker is; tell whether nothing was known under its name and id."""
+        """Record a broker's address. Return whether its name and id were unknown."""
         self._clusters.setdefault(broker.cluster, set()).add(broker.name)
         known = self._brokers.get(broker.name)
         if known is None:
@@ -123,7 +127,7 @@ class RouteInfoManager:
             self.revision += 1
             return True
         addresses = known.broker_addrs
-        # A slave that became master, or the other way round: one address has one id only.
+        # A slave that became master, or the reverse: an address has only one id.
         for broker_id in [i for i, address in addresses.items() if address == broker.address and i != broker.broker_id]:
             del addresses[broker_id]
             self.revision += 1
@@ -143,8 +147,8 @@ class RouteInfoManager:
                 )
         return before is None
 
-    def _put_topics(self, broker_name: str, configs: Iterable[TopicConfig]) -> None:
-        changed = self._topics.put(broker_name, configs)
+    def _put_topics(self, broker_name: str, queues: Mapping[str, QueueData]) -> None:
+        changed = self._topics.put(broker_name, queues)
         if changed:
             self.revision += 1
             self._peer_log.info(
@@ -165,7 +169,7 @@ class RouteInfoManager:
         self.revision += 1
 
     def _master_of(self, broker: BrokerIdentity) -> MasterAddresses:
-        """Find the master of a slave; nothing for a master, or while none is alive."""
+        """Return the master of a slave, empty for a master or if none is alive."""
         if broker.broker_id != MASTER_ID:
             address = self._brokers[broker.name].broker_addrs.get(MASTER_ID)
             alive = self._alive.get(address) if address is not None else None
@@ -174,13 +178,13 @@ class RouteInfoManager:
         return MasterAddresses()
 
     def unregister(self, broker: BrokerIdentity) -> None:
-        """Forget a broker that stops. An address that meanwhile took its id is left alone."""
+        """Remove a stopping broker. An address that took its id meanwhile is kept."""
         with self._lock:
             self._peer_log.info(f"unregisters {broker.name}", "broker {broker} unregisters", broker=str(broker))
             self._forget(broker.address)
 
-    def on_connection_closed(self, connection: Any) -> None:
-        """Forget the brokers whose last registration came over this connection."""
+    def on_connection_closed(self, connection: IConnection) -> None:
+        """Remove the brokers whose last registration came over this connection."""
         with self._lock:
             for address in [a for a, alive in self._alive.items() if alive.connection is connection]:
                 self._peer_log.warn(
@@ -189,7 +193,7 @@ class RouteInfoManager:
                 self._forget(address)
 
     def scan_inactive(self, now_ms: int) -> int:
-        """Forget the brokers that were silent for too long and close their connections; return how many there were."""
+        """Remove brokers silent for too long and close their connections. Return their number."""
         self._peer_log.flush()
         oldest = now_ms - BROKER_EXPIRY_MS
         with self._lock:
@@ -206,7 +210,7 @@ class RouteInfoManager:
         return len(expired)
 
     def _forget(self, address: str) -> None:
-        """Remove an address everywhere, and with a broker's last address its name and topics."""
+        """Remove an address everywhere. With a broker's last address, remove its name and topics."""
         self._alive.pop(address, None)
         self._put_filter_servers(address, [])
         for name, broker in list(self._brokers.items()):
@@ -229,9 +233,9 @@ class RouteInfoManager:
     def query_data_version(
         self, address: str, data_version: DataVersion, now_ms: int
     ) -> tuple[bool, DataVersion | None]:
-        """Tell a broker whether its topics changed since it registered, and which version is known, if any.
+        """Return (whether a broker's topics changed since it registered, the known version if any).
 
-        Being unchanged counts as a sign of life, since such a broker saves itself the registration.
+        An unchanged version counts as a sign of life, because such a broker skips the registration.
         """
         with self._lock:
             changed = self._is_changed(address, data_version)
@@ -249,11 +253,14 @@ class RouteInfoManager:
     # ------------------------------------------------------------ topics
 
     def wipe_write_perm(self, broker_name: str) -> int:
-        """Let nobody write to a broker's topics, until it registers them anew; return how many it has."""
+        """Forbid writing to all topics of a broker. Return their number.
+
+        It ends when `register` accepts topics from this broker again.
+        """
         return self._set_perms(broker_name, lambda perm: perm & ~permission.WRITE)
 
     def add_write_perm(self, broker_name: str) -> int:
-        """Let everybody read and write all of a broker's topics; return how many it has."""
+        """Allow reading and writing of all topics of a broker. Return their number."""
         return self._set_perms(broker_name, lambda _: permission.READ | permission.WRITE)
 
     def _set_perms(self, broker_name: str, new_perm: Callable[[int], int]) -> int:
@@ -263,16 +270,17 @@ class RouteInfoManager:
             return count
 
     def delete_topic(self, topic: str, cluster: str | None = None) -> None:
-        """Forget a topic, on all brokers or on those of one cluster; a broker that still has it may bring it back."""
+        """Remove a topic, on all brokers or those of one cluster. A broker that still has it may bring it back."""
         with self._lock:
             if self._topics.delete(topic, self._clusters.get(cluster, ()) if cluster else None):
                 self.revision += 1
-                self._log.info("topic {topic} is deleted in {cluster}", topic=topic, cluster=cluster or "all clusters")
+                where = cluster or "all clusters"
+                self._events.info("topics deleted", "topic {topic} is deleted in {cluster}", topic=topic, cluster=where)
 
     # ------------------------------------------------------------ queries
 
     def pick_topic_route(self, topic: str) -> TopicRouteData | None:
-        """Return where a topic is, without ordered-topic configuration; None when no known broker has it."""
+        """Return the route of a topic, None if no known broker has it. The ordered-topic configuration is not included."""
         with self._lock:
             queues = self._topics.of(topic)
             names = [queue.broker_name for queue in queues]
@@ -287,7 +295,7 @@ class RouteInfoManager:
             )
 
     def cluster_info(self) -> ClusterInfo:
-        """Return all brokers with their addresses, and the clusters they form."""
+        """Return all brokers with their addresses, and their clusters."""
         with self._lock:
             return ClusterInfo(
                 broker_addr_table={name: _copy_of(broker) for name, broker in self._brokers.items()},
@@ -307,20 +315,20 @@ class RouteInfoManager:
             return TopicList(topic_list=list(names), broker_addr=addresses[0] if addresses else None)
 
     def topics_of_cluster(self, cluster: str) -> TopicList:
-        """Return the topics that any broker of a cluster has; none for an unknown cluster."""
+        """Return the topics of a cluster's brokers, none for an unknown cluster."""
         with self._lock:
             return TopicList(topic_list=self._topics.names_at(self._clusters.get(cluster, set())))
 
     def unit_topics(self) -> TopicList:
-        """Return the topics that live in a unit."""
+        """Return the topics that belong to a unit."""
         return self._topics_by_flag(lambda flag: bool(flag & TOPIC_UNIT))
 
     def unit_sub_topics(self) -> TopicList:
-        """Return the topics that units subscribe to."""
+        """Return the topics subscribed to by units."""
         return self._topics_by_flag(lambda flag: bool(flag & TOPIC_UNIT_SUB))
 
     def unit_sub_ununit_topics(self) -> TopicList:
-        """Return the topics that units subscribe to but that live in none."""
+        """Return the topics subscribed to by units but not belonging to one."""
         return self._topics_by_flag(lambda flag: flag & (TOPIC_UNIT | TOPIC_UNIT_SUB) == TOPIC_UNIT_SUB)
 
     def _topics_by_flag(self, wanted: Callable[[int], bool]) -> TopicList:

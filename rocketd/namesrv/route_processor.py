@@ -1,27 +1,28 @@
-"""Answers route queries, the one request of a name server that is frequent.
+"""Answers route queries, the only frequent request of a name server.
 
-Answers to Apache's DefaultRequestProcessor.getRouteInfoByTopic. Takes the whole queue at once and decodes JSON requests in
-one pass; what that refuses, binary headers, and all requests while hooks are installed go the ordinary way.
+Counterpart: `DefaultRequestProcessor.getRouteInfoByTopic` (Apache). It takes the whole queue at once and decodes JSON
+requests in one pass. Other requests go the ordinary way: refused ones, binary headers, and all requests if hooks are
+installed.
 """
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from zope.interface import implementer
 
 from rocketd.namesrv.route_answers import RouteAnswers
-from rocketd.remoting.codes import V4_9_4, LanguageCode, ResponseCode, SerializeType
-from rocketd.remoting.command import RemotingCommand
-from rocketd.remoting.dispatch import CommandHandler, Dispatcher, Parts
 from rocketd.remoting.errors import JSON_ERRORS, RequestError
-from rocketd.remoting.frame import Frame
-from rocketd.remoting.headers import GetRouteInfoRequestHeader, read_header
-from rocketd.remoting.interfaces import IJobProcessor
-from rocketd.remoting.pools import Job
+from rocketd.remoting.headers.client import GetRouteInfoRequestHeader, read_header
+from rocketd.remoting.interfaces import IJobProcessor, IRequestContext, IRequestProcessor
+from rocketd.remoting.serving.dispatch import CommandHandler, Dispatcher, Parts
+from rocketd.remoting.serving.pools import Job
+from rocketd.remoting.wire.codes import V4_9_4, LanguageCode, RequestCode, ResponseCode, SerializeType
+from rocketd.remoting.wire.command import RemotingCommand
+from rocketd.remoting.wire.frame import Frame
 
 FAQ: Final = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
-"""What Apache appends to refusals that its users ask about most."""
+"""Apache's addition to frequently discussed refusals."""
 
 
 class _Fields(msgspec.Struct, rename="camel"):
@@ -30,7 +31,7 @@ class _Fields(msgspec.Struct, rename="camel"):
 
 
 class _RouteRequest(msgspec.Struct, rename="camel"):
-    """A route request's header as JSON: what its answer depends on."""
+    """A route request's JSON header, only the fields needed for its answer."""
 
     opaque: int
     flag: int
@@ -42,18 +43,21 @@ class _RouteRequest(msgspec.Struct, rename="camel"):
 _decode = msgspec.json.Decoder(_RouteRequest).decode
 
 
-@implementer(IJobProcessor)
+@implementer(IJobProcessor, IRequestProcessor)
 class RouteProcessor:
-    """Looks up and sends routes. Pool threads; it keeps nothing but what RouteAnswers keeps."""
+    """Looks up and sends routes. Pool threads. It has no state except that of RouteAnswers."""
 
     def __init__(self, answers: RouteAnswers, dispatcher: Dispatcher) -> None:
         self._answers = answers
         self._dispatcher = dispatcher
-        self._ordinary = CommandHandler(dispatcher)
+        self._commands = CommandHandler(dispatcher)
+        self._commands.processors[RequestCode.GET_ROUTEINFO_BY_TOPIC] = self
 
     def process_jobs(self, jobs: Sequence[Job]) -> None:
-        """Answer all frames of the jobs, those of one job with one write."""
+        """Answer all frames of the jobs, with one write per job."""
         for job in jobs:
+            if self._dispatcher.gave_up(job.connection):
+                continue
             answers: list[bytes | memoryview] = []
             for frame in job.frames:
                 try:
@@ -70,27 +74,21 @@ class RouteProcessor:
             try:
                 request = _decode(header)
             except JSON_ERRORS:
-                return self._answer_ordinarily(job, frame)
-            if not request.flag:
+                request = None
+            if request is not None and not request.flag:
                 fields = request.ext_fields
                 standard = request.version >= V4_9_4 or fields.accept_standard_json_only.lower() == "true"
-                answer = self._answers.get(fields.topic, standard, request.language == "RUST")
+                answer = self._answers.get(fields.topic, standard, request.language == "RUST", job.connection.address)
                 if answer is not None:
                     return (answer.frame(request.opaque),)
-        return self._answer_ordinarily(job, frame)
+        return self._commands.process_frame(job.connection, frame, job.received_ms)
 
-    def _answer_ordinarily(self, job: Job, frame: Frame) -> Parts:
-        command = RemotingCommand.decode(frame)
-        if command.is_response:
-            self._dispatcher.call_from_thread(self._dispatcher.take_response, job.connection, command)
-            return ()
-        return self._ordinary.process_frame(job.connection, frame, job.received_ms, self)
-
-    def process(self, request: RemotingCommand, context: Any) -> RemotingCommand:
-        """Answer one request; TOPIC_NOT_EXIST when no known broker has the topic."""
+    def process(self, request: RemotingCommand, context: IRequestContext) -> RemotingCommand:
+        """Answer one request, with TOPIC_NOT_EXIST if no known broker has the topic."""
         header = read_header(GetRouteInfoRequestHeader, request)
         standard = request.version >= V4_9_4 or header.accept_standard_json_only is True
-        answer = self._answers.get(header.topic, standard, request.language == LanguageCode.RUST)
+        asker = context.connection.address
+        answer = self._answers.get(header.topic, standard, request.language == LanguageCode.RUST, asker)
         if answer is None:
             raise RequestError(
                 ResponseCode.TOPIC_NOT_EXIST, f"No topic route info in name server for the topic: {header.topic}{FAQ}"

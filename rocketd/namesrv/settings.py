@@ -1,6 +1,7 @@
-"""The settings of the name server.
+"""Settings of the name server.
 
-Answers to NamesrvConfig and to the reading of options in NamesrvStartup: same keys, same defaults, same precedence.
+Counterpart: `NamesrvConfig`, and the option reading of `NamesrvStartup` (Apache), with the same keys, defaults and
+precedence.
 """
 
 from collections.abc import Mapping
@@ -8,17 +9,21 @@ from collections.abc import Mapping
 from rocketd.common.config import setting, settings_group
 from rocketd.common.configuration import DaemonSettings, group
 from rocketd.common.log_settings import LogConfig
-from rocketd.common.networks import ANY, NETWORKS, PRIVATE, is_network_list
-from rocketd.remoting.settings import NettyServerConfig, RemotingConfig, ServerLimits, TlsConfig
+from rocketd.common.networks import NETWORKS, PRIVATE, is_network_list
+from rocketd.common.process_settings import ProcessConfig
+from rocketd.metrics.settings import MetricsConfig
+from rocketd.namesrv.address_rules import RULES, are_address_rules
+from rocketd.remoting.serving.settings import NettyServerConfig, RemotingConfig, ServerLimits
+from rocketd.remoting.settings import TlsConfig
 
 
 @settings_group
 class NamesrvConfig:
-    """What a name server keeps and where."""
+    """Files and behaviour of a name server."""
 
     rocketmq_home: str | None = setting(
         None,
-        no_effect="nothing is looked up below it.",
+        no_effect="the name server does not read files below it.",
         remote=False,
         environment="ROCKETMQ_HOME",
         aliases=("rocketmq.home.dir",),
@@ -26,41 +31,59 @@ class NamesrvConfig:
     kv_config_path: str = setting(
         factory=lambda machine: machine.home + "/namesrv/kvConfig.json",
         formula="~/namesrv/kvConfig.json",
-        doc="File that holds the KV configuration (codes 100 to 102).",
+        doc="File of the KV configuration (codes 100 to 102).",
         remote=False,
     )
     config_store_path: str = setting(
         factory=lambda machine: machine.home + "/namesrv/namesrv.properties",
         formula="the file given with --config, else ~/namesrv/namesrv.properties",
-        doc="File to which updateNamesrvConfig writes. Without --config, the next start reads it.",
+        doc="File that updateNamesrvConfig writes to. With --config it is that file, as in Apache's, even if the file names "
+        "another one. Without --config, the next start reads it.",
         remote=False,
     )
     product_env_name: str = setting(
-        "center", no_effect="it names the environment that a name server with clusterTest asks, see there."
+        "center",
+        no_effect="it names the environment for clusterTest, and clusterTest has no effect.",
     )
-    cluster_test: bool = setting(False, no_effect="routes are never asked for from another environment.")
+    cluster_test: bool = setting(
+        False,
+        no_effect="the name server never requests routes from another environment.",
+    )
     order_message_enable: bool = setting(
-        False, "Whether routes carry the ordered-topic configuration (KV namespace ORDER_TOPIC_CONFIG).", hot=True
+        False,
+        "Whether routes contain the configuration of ordered topics (KV namespace ORDER_TOPIC_CONFIG).",
+        hot=True,
     )
     admin_without_acl: str = setting(
         PRIVATE,
-        "The addresses from which administrative writes are taken: KV configuration, settings, write permissions of "
-        "brokers, deletion of topics. private means loopback, private and link-local networks of IPv4 and IPv6.",
+        "Client addresses from which administrative writes are accepted: KV configuration, settings, write "
+        "permissions of brokers, deletion of topics. private means loopback, private and link-local networks of IPv4 "
+        "and IPv6.",
         remote=False,
         check=is_network_list,
         accepted=NETWORKS,
     )
     broker_allowed_addresses: str = setting(
-        ANY,
-        "The addresses from which brokers may register and unregister.",
+        PRIVATE,
+        "Addresses from which brokers may register and unregister. A registered broker can take over routes. private "
+        "has the same meaning as in adminWithoutAcl. Add the addresses of brokers with public addresses.",
         hot=True,
         check=is_network_list,
         accepted=NETWORKS,
     )
 
+    addresses_by_network: str = setting(
+        "",
+        "Addresses of brokers for askers of a network, in place of the registered ones, in routes and lists of brokers. "
+        "For each address, the first rule with the asker's network and this address counts.",
+        hot=True,
+        check=are_address_rules,
+        accepted=RULES,
+    )
 
-NO_REQUESTS = "a name server sends no requests, it answers them."
-NO_CONNECTIONS = "a name server makes no connections."
+
+NO_REQUESTS = "a name server only answers requests."
+NO_CONNECTIONS = "a name server makes no outgoing connections."
 
 
 @settings_group
@@ -78,6 +101,8 @@ class NamesrvSettings(DaemonSettings):
     )
     limits: ServerLimits = group(ServerLimits)
     log: LogConfig = group(LogConfig)
+    metrics: MetricsConfig = group(MetricsConfig)
+    process: ProcessConfig = group(ProcessConfig)
     remoting: RemotingConfig = group(RemotingConfig, no_effect={"serialize_type": NO_REQUESTS})
     tls: TlsConfig = group(
         TlsConfig,
@@ -95,7 +120,7 @@ class NamesrvSettings(DaemonSettings):
     )
 
     def kept_changes_file(self) -> str:
-        """Return the path of the file that keeps changes by request if there is no configuration file."""
+        """Return the path of the file that keeps changes by request without a configuration file."""
         return self.namesrv.config_store_path
 
     def derive(self, given: Mapping[str, str]) -> list[str]:

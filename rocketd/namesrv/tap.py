@@ -1,6 +1,6 @@
 """The command `twistd rocketd-namesrv`.
 
-Answers to NamesrvStartup: reads the options and makes the service. Imports nothing heavy until the service is made.
+Counterpart: `NamesrvStartup` (Apache): reads the options and creates the service. Heavy imports wait until then.
 """
 
 from twisted.application.service import IService
@@ -18,7 +18,9 @@ class Options(DaemonOptions):
 
 
 def makeService(options: Options) -> IService:
-    """Make the name server that the options describe; nothing is opened before it starts."""
+    """Return the name server for the options. It opens nothing before its start."""
     from rocketd.namesrv.service import START_ERRORS, make_namesrv
+    from rocketd.remoting.wire.versions import set_own_version
 
+    set_own_version(options.settings.remoting.version)
     return options.make(lambda: make_namesrv(options.settings), START_ERRORS)

@@ -1,41 +1,48 @@
-"""Which broker has which queues of a topic.
+"""The queues of topics at brokers.
 
-Answers to topicQueueTable of Apache's RouteInfoManager and what that class does with it. Sans-io, and without a lock: it
-belongs to the one who made it, RouteInfoManager. What is returned is never changed afterwards.
+Counterpart: `topicQueueTable` of `RouteInfoManager` (Apache). Sans-io, and without a lock: it belongs to its creator,
+RouteInfoManager. Results are never changed afterwards.
 """
 
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable, Mapping
 
 import msgspec
 
-from rocketd.remoting.bodies import QueueData, TopicConfig
+from rocketd.remoting.bodies.tables import QueueData, TopicConfig
+
+
+def queues_of(broker_name: str, configs: Iterable[TopicConfig]) -> dict[str, QueueData]:
+    """Return a broker's topics in the form used in routes. Slow for thousands of topics, but needs no lock."""
+    return {
+        config.topic_name: QueueData(
+            broker_name=broker_name,
+            read_queue_nums=config.read_queue_nums,
+            write_queue_nums=config.write_queue_nums,
+            perm=config.perm,
+            topic_sys_flag=config.topic_sys_flag,
+        )
+        for config in configs
+    }
 
 
 class TopicQueues:
-    """Topic to broker name to queues. A topic without a broker is no topic."""
+    """Topic to broker name to queues. A topic without a broker is removed."""
 
     def __init__(self) -> None:
         self._table: dict[str, dict[str, QueueData]] = {}
 
-    def put(self, broker_name: str, configs: Iterable[TopicConfig]) -> list[str]:
-        """Take a broker's topics beside those it has; return the names of the new and the changed ones."""
+    def put(self, broker_name: str, topics: Mapping[str, QueueData]) -> list[str]:
+        """Add or replace a broker's topics. Return the names of new and changed ones."""
         changed = []
-        for config in configs:
-            queue = QueueData(
-                broker_name=broker_name,
-                read_queue_nums=config.read_queue_nums,
-                write_queue_nums=config.write_queue_nums,
-                perm=config.perm,
-                topic_sys_flag=config.topic_sys_flag,
-            )
-            queues = self._table.setdefault(config.topic_name, {})
+        for topic, queue in topics.items():
+            queues = self._table.setdefault(topic, {})
             if queues.get(broker_name) != queue:
                 queues[broker_name] = queue
-                changed.append(config.topic_name)
+                changed.append(topic)
         return changed
 
     def set_perms(self, broker_name: str, new_perm: Callable[[int], int]) -> int:
-        """Change the permission of all of a broker's topics; return how many it has."""
+        """Change the permission of all topics of a broker. Return their number."""
         count = 0
         for queues in self._table.values():
             queue = queues.get(broker_name)
@@ -45,7 +52,7 @@ class TopicQueues:
         return count
 
     def delete(self, topic: str, broker_names: Iterable[str] | None = None) -> bool:
-        """Forget a topic, at all brokers or at those named; tell whether anything was there to forget."""
+        """Remove a topic, at all brokers or at those named. Return whether it was there."""
         queues = self._table.get(topic, {})
         gone = [name for name in (queues if broker_names is None else broker_names) if name in queues]
         for name in gone:
@@ -55,12 +62,12 @@ class TopicQueues:
         return bool(gone)
 
     def forget_broker(self, broker_name: str) -> None:
-        """Forget all topics of a broker."""
+        """Remove all topics of a broker."""
         for topic in list(self._table):
             self.delete(topic, (broker_name,))
 
     def of(self, topic: str) -> list[QueueData]:
-        """Return a topic's queues by broker; none when it is unknown."""
+        """Return a topic's queues by broker, none if it is unknown."""
         return list(self._table.get(topic, {}).values())
 
     def names(self) -> list[str]:
@@ -68,9 +75,9 @@ class TopicQueues:
         return list(self._table)
 
     def names_at(self, broker_names: Container[str]) -> list[str]:
-        """Return the topics that any of these brokers has."""
+        """Return the topics of any of these brokers."""
         return [topic for topic, queues in self._table.items() if any(name in broker_names for name in queues)]
 
     def names_by_flag(self, wanted: Callable[[int], bool]) -> list[str]:
-        """Return the topics with a wanted flag word; judged by the first broker, since all give a topic the same."""
+        """Return the topics with a wanted flag word. The first broker decides, because all brokers agree about a topic."""
         return [t for t, queues in self._table.items() if wanted(next(iter(queues.values())).topic_sys_flag)]

@@ -1,22 +1,24 @@
 """Errors of the remoting layer, one tree.
 
-Answers to Apache's ``RemotingException`` family (org.apache.rocketmq.remoting.exception).
+Counterpart: the ``RemotingException`` family (Apache, org.apache.rocketmq.remoting.exception).
 """
+
+from typing import Any
 
 import msgspec
 
 from rocketd.common.pickling import PickledWhole
 
 JSON_ERRORS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-"""What msgspec's JSON decoders raise for a text that they do not take."""
+"""Errors raised by msgspec's JSON decoders for texts they reject."""
 
 
 class RemotingError(PickledWhole, Exception):
-    """Base of all that can go wrong between two peers."""
+    """Base of all errors between two peers."""
 
 
 class RemotingConnectError(RemotingError):
-    """No connection to the peer could be had."""
+    """The connection to the peer could not be made."""
 
     def __init__(self, address: str, reason: object = None) -> None:
         super().__init__(f"connect to {address} failed" + (f": {reason}" if reason else ""))
@@ -32,27 +34,59 @@ class RemotingSendRequestError(RemotingError):
 
 
 class RemotingTimeoutError(RemotingError):
-    """No answer, or no permit to send, within the time given."""
+    """No answer, or no permit to send, within the given time."""
 
 
 class PermitTimeoutError(RemotingTimeoutError):
-    """No permit to send within the time given: nothing was sent."""
+    """No permit to send within the given time. Nothing was sent."""
 
 
 class RemotingTooMuchRequestError(RemotingError):
-    """The limit of outstanding requests is reached and the caller gave no time to wait."""
+    """The limit of outstanding requests is reached, and the caller gave no time to wait."""
 
 
 class RemotingCommandError(RemotingError):
-    """A command that cannot be understood: a header field is missing or has the wrong type."""
+    """A command cannot be understood: a header field is missing or has the wrong type."""
+
+    command: Any = None
+    """The command with the unreadable header, None if the error is about something else."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        make, arguments, attributes = super().__reduce__()
+        # The command may hold a view of memory, and views cannot be pickled.
+        return make, arguments, {name: value for name, value in attributes.items() if name != "command"}
+
+
+MAX_FIELDS = 1000
+"""Greatest number of fields in a header. Clients send about 20 at most; message properties are one field."""
 
 
 class FrameError(RemotingError):
-    """Bytes that are no frame: nothing after them can be trusted, so the connection closes."""
+    """Bytes that are not a frame. The bytes after them cannot be trusted, so the connection closes.
+
+    ``limit`` is the kind under which it is counted if the frame exceeds a limit, "" otherwise.
+    """
+
+    def __init__(self, text: str, limit: str = "") -> None:
+        super().__init__(text)
+        self.limit = limit
+
+
+def too_many_fields(count: int) -> FrameError:
+    """Return the error of a header with more than ``MAX_FIELDS`` fields."""
+    return FrameError(f"header with {count} fields is over the limit of {MAX_FIELDS}", "headers with too many fields")
+
+
+class PluginError(RemotingError):
+    """An exception of a plugin. The peer must not read its text. ``error`` is the exception."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__(f"a plugin raised {type(error).__name__}")
+        self.error = error
 
 
 class RequestError(RemotingError):
-    """A processor's refusal: the dispatcher turns it into the answer's code and remark."""
+    """A processor's refusal. The dispatcher turns it into code and remark of the answer."""
 
     def __init__(self, code: int, remark: str) -> None:
         super().__init__(remark)

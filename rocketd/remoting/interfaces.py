@@ -1,108 +1,118 @@
-"""What a processor plugin is, and what it is given.
+"""Interfaces of client and server, and of third-party extensions.
 
-Third parties implement these: see docs/howto/processor-plugin.md. Nothing here imports the reactor.
+Third parties implement those of processors, hooks and listeners, see docs/howto/processor-plugin.md. Nothing here
+imports the reactor.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-from twisted.plugin import IPlugin
+from twisted.internet.defer import Deferred
 from zope.interface import Attribute, Interface
 
-from rocketd.remoting.command import RemotingCommand
+from rocketd.common.lazy_names import lazy_names
+from rocketd.remoting.wire.command import RemotingCommand
+
+if TYPE_CHECKING:
+    from rocketd.remoting.plugin_interfaces import IConnectionListenerPlugin, IProcessorPlugin, IRPCHookPlugin
+else:
+    # Clients import this module, and have no plugins.
+    __getattr__, __dir__ = lazy_names(
+        __name__,
+        {"rocketd.remoting.plugin_interfaces": ("IConnectionListenerPlugin", "IProcessorPlugin", "IRPCHookPlugin")},
+    )
+
+__all__ = [
+    "IConnection",
+    "IConnectionListener",
+    "IConnectionListenerPlugin",
+    "IFieldsHook",
+    "IJobProcessor",
+    "IProcessorPlugin",
+    "IRPCHook",
+    "IRPCHookPlugin",
+    "IRemotingClient",
+    "IRemotingServer",
+    "IRemotingService",
+    "IRequestContext",
+    "IRequestProcessor",
+]
 
 
 class IConnection(Interface):
-    """One peer's connection, as processors see it. Its methods may be called from any thread."""
+    """One peer's connection, as seen by processors. Its methods may be called from any thread."""
 
-    address = Attribute("The peer as ``host:port``.")
-    host = Attribute("The peer's address and port as the record's host field: 8 or 20 bytes.")
-    closed = Attribute("Whether the connection is gone.")
+    address: str = Attribute("The peer as ``host:port``.")
+    host: bytes = Attribute("The peer's address and port as the record's host field: 8 or 20 bytes.")
+    closed: bool = Attribute("Whether the connection is gone.")
 
     def send(command: RemotingCommand) -> None:
-        """Write a command; it is dropped when the connection is gone."""
+        """Write a command. It is dropped if the connection is gone."""
 
     def close() -> None:
-        """Write what is pending, then close."""
+        """Write pending bytes, then close."""
 
 
 class IRequestContext(Interface):
-    """What goes with a request into a processor."""
+    """Context of a request in a processor."""
 
-    connection = Attribute("The IConnection it came from.")
-    received_ms = Attribute("Monotonic milliseconds at which its bytes were read.")
+    connection: IConnection = Attribute("The IConnection it came from.")
+    request: RemotingCommand = Attribute("The request itself.")
+    received_ms: int = Attribute("Monotonic milliseconds at which its bytes were read.")
 
     def answer(response: RemotingCommand) -> None:
-        """Send the answer now, from any thread; for processors that returned None because theirs comes late."""
+        """Send the answer now, from any thread. For processors that returned None to answer later."""
 
 
 class IRequestProcessor(Interface):
-    """Handles requests of the codes it is registered for, in the threads of its pool."""
+    """Handles requests of its registered codes, in the threads of its pool."""
 
-    def process(request: RemotingCommand, context: Any) -> RemotingCommand | None:
+    def process(
+        request: RemotingCommand, context: IRequestContext
+    ) -> "RemotingCommand | Deferred[RemotingCommand] | None":
         """Handle one request and return its response.
 
-        None means that ``context.answer`` is called later or that nothing is to be answered. A Deferred of a response may
-        be returned if it fires in the reactor thread. The method may be ``async def``: the coroutine then runs in the
-        reactor thread, where it may await Deferreds and must not block. Raise RequestError to refuse. Any other
-        exception is answered with SYSTEM_ERROR, without its text, and logged.
+        Other results:
+
+        - None: ``context.answer`` is called later, or the request needs no answer.
+        - A Deferred of a response. It must fire in the reactor thread.
+        - A coroutine (``async def``). It runs in the reactor thread, may await Deferreds and must not block.
+
+        Raise RequestError to refuse. Any other exception is logged and answered with SYSTEM_ERROR, without its text.
         """
 
 
-class IJobProcessor(IRequestProcessor):
-    """A processor that takes the whole queue at once: for the hot paths, where a hop a message costs more than the work."""
+class IJobProcessor(Interface):
+    """A processor that takes the whole queue at once, for hot paths: one hand-over per message would cost too much."""
 
     def process_jobs(jobs: Sequence[Any]) -> None:
-        """Handle all frames of all jobs (``dispatch.Job``) and answer them; may not raise."""
-
-
-class IProcessorPlugin(IPlugin):
-    """A descriptor found by ``twisted.plugin``: cheap to import, it names what it handles and makes it when asked."""
-
-    name = Attribute("Unique name, for logs.")
-    daemon = Attribute("'broker' or 'namesrv': whose requests.")
-    codes = Attribute("The request codes it handles: a tuple of int.")
-    pool = Attribute(
-        "Name of the thread pool it runs in. An unknown name makes a pool, with as many threads as the attribute "
-        "``threads`` says: 1 to 64, and 1 if there is no such attribute."
-    )
-
-    def create(daemon: Any) -> IRequestProcessor:
-        """Make the processor. ``daemon`` is the IBroker or INameServer it will serve in."""
+        """Handle all frames of all jobs (``dispatch.Job``) and answer them. Must not raise."""
 
 
 class IRPCHook(Interface):
-    """Sees every request before it is handled or sent, and its response after."""
+    """See every request before it is handled or sent, and its response after."""
 
     def before_request(address: str, request: RemotingCommand) -> None:
-        """See the request. Raise RequestError to refuse it: code and remark become the answer's.
+        """See the request. Raise RequestError to refuse it with this code and remark.
 
-        Any other exception is answered with SYSTEM_ERROR, without its text, and logged.
+        Any other exception is logged and answered with SYSTEM_ERROR, without its text.
         """
 
     def after_response(address: str, request: RemotingCommand, response: RemotingCommand | None) -> None:
-        """See the response; may change its fields."""
+        """See the response. Its fields may be changed."""
 
 
 class IFieldsHook(IRPCHook):
-    """A hook that can do without the command where the code's header fields tell all: on the hot paths it has to."""
+    """A hook that works on the header fields alone. The hot paths need it, because they have no command."""
 
     def before_fields(address: str, code: int, fields: Mapping[str, str], body: bytes | memoryview | None) -> None:
-        """As ``before_request``, for the codes of sends and pulls. A request that is refused comes there once more."""
-
-
-class IRPCHookPlugin(IPlugin):
-    """A descriptor of a hook around all requests of a server, found by ``twisted.plugin``."""
-
-    name = Attribute("Unique name, for logs.")
-    daemon = Attribute("'broker' or 'namesrv': whose requests.")
-
-    def create_rpc_hook(daemon: Any) -> Any:
-        """Make an IRPCHook, or an IFieldsHook. ``daemon`` is the IBroker or INameServer."""
+        """Like ``before_request``, for the codes of sends and pulls. A refused request is passed to that method as
+        well.
+        """
 
 
 class IConnectionListener(Interface):
-    """Told what happens to the connections of a server, each time with a ConnectionEvent, from one thread of its own."""
+    """Gets the events of a server's connections as ConnectionEvent objects, from one separate thread."""
 
     def connected(event: Any) -> None:
         """A peer has connected."""
@@ -111,17 +121,79 @@ class IConnectionListener(Interface):
         """A connection is gone."""
 
     def idle(event: Any) -> None:
-        """A connection is closed because nothing was received on it for too long. ``closed`` follows."""
+        """A connection is closed because nothing was received for too long. ``closed`` follows."""
 
     def failed(event: Any) -> None:
-        """A connection failed or sent bytes that are not a frame; ``reason`` says which. ``closed`` follows."""
+        """A connection failed or sent bytes that are not a frame; see ``reason``. ``closed`` follows."""
 
 
-class IConnectionListenerPlugin(IPlugin):
-    """A descriptor of a connection listener, found by ``twisted.plugin``."""
+class IRemotingService(Interface):
+    """Common part of client and server: they start, stop, run hooks, and report lost connections.
 
-    name = Attribute("Unique name, for logs.")
-    daemon = Attribute("'broker' or 'namesrv': whose connections.")
+    Counterpart: `RemotingService` (Apache). All methods of these interfaces belong to the reactor thread.
+    """
 
-    def create_connection_listener(daemon: Any) -> IConnectionListener:
-        """Make the listener. ``daemon`` is the IBroker or INameServer."""
+    listeners = Attribute("A list. ``connection_lost`` of each is called with every lost connection.")
+
+    def startService() -> None:
+        """Start."""
+
+    def stopService() -> "Deferred[Any]":
+        """Stop. Fires when all connections are closed."""
+
+    def register_rpc_hook(hook: IRPCHook) -> None:
+        """Add a hook. It runs after the hooks added before."""
+
+
+class IRemotingClient(IRemotingService):
+    """Sends requests to any address, and passes requests of peers to functions.
+
+    An address is ``host:port``; None means a name server of the list. Timeouts are in milliseconds. Counterpart:
+    `RemotingClient` (Apache).
+    """
+
+    config = Attribute("NettyClientConfig.")
+    invoke = Attribute("InvokeLayer: requests in flight.")
+    channels = Attribute("ChannelTable: the connections by address.")
+    name_servers = Attribute("NameServers: their addresses, and the one in use.")
+
+    def invoke_sync(address: str | None, request: RemotingCommand, timeout_ms: float) -> "Deferred[RemotingCommand]":
+        """Send a request and return its answer. Fails with a RemotingError."""
+
+    def invoke_bounded(address: str | None, request: RemotingCommand, timeout_ms: float) -> "Deferred[RemotingCommand]":
+        """Send a request, within the limit of concurrent requests, and return its answer. Fails with a RemotingError."""
+
+    def invoke_async(
+        address: str | None, request: RemotingCommand, timeout_ms: float, callback: Callable[..., Any]
+    ) -> "Deferred[None]":
+        """Send a request. ``callback`` gets its Completion once, unless the Deferred fails."""
+
+    def invoke_oneway(address: str | None, request: RemotingCommand, timeout_ms: float) -> "Deferred[None]":
+        """Send a one-way request. Fires when it was given to the connection."""
+
+    def connection_to(address: str | None) -> "Deferred[Any]":
+        """Return a connection. Fails with RemotingConnectError."""
+
+    def update_name_server_addresses(addresses: Iterable[str]) -> None:
+        """Replace the list of name servers."""
+
+    def register_processor(code: int, processor: Callable[..., Any]) -> None:
+        """Handle requests of peers with this code by a function."""
+
+
+class IRemotingServer(IRemotingService):
+    """Listens, and passes requests to the processors of its dispatcher.
+
+    Counterpart: `RemotingServer` (Apache).
+    """
+
+    port = Attribute("The listening port; before the start, the requested one.")
+    dispatcher = Attribute("Dispatcher: the processors by code, and their pools.")
+    events = Attribute("ConnectionEvents: calls connection listeners.")
+    connections = Attribute("The open connections: a mapping with each as a key.")
+
+    def listen(port: int | None = None) -> int:
+        """Open the port, or one more, and return its number. Raises ListenError."""
+
+    def stop_listening() -> "Deferred[Any]":
+        """Close the ports. Fires when they are closed."""

@@ -1,7 +1,7 @@
-"""How the other end of a connection is named.
+"""Address of the other end of a connection.
 
-Answers to RemotingHelper.parseChannelRemoteAddr and to the hosts of MessageExt. A port that serves both families sees an
-IPv4 peer as ``::ffff:a.b.c.d``; here it is plain IPv4 again, so that tables, logs and records hold what the peer is. Pure.
+Counterpart: `RemotingHelper.parseChannelRemoteAddr`, and the hosts of `MessageExt` (Apache). A port for both families
+sees an IPv4 peer as ``::ffff:a.b.c.d``. Here it becomes plain IPv4 again, for tables, logs and records. Pure functions.
 """
 
 from ipaddress import IPv6Address, ip_address
@@ -9,14 +9,14 @@ from typing import Any, NamedTuple
 
 
 class Peer(NamedTuple):
-    """``address`` is ``host:port``, an IPv6 host in brackets; ``host`` is 8 or 20 bytes, as records hold it."""
+    """``address`` is ``host:port``, an IPv6 host in brackets. ``host`` is 8 or 20 bytes, as in records."""
 
     address: str
     host: bytes
 
 
 def peer_of(peer: Any) -> Peer:
-    """Name a peer of its IPv4Address or IPv6Address, as transports tell it."""
+    """Return the Peer of a transport's IPv4Address or IPv6Address."""
     scoped, port = peer.host, peer.port
     parsed = ip_address(scoped.partition("%")[0])
     if isinstance(parsed, IPv6Address):

@@ -1,14 +1,14 @@
-"""Every refusal with a cause to explain, declared once.
+"""Every refusal with an explained cause, declared once.
 
-From this table come the response's code and remark, the log line, and the page of its id under docs/errors/. A remark
-begins with Apache's own text, because clients and people search for it; after it come the cause with the measured values,
-and what to do.
+This table gives the response's code and remark, the log line, and the section of its id in docs/errors.md. A remark
+begins with Apache's text, because clients and people search for it. The cause with the measured values and the next
+step follow.
 """
 
 from dataclasses import dataclass
 
-from rocketd.remoting.codes import ResponseCode
 from rocketd.remoting.errors import RequestError
+from rocketd.remoting.wire.codes import ResponseCode
 
 CATALOGUE: "dict[str, Problem]" = {}
 """All problems by id."""
@@ -16,10 +16,12 @@ CATALOGUE: "dict[str, Problem]" = {}
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One way in which a request is refused.
+    """One reason to refuse a request.
 
-    ``remark`` is Apache's text, ``cause`` says what was found, with the measured values and the limit; both are format
-    strings. ``setting`` is the configuration key that governs it, if there is one; ``advice`` is the next thing to do.
+    - ``remark`` is Apache's text.
+    - ``cause`` is the reason with measured values and limit. Both are format strings.
+    - ``setting`` is the configuration key of the limit, if any.
+    - ``advice`` is the next step.
     """
 
     id: str
@@ -35,11 +37,11 @@ class Problem:
         CATALOGUE[self.id] = self
 
     def error(self, **values: object) -> RequestError:
-        """Make the error, with the measured values filled in."""
+        """Return the error with the measured values filled in."""
         return RequestError(self.code, self.text(**values))
 
     def text(self, **values: object) -> str:
-        """Write the remark: Apache's text, then cause and advice."""
+        """Return the remark: Apache's text, then cause and advice."""
         limit = f" (setting {self.setting})" if self.setting else ""
         return f"{self.remark}; cause: {self.cause}{limit}; {self.advice} [{self.id}]".format(**values)
 
@@ -73,7 +75,7 @@ ADMIN_ADDRESS_REFUSED = Problem(
     id="admin-address-refused",
     code=ResponseCode.NO_PERMISSION,
     remark="request {request} from {host} is not permitted",
-    cause="without accounts, administrative writes are taken only from: {allowed}",
+    cause="without accounts, administrative writes are accepted only from: {allowed}",
     advice="run the command on a machine of that list, have the operator add {host} to it, or use accounts (aclEnable)",
     setting="adminWithoutAcl",
 )

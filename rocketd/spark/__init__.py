@@ -1,12 +1,17 @@
-"""Messages as Spark tables: a session that works, and reads of topics from brokers or from a store's files.
+"""Messages as Spark tables: start a session, and read topics from brokers or from a store's files.
 
-PySpark is imported when it is first needed: ``pip install 'rocketd[spark]'`` brings it.
+PySpark is imported on first use. Install it with ``pip install 'rocketd[spark]'``.
 
     import rocketd.spark
 
     spark = rocketd.spark.session()
     orders = rocketd.spark.read(spark, columns=["queue_offset", "tags"], namesrv="127.0.0.1:9876", subscribe="orders")
     orders.groupBy("tags").count().show()
+
+The rooms: `records` parses commit-log records into columns. `store` reads store files, `wire` talks to brokers.
+`planning` turns options into ranges and tasks. `datasource` is the entry point of Spark, `sink` writes messages to
+topics, `archive` keeps them in Parquet files. `sessions` starts Spark, `jobs` holds the commands. See
+docs/decisions/0018-spark-without-a-jar.md.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,10 +36,10 @@ def session(
     driver_memory: str | None = None,
     py_files: Sequence[str] = (),
 ) -> "SparkSession":
-    """Start Spark, or return the session that is active. Raises SparkError in one sentence when that cannot be.
+    """Start Spark, or return the active session. Raises SparkError with a one-sentence message if Spark cannot start.
 
-    `conf` are settings of Spark, which win over ours; `driver_memory` as ``4g``. On a cluster the executors get rocketd's
-    sources, and `py_files` besides.
+    `conf` holds Spark settings; they override the defaults of rocketd. `driver_memory` is a text such as ``4g``. On a
+    cluster the executors get the sources of rocketd, and the files in `py_files`.
     """
     from rocketd.spark.sessions.build import build_session
 
@@ -42,11 +47,11 @@ def session(
 
 
 def register(spark: "SparkSession") -> None:
-    """Make ``format("rocketd")`` known to a session that was not started by `session`.
+    """Register ``format("rocketd")`` in a session that was not started by `session`.
 
-    A plain session starts ``python3`` of PATH for its workers. If that Python has no rocketd and Spark runs on this
-    machine, the workers are started with this process's Python from now on. Raises SparkError if the workers have no
-    rocketd otherwise: PYSPARK_PYTHON names another Python, or Spark runs on a cluster.
+    A plain session starts its workers with the ``python3`` found on PATH. If that Python does not have rocketd, and
+    Spark runs on this machine, workers start with this process's Python from now on. Raises SparkError if that is not
+    possible: PYSPARK_PYTHON names another Python, or Spark runs on a cluster.
     """
     from rocketd.spark.sessions.workers import register_source
 
@@ -54,10 +59,10 @@ def register(spark: "SparkSession") -> None:
 
 
 def read(spark: "SparkSession", *, columns: Sequence[str] | None = None, **options: Any) -> "DataFrame":
-    """Messages as a DataFrame. Fewer `columns` cost less: only these are made. Raises OptionError for an unknown one.
+    """Return messages as a DataFrame. Only the named `columns` are built, so fewer columns cost less.
 
-    Options are those of the data source, in camelCase or in snake_case; their values may be texts, numbers, truth values,
-    lists of names, times with a zone, and mappings where JSON is expected.
+    Options are those of the data source, in camelCase or snake_case. Values may be texts, numbers, booleans, lists of
+    names, datetimes with a time zone, and mappings for options in JSON. Raises OptionError for an unknown column.
     """
     _make_known(spark)
     frame: DataFrame = _prepared(spark.read, columns, options).load()
@@ -65,7 +70,7 @@ def read(spark: "SparkSession", *, columns: Sequence[str] | None = None, **optio
 
 
 def read_stream(spark: "SparkSession", *, columns: Sequence[str] | None = None, **options: Any) -> "DataFrame":
-    """The same as a streaming DataFrame."""
+    """Return messages as a streaming DataFrame; otherwise like `read`."""
     _make_known(spark)
     frame: DataFrame = _prepared(spark.readStream, columns, options).load()
     return frame

@@ -1,199 +1,99 @@
-"""``rocketd spark JOB``: finds the job and runs it.
+"""``rocketd spark JOB``: find the job and run it.
 
-A job's module is imported when it is asked for. Exit status: 0; 1 when it failed or found problems; 2 when it was asked
-wrongly; 130 when it was interrupted.
+The module of a job is imported only when the job is requested. Exit status: 0 on success, 1 if the job failed or found
+problems, 2 for a usage error, 130 after an interrupt.
 """
 
-import argparse
-import sys
-import traceback
 from collections.abc import Sequence
-from importlib import import_module
-from typing import Any, NoReturn
 
-from rocketd.common.suggest import did_you_mean
-from rocketd.spark.errors import OptionError, SparkError
-from rocketd.spark.jobs import interrupts
-from rocketd.spark.jobs.arguments import add_output_arguments, add_spark_arguments
-from rocketd.spark.jobs.interrupts import interruptible
-from rocketd.spark.jobs.job import Job, JobContext
-from rocketd.spark.jobs.progress import Progress
-from rocketd.spark.jobs.report import Report
-from rocketd.spark.jobs.unwrap import unwrapped
+import click
+
+from rocketd.common.command_line.commands import LazyGroup, run_command_line
+from rocketd.common.command_line.output import complain
+from rocketd.spark.jobs.running.command import JobCommand, complain_of
+from rocketd.spark.jobs.running.interrupts import STATUS, interruptible
+from rocketd.spark.sessions.build import require_pyspark
 
 JOBS: dict[str, tuple[str, str]] = {
-    "archive": ("rocketd.spark.jobs.archive", "Write topics to Parquet files, each message exactly once."),
-    "restore": ("rocketd.spark.jobs.restore", "Make a store's files from an archive, byte for byte."),
-    "replay": ("rocketd.spark.jobs.replay", "Send an archive's messages to topics again."),
-    "verify": ("rocketd.spark.jobs.verify", "Read every byte of a store and say what is wrong."),
-    "rebuild": ("rocketd.spark.jobs.rebuild", "Make queues and indexes anew from the commit log."),
-    "trace": ("rocketd.spark.jobs.trace", "Latencies and failures out of the message traces."),
-    "lag": ("rocketd.spark.jobs.lag", "How far consumer groups are behind, and when they will be done."),
-    "dlq": ("rocketd.spark.jobs.dlq", "Group the messages that were given up, and send them again."),
-    "compact": ("rocketd.spark.jobs.compact", "Keep the newest message of each key."),
-    "sql": ("rocketd.spark.jobs.sql", "Run a file of Spark SQL over topics, once or for good."),
-    "anonymise": ("rocketd.spark.jobs.anonymise", "Copy messages with fields hashed or left out."),
-    "doctor": ("rocketd.spark.sessions.doctor", "Say what Spark runs on, and prove that it does."),
+    "archive": ("rocketd.spark.jobs.archive.job:archive", "Write topics to Parquet files, each message exactly once."),
+    "restore": (
+        "rocketd.spark.jobs.archive.restore:restore",
+        "Restore a store's files from an archive, byte for byte.",
+    ),
+    "replay": ("rocketd.spark.jobs.archive.replay:replay", "Send an archive's messages to topics again."),
+    "verify": ("rocketd.spark.jobs.verify.job:verify", "Read every byte of a store and report the damage."),
+    "rebuild": ("rocketd.spark.jobs.rebuild.job:rebuild", "Rebuild the queues and indexes from the commit log."),
+    "trace": ("rocketd.spark.jobs.trace.job:trace", "Report latencies and failures from the message traces."),
+    "lag": ("rocketd.spark.jobs.lag.job:lag", "Report the lag of consumer groups, and the time to catch up."),
+    "dlq": ("rocketd.spark.jobs.dlq.job:dlq", "Group dead letters by cause, and send them again."),
+    "compact": ("rocketd.spark.jobs.compact:compact", "Keep the newest message of each key."),
+    "sql": ("rocketd.spark.jobs.sql.job:sql", "Run a file of Spark SQL over topics, once or continuously."),
+    "anonymise": ("rocketd.spark.jobs.anonymise.job:anonymise", "Copy messages with fields hashed or left out."),
+    "doctor": ("rocketd.spark.jobs.doctor:doctor", "Report the installation used by Spark, and test it."),
+    "submit": ("rocketd.spark.submit:submit", "Run a job through spark-submit, on a cluster."),
 }
-"""The jobs by name: the module whose class `Job` it is, and one line that says what it does."""
+"""Jobs by name: the import path of the command, and one sentence about the job."""
 
-SUBMIT = "submit"
-_SUBMIT_SUMMARY = "Run a job through spark-submit, on a cluster."
+_WITHOUT_PYSPARK = ("doctor", "submit")
+"""Jobs that report missing packages themselves."""
+
 _PROGRAM = "rocketd spark"
-_FAILED, _WRONG = 1, 2
 
 
-class Parser(argparse.ArgumentParser):
-    """Says in one line what is wrong with the arguments."""
+class JobGroup(LazyGroup):
+    """The command group of the jobs. Ctrl-C and SIGTERM end a job in order, even before its module is imported."""
 
-    def error(self, message: str) -> NoReturn:
-        """Print it and exit."""
-        self.exit(_WRONG, f"{self.prog}: {message}; try {self.prog} --help\n")
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the group's options into the context. The word ``help`` stands for --help. Raises UsageError."""
+        return super().parse_args(ctx, ["--help"] if args[:1] == ["help"] else args)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return a job, or None if the name is unknown. Raises SparkError if a package is missing."""
+        if cmd_name in self._lazy and cmd_name not in _WITHOUT_PYSPARK:
+            require_pyspark()
+        return super().get_command(ctx, cmd_name)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the job and its arguments.
+
+        If the job's module fails to import, the command ends with one line of text.
+        """
+        path = f"{ctx.command_path} {args[0]}"
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError:
+            raise
+        except KeyboardInterrupt:
+            complain("interrupted", path)
+            raise click.exceptions.Exit(STATUS) from None
+        except Exception as error:
+            raise click.exceptions.Exit(complain_of(error, path, debug="--debug" in args)) from None
+
+    def invoke(self, ctx: click.Context) -> int:
+        """Run the job and return its exit status."""
+        with interruptible() as ctx.obj:
+            status: int = super().invoke(ctx)
+            return status
+
+
+spark = JobGroup(
+    "spark",
+    JOBS,
+    help="Archive, replay, query and check messages with Spark.",
+    epilog="See also JOB --help. To install Spark: pip install 'rocketd[spark]'",
+    noun="job",
+)
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run a job and return the exit status."""
-    words = list(arguments)
-    if words[:1] in (["--help"], ["-h"], ["help"]):
-        print(overview())
-        return 0
-    try:
-        if not words:
-            raise OptionError(f"a job is missing: {', '.join([*JOBS, SUBMIT])}; try {_PROGRAM} --help")
-        name, rest = words[0], words[1:]
-        if name == SUBMIT:
-            from rocketd.spark.sessions.submit import submit
-
-            return submit(rest)
-        if name not in JOBS:
-            known = [*JOBS, SUBMIT]
-            raise OptionError(f"there is no job {name!r}{did_you_mean(name, known)}; try {_PROGRAM} --help")
-    except OptionError as error:
-        return _complain("", error, _WRONG)
-    except BrokenPipeError:
-        raise
-    except (SparkError, OSError) as error:
-        return _complain(f" {words[0]}", _sentence(error), _FAILED)
-    try:
-        return run_job(name, rest)
-    except SystemExit as exit_:
-        return exit_.code if isinstance(exit_.code, int) else _FAILED
+    return run_command_line(spark, _PROGRAM, arguments)
 
 
-def overview() -> str:
-    """The help of ``rocketd spark``."""
-    width = max(map(len, [*JOBS, SUBMIT]))
-    lines = [f"  {name:{width}}  {summary}" for name, (_, summary) in JOBS.items()]
-    return "\n".join(
-        [
-            f"Usage: {_PROGRAM} JOB [options]",
-            "",
-            "Jobs:",
-            *lines,
-            f"  {SUBMIT:{width}}  {_SUBMIT_SUMMARY}",
-            "",
-            f"{_PROGRAM} JOB --help tells more. Spark comes with: pip install 'rocketd[spark]'",
-        ]
-    )
-
-
-def run_job(name: str, arguments: Sequence[str]) -> int:
-    """Parse the arguments of one job, run it, print its report; return the exit status. Raises SystemExit for --help."""
-    with interruptible() as signals:
-        progress = None
-        context = None
-        debug = "--debug" in arguments
-        try:
-            job = load_job(name)
-            args = job_parser(job).parse_args(list(arguments))
-            progress = Progress(quiet=args.quiet)
-            context = JobContext(
-                name,
-                master=args.master,
-                conf=dict(args.conf),
-                driver_memory=args.driver_memory,
-                py_files=tuple(args.py_files),
-                progress=progress,
-                interrupts=signals,
-            )
-            report = job.run(context, args)
-            progress.end()
-            _publish(report, args)
-            return report.status
-        except KeyboardInterrupt:
-            _end(progress)
-            print(f"{_PROGRAM} {name}: interrupted", file=sys.stderr)
-            if context is not None:
-                context.cancel()
-            return interrupts.STATUS
-        except BrokenPipeError:
-            raise
-        except Exception as error:
-            _end(progress)
-            if debug:
-                traceback.print_exc()
-            said = _sentence(error)
-            return _complain(f" {name}", said, _WRONG if isinstance(said, OptionError) else _FAILED)
-        finally:
-            if context is not None:
-                context.close()
-
-
-def load_job(name: str) -> Job:
-    """The job of this name. Raises SparkError when packages of the extra are missing."""
-    module, _ = JOBS[name]
-    if name != "doctor":
-        from rocketd.spark.sessions.build import require_pyspark
-
-        require_pyspark()
-    job: Job = import_module(module).Job(name)
-    return job
-
-
-def job_parser(job: Job) -> argparse.ArgumentParser:
-    """The command line of a job: its own arguments and those of all."""
-    parser = Parser(
-        prog=f"{_PROGRAM} {job.name}",
-        description=JOBS[job.name][1],
-        epilog=job.description or None,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    job.add_arguments(parser)
-    add_spark_arguments(parser)
-    add_output_arguments(parser)
-    return parser
-
-
-def _publish(report: Report, args: argparse.Namespace) -> None:
-    try:
-        if args.report:
-            with open(args.report, "w", encoding="utf-8") as file:
-                file.write(report.as_json() + "\n")
-    finally:
-        # The work is done: a file that cannot be written should not take its report away.
-        text = report.as_json() if args.json else report.as_text()
-        if text:
-            encoding = sys.stdout.encoding or "utf-8"
-            print(text.encode(encoding, "backslashreplace").decode(encoding), flush=True)
-
-
-def _sentence(error: Exception) -> Exception | str:
-    """What to say: ours as it is, Spark's unwrapped, anything else with its class."""
-    if isinstance(error, SparkError):
-        return error
-    if type(error).__module__.startswith(("py4j", "pyspark")) or isinstance(error, ConnectionError):
-        return unwrapped(error)
-    if isinstance(error, OSError) and error.strerror:
-        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
-    return f"{type(error).__name__}: {error} (--debug prints where)"
-
-
-def _end(progress: Any) -> None:
-    if progress is not None:
-        progress.end()
-
-
-def _complain(job: str, error: Exception | str, status: int) -> int:
-    print(f"{_PROGRAM}{job}: {' '.join(str(error).split())}", file=sys.stderr)
-    return status
+def load_job(name: str) -> JobCommand:
+    """Return the job of this name. Raises SparkError if packages of the extra are missing."""
+    found = spark.get_command(click.Context(spark), name)
+    assert isinstance(found, JobCommand)
+    return found

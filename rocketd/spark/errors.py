@@ -1,34 +1,34 @@
-"""What goes wrong in the pipeline, each told in one sentence that a person can act on.
+"""Errors of the pipeline. Each has a one-sentence message with advice for the user.
 
-All of them cross from a Spark task to the driver, so each is rebuilt from its arguments alone.
+All of them travel from a Spark task to the driver, so each is rebuilt from its arguments alone.
 """
 
 
 class SparkError(Exception):
-    """Something that the user of the pipeline has to know: the text says what was wrong and what to do."""
+    """A problem that the user of the pipeline must know about: the text names the fault and the remedy."""
 
 
 class OptionError(SparkError):
-    """An option is unknown, missing or wrong: the text names it and what is accepted."""
+    """An option is unknown, missing or wrong: the text names the option and the accepted values."""
 
 
 class StoreFilesError(SparkError):
-    """The files of a store are not there, not readable from here, or damaged."""
+    """The files of a store are missing, unreadable on this machine, or damaged."""
 
 
 class ArchiveError(SparkError):
-    """An archive is not one, is damaged, or is in use by another job."""
+    """A directory is not an archive, or the archive is damaged or in use by another job."""
 
 
 class DataLossError(SparkError):
-    """Messages of the asked range are no longer there: the text names the ranges."""
+    """Messages of the requested range are gone: the text names the ranges."""
 
 
-class BrokerError(SparkError):
-    """A server refused a request, or gave an answer that makes no sense.
+class ClusterError(SparkError):
+    """A server refused a request, or sent an invalid answer.
 
-    `code` is the answer's code, None where there was no answer. `retriable` says that the same request may pass later;
-    `doubtful` that it may have been carried out although no answer says so.
+    `code` is the answer's code, or None without an answer. `retriable` means the same request may succeed later.
+    `doubtful` means the request may have been executed although no answer confirms it.
     """
 
     def __init__(self, text: str, code: int | None = None, *, retriable: bool = False, doubtful: bool = False) -> None:
@@ -41,9 +41,9 @@ class BrokerError(SparkError):
         return _rebuilt, (type(self), str(self), self.code, self.retriable, self.doubtful)
 
 
-class UnreachableError(BrokerError):
-    """No server could be reached, or it went away before it answered."""
+class NoAnswerError(ClusterError):
+    """No server was reachable, or the connection ended before the answer."""
 
 
-def _rebuilt(kind: type[BrokerError], text: str, code: int | None, retriable: bool, doubtful: bool) -> BrokerError:
+def _rebuilt(kind: type[ClusterError], text: str, code: int | None, retriable: bool, doubtful: bool) -> ClusterError:
     return kind(text, code, retriable=retriable, doubtful=doubtful)

@@ -1,6 +1,6 @@
 """Writes the tables of options into docs/spark.md: `python -m rocketd.spark.gen_docs docs/spark.md`.
 
-The tables follow from the declarations. Each stands between two comments of the page, and what is between them is
+The tables follow from the declarations. Each table stands between two comments of the page; the text between them is
 replaced. Needs the extra ``spark``.
 """
 
@@ -15,7 +15,7 @@ from rocketd.spark.sink.write_columns import WRITE_COLUMNS
 
 
 def page(text: str) -> str:
-    """The page with its tables as they should be. Raises ValueError when a place for one is missing."""
+    """Return the page with up-to-date tables. Raises ValueError if the page has no place for a table."""
     for name, lines in _tables().items():
         begin, end = f"<!-- {name} -->\n", "<!-- end -->"
         head, found, rest = text.partition(begin)
@@ -28,24 +28,24 @@ def page(text: str) -> str:
 def _tables() -> dict[str, list[str]]:
     return {
         "columns": _table(
-            ("column", "type", "what"),
+            ("column", "type", "meaning"),
             (
                 (
                     f"`{name}`",
                     f"`{column.ddl}`",
-                    column.doc + ("" if name in DEFAULT_COLUMNS else "; only when asked for"),
+                    column.doc + ("" if name in DEFAULT_COLUMNS else "; only if selected"),
                 )
                 for name, column in COLUMNS.items()
             ),
         ),
         "read options": _options(READ_OPTIONS),
         "write options": _options(WRITE_OPTIONS),
-        "write columns": _table(("column", "what"), ((f"`{name}`", doc) for name, doc in WRITE_COLUMNS.items())),
+        "write columns": _table(("column", "meaning"), ((f"`{name}`", doc) for name, doc in WRITE_COLUMNS.items())),
     }
 
 
 def _options(options: Iterable[Option]) -> list[str]:
-    header = ("option", "accepted", "default", "what")
+    header = ("option", "accepted", "default", "meaning")
     only = {"batch": " Batch only.", "stream": " Streams only.", "": ""}
     return _table(
         header,
@@ -59,7 +59,7 @@ def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
 
 
 def main() -> int:
-    """Rewrite the page that the command line names."""
+    """Rewrite the page named on the command line."""
     path = Path(sys.argv[1])
     path.write_text(page(path.read_text(encoding="utf-8")), encoding="utf-8")
     return 0

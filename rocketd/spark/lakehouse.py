@@ -1,9 +1,11 @@
 """Streams into Delta and Iceberg tables, each batch once: functions for ``writeStream.foreachBatch``.
 
-Both table formats keep, in the same atomic commit as the rows, what was written for which query and batch: Delta in its
-transaction identifiers, Iceberg in the properties of the snapshot. A batch that Spark runs again after a crash is found
-there and not written twice. The tables are written by the formats' own Python packages (``deltalake``, ``pyiceberg``) in
-the driver, without a jar; a batch has to fit into the driver's memory, so bound it with ``maxBytesPerTrigger``.
+Both table formats record the query and the batch in the same atomic commit as the rows. Delta uses transaction
+identifiers, Iceberg the properties of the snapshot. If Spark runs a batch again after a crash, the record is found and
+the batch is not written twice.
+
+The tables are written in the driver by the formats' Python packages (``deltalake``, ``pyiceberg``), without a jar. A
+batch must fit into the driver's memory, so limit it with ``maxBytesPerTrigger``.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 WriteBatch = Callable[["DataFrame", int], None]
-"""What ``foreachBatch`` takes: the rows of a batch, and its number."""
+"""The function type of ``foreachBatch``: called with the rows of a batch and the batch number."""
 
 QUERY_PROPERTY = "rocketd.query"
 BATCH_PROPERTY = "rocketd.batch"
@@ -24,10 +26,10 @@ BATCH_PROPERTY = "rocketd.batch"
 def delta_batches(
     table: str, query: str, *, partition_by: Sequence[str] = (), storage_options: Mapping[str, str] | None = None
 ) -> WriteBatch:
-    """Append batches to the Delta table at this path or URL, which is made with the first.
+    """Append batches to the Delta table at this path or URL. The first batch creates the table.
 
-    `query` names the stream: one name for one checkpoint, kept over restarts. Raises SparkError when the package
-    ``deltalake`` is not there.
+    `query` names the stream: one name for each checkpoint, kept across restarts. Raises SparkError if the package
+    ``deltalake`` is not installed.
     """
     try:
         import deltalake
@@ -53,10 +55,10 @@ def delta_batches(
 
 
 def iceberg_batches(table: Any, query: str) -> WriteBatch:
-    """Append batches to an Iceberg table that ``pyiceberg`` has loaded or made; `query` as for Delta.
+    """Append batches to an Iceberg table that ``pyiceberg`` has loaded or created; `query` as for Delta.
 
-    The stream's columns are those of the table, by name. Snapshots that name the query must not all be expired while
-    the stream goes on: the newest of them says which batch was the last.
+    The stream's columns must be those of the table, by name. While the stream runs, do not expire every snapshot of
+    this query: the newest one holds the number of the last batch.
     """
 
     def write(frame: "DataFrame", batch: int) -> None:

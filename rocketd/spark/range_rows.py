@@ -1,7 +1,7 @@
-"""Rows that name ranges of queues instead of bringing their messages: what an archive's sink reads for itself.
+"""Rows that name ranges of queues instead of carrying messages: the archive's sink reads those ranges itself.
 
-``.schema("range string")`` asks for them. A message that is archived so never passes through Spark's own rows, which
-costs more than reading and writing it. A row says all that a task needs to read the range: the options of the read, too.
+``.schema("range string")`` requests them. Archived messages then bypass Spark's row format, whose conversion costs more
+than the reading and writing. A row holds everything a task needs to read the range, including the options of the read.
 """
 
 import json
@@ -17,18 +17,18 @@ from rocketd.spark.ranges import Queue, QueueRange
 from rocketd.spark.source import Source
 
 RANGE = "range"
-"""The column."""
+"""Name of the column."""
 
 SCHEMA = pa.schema([(RANGE, pa.string())])
 
 
 def are_ranges(schema: pa.Schema) -> bool:
-    """Whether rows of this schema are ranges."""
+    """Tell whether rows of this schema are ranges."""
     return bool(schema.equals(SCHEMA))
 
 
 def range_rows(given: Mapping[str, str], parts: Sequence[QueueRange], *, stream: bool) -> pa.RecordBatch:
-    """A row for each range, with the options of the read as they were given, and whether that is a stream."""
+    """Return one row for each range. A row holds the read options as given, and whether the read is a stream."""
     said = [
         {"options": dict(given), "stream": stream, "queue": astuple(one.queue), "offsets": [one.start, one.end]}
         for one in parts
@@ -37,7 +37,7 @@ def range_rows(given: Mapping[str, str], parts: Sequence[QueueRange], *, stream:
 
 
 def check_no_secret(given: Mapping[str, str]) -> None:
-    """Raise OptionError for a secret among the options: rows can be shown, and stored."""
+    """Raise OptionError for a secret among the options, since rows can be shown and stored."""
     secrets = {one.name.lower(): one.name for one in READ_OPTIONS if one.secret}
     for name in given:
         if name.lower() in secrets:
@@ -46,16 +46,16 @@ def check_no_secret(given: Mapping[str, str]) -> None:
             )
 
 
-class RangeReader:
-    """Reads the messages of such rows. Not for several threads at once."""
+class RangeRowReader:
+    """Reads the messages of range rows. Not thread-safe."""
 
     def __init__(self) -> None:
         self._sources: dict[str, Source] = {}
 
     def read(self, row: str | None, columns: Sequence[str]) -> tuple[Queue, Iterator[pa.RecordBatch]]:
-        """The queue of a row, and the messages as the options of the read want them, in batches of these columns.
+        """Return the queue of a row and its messages, in batches of these columns. The options of the read apply.
 
-        Raises ArchiveError for a row that is no range; reading raises as `Source.read`.
+        Raises ArchiveError if the row is not a range. Iterating raises the errors of `Source.read`.
         """
         try:
             said = json.loads(row or "")
@@ -71,6 +71,6 @@ class RangeReader:
         return queue, source.read(part, columns, on_loss(source.options.fail_on_data_loss))
 
     def close(self) -> None:
-        """Let go of files and connections."""
+        """Close files and connections."""
         for source in self._sources.values():
             source.close()

@@ -1,6 +1,6 @@
-"""Queues, ranges of their offsets, and what planning asks of a store or a cluster.
+"""Queues, ranges of their offsets, and the interface between planning and a store or cluster.
 
-Pure values: nothing here reads a file or opens a socket.
+Pure values: nothing in this module reads a file or opens a socket.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -18,13 +18,18 @@ class Queue:
     broker: str
     queue_id: int
 
+    @property
+    def broker_name(self) -> str:
+        """The broker name, under the attribute name used in `rocketd.protocol`."""
+        return self.broker
+
     def __str__(self) -> str:
         return f"{self.topic}/{self.broker}/{self.queue_id}"
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class QueueRange:
-    """The offsets from `start` up to and without `end` of a queue."""
+    """The offsets of a queue from `start` to `end`, without `end`."""
 
     queue: Queue
     start: int
@@ -32,7 +37,7 @@ class QueueRange:
 
     @property
     def count(self) -> int:
-        """How many offsets there are."""
+        """The number of offsets in the range."""
         return max(0, self.end - self.start)
 
     def __str__(self) -> str:
@@ -40,14 +45,14 @@ class QueueRange:
 
 
 Offsets = dict[Queue, int]
-"""An offset for each queue: the next one to read, or the end of what was read."""
+"""An offset for each queue: the next one to read, or the end of a range that was read."""
 
 OnLoss = Callable[[QueueRange], None]
-"""Told of each range whose messages are not there any more."""
+"""Called with each range whose messages are gone."""
 
 
 def offsets_to_json(offsets: Mapping[Queue, int]) -> dict[str, dict[str, dict[str, int]]]:
-    """Offsets as ``{topic: {broker: {queue id: offset}}}``, in sorted order: Spark compares the text of it."""
+    """Return offsets as ``{topic: {broker: {queue id: offset}}}``, in sorted order because Spark compares the text."""
     nested: dict[str, dict[str, dict[str, int]]] = {}
     for queue in sorted(offsets):
         nested.setdefault(queue.topic, {}).setdefault(queue.broker, {})[str(queue.queue_id)] = offsets[queue]
@@ -55,7 +60,7 @@ def offsets_to_json(offsets: Mapping[Queue, int]) -> dict[str, dict[str, dict[st
 
 
 def offsets_from_json(nested: Any) -> Offsets:
-    """The reverse of `offsets_to_json`. Raises SparkError when the value does not have that shape."""
+    """The reverse of `offsets_to_json`. Raises SparkError for a value of another shape."""
     offsets: Offsets = {}
     try:
         for topic, brokers in nested.items():
@@ -70,7 +75,7 @@ def offsets_from_json(nested: Any) -> Offsets:
 
 
 def joined(ranges: Iterable[QueueRange]) -> list[QueueRange]:
-    """The same offsets in as few ranges as possible, sorted."""
+    """Merge adjacent and overlapping ranges into as few as possible, sorted."""
     result: list[QueueRange] = []
     for one in sorted(ranges):
         if result and result[-1].queue == one.queue and one.start <= result[-1].end:
@@ -82,10 +87,10 @@ def joined(ranges: Iterable[QueueRange]) -> list[QueueRange]:
 
 @dataclass(frozen=True, slots=True)
 class ReadPlan:
-    """What a task needs to know besides the range that it reads. Crosses to the tasks by pickle.
+    """Everything a task needs to know besides the ranges to read. Sent to the tasks by pickle.
 
-    `batch_bytes` bounds the records of one batch. `tags` are the wanted ones, None for all; `sql92` is an expression
-    over the properties, "" for all. `on_loss` None makes a loss an error.
+    `batch_bytes` limits the records of one batch. `tags` are the accepted tags, None for all. `sql92` is an expression
+    over the properties, "" for all messages. `on_loss` None makes a loss an error.
     """
 
     columns: tuple[str, ...]
@@ -100,33 +105,33 @@ class Catalog(Protocol):
     """A store directory or a cluster, as planning sees it. Used by one thread at a time."""
 
     def topics(self) -> list[str]:
-        """All topics that have queues here, sorted."""
+        """Return all topics that have queues in this catalog, sorted."""
         ...
 
     def queues(self, topic: str) -> list[Queue]:
-        """The topic's queues, sorted; empty when there is no such topic."""
+        """Return the topic's queues, sorted; empty if the topic does not exist."""
         ...
 
     def bounds(self, queue: Queue) -> tuple[int, int]:
-        """Lowest offset, and the one behind the highest."""
+        """Return the lowest offset, and the offset after the highest."""
         ...
 
     def offset_at(self, queue: Queue, timestamp_ms: int) -> int:
-        """The first offset that was stored at or after this time, the end when there is none."""
+        """Return the first offset stored at or after this time, or the end offset if there is none."""
         ...
 
     def group_offset(self, group: str, queue: Queue) -> int | None:
-        """What the consumer group has committed, None when it has not."""
+        """Return the committed offset of the consumer group, or None if it has not committed."""
         ...
 
     def commit_group(self, group: str, offsets: Mapping[Queue, int]) -> None:
-        """Commit for a consumer group, for the tools that show its lag."""
+        """Commit offsets for a consumer group, so that lag tools can show them."""
         ...
 
     def bytes_of(self, part: QueueRange) -> int | None:
-        """About how many bytes the range's records have; None when that cannot be told."""
+        """Estimate the size of the range's records in bytes; None if unknown."""
         ...
 
     def close(self) -> None:
-        """Let go of files and connections."""
+        """Close files and connections."""
         ...

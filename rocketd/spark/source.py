@@ -1,12 +1,12 @@
-"""What a read reads from: the files of a store, or a cluster; the same for the data source and for the fused jobs.
+"""The source of a read: a store's files or a cluster. The data source and the fused jobs share it.
 
-A Source crosses to the tasks by pickle. It takes no connection and no file along: they are opened where they are used.
+A Source is sent to the tasks by pickle, without connections and open files. Each process opens them when needed.
 """
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from rocketd.spark.errors import BrokerError, OptionError
+from rocketd.spark.errors import ClusterError, OptionError
 from rocketd.spark.options import ConnectOptions, ReadOptions
 from rocketd.spark.planning.follow import FIRST_PATIENCE
 from rocketd.spark.ranges import Catalog, OnLoss, QueueRange
@@ -14,22 +14,25 @@ from rocketd.spark.ranges import Catalog, OnLoss, QueueRange
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from rocketd.spark.wire.cluster import Cluster
+    from rocketd.spark.wire.cluster import ClusterClient
     from rocketd.spark.wire.options import ClusterOptions
 
 _WORTH_ASKING: Final = 8192
-"""Messages from which on their size is worth sending a broker samples of it for."""
+"""For more messages than this, sampling their size on the broker is worth a request."""
 
 
 class Source:
-    """A catalog and how to read from it. Not for several threads at once."""
+    """A catalog and the way to read from it. Not thread-safe."""
 
     def __init__(self, options: ReadOptions, patience: float | None = None) -> None:
-        """`patience` is for how long (s) the catalog asks a server that is away again; reading does as the options say."""
+        """`patience` is the time (s) for which the catalog retries an unreachable server.
+
+        Reads follow the options instead.
+        """
         self.options = options
         self._patience = min(options.retry_timeout, FIRST_PATIENCE) if patience is None else patience
         self._catalog: Catalog | None = None
-        self._cluster: Cluster | None = None
+        self._cluster: ClusterClient | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_catalog": None, "_cluster": None}
@@ -44,30 +47,34 @@ class Source:
 
     @property
     def catalog(self) -> Catalog:
-        """The store or the cluster, opened at the first use. Raises StoreFilesError, BrokerError."""
+        """The store or the cluster, opened on first use. Raises StoreFilesError, ClusterError."""
         if self._catalog is None:
             self._catalog = _open(self.options, self._patience)
         return self._catalog
 
     def size(self, part: QueueRange, *, worth_asking: int = _WORTH_ASKING) -> int | None:
-        """About how many bytes a range has, None where nobody was asked: a cluster is for more than `worth_asking`
-        messages.
+        """Estimate the size of a range in bytes.
+
+        A cluster is asked only for more than `worth_asking` messages; else None.
         """
         if not self.is_store and part.count <= worth_asking:
             return None
         try:
             return self.catalog.bytes_of(part)
-        except BrokerError:
-            return None  # a guess does, and reading is more patient
+        except ClusterError:
+            return None  # an estimate is enough, and reading is more patient
 
     def plan(self) -> list[QueueRange]:
-        """The ranges of a batch read, sorted, with ends frozen now. Raises OptionError, DataLossError, BrokerError."""
+        """Return the ranges of a batch read, sorted, with ends fixed now.
+
+        Raises OptionError, DataLossError, ClusterError.
+        """
         from rocketd.spark.planning.batch import planned_ranges
 
         return planned_ranges(self.catalog, self.options)
 
     def tasks(self, ranges: Sequence[QueueRange], *, cores: int | None = None) -> list[tuple[QueueRange, ...]]:
-        """The ranges cut and grouped into tasks; see `rocketd.spark.planning.splits`."""
+        """Cut and group the ranges into tasks; see `rocketd.spark.planning.splits`."""
         from rocketd.spark.planning.splits import cores_here, into_tasks
 
         options = self.options
@@ -82,25 +89,26 @@ class Source:
     def read(
         self, part: QueueRange, columns: Sequence[str], on_loss: OnLoss | None = None
     ) -> Iterator["pa.RecordBatch"]:
-        """Rows of a range, ascending, in batches of just these columns.
+        """Yield the rows of a range in ascending order, in batches with exactly these columns.
 
-        Raises DataLossError when messages of it are gone, unless `on_loss` takes each lost range, and then goes on.
+        Raises DataLossError if messages of the range are gone. With `on_loss`, each lost range is passed to it and
+        reading goes on.
         """
         wanted = tuple(columns)
         if self.options.keys and "keys" not in wanted:
             wanted = (*wanted, "keys")
         plan = self.options.read_plan(wanted)
         if self.options.store:
-            from rocketd.spark.store_tree import StoreTree
+            from rocketd.spark.store.tree import StoreTree
 
             assert isinstance(self.catalog, StoreTree)
             batches = self.catalog.read(part, plan, on_loss)
         else:
-            from rocketd.spark.wire.cluster import Cluster
+            from rocketd.spark.wire.cluster import ClusterClient
             from rocketd.spark.wire.read import read_range
 
             if self._cluster is None:
-                self._cluster = Cluster(cluster_options(self.options))
+                self._cluster = ClusterClient(cluster_options(self.options))
             batches = read_range(self._cluster, part, plan, on_loss)
         for batch in batches:
             kept = _with_keys(batch, self.options.keys, len(columns)) if self.options.keys else batch
@@ -108,21 +116,23 @@ class Source:
                 yield kept
 
     def close(self) -> None:
-        """Let go of files and connections; the next use opens them again."""
+        """Close files and connections; the next use opens them again."""
         if self._catalog is not None:
             self._catalog.close()
             self._catalog = None
 
 
 def open_source(options: ReadOptions) -> Source:
-    """The source that the options name. Opens nothing yet."""
+    """Return the source named by the options. Opens nothing yet."""
     return Source(options)
 
 
 def cluster_options(options: ConnectOptions, patience: float | None = None) -> "ClusterOptions":
-    """The connection part of options as the blocking client takes it. `patience` (s) is retryTimeout where not given.
+    """Return the connection options in the form that the blocking client takes.
 
-    Raises OptionError, also where the credentials file cannot be read.
+    `patience` (s) defaults to retryTimeout.
+
+    Raises OptionError, also if the credentials file is unreadable.
     """
     from rocketd.spark.wire.options import ClusterOptions
 
@@ -162,7 +172,7 @@ def _credentials(path: str) -> tuple[str, str, str]:
 
 def _open(options: ReadOptions, patience: float) -> Catalog:
     if options.store:
-        from rocketd.spark.store_tree import StoreTree
+        from rocketd.spark.store.tree import StoreTree
 
         return StoreTree(options.store, options.broker_name, options.commit_log)
     from rocketd.spark.wire.catalog import BrokerCatalog
@@ -176,7 +186,7 @@ def _open(options: ReadOptions, patience: float) -> Catalog:
 
 
 def _with_keys(batch: "pa.RecordBatch", keys: Sequence[str], columns: int) -> "pa.RecordBatch":
-    """The rows that have one of the keys, with the first `columns` columns only."""
+    """Return the rows that have one of the keys, with the first `columns` columns only."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -1,34 +1,39 @@
-"""Reading: by queue offset, by time, by key and by place in the log.
+"""Reading by queue offset, by time, by key and by place in the log.
 
-Answers to the reading half of Apache's `DefaultMessageStore`. Answers are views of the mapped log, nothing is
-copied; a view stays readable as long as somebody holds it, also when its file is removed.
+Counterpart: the reading half of `DefaultMessageStore` (Apache). Answers are views of the mapped log, without a copy. A
+view stays readable as long as it is referenced, even if its file is removed.
 """
 
 import struct
 from itertools import islice
 
-from rocketd.store.commit_log import CommitLog
-from rocketd.store.consume_queue import ConsumeQueue
-from rocketd.store.consume_queue_table import ConsumeQueueTable
-from rocketd.store.entry_finder import EntryFinder
-from rocketd.store.index_service import IndexService
-from rocketd.store.layout import CONSUME_QUEUE_UNIT, FILLER_SIZE, MAX_EXT_ADDRESS, MESSAGE_MAGIC
-from rocketd.store.mapped_file import LogFile
-from rocketd.store.message import GetResult, GetStatus, MessageFilter, QueryResult
-from rocketd.store.record import MIN_RECORD_SIZE, properties_of, store_timestamp_of
-from rocketd.store.settings import MessageStoreConfig
+from rocketd.store.base.layout import CONSUME_QUEUE_UNIT, FILLER_SIZE, MAX_EXT_ADDRESS, MESSAGE_MAGIC
+from rocketd.store.base.settings import MessageStoreConfig
+from rocketd.store.format.message import GetResult, GetStatus, MessageFilter, QueryResult
+from rocketd.store.format.record import MIN_RECORD_SIZE, properties_of, store_timestamp_of
+from rocketd.store.index.service import IndexService
+from rocketd.store.log.commit_log import CommitLog
+from rocketd.store.log.mapped_file import LogFile
+from rocketd.store.queue import record_run
+from rocketd.store.queue.consume_queue import ConsumeQueue
+from rocketd.store.queue.consume_queue_table import ConsumeQueueTable
+from rocketd.store.queue.entry_finder import EntryFinder
 
 MIN_FILTERED_ENTRIES = 800
-"""A read looks at no more entries than these, or than it may return, however few of them the filter lets through."""
+"""Limit of entries looked at by one read, unless more messages are requested. It applies even if a filter rejects most.
+"""
 
 QUERY_ROUNDS = 3
 
-_HEAD = struct.Struct(">ii")
-"""Size and magic, with which a record begins."""
+_OFFSET = struct.Struct(">q")
+"""Physical offset at the begin of a queue entry."""
+
+_HEAD = struct.Struct(">ii4xi4xq")
+"""Size and magic at the begin of a record, then queue id and queue offset."""
 
 
 class MessageReader:
-    """Any thread may call any method; what is appended meanwhile is seen or not."""
+    """Reads the store. Any thread may call any method. Concurrent appends may or may not be seen."""
 
     def __init__(
         self,
@@ -39,8 +44,9 @@ class MessageReader:
         physical_memory: int,
         finder: EntryFinder,
     ) -> None:
-        """`physical_memory` (bytes) of the machine tells which part of the log counts as being in memory. `finder` finds
-        the records of damaged entries.
+        """Set the machine's `physical_memory` in bytes and the `finder` of damaged entries.
+
+        The memory decides how much of the log counts as being in memory.
         """
         self._config = config
         self._log = commit_log
@@ -52,10 +58,9 @@ class MessageReader:
     def get_messages(
         self, topic: str, queue_id: int, offset: int, max_messages: int, message_filter: MessageFilter | None
     ) -> GetResult:
-        """Messages of a queue from a queue offset on, at least one where there is one that the filter wants.
+        """Return messages of a queue from a queue offset on, at least one if the filter wants one.
 
-        As Apache's, a queue that no message was dispatched to is one without messages: NO_MATCHED_LOGIC_QUEUE is
-        never answered.
+        As in Apache, a queue without dispatched messages is an empty queue: NO_MATCHED_LOGIC_QUEUE is never returned.
         """
         queue = self._queues.find(topic, queue_id)
         max_offset = 0 if queue is None else queue.max_offset
@@ -70,6 +75,13 @@ class MessageReader:
             return GetResult(
                 GetStatus.OFFSET_OVERFLOW_BADLY, self._corrected(offset, max_offset), min_offset, max_offset
             )
+        if record_run.COMPILED and (
+            message_filter is None or (message_filter.matches is None and message_filter.matches_unit is None)
+        ):
+            tags_codes = None if message_filter is None else message_filter.tags_codes
+            found = self._get_run(queue, offset, max_messages, min_offset, max_offset, tags_codes)
+            if found is not None:
+                return found
         entries = queue.read(offset)
         if entries is None:
             following = self._corrected(offset, queue.next_file_offset(offset))
@@ -89,20 +101,22 @@ class MessageReader:
 
         status = GetStatus.NO_MATCHED_MESSAGE
         buffers: list[memoryview] = []
-        total = count = seen = 0
+        total = count = 0
+        index = offset
         next_file = -1
         physical = log_end
         file: LogFile | None = None
         view = memoryview(b"")
-        file_from = file_size = 0
+        file_from = file_size = written = 0
         # Adjacent records are collected as one run of bytes, positions in the view of their file.
         run_begin = run_end = -1
         last = -1
         least, magic = MIN_RECORD_SIZE, MESSAGE_MAGIC
         read_head = _HEAD.unpack_from
+        is_light = queue.is_light
         for physical, size, tags_code in islice(entries, max(MIN_FILTERED_ENTRIES, max_messages)):
-            if 0 <= physical < next_file or size == FILLER_SIZE:
-                seen += 1
+            if size == FILLER_SIZE or next_file > physical >= 0:
+                index += 1
                 continue
             if count:
                 if physical < memory_begin:
@@ -111,9 +125,10 @@ class MessageReader:
                 elif count >= count_limit or total + size > bytes_limit:
                     break
             if not last < physical < log_end:
-                # Entries lead to one record behind the other; of what a filter leaves out, the log is not looked at.
-                record = self._record_of(queue, offset + seen, (physical, size, tags_code), message_filter)
-                seen += 1
+                # The records of entries follow each other in the log. The log is not read for messages left out by a
+                # filter.
+                record = self._record_of(queue, index, (physical, size, tags_code), message_filter)
+                index += 1
                 if record is not None:
                     buffers += [*([view[run_begin:run_end]] if run_end > 0 else ()), record]
                     run_end = -1
@@ -124,12 +139,12 @@ class MessageReader:
             if matches_unit is not None and tags_code <= MAX_EXT_ADDRESS and queue.ext is not None:
                 unit = queue.ext.get(tags_code)
                 if unit is not None and not matches_unit(unit.store_timestamp, unit.bitmap):
-                    seen += 1
+                    index += 1
                     continue
             if tags_codes is not None and tags_code not in tags_codes:
                 tag = queue.tags_code_of(tags_code)
                 if tag is not None and tag not in tags_codes:
-                    seen += 1
+                    index += 1
                     continue
             position = physical - file_from
             if not 0 <= position < file_size:
@@ -137,21 +152,31 @@ class MessageReader:
                     buffers.append(view[run_begin:run_end])
                     run_end = -1
                 file = log.queue.find(physical)
+                written = -1
                 if file is not None:
                     view = file.view
                     file_from = file.file_from_offset
                     file_size = file.file_size
+                    # The entries were read before, and their records were written before them.
+                    written = file.wrote_position
                     position = physical - file_from
             end = position + size
-            if not file.available if file is not None else not self._is_behind_kept(queue, offset + seen):
+            if not file.available if file is not None else not self._is_behind_kept(queue, index):
                 if not count:
                     status = GetStatus.MESSAGE_WAS_REMOVING
                 next_file = log.roll(physical)
-                seen += 1
+                index += 1
                 continue
-            if size < least or file is None or end > file.wrote_position or read_head(view, position) != (size, magic):
-                record = self._record_of(queue, offset + seen, (physical, size, tags_code), message_filter)
-                seen += 1
+            if (
+                size < least
+                or end > written
+                or (
+                    read_head(view, position) != (size, magic, queue_id, index)
+                    and not (is_light and read_head(view, position)[:2] == (size, magic))
+                )
+            ):
+                record = self._record_of(queue, index, (physical, size, tags_code), message_filter)
+                index += 1
                 if record is not None:
                     buffers += [*([view[run_begin:run_end]] if run_end > 0 else ()), record]
                     run_end = -1
@@ -161,7 +186,7 @@ class MessageReader:
             if matches is not None and not matches(properties_of(view[position:end])):
                 if not count:
                     status = GetStatus.NO_MATCHED_MESSAGE
-                seen += 1
+                index += 1
                 continue
             if position != run_end:
                 if run_end > 0:
@@ -170,22 +195,70 @@ class MessageReader:
             run_end = end
             total += size
             count += 1
-            seen += 1
+            index += 1
         if count:
             if run_end > 0:
                 buffers.append(view[run_begin:run_end])
             status = GetStatus.FOUND
-        return GetResult(status, offset + seen, min_offset, max_offset, buffers, total, count, physical < memory_begin)
+        return GetResult(status, index, min_offset, max_offset, buffers, total, count, physical < memory_begin)
+
+    def _get_run(
+        self,
+        queue: ConsumeQueue,
+        offset: int,
+        max_messages: int,
+        min_offset: int,
+        max_offset: int,
+        tags_codes: frozenset[int] | None,
+    ) -> GetResult | None:
+        """Return the messages of a read of all messages or of some tags. None if it needs the loop of `get_messages`.
+
+        Such reads go to messages that count as on disk, or that are not all where their entries say.
+        """
+        config = self._config
+        most_messages = config.max_transfer_count_on_message_in_memory
+        if max_messages < most_messages:
+            most_messages = max_messages if max_messages > 0 else 1
+        # The entries are read before the end of the log, and their records were written before them.
+        if tags_codes is None:
+            entries = queue.read_bytes(offset, most_messages + 1)
+        else:
+            entries = queue.read_bytes(offset, max(MIN_FILTERED_ENTRIES, max_messages))
+        if not entries or queue.is_light or (tags_codes is not None and queue.ext is not None):
+            return None
+        log = self._log.queue
+        file = log.find(_OFFSET.unpack_from(entries)[0])
+        if file is None or not file.available:
+            return None
+        log_from = file.file_from_offset
+        run = record_run.record_run(
+            entries,
+            queue.queue_id,
+            offset,
+            file.map,
+            file.view,
+            log_from,
+            log.max_offset - self._memory() - log_from,
+            file.wrote_position,
+            most_messages,
+            config.max_transfer_bytes_on_message_in_memory,
+            tags_codes,
+        )
+        if run is None:
+            return None
+        views, count, size, following = run
+        status = GetStatus.FOUND if count else GetStatus.NO_MATCHED_MESSAGE
+        return GetResult(status, following, min_offset, max_offset, views, size, count)
 
     def _is_behind_kept(self, queue: ConsumeQueue, index: int) -> bool:
-        """Whether the entry before one leads to a record that has not expired, so that this one's has not either."""
+        """Return whether the previous entry's record has not expired: then this entry's record has not either."""
         entry = queue.entry(index - 1) if index > queue.min_offset else None
         return entry is not None and entry[1] != FILLER_SIZE and entry[0] >= self._log.min_offset >= 0
 
     def _record_of(
         self, queue: ConsumeQueue, index: int, entry: tuple[int, int, int], message_filter: MessageFilter | None
     ) -> memoryview | None:
-        """The record of an entry that seems to be damaged; None if there is none, or the filter does not want it."""
+        """Return the record of an entry that seems damaged. None if it is missing or the filter rejects it."""
         found = self._finder.find(queue, index, entry)
         record = None if found is None else self._log.record_at(found[0])
         if found is None or record is None:
@@ -200,20 +273,20 @@ class MessageReader:
         return record
 
     def get_max_offset(self, topic: str, queue_id: int) -> int:
-        """Queue offset behind the last visible message, 0 for a queue without messages."""
+        """Return the queue offset after the last visible message, 0 for a queue without messages."""
         queue = self._queues.find(topic, queue_id)
         return 0 if queue is None else queue.max_offset
 
     def get_min_offset(self, topic: str, queue_id: int) -> int:
-        """Queue offset of the first message still there, 0 for a queue without messages."""
+        """Return the queue offset of the first message still present, 0 for a queue without messages."""
         queue = self._queues.find(topic, queue_id)
         return 0 if queue is None else queue.min_offset
 
     def get_offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
-        """Queue offset of the message stored nearest to a time, as 4.x searches: within the first file that reaches
-        that time.
+        """Return the queue offset of the message stored nearest to a time.
 
-        0 for a queue without messages, the last message for a time in the future.
+        As in Apache 4.x, only the first file that reaches the time is searched. Return 0 for a queue without messages,
+        and the last message for a time in the future.
         """
         queue = self._queues.find(topic, queue_id)
         files = [] if queue is None else [file for file in queue.files.files if file.wrote_position]
@@ -254,19 +327,20 @@ class MessageReader:
         return first + (right if timestamp_ms - left_time > right_time - timestamp_ms else left)
 
     def get_earliest_time(self, topic: str, queue_id: int) -> int:
-        """Store time in ms of the first message of a queue, -1 where there is none."""
+        """Return the store time in ms of the first message of a queue, -1 without one."""
         queue = self._queues.find(topic, queue_id)
         return -1 if queue is None else self._time_of(queue, queue.min_offset)
 
     def get_store_time(self, topic: str, queue_id: int, offset: int) -> int:
-        """Store time in ms of the message at a queue offset, -1 where there is none."""
+        """Return the store time in ms of the message at a queue offset, -1 without one."""
         queue = self._queues.find(topic, queue_id)
         return -1 if queue is None else self._time_of(queue, offset)
 
     def queue_entries(self, topic: str, queue_id: int, offset: int, limit: int) -> list[tuple[int, int, int]]:
-        """Entries of a queue from a queue offset on, at most so many, of one file: physical offset, size, tags code.
+        """Return at most `limit` entries of a queue from a queue offset on, all from one file.
 
-        The tags code of an entry of an extended queue is as its unit has it, or its address where that is lost.
+        An entry is (physical offset, size, tags code). For an extended queue, the tags code is that of the unit, or the
+        unit's address if the unit is lost.
         """
         queue = self._queues.find(topic, queue_id)
         entries = None if queue is None else queue.read(offset)
@@ -279,12 +353,36 @@ class MessageReader:
             (entry[0], entry[1], entry[2] if (tag := queue.tags_code_of(entry[2])) is None else tag) for entry in found
         ]
 
+    def message_of(
+        self, topic: str, queue_id: int, offset: int, entry: tuple[int, int, int]
+    ) -> tuple[tuple[int, int, int], memoryview] | None:
+        """Return the corrected entry, and the record, of an entry from `queue_entries` at a queue offset.
+
+        If the entry does not point to its record, the log is searched for it. None if the record is not found. This is
+        logged, unless the message has expired, was deleted, or the entry fills a gap.
+        """
+        record = self._log.record_at(entry[0])
+        if record is not None and _HEAD.unpack_from(record) == (entry[1], MESSAGE_MAGIC, queue_id, offset):
+            return entry, record
+        queue = self._queues.find(topic, queue_id)
+        if queue is None or offset < queue.min_offset or entry[1] == FILLER_SIZE:
+            return None
+        if 0 <= entry[0] < self._log.min_offset and not self._is_behind_kept(queue, offset):
+            return None
+        found = self._finder.find(queue, offset, entry)
+        record = None if found is None else self._log.record_at(found[0])
+        return None if found is None or record is None else (found, record)
+
+    def consume_queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        """Return the queue itself, None if no message was dispatched to it."""
+        return self._queues.find(topic, queue_id)
+
     def look_message(self, physical_offset: int) -> memoryview | None:
-        """The record that begins at an offset of the log; None where none does."""
+        """Return the record that begins at an offset of the log, None if none does."""
         return self._log.record_at(physical_offset)
 
     def query_messages(self, topic: str, key: str, max_num: int, begin_ms: int, end_ms: int) -> QueryResult:
-        """Messages by key (one of KEYS, or UNIQ_KEY) and store time. Other keys of the same hash may be among them."""
+        """Return messages by key (one of KEYS, or UNIQ_KEY) and store time. Keys with the same hash may be among them."""
         result = QueryResult([], 0, 0)
         for _ in range(QUERY_ROUNDS if self._index is not None else 0):
             assert self._index is not None
@@ -293,7 +391,7 @@ class MessageReader:
                 break
             result.index_last_update_timestamp = found.index_last_update_timestamp
             result.index_last_update_phyoffset = found.index_last_update_physical_offset
-            # A message that was indexed again after a crash is there twice.
+            # A message indexed again after a crash occurs twice.
             records = [self._log.record_at(offset) for offset in sorted(set(found.offsets))]
             result.buffers = [record for record in records if record is not None]
             if result.buffers or not records:
@@ -301,9 +399,7 @@ class MessageReader:
         return result
 
     def is_on_disk(self, topic: str, queue_id: int, offset: int) -> bool:
-        """Whether a message lies so far back in the log that it has to be read from the disk; false where there is
-        none.
-        """
+        """Return whether a message is so far back in the log that it must be read from the disk, False without one."""
         queue = self._queues.find(topic, queue_id)
         entry = None if queue is None else queue.entry(offset)
         return entry is not None and self._log.max_offset - entry[0] > self._memory()
@@ -319,6 +415,6 @@ class MessageReader:
         return self._physical_memory * self._config.access_message_in_memory_max_ratio // 100
 
     def _corrected(self, offset: int, proper: int) -> int:
-        """Where to go on from a wrong offset: a slave, whose queues may be behind, leaves that to the master."""
+        """Return the offset to continue from after a wrong one. A slave may be behind and leaves it to the master."""
         config = self._config
         return offset if config.broker_role == "SLAVE" and not config.offset_check_in_slave else proper

@@ -1,7 +1,7 @@
-"""For tests of the store and of what is built on it: a disk that misbehaves on demand, and small stores.
+"""Test doubles of the store: a disk with faults on demand, and small stores.
 
-No counterpart in Apache. `FaultyFileSystem` keeps its files in a real directory and can fail a call, tear a write,
-block, and afterwards pretend that the power went off: everything that was not synced is then gone.
+`FaultyFileSystem` keeps its files in a real directory. It can fail a call, tear a write or block. It can simulate a
+power cut: everything not synced is lost.
 """
 
 import os
@@ -10,25 +10,25 @@ from collections import Counter
 from pathlib import Path
 from uuid import uuid4
 
-from rocketd.store.filesystem import DiskUsage, RealFileSystem
-from rocketd.store.message import MessageInner
-from rocketd.store.settings import MessageStoreConfig
+from rocketd.store.base.filesystem import DiskUsage, RealFileSystem
+from rocketd.store.base.settings import MessageStoreConfig
+from rocketd.store.format.message import MessageInner
 
 BORN_HOST = bytes((1, 2, 3, 4)) + (1000).to_bytes(4, "big")
 STORE_HOST = bytes((5, 6, 7, 8)) + (10911).to_bytes(4, "big")
 
 
 class FaultyFileSystem(RealFileSystem):
-    """A disk whose next calls can be told to go wrong. `calls` counts the calls by name.
+    """A disk whose next calls can be made to fail. `calls` counts the calls by name.
 
-    As the real one, it may be used by several threads; what it knows of files and calls is guarded.
+    Like the real one, it may be used by several threads. Its tables of files and calls are guarded.
     """
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
         self.calls: Counter[str] = Counter()
         self.usage: DiskUsage | None = None
-        self._faults: dict[str, list[tuple[int, OSError]]] = {}
+        self._faults: dict[str, list[tuple[range, OSError]]] = {}
         self._tears: list[tuple[int, int]] = []
         self._gates: dict[str, threading.Event] = {}
         self._crashed = False
@@ -39,31 +39,31 @@ class FaultyFileSystem(RealFileSystem):
         self._names_not_synced: set[str] = set()
 
     def fail(self, name: str, error: OSError, nth: int = 1, times: int = 1) -> None:
-        """Have the nth call of a method from now on, and those behind it, `times` in all, raise an error."""
+        """Make the nth call of a method from now on raise an error, `times` calls in all."""
         first = self.calls[name] + nth
-        self._faults.setdefault(name, []).extend((number, error) for number in range(first, first + times))
+        self._faults.setdefault(name, []).append((range(first, first + times), error))
 
     def tear_write(self, keep: int, nth: int = 1) -> None:
-        """Have the nth write from now on leave only its first bytes on the disk, and the machine crash."""
+        """Make the nth write from now on keep only its first bytes, and crash the machine."""
         self._tears.append((self.calls["pwrite"] + nth, keep))
 
     def block(self, name: str) -> threading.Event:
-        """Have calls of a method wait until the returned event is set."""
+        """Make calls of a method wait until the returned event is set."""
         gate = self._gates[name] = threading.Event()
         return gate
 
     def crash(self) -> None:
-        """From now on every call fails."""
+        """Fail every call from now on."""
         self._crashed = True
 
     def identity(self, path: str) -> str:
-        """As the real one, but every instance is a run of the system of its own."""
+        """Like the real one, but every instance has another boot id."""
         return f"{super().identity(path)} {self._run}"
 
     def lose_unsynced(self) -> None:
-        """Take back what was not synced: bytes become what the last sync saw, files whose name was not synced go.
+        """Drop everything not synced: bytes since the last sync, and files whose name was not synced.
 
-        To be called when nothing uses the files any more.
+        Call it when the files are no longer in use.
         """
         self._run = uuid4()
         for path in self._opened:
@@ -84,12 +84,12 @@ class FaultyFileSystem(RealFileSystem):
             call = self.calls[name]
         if self._crashed:
             raise OSError("the machine has crashed")
-        for number, error in self._faults.get(name, ()):
-            if number == call:
+        for calls, error in self._faults.get(name, ()):
+            if call in calls:
                 raise error
 
     def open(self, path: str, size: int | None = None) -> int:
-        """As the real one."""
+        """Like the real one."""
         self._enter("open")
         with self._guard:
             new = not os.path.exists(path)
@@ -99,12 +99,12 @@ class FaultyFileSystem(RealFileSystem):
             if new:
                 self._names_not_synced.add(path)
             elif path not in self._synced and path not in self._names_not_synced:
-                # It was there before: what it held then is on the disk.
+                # The file existed before, so its content is on disk.
                 self._synced[path] = Path(path).read_bytes()
             return fd
 
     def pwrite(self, fd: int, data: bytes, offset: int) -> int:
-        """As the real one, or torn."""
+        """Like the real one, or torn."""
         self._enter("pwrite")
         for number, keep in self._tears:
             if number == self.calls["pwrite"]:
@@ -116,43 +116,43 @@ class FaultyFileSystem(RealFileSystem):
         return super().pwrite(fd, data, offset)
 
     def fdatasync(self, fd: int) -> None:
-        """As the real one."""
+        """Like the real one."""
         self._enter("fdatasync")
         super().fdatasync(fd)
         self._synced[self._paths[fd]] = Path(self._paths[fd]).read_bytes()
 
     def sync_dir(self, path: str) -> None:
-        """As the real one."""
+        """Like the real one."""
         self._enter("sync_dir")
         with self._guard:
             super().sync_dir(path)
             self._names_not_synced -= {name for name in self._names_not_synced if os.path.dirname(name) == path}
 
     def allocate(self, fd: int, offset: int, size: int) -> None:
-        """As the real one."""
+        """Like the real one."""
         self._enter("allocate")
         super().allocate(fd, offset, size)
 
     def remove(self, path: str) -> None:
-        """As the real one."""
+        """Like the real one."""
         self._enter("remove")
         super().remove(path)
 
     def disk_usage(self, path: str) -> DiskUsage:
-        """What `usage` says, by default a disk that is half full."""
+        """Return `usage`, by default a disk that is half full."""
         self._enter("disk_usage")
         return self.usage or DiskUsage(50, 50)
 
 
 def small_config(directory: str, **changes: object) -> MessageStoreConfig:
-    """Settings of a store with small files: log 4 KiB, queues 10 entries, index 100 slots and 400 entries."""
+    """Return the settings of a store with small files: log 4 KiB, queues 10 entries, index 100 slots and 400 entries."""
     settings: dict[str, object] = {
         "store_path_root_dir": directory,
         "mapped_file_size_commit_log": 4096,
         "mapped_file_size_consume_queue": 200,
         "max_hash_slot_num": 100,
         "max_index_num": 400,
-        # Whatever the disk of the machine is like.
+        # Independent of the machine's disk.
         "disk_space_warning_level_ratio": 1.0,
         "disk_space_clean_forcibly_ratio": 1.0,
     }
@@ -167,7 +167,7 @@ def make_message(
     tags_code: int = 0,
     **changes: object,
 ) -> MessageInner:
-    """A message; with a key, it has that as its UNIQ_KEY."""
+    """Return a message. A key becomes its UNIQ_KEY."""
     fields: dict[str, object] = {
         "topic": topic,
         "queue_id": queue_id,

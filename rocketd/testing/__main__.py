@@ -1,132 +1,124 @@
-"""A cluster for tests in any language: ``python -m rocketd.testing`` prints an address, then does what standard input says.
+"""A cluster for tests in any language: ``python -m rocketd.testing`` prints an address, then obeys standard input.
 
-No counterpart in Apache. Each line of input is a command, each is answered by one line: ``ok``, with a result behind it
-where there is one, or ``error`` with the reason. The end of the input ends the cluster.
+The commands are in `console`. The end of the input stops the cluster.
 """
 
 import argparse
-import shlex
+import re
 import sys
-from collections.abc import Callable, Iterable
-from datetime import timedelta
-from typing import Any, TextIO
+from contextlib import ExitStack
+from typing import TextIO
 
+from rocketd.acl.accounts import AccountConfig
+from rocketd.client.errors import UsageError
 from rocketd.testing.cluster import Cluster
-from rocketd.testing.faults import Drop
+from rocketd.testing.console import CommandConsole, usage_text
 
-UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
-
-USAGE = """\
-commands, one a line:
-  advance 2h               let time pass (ms, s, m, h, d; also 1h30m)
-  now                      the time, Unix milliseconds
-  create-topic NAME [4]    make a topic of so many queues
-  count TOPIC              how many messages lie in a topic
-  kill | power-cut         end the broker as kill -9, or a loss of power, does
-  restart                  start it again
-  cut                      break all connections
-  drop [WHICH ...] [times=N] [rate=0.1] [seed=7] [what=request|answer|connection]
-                           lose requests: send, pull, heartbeat, route, commit, retry, end, or a request code; or all
-  keep                     lose nothing more
-  slow-fsync 500ms         have each flush of the disk take so long; 0s ends it
-  stop                     end
-"""
+ALL = "PUB|SUB"
 
 
-class Console:
-    """Carries out commands on a cluster."""
+def parse_account(text: str) -> AccountConfig:
+    """Parse an account, ``KEY:SECRET`` or ``KEY:SECRET:RIGHT,RIGHT``. Raises ArgumentTypeError.
 
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
-        self._drops: list[Drop] = []
-        self._commands: dict[str, Callable[..., Any]] = {
-            "advance": lambda duration: cluster.advance(parse_duration(duration)),
-            "now": lambda: int(cluster.now().timestamp() * 1000),
-            "create-topic": lambda topic, queues="4": cluster.create_topic(topic, queues=int(queues)),
-            "count": lambda topic: len(cluster.messages(topic)),
-            "kill": cluster.kill,
-            "power-cut": lambda: cluster.kill(power_cut=True),
-            "restart": cluster.restart,
-            "cut": cluster.cut_connections,
-            "drop": self._drop,
-            "keep": self._keep,
-            "slow-fsync": lambda duration: cluster.slow_fsync(parse_duration(duration)),
-        }
-
-    def answer(self, line: str) -> str:
-        """Carry out one command; the result is the line to answer with."""
-        try:
-            name, *arguments = shlex.split(line)
-            command = self._commands.get(name)
-            if command is None:
-                raise ValueError(f"no command {name!r}: there are {', '.join(self._commands)}, stop")
-            result = command(*arguments)
-        except Exception as error:
-            text = " ".join(str(error).split()) or type(error).__name__
-            return f"error {text}"
-        return "ok" if result is None else f"ok {result}"
-
-    def _drop(self, *words: str) -> None:
-        requests = [int(word) if word.isdigit() else word for word in words if "=" not in word]
-        given: dict[str, Any] = {}
-        for option in (word for word in words if "=" in word):
-            name, _, value = option.partition("=")
-            kinds: dict[str, Callable[[str], Any]] = {"times": int, "rate": float, "seed": int, "what": str}
-            if name not in kinds:
-                raise ValueError(f"no option {name!r}: there are {', '.join(kinds)}")
-            given[name] = kinds[name](value)
-        self._drops.append(self._cluster.drop(*requests, **given))
-
-    def _keep(self) -> None:
-        for drop in self._drops:
-            drop.end()
-        self._drops.clear()
+    A right is ``admin``, ``Orders=PUB|SUB`` for a topic, or ``group:shop=SUB``. Without any, the account may use all
+    topics and groups.
+    """
+    key, colon, rest = text.partition(":")
+    secret, _, rights = rest.partition(":")
+    if not key or not colon or not secret:
+        raise argparse.ArgumentTypeError(f"{text!r} is not KEY:SECRET or KEY:SECRET:RIGHT,RIGHT")
+    topics: list[str] = []
+    groups: list[str] = []
+    account = AccountConfig(key, secret, topic_perms=topics, group_perms=groups)
+    if not rights:
+        account.default_topic_perm = account.default_group_perm = ALL
+    for right in rights.split(",") if rights else ():
+        name, colon, group = right.partition(":")
+        if right == "admin":
+            account.admin = True
+        elif name == "group" and group:
+            groups.append(group)
+        elif not colon:
+            topics.append(right)
+        else:
+            raise argparse.ArgumentTypeError(
+                f"{right!r} is not admin, a right such as Orders=PUB, or one such as group:shop=SUB"
+            )
+    return account
 
 
-def parse_duration(text: str) -> timedelta:
-    """Read such as ``2h``, ``1h30m`` or ``500ms``. Raises ValueError."""
-    seconds = 0.0
-    rest = text
-    while rest:
-        number = "".join(_leading(rest, "0123456789."))
-        unit = "".join(_leading(rest[len(number) :], "abcdefghijklmnopqrstuvwxyz"))
-        if not number or unit not in UNITS:
-            raise ValueError(f"{text!r} is no duration: it is written as 500ms, 10s, 5m, 2h, 3d or 1h30m")
-        seconds += float(number) * UNITS[unit]
-        rest = rest[len(number) + len(unit) :]
-    return timedelta(seconds=seconds)
-
-
-def _leading(text: str, characters: str) -> Iterable[str]:
-    for character in text:
-        if character not in characters:
-            return
-        yield character
+def parse_brokers(text: str) -> int | list[str]:
+    """Parse a number of brokers, or their names."""
+    return int(text) if re.fullmatch(r"-?\d+", text) else text.split(",")
 
 
 def main(arguments: list[str] | None = None, source: TextIO = sys.stdin, target: TextIO = sys.stdout) -> None:
     """Run a cluster until the end of the input."""
     parser = argparse.ArgumentParser(
         prog="python -m rocketd.testing",
-        description="a name server and a broker for tests, on loopback sockets, in a time that can be put forward",
-        epilog=USAGE,
+        description="a name server and brokers for tests, on loopback sockets, with a clock moved by the input",
+        epilog=usage_text(),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--port", type=int, default=0, help="the name server's port (default: any that is free)")
-    parser.add_argument("--topic", action="append", default=[], help="a topic that is there from the beginning")
+    parser.add_argument("--port", type=int, default=0, help="port of the name server (default: a free one)")
+    parser.add_argument("--topic", action="append", default=[], help="topic created at the start; repeatable")
     parser.add_argument(
-        "--broker", action="append", default=[], metavar="KEY=VALUE", help="a setting of the broker, by Apache's names"
+        "--brokers", type=parse_brokers, default=1, metavar="N", help="number of masters, or their names with commas"
+    )
+    parser.add_argument("--slaves", type=int, default=0, metavar="N", help="number of slaves of each master")
+    parser.add_argument(
+        "--broker",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="setting of all brokers, with Apache's key; repeatable",
+    )
+    parser.add_argument(
+        "--tls",
+        nargs="?",
+        const="enforcing",
+        default=False,
+        choices=("enforcing", "permissive"),
+        help="TLS; plain connections are refused, or with permissive accepted. See the command ca",
+    )
+    parser.add_argument(
+        "--account",
+        action="append",
+        default=[],
+        type=parse_account,
+        metavar="KEY:SECRET[:RIGHT,...]",
+        help="account without which brokers refuse requests; repeatable. A right is admin, Orders=PUB|SUB for a topic, or "
+        "group:shop=SUB; without any, all topics and groups are allowed",
     )
     options = parser.parse_args(arguments)
     settings = {name: value for name, _, value in (pair.partition("=") for pair in options.broker)}
-    with Cluster(topics=options.topic, broker=settings) as cluster:
-        console = Console(cluster)
-        print(cluster.listen(options.port), file=target, flush=True)
-        for line in source:
-            if line.strip() == "stop":
-                break
-            if line.strip():
-                print(console.answer(line), file=target, flush=True)
+    with ExitStack() as stack:
+        try:
+            cluster = stack.enter_context(
+                Cluster(
+                    topics=options.topic,
+                    brokers=options.brokers,
+                    slaves=options.slaves,
+                    broker=settings,
+                    tls=options.tls,
+                    accounts=options.account,
+                )
+            )
+            address = cluster.listen(options.port)
+        except UsageError as error:
+            parser.error(str(error))
+        print(address, file=target, flush=True)
+        obey(CommandConsole(cluster), source, target)
+
+
+def obey(console: CommandConsole, source: TextIO, target: TextIO) -> None:
+    """Answer the lines of the input until its end, or the command ``stop``."""
+    for line in source:
+        if line.strip():
+            answer = console.answer(line)
+            if console.stopped:
+                return
+            print(answer, file=target, flush=True)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""Faults of the network: requests, answers or whole connections that are lost.
+"""Network faults: lost requests, answers or connections.
 
-No counterpart in Apache. They are made where a server has read whole frames, so they are the same over memory and sockets.
+They act after a server has read whole frames, so they are the same in memory and over sockets.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,12 +10,12 @@ from types import TracebackType
 from typing import Any, Literal, Self, get_args
 
 from rocketd.client.errors import IllegalOptionError
-from rocketd.remoting.codes import RequestCode
-from rocketd.remoting.command import RemotingCommand
-from rocketd.remoting.frame import Frame
+from rocketd.remoting.wire.codes import RequestCode
+from rocketd.remoting.wire.command import RemotingCommand
+from rocketd.remoting.wire.frame import Frame
 
 What = Literal["request", "answer", "connection"]
-"""What is lost: the request before it is looked at, the answer after it was carried out, or the connection instead."""
+"""The thing to lose: the request before it is handled, the answer after it was handled, or the connection."""
 
 GROUPS: dict[str, tuple[RequestCode, ...]] = {
     "send": (
@@ -30,17 +30,17 @@ GROUPS: dict[str, tuple[RequestCode, ...]] = {
     "retry": (RequestCode.CONSUMER_SEND_MSG_BACK,),
     "end": (RequestCode.END_TRANSACTION,),
 }
-"""Short names of requests that belong together."""
+"""Short names of groups of requests."""
 
 
 class Drop:
-    """One order to lose something; it ends by itself after ``times``, by ``end``, or with its with block."""
+    """One order to lose messages. It ends after ``times`` losses, by ``end``, or with its with block."""
 
     def __init__(
         self, codes: frozenset[int], times: int | None, rate: float, seed: int, what: What, ended: Callable[[Any], None]
     ) -> None:
         self.dropped = 0
-        """How much it has lost."""
+        """Number of losses so far."""
         self._codes = codes
         self._left = times
         self._rate = rate
@@ -49,7 +49,7 @@ class Drop:
         self._ended = ended
 
     def takes(self, code: int) -> bool:
-        """Whether it loses a request of this code, or what belongs to it. Called once for each."""
+        """Return whether a request of this code, or its answer, is lost. Called once for each."""
         if self._left == 0 or (self._codes and code not in self._codes) or self._random.random() >= self._rate:
             return False
         self.dropped += 1
@@ -60,7 +60,7 @@ class Drop:
         return True
 
     def end(self) -> None:
-        """Lose nothing more."""
+        """Stop losing."""
         self._left = 0
         self._ended(self)
 
@@ -74,7 +74,7 @@ class Drop:
 
 
 class Faults:
-    """What is to be lost now. ``dispatching`` belongs to the servers' reactor, all else to any thread."""
+    """The active orders. ``dispatching`` belongs to the servers' reactor, everything else to any thread."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -89,16 +89,16 @@ class Faults:
         seed: int = 0,
         what: What = "request",
     ) -> Drop:
-        """Lose requests of these codes or names from now on, all of them where none is given.
+        """Lose requests of these codes or names from now on, or all of them.
 
-        Raises IllegalOptionError for a name that no request has, and for other values that are not accepted.
+        Raises IllegalOptionError for an unknown name and for invalid values.
         """
         if what not in get_args(What):
             raise IllegalOptionError(f"what={what!r}: accepted is {', '.join(map(repr, get_args(What)))}")
         if times is not None:
             check_number("times", times, 1)
         if not isinstance(rate, int | float) or not 0 <= rate <= 1:
-            raise IllegalOptionError(f"rate={rate!r}: accepted is a chance from 0 to 1")
+            raise IllegalOptionError(f"rate={rate!r}: accepted is a probability from 0 to 1")
         codes = frozenset(code for request in requests for code in codes_of(request))
         drop = Drop(codes, times, rate, seed, what, self._remove)
         with self._lock:
@@ -106,7 +106,7 @@ class Faults:
         return drop
 
     def clear(self) -> None:
-        """Lose nothing more."""
+        """Stop losing."""
         for drop in self._drops:
             drop.end()
 
@@ -115,7 +115,7 @@ class Faults:
             self._drops = tuple(other for other in self._drops if other is not drop)
 
     def dispatching(self, dispatch: Callable[[Any, list[Frame]], None]) -> Callable[[Any, list[Frame]], None]:
-        """Put the faults before a server's way of requests to their processors."""
+        """Wrap a server's dispatch function with the faults."""
 
         def faulty(connection: Any, frames: list[Frame]) -> None:
             if not self._drops:
@@ -147,29 +147,29 @@ class Faults:
 
 
 class _Deaf:
-    """A connection on which no answer comes."""
+    """A connection that drops all answers."""
 
-    def __init__(self, connection: Any) -> None:
+    def __init__(self, connection: object) -> None:
         self._connection = connection
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._connection, name)
 
     def send(self, command: RemotingCommand) -> None:
-        """Lose it."""
+        """Drop it."""
 
     def write(self, buffers: Sequence[bytes | memoryview]) -> None:
-        """Lose it."""
+        """Drop it."""
 
 
 def check_number(option: str, value: int, least: int) -> None:
-    """Raise IllegalOptionError for what is no whole number from ``least`` on."""
+    """Raise IllegalOptionError unless the value is a whole number from ``least`` on."""
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
         raise IllegalOptionError(f"{option}={value!r}: accepted is a whole number from {least} on")
 
 
 def codes_of(request: str | int) -> tuple[int, ...]:
-    """Return the codes of a request: of its number, its name in Apache's table, or a short name.
+    """Return the codes of a request, given by number, name in Apache's table, or short name.
 
     Raises IllegalOptionError.
     """
@@ -183,5 +183,5 @@ def codes_of(request: str | int) -> tuple[int, ...]:
     except (KeyError, AttributeError):
         names = ", ".join(GROUPS)
         raise IllegalOptionError(
-            f"{request!r} is no request: accepted are {names}, and the names of RequestCode"
+            f"{request!r} is not a request: accepted are {names}, and the names of RequestCode"
         ) from None

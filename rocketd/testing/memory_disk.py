@@ -1,7 +1,7 @@
-"""A disk without a place: files in anonymous memory of the system, which a cut of the power takes back to what was synced.
+"""A disk in memory: files in anonymous memory, reset by a power cut to their synced content.
 
-No counterpart in Apache. Only the names are made up here: a file is a descriptor of memory without a name, so that mapping,
-holes and writing at an offset are the system's own.
+Only the names are simulated. A file is a descriptor of memory without a name, so mapping, holes and positioned writes
+are those of the system.
 """
 
 import errno
@@ -11,8 +11,8 @@ import threading
 from itertools import count
 from uuid import uuid4
 
-from rocketd.store.errors import StoreLockedError
-from rocketd.store.filesystem import DiskUsage, RealFileSystem, data_ranges_of
+from rocketd.store.base.errors import StoreLockedError
+from rocketd.store.base.filesystem import DiskUsage, RealFileSystem, data_ranges_of
 from rocketd.testing.memory_file import MemoryFile
 from rocketd.testing.virtual_time import VirtualTime
 
@@ -22,7 +22,7 @@ HALF_FULL = DiskUsage(1 << 34, 1 << 34)
 class MemoryDisk(RealFileSystem):
     """Files by name. All methods may be called from any thread.
 
-    ``slow_fsync_seconds`` is what each sync takes, in the time of the cluster.
+    ``slow_fsync_seconds`` is the duration of each sync in the cluster's time.
     """
 
     def __init__(self, virtual: VirtualTime) -> None:
@@ -40,9 +40,9 @@ class MemoryDisk(RealFileSystem):
     # ------------------------------------------------------------ the end of a process
 
     def survivors(self, *, power_cut: bool) -> "MemoryDisk":
-        """Return what the next process finds: all that was written, or after a cut of the power what was synced.
+        """Return the disk of the next process: all written data, or after a power cut only synced data.
 
-        The disk itself goes on as if nothing had happened, so that the process that has it can still end in order.
+        This disk stays usable, so the old process can end in order.
         """
         after = MemoryDisk(self._virtual)
         after.slow_fsync_seconds = self.slow_fsync_seconds
@@ -66,7 +66,7 @@ class MemoryDisk(RealFileSystem):
         return after
 
     def close_all(self) -> None:
-        """Give all memory back."""
+        """Release all memory."""
         with self._guard:
             for file in {*self._files.values(), *self._durable.values()}:
                 file.close()
@@ -92,7 +92,7 @@ class MemoryDisk(RealFileSystem):
         return file
 
     def _let_go(self, file: MemoryFile) -> None:
-        """Give the memory of a file back that has no name any more."""
+        """Release the memory of a file without a name."""
         if file not in self._files.values() and file not in self._durable.values():
             self._by_inode.pop(os.fstat(file.descriptor).st_ino, None)
             file.close()
@@ -133,8 +133,16 @@ class MemoryDisk(RealFileSystem):
                 file.mapped = True
         return super().map(fd, size, writable)
 
+    def map_for_stores(self, fd: int, size: int) -> memoryview:
+        """See IFileSystem."""
+        with self._guard:
+            file = self._by_inode.get(os.fstat(fd).st_ino)
+            if file is not None:
+                file.mapped = True
+        return super().map_for_stores(fd, size)
+
     def allocate(self, fd: int, offset: int, size: int) -> None:
-        """See IFileSystem. Memory has always room."""
+        """See IFileSystem. Memory always has room."""
 
     def clear_from(self, fd: int, offset: int) -> None:
         """See IFileSystem."""
@@ -234,13 +242,14 @@ class MemoryDisk(RealFileSystem):
 
     # ------------------------------------------------------------ locks
 
-    def lock(self, path: str, content: bytes) -> int:
+    def lock(self, path: str, content: bytes | None) -> int:
         """See IFileSystem."""
         with self._guard:
             file = self._files.get(path) or self._make(path)
             if file in self._locked.values():
                 raise StoreLockedError(os.path.dirname(path))
-            os.pwrite(file.descriptor, content, 0)
+            if content is not None:
+                os.pwrite(file.descriptor, content, 0)
             fd = os.dup(file.descriptor)
             self._locked[fd] = file
             return fd

@@ -1,18 +1,15 @@
-"""A file in anonymous memory of the system, which remembers what of it was synced.
-
-No counterpart in Apache.
-"""
+"""A file in anonymous memory that remembers its synced content."""
 
 import os
 import tempfile
 
-from rocketd.store.filesystem import data_ranges_of
+from rocketd.store.base.filesystem import data_ranges_of
 
 _PIECE = 1 << 20
 
 
 class MemoryFile:
-    """The bytes of a file, and those of them that were synced. The disk's lock guards it."""
+    """The bytes of a file, and its synced bytes. Guarded by the disk's lock."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -21,21 +18,21 @@ class MemoryFile:
         self.modified_ms = 0
         self.mapped = False
         self.changed: tuple[int, int] | None = None
-        """What was written since the last sync, unless it was written through a mapping."""
+        """Range written since the last sync, except through a mapping."""
 
     @property
     def size(self) -> int:
-        """Its length in bytes."""
+        """Length in bytes."""
         return os.fstat(self.descriptor).st_size
 
     def written(self, begin: int, end: int, now_ms: int) -> None:
-        """Note what was written."""
+        """Record a write."""
         self.modified_ms = now_ms
         before = self.changed or (begin, end)
         self.changed = min(begin, before[0]), max(end, before[1])
 
     def sync(self) -> None:
-        """Remember the bytes as they are."""
+        """Remember the present bytes."""
         if self.synced is None or self.mapped:
             self.synced = _anonymous() if self.synced is None else self.synced
             _copy(self.descriptor, self.synced)
@@ -45,7 +42,7 @@ class MemoryFile:
         self.changed = None
 
     def copied(self, *, power_cut: bool) -> "MemoryFile":
-        """Return a file of its own with these bytes, or with those that were synced, as long as this one."""
+        """Return a copy with these bytes, or with the synced ones, of the same length."""
         copy = MemoryFile(self.number)
         copy.modified_ms = self.modified_ms
         if self.synced is not None:
@@ -60,14 +57,14 @@ class MemoryFile:
         return copy
 
     def close(self) -> None:
-        """Give its memory back."""
+        """Release its memory."""
         os.close(self.descriptor)
         if self.synced is not None:
             os.close(self.synced)
 
 
 def _anonymous() -> int:
-    """Return a descriptor of memory, or of a file without a name, that nobody else has."""
+    """Return a descriptor of exclusive memory, or of a file without a name."""
     if hasattr(os, "memfd_create"):
         return os.memfd_create("rocketd-testing")
     with tempfile.TemporaryFile() as file:
@@ -75,7 +72,7 @@ def _anonymous() -> int:
 
 
 def _copy(source: int, target: int) -> None:
-    """Make one file what another is, holes as well."""
+    """Make one file equal to another, including holes."""
     os.ftruncate(target, 0)
     os.ftruncate(target, os.fstat(source).st_size)
     for begin, end in data_ranges_of(source, 0):

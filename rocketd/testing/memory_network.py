@@ -1,12 +1,13 @@
 """The ports of a network within a process.
 
-No counterpart in Apache. A port where nobody listens refuses; connections are pairs of MemoryTransports.
+A port without a listener refuses. Connections are pairs of MemoryTransports.
 """
 
 import errno
 from itertools import count
 from threading import Lock
 from typing import Any
+from weakref import WeakSet
 
 from twisted.internet.address import IPv4Address
 from twisted.internet.defer import Deferred, maybeDeferred, succeed
@@ -16,37 +17,41 @@ from twisted.internet.interfaces import IListeningPort
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from rocketd.common.reactor import IReactor
 from rocketd.testing.memory_transport import MemoryTransport, Pipe
 
 HOST = "127.0.0.1"
 FIRST_PORT = 49152
-"""Where the ports begin that are given to connecting sides, and to listeners that take any."""
+"""First port given to connecting sides, and to listeners on any port."""
 
 
 @implementer(IListeningPort)
 class MemoryPort:
-    """A port that is listened on, with a real one beside it where ``real`` is given. Belongs to its reactor's thread."""
+    """A listening port, with a real one beside it if ``real`` is given. Belongs to its reactor's thread."""
 
-    def __init__(self, network: "MemoryNetwork", reactor: Any, address: IPv4Address, factory: Any, real: Any) -> None:
+    def __init__(
+        self, network: "MemoryNetwork", reactor: IReactor, address: IPv4Address, factory: Any, real: Any
+    ) -> None:
         self._network = network
         self._reactor = reactor
         self._address = address
         self._factory = factory
         self._real = real
+        self._accepted: WeakSet[MemoryTransport] = WeakSet()
 
     def startListening(self) -> None:  # noqa: N802
-        """Take connections from now on."""
+        """Accept connections from now on."""
         self._factory.doStart()
 
     def stopListening(self) -> Deferred[Any]:  # noqa: N802
-        """Take no more connections; those there are stay."""
+        """Stop accepting connections. Open ones stay."""
         if not self._network.leave(self._address.port, self):
             return succeed(None)
         self._factory.doStop()
         return succeed(None) if self._real is None else maybeDeferred(self._real.stopListening)
 
     def getHost(self) -> IPv4Address:  # noqa: N802
-        """The address."""
+        """Return the address."""
         return self._address
 
     def connect(self, inbound: Pipe, outbound: Pipe, peer: IPv4Address) -> None:
@@ -60,13 +65,19 @@ class MemoryPort:
             inbound.break_off()
             return
         transport = MemoryTransport(self._reactor, inbound, outbound, self._address, peer)
+        self._accepted.add(transport)
         transport.begin(protocol)
+
+    def abort_connections(self) -> None:
+        """Break the accepted connections in memory."""
+        for transport in list(self._accepted):
+            transport.abortConnection()
 
 
 class _Connector:
     """An attempt to connect, and its connection. Reactor thread."""
 
-    def __init__(self, reactor: Any, address: IPv4Address, factory: Any) -> None:
+    def __init__(self, reactor: IReactor, address: IPv4Address, factory: Any) -> None:
         self._reactor = reactor
         self._address = address
         self._factory = factory
@@ -74,21 +85,21 @@ class _Connector:
         self._transport: MemoryTransport | None = None
 
     def getDestination(self) -> IPv4Address:  # noqa: N802
-        """The address."""
+        """Return the address."""
         return self._address
 
     def stopConnecting(self) -> None:  # noqa: N802
-        """Give up."""
+        """Cancel the attempt."""
         self._connecting = False
 
     def disconnect(self) -> None:
-        """Close, or give up."""
+        """Close the connection, or cancel the attempt."""
         self._connecting = False
         if self._transport is not None:
             self._transport.loseConnection()
 
     def abort(self) -> None:
-        """Close at once, or give up."""
+        """Close the connection at once, or cancel the attempt."""
         self._connecting = False
         if self._transport is not None:
             self._transport.abortConnection()
@@ -125,7 +136,7 @@ class MemoryNetwork:
         self._ports: dict[int, MemoryPort] = {}
         self._numbers = count(FIRST_PORT)
 
-    def listen(self, reactor: Any, number: int, factory: Any, real: Any = None) -> MemoryPort:
+    def listen(self, reactor: IReactor, number: int, factory: Any, real: Any = None) -> MemoryPort:
         """Open a port, 0 for any. Raises CannotListenError."""
         with self._lock:
             number = number or next(self._numbers)
@@ -136,15 +147,15 @@ class MemoryNetwork:
         return port
 
     def has(self, number: int, port: MemoryPort) -> bool:
-        """Whether a port is still listened on."""
+        """Return whether a port is still listening."""
         return self._ports.get(number) is port
 
     def leave(self, number: int, port: MemoryPort) -> bool:
-        """Take a port away; whether it was there."""
+        """Remove a port. Return whether it was there."""
         with self._lock:
             return self.has(number, port) and self._ports.pop(number) is port
 
-    def connect(self, reactor: Any, host: str, number: int, factory: Any) -> _Connector:
+    def connect(self, reactor: IReactor, host: str, number: int, factory: Any) -> _Connector:
         """Connect a factory's protocol to a port. Reactor thread."""
         connector = _Connector(reactor, IPv4Address("TCP", host, number), factory)
         factory.doStart()

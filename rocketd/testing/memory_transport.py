@@ -1,29 +1,31 @@
-"""Both ends of a connection within a process: transports that are two pipes between two reactors.
+"""Both ends of a connection within a process: transports made of two pipes between two reactors.
 
-No counterpart in Apache. Protocols see what they see of TCP: bytes come in pieces, a slow reader holds the writer up, a
-close comes behind what was written, an abort at once.
+Protocols see the behaviour of TCP: bytes come in pieces, a slow reader blocks the writer, a close follows the written
+data, an abort does not.
 """
 
 from collections import deque
 from collections.abc import Callable
 from threading import Lock
-from typing import Any
+from typing import Any, cast
 
 from twisted.internet.abstract import FileDescriptor
 from twisted.internet.address import IPv4Address
 from twisted.internet.error import ConnectionAborted, ConnectionDone, ConnectionLost
-from twisted.internet.interfaces import ITCPTransport
+from twisted.internet.interfaces import IReactorFDSet, ITCPTransport
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from rocketd.common.reactor import IReactor
+
 WINDOW = 1 << 18
-"""Bytes that are on their way at most: more stays with the writer until the reader has taken some."""
+"""Greatest number of bytes in transit. The rest stays with the writer until the reader has taken some."""
 PIECE = 1 << 16
-"""Bytes that a protocol is given at once, at most."""
+"""Greatest number of bytes passed to a protocol at once."""
 
 
 class Pipe:
-    """Bytes on their way in one direction. Any thread."""
+    """Bytes in transit in one direction. Any thread."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -36,7 +38,7 @@ class Pipe:
         self.wake_writer: Callable[[], None] | None = None
 
     def put(self, data: bytes | memoryview) -> int:
-        """Take bytes as far as there is room; returns how many, -1 when nobody will read them."""
+        """Take as many bytes as fit. Return their number, or -1 if the reader is gone."""
         with self._lock:
             if self._broken or self._ended is not None:
                 return -1
@@ -50,7 +52,7 @@ class Pipe:
         return taken
 
     def take(self) -> bytes:
-        """Return some bytes, none when none are there."""
+        """Return some bytes, none if there are none."""
         with self._lock:
             pieces: list[memoryview] = []
             size = 0
@@ -71,7 +73,7 @@ class Pipe:
         return b"".join(pieces)
 
     def end(self, reason: type[Exception]) -> None:
-        """Nothing more comes; with any reason but ConnectionDone what is on its way is lost."""
+        """End the stream. Unless the reason is ConnectionDone, bytes in transit are lost."""
         with self._lock:
             if self._ended is not None:
                 return
@@ -82,17 +84,17 @@ class Pipe:
         self._wake(self.wake_reader)
 
     def ended(self) -> type[Exception] | None:
-        """Why nothing more comes, once all that was on its way is taken."""
+        """Return why the stream ended, None until all bytes in transit are read."""
         with self._lock:
             return None if self._pieces else self._ended
 
     @property
     def waits(self) -> bool:
-        """Whether a reader has something to look at."""
+        """Whether there is something for a reader."""
         return bool(self._pieces) or self._ended is not None
 
     def break_off(self) -> None:
-        """Nobody reads any more."""
+        """Mark the reader as gone."""
         with self._lock:
             self._broken = True
             self._pieces.clear()
@@ -107,12 +109,12 @@ class Pipe:
 
 @implementer(ITCPTransport)
 class MemoryTransport(FileDescriptor):
-    """One end of a connection. It belongs to the thread of its reactor."""
+    """One end of a connection. Belongs to the thread of its reactor."""
 
     reactor: Any
 
-    def __init__(self, reactor: Any, inbound: Pipe, outbound: Pipe, host: IPv4Address, peer: IPv4Address) -> None:
-        super().__init__(reactor)
+    def __init__(self, reactor: IReactor, inbound: Pipe, outbound: Pipe, host: IPv4Address, peer: IPv4Address) -> None:
+        super().__init__(cast(IReactorFDSet, reactor))
         self.protocol: Any = None
         self.on_lost: Callable[[Failure], None] = lambda _: None
         self._inbound = inbound
@@ -135,16 +137,16 @@ class MemoryTransport(FileDescriptor):
     # ------------------------------------------------------------ reading
 
     def startReading(self) -> None:  # noqa: N802
-        """Give the protocol what comes."""
+        """Pass received bytes to the protocol."""
         self._reads = True
         self._look()
 
     def stopReading(self) -> None:  # noqa: N802
-        """Leave on its way what comes."""
+        """Leave received bytes in transit."""
         self._reads = False
 
     def _look(self) -> None:
-        """Read in a turn of the reactor of its own."""
+        """Schedule a read in a separate turn of the reactor."""
         if self._reads and not self._read_is_coming and self._inbound.waits:
             self._read_is_coming = True
             self.reactor.callFromThread(self._read)
@@ -165,14 +167,14 @@ class MemoryTransport(FileDescriptor):
     # ------------------------------------------------------------ writing
 
     def startWriting(self) -> None:  # noqa: N802
-        """Write in a turn of the reactor of its own."""
+        """Schedule a write in a separate turn of the reactor."""
         self._writes = True
         if not self._write_is_coming:
             self._write_is_coming = True
             self.reactor.callFromThread(self._write)
 
     def stopWriting(self) -> None:  # noqa: N802
-        """There is nothing to write."""
+        """Stop writing: there is nothing to write."""
         self._writes = False
 
     def _write_on(self) -> None:
@@ -191,7 +193,7 @@ class MemoryTransport(FileDescriptor):
             self.startWriting()
 
     def writeSomeData(self, data: bytes) -> int | BaseException:  # noqa: N802
-        """Put bytes on their way."""
+        """Send bytes."""
         taken = self._outbound.put(data)
         self._held_up = taken < len(data)
         return ConnectionLost() if taken < 0 else taken
@@ -199,7 +201,7 @@ class MemoryTransport(FileDescriptor):
     # ------------------------------------------------------------ ends
 
     def abortConnection(self) -> None:
-        """Close at once; the other end loses what is on its way."""
+        """Close at once. The other end loses the bytes in transit."""
         if self.disconnected or self._aborting:
             return
         self._aborting = True
@@ -209,13 +211,13 @@ class MemoryTransport(FileDescriptor):
         self.reactor.callFromThread(self.connectionLost, Failure(ConnectionAborted()))
 
     def connectionLost(self, reason: Failure) -> None:
-        """It is over."""
+        """End the connection."""
         if self.disconnected:
             return
         super().connectionLost(reason)
         self._outbound.end(ConnectionDone)
         self._inbound.break_off()
-        # The pipes keep the other end, which may live in a thread that is gone.
+        # The pipes reference the other end, whose thread may be gone.
         self._inbound.wake_reader = self._outbound.wake_writer = None
         protocol, self.protocol = self.protocol, None
         protocol.connectionLost(reason)
@@ -224,23 +226,23 @@ class MemoryTransport(FileDescriptor):
     # ------------------------------------------------------------ as of TCP
 
     def getHost(self) -> IPv4Address:  # noqa: N802
-        """This end's address."""
+        """Return this end's address."""
         return self._host
 
     def getPeer(self) -> IPv4Address:  # noqa: N802
-        """The other end's address."""
+        """Return the other end's address."""
         return self._peer
 
     def getTcpNoDelay(self) -> bool:  # noqa: N802
-        """Nothing is delayed."""
+        """Return True: bytes are never delayed."""
         return True
 
     def setTcpNoDelay(self, enabled: bool) -> None:
-        """Nothing is delayed."""
+        """Do nothing: bytes are never delayed."""
 
     def getTcpKeepAlive(self) -> bool:  # noqa: N802
-        """Nothing has to be kept alive."""
+        """Return False: a connection in memory needs no keep-alive."""
         return False
 
     def setTcpKeepAlive(self, enabled: bool) -> None:  # noqa: N802
-        """Nothing has to be kept alive."""
+        """Do nothing: a connection in memory needs no keep-alive."""

@@ -1,6 +1,6 @@
-"""The fixture ``rocketd_cluster`` for pytest; ``-p no:rocketd`` does without it.
+"""The fixture ``rocketd_cluster`` for pytest; ``-p no:rocketd`` disables it.
 
-No counterpart in Apache. Nothing of rocketd is imported before a test asks for the fixture.
+rocketd itself is imported when a test first uses the fixture.
 """
 
 from collections.abc import Iterator
@@ -13,16 +13,17 @@ if TYPE_CHECKING:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the marker known."""
+    """Register the marker."""
     config.addinivalue_line(
         "markers",
-        "rocketd_cluster(topics=..., broker=..., namesrv=...): how the fixture rocketd_cluster makes its Cluster",
+        "rocketd_cluster(topics=..., brokers=..., slaves=..., broker=..., namesrv=..., tls=..., accounts=...): options of "
+        "the Cluster of the fixture rocketd_cluster",
     )
 
 
 @pytest.fixture
 def rocketd_cluster(request: pytest.FixtureRequest) -> "Iterator[Cluster]":
-    """A cluster of this test's own: name server and broker on memory, in virtual time; see rocketd.testing.Cluster."""
+    """A cluster for one test: name server and brokers in memory, in virtual time; see rocketd.testing.Cluster."""
     from rocketd.testing.cluster import Cluster
 
     marker = request.node.get_closest_marker("rocketd_cluster")

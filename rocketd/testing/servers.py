@@ -1,39 +1,46 @@
-"""The name server and the broker of a test: the real ones, on memory.
+"""The processes of a cluster: name servers and brokers, the real ones, in memory. They belong to the servers' thread."""
 
-No counterpart in Apache.
-"""
-
-import itertools
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import TypeVar
 
 from twisted.internet.defer import Deferred
 
-from rocketd.broker.address import AdvertisedAddress
+from rocketd.broker.base.address import AdvertisedAddress
+from rocketd.broker.base.settings import BrokerSettings
 from rocketd.broker.service import Broker
-from rocketd.broker.settings import BrokerSettings
 from rocketd.broker.timer.table import TimerTable
 from rocketd.client.errors import IllegalOptionError
+from rocketd.common.config import ConfigError
+from rocketd.common.configuration import OPTION, DaemonSettings
+from rocketd.common.reactor import IReactor
+from rocketd.common.suggest import did_you_mean
 from rocketd.namesrv.service import NameServer
 from rocketd.namesrv.settings import NamesrvSettings
+from rocketd.remoting.serving.dispatch import Dispatcher
 from rocketd.testing.faults import Faults
 from rocketd.testing.memory_disk import MemoryDisk
 from rocketd.testing.memory_network import HOST, MemoryNetwork
 from rocketd.testing.sockets import Sockets
 from rocketd.testing.virtual_time import VirtualReactor, VirtualTime
 
+S = TypeVar("S", bound=DaemonSettings)
+
 NAMESRV_PORT = 9876
-BROKER_PORT = 10911
-HA_PORT = 10912
 ROOT = "/rocketd"
 STORE = f"{ROOT}/store"
 
+NAMESRV_SETTINGS: Mapping[str, object] = {
+    "listenPort": NAMESRV_PORT,
+    "tls.server.mode": "disabled",
+    "kvConfigPath": f"{ROOT}/namesrv/kvConfig.json",
+    "configStorePath": f"{ROOT}/namesrv/namesrv.properties",
+}
 BROKER_SETTINGS: Mapping[str, object] = {
-    "brokerName": "broker-a",
+    "namesrvAddr": f"{HOST}:{NAMESRV_PORT}",
     "brokerIP1": HOST,
     "brokerIP2": HOST,
-    "listenPort": BROKER_PORT,
-    "haListenPort": HA_PORT,
+    "haAllowedAddresses": "loopback",
     "storePathRootDir": STORE,
     "enablePropertyFilter": "true",
     "tls.server.mode": "disabled",
@@ -41,81 +48,127 @@ BROKER_SETTINGS: Mapping[str, object] = {
     "mappedFileSizeConsumeQueue": 600_000,
     "maxHashSlotNum": 10_000,
     "maxIndexNum": 40_000,
+    "waitTimeMillsInSendQueue": 60_000,
 }
-"""What differs from the defaults unless the test says otherwise: small files, as nobody fills them, and SQL filters."""
+"""Settings that differ from the defaults: small files, SQL filters, and sends that a busy machine may delay.
+
+A test may override them.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """The parts shared by all servers of a cluster."""
+
+    virtual: VirtualTime
+    network: MemoryNetwork
+    faults: Faults
+    sockets: Sockets
 
 
 class Process:
-    """What one server has for itself, and loses when it is killed. Belongs to the servers' thread."""
+    """Resources of one server, lost when it is killed."""
 
-    def __init__(self, base: Any, virtual: VirtualTime, network: MemoryNetwork, disk: MemoryDisk) -> None:
-        self.reactor = VirtualReactor(base, virtual, network)
-        self.virtual = virtual
+    server: NameServer | Broker
+
+    def __init__(self, base: IReactor, around: Surroundings, disk: MemoryDisk) -> None:
+        self.reactor = VirtualReactor(base, around.virtual, around.network)
+        self.around = around
         self.disk = disk
+
+    def abort_connections(self) -> None:
+        """Break all connections. New ones may be made."""
+        for connection in list(self.server.server.connections):
+            connection.abort()
+        self.reactor.abort_connections()
+
+    def cut_off(self) -> None:
+        """Break all connections and refuse new ones, as if the process had died."""
+        self.reactor.cut_off()
+        self.abort_connections()
+
+    def _come_between(self, dispatcher: Dispatcher) -> None:
+        faulty = self.around.faults.dispatching(dispatcher.dispatch)
+        dispatcher.dispatch = self.around.sockets.watching(faulty)  # type: ignore[assignment, method-assign]
 
 
 class NameServerProcess(Process):
     """A name server."""
 
-    def start(self, settings: Mapping[str, object], faults: Faults, sockets: Sockets) -> None:
+    server: NameServer
+
+    def start(self, settings: Mapping[str, object]) -> None:
         """Start it."""
-        given = {
-            "listenPort": NAMESRV_PORT,
-            "tls.server.mode": "disabled",
-            "kvConfigPath": f"{ROOT}/namesrv/kvConfig.json",
-            "configStorePath": f"{ROOT}/namesrv/namesrv.properties",
-            **settings,
-        }
-        loaded, warnings = NamesrvSettings.load(None, _texts(given))
-        _refuse(warnings)
-        server = self.server = NameServer(loaded, self.reactor, self.disk, self.reactor.seconds)
-        _come_between(server, faults, sockets)
+        loaded = load_namesrv_settings(settings)
+        server = self.server = NameServer(loaded, self.reactor.as_reactor(), self.disk, self.reactor.seconds)
+        self._come_between(server.dispatcher)
         server.startService()
 
 
 class BrokerProcess(Process):
     """A broker."""
 
-    async def start(self, settings: Mapping[str, object], faults: Faults, sockets: Sockets) -> None:
-        """Start it; the name server knows it when this returns."""
-        given = {"namesrvAddr": f"{HOST}:{NAMESRV_PORT}", **BROKER_SETTINGS, **settings}
-        loaded, warnings = BrokerSettings.load(None, _texts(given))
-        _refuse(warnings)
+    server: Broker
+
+    async def start(self, settings: Mapping[str, object]) -> None:
+        """Start it. The name server knows it when this returns."""
+        loaded = load_broker_settings(settings)
         broker = self.server = Broker(
             loaded,
-            self.reactor,
+            self.reactor.as_reactor(),
             self.disk,
-            self.virtual.now_ms,
+            self.around.virtual.now_ms,
             AdvertisedAddress(loaded.broker.broker_ip1 or HOST, "in memory", None),
             self.reactor.seconds,
         )
-        # It can be made again from the log, and is for every process.
+        # The real table is a file for all processes; this one is made again from the log.
         broker.timers.waiting = TimerTable(":memory:")
-        _come_between(broker, faults, sockets)
+        self._come_between(broker.dispatcher)
         broker.startService()
         await broker.when_serving()
         registered: Deferred[None] = Deferred()
         broker.when_registered(lambda: registered.callback(None))
         await registered
 
+    @property
+    def is_slave(self) -> bool:
+        """Whether it is a slave."""
+        return self.server.replication.is_slave
 
-def check_settings(settings: Mapping[str, object]) -> None:
-    """Raise IllegalOptionError for settings that a server of a test cannot have."""
-    for name in settings:
-        if name.startswith("tls."):
-            raise IllegalOptionError(f"{name}: servers in the process of a test have no TLS")
-        if name in ("listenPort", "haListenPort", "namesrvAddr", "brokerIP1", "brokerIP2", "brokerRole"):
-            raise IllegalOptionError(f"{name}: where the servers of a test are is theirs to choose; see Cluster.listen")
+    @property
+    def flushes(self) -> bool:
+        """Whether it writes stored data to the disk at once."""
+        return self.server.settings.store.flush_disk_type == "SYNC_FLUSH" and not self.disk.slow_fsync_seconds
+
+
+def load_namesrv_settings(given: Mapping[str, object]) -> NamesrvSettings:
+    """Return the settings of a name server. Raises IllegalOptionError."""
+    return _load(NamesrvSettings, "name server", {**NAMESRV_SETTINGS, **given})
+
+
+def load_broker_settings(given: Mapping[str, object]) -> BrokerSettings:
+    """Return the settings of a broker. Raises IllegalOptionError."""
+    return _load(BrokerSettings, "broker", {**BROKER_SETTINGS, **given})
+
+
+def _load(kind: type[S], server: str, settings: Mapping[str, object]) -> S:
+    known = {key for setting in kind.by_name().values() for key in (setting.name, *setting.aliases)}
+    for key in settings:
+        if key not in known:
+            raise IllegalOptionError(f"{key!r} is not a setting of a {server}{did_you_mean(key, known)}")
+    try:
+        loaded, warnings = kind.load(None, _texts(settings))
+    except ConfigError as error:
+        raise IllegalOptionError(_plain(str(error))) from None
+    if warnings:
+        raise IllegalOptionError("; ".join(map(_plain, warnings)))
+    return loaded
+
+
+def _plain(text: str) -> str:
+    """Return an error about settings without its place, an option of the command line."""
+    return text.removeprefix(f"{OPTION}: ")
 
 
 def _texts(settings: Mapping[str, object]) -> list[tuple[str, str]]:
     return [(name, str(value).lower() if isinstance(value, bool) else str(value)) for name, value in settings.items()]
-
-
-def _refuse(warnings: list[str]) -> None:
-    if warnings:
-        raise IllegalOptionError("; ".join(itertools.chain(warnings)))
-
-
-def _come_between(server: Any, faults: Faults, sockets: Sockets) -> None:
-    server.dispatcher.dispatch = sockets.watching(faults.dispatching(server.dispatcher.dispatch))

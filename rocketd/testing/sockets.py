@@ -1,31 +1,31 @@
-"""Clients of a cluster that are connected by sockets, such as programs in other languages, while time is put forward.
+"""Clients connected to a cluster by sockets, such as programs in other languages, while time is advanced.
 
-No counterpart in Apache. Such a client has the time of the machine. It is not asked whether it rests, but is given a moment
-after what it did last, and no jump counts as its silence.
+Such a client uses the machine's time. It cannot be polled, so it gets a moment after its last action, and jumps of time
+do not count as its silence.
 """
 
 from collections.abc import Callable
 from time import monotonic
 from typing import Any
 
-from rocketd.remoting.connection import Connection
-from rocketd.remoting.frame import Frame
+from rocketd.remoting.serving.connection import Connection
+from rocketd.remoting.wire.frame import Frame
 from rocketd.testing.memory_transport import MemoryTransport
 
 QUIET_SECONDS = 0.03
-"""How long it has to be silent before it counts as resting, in real time."""
+"""Silence in real time after which a client counts as quiescent."""
 LONGEST_SECONDS = 2.0
-"""How long it is waited for at most."""
+"""Longest wait for clients, in real time."""
 
 
 class Sockets:
-    """What is known of them. ``watching`` is called by the servers' reactor, all else by any thread."""
+    """State of these clients. ``watching`` is called by the servers' reactor, everything else by any thread."""
 
     def __init__(self) -> None:
         self._heard_at = 0.0
 
     def watching(self, dispatch: Callable[[Any, list[Frame]], None]) -> Callable[[Any, list[Frame]], None]:
-        """Note what comes over sockets, on its way to a server's processors."""
+        """Wrap a server's dispatch function to record activity on sockets."""
 
         def watched(connection: Any, frames: list[Frame]) -> None:
             if is_real(connection):
@@ -35,15 +35,15 @@ class Sockets:
         return watched
 
     def rest(self, begun: float, servers: list[Any]) -> bool:
-        """Whether those connected have been silent for a while; ``begun`` is when they were first asked."""
+        """Return whether the connected clients have been silent for a while. ``begun`` is the time of the first poll."""
         now = monotonic()
         if now - begun > LONGEST_SECONDS or now - self._heard_at > QUIET_SECONDS:
-            # After a step they need the time to hear of it.
+            # After a step, they need time to notice it.
             return now - begun > QUIET_SECONDS or not any(map(_has_sockets, servers))
         return False
 
     def time_passes(self, seconds: float, servers: list[Any]) -> None:
-        """Have nobody who is connected be silent for longer than before, after so many seconds more."""
+        """Exclude a jump of time from the silence of connected clients."""
         for server in servers:
             for connection in list(server.server.connections):
                 if is_real(connection):
@@ -59,8 +59,10 @@ class Sockets:
 
 
 def is_real(connection: Connection) -> bool:
-    """Whether a server's connection is a socket."""
-    return not isinstance(connection.transport, MemoryTransport)
+    """Return whether a server's connection is a socket."""
+    transport = connection.transport
+    # With TLS, it is a wrapper with the transport of the encrypted bytes.
+    return not isinstance(getattr(transport, "transport", transport), MemoryTransport)
 
 
 def _has_sockets(server: Any) -> bool:

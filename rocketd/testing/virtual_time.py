@@ -1,7 +1,7 @@
-"""Time that runs as always and can be put forward, and reactors that live by it.
+"""Time that runs normally and can be advanced, and reactors that follow it.
 
-No counterpart in Apache. The time is that of the machine plus what was added to it. A ``VirtualReactor`` stands before the
-reactor that runs: it has its own timers, by this time, and makes its connections in memory; all else is the real one's.
+The time is that of the machine plus an offset. A ``VirtualReactor`` wraps the running reactor. It has separate timers
+in this time, and makes its connections in memory. Everything else is passed to the real reactor.
 """
 
 import threading
@@ -10,33 +10,34 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from threading import get_ident
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 from weakref import WeakSet
 
 from twisted.internet.base import DelayedCall
 from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 
+from rocketd.common.reactor import IReactor
 from rocketd.testing.memory_network import MemoryNetwork
 
 
 class VirtualTime:
-    """The time of one cluster and its clients. Any thread may read it; ``jump_to`` belongs to one at a time."""
+    """The time of one cluster and its clients. Any thread may read it. ``jump_to`` belongs to one thread at a time."""
 
     def __init__(self) -> None:
         self._wall = time.time() - time.monotonic()
         self._offset = 0.0
         self._moment: tuple[float | None, float] = None, 0.0
-        """Where it stands, if it does, and by how much it was put forward in all: both change at once."""
+        """Where the clock stands (None if it runs), and the total seconds of all jumps. Both change together."""
         self._changed = threading.Condition()
 
     @property
     def jumped(self) -> float:
-        """By how many seconds it was put forward in all."""
+        """Total seconds of all jumps."""
         return self._moment[1]
 
     def seconds(self) -> float:
-        """Return seconds that only go forward."""
+        """Return the time in seconds. It never goes back."""
         stands_at, _ = self._moment
         return time.monotonic() + self._offset if stands_at is None else stands_at
 
@@ -49,12 +50,12 @@ class VirtualTime:
         return int(self.time() * 1000)
 
     def now(self) -> datetime:
-        """Return the time with its zone, UTC."""
+        """Return the time in UTC, with time zone."""
         return datetime.fromtimestamp(self.time(), UTC)
 
     @contextmanager
     def standing(self) -> Iterator[None]:
-        """Let it stand still, but for jumps."""
+        """Stop the clock, except for jumps."""
         self._moment = self.seconds(), self.jumped
         try:
             yield
@@ -65,7 +66,7 @@ class VirtualTime:
                 self._changed.notify_all()
 
     def jump_to(self, seconds: float) -> float:
-        """Put the time, which stands, forward to one that ``seconds()`` tells; returns by how much."""
+        """Advance the stopped clock to a value of ``seconds()``. Return the difference."""
         with self._changed:
             now = self.seconds()
             by = max(0.0, seconds - now)
@@ -74,22 +75,23 @@ class VirtualTime:
         return by
 
     def sleep(self, seconds: float, stop: Callable[[], bool] = lambda: False) -> None:
-        """Wait, in this time, until it has passed or ``stop`` says so at some change of the time."""
+        """Wait for a duration on this clock.
+
+        Return early if ``stop`` returns True. It is called at the begin, and after each jump and `wake_sleepers`.
+        """
         end = self.seconds() + seconds
         with self._changed:
             while (left := end - self.seconds()) > 0 and not stop():
                 self._changed.wait(left)
 
     def wake_sleepers(self) -> None:
-        """Have those that sleep look whether to go on."""
+        """Make sleepers check again whether to continue."""
         with self._changed:
             self._changed.notify_all()
 
 
 class Look(NamedTuple):
-    """What is known of a reactor: how often something happened in it, whether something is about to, and when its next
-    single timer is due.
-    """
+    """State of a reactor: count of events, whether one is about to happen, and the due time of its next single timer."""
 
     activity: int
     pending: bool
@@ -97,10 +99,10 @@ class Look(NamedTuple):
 
 
 class VirtualReactor:
-    """A reactor in virtual time, whose connections are made in memory, before one that runs: ``base``.
+    """A reactor in virtual time that makes its connections in memory. It wraps a running one, ``base``.
 
-    All of it belongs to the thread of ``base``, but for ``callFromThread`` and ``wake``. Timers that repeat, LoopingCalls,
-    are called once where the time has passed over several of their turns.
+    Everything belongs to the thread of ``base``, except ``callFromThread`` and ``wake``. A repeating timer
+    (LoopingCall) is called once if the time has passed several of its turns.
     """
 
     _log = Logger()
@@ -117,12 +119,16 @@ class VirtualReactor:
         self._fresh: WeakSet[DelayedCall] = WeakSet()
         self._jumped = virtual.jumped
         self._cut = False
-        self._real_ports: set[int] = set()
+        self._real_ports: dict[int, int] = {}
         self._ports: WeakSet[Any] = WeakSet()
         self._connectors: WeakSet[Any] = WeakSet()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.base, name)
+
+    def as_reactor(self) -> IReactor:
+        """Return it with the type used by servers and clients. Missing attributes are those of ``base``."""
+        return cast(IReactor, self)
 
     # ------------------------------------------------------------ time
 
@@ -131,7 +137,7 @@ class VirtualReactor:
         return self.virtual.seconds()
 
     def callLater(self, delay: float, function: Callable[..., Any], *args: Any, **kw: Any) -> DelayedCall:  # noqa: N802
-        """Call a function after so many virtual seconds."""
+        """Call a function after ``delay`` virtual seconds."""
         self._take_jumps()
         call = DelayedCall(
             self.seconds() + delay, function, args, kw, self._cancelled, lambda _: self._arm(), self.seconds
@@ -142,7 +148,7 @@ class VirtualReactor:
         return call
 
     def getDelayedCalls(self) -> list[DelayedCall]:  # noqa: N802
-        """Return what is to be called later."""
+        """Return the pending calls."""
         return list(self._calls)
 
     def _cancelled(self, call: DelayedCall) -> None:
@@ -150,7 +156,7 @@ class VirtualReactor:
         self._arm()
 
     def _arm(self) -> None:
-        """Have the real reactor call when the first timer is due; it holds no timer when there is none."""
+        """Set a timer of the real reactor for the first due call, or none without calls."""
         first = min([call.getTime() for call in self._calls], default=None)
         timer, self._timer = self._timer, None
         if first is None:
@@ -165,7 +171,7 @@ class VirtualReactor:
             self._timer = self.base.callLater(delay, self.run_due)
 
     def _take_jumps(self) -> None:
-        """Put off by the jumps that were not seen yet what has begun since the last look: who jumped did not know of it."""
+        """Delay the calls made since the last check by unseen jumps: the jumping thread did not know of them."""
         jumped = self.virtual.jumped
         by = jumped - self._jumped
         if by:
@@ -176,7 +182,7 @@ class VirtualReactor:
             self._fresh.clear()
 
     def run_due(self) -> None:
-        """Call what is due, in the order of time."""
+        """Call everything due, in order of time."""
         self._take_jumps()
         now = self.seconds()
         while True:
@@ -195,18 +201,18 @@ class VirtualReactor:
         self._arm()
 
     def wake(self) -> None:
-        """Have the real reactor look at the timers anew. Any thread."""
+        """Make the real reactor check the timers again. Any thread."""
         self.base.callFromThread(self.run_due)
 
     # ------------------------------------------------------------ threads
 
     def callFromThread(self, function: Callable[..., Any], *args: Any, **kw: Any) -> None:
-        """Call a function in a turn of the reactor of its own. Any thread."""
+        """Call a function in a separate turn of the reactor. Any thread."""
         self._activity += 1
         if get_ident() != self.thread:
             self.base.callFromThread(function, *args, **kw)
             return
-        # The real one would wake itself by a system call.
+        # The real method would wake the reactor by a system call.
         self._soon.append((function, args, kw))
         if len(self._soon) == 1:
             self.base.callLater(0, self._call_soon)
@@ -229,39 +235,46 @@ class VirtualReactor:
         timeout: float = 30,
         bindAddress: Any = None,  # noqa: N803
     ) -> Any:
-        """Connect in memory; refused where nobody of this cluster listens."""
-        connector = self._network.connect(self, host, 0 if self._cut else port, factory)
+        """Connect in memory. Refused if the port has no listener in this cluster."""
+        connector = self._network.connect(self.as_reactor(), host, 0 if self._cut else port, factory)
         self._connectors.add(connector)
         return connector
 
     def listenTCP(self, port: int, factory: Any, backlog: int = 50, interface: str = "") -> Any:  # noqa: N802
-        """Listen in memory, and on a real port of the loopback address where it is one of ``open_for_real``."""
-        real = self.base.listenTCP(port, factory, backlog, "127.0.0.1") if port in self._real_ports else None
-        memory = self._network.listen(self, real.getHost().port if real else port, factory, real)
+        """Listen in memory, and also on a real loopback port if it is one of ``open_for_real``."""
+        wanted = self._real_ports.get(port)
+        real = None if wanted is None else self.base.listenTCP(wanted, factory, backlog, "127.0.0.1")
+        memory = self._network.listen(self.as_reactor(), real.getHost().port if real else port, factory, real)
         self._ports.add(memory)
         return memory
 
-    def open_for_real(self, port: int) -> None:
-        """Let the next ``listenTCP`` of a port, 0 for any that is free, open a socket."""
-        self._real_ports.add(port)
+    def open_for_real(self, port: int, real: int) -> None:
+        """Make ``listenTCP`` of a port open the socket of the port ``real``, too. 0 for any free one."""
+        self._real_ports[port] = real
+
+    def abort_connections(self) -> None:
+        """Break all connections in memory. New ones may be made."""
+        for port in list(self._ports):
+            port.abort_connections()
+        for connector in list(self._connectors):
+            connector.abort()
 
     def cut_off(self) -> None:
-        """Connect to nobody, be reached by nobody: as if the process had gone."""
+        """Drop all connections in memory and refuse new ones, as if the process had died."""
         self._cut = True
         for port in list(self._ports):
             port.stopListening()
-        for connector in list(self._connectors):
-            connector.abort()
+        self.abort_connections()
 
     # ------------------------------------------------------------ for who puts the time forward
 
     @property
     def in_use(self) -> bool:
-        """Whether it has timers, as all has that is started and not stopped. Any thread."""
+        """Whether it has timers, as every started reactor does. Any thread."""
         return bool(self._calls)
 
     def look(self) -> Look:
-        """Say how it is."""
+        """Return its state."""
         self._fresh.clear()
         singles = [call.getTime() for call in self._calls if not isinstance(call.func, LoopingCall)]
         return Look(self._activity, bool(self._soon), min(singles, default=None))

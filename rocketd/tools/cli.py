@@ -1,65 +1,84 @@
-"""The console script ``rocketd``: finds the command and runs it.
+"""The console script ``rocketd``: its commands, and the run of a command line.
 
-Answers to the scripts in Apache's bin directory. The commands' modules are imported when one is run.
+Counterpart: the scripts in Apache's bin directory. The module of a command is imported when the command is run.
 """
 
-import sys
+import os
 from collections.abc import Sequence
-from importlib import import_module
-from typing import Any, ClassVar
+from typing import Final
 
-from twisted.python import usage
+from rocketd.common.command_line.commands import LazyGroup, run_command_line
 
-from rocketd.common.command_line import CommandLine, give_up_output
+COMPLETION_VARIABLE: Final = "_ROCKETD_COMPLETE"
+"""Set by the completion of a shell; its value is the request."""
 
-_COMMANDS = {
-    "up": ("rocketd.tools.up", "UpOptions", "Run a name server and a broker in the foreground."),
-    "produce": ("rocketd.tools.produce", "ProduceOptions", "Send messages."),
-    "consume": ("rocketd.tools.consume", "ConsumeOptions", "Print messages as they come."),
-    "lag": ("rocketd.tools.lag", "LagOptions", "Print how far a consumer group is behind."),
-    "groups": ("rocketd.tools.groups", "GroupsOptions", "Print what is wrong within consumer groups."),
-    "store": ("rocketd.tools.store", "StoreOptions", "Inspect, verify, dump or repair a stopped store."),
-    "spark": ("rocketd.tools.spark", "SparkOptions", "Archive, replay, query and check messages with Spark."),
-}
-
-
-def _parser(module: str, name: str) -> Any:
-    return lambda: getattr(import_module(module), name)()
-
-
-class Options(CommandLine):
-    """Options of the console script itself."""
-
-    synopsis = "Usage: rocketd COMMAND [options]"
-    longdesc = "Servers that run on their own are started with twistd: twistd rocketd-namesrv, twistd rocketd-broker."
-
-    subCommands: ClassVar[list[Any]] = [
-        [command, None, _parser(module, name), doc] for command, (module, name, doc) in _COMMANDS.items()
-    ]
-
-    def postOptions(self) -> None:
-        """Refuse a command line without a command."""
-        if self.subCommand is None:
-            raise usage.UsageError(f"a command is missing: {', '.join(_COMMANDS)}")
+ROCKETD: Final = LazyGroup(
+    "rocketd",
+    {
+        "try": ("rocketd.tools.try_out:try_command", "Start both servers, send and consume a message, and stop."),
+        "up": ("rocketd.tools.up:up_command", "Run a name server and a broker in the foreground."),
+        "produce": ("rocketd.tools.produce:produce_command", "Send messages."),
+        "consume": ("rocketd.tools.consume:consume_command", "Print messages on arrival."),
+        "lag": ("rocketd.tools.lag:lag_command", "Print the lag of a consumer group."),
+        "groups": ("rocketd.tools.groups:groups_command", "Print the problems within consumer groups."),
+        "namesrv": (
+            "rocketd.tools.run_servers:namesrv_group",
+            "Run a name server, list them and change their settings.",
+        ),
+        "console": ("rocketd.tools.run_servers:console_group", "Run the console for browsers."),
+        "cluster": ("rocketd.tools.command_groups:cluster_group", "List and show clusters."),
+        "broker": ("rocketd.tools.command_groups:broker_group", "Run a broker, list brokers and print their state."),
+        "topic": ("rocketd.tools.command_groups:topic_group", "List, show, create and delete topics."),
+        "group": ("rocketd.tools.command_groups:group_group", "List, show, create and delete consumer groups."),
+        "offset": (
+            "rocketd.tools.command_groups:offset_group",
+            "Show, reset and clone the offsets of consumer groups.",
+        ),
+        "client": ("rocketd.tools.command_groups:client_group", "List the clients of a group that are online."),
+        "config": ("rocketd.tools.command_groups:config_group", "Show and change the settings of brokers."),
+        "acl": ("rocketd.tools.command_groups:acl_group", "List, change and delete the accounts of brokers."),
+        "kv": ("rocketd.tools.command_groups:kv_group", "Read and change the key-value table of the name servers."),
+        "message": ("rocketd.tools.command_groups:message_group", "Find messages by id or key."),
+        "why": ("rocketd.tools.story.why:why_command", "Tell the story of a message."),
+        "dlq": ("rocketd.tools.command_groups:dlq_group", "List, show and send again the dead letters of a group."),
+        "completion": ("rocketd.tools.completion:completion_command", "Print a script for the completion of a shell."),
+        "context": ("rocketd.tools.contexts:context_group", "Give names to clusters, and choose one of them."),
+        "doctor": ("rocketd.tools.doctor.command:doctor_command", "Find faults of this machine and of a cluster."),
+        "adopt": (
+            "rocketd.tools.migration.command:adopt_command",
+            "Check whether rocketd can take over a store of Apache's broker.",
+        ),
+        "give-back": (
+            "rocketd.tools.migration.command:give_back_command",
+            "Check whether Apache's broker can take over a store.",
+        ),
+        "store": ("rocketd.tools.store:store_group", "Inspect, verify, dump or repair a stopped store."),
+        "spark": ("rocketd.spark.cli:spark", "Archive, replay, query and check messages with Spark."),
+    },
+    help="Work with the messages, groups and stores of a RocketMQ cluster.",
+    elsewhere={
+        "pub": "produce",
+        "publish": "produce",
+        "send": "produce",
+        "sub": "consume",
+        "subscribe": "consume",
+        "tail": "consume",
+        "topics": "topic list",
+        "brokers": "broker list",
+        "clusters": "cluster list",
+        "server": "up",
+        "start": "up",
+        "bench": "produce TOPIC MESSAGE --count N, or python -m benchmarks in a clone",
+        "health": "doctor",
+        "migrate": "adopt",
+    },
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command and return its exit status: 0, 1 when it failed, 2 when it was asked wrongly.
+    """Run a command and return its exit status: 0, 1 if it failed, 2 if the command line was wrong."""
+    if (asked := os.environ.get(COMPLETION_VARIABLE)) is not None:
+        from click.shell_completion import shell_complete
 
-    Output that nobody reads any more is a failure without a word.
-    """
-    options = Options()
-    try:
-        try:
-            options.parseOptions(sys.argv[1:] if arguments is None else arguments)
-            status: int = options.subOptions.run()
-        finally:
-            sys.stdout.flush()
-    except BrokenPipeError:
-        give_up_output()
-        return 1
-    except usage.UsageError as error:
-        command = f"rocketd {options.subCommand}" if options.subCommand else "rocketd"
-        print(f"{command}: {error}; try {command} --help", file=sys.stderr)
-        return 2
-    return status
+        return shell_complete(ROCKETD, {}, "rocketd", COMPLETION_VARIABLE, asked)
+    return run_command_line(ROCKETD, "rocketd", arguments)

@@ -1,6 +1,6 @@
-"""How a command of the console script runs: a coroutine on the reactor, one line for an error, an exit status.
+"""Runs a command's coroutine on the reactor, and chooses the log's levels.
 
-Answers to the main methods and shutdown hooks of Apache's command line tools.
+Counterpart: the main methods and shutdown hooks of Apache's command line tools.
 """
 
 import sys
@@ -18,61 +18,32 @@ from twisted.logger import (
 )
 from twisted.python.failure import Failure
 
-from rocketd.common.command_line import give_up_output
-from rocketd.common.daemon import exit_cleanly_on_signals
+from rocketd.common.command_line.errors import CommandError, OutputClosedError
+from rocketd.common.exit_signals import exit_cleanly_on_signals
 from rocketd.common.monotonic_reactor import use_monotonic_clock
-
-Command = Callable[[Any], Coroutine[Deferred[Any], Any, int]]
-"""Gets the reactor; returns the exit status. It is cancelled when the user wants to stop, and tidies up then."""
+from rocketd.common.reactor import IReactor, global_reactor
 
 
-class CommandError(Exception):
-    """Why a command cannot do what it was asked for, in one line, and the exit status that this is."""
+def run_command(
+    command: Callable[[IReactor], Coroutine[Deferred[Any], Any, int]],
+    expected: tuple[type[Exception], ...],
+    reactor: IReactor | None = None,
+) -> int:
+    """Run a coroutine to its end, or until SIGINT or SIGTERM, and return the exit status.
 
-    def __init__(self, text: str, status: int = 1) -> None:
-        super().__init__(text)
-        self.status = status
+    `command` gets the reactor and returns the exit status. It is cancelled when the user wants to stop, tidies up then,
+    and the status is 0. An unexpected error is a traceback and status 1. The default of `reactor` is the global one.
 
-
-class OutputClosedError(Exception):
-    """Who read standard output does so no longer: nothing is left to do, and nobody to be told."""
-
-
-def show(*words: str, sep: str = " ") -> None:
-    """Print a line on standard output now.
-
-    Characters that its encoding lacks are written as escapes. Raises OutputClosedError when the reader is gone, and
-    CommandError when the line cannot be written for another reason; nothing can be printed from then on.
+    Raises:
+        CommandError: `command` raised it, or one of the errors in `expected`, whose text it has then.
+        OutputClosedError: `command` raised it.
     """
-    text = sep.join(words)
-    encoding = sys.stdout.encoding or "utf-8"
-    try:
-        print(text.encode(encoding, "backslashreplace").decode(encoding), flush=True)
-    except OSError as error:
-        give_up_output()
-        if isinstance(error, BrokenPipeError):
-            raise OutputClosedError() from None
-        raise CommandError(f"standard output: {error.strerror}") from None
-
-
-def complain(name: str, text: str) -> None:
-    """Print what is wrong as one line on standard error."""
-    print(f"{name}: {' '.join(text.split())}", file=sys.stderr)
-
-
-def run(name: str, command: Command, expected: tuple[type[Exception], ...]) -> int:
-    """Run a command to its end, or until SIGINT or SIGTERM, and return the exit status.
-
-    An error of an expected kind is one line on standard error and status 1, or a CommandError's own; any other is a
-    traceback and status 1. An OutputClosedError is status 1 without a word.
-    """
-    from twisted.internet import reactor
-
+    reactor = reactor or global_reactor()
     use_monotonic_clock(reactor)
-    statuses: list[int] = []
+    outcomes: list[int | Failure] = []
 
-    def ended(result: int | Failure) -> None:
-        statuses.append(_status(name, result, expected) if isinstance(result, Failure) else result)
+    def ended(outcome: int | Failure) -> None:
+        outcomes.append(outcome)
         if reactor.running and not stopping:
             reactor.stop()
 
@@ -91,11 +62,11 @@ def run(name: str, command: Command, expected: tuple[type[Exception], ...]) -> i
     reactor.callWhenRunning(start)
     exit_cleanly_on_signals(reactor)
     reactor.run()
-    return statuses[0] if statuses else 1
+    return _status(outcomes[0], expected) if outcomes else 1
 
 
 def show_log(level: LogLevel, *, file: Any = None, file_level: LogLevel = LogLevel.info) -> None:
-    """Write what is logged from ``level`` on to standard error, and from ``file_level`` on to a file."""
+    """Write the log to standard error from ``level`` on, and to a file from ``file_level`` on."""
     observers = [_from_level(level, sys.stderr)]
     if file is not None:
         observers.append(_from_level(file_level, file))
@@ -106,13 +77,14 @@ def _from_level(level: LogLevel, file: IO[Any]) -> ILogObserver:
     return FilteringLogObserver(textFileLogObserver(file), [LogLevelFilterPredicate(level)])
 
 
-def _status(name: str, failure: Failure, expected: tuple[type[Exception], ...]) -> int:
-    if failure.check(CancelledError):
+def _status(outcome: int | Failure, expected: tuple[type[Exception], ...]) -> int:
+    if not isinstance(outcome, Failure):
+        return outcome
+    if outcome.check(CancelledError):
         return 0
-    if failure.check(OutputClosedError):
-        return 1
-    if not failure.check(*expected):
-        failure.printTraceback(sys.stderr)
-        return 1
-    complain(name, str(failure.value))
-    return failure.value.status if isinstance(failure.value, CommandError) else 1
+    if outcome.check(CommandError, OutputClosedError):
+        outcome.raiseException()
+    if outcome.check(*expected):
+        raise CommandError(str(outcome.value)) from outcome.value
+    outcome.printTraceback(sys.stderr)
+    return 1

@@ -1,79 +1,72 @@
-"""``rocketd groups``: print what is wrong within consumer groups.
+"""``rocketd groups``: print the problems within consumer groups.
 
-No counterpart in Apache. Asks every master of the cluster with a request that only rocketd's brokers know.
+Every master of the cluster is asked with one of rocketd's own requests.
 """
 
-from typing import Any
+import click
 
-from twisted.logger import LogLevel
-from twisted.python import usage
-
-from rocketd.client.errors import RocketMQError, check_response
+from rocketd.client.errors import check_response
 from rocketd.client.instance.client_instance import ClientInstance
-from rocketd.common.names import group_fault
-from rocketd.remoting.admin_headers import GroupProblemsRequestHeader
-from rocketd.remoting.bodies import SubscriptionGroupWrapper
-from rocketd.remoting.codes import RequestCode
-from rocketd.remoting.group_bodies import GroupProblem, GroupProblems
-from rocketd.tools.console import CommandError, run, show, show_log
+from rocketd.common.command_line.commands import command
+from rocketd.common.command_line.option_types import group_name
+from rocketd.common.command_line.output import show_table
+from rocketd.common.reactor import IReactor
+from rocketd.remoting.bodies.groups import GroupProblem, GroupProblems
+from rocketd.remoting.bodies.tables import SubscriptionGroupWrapper
+from rocketd.remoting.headers.admin import GroupProblemsRequestHeader
+from rocketd.remoting.wire.codes import RequestCode
+from rocketd.tools.cluster import ClusterAccess, cluster_options, run_client_command
 from rocketd.tools.masters import NOT_ALL_ANSWERED, ask_masters
-from rocketd.tools.options import ClientOptions
+from rocketd.tools.watch import WATCH
 
-NAME = "rocketd groups"
+_COLUMNS = ("broker", "group", "kind", "problem")
+
 PROBLEMS_FOUND = 1
+"""Exit status if there are problems."""
 
 
-class GroupsOptions(ClientOptions):
-    """Options of ``rocketd groups``."""
+@command("groups")
+@click.argument("group", type=group_name, required=False)
+@WATCH
+@cluster_options
+def groups_command(cluster: ClusterAccess, group: str | None) -> int:
+    """Print a line for each problem of the groups that are online, or of one group.
 
-    synopsis = "Usage: rocketd groups [options] [GROUP]"
-    longdesc = (
-        "Print a line for each problem of the groups that are online, or of one group: broker, group, kind, and what is "
-        "wrong, separated by tabs. Problems are differing subscriptions, one client id used twice, queues that nobody "
-        "reads, and groups that asked for CONSUME_FROM_LAST_OFFSET and began at the first message. The exit status is 0 "
-        "when there is none, 1 when there is any or no broker knows the group, 2 for a wrong command line, and 3 when not "
-        "all masters answered, whatever the others said."
-    )
+    Its fields are broker, group, kind and problem. In a file or a pipe they are separated by tabs. The problems are
+    different subscriptions within a group, two clients with the same id, queues without a reader, and groups started at
+    the first message in spite of CONSUME_FROM_LAST_OFFSET.
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.group: str | None = None
+    The exit status is 0 without problems. It is 1 if there are problems, or if no broker knows the group. It is 2
+    for a wrong command line, and 3 if not all masters answered, even if the others found none.
+    """
+    return run_client_command(lambda reactor: print_problems(reactor, cluster, group))
 
-    def parseArgs(self, group: str | None = None) -> None:
-        """Take the group."""
-        if group is not None and (fault := group_fault(group)) is not None:
-            raise usage.UsageError(f"group {group!r}: {fault}")
-        self.group = group
 
-    def run(self) -> int:
-        """Print the problems; return the exit status."""
-        show_log(LogLevel.critical)
-        return run(NAME, self._print_problems, (CommandError, RocketMQError))
+async def print_problems(reactor: IReactor, cluster: ClusterAccess, group: str | None) -> int:
+    """Print the problems known to the masters and return the exit status. Raises CommandError and RocketMQError."""
+    async with cluster.client(reactor) as client:
+        answers = await ask_masters(client, lambda address: _ask(client, address, group))
+    rows = [
+        (name, problem.group, problem.kind, problem.text)
+        for name, problems in answers.found.items()
+        for problem in problems or ()
+    ]
+    show_table(_COLUMNS, rows, plain_header=False)
+    answers.complain()
+    if all(problems is None for problems in answers.found.values()):
+        raise answers.nobody(f"knows the group {group}")
+    if answers.failed:
+        return NOT_ALL_ANSWERED
+    return PROBLEMS_FOUND if rows else 0
 
-    async def _print_problems(self, reactor: Any) -> int:
-        client = self.make_client(reactor)
-        client.startService()
-        try:
-            answers = await ask_masters(client, lambda address: self._ask(client, address))
-        finally:
-            await client.stopService()
-        status = 0
-        for name, problems in answers.found.items():
-            for problem in problems or ():
-                show(name, problem.group, problem.kind, problem.text, sep="\t")
-                status = PROBLEMS_FOUND
-        answers.complain(NAME)
-        if all(problems is None for problems in answers.found.values()):
-            raise answers.nobody(f"knows the group {self.group}")
-        return NOT_ALL_ANSWERED if answers.failed else status
 
-    async def _ask(self, client: ClientInstance, address: str) -> list[GroupProblem] | None:
-        """Ask a broker; None when it has no such group."""
-        header = GroupProblemsRequestHeader(consumer_group=self.group)
-        response = await client.ask(address, RequestCode.GET_GROUP_PROBLEMS, header)
-        problems = GroupProblems.decode(check_response(address, response).body).problems
-        if problems or self.group is None:
-            return problems
-        response = await client.ask(address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
-        known = SubscriptionGroupWrapper.decode(check_response(address, response).body).subscription_group_table
-        return problems if self.group in known else None
+async def _ask(client: ClientInstance, address: str, group: str | None) -> list[GroupProblem] | None:
+    """Return the problems known to a broker, or None if it has no such group."""
+    header = GroupProblemsRequestHeader(consumer_group=group)
+    response = await client.ask(address, RequestCode.GET_GROUP_PROBLEMS, header)
+    problems = GroupProblems.decode(check_response(address, response).body).problems
+    if problems or group is None:
+        return problems
+    response = await client.ask(address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
+    known = SubscriptionGroupWrapper.decode(check_response(address, response).body).subscription_group_table
+    return problems if group in known else None

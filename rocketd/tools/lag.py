@@ -1,101 +1,79 @@
 """``rocketd lag``: print how far a consumer group is behind.
 
-Answers to mqadmin consumerProgress -g, but counts only what the group wants, and when nobody of it is online, too. Asks
-every master of the cluster with a request that only rocketd's brokers know.
+Counterpart: mqadmin consumerProgress -g (Apache). Unlike it, this command counts only messages wanted by the group, and
+works for groups without a member online. Every master of the cluster is asked with one of rocketd's own requests.
 """
 
-from typing import Any, ClassVar
+from collections.abc import Iterator
 
-from twisted.logger import LogLevel
-from twisted.python import usage
+import click
 
-from rocketd.client.errors import RocketMQError, check_response
+from rocketd.client.errors import check_response
 from rocketd.client.instance.client_instance import ClientInstance
-from rocketd.common.names import group_fault, topic_fault
-from rocketd.remoting.admin_headers import ConsumerLagRequestHeader
-from rocketd.remoting.codes import RequestCode, ResponseCode
-from rocketd.remoting.lag_bodies import ConsumerLag
-from rocketd.tools.console import CommandError, run, show, show_log
+from rocketd.common.command_line.commands import command
+from rocketd.common.command_line.option_types import group_name, topic_name
+from rocketd.common.command_line.output import show_table
+from rocketd.common.reactor import IReactor
+from rocketd.remoting.bodies.lag import ConsumerLag
+from rocketd.remoting.headers.admin import ConsumerLagRequestHeader
+from rocketd.remoting.wire.codes import RequestCode, ResponseCode
+from rocketd.tools.cluster import ClusterAccess, cluster_options, run_client_command
 from rocketd.tools.masters import NOT_ALL_ANSWERED, ask_masters
-from rocketd.tools.options import ClientOptions
-
-NAME = "rocketd lag"
+from rocketd.tools.watch import WATCH
 
 COUNT_TIMEOUT_MS = 60_000
-"""How long a broker may count."""
+"""Longest time for a broker to count."""
 
 _COLUMNS = ("broker", "topic", "queue", "behind", "seconds", "consumed", "end")
 
 
-class LagOptions(ClientOptions):
-    """Options of ``rocketd lag``."""
+@command("lag")
+@click.argument("group", type=group_name)
+@click.option(
+    "-t", "--topic", type=topic_name, metavar="TOPIC", help="Topic to print. Default: all topics of the group."
+)
+@WATCH
+@cluster_options
+def lag_command(cluster: ClusterAccess, group: str, topic: str | None) -> int:
+    """Print a line for each queue of the group, and one for their sum.
 
-    synopsis = "Usage: rocketd lag [options] GROUP"
-    longdesc = (
-        "Print a line for each queue, its fields separated by tabs: the messages that the group wants and has not "
-        "consumed (~ before a number that is no more than an upper limit), the age of the first of them, the offset that "
-        "the group has reached and the queue's end; then the sum. - is an offset that was never stored. "
-        "The exit status is 0 when all masters answered, 1 when none knows the group or the topic, 2 for a wrong command "
-        "line, and 3 when not all masters answered, whatever the others said."
-    )
+    The fields of a line are broker, topic, queue, behind, seconds, consumed and end. "behind" is the number of
+    unconsumed messages selected by the group. "seconds" is the age of the first of them. "consumed" is the offset of the
+    group, and "end" the end of the queue. A number with ~ is an upper limit. A - is an offset never stored. In a file or
+    a pipe the fields are separated by tabs.
 
-    optParameters: ClassVar[list[list[Any]]] = [["topic", "t", None, "Only this topic."]]
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.group = ""
-
-    def parseArgs(self, group: str | None = None) -> None:
-        """Take the group."""
-        if group is None:
-            raise usage.UsageError("GROUP is missing")
-        self.group = group
-
-    def postOptions(self) -> None:
-        """Refuse names that none can have."""
-        topic = self["topic"]
-        for what, text, fault in (
-            ("group", self.group, group_fault(self.group)),
-            ("--topic", topic, None if topic is None else topic_fault(topic)),
-        ):
-            if fault is not None:
-                raise usage.UsageError(f"{what} {text!r}: {fault}")
-
-    def run(self) -> int:
-        """Print the lag; return the exit status."""
-        show_log(LogLevel.critical)
-        return run(NAME, self._print_lag, (CommandError, RocketMQError))
-
-    async def _print_lag(self, reactor: Any) -> int:
-        client = self.make_client(reactor)
-        client.startService()
-        try:
-            answers = await ask_masters(client, lambda address: self._ask(client, address))
-        finally:
-            await client.stopService()
-        found = {name: lag for name, lag in answers.found.items() if lag is not None}
-        if found:
-            _show(found)
-        answers.complain(NAME)
-        if not found:
-            topic = self["topic"]
-            raise answers.nobody(f"knows the group {self.group}" if topic is None else f"has the topic {topic}")
-        return NOT_ALL_ANSWERED if answers.failed else 0
-
-    async def _ask(self, client: ClientInstance, address: str) -> ConsumerLag | None:
-        """Ask a broker; None when it has no such group, or no such topic where one is asked for."""
-        header = ConsumerLagRequestHeader(consumer_group=self.group, topic=self["topic"])
-        response = await client.ask(address, RequestCode.GET_CONSUMER_LAG, header, timeout_ms=COUNT_TIMEOUT_MS)
-        if response.code in (ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, ResponseCode.TOPIC_NOT_EXIST):
-            return None
-        return ConsumerLag.decode(check_response(address, response).body)
+    The exit status is 0 if all masters answered, and 1 if none knows the group or the topic. It is 2 for a wrong command
+    line, and 3 if not all masters answered, even if the group is known.
+    """
+    return run_client_command(lambda reactor: print_lag(reactor, cluster, group, topic))
 
 
-def _show(found: dict[str, ConsumerLag]) -> None:
-    show(*_COLUMNS, sep="\t")
+async def print_lag(reactor: IReactor, cluster: ClusterAccess, group: str, topic: str | None) -> int:
+    """Print the lag on all masters and return the exit status. Raises CommandError and RocketMQError."""
+    async with cluster.client(reactor) as client:
+        answers = await ask_masters(client, lambda address: _ask(client, address, group, topic))
+    found = {name: lag for name, lag in answers.found.items() if lag is not None}
+    if found:
+        show_table(_COLUMNS, [*_queue_rows(found), _sum_row(found)], right=_COLUMNS[2:])
+    answers.complain()
+    if not found:
+        raise answers.nobody(f"knows the group {group}" if topic is None else f"has the topic {topic}")
+    return NOT_ALL_ANSWERED if answers.failed else 0
+
+
+async def _ask(client: ClientInstance, address: str, group: str, topic: str | None) -> ConsumerLag | None:
+    """Return the lag on a broker, or None if it does not know the group, or the topic if one is given."""
+    header = ConsumerLagRequestHeader(consumer_group=group, topic=topic)
+    response = await client.ask(address, RequestCode.GET_CONSUMER_LAG, header, timeout_ms=COUNT_TIMEOUT_MS)
+    if response.code in (ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, ResponseCode.TOPIC_NOT_EXIST):
+        return None
+    return ConsumerLag.decode(check_response(address, response).body)
+
+
+def _queue_rows(found: dict[str, ConsumerLag]) -> Iterator[tuple[str, ...]]:
     for broker, lag in found.items():
         for queue in lag.queues:
-            show(
+            yield (
                 broker,
                 queue.topic,
                 str(queue.queue_id),
@@ -103,11 +81,13 @@ def _show(found: dict[str, ConsumerLag]) -> None:
                 f"{queue.delay_millis / 1000:.1f}",
                 "-" if queue.consumer_offset < 0 else str(queue.consumer_offset),
                 str(queue.max_offset),
-                sep="\t",
             )
+
+
+def _sum_row(found: dict[str, ConsumerLag]) -> tuple[str, ...]:
     lags = found.values()
     exact = all(queue.exact for lag in lags for queue in lag.queues)
     behind = sum(lag.total_messages for lag in lags)
     seconds = max(lag.max_delay_millis for lag in lags) / 1000
     state = "online" if any(lag.online for lag in lags) else "offline"
-    show("all", state, "", f"{'' if exact else '~'}{behind}", f"{seconds:.1f}", "", "", sep="\t")
+    return "all", state, "", f"{'' if exact else '~'}{behind}", f"{seconds:.1f}", "", ""

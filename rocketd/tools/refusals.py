@@ -1,6 +1,6 @@
-"""Watches what brokers answer a consumer, for refusals that trying again does not mend.
+"""Detects permanent refusals in brokers' answers to a consumer.
 
-No counterpart in Apache, whose consumers log these and try again for ever.
+Apache's consumers log these and try again forever.
 """
 
 from collections.abc import Callable
@@ -8,9 +8,9 @@ from collections.abc import Callable
 from zope.interface import implementer
 
 from rocketd.client.errors import BrokerError
-from rocketd.remoting.codes import RequestCode, ResponseCode
-from rocketd.remoting.command import RemotingCommand
 from rocketd.remoting.interfaces import IRPCHook
+from rocketd.remoting.wire.codes import RequestCode, ResponseCode
+from rocketd.remoting.wire.command import RemotingCommand
 
 _FINAL = (
     ResponseCode.SYSTEM_ERROR,  # what access control refuses has this code
@@ -21,9 +21,14 @@ _FINAL = (
 )
 
 
+def is_final(code: int | None) -> bool:
+    """Return whether a broker that answers with this code answers every such request with it."""
+    return code in _FINAL
+
+
 @implementer(IRPCHook)
 class RefusalWatch:
-    """Calls ``refused`` with a BrokerError for each heartbeat, and each pull of ``topic``, that is refused for good.
+    """Calls ``refused`` with a BrokerError for each permanently refused heartbeat, and each refused pull of ``topic``.
 
     Reactor thread.
     """
@@ -36,8 +41,8 @@ class RefusalWatch:
         """Do nothing."""
 
     def after_response(self, address: str, request: RemotingCommand, response: RemotingCommand | None) -> None:
-        """Look at an answer."""
-        if response is not None and response.code in _FINAL and self._is_watched(request):
+        """Examine an answer."""
+        if response is not None and is_final(response.code) and self._is_watched(request):
             self._refused(BrokerError(address, response))
 
     def _is_watched(self, request: RemotingCommand) -> bool:

@@ -1,7 +1,4 @@
-"""Records of a stopped store as lines of JSON.
-
-Answers to nothing of Apache's. The names are those of the fields of Apache's MessageExt.
-"""
+"""Records of a stopped store as lines of JSON. The names are those of the fields of Apache's MessageExt."""
 
 import base64
 from collections.abc import Iterator
@@ -11,21 +8,22 @@ from typing import Any
 import msgspec
 
 from rocketd.common.record_host import host_text
-from rocketd.store.errors import RecordError, StoreError
-from rocketd.store.examine_log import Damaged, LogWalk, Missing, Records
-from rocketd.store.layout import FILLER_SIZE
-from rocketd.store.record import MessageExt, decode_message
-from rocketd.store.stopped_store import LogReader, StoppedStore
+from rocketd.store.base.errors import RecordError, StoreError
+from rocketd.store.base.layout import FILLER_SIZE
+from rocketd.store.format.record import MessageExt, decode_message
+from rocketd.store.offline.examine_log import Damaged, LogWalk, Missing, Records
+from rocketd.store.offline.stopped_store import LogReader, StoppedStore
 
 Line = tuple[str, bool]
-"""Text, and whether it is a record: else it says what cannot be read."""
+"""Text, and whether it is a record. Otherwise it describes the unreadable part."""
 
 
 def dump(
     store: StoppedStore, queue: tuple[str, int] | None, first: int | None, count: int | None, with_body: bool
 ) -> Iterator[Line]:
-    """Yield at most `count` lines, from an offset of the log or of a queue on. Raises StoreError when there is nothing
-    to begin with.
+    """Yield at most `count` lines, from an offset of the log or of a queue on.
+
+    Raises StoreError if nothing begins there.
     """
     lines = _log_lines(store, first, with_body) if queue is None else _queue_lines(store, queue, first, with_body)
     return islice(lines, count)
@@ -48,7 +46,7 @@ def _log_lines(store: StoppedStore, first: int | None, with_body: bool) -> Itera
 def _queue_lines(store: StoppedStore, queue: tuple[str, int], first: int | None, with_body: bool) -> Iterator[Line]:
     reader = next((found for found in store.queues() if (found.topic, found.queue_id) == queue), None)
     if reader is None:
-        raise StoreError(f"there is no queue {queue[0]}:{queue[1]}")
+        raise StoreError(f"queue {queue[0]}:{queue[1]} does not exist")
     reader.find_end()
     begin = reader.first_from(store.log.min_offset, reader.end)
     for index in range(begin if first is None else max(first, reader.begin), reader.end):

@@ -1,7 +1,4 @@
-"""What ``rocketd store`` shows people: tables and a progress bar.
-
-Answers to nothing of Apache's.
-"""
+"""Output of ``rocketd store`` for people: tables and a progress bar."""
 
 import os
 import time
@@ -10,7 +7,7 @@ from datetime import datetime
 from types import TracebackType
 from typing import IO, Self
 
-from rocketd.store.summary import StoreSummary
+from rocketd.store.offline.summary import StoreSummary
 
 _BAR = 30
 _INTERVAL = 0.1
@@ -25,7 +22,7 @@ def summary_lines(summary: StoreSummary) -> Iterator[str]:
     """Yield a summary as text."""
     yield f"store      {summary.root}"
     yield f"stopped    {_STOPS[summary.last_stop]}"
-    yield f"lock       nobody has the store open{'' if summary.lock else ', and nobody ever had'}"
+    yield f"lock       not held{'' if summary.lock else '; no lock file'}"
     if summary.checkpoint is None:
         yield "checkpoint missing"
     else:
@@ -70,7 +67,7 @@ def _time(stamp: int) -> str:
 
 
 class ProgressBar:
-    """A bar on a terminal, nothing elsewhere; gone when done."""
+    """A progress bar, shown only on a terminal. It is removed at the end."""
 
     def __init__(self, file: IO[str], clock: Callable[[], float] = time.monotonic) -> None:
         self._file = file
@@ -82,7 +79,7 @@ class ProgressBar:
         return self
 
     def show(self, done: int, total: int) -> None:
-        """Show how much of the work is done, ten times a second at most."""
+        """Show the share of work done, at most ten times a second."""
         now = self._clock()
         if not self._terminal or (self._shown_at is not None and now - self._shown_at < _INTERVAL):
             return

@@ -1,16 +1,16 @@
-"""Compares what a restarted broker serves with what was acknowledged."""
+"""Compares the messages of a restarted broker with the acknowledged ones."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from random import Random
 from threading import Event
 
-from rocketd.common.names import SCHEDULE_TOPIC, UNIQUE_KEY_QUERY
-from rocketd.remoting.codes import RequestCode, ResponseCode
-from rocketd.remoting.command import RemotingCommand
-from rocketd.store.errors import RecordError
-from rocketd.store.record import MessageExt, decode_messages
+from rocketd.common.names import SCHEDULE_TOPIC, TRANS_HALF_TOPIC, UNIQUE_KEY_QUERY
+from rocketd.remoting.wire.codes import RequestCode, ResponseCode
+from rocketd.remoting.wire.command import RemotingCommand
+from rocketd.store.base.errors import RecordError
+from rocketd.store.format.record import MessageExt, decode_messages
 from tests.crash.load import Connection, Producer
 from tests.crash.messages import (
     DELAYED_TOPIC,
@@ -18,10 +18,13 @@ from tests.crash.messages import (
     PLAIN_TOPIC,
     QUEUES,
     TAGS,
+    TRANSACTION_TOPIC,
     MessageId,
     Place,
     body_of,
+    end,
     id_of,
+    is_committed,
     keys_of,
     properties_of,
     tag_of,
@@ -39,24 +42,26 @@ class CheckError(AssertionError):
 
 @dataclass
 class Ledger:
-    """All that is known of one store: ``places`` of what it must serve, how many messages each producer sent, when (Unix
-    ms) each delayed one is due.
+    """Knowledge about one store: ``places`` of the messages it must serve, the number of messages sent by each producer,
+    the due time (Unix ms) of each delayed one, and the half messages whose transactions ``ended``.
     """
 
     places: dict[MessageId, Place] = field(default_factory=dict)
     acknowledged: set[MessageId] = field(default_factory=set)
     sent: dict[str, int] = field(default_factory=dict)
     scheduled: dict[MessageId, int] = field(default_factory=dict)
+    ended: set[MessageId] = field(default_factory=set)
 
     def add(self, producer: Producer) -> None:
-        """Take over what a producer was told."""
+        """Add the messages and acknowledgements of a producer."""
         self.sent[producer.name] = producer.sent
         self.places |= producer.acknowledged
         self.acknowledged |= producer.acknowledged.keys()
+        self.ended |= producer.ended
 
     def keep(self, flushed: set[int], acknowledged: bool) -> None:
-        """Forget what a power cut may have taken: all but the records at those offsets of the log, which were flushed,
-        and, where that was promised, the acknowledged ones.
+        """Forget records that a power cut may have taken. The records at ``flushed`` offsets of the log stay, and with
+        ``acknowledged``, as synchronous flush promises, the acknowledged ones, too.
         """
         self.places = {
             message: place
@@ -64,10 +69,12 @@ class Ledger:
             if place.physical_offset in flushed or (acknowledged and message in self.acknowledged)
         }
         self.scheduled = {message: due for message, due in self.scheduled.items() if message in self.places}
+        if not acknowledged:
+            self.ended.clear()
 
 
 class Checker:
-    """Reads everything that a broker has, once."""
+    """Reads all messages of a broker, once."""
 
     def __init__(self, port: int, ledger: Ledger, random: Random) -> None:
         self._connection = Connection(port)
@@ -76,10 +83,10 @@ class Checker:
         self._began_ms = int(time.time() * 1000)
 
     def check(self, delays_over: bool) -> int:
-        """Raise CheckError for the first thing that is wrong; returns how many messages there are.
+        """Raise CheckError for the first fault; return the number of messages.
 
-        What is served must be served from now on. ``delays_over``: wait for all delayed messages, not only for those
-        that were due before.
+        Messages served now must be served from now on. ``delays_over``: wait for all delayed messages, not only for
+        those that were due before.
         """
         try:
             served: dict[MessageId, Place] = {}
@@ -87,12 +94,14 @@ class Checker:
                 self._take_queue(PLAIN_TOPIC, queue_id, served)
             for level in range(LEVELS):
                 self._take_queue(SCHEDULE_TOPIC, level, served)
+            self._take_queue(TRANS_HALF_TOPIC, 0, served)
             for message, place in self._ledger.places.items():
                 if served.get(message) != place:
                     raise CheckError(f"lost: {message} should be at {place}, and is at {served.get(message)}")
             self._ledger.places = served
             self._check_queries(served)
             self._check_tags(served)
+            self._check_transactions(served)
             self._wait_for_deliveries(delays_over)
             return len(served)
         finally:
@@ -122,11 +131,11 @@ class Checker:
             raise CheckError(f"{topic} {queue_id} has {count} messages, its end is {end.ext_fields}")
 
     def _checked(self, stored: MessageExt, place: Place) -> MessageId:
-        """Whose record this is, if it is wholly that."""
+        """Return the message id of a record after comparing the whole record with it."""
         try:
             message = id_of(stored.body)
         except ValueError:
-            raise CheckError(f"a body that nobody sent at {place}: {stored.body[:80]!r}") from None
+            raise CheckError(f"a body that was never sent at {place}: {stored.body[:80]!r}") from None
         properties = stored.properties_map()
         if (
             message[1] >= self._ledger.sent.get(message[0], 0)
@@ -196,25 +205,41 @@ class Checker:
         if found != expected:
             raise CheckError(f"queue {queue_id} by {tag}: differs at {sorted(found ^ expected)[:10]}")
 
+    def _check_transactions(self, served: dict[MessageId, Place]) -> None:
+        """Committed messages are there at least once, rolled back ones are not, and open ones can still be ended."""
+        halves = {message: place for message, place in served.items() if place.topic == TRANS_HALF_TOPIC}
+        for message in halves.keys() - self._ledger.ended:
+            answer = self._connection.ask(end(message, halves[message]))
+            if answer.code != ResponseCode.SUCCESS:
+                raise CheckError(f"{message} at {halves[message]} cannot be ended: {answer.code} {answer.remark}")
+        self._ledger.ended |= halves.keys()
+        self._wait_for(TRANSACTION_TOPIC, {message for message in halves if is_committed(message)}, is_committed)
+
     def _wait_for_deliveries(self, all_of_them: bool) -> None:
-        """What was scheduled is delivered at least once, as it was sent."""
-        ledger = self._ledger
-        wanted = {each for each, due in ledger.scheduled.items() if all_of_them or due < self._began_ms}
+        """Every scheduled message is delivered at least once, as it was sent."""
+        scheduled = self._ledger.scheduled
+        wanted = {each for each, due in scheduled.items() if all_of_them or due < self._began_ms}
+        self._wait_for(DELAYED_TOPIC, wanted, lambda message: True)
+
+    def _wait_for(self, topic: str, wanted: set[MessageId], may_be_there: Callable[[MessageId], bool]) -> None:
         ends = [0] * QUEUES
         delivered: set[MessageId] = set()
         deadline = time.monotonic() + DELIVERY_LIMIT
         while True:
             for queue_id in range(QUEUES):
-                for stored in self._pull_all(DELAYED_TOPIC, queue_id, offset=ends[queue_id]):
-                    place = Place(DELAYED_TOPIC, queue_id, stored.queue_offset, stored.physical_offset)
+                for stored in self._pull_all(topic, queue_id, offset=ends[queue_id]):
+                    place = Place(topic, queue_id, stored.queue_offset, stored.physical_offset)
                     if stored.queue_offset != ends[queue_id]:
-                        raise CheckError(f"{DELAYED_TOPIC} {queue_id} serves at {ends[queue_id]}: {place}")
-                    delivered.add(self._checked(stored, place))
+                        raise CheckError(f"{topic} {queue_id} serves at {ends[queue_id]}: {place}")
+                    message = self._checked(stored, place)
+                    if not may_be_there(message):
+                        raise CheckError(f"rolled back and delivered: {message} at {place}")
+                    delivered.add(message)
                     ends[queue_id] += 1
             missing = wanted - delivered
             if not missing:
                 return
             if time.monotonic() > deadline:
-                places = [(each, ledger.places[each]) for each in sorted(missing)]
-                raise CheckError(f"{len(missing)} delayed messages were never delivered: {places[:10]}")
+                places = [(each, self._ledger.places[each]) for each in sorted(missing)]
+                raise CheckError(f"{len(missing)} messages never reached {topic}: {places[:10]}")
             Event().wait(0.05)

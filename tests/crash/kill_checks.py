@@ -1,6 +1,6 @@
-"""Messages that a store takes while it is to be killed, and the check of all that it serves afterwards.
+"""Messages that a store takes before it is killed, and the check of all messages that it serves afterwards.
 
-Each message follows from its id, so that whatever is served can be told from what was put, byte for byte.
+Each message follows from its id, so that every served message can be compared with the put one, byte for byte.
 """
 
 import time
@@ -9,9 +9,9 @@ from random import Random
 from typing import Any
 
 from rocketd.common.java_hash import java_string_hash
-from rocketd.store.message import MessageInner
+from rocketd.store.format.message import MessageInner
+from rocketd.store.format.record import MessageExt, decode_messages
 from rocketd.store.message_store import MessageStore
-from rocketd.store.record import MessageExt, decode_messages
 from rocketd.store.testing import make_message
 
 TOPICS = ("KillA", "KillB")
@@ -28,17 +28,17 @@ Place = tuple[str, int, int, int]
 
 
 class FaultError(AssertionError):
-    """The store did something that it must not; the message says what, where and how to see it again."""
+    """The store misbehaved; the message says how, at which place and how to reproduce it."""
 
 
 def body_of(message: MessageId) -> bytes:
-    """Body: who it is, and up to 900 bytes."""
+    """Return a body: the id, and up to 900 bytes."""
     name = f"{message[0]} {message[1]} ".encode()
     return name + Random(f"body {message}").randbytes(Random(f"size {message}").choice((0, 10, 100, 900)))
 
 
 def keys_of(message: MessageId) -> tuple[str, ...]:
-    """UNIQ_KEY, then KEYS: one of its own and one that it shares with neighbours."""
+    """Return UNIQ_KEY, then KEYS: a unique one and one shared with neighbours."""
     load, number = message
     return f"u{load}-{number}", f"k{load}-{number}", f"s{load}-{number // 3}"
 
@@ -86,7 +86,7 @@ def put(store: MessageStore, load: int, count: int, choice: Random, answer: Call
 
 
 def check(store: MessageStore, places: dict[MessageId, Place], sent: dict[int, int]) -> dict[MessageId, Place]:
-    """Read all that a store serves and hold it against what must be there; returns what it serves."""
+    """Read all messages of a store, compare them with the expected ones, and return their places."""
     served: dict[MessageId, Place] = {}
     messages: list[tuple[MessageId, MessageExt]] = []
     for topic in TOPICS:
@@ -110,7 +110,7 @@ def check(store: MessageStore, places: dict[MessageId, Place], sent: dict[int, i
 def _read_queue(
     store: MessageStore, topic: str, queue_id: int, sent: dict[int, int]
 ) -> Iterator[tuple[MessageId, MessageExt]]:
-    """The messages of a queue, each where and as it has to be."""
+    """Yield the messages of a queue after checking place and content of each."""
     offset, physical, last = 0, -1, (-1, -1)
     while buffers := (found := store.get_messages(topic, queue_id, offset, 32, None)).buffers:
         for stored in decode_messages(b"".join(buffers)):
@@ -119,7 +119,7 @@ def _read_queue(
             message = int(load), int(number)
             form = stored_form(message)
             if message[1] >= sent.get(message[0], 0):
-                raise FaultError(f"{where} serves what nobody sent: {message}")
+                raise FaultError(f"{where} serves a message that was never sent: {message}")
             if (stored.topic, stored.queue_id, stored.queue_offset) != (topic, queue_id, offset):
                 raise FaultError(f"{where} serves {stored}")
             if (form.topic, form.queue_id, form.body, form.properties) != (
@@ -142,7 +142,7 @@ def _read_queue(
 
 
 def _check_queries(store: MessageStore, message: MessageId, stored: MessageExt, served: dict[MessageId, Place]) -> None:
-    """Each key finds all messages that have it and only them, at any time and in the second in which they were stored."""
+    """Each key finds exactly the messages with it, at any time and in the second of their storing."""
     times = (0, _FOREVER), (stored.store_timestamp - 1000, stored.store_timestamp + 1000)
     neighbours = [(message[0], number) for number in range(message[1] // 3 * 3, message[1] // 3 * 3 + 3)]
     for key in keys_of(message):

@@ -1,9 +1,9 @@
-"""Stores whose process ends at a line of rocketd's store that chance has chosen, checked after all their ends.
+"""Kills store processes at randomly chosen lines of rocketd's store, and checks the store after each kill.
 
 ``python -m tests.crash.kill_points --seconds 300``. The crash loop kills by the clock, and so hardly ever between two lines
 that are microseconds apart; here a trace function counts the lines that any thread executes, of all the store or of one
-module, and sends SIGKILL to its own process at the chosen one. A life of a store is a row of loads, stops and starts, each
-in a process of its own, most of them killed. The disk keeps what was written, as after the end of a mere process.
+module, and sends SIGKILL to its process at the chosen one. A life of a store is a row of loads, stops and starts, each
+in a new process, most of them killed. The disk keeps all writes, as after the end of a mere process.
 """
 
 import argparse
@@ -19,27 +19,27 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random, SystemRandom
 
-from rocketd.store.filesystem import RealFileSystem
-from rocketd.store.last_stop import mark_in_doubt
+from rocketd.store.base.filesystem import RealFileSystem
+from rocketd.store.base.settings import MessageStoreConfig
 from rocketd.store.message_store import MessageStore
-from rocketd.store.settings import MessageStoreConfig
+from rocketd.store.state.last_stop import mark_in_doubt
 from rocketd.store.testing import STORE_HOST, small_config
 from tests.crash.kill_checks import FaultError, MessageId, Place, check, put
 from tests.crash.kill_trace import in_child, kill_point, refuse_errors
 
 MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-"""Where the stores are: what is written stays, whatever the disk does, and waits for no disk."""
+"""Directory of the stores: in memory, so that writes are kept without waiting for a disk."""
 
 
 @dataclass
 class Life:
-    """One store from its first start to its last check; ``seed`` decides all but what threads do."""
+    """One store from its first start to its last check; ``seed`` decides everything except the order of threads."""
 
     directory: Path
     seed: str
     trail: list[str] = field(default_factory=list)
     places: dict[MessageId, Place] = field(default_factory=dict)
-    """What must be there: acknowledged, or served before."""
+    """Places of messages that must be there: acknowledged, or served before."""
     sent: dict[int, int] = field(default_factory=dict)
     """How many messages each load may have given to the store."""
 
@@ -85,7 +85,7 @@ class Life:
             raise FaultError(f"{what} ended with wait status {status:#x}")
 
     def _load(self, number: int) -> None:
-        """Start the store, put messages, perhaps stop; what was answered is in the file of acknowledgements."""
+        """Start the store, put messages, perhaps stop; the file of acknowledgements has the answers."""
         count = self.random.randint(5, 150)
         point = kill_point(self.random, 30_000, self.directory / "killed")
         from_the_start, stopped = self.random.random() < 0.1, self.random.random() < 0.3
@@ -150,8 +150,8 @@ class Life:
 
 
 def run(seed: int, seconds: float, lives: int | None = None, first: int = 0, again: int = 1) -> int:
-    """Let stores live for so many seconds; returns how many did. Prints and raises FaultError at the first fault, whose
-    files then stay.
+    """Let stores live for so many seconds; return their number. Prints and raises FaultError at the first fault; its
+    files stay.
     """
     deadline = time.monotonic() + seconds
     number = first

@@ -1,6 +1,6 @@
-"""Ends a process of its own at a line of rocketd's store, found by tracing all its threads.
+"""Ends a child process at a line of rocketd's store, found by tracing all its threads.
 
-The moments between two lines that are microseconds apart, which no clock meets.
+This reaches the moments between two lines that are microseconds apart, which a timer cannot.
 """
 
 import inspect
@@ -29,7 +29,7 @@ _FOUND_A_FAULT = 3
 class KillPoint:
     """Ends the process when it comes to a line of the store for the nth time, once it is armed.
 
-    ``line`` None: any line of the file. ``file`` "": any file of the store. ``note`` is a file that gets told where it was.
+    ``line`` None: any line of the file. ``file`` "": any file of the store. The place is written into the file ``note``.
     """
 
     def __init__(self, file: str, line: int | None, times: int, note: Path) -> None:
@@ -60,10 +60,10 @@ class KillPoint:
 
 @cache
 def store_files() -> tuple[str, ...]:
-    """The files of the store that have functions and are in use, those of the index twice."""
+    """The files of the store that have functions and are in use, by their paths in it; those of the index twice."""
     loaded = [module.__file__ or "" for name, module in sys.modules.items() if name.startswith("rocketd.store.")]
-    names = {os.path.basename(path) for path in loaded if path.endswith(".py")} - {"testing.py"}
-    return (*(name for name in sorted(names) if functions_of(name)), "index_file.py", "index_service.py")
+    names = {path.removeprefix(_STORE) for path in loaded if path.endswith(".py")} - {"testing.py"}
+    return (*(name for name in sorted(names) if functions_of(name)), "index/file.py", "index/service.py")
 
 
 @cache
@@ -112,7 +112,7 @@ def in_child(work: Callable[[], None]) -> int:
 
 
 def refuse_errors() -> None:
-    """Have whatever the store logs as an error or worse end the process as a fault: there is no reason for any."""
+    """End the process as a fault if the store logs an error or worse: none is expected."""
 
     def observe(event: dict[str, Any]) -> None:
         if event["log_level"] in (LogLevel.error, LogLevel.critical):

@@ -1,7 +1,6 @@
-"""Runs a broker as twistd does, on a disk that tells what a power cut would leave.
+"""Runs a broker as twistd does, on a disk that records the files a power cut would leave.
 
-Usage: launcher.py STORE SHADOW CONFIG. The broker is the real one, made by the real command; only the file system that
-it is given is another.
+Usage: launcher.py STORE SHADOW CONFIG. The broker is the real one, made by the real command, with another file system.
 """
 
 import sys

@@ -1,16 +1,18 @@
-"""Producers that note where the broker said each message is."""
+"""Producers that record the place of each message as told by the broker."""
 
 import socket
 import threading
+from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass, field
 from random import Random
+from typing import NamedTuple
 
-from rocketd.common.names import SCHEDULE_TOPIC
-from rocketd.remoting.codes import ResponseCode
-from rocketd.remoting.command import RemotingCommand
-from rocketd.remoting.frame import FrameDecoder
-from tests.crash.messages import LEVELS, PLAIN_TOPIC, QUEUES, MessageId, Place, batch, single
+from rocketd.common.names import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
+from rocketd.remoting.wire.codes import ResponseCode
+from rocketd.remoting.wire.command import RemotingCommand
+from rocketd.remoting.wire.frame import FrameDecoder
+from tests.crash.messages import LEVELS, PLAIN_TOPIC, QUEUES, MessageId, Place, batch, end, half, single
 
 ANSWER_LIMIT = 60  # seconds
 WINDOW = 24
@@ -46,18 +48,31 @@ class Connection:
         self._socket.close()
 
 
+class Request(NamedTuple):
+    """A request, its messages, and the topic that they go to in the log; none, if it ends the transaction of its message."""
+
+    command: RemotingCommand
+    messages: list[MessageId]
+    topic: str | None
+
+
 @dataclass
 class Producer:
-    """One producer of one round: what it sent, and what of that was acknowledged."""
+    """One producer of one round: its sent and its acknowledged messages. It leaves some transactions open."""
 
     name: str
     random: Random
     sent: int = 0
     acknowledged: dict[MessageId, Place] = field(default_factory=dict)
+    ended: set[MessageId] = field(default_factory=set)
     refused: list[str] = field(default_factory=list)
+    _to_end: deque[MessageId] = field(default_factory=deque)
 
-    def next_request(self) -> tuple[RemotingCommand, list[MessageId], str]:
-        """The next request, its messages, and the topic they go to in the log."""
+    def next_request(self) -> Request:
+        """The next thing to ask of the broker."""
+        if self._to_end:
+            message = self._to_end.popleft()
+            return Request(end(message, self.acknowledged[message]), [message], None)
         random = self.random
         kind = random.random()
         queue_id = random.randrange(QUEUES)
@@ -65,22 +80,29 @@ class Producer:
         messages = [(self.name, self.sent + number) for number in range(count)]
         self.sent += count
         if kind < 0.15:
-            return batch(messages, queue_id), messages, PLAIN_TOPIC
+            return Request(batch(messages, queue_id), messages, PLAIN_TOPIC)
+        if kind < 0.25:
+            return Request(half(messages[0], queue_id), messages, f"{TRANS_HALF_TOPIC} 0")
         level = random.randint(1, LEVELS) if kind > 0.9 else 0
-        command = single(messages[0], queue_id, level)
-        return command, messages, f"{SCHEDULE_TOPIC} {level - 1}" if level else PLAIN_TOPIC
+        topic = f"{SCHEDULE_TOPIC} {level - 1}" if level else PLAIN_TOPIC
+        return Request(single(messages[0], queue_id, level), messages, topic)
 
-    def take(self, answer: RemotingCommand, messages: list[MessageId], topic: str) -> None:
+    def take(self, answer: RemotingCommand, request: Request) -> None:
         """Note the answer to a request."""
         if answer.code != ResponseCode.SUCCESS:
             self.refused.append(f"{answer.code} {answer.remark}")
             return
+        if request.topic is None:
+            self.ended.update(request.messages)
+            return
         fields = answer.ext_fields or {}
-        topic, _, level_queue = topic.partition(" ")
-        queue_id = int(level_queue or fields["queueId"])
+        topic, _, queue_of_system_topic = request.topic.partition(" ")
+        queue_id = int(queue_of_system_topic or fields["queueId"])
         first = int(fields["queueOffset"])
-        for number, (message, place) in enumerate(zip(messages, fields["msgId"].split(","), strict=True)):
+        for number, (message, place) in enumerate(zip(request.messages, fields["msgId"].split(","), strict=True)):
             self.acknowledged[message] = Place(topic, queue_id, first + number, int(place[-16:], 16))
+            if topic == TRANS_HALF_TOPIC and self.random.random() < 0.8:
+                self._to_end.append(message)
 
 
 class Load:
@@ -96,7 +118,7 @@ class Load:
             thread.start()
 
     def wait_for(self, count: int, limit: float) -> None:
-        """Return when that many requests were answered, or after ``limit`` seconds."""
+        """Return once this number of requests was answered, or after ``limit`` seconds."""
         with self._counted:
             self._counted.wait_for(lambda: self._count >= count, limit)
 
@@ -115,13 +137,13 @@ class Load:
                 connection.close()
 
     def _work(self, producer: Producer, connection: Connection) -> None:
-        under_way: dict[int, tuple[list[MessageId], str]] = {}
+        under_way: dict[int, Request] = {}
         while True:
             commands = []
             while not self._stopping.is_set() and len(under_way) < WINDOW:
-                command, messages, topic = producer.next_request()
-                under_way[command.opaque] = messages, topic
-                commands.append(command)
+                request = producer.next_request()
+                under_way[request.command.opaque] = request
+                commands.append(request.command)
             if commands:
                 connection.send(*commands)
             if not under_way:
@@ -130,7 +152,7 @@ class Load:
             if not answers:
                 return
             for answer in answers:
-                producer.take(answer, *under_way.pop(answer.opaque))
+                producer.take(answer, under_way.pop(answer.opaque))
             with self._counted:
                 self._count += len(answers)
                 self._counted.notify_all()

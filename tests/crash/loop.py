@@ -1,5 +1,6 @@
 """Load, kill, perhaps cut the power, restart, check, and on."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -11,14 +12,15 @@ from random import Random
 from threading import Event
 
 import rocketd
-from benchmarks.peers import wire
-from benchmarks.peers.patience import PATIENT
-from benchmarks.peers.ports import free_broker_port
-from benchmarks.peers.process import ServerError, ServerProcess
+from rocketd.common.names import TRANS_HALF_TOPIC
 from tests.crash.check import Checker, CheckError, Ledger
 from tests.crash.load import Load, Producer
 from tests.crash.messages import DELAY_LEVELS
 from tests.crash.power_cut import Cut, cut_power, flushed_offsets
+from tests.support import wire
+from tests.support.patience import PATIENT
+from tests.support.ports import free_broker_port
+from tests.support.process import ServerError, ServerProcess
 
 MODES = ("kill", "power")
 FLUSHES = ("SYNC_FLUSH", "ASYNC_FLUSH")
@@ -32,7 +34,7 @@ _TROUBLE = ("Traceback (most recent call last)", "Unhandled", "#error] ", "#crit
 
 
 class CrashLoop:
-    """One run on one directory, which must be empty. ``seed`` decides all that the run itself decides."""
+    """One run on one directory, which must be empty. ``seed`` decides all random choices of the run."""
 
     def __init__(
         self, directory: Path, mode: str, flush: str, seed: int, report: Callable[[str], None] = print
@@ -44,18 +46,20 @@ class CrashLoop:
         self.report = report
         self.round = 0
         self.checked = 0
-        self.crashes = 0
+        self.kills = 0
         self._store = directory / "store"
         self._shadow = directory / "shadow"
         self._port = free_broker_port()
         self._ledger = Ledger()
         self._broker: ServerProcess | None = None
 
-    def run(self, seconds: float) -> None:
-        """Go on for about so many seconds, at least three rounds; AssertionError or ServerError at the first fault."""
+    def run(self, seconds: float, kills: int = 2) -> None:
+        """Go on for about so many seconds, until there were so many kills under load; AssertionError or ServerError at the
+        first fault.
+        """
         deadline = time.monotonic() + seconds
         try:
-            while self.round < 3 or time.monotonic() < deadline:
+            while self.round < 3 or self.kills < kills or time.monotonic() < deadline:
                 self.round += 1
                 self._run_round()
             count = self._start_and_check(delays_over=True)
@@ -72,7 +76,8 @@ class CrashLoop:
 
     def _run_round(self) -> None:
         random = self.random
-        self._store.mkdir(parents=True, exist_ok=True)
+        if not self._store.exists():
+            self._make_store()
         if random.random() < 0.2:
             self._start(wait=False)
             Event().wait(random.uniform(0.2, 1.5))
@@ -91,8 +96,8 @@ class CrashLoop:
         else:
             how = "killed"
             self._running.kill()
+            self.kills += 1
         load.join()
-        self.crashes += 1
         self._after_the_end(how, producers, f"{count} messages found in {checked:.1f} s; ")
         if count > LARGEST_STORE:
             self._start_and_check(delays_over=True)
@@ -101,8 +106,15 @@ class CrashLoop:
             shutil.rmtree(self._shadow, ignore_errors=True)
             self._ledger = Ledger()
 
+    def _make_store(self) -> None:
+        """An empty store that lets the checker pull half messages: a broker makes their topic for itself only."""
+        config = self._store / "config"
+        config.mkdir(parents=True)
+        topic = {"topicName": TRANS_HALF_TOPIC, "readQueueNums": 1, "writeQueueNums": 1, "perm": 6}
+        (config / "topics.json").write_text(json.dumps({"topicConfigTable": {TRANS_HALF_TOPIC: topic}}))
+
     def _after_the_end(self, how: str, producers: list[Producer], found: str = "") -> None:
-        """Cut the power if this is what is tested, and note what has to be there from now on."""
+        """Cut the power if the mode is a power cut, and note the messages that must be there from now on."""
         broker = self._running
         text = broker.log.read_text(errors="replace")
         assert not any(sign in text for sign in _TROUBLE), f"{broker.log}:\n{broker.tail(60)}"
@@ -135,7 +147,7 @@ class CrashLoop:
             raise CheckError(f"{error}\n{self._running.tail()}\n{self._verified()}") from error
 
     def _verified(self) -> str:
-        """What our own examination says of the store that a killed broker left."""
+        """Return the findings of rocketd's examination of the store of a killed broker."""
         config = str(self.directory / "broker.conf")
         command = [sys.executable, "-m", "rocketd", "store", "verify", "--config", config, str(self._store)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=START_LIMIT, env=self._environment())

@@ -1,10 +1,10 @@
-"""What a power cut leaves of the files of a killed process.
+"""Makes the files that a power cut leaves of a killed process.
 
-Reads what `RecordingFileSystem` kept. As POSIX has it, nothing that was not synced can be relied on, and nothing is
-sure to be lost either: a file has the length of its last sync or the newest one, and each page of 4 KiB that was changed
-since is the old one, the new one, or sectors of 512 bytes of both; of the changes to the names in a directory the first
-few since its last sync happened. Only one thing is taken from how file systems are, not from POSIX: a file that had its
-length before its name has it whenever it has the name.
+Reads the records of `RecordingFileSystem`. According to POSIX, unsynced data cannot be relied on, and may survive as
+well. A file has the length of its last sync or the newest one. Each page of 4 KiB changed since is the old one, the new
+one, or sectors of 512 bytes of both. Of the changes to the names in a directory, the first few since its last sync
+happened. Only one rule is taken from real file systems, not from POSIX: a file that had its length before its name has
+it whenever it has the name.
 """
 
 import os
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
-from rocketd.store.layout import BLANK_MAGIC, MESSAGE_MAGIC, is_mapped_file_name
+from rocketd.store.base.layout import BLANK_MAGIC, MESSAGE_MAGIC, is_mapped_file_name
 from tests.crash.recording import PAGE, Entry, Names, Operation, read_journal
 
 SECTOR = 512
@@ -23,8 +23,8 @@ _BEGIN = struct.Struct(">ii")
 
 @dataclass
 class Cut:
-    """What was done to a store. ``flushed_log`` holds of each file of the log the bytes that were surely on the disk, up to
-    the first that the process changed since; None where nothing was changed.
+    """The outcome of a power cut. ``flushed_log`` holds of each file of the log the bytes that were surely on the disk,
+    up to the first that the process changed since; None if nothing was changed.
     """
 
     style: str = "before the broker began"
@@ -38,7 +38,7 @@ class Cut:
 
 
 def cut_power(root: Path, shadow: Path, random: Random) -> Cut:
-    """Turn the files that a killed process left in ``root`` into what the disk holds when the power comes back."""
+    """Turn the files that a killed process left in ``root`` into the content of the disk after a power cut."""
     journal = read_journal(str(shadow))
     if ["ready"] not in journal:
         return Cut()
@@ -131,7 +131,7 @@ def _read_live(live_files: dict[Entry, Path], entry: Entry) -> bytes | None:
 
 
 def _unchanged(old: bytes, new: bytes | None) -> bytes:
-    """The beginning that both have in common; all of the old where there is no new."""
+    """Return the common beginning of both; the whole old content if the new one is missing."""
     if new is None or new == old:
         return old
     return old[
@@ -140,7 +140,7 @@ def _unchanged(old: bytes, new: bytes | None) -> bytes:
 
 
 def _read(path: Path, inode: int | None = None) -> bytes | None:
-    """Content of a file; None where it is missing or, by its inode, another one."""
+    """Return the content of a file; None if it is missing or, by its inode, another one."""
     try:
         with path.open("rb") as file:
             if inode is not None and os.fstat(file.fileno()).st_ino != inode:

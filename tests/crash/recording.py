@@ -1,9 +1,9 @@
-"""A file system that writes down what a power cut could not take back any more.
+"""A file system that records the changes that survive a power cut.
 
-Apache has no counterpart. `RecordingFileSystem` works on real files; beside them, in a shadow directory, it keeps what
-was surely on the disk: the bytes of each file as of its last finished sync, and a journal of the changes to names with
-the syncs of directories. The process may be killed at any moment: what is half written there belongs to a sync that had
-not returned, of which any part may be on the disk. Bytes that were stored through a mapping count as all others.
+`RecordingFileSystem` works on real files. Beside them, in a shadow directory, it keeps the data that was surely on the
+disk: the bytes of each file as of its last finished sync, and a journal of the changes to names with the syncs of
+directories. The process may be killed at any moment: half-written records there belong to a sync that had not returned,
+of which any part may be on the disk. Bytes stored through a mapping count as all others.
 """
 
 import itertools
@@ -16,16 +16,16 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from uuid import uuid4
 
-from rocketd.store.filesystem import RealFileSystem
+from rocketd.store.base.filesystem import RealFileSystem
 
 PAGE = 4096
 
 Operation = list[Any]
-"""One line of the journal: what was done, to which name, and more."""
+"""One line of the journal: operation, name, and more."""
 
 
 class Entry(NamedTuple):
-    """A file that a name leads to: the number of its content, its inode, and its length when the name was made."""
+    """The file of a name: the number of its content, its inode, and its length when the name was made."""
 
     file: int
     inode: int
@@ -34,12 +34,12 @@ class Entry(NamedTuple):
 
 @dataclass
 class Names:
-    """Names of one store: of files with what they lead to, of directories with None."""
+    """Names of one store: those of files with their identities, those of directories with None."""
 
     entries: dict[str, Entry | None] = field(default_factory=dict)
 
     def apply(self, operation: Operation) -> None:
-        """Do what a line of the journal says."""
+        """Apply one line of the journal."""
         kind, *rest = operation
         if kind in ("file", "create"):
             self.entries[rest[0]] = Entry(*rest[1:])
@@ -52,7 +52,7 @@ class Names:
 
 
 def read_journal(shadow: str) -> list[Operation]:
-    """The whole lines of a journal; none where there is no journal."""
+    """Return the whole lines of a journal; an empty list if it is missing."""
     try:
         with open(os.path.join(shadow, "journal"), "rb") as file:
             return [json.loads(line) for line in file.read().split(b"\n")[:-1]]
@@ -67,12 +67,12 @@ def _encoded(line: Sequence[object]) -> bytes:
 class RecordingFileSystem(RealFileSystem):
     """Any thread may call any method. Files outside ``root`` are not recorded.
 
-    What lies in ``root`` when the first of these is made counts as being on the disk. A later one, on the shadow of one
-    whose process has ended, carries on.
+    The files in ``root`` when the first instance is made count as being on the disk. A later instance on the same shadow,
+    after the end of the first process, continues its records.
     """
 
     def __init__(self, root: str, shadow: str) -> None:
-        """``shadow`` is missing, or what an earlier process left."""
+        """``shadow`` is missing, or the directory of an earlier process."""
         self._run = uuid4()
         self._root = os.path.abspath(root)
         self._contents = os.path.join(shadow, "contents")
@@ -109,7 +109,7 @@ class RecordingFileSystem(RealFileSystem):
         self._note("ready")
 
     def _carry_on(self, journal: list[Operation]) -> None:
-        """Take over what is known, and note what the process before did in its last moment."""
+        """Take over the known names, and record the last changes of the process before."""
         known = Names()
         for operation in journal:
             known.apply(operation)
@@ -137,7 +137,7 @@ class RecordingFileSystem(RealFileSystem):
             if name not in found:
                 self._note("rmdir" if entry is None else "remove", name)
 
-    # ---------------------------------------------------------------- what is recorded
+    # ---------------------------------------------------------------- recorded operations
 
     def _name(self, path: str) -> str:
         return os.path.relpath(path, self._root)
@@ -156,7 +156,7 @@ class RecordingFileSystem(RealFileSystem):
         return number
 
     def _keep(self, file: int, sync: int, data: bytes) -> None:
-        """Take over what a finished sync put on the disk, unless a later one did before."""
+        """Record the bytes that a finished sync put on the disk, unless those of a later one are recorded."""
         with self._guard:
             if sync < self._last_sync.get(file, 0):
                 return
@@ -197,7 +197,7 @@ class RecordingFileSystem(RealFileSystem):
             super().close(fd)
 
     def fdatasync(self, fd: int) -> None:
-        """As the real one; what was in the file when it began is on the disk when it returns."""
+        """As the real one: the content of the file at the call is on the disk at the return."""
         file = self._files_of_descriptors.get(fd)
         sync = next(self._sync_number)
         data = b"" if file is None else os.pread(fd, os.fstat(fd).st_size, 0)
@@ -211,11 +211,12 @@ class RecordingFileSystem(RealFileSystem):
         super().write_file(path, data)
         self._written(path, sync, data)
 
-    def lock(self, path: str, content: bytes) -> int:
+    def lock(self, path: str, content: bytes | None) -> int:
         """As the real one."""
         sync = next(self._sync_number)
         fd = super().lock(path, content)
-        self._written(path, sync, content)
+        if content is not None:
+            self._written(path, sync, content)
         return fd
 
     def _written(self, path: str, sync: int, data: bytes) -> None:

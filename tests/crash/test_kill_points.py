@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-from pathlib import Path
 from random import Random, SystemRandom
 
 import pytest
@@ -13,15 +12,15 @@ from rocketd.store.message_store import MessageStore
 from rocketd.store.testing import STORE_HOST, small_config
 from tests.crash.kill_checks import FaultError, check, put, stored_form
 from tests.crash.kill_trace import functions_of
+from tests.support.places import ROOT
 
 SECONDS = float(os.environ.get("ROCKETD_KILL_POINT_SECONDS", "20"))
 SEED = int(os.environ.get("ROCKETD_CRASH_SEED", "0")) or SystemRandom().randrange(1 << 32)
-ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.timeout(SECONDS + 120)
 def test_stores_live_on_after_every_kill():
-    # In a process of its own: what it forks must have one thread.
+    # In a child process: the process that forks must have one thread.
     command = [sys.executable, "-m", "tests.crash.kill_points", "--seconds", str(SECONDS), "--seed", str(SEED)]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=SECONDS + 100)
     print(done.stdout)
@@ -47,24 +46,24 @@ def filled(store, count=30):
     return places
 
 
-def test_the_check_passes_what_is_right(store):
+def test_check_passes_right_store(store):
     places = filled(store)
     assert check(store, places, {0: 30}) == places
 
 
-def test_the_check_finds_a_lost_message(store):
+def test_check_finds_lost_message(store):
     places = filled(store)
     with pytest.raises(FaultError, match="lost"):
         check(store, places | {(0, 30): ("KillA", 0, 99, 99_999)}, {0: 31})
 
 
-def test_the_check_finds_an_invented_message(store):
+def test_check_finds_invented_message(store):
     places = filled(store)
-    with pytest.raises(FaultError, match="nobody sent"):
+    with pytest.raises(FaultError, match="never sent"):
         check(store, places, {0: 29})
 
 
-def test_the_check_finds_a_message_twice(store):
+def test_check_finds_duplicate_message(store):
     places = filled(store)
     store.put_messages([stored_form((0, 3))])
     while store.dispatch_behind_bytes():
@@ -73,7 +72,7 @@ def test_the_check_finds_a_message_twice(store):
         check(store, places, {0: 30})
 
 
-def test_the_check_finds_what_the_index_lacks(store):
+def test_check_finds_message_missing_in_index(store):
     assert store.index is not None
     real, store.index.put = store.index.put, lambda requests: None
     places = filled(store, 3)
@@ -97,7 +96,7 @@ MessageStore(small_config(directory + "/store"), STORE_HOST).start()
 
 
 def start_with(directory, file, line, times):
-    """Exit status of a process that starts a store with this kill point, and where it says that it was killed."""
+    """Return the exit status of a process that starts a store with this kill point, and the place of its kill."""
     command = [sys.executable, "-c", START_WITH, file, str(line), str(times), str(directory)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, timeout=60)
     note = directory / "note"
@@ -105,15 +104,15 @@ def start_with(directory, file, line, times):
 
 
 @pytest.mark.parametrize("times", [1, 3])
-def test_a_kill_point_ends_the_process_there(tmp_path, times):
-    line = functions_of("mapped_file_queue.py")[0][-1]
-    status, where = start_with(tmp_path, "mapped_file_queue.py", line, 1)
+def test_kill_point_ends_the_process_there(tmp_path, times):
+    line = functions_of("log/mapped_file_queue.py")[0][-1]
+    status, where = start_with(tmp_path, "log/mapped_file_queue.py", line, 1)
     assert status == -signal.SIGKILL
     assert where.startswith(f"mapped_file_queue.py:{line} in ")
-    status, where = start_with(tmp_path, "last_stop.py", 0, times)
+    status, where = start_with(tmp_path, "state/last_stop.py", 0, times)
     assert status == -signal.SIGKILL
     assert where.startswith("last_stop.py:")
 
 
-def test_a_kill_point_that_is_not_reached_does_nothing(tmp_path):
-    assert start_with(tmp_path, "last_stop.py", 0, 10_000) == (0, "")
+def test_kill_point_not_reached_does_nothing(tmp_path):
+    assert start_with(tmp_path, "state/last_stop.py", 0, 10_000) == (0, "")

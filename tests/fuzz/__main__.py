@@ -8,16 +8,16 @@ from functools import partial
 from pathlib import Path
 from random import SystemRandom
 
-from benchmarks.peers.process import ServerError
 from tests.fuzz.parsers import ParserFuzzer
 from tests.fuzz.store_files import StoreFuzzer
 from tests.fuzz.wire import WireFuzzer
+from tests.support.process import ServerError
 
 KINDS = ("parsers", "store", "wire")
 
 
 def main() -> int:
-    """Run the fuzzers one after the other; 1 when one of them found something, whose files then stay."""
+    """Run the fuzzers one after the other; 1 if one of them found something; its files stay."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__.partition(":")[0])
     parser.add_argument("--seconds", type=float, default=60.0, help="of each, default 60")
     parser.add_argument("--frames", type=int, default=None, help="of the wire fuzzer, instead of a time")
@@ -39,7 +39,7 @@ def main() -> int:
 
 
 def run(kind, directory, seed, seconds, frames=None, say=lambda line: None):
-    """Run one fuzzer and return what it did, in words. Raises AssertionError or ServerError for a finding."""
+    """Run one fuzzer and return a summary, in words. Raises AssertionError or ServerError for a finding."""
     if kind == "parsers":
         parsers = ParserFuzzer(seed)
         parsers.run(seconds)
@@ -47,7 +47,7 @@ def run(kind, directory, seed, seconds, frames=None, say=lambda line: None):
     if kind == "store":
         store = StoreFuzzer(directory, seed)
         store.run(seconds)
-        return f"{store.stores} damaged stores, nothing found"
+        return f"{store.stores} damaged stores, {store.refused_tables} with unreadable tables, nothing found"
     wire = WireFuzzer(directory, seed, say)
     try:
         wire.run(seconds, frames)

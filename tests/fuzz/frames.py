@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
-from rocketd.remoting.codes import RequestCode
+from rocketd.remoting.wire.codes import RequestCode
+from tests.fuzz.requests import RequestMaker
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "frames"
 CODES = sorted({int(code) for code in RequestCode} | {0, -1, 3, 9999, 32767, 40000, 2**31 - 1})
@@ -38,6 +39,7 @@ class FrameMaker:
 
     def __init__(self, random: Random) -> None:
         self._random = random
+        self.requests = RequestMaker(random, SQL, self._value, self.json)
         self._seeds = [
             bytes.fromhex(entry["hex"])
             for path in sorted(GOLDEN.glob("*.jsonl"))
@@ -47,11 +49,18 @@ class FrameMaker:
         ]
 
     def frames(self, count: int) -> Iterator[bytes]:
-        """Make so many frames, each with its length field."""
-        makers = (self._structured, self._structured, self._structured, self._recorded, self._flipped, self._broken)
+        """Make so many frames, each with its length field.
+
+        Half of the calls make only frames that a server answers: a bad header ends the connection, and later frames and
+        awaited answers are lost with it.
+        """
+        makers = [self.requests.frame, self.requests.frame, self.requests.frame, self._recorded]
+        broken = 0.0
+        if self._random.random() < 0.5:
+            makers += [self._structured, self._flipped]
+            broken = 0.002
         for _ in range(count):
-            # Broken frames end their connection, so they are rare.
-            yield (makers[-1] if self._random.random() < 0.002 else self._random.choice(makers[:-1]))()
+            yield self._broken() if self._random.random() < broken else self._random.choice(makers)()
 
     def _structured(self) -> bytes:
         random = self._random
@@ -71,7 +80,7 @@ class FrameMaker:
             "code": code,
             "flag": flag,
             "language": random.choice(("JAVA", "GO", "PYTHON", "NONE", 5, None)),
-            "opaque": random.choice((0, random.randrange(1 << 31), -5, 2**40)),
+            "opaque": random.choice((0, random.randrange(1 << 30), -5, 2**40)),
             "version": random.choice((407, 0, -1, 99999)),
         }
         if random.random() < 0.9:
@@ -155,7 +164,7 @@ class FrameMaker:
         return bytes(data)
 
     def _broken(self) -> bytes:
-        """Bytes that end their connection: lengths that lie, or no frame at all."""
+        """Bytes that end their connection: wrong lengths, or no frame at all."""
         data = bytearray(self._random.choice(self._seeds))
         data[self._random.randrange(8)] ^= 1 << self._random.randrange(8)
         return bytes(data) if self._random.random() < 0.5 else self._random.randbytes(self._random.randrange(1, 64))

@@ -8,19 +8,20 @@ from random import Random
 
 from rocketd.acl import plain_file
 from rocketd.acl.errors import AclError
+from rocketd.broker.base.settings import BrokerSettings
 from rocketd.common import properties_file
+from rocketd.common.config import ConfigError
 from rocketd.filter.expressions import SelectorError
 from rocketd.filter.selector import Selector
-from rocketd.remoting import fastjson
-from rocketd.remoting.bodies import (
-    HeartbeatData,
-    LockBatchRequestBody,
-    SubscriptionGroupWrapper,
-    TopicConfigSerializeWrapper,
-)
-from rocketd.remoting.command import RemotingCommand
+from rocketd.namesrv.settings import NamesrvSettings
+from rocketd.remoting.bodies import admin as admin_bodies
+from rocketd.remoting.bodies import groups as group_bodies
+from rocketd.remoting.bodies import lag as lag_bodies
+from rocketd.remoting.bodies import tables as bodies
 from rocketd.remoting.errors import FrameError, RemotingCommandError
-from rocketd.remoting.frame import FrameDecoder
+from rocketd.remoting.fastjson import dialect as fastjson
+from rocketd.remoting.wire.command import RemotingCommand
+from rocketd.remoting.wire.frame import FrameDecoder
 from tests.fuzz.frames import SQL, FrameMaker
 
 STEP_SECONDS = 10.0
@@ -56,7 +57,18 @@ WORDS = (
     ">=",
     "TRUE",
 )
-BODIES = (HeartbeatData, LockBatchRequestBody, SubscriptionGroupWrapper, TopicConfigSerializeWrapper)
+BODIES = tuple(
+    kind
+    for module in (bodies, admin_bodies, group_bodies, lag_bodies)
+    for kind in vars(module).values()
+    if isinstance(kind, type) and issubclass(kind, bodies.Body | bodies.FrozenBody)
+    if kind not in (bodies.Body, bodies.FrozenBody)
+)
+SETTING_VALUES = (
+    "", "0", "1", "-1", "2147483648", "99999999999999999999", "1.5", "true", "TRUE", "null", "any", "none",
+    "private,brokers", "10.0.0.0/99", "::1", "/", "../x", "\x00", "ä", "SLAVE", "SYNC_FLUSH", "1s 2s 3x", "a;b", "x" * 5000,
+    "${user.home}", "04",
+)  # fmt: skip
 
 
 class ParserFuzzer:
@@ -65,6 +77,11 @@ class ParserFuzzer:
     def __init__(self, seed: int) -> None:
         self._random = Random(seed)
         self._maker = FrameMaker(self._random)
+        self._servers = [(kind, kind.load()[0]) for kind in (BrokerSettings, NamesrvSettings)]
+        self._keys = {
+            kind: [entry.key for entry in properties_file.parse(settings.properties_text())]
+            for kind, settings in self._servers
+        }
         self.inputs = 0
 
     def run(self, seconds: float) -> None:
@@ -74,6 +91,7 @@ class ParserFuzzer:
             self._json,
             self._sql,
             self._properties,
+            self._settings,
             self._accounts,
         )
         end = time.monotonic() + seconds
@@ -138,6 +156,17 @@ class ParserFuzzer:
     def _properties(self) -> None:
         data = self._mutated(PROPERTIES.encode())
         self._expect("properties", data, lambda: properties_file.parse(properties_file.decode(data)), ValueError)
+
+    def _settings(self) -> None:
+        """Values of settings, at a start and in a running server."""
+        random = self._random
+        kind, running = random.choice(self._servers)
+        given = [
+            (random.choice(self._keys[kind]), random.choice(SETTING_VALUES)) for _ in range(random.randrange(1, 4))
+        ]
+        self._expect(f"{kind.__name__} at the start", given, lambda: kind.load(None, given), ConfigError)
+        text = "".join(f"{key}={value}\n" for key, value in given)
+        self._expect(f"{kind.__name__} while running", text, lambda: running.update(text), ValueError)
 
     def _accounts(self) -> None:
         data = self._mutated(ACCOUNTS)

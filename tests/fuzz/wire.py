@@ -8,20 +8,25 @@ from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
-from benchmarks.peers.process import ServerProcess
-from rocketd.remoting.codes import RequestCode
-from rocketd.remoting.command import RemotingCommand
-from rocketd.remoting.frame import FrameDecoder
+from rocketd.remoting.wire.codes import RequestCode, ResponseCode
+from rocketd.remoting.wire.command import RemotingCommand
+from rocketd.remoting.wire.frame import FrameDecoder
 from tests.fuzz.frames import FrameMaker
-from tests.servers.server_processes import ServerProcesses
+from tests.fuzz.requests import HEADERS, code_of
+from tests.support.process import ServerProcess
+from tests.support.server_processes import ServerProcesses
 
 CONNECTIONS = 4
 FRAMES_TOGETHER = 200
 ANSWER_SECONDS = 60.0
 MEMORY_LIMIT = 700 << 20
-"""Bytes of resident memory that a server may reach."""
+"""Most bytes of resident memory of a server."""
+ENOUGH_FRAMES = 30_000
+"""From so many frames on, a run has to have reached every processor."""
+LATE = {RequestCode.PUT_KV_CONFIG, RequestCode.DELETE_KV_CONFIG}
+"""Answered when the disk has the change: by then a broken frame may have ended the connection, so they are asked again."""
 LOG_LIMIT = 32 << 20
-"""Bytes of log that a server may write, however many frames."""
+"""Most bytes of log of a server, for any number of frames."""
 SETTINGS = {
     "enablePropertyFilter": "true",
     "enableCalcFilterBitMap": "true",
@@ -32,15 +37,17 @@ SETTINGS = {
 
 
 class FuzzError(AssertionError):
-    """A server did what it must not; the text says what."""
+    """A server misbehaved; the text says how."""
 
 
 class Attacker:
-    """Connections to one server; whatever it answers is read and thrown away."""
+    """Connections to one server. Answers are read; ``reached`` are the codes answered by their processors."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, reached: set[RequestCode]) -> None:
         self._address = address.rpartition(":")[0], int(address.rpartition(":")[2])
         self._sockets: list[socket.socket] = []
+        self._decoders: dict[socket.socket, FrameDecoder] = {}
+        self._reached = reached
         self.closed = 0
 
     def send(self, number: int, data: bytes) -> None:
@@ -53,8 +60,8 @@ class Attacker:
             connection = self._sockets[number]
             readable, writable, _ = select.select([connection], [connection], [], 1.0)
             try:
-                if readable and not connection.recv(1 << 20):
-                    raise ConnectionResetError
+                if readable:
+                    self._read(connection)
                 if writable:
                     view = view[connection.send(view) :]
                     deadline = time.monotonic() + ANSWER_SECONDS
@@ -63,14 +70,27 @@ class Attacker:
             except OSError:
                 # A frame that is not one ends its connection, and the rest of these bytes with it.
                 self.closed += 1
-                connection.close()
-                self._sockets[number] = self._connect()
+                self._replace(number)
                 return
             if time.monotonic() > deadline:
                 # The server holds back a peer that it cannot answer; another connection has to be served.
-                connection.close()
-                self._sockets[number] = self._connect()
+                self._replace(number)
                 return
+
+    def _replace(self, number: int) -> None:
+        del self._decoders[self._sockets[number]]
+        self._sockets[number].close()
+        self._sockets[number] = self._connect()
+
+    def _read(self, connection: socket.socket) -> None:
+        data = connection.recv(1 << 20)
+        if not data:
+            raise ConnectionResetError
+        for found in self._decoders[connection].feed(data):
+            answer = RemotingCommand.decode(found)
+            code = code_of(answer.opaque) if answer.is_response else None
+            if code is not None and is_of_processor(answer):
+                self._reached.add(code)
 
     def close(self) -> None:
         """Close all connections."""
@@ -80,11 +100,12 @@ class Attacker:
     def _connect(self) -> socket.socket:
         connection = socket.create_connection(self._address, timeout=ANSWER_SECONDS)
         connection.setblocking(False)
+        self._decoders[connection] = FrameDecoder()
         return connection
 
 
 class WireFuzzer:
-    """Two servers in a directory, and what is sent to them."""
+    """Two servers in a directory, and the frames sent to them."""
 
     def __init__(self, directory: Path, seed: int, say: Callable[[str], None] = lambda line: None) -> None:
         self._servers = ServerProcesses(directory, **SETTINGS)
@@ -92,12 +113,13 @@ class WireFuzzer:
         self._say = say
         self.frames = 0
         self.closed = 0
+        self.reached: set[RequestCode] = set()
 
     def run(self, seconds: float, frames: int | None = None) -> None:
         """Send for so long, or so many frames. Raises FuzzError or ServerError."""
         namesrv, broker = self._servers.start_namesrv(), self._servers.start_broker()
         addresses = (self._servers.namesrv_address, self._servers.broker_address)
-        attackers = [Attacker(address) for address in addresses]
+        attackers = [Attacker(address, self.reached) for address in addresses]
         began = checked = time.monotonic()
         try:
             while (time.monotonic() - began < seconds) if frames is None else (self.frames < frames):
@@ -109,6 +131,12 @@ class WireFuzzer:
                     checked = time.monotonic()
                     self._check(namesrv, broker)
             self._check(namesrv, broker)
+            for code in LATE - self.reached:
+                if is_of_processor(_ask(addresses[0], self._maker.requests.request(code))):
+                    self.reached.add(code)
+            missed = sorted(code.name for code in HEADERS if code not in self.reached)
+            if missed and self.frames >= ENOUGH_FRAMES:
+                raise FuzzError(f"no request got to the processors of {', '.join(missed)}")
         finally:
             for attacker in attackers:
                 attacker.close()
@@ -143,6 +171,12 @@ class WireFuzzer:
         self._say(f"{self.frames} frames; {', '.join(sizes)}")
 
 
+def is_of_processor(answer: RemotingCommand) -> bool:
+    """Whether an answer is of a processor that has read the header: not of an unknown code, bad field or full pool."""
+    refused = answer.remark is not None and ("the custom field <" in answer.remark or "[OVERLOAD]" in answer.remark)
+    return answer.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED and not refused
+
+
 def resident_bytes(pid: int) -> int:
     """Resident memory of a process."""
     pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
@@ -150,7 +184,7 @@ def resident_bytes(pid: int) -> int:
 
 
 def _ask(address: str, command: RemotingCommand) -> RemotingCommand:
-    """Ask on a new connection. Raises FuzzError if there is no answer."""
+    """Ask on a new connection. Raises FuzzError without an answer."""
     host, _, port = address.rpartition(":")
     decoder = FrameDecoder()
     try:

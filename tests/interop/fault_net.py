@@ -1,16 +1,15 @@
-"""Two brokers and a name server behind proxies of their own, and clients of one face that know nothing but these."""
+"""Two brokers and a name server, each behind a proxy, and clients of one face that know only the proxies."""
 
 from dataclasses import dataclass
 from typing import Any, Self
 
-from fault_proxy import FaultProxy, Proxies
-from python_client_faces import Face, Held
-from python_client_servers import LIMIT
-from python_client_world import fresh
-from store_wire import await_dispatched, max_offset
-
-from benchmarks.peers import wire
 from rocketd.client import ClientConfig
+from tests.interop.fault_proxy import FaultProxy, Proxies
+from tests.interop.python_client_faces import Face, Held
+from tests.interop.python_client_servers import LIMIT
+from tests.interop.python_client_world import fresh
+from tests.support import wire
+from tests.support.store_wire import await_dispatched, max_offset
 
 A, B = "broker-a", "broker-b"
 QUEUES = 2  # of each topic at each broker
@@ -18,7 +17,7 @@ QUEUES = 2  # of each topic at each broker
 
 @dataclass
 class Where:
-    """Where the servers of one ``kind`` are; ``brokers`` has those of A and B."""
+    """Addresses of the servers of one ``kind``; ``brokers`` has those of A and B."""
 
     kind: str
     namesrv: str
@@ -26,7 +25,7 @@ class Where:
 
     @classmethod
     def of(cls, kind: str, namesrv: str, brokers: str) -> Self:
-        """Read what ``text`` has written."""
+        """Parse the form of ``text``."""
         return cls(kind, namesrv, dict(zip((A, B), brokers.split(","), strict=True)))
 
     @property
@@ -61,12 +60,12 @@ class Net:
         self.names = [proxies.proxy(where.namesrv, addresses) for _ in range(2)]
 
     def stored(self, topic: str) -> int:
-        """Return how many messages broker A has of a topic that only it has; without the proxies."""
+        """Return how many messages broker A has of a topic only on A; without the proxies."""
         await_dispatched(self._where.brokers[A])
         return sum(max_offset(self._where.brokers[A], topic, queue_id) for queue_id in range(QUEUES))
 
     def config(self, **options: Any) -> ClientConfig:
-        """What clients are told: short intervals, both name servers. They are one instance unless another is named."""
+        """Return the config of clients: short intervals, both name servers. They share one instance by default."""
         usual: dict[str, Any] = {
             "namesrv": [name.address for name in self.names] or self._where.namesrv,
             "instance_name": self._instance,
@@ -86,11 +85,11 @@ class Net:
 
     def consumer(self, topic: str, handler: Any, config: ClientConfig | None = None, **options: Any) -> Held:
         """A consumer of all there is, which shares queues and stores offsets often; to be opened by ``with``."""
-        usual = {"start": "earliest", "rebalance_interval": 0.5, "persist_interval": 0.2}
+        usual = {"begin": "earliest", "rebalance_interval": 0.5, "persist_interval": 0.2}
         more: Any = {"topics": topic, "handler": handler, **usual, **options}
         return Held(self.face, self.face.module.Consumer(fresh("G"), config or self.config(), **more))
 
     def polling(self, topic: str) -> Held:
         """The same, to be polled."""
-        usual: Any = {"start": "earliest", "rebalance_interval": 0.5, "persist_interval": 0.2}
+        usual: Any = {"begin": "earliest", "rebalance_interval": 0.5, "persist_interval": 0.2}
         return Held(self.face, self.face.module.LitePullConsumer(fresh("G"), self.config(), topics=topic, **usual))

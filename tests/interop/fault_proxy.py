@@ -1,7 +1,7 @@
-"""A TCP proxy between the client and a server that does what networks do on bad days.
+"""A TCP proxy between the client and a server that simulates faults of networks.
 
-It knows where frames begin and end, so it can lose, delay or cut the ones that a test names. What leads clients to a broker
-is its address in a route: the proxy of a name server writes other proxies' addresses there, of the same length.
+It knows the bounds of frames, so it can lose, delay or cut the ones chosen by a test. Clients find a broker by its address
+in a route: the proxy of a name server replaces it there with the address of another proxy, of the same length.
 """
 
 import asyncio
@@ -14,8 +14,8 @@ from enum import Enum, auto
 from threading import Thread
 from typing import Any, Self
 
-from rocketd.remoting.command import RemotingCommand
-from rocketd.remoting.frame import FrameDecoder
+from rocketd.remoting.wire.command import RemotingCommand
+from rocketd.remoting.wire.frame import FrameDecoder
 
 HOST = "127.0.0.1"
 LIMIT = 30.0  # seconds that any call may take
@@ -31,7 +31,7 @@ class Direction(Enum):
 
 
 class Harm(Enum):
-    """What happens to a frame."""
+    """The kinds of harm to a frame."""
 
     LOSE = auto()
     DELAY = auto()
@@ -41,9 +41,9 @@ class Harm(Enum):
 
 @dataclass
 class Fault:
-    """What happens to the frames of one direction: requests with one of these codes, and the answers to them.
+    """A fault of the frames of one direction: requests with one of these codes, or the answers to them.
 
-    Without codes it happens to all. ``left`` is how often it still happens.
+    Without codes it affects all frames. ``left`` is the number of frames still to be affected.
     """
 
     direction: Direction
@@ -54,7 +54,7 @@ class Fault:
 
 
 class _Loop:
-    """An asyncio loop in a thread of its own; other threads call into it and wait."""
+    """An asyncio loop in a separate thread; other threads call into it and wait."""
 
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
@@ -82,14 +82,14 @@ class Proxies:
         self._all: list[FaultProxy] = []
 
     def proxy(self, server: str, addresses: Mapping[str, str] | None = None) -> "FaultProxy":
-        """Begin to stand before a server; ``addresses`` are written in the place of others, in what it answers."""
+        """Open a proxy before a server; ``addresses`` maps addresses in its answers to their replacements."""
         proxy = FaultProxy(self._loop, server, addresses or {})
         self._all.append(proxy)
         proxy.heal()
         return proxy
 
     def close(self) -> None:
-        """Reset what is open, and end."""
+        """Reset all connections, and end."""
         for proxy in self._all:
             proxy.refuse()
             proxy.close()
@@ -122,10 +122,10 @@ class FaultProxy:
         self._deaf = False
         self.seconds_a_piece = 0.0
 
-    # ------------------------------------------------------------ what tests tell and ask
+    # ------------------------------------------------------------ calls of tests
 
     def heal(self) -> None:
-        """Listen, and pass everything on that comes on new connections; what was swallowed stays lost."""
+        """Listen, and pass on all bytes of new connections; swallowed bytes stay lost."""
 
         async def heal() -> None:
             self._faults.clear()
@@ -157,7 +157,7 @@ class FaultProxy:
         self._loop.call(self._reset_all)
 
     def black_hole(self, *, deaf: bool = False) -> None:
-        """Accept, and swallow what comes from either side, on these connections for ever; ``deaf`` does not even read."""
+        """Accept, and swallow all bytes from either side, on these connections for ever; ``deaf`` does not even read."""
 
         def swallow() -> None:
             self._swallowing, self._deaf = True, deaf
@@ -174,7 +174,7 @@ class FaultProxy:
         times: float = float("inf"),
         seconds: float = 0.0,
     ) -> None:
-        """Do that to frames from now on. The codes are those of requests; answers go by what they answer."""
+        """Harm frames from now on. The codes are those of requests; an answer counts under the code of its request."""
         self._loop.call(self._faults.append, Fault(direction, harm, codes, times, seconds))
 
     def narrow(self, seconds_a_piece: float) -> None:
@@ -204,13 +204,14 @@ class FaultProxy:
             self._passages.discard(passage)
 
     async def _reset_all(self) -> None:
-        for passage in self._passages:
+        cut = set(self._passages)
+        for passage in cut:
             passage.reset()
-        while self._passages:
+        while cut & self._passages:  # a client may have connected again meanwhile
             await asyncio.sleep(0)
 
     def fault_for(self, direction: Direction, code: int | None) -> Fault | None:
-        """Return what is to happen to a frame, which counts as done."""
+        """Return the fault for a frame, which counts as affected by it."""
         for fault in self._faults:
             if fault.direction is direction and fault.left > 0 and (not fault.codes or code in fault.codes):
                 fault.left -= 1
@@ -230,7 +231,7 @@ class FaultProxy:
 
 
 def _bound() -> socket.socket:
-    """Return a socket that has a port as long as it is open, listening or not, so that nobody else gets it meanwhile."""
+    """Return a socket that keeps its port as long as it is open, listening or not, so that no other program gets it."""
     while True:
         with socket.socket() as probe:
             probe.bind((HOST, 0))
@@ -239,7 +240,7 @@ def _bound() -> socket.socket:
         try:
             bound.bind(address)  # by its number: a port that the system has chosen goes when the socket listens no more
         except OSError:
-            bound.close()  # somebody was faster
+            bound.close()  # another program was faster
         else:
             return bound
 
@@ -258,7 +259,7 @@ class _Passage:
         self._late: set[asyncio.TimerHandle] = set()
 
     def die(self, *, deaf: bool) -> None:
-        """Pass nothing on any more, and let nobody know."""
+        """Stop passing on bytes, without telling either side."""
         self.dead = True
         if deaf:
             self.client.transport.pause_reading()
@@ -277,7 +278,7 @@ class _Passage:
         ]
         await asyncio.wait(self._pumps, return_when=asyncio.FIRST_COMPLETED)
         if self.dead and not self._pumps[0].done():
-            await asyncio.wait(self._pumps[:1])  # nobody tells the client of the server's end
+            await asyncio.wait(self._pumps[:1])  # the client is not told of the server's end
         for pump in self._pumps:
             pump.cancel()
         await asyncio.gather(*self._pumps, return_exceptions=True)

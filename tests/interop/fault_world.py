@@ -1,41 +1,38 @@
-"""Two brokers and a name server of one kind; and what may be left of clients that have closed: nothing."""
+"""Two brokers and a name server of one kind; and the check that closed clients leave nothing behind."""
 
 import gc
-import sys
+import logging
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
-import twistd_servers
-from fault_net import A, B, Where
-from python_client_faces import AioFace, Face, SyncFace, eventually
-from python_client_servers import APACHE, PROPERTIES
 from twisted.internet.defer import Deferred
 from twisted.logger import LogEvent, LogLevel, formatEvent, globalLogPublisher
 
-from benchmarks.peers import apache
-from benchmarks.peers.ports import free_broker_port, free_port
-from benchmarks.peers.process import ServerProcess
 from rocketd.client.consumer.group_member import GroupMember
 from rocketd.client.consumer.process_queue import ProcessQueue
 from rocketd.client.consumer.queue_puller import QueuePuller
-from rocketd.client.hosting.asyncio_host import AsyncioHost
-from rocketd.client.hosting.thread_host import ThreadHost
 from rocketd.client.instance.client_instance import ClientInstance
-from rocketd.client.producer.producer import Producer
-from rocketd.client.producer.sender import Sender
-from rocketd.remoting.channel_table import ChannelTable
-from rocketd.remoting.client import RemotingClient
-from rocketd.remoting.client_connection import ClientConnection
-from rocketd.remoting.rpc import RequestTable
-
-sys.path.append(str(Path(__file__).resolve().parents[1] / "unit"))
-
-from left_open import LeftOpen
+from rocketd.client.producer.producer import ProducerEngine
+from rocketd.client.producer.sender import ProducerSender
+from rocketd.client.runtime.asyncio_host import AsyncioHost
+from rocketd.client.runtime.thread_host import ThreadHost
+from rocketd.remoting.calling.channel_table import ChannelTable
+from rocketd.remoting.calling.client import RemotingClient
+from rocketd.remoting.calling.client_connection import ClientConnection
+from rocketd.remoting.calling.rpc import RequestTable
+from tests.interop.fault_net import A, B, Where
+from tests.interop.python_client_faces import AioFace, Face, SyncFace, eventually
+from tests.interop.python_client_servers import APACHE, PROPERTIES
+from tests.support import apache, twistd_servers
+from tests.support.left_open import LeftOpen
+from tests.support.ports import free_broker_port, free_port
+from tests.support.process import ServerProcess
 
 _KINDS = (
     ChannelTable,
@@ -44,11 +41,11 @@ _KINDS = (
     Deferred,
     GroupMember,
     ProcessQueue,
-    Producer,
+    ProducerEngine,
     QueuePuller,
     RemotingClient,
     RequestTable,
-    Sender,
+    ProducerSender,
 )
 _OF_THE_TEST = Counter({"Deferred": 2})  # which may have begun meanwhile
 _JVM = ("-Xms64m", "-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
@@ -115,8 +112,11 @@ def faces() -> Iterator[list[Face]]:
     left_open = LeftOpen()
     before = _engines()
     globalLogPublisher.addObserver(look)
+    never_retrieved = _ErrorsOfAsyncio(troubles)
+    logging.getLogger("asyncio").addHandler(never_retrieved)
     with ExitStack() as stack:
         stack.callback(globalLogPublisher.removeObserver, look)
+        stack.callback(logging.getLogger("asyncio").removeHandler, never_retrieved)
         both = [AioFace(), SyncFace()]
         for face in both:
             stack.callback(face.close)
@@ -126,14 +126,24 @@ def faces() -> Iterator[list[Face]]:
             _await_nothing(f"timers of {face.name}", partial(face.run, reactor.getDelayedCalls))
             _await_nothing(f"writers of {face.name}", partial(face.run, reactor.getWriters))
     _await_nothing("sockets, pipes and threads", left_open.found)
-    grown = _engines() - before - _OF_THE_TEST
-    assert not grown, f"more objects than before: {grown}"
     assert not troubles, f"unhandled: {troubles}"
+    _await_nothing("objects of the clients", lambda: _grown(before))
+
+
+class _ErrorsOfAsyncio(logging.Handler):
+    """Collects the errors that asyncio logs, such as an exception of a future without a waiter."""
+
+    def __init__(self, texts: list[str]) -> None:
+        super().__init__(logging.ERROR)
+        self._texts = texts
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._texts.append(self.format(record))
 
 
 @contextmanager
 def _reactor(face: Face) -> Iterator[Any]:
-    """The reactor of the face's clients, which runs a bit longer than they do: its end would hide what they leave."""
+    """The reactor of the face's clients, which runs a bit longer than they do: its end would hide their leftovers."""
     if isinstance(face, AioFace):
 
         async def acquire() -> AsyncioHost:
@@ -149,7 +159,7 @@ def _reactor(face: Face) -> Iterator[Any]:
 
 
 def _await_nothing(what: str, look: Callable[[], list[Any]]) -> None:
-    """Return once there is nothing; AssertionError with what there is."""
+    """Return once ``look`` finds nothing; AssertionError with its findings if they stay."""
     last: list[list[Any]] = []
 
     def gone() -> bool:
@@ -163,7 +173,31 @@ def _await_nothing(what: str, look: Callable[[], list[Any]]) -> None:
 
 
 def _engines() -> Counter[str]:
-    """How many objects there are of what a client's engine is made of."""
+    """Return the number of objects of each class in a client's engine."""
     gc.collect()
     kinds = [type(one) for one in gc.get_objects()]
     return Counter(kind.__name__ for kind in kinds if issubclass(kind, _KINDS))
+
+
+def _grown(before: Counter[str]) -> list[str]:
+    """Return the classes with more objects than before, and the chain of holders of one object of each."""
+    grown = _engines() - before - _OF_THE_TEST
+    return [f"{grown[name]} {name}, held by {_holders(name)}" for name in grown]
+
+
+def _holders(name: str) -> str:
+    """Return the chain of the objects that hold the newest object of a class, the nearest first."""
+    chain = [one for one in gc.get_objects() if type(one).__name__ == name][-1:]
+    texts: list[str] = []
+    while chain and len(chain) < 12:
+        seen = {id(one) for one in chain} | {id(chain), id(texts)}
+        holders = [one for one in gc.get_referrers(chain[-1]) if id(one) not in seen and not _of_this_module(one)]
+        if not holders:
+            break
+        chain.append(holders[0])
+        texts.append(repr(type(holders[0])) if not isinstance(holders[0], FrameType) else str(holders[0]))
+    return " < ".join(texts)
+
+
+def _of_this_module(one: object) -> bool:
+    return isinstance(one, FrameType) and one.f_code.co_filename == __file__

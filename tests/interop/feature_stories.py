@@ -1,4 +1,4 @@
-"""Stories of features: each is a generator that yields where the broker is killed and started again."""
+"""Stories of features: each is a generator that yields at the moment for a kill and restart of the broker."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -7,11 +7,11 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from java_features import CommandError, JavaFeatures
-from store_brokers import APACHE, ROCKETD, StoreBrokers
 
-from benchmarks.peers import wire
-from rocketd.remoting.group_bodies import GroupProblemKind, GroupProblems
+from rocketd.remoting.bodies.groups import GroupProblemKind, GroupProblems
+from tests.interop.java_features import CommandError, JavaFeatures
+from tests.support import wire
+from tests.support.store_brokers import APACHE, ROCKETD, StoreBrokers
 
 KIND = APACHE if os.environ.get("ROCKETD_INTEROP_SERVERS") == "apache" else ROCKETD
 DELAYS = {1: 1000, 2: 6000}  # milliseconds by level
@@ -23,7 +23,7 @@ GET_GROUP_PROBLEMS = 30001
 
 @dataclass(frozen=True)
 class World:
-    """What a story plays in."""
+    """The servers and clients of a story."""
 
     java: JavaFeatures
     brokers: StoreBrokers
@@ -71,7 +71,7 @@ def numbered(name: str, numbers: range) -> list[str]:
 
 
 def dead_letters(world: World) -> Iterator[None]:
-    """Messages that are always refused come twice more, then to rest."""
+    """Messages refused at every try come twice more, and then become dead letters."""
     java, topic, group = world.java, world.topic(), world.fresh("G")
     refuser = world.consumer(topic, group, "refuse")
     first, second = numbered("first", range(4)), numbered("second", range(4))
@@ -95,7 +95,7 @@ def dead_letters(world: World) -> Iterator[None]:
 
 
 def order(world: World) -> Iterator[None]:
-    """Every queue's messages reach an orderly consumer in their order, also those that come again."""
+    """Every queue's messages reach an orderly consumer in their order, also redelivered ones."""
     java, topic = world.java, world.topic()
     name = world.consumer(topic, world.fresh("G"), "order")
     before = {queue: numbered(f"q{queue}", range(10)) for queue in range(QUEUES)}
@@ -116,7 +116,7 @@ def order(world: World) -> Iterator[None]:
 
 
 def shared_order(world: World) -> Iterator[None]:
-    """Two orderly consumers have the queues locked for one of them each, and one takes over what the other leaves."""
+    """Two orderly consumers hold the locks of different queues, and one takes over the queues left by the other."""
     java, topic, group = world.java, world.topic(), world.fresh("G")
     one, two = world.consumer(topic, group, "order"), world.consumer(topic, group, "order")
     ids = [java.do("id", name) for name in (one, two)]
@@ -156,7 +156,7 @@ def broadcasting(world: World) -> Iterator[None]:
 
 
 def switched_off(world: World) -> Iterator[None]:
-    """A group that may not consume, or not broadcast, gets nothing until it may; what came meanwhile is there then."""
+    """A group that may not consume, or not broadcast, gets nothing until it may, and then the messages sent meanwhile."""
     java, topic, groups = world.java, world.topic(), [world.fresh("G"), world.fresh("G")]
     for group, allowed in zip(groups, ("broadcast", "consume"), strict=True):
         java.do("group", world.brokers.address, group, allowed)
@@ -173,7 +173,7 @@ def switched_off(world: World) -> Iterator[None]:
 
 
 def members_at_odds(world: World) -> Iterator[None]:
-    """Two members of a group that want different tags are named, until they are no longer two."""
+    """Two members of a group with different tags are named, until they are no longer two."""
     if KIND == APACHE:
         yield  # whose broker cannot be asked
         return
@@ -193,7 +193,7 @@ def members_at_odds(world: World) -> Iterator[None]:
 
 
 def differences(world: World, group: str) -> list[str]:
-    """What the broker says of the subscriptions within a group."""
+    """Return the broker's report on different subscriptions within a group."""
     problems = GroupProblems.decode(world.ask(GET_GROUP_PROBLEMS, consumerGroup=group).body).problems
     return [problem.text for problem in problems if problem.kind is GroupProblemKind.DIFFERENT_SUBSCRIPTIONS]
 
@@ -204,7 +204,7 @@ def request_and_reply(world: World) -> Iterator[None]:
     java.do("producer", asker, world.fresh("P"), "")
     replier = world.consumer(topic, world.fresh("G"), "reply")
     java.do("producer", replier, world.fresh("P"), "")
-    # The broker learns of a producer by its heartbeat: the first reply may find nobody.
+    # The broker learns of a producer by its heartbeat: the first reply may find no producer.
     assert java.persist("request", asker, topic, "ping", 10_000) == "re: ping"
     java.wait("it is stored", lambda: replies(world) >= 1)
     stored = replies(world)
@@ -266,7 +266,7 @@ def relays(world: World) -> Iterator[None]:
     copy = world.consumer(topic, f"{group}-copy")
     world.send(topic, ["new"])
     java.wait_bodies(copy, {"new"})
-    # Apache's forgets in a kill what was cloned in the last five seconds.
+    # Apache's loses the offsets cloned in the last five seconds before a kill.
     assert java.bodies(copy) == ["new"] or KIND == APACHE
     java.do("stop", name)
     with pytest.raises(CommandError, match=f"The Consumer <{group}> <{client_id}> not online"):
@@ -276,7 +276,7 @@ def relays(world: World) -> Iterator[None]:
 
 
 def committed(world: World, topic: str, group: str) -> list[int]:
-    """What the broker knows of a group's progress, by queue; 0 where it knows nothing."""
+    """Return the group's offsets at the broker, by queue; 0 if it has none."""
     answers = [
         world.ask(QUERY_CONSUMER_OFFSET, topic=topic, consumerGroup=group, queueId=queue) for queue in range(QUEUES)
     ]

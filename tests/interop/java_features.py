@@ -1,4 +1,4 @@
-"""Real Java clients within one JVM that does what it is told, a line to a line, and tells what its consumers get."""
+"""Real Java clients within one JVM, which answers commands line by line, and reports the messages of its consumers."""
 
 import json
 import subprocess
@@ -8,21 +8,21 @@ from pathlib import Path
 from threading import Condition, Thread
 from typing import Any
 
-from benchmarks.peers.apache import fetch_jars
+from tests.support.apache import fetch_jars
 
 SOURCE = Path(__file__).parent / "features" / "Features.java"
-LIMIT = 90.0  # seconds for whatever is waited for
+LIMIT = 90.0  # seconds for each wait
 
 
 class CommandError(AssertionError):
-    """A command of the program failed; the message is what Java threw."""
+    """A command of the program failed; the message is the exception of Java."""
 
 
 class JavaFeatures:
     """A running JVM; ``stop`` ends it. ``arrivals`` are the messages that consumers got, each a dict with its consumer."""
 
     def __init__(self, namesrv: str, home: Path) -> None:
-        """Start it; PeerUnavailableError when there is no Java or its jars cannot be fetched."""
+        """Start it; PeerUnavailableError if Java is missing or its jars cannot be fetched."""
         command = [
             *("java", "-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", f"-Duser.home={home}"),
             # Java looks for its share of queues, and for topics, every 20 and 30 s: a restarted broker's too.
@@ -44,7 +44,7 @@ class JavaFeatures:
         assert self._process.stdout is not None
         for line in self._process.stdout:
             if not line.startswith("{"):
-                continue  # what a library prints
+                continue  # output of a library
             told = json.loads(line)
             with self._news:
                 if "number" in told:
@@ -84,12 +84,12 @@ class JavaFeatures:
                     raise
 
     def of(self, consumer: str) -> list[dict[str, Any]]:
-        """What a consumer got so far, in its order."""
+        """Return the messages of a consumer so far, in its order."""
         with self._news:
             return [told for told in self.arrivals if told["consumer"] == consumer and "body" in told]
 
     def bodies(self, consumer: str) -> list[str]:
-        """The bodies of what a consumer got so far."""
+        """Return the bodies of a consumer's messages so far."""
         return [told["body"] for told in self.of(consumer)]
 
     def wait(self, what: str, condition: Any) -> None:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.peers.apache import fetch_jars
-from rocketd.remoting.bodies import MessageQueue
+from rocketd.remoting.bodies.tables import MessageQueue
+from tests.support.apache import fetch_jars
 
 SOURCE = Path(__file__).parent / "client_rules" / "Rules.java"
 
@@ -16,7 +16,7 @@ class JvmClientRules:
     """A running JVM; ``stop`` ends it."""
 
     def __init__(self, home: Path) -> None:
-        """Start it, with its logs in ``home``; PeerUnavailableError when there is no Java or its jars cannot be fetched."""
+        """Start it, with its logs in ``home``; PeerUnavailableError when Java is missing or its jars cannot be fetched."""
         # Consistent hashing takes the bytes of names in the default charset, which depends on the machine.
         options = ["-Xmx256m", "-Dfile.encoding=UTF-8", f"-Duser.home={home}"]
         self._process = subprocess.Popen(
@@ -59,12 +59,12 @@ class JvmClientRules:
         return chosen
 
     def choose(self, producer: dict[str, Any], steps: Sequence[Sequence[Any]]) -> list[list[Any]]:
-        """What the steps of a producer's life give, each with the times (ms) before and after; see Rules.java."""
+        """Return the results of the steps of a producer, each with the times (ms) before and after; see Rules.java."""
         given: list[list[Any]] = self._ask({"do": "choose", "steps": steps, **producer})
         return given
 
     def defaults(self, name: str) -> dict[str, Any]:
-        """What a client of this class, by its name below org.apache.rocketmq.client, has where it is told nothing."""
+        """Return the defaults of a client class, by its name below org.apache.rocketmq.client."""
         values: dict[str, Any] = self._ask({"do": "defaults", "class": f"org.apache.rocketmq.client.{name}"})
         return values
 

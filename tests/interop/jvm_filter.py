@@ -4,7 +4,7 @@ import base64
 import subprocess
 from pathlib import Path
 
-from benchmarks.peers.apache import fetch_jars
+from tests.support.apache import fetch_jars
 
 SOURCE = Path(__file__).parent / "sql_filter" / "Evaluator.java"
 
@@ -13,7 +13,7 @@ class JvmFilter:
     """A running JVM; ``stop`` ends it."""
 
     def __init__(self) -> None:
-        """Start it; PeerUnavailableError when there is no Java or its jars cannot be fetched."""
+        """Start it; PeerUnavailableError when Java is missing or its jars cannot be fetched."""
         self._process = subprocess.Popen(
             ["java", "-Xmx256m", "-cp", f"{fetch_jars()}/*", str(SOURCE)],
             stdin=subprocess.PIPE,
@@ -23,7 +23,7 @@ class JvmFilter:
         )
 
     def evaluate(self, expression: str, properties: str) -> str:
-        """What an expression is for a property string: true, false, null, error (thrown), or refused by the parser."""
+        """Evaluate an expression for a property string: true, false, null, error (thrown), or refused by the parser."""
         return self._ask("sql", _word(expression), _word(properties))
 
     def bloom(self, error_rate: int, expected: int, key: str) -> tuple[int, int, list[int]]:
@@ -45,7 +45,7 @@ class JvmFilter:
         self._ask("register", _word(group), *words)
 
     def unregister(self, group: str) -> None:
-        """Note that nobody of a group is there any more."""
+        """Note that a group has no members any more."""
         self._ask("unregister", _word(group))
 
     def state(self, topic: str, group: str) -> str:

@@ -5,7 +5,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from benchmarks.peers import apache
+from tests.support import apache
 
 SOURCE = Path(__file__).parent / "mqadmin" / "Driver.java"
 _JVM = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
@@ -13,7 +13,7 @@ _LOGBACK = '<configuration><root level="OFF"/></configuration>\n'
 
 
 class DriverError(AssertionError):
-    """The JVM with mqadmin in it failed, which is no answer of mqadmin's."""
+    """The JVM with mqadmin in it failed, which is different from an error of mqadmin."""
 
 
 class Driver:

@@ -1,7 +1,7 @@
 """Two clusters in the same state, Apache's and rocketd's, and Apache's mqadmin run against both.
 
 Each has a JVM beside it in which mqadmin runs, command after command, and with it the producers and consumers that the
-commands tell of. Whatever is done, is done to both, in the same order: so even the offsets in their logs are the same.
+commands report. Every action is done to both, in the same order: so even the offsets in their logs are the same.
 """
 
 import difflib
@@ -12,16 +12,14 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import twistd_servers
-from broker_settings import SMALL_FILES
-from mqadmin_driver import Driver
-from mqadmin_text import Names, fields, without_stack_frames
-from store_wire import await_dispatched
-
-from benchmarks.peers import apache
-from benchmarks.peers.patience import PATIENT
-from benchmarks.peers.ports import free_broker_port, free_port
-from benchmarks.peers.process import ServerProcess
+from tests.interop.mqadmin_driver import Driver
+from tests.interop.mqadmin_text import Names, fields, without_stack_frames
+from tests.support import apache, twistd_servers
+from tests.support.broker_settings import SMALL_FILES
+from tests.support.patience import PATIENT
+from tests.support.ports import free_broker_port, free_port
+from tests.support.process import ServerProcess
+from tests.support.store_wire import await_dispatched
 
 CLUSTER = "DefaultCluster"
 APACHE, ROCKETD = "apache", "rocketd"
@@ -41,7 +39,7 @@ PROPERTIES = {
 _JVM = ("-Xms128m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
 Word = str | Mapping[str, str]
-"""A word of a command line; a mapping where it is another for each kind of side."""
+"""A word of a command line; a mapping if it differs between the kinds of side."""
 
 
 class Accounts(NamedTuple):
@@ -124,10 +122,10 @@ class Side:
             await_dispatched(self.broker)
 
     def mqadmin(self, *words: Word, alone: bool = False, **how: Any) -> dict[str, str]:
-        """What a command prints, "out" and "err", with the common names.
+        """Return the output of a command, "out" and "err", with the common names.
 
-        ``NAMESRV``, ``BROKER``, ``SLAVE`` and ``DIRECTORY`` among the words are this side's own. The address of the name
-        server is added unless these words are to stand ``alone``.
+        ``NAMESRV``, ``BROKER``, ``SLAVE`` and ``DIRECTORY`` among the words stand for this side's. The address of the
+        name server is added unless the words are to stand ``alone``.
         """
         filled = [self._filled(word if isinstance(word, str) else word[self.kind]) for word in words]
         answer = self.driver.ask("mqadmin", words=filled if alone else [*filled, "-n", self.namesrv], **how)
@@ -153,10 +151,10 @@ class Side:
 
 
 class Both:
-    """Both sides. What is done here, is done to both."""
+    """Both sides. Every action here is done to both."""
 
     def __init__(self, directory: Path, accounts: Accounts | None = None) -> None:
-        """Start all in ``directory``; with ``accounts`` the brokers serve nobody else."""
+        """Start all in ``directory``; with ``accounts`` the brokers serve only these."""
         self._pool = ThreadPoolExecutor(2)
         apache.fetch_jars()
         starting = [self._pool.submit(Side, kind, directory / kind, accounts) for kind in (APACHE, ROCKETD)]
@@ -169,12 +167,12 @@ class Both:
             raise
 
     def each(self, action: Callable[[Side], Any]) -> tuple[Any, Any]:
-        """Do it to both at once: what it was for Apache's, and what for rocketd's."""
+        """Do it to both at once; return the results of Apache's and of rocketd's."""
         of_apache, of_rocketd = self._pool.map(action, (self.apache, self.rocketd))
         return of_apache, of_rocketd
 
     def await_dispatch(self) -> None:
-        """Return once all that both have stored, by whomever it was sent, can be read and queried."""
+        """Return once all messages stored in both, from any sender, can be read and queried."""
         self.each(Side.await_dispatch)
 
     def ask(self, do: str, **request: Any) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -197,7 +195,7 @@ class Both:
         return {side.kind: out.split()[-1] for side, out in zip((self.apache, self.rocketd), outs, strict=True)}
 
     def level(self) -> None:
-        """Bring both logs to the same end again, after something whose records are not equally long in both."""
+        """Bring both logs to the same end again, after actions with records of different lengths in both."""
 
         def end(side: Side) -> int:
             found = re.search(r"commitLogMaxOffset *: (\d+)", side.mqadmin("brokerStatus", "-b", "BROKER")["out"])
@@ -205,7 +203,7 @@ class Both:
             return int(found[1])
 
         self.same("updateTopic", "-b", "BROKER", "-t", "Fillers", "-r", "1", "-w", "1")
-        deadline = time.monotonic() + 120.0  # what was done before may still write
+        deadline = time.monotonic() + 120.0  # earlier actions may still write
         while True:
             ends = self.each(end)
             if ends[0] == ends[1]:
@@ -223,12 +221,12 @@ class Both:
     def same(
         self, *words: Word, err: str = "", in_any_order: bool = False, change: Callable[[str], str] = str, **how: Any
     ) -> str:
-        """Run a command against both, of what both have stored; AssertionError unless every field printed is the same.
+        """Run a command against both; AssertionError unless every printed field is the same.
 
-        Returns what was printed of Apache's, changed. ``err`` must stand in what came to standard error; without it
-        nothing may come there. ``in_any_order`` is for commands that print a hash set or map: the order of its lines
-        depends on the order in which they came. ``change`` is applied to both outputs first: a test says with it what
-        else must differ, and why. ``how`` goes to the driver.
+        Returns the changed output of Apache's. ``err`` must be in standard error; without it standard error must be
+        empty. ``in_any_order`` is for commands that print a hash set or map: the order of its lines depends on the order
+        of insertion. ``change`` is applied to both outputs first, to hide further expected differences; the test says
+        why. ``how`` goes to the driver.
         """
         self.await_dispatch()
         printed = self.each(lambda side: side.mqadmin(*words, **how))
@@ -243,9 +241,9 @@ class Both:
         return change(printed[0]["out"])
 
     def become_same(self, *words: Word, wanted: str = "", limit: float = 120.0, **given: Any) -> str:
-        """As ``same``, tried again for ``limit`` seconds until what is ``wanted``, a regular expression, is printed too.
+        """As ``same``, tried again for ``limit`` seconds until the output matches the regular expression ``wanted``, too.
 
-        It is for what each broker counts at moments of its own.
+        It is for figures that each broker counts at its own moments.
         """
         deadline = time.monotonic() + limit
         while True:
@@ -279,9 +277,9 @@ QUEUES = 4
 
 
 def fill(both: Both) -> None:
-    """The state that all tests begin with: a topic whose messages a group has consumed, and both still connected.
+    """The state at the start of each test: a topic whose messages a group has consumed, and both still connected.
 
-    Nobody changes it; a test that changes or deletes something makes it first.
+    Tests do not change it; a test that changes or deletes something creates it first.
     """
     both.same("updateTopic", "-c", CLUSTER, "-t", TOPIC, "-r", str(QUEUES), "-w", str(QUEUES))
     both.same("updateSubGroup", "-c", CLUSTER, "-g", GROUP)
@@ -291,7 +289,7 @@ def fill(both: Both) -> None:
 
 
 def message(topic: str, number: int) -> dict[str, Any]:
-    """A message by its number: queue after queue, tags in turn, a key of its own."""
+    """Return a message by its number: queue after queue, tags in turn, a unique key."""
     return {
         "topic": topic,
         "queue": number % QUEUES,

@@ -1,6 +1,6 @@
-"""What mqadmin printed, as fields that can be compared between two clusters that are in the same state.
+"""Output of mqadmin, as fields that can be compared between two clusters in the same state.
 
-Only what must differ between them gets a common name first; each of these names says here why it must.
+Only values that must differ between them get a common name first; each of these names says here why.
 """
 
 import re
@@ -16,7 +16,7 @@ _APACHES_SETTINGS = {
     for entry in properties_file.parse(file.read_text())
 }
 _OTHER_DEFAULTS = {"slaveTimeout"}
-"""Settings whose default is not Apache's: docs/compatibility.md says why."""
+"""Settings with another default than Apache's: docs/compatibility.md says why."""
 _COMPARED = (_APACHES_SETTINGS | {"storePathCommitLog"}) - _OTHER_DEFAULTS
 
 # Year 1970 stays: it is how mqadmin prints a time that is not there, and that has to be the same.
@@ -34,7 +34,7 @@ _HOUR_MS = 3_600_000
 
 
 class Names:
-    """Common names for what one cluster prints. ``own`` are texts that are its own: addresses, ports, directories."""
+    """Common names for the output of one cluster. ``own`` are texts of this cluster: addresses, ports, directories."""
 
     def __init__(self, own: Mapping[str, str], broker: str) -> None:
         """``broker`` is host:port of an IPv4 broker; its messages' offset ids begin with it."""
@@ -44,7 +44,7 @@ class Names:
         self._offset_id = "".join(f"{int(part):02X}" for part in host.split(".")) + f"{int(port):08X}"
 
     def add(self, own: Mapping[str, str]) -> None:
-        """Give names to more texts of its own, before those it has."""
+        """Give names to more texts of this cluster, before the present ones."""
         # The longest first: a port is also the end of an address.
         longest_first = sorted(own.items(), key=lambda item: -len(item[0]))
         self._own[:0] = [(re.compile(rf"(?<!\d){re.escape(text)}(?!\d)"), name) for text, name in longest_first]
@@ -83,24 +83,24 @@ def _millis(match: re.Match[str]) -> str:
 
 
 def fields(text: str) -> list[list[str]]:
-    """Lines of words. How wide a column is depends on what stands in it, so blanks are no part of a field."""
+    """Return lines of words. The width of a column depends on its content, so blanks do not belong to a field."""
     return [line.split() for line in text.splitlines()]
 
 
 def without_stack_frames(text: str) -> str:
-    """What exceptions say, without where in the program they were thrown: threads and caches change that."""
+    """Return the messages of exceptions without their stack frames: threads and caches change these."""
     return "\n".join(line for line in text.splitlines() if not _STACK_FRAME.match(line))
 
 
 def without_rates(printed: str) -> str:
-    """What was stored and read in the last seconds, and how full the disk is."""
+    """Hide the rates of the last seconds, and the use of the disk."""
     printed = re.sub(r"\d+\.\d\d\((\d+),\d+ms\)", r"RATE(\1)", printed)
     return re.sub(r"\d+ +\d+\.\d\d +\d\.\d{4}$", "WAIT HOURS SPACE", printed, flags=re.MULTILINE)
 
 
 def without_moments(printed: str) -> str:
-    """What is of the moment and of the machine: how long something took, since when it runs, what waits for the disk,
-    and rates. earliestMessageTimeStamp differs on purpose.
+    """Hide figures of the moment and of the machine: durations, start times, bytes waiting for the disk, and rates.
+    earliestMessageTimeStamp differs on purpose.
     """
     of_the_moment = "|".join(
         (
@@ -113,13 +113,13 @@ def without_moments(printed: str) -> str:
 
 
 def without_own_figures(printed: str) -> str:
-    """As ``without_moments``, without what rocketd alone tells: what it has refused, and its part in a pair."""
+    """As ``without_moments``, without figures of rocketd only: refused and lost messages, and its role in a pair."""
     of_pairs = r"ha(BrokerName|Instance|Role|SendsRefused|SlavesLagging|Refused)"
-    of_ours = rf"(\S+ +)?({of_pairs}|adminWritesRefused|registrationsRefused) *:"
+    of_ours = rf"(\S+ +)?({of_pairs}|adminWritesRefused|registrationsRefused|limit[A-Z]\w*) *:"
     return "\n".join(line for line in without_moments(printed).splitlines() if not re.match(of_ours, line))
 
 
 def without_own_settings(printed: str) -> str:
-    """Leave out the lines of settings that rocketd alone has, or that have another default."""
+    """Leave out the lines of settings only in rocketd, or with another default."""
     lines = [(line, re.match(r"(\S+) *= ", line)) for line in printed.splitlines()]
     return "\n".join(line for line, pair in lines if pair is None or pair[1] in _COMPARED)

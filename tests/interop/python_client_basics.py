@@ -1,7 +1,7 @@
-"""What every face of the Python client does alike: scenarios, each a function of a world.
+"""Scenarios that every face of the Python client passes, each a function of a world.
 
-``python python_client_basics.py NAMESRV BROKER`` plays them all on the Twisted face, with the global reactor in the main
-thread, and prints what came of each as a line of JSON.
+``python -m tests.interop.python_client_basics KIND NAMESRV BROKER`` plays them all on the Twisted face,
+with the global reactor in the main thread, and prints the result of each as a line of JSON.
 """
 
 import json
@@ -11,14 +11,7 @@ import traceback
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
-
-if __name__ == "__main__":
-    sys.path[:0] = [str(Path(__file__).resolve().parent), str(Path(__file__).resolve().parents[2])]
-
-from python_client_faces import LIMIT, Face, Got, iterate
-from python_client_world import QUEUES, World, numbered, send_all
 
 from rocketd.client import (
     JsonCodec,
@@ -30,10 +23,12 @@ from rocketd.client import (
 )
 from rocketd.client.errors import ClientClosedError, ClientStateError, NotStartedError
 from rocketd.common.java_hash import java_string_hash
+from tests.interop.python_client_faces import LIMIT, Face, Got, iterate
+from tests.interop.python_client_world import QUEUES, World, numbered, send_all
 
 
 def sent_messages_arrive(world: World) -> None:
-    """What was sent is what arrives, from the place that the broker told."""
+    """Sent messages arrive unchanged, from the place told by the broker."""
     topic, got = world.topic(), Got()
     with world.producer() as producer, world.consumer(world.group(), topic, got):
         sent = [
@@ -114,14 +109,14 @@ def batches(world: World) -> None:
 
 @dataclass
 class Order:
-    """What the typed scenario sends."""
+    """The value sent in the typed scenario."""
 
     number: int
     items: list[str]
 
 
 def typed_bodies(world: World) -> None:
-    """A codec makes values of bodies; what does not fit is a dead letter at last."""
+    """A codec makes values of bodies; an undecodable body finally becomes a dead letter."""
     topic, group, got, dead = world.topic(), world.group(), Got(), Got()
     codec = JsonCodec(Order)
     with (
@@ -138,7 +133,7 @@ def typed_bodies(world: World) -> None:
 
 
 def retries_and_rejections(world: World) -> None:
-    """What a handler refuses comes again after its delay, or goes among the dead letters."""
+    """A message refused by its handler comes again after its delay, or becomes a dead letter."""
     topic, group, dead = world.topic(), world.group(), Got()
 
     def answer(message: Any) -> None:
@@ -175,7 +170,7 @@ def retries_and_rejections(world: World) -> None:
 
 
 def coroutine_handlers(world: World) -> None:
-    """A handler may wait for what its face waits for, and refuse as any other."""
+    """A handler may await as its face does, and refuse as any other."""
     topic, got = world.topic(), Got()
 
     async def handle(message: Any) -> None:
@@ -194,7 +189,7 @@ def coroutine_handlers(world: World) -> None:
 
 
 def order_of_queues(world: World) -> None:
-    """Each queue's messages are handled one after the other, those that are refused in their place."""
+    """Each queue's messages are handled one after the other, refused ones in their place."""
     topic = world.topic(2)
     running: set[int] = set()
     refused: set[bytes] = set()
@@ -263,13 +258,13 @@ def order_of_keys(world: World) -> None:
 
 
 def offsets_are_kept(world: World) -> None:
-    """Who follows a consumer that was closed gets nothing of what it had."""
+    """The successor of a closed consumer gets none of its messages."""
     topic, group = world.topic(), world.group()
     first, second = Got(), Got()
     before, after = numbered("before", 12), numbered("after", QUEUES)
     with world.producer() as producer:
         # There before it, and to be pulled: Apache's broker may store the offset that a pull carries after it has answered
-        # that pull with messages that came meanwhile, and so go back behind what the consumer stored when it closed.
+        # that pull with messages that came meanwhile, and so go back behind the offset stored when the consumer closed.
         send_all(producer, topic, before)
         world.await_dispatch()
         with world.consumer(group, topic, first, persist_interval=600):
@@ -282,7 +277,7 @@ def offsets_are_kept(world: World) -> None:
 
 
 class Listener:
-    """Ends transactions as the message says, and tells what it was asked."""
+    """Ends transactions as the message says, and records the checks."""
 
     def __init__(self) -> None:
         self.executed: list[tuple[bytes, Any, str]] = []
@@ -330,7 +325,7 @@ def iteration(world: World) -> None:
             ending.start()
         return True
 
-    # The loop waits for more until somebody else ends it.
+    # The loop waits for more until other code ends it.
     ending = threading.Thread(target=consumers[2].close)
     world.face.iterate(consumers[2], take_the_rest)
     ending.join(LIMIT)
@@ -339,7 +334,7 @@ def iteration(world: World) -> None:
 
 
 def transactions(world: World) -> None:
-    """Committed messages arrive, and those of which the broker is told so when it asks."""
+    """Committed messages arrive, and those committed when the broker checks."""
     topic, got, listener = world.topic(), Got(), Listener()
     with (
         world.producer(transactions=listener) as producer,
@@ -385,7 +380,7 @@ def requests(world: World) -> None:
 
 
 def closed_and_unopened(world: World) -> None:
-    """A client that is not open says so, whatever it is asked."""
+    """Every method of a client that is not open raises."""
     topic = world.topic()
     producer = world.producer()
     consumer = world.consumer(world.group(), topic, Got())
@@ -427,18 +422,18 @@ SCENARIOS = (
 )
 
 
-# ---------------------------------------------------------------- the Twisted face, in a process of its own
+# ---------------------------------------------------------------- the Twisted face, in a separate process
 
 
 def main(kind: str, namesrv: str, broker: str, *, scenarios: Sequence[Callable[[World], None]] = SCENARIOS) -> None:
-    """Play scenarios on the Twisted face, and tell what came of them."""
-    from python_client_servers import RunningServers
+    """Play scenarios on the Twisted face, and print their results."""
     from twisted.internet import reactor
     from twisted.internet.defer import Deferred
     from twisted.internet.task import deferLater, react
     from twisted.internet.threads import blockingCallFromThread, deferToThread
 
     from rocketd import client
+    from tests.interop.python_client_servers import RunningServers
 
     class TwistedFace(Face):
         name = "twisted"

@@ -10,11 +10,11 @@ from typing import Any
 
 from rocketd.client import aio, sync
 
-LIMIT = 60.0  # seconds for whatever is waited for
+LIMIT = 60.0  # seconds for each wait
 
 
 class Face:
-    """A face: ``module`` has its Producer and Consumer, ``run`` calls what belongs to where it lives, and waits."""
+    """A face: ``module`` has its Producer and Consumer, ``run`` calls a function in its thread or loop, and waits."""
 
     name: str
     module: ModuleType
@@ -23,14 +23,14 @@ class Face:
         raise NotImplementedError
 
     async def breathe(self) -> None:
-        """Wait a moment, as coroutine functions do where the face lives; where nothing can be awaited, return."""
+        """Wait a moment, as coroutine functions of the face do; return at once if the face cannot await."""
 
     def iterate(self, consumer: "Held", take: Callable[[Any], bool]) -> None:
         """Open a consumer and loop over its messages until ``take`` of one is false, in the way of the face."""
         raise NotImplementedError
 
     def close(self) -> None:
-        """End what the face itself began."""
+        """End the threads and loops started by the face."""
 
 
 async def iterate(consumer: Any, take: Callable[[Any], bool]) -> None:
@@ -56,7 +56,7 @@ class SyncFace(Face):
 
 
 class AioFace(Face):
-    """asyncio in a thread of its own."""
+    """asyncio in a separate thread."""
 
     name = "aio"
     module = aio
@@ -109,12 +109,12 @@ class Held:
 
     @property
     def client_id(self) -> str:
-        """What brokers know it by."""
-        return self.client.engine.instance.client_id
+        """The client id at brokers."""
+        return self.client._engine.instance.client_id
 
 
 class Got:
-    """A handler that remembers what it got; any thread may ask."""
+    """A handler that records its messages; any thread may read them."""
 
     def __init__(self, then: Callable[[Any], Any] | None = None) -> None:
         """``then`` is called with each message, and its answer is the handler's."""
@@ -130,7 +130,7 @@ class Got:
 
     @property
     def bodies(self) -> list[Any]:
-        """The bodies, in the order in which they came."""
+        """The bodies, in the order of their arrival."""
         with self._news:
             return [message.body for message in self.messages]
 
@@ -144,7 +144,7 @@ class Got:
                 self._news.wait(min(left, 1.0))
 
     def wait_bodies(self, wanted: Iterable[Any]) -> None:
-        """Return once all of these came, in whatever order and however often."""
+        """Return once all of these came, in any order and any number of times."""
         wanted = set(wanted)
         self.wait(f"{sorted(wanted)} come", lambda: wanted <= set(self.bodies))
 

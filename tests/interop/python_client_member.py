@@ -1,4 +1,4 @@
-"""A Python consumer as a process of its own: ``python python_client_member.py NAMESRV GROUP TOPIC``.
+"""A Python consumer as a separate process: ``python -m tests.interop.python_client_member NAMESRV GROUP TOPIC``.
 
 It prints a line of JSON for each message, until its standard input ends; ``Member`` is its other half.
 """
@@ -10,19 +10,19 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
-if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-
 from rocketd.client.sync import Consumer
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 class Member:
-    """Starts it; ``arrivals`` are what it printed so far."""
+    """Starts the process; ``arrivals`` are the messages printed so far."""
 
     def __init__(self, namesrv: str, group: str, topic: str) -> None:
         self.arrivals: list[dict[str, Any]] = []
         self._process = subprocess.Popen(
-            [sys.executable, __file__, namesrv, group, topic],
+            [sys.executable, "-m", __name__, namesrv, group, topic],
+            cwd=ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -63,7 +63,7 @@ def main(namesrv: str, group: str, topic: str) -> None:
         sys.stdout.write(json.dumps(fields) + "\n")
         sys.stdout.flush()
 
-    with Consumer(group, namesrv, topics=topic, handler=tell, start="earliest", rebalance_interval=1.0):
+    with Consumer(group, namesrv, topics=topic, handler=tell, begin="earliest", rebalance_interval=1.0):
         sys.stdin.read()
 
 

@@ -1,38 +1,34 @@
-"""What consumers that are asked for messages, and administration, do alike on every face: functions of a world.
+"""Scenarios of polled consumers and of administration that every face passes, each a function of a world.
 
-``python python_client_polling.py KIND NAMESRV BROKER`` plays them all on the Twisted face, as python_client_basics does.
+``python -m tests.interop.python_client_polling KIND NAMESRV BROKER`` plays them all on the Twisted face, as
+python_client_basics does.
 """
 
 import sys
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-if __name__ == "__main__":
-    sys.path[:0] = [str(Path(__file__).resolve().parent), str(Path(__file__).resolve().parents[2])]
-
-from python_client_basics import main
-from python_client_faces import Got, Held, eventually
-from python_client_world import QUEUES, World, fresh, numbered, send_all
-
 from rocketd.client import Message, MessageQueue, PullStatus, Sql
 from rocketd.client.errors import TopicNotFoundError, UsageError
+from tests.interop.python_client_basics import main
+from tests.interop.python_client_faces import Got, Held, eventually
+from tests.interop.python_client_world import QUEUES, World, fresh, numbered, send_all
 
 QUICK = {"rebalance_interval": 1.0, "persist_interval": 0.5}
 
 
 def lite(world: World, group: str, topics: Any = (), **options: Any) -> Held:
-    """A consumer that is polled."""
+    """A polled consumer."""
     made = world.face.module.LitePullConsumer(
-        group, world.servers.namesrv, topics=topics, **{"start": "earliest", **QUICK, **options}
+        group, world.servers.namesrv, topics=topics, **{"begin": "earliest", **QUICK, **options}
     )
     return Held(world.face, made)
 
 
 def puller(world: World, group: str) -> Held:
-    """A consumer that pulls where it is told."""
+    """Return a consumer that pulls from given queues and offsets."""
     return Held(world.face, world.face.module.PullConsumer(group, world.servers.namesrv))
 
 
@@ -65,7 +61,7 @@ def sent(world: World, bodies: list[bytes], queues: int = QUEUES) -> str:
 # ---------------------------------------------------------------- polled
 
 
-def polled_in_shares_that_follow_the_group(world: World) -> None:
+def polled_shares_follow_the_group(world: World) -> None:
     group, before, after = world.group(), numbered("before", 24), numbered("after", 24)
     topic = sent(world, before)
     with lite(world, group, topic) as first:
@@ -90,7 +86,7 @@ def polled_in_shares_that_follow_the_group(world: World) -> None:
         assert [message.body for message in poll_all(third, [b"last"])] == [b"last"]
 
 
-def commit_is_the_callers_where_it_wants_to(world: World) -> None:
+def manual_commit_stores_offsets(world: World) -> None:
     group, bodies = world.group(), numbered("kept", 4)
     topic = sent(world, bodies, queues=1)
     queue = MessageQueue(topic, "broker-a", 0)
@@ -106,14 +102,14 @@ def commit_is_the_callers_where_it_wants_to(world: World) -> None:
         assert [message.body for message in poll_all(consumer, bodies[3:])] == bodies[3:]
 
 
-def a_block_that_fails_leaves_its_last_messages(world: World) -> None:
+def failing_block_leaves_its_last_messages(world: World) -> None:
     group, bodies = world.group(), numbered("again", 3)
     topic = sent(world, bodies, queues=1)
     for fails in (True, False):
         consumer = lite(world, group, topic)
         consumer.__enter__()
         assert len(poll_all(consumer, bodies)) == len(bodies)
-        consumer.client.block_failed = fails
+        consumer.client._block_failed = fails
         consumer.__exit__()
     with puller(world, group) as other:
         assert other.fetch_consume_offset(MessageQueue(topic, "broker-a", 0)) == 3
@@ -142,7 +138,7 @@ def assigned_queues_and_seeking(world: World) -> None:
         assert sorted(message.body for message in poll_all(consumer, bodies[1::2])) == sorted(bodies[1::2])
 
 
-def only_what_is_wanted(world: World) -> None:
+def subscription_selects_messages(world: World) -> None:
     topic = world.topic()
     with world.producer() as producer:
         for number in range(12):
@@ -157,7 +153,7 @@ def only_what_is_wanted(world: World) -> None:
 
 
 def pulled_from_a_share(world: World) -> None:
-    """Each member pulls what is its share, as MQPullConsumerScheduleService of Apache's does."""
+    """Each member pulls from its share, as MQPullConsumerScheduleService of Apache's does."""
     group, bodies = world.group(), numbered("share", 8)
     topic = sent(world, bodies)
 
@@ -174,7 +170,7 @@ def pulled_from_a_share(world: World) -> None:
         eventually("the first has all", lambda: len(first.fetch_queues_in_balance(topic)) == QUEUES)
 
 
-def pulled_where_it_is_told(world: World) -> None:
+def pulled_from_given_offsets(world: World) -> None:
     group, got = world.group(), Got()
     topic = world.topic(1)
     queue = MessageQueue(topic, "broker-a", 0)
@@ -196,7 +192,7 @@ def pulled_where_it_is_told(world: World) -> None:
         producer.send(Message(topic, b"5"))
         assert [m.body for m in consumer.pull_block_if_not_found(queue, None, 5).messages] == [b"5"]
 
-        assert consumer.fetch_consume_offset(queue) == 0  # what brokers say where all of the queue is young
+        assert consumer.fetch_consume_offset(queue) == 0  # as brokers answer if the whole queue is young
         consumer.update_consume_offset(queue, 6)
         consumer.persist_consume_offsets()
         assert consumer.fetch_consume_offset(queue, from_store=True) == 6
@@ -215,7 +211,7 @@ def topics_queues_and_messages(world: World) -> None:
     with administration(world) as admin, world.producer() as producer:
         with pytest.raises(TopicNotFoundError):
             admin.fetch_subscribe_queues(topic)
-        admin.create_topic(topic, 2)
+        admin.create_topic(topic, queues=2)
         world.await_topic(topic)
         queues = admin.fetch_subscribe_queues(topic)
         assert [queue.queue_id for queue in queues] == [0, 1]
@@ -255,7 +251,7 @@ def groups_and_their_offsets(world: World) -> None:
         eventually("the last can be read", lambda: [admin.max_offset(queue) for queue in queues] == [3, 3])
         assert admin.reset_offsets(group, topic, "latest") == dict.fromkeys(queues, 3)
         assert admin.reset_offsets(group, topic, "earliest") == dict.fromkeys(queues, 0)
-        with world.consumer(group, topic, got, start="latest"):
+        with world.consumer(group, topic, got, begin="latest"):
             got.wait_bodies(bodies)
             assert admin.reset_offsets(group, topic, datetime(2020, 1, 1, tzinfo=UTC)) == dict.fromkeys(queues, 0)
             got.wait("all come again", lambda: len(got.messages) >= 2 * len(bodies))
@@ -268,12 +264,12 @@ def groups_and_their_offsets(world: World) -> None:
 
 
 SCENARIOS = [
-    polled_in_shares_that_follow_the_group,
-    commit_is_the_callers_where_it_wants_to,
-    a_block_that_fails_leaves_its_last_messages,
+    polled_shares_follow_the_group,
+    manual_commit_stores_offsets,
+    failing_block_leaves_its_last_messages,
     assigned_queues_and_seeking,
-    only_what_is_wanted,
-    pulled_where_it_is_told,
+    subscription_selects_messages,
+    pulled_from_given_offsets,
     pulled_from_a_share,
     topics_queues_and_messages,
     groups_and_their_offsets,

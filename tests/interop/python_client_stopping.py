@@ -1,4 +1,4 @@
-"""A Python consumer that ends at SIGTERM: ``python python_client_stopping.py NAMESRV GROUP TOPIC FACE STYLE``.
+"""A Python consumer that ends at SIGTERM: ``python -m tests.interop.python_client_stopping NAMESRV GROUP TOPIC FACE STYLE``.
 
 It prints ``begin BODY`` and ``end BODY`` around the handling of each message, which for the body ``hold`` takes as long as
 its standard input says nothing. FACE is sync, aio or twisted; STYLE is handler, iteration, or endless: a handler that does
@@ -12,26 +12,25 @@ import sys
 from pathlib import Path
 from threading import Condition, Event, Thread
 
-if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-
 from rocketd import client as twisted_face
 from rocketd.client import aio, sync
 
+ROOT = Path(__file__).resolve().parents[2]
 LIMIT = 60.0  # seconds
 GRACE = {"endless": 0.2}
 HOLD = b"hold"
 
 
 class StoppingMember:
-    """Starts one; ``begun`` and ``ended`` are the bodies whose handling it has told of."""
+    """Starts a member; ``begun`` and ``ended`` are the bodies with reported begin and end of their handling."""
 
     def __init__(self, namesrv: str, group: str, topic: str, face: str, style: str) -> None:
         self.begun: list[bytes] = []
         self.ended: list[bytes] = []
         self._news = Condition()
         self._process = subprocess.Popen(
-            [sys.executable, "-W", "error", __file__, namesrv, group, topic, face, style],
+            [sys.executable, "-W", "error", "-m", __name__, namesrv, group, topic, face, style],
+            cwd=ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -61,7 +60,7 @@ class StoppingMember:
         self._process.stdin.flush()
 
     def end(self) -> tuple[int, str]:
-        """Return exit status and what is on standard error, once it has ended."""
+        """Return exit status and standard error, once it has ended."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         assert self._process.stderr is not None
@@ -147,7 +146,7 @@ def main(namesrv, group, topic, face, style):
         namesrv,
         topics=topic,
         handler=handlers.get(style),
-        start="earliest",
+        begin="earliest",
         order="queue",
         grace=GRACE.get(style, LIMIT),
     )

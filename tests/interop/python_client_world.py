@@ -1,4 +1,4 @@
-"""What a test of the Python client plays in: a face, and the servers of one kind."""
+"""The world of a test of the Python client: a face, and the servers of one kind."""
 
 import os
 from collections.abc import Callable, Iterable
@@ -6,18 +6,17 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
-from python_client_faces import LIMIT, Face, Held
-from python_client_servers import APACHE, RunningServers
-from store_wire import await_dispatched
-
 from rocketd.client import ClientConfig, Message
+from tests.interop.python_client_faces import LIMIT, Face, Held
+from tests.interop.python_client_servers import APACHE, RunningServers
+from tests.support.store_wire import await_dispatched
 
 QUEUES = 4
 _numbers = count(1)
 
 
 def fresh(prefix: str) -> str:
-    """A name of a topic or group that nothing has used, in this process or another."""
+    """An unused name of a topic or group, in this process or another."""
     return f"{prefix}-{os.getpid()}-{next(_numbers)}"
 
 
@@ -50,7 +49,7 @@ class World:
         """AssertionError unless all of these came, nothing else, and none of them twice; twice from Apache's broker.
 
         It may store the offset that a pull carries after it has answered that pull with messages that came meanwhile, and
-        so go back behind what a consumer stored when it gave its queue up.
+        so go back behind the offset that a consumer stored when it gave its queue up.
         """
         first, second = sorted(got), sorted(wanted)
         if self.kind == APACHE:
@@ -63,7 +62,7 @@ class World:
 
     def producer(self, group: str | None = None, cluster: ClientConfig | str | None = None, **options: Any) -> Held:
         """A producer, to be opened by ``with``."""
-        usual = {"send_timeout": LIMIT}  # what is sent again on a machine that hangs comes twice
+        usual = {"send_timeout": LIMIT}  # messages sent again on a machine that hangs come twice
         client = self.face.module.Producer(
             group or self.group(), cluster or self.servers.namesrv, **{**usual, **options}
         )
@@ -77,8 +76,8 @@ class World:
         cluster: ClientConfig | str | None = None,
         **options: Any,
     ) -> Held:
-        """A consumer of all there is, which looks often at what changes; to be opened by ``with``."""
-        usual = {"start": "earliest", "rebalance_interval": 1.0, "persist_interval": 0.5}
+        """Return a consumer of all messages, with short intervals; to be opened by ``with``."""
+        usual = {"begin": "earliest", "rebalance_interval": 1.0, "persist_interval": 0.5}
         client = self.face.module.Consumer(
             group, cluster or self.servers.namesrv, topics=topics, handler=handler, **{**usual, **options}
         )

@@ -3,12 +3,11 @@
 import base64
 from pathlib import Path
 
-from store_brokers import SMALL_FILES
-from store_directory import java_hash
-
-from rocketd.store.message import MessageInner, PutStatus
+from rocketd.store.base.settings import MessageStoreConfig
+from rocketd.store.format.message import MessageInner, PutStatus
 from rocketd.store.message_store import MessageStore
-from rocketd.store.settings import MessageStoreConfig
+from tests.support.store_brokers import SMALL_FILES
+from tests.support.store_directory import java_hash
 
 IPV4_HOST = bytes((127, 0, 0, 1))
 IPV6_HOST = bytes(15) + b"\x01"
@@ -19,7 +18,7 @@ _TAG = "Tag1"
 def append_ipv6(store: Path, port: int, topic: str, first_index: int, count: int) -> list[dict]:
     """Append ``count`` messages each of a sender and to a broker with IPv4 and IPv6 addresses, in all four combinations.
 
-    Returns of each what ``fill`` of the Java program prints of its messages. ``port`` is that of the broker.
+    Returns for each the same fields as ``fill`` of the Java program prints. ``port`` is that of the broker.
     """
     lines: list[dict] = []
     for store_address in (IPV4_HOST, IPV6_HOST):

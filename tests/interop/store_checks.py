@@ -1,11 +1,11 @@
-"""What has to hold of a store directory, whoever wrote it: log, queues and index agree."""
+"""Checks of a store directory, written by either broker: log, queues and index agree."""
 
 import base64
 import zlib
 from collections import Counter
 from pathlib import Path
 
-from store_directory import (
+from tests.support.store_directory import (
     COMPRESSED,
     Record,
     index_hash,
@@ -22,7 +22,7 @@ DUE_SLACK_MS = 0
 
 
 def check_log(records: list[Record]) -> None:
-    """Within each queue numbers have no gap and no double, in the order of the log; bodies are what was written."""
+    """Check that the numbers of each queue have no gap and no double, in the order of the log, and the bodies."""
     for queue, messages in queues_of(records).items():
         assert [m.queue_offset for m in messages] == list(range(len(messages))), queue
     times = [record.store_timestamp for record in records]
@@ -32,14 +32,14 @@ def check_log(records: list[Record]) -> None:
 
 
 def tags_code(record: Record, delays_ms: list[int]) -> int:
-    """What the queue's entry has in its last eight bytes."""
+    """Return the last eight bytes of the queue's entry."""
     if record.topic == SCHEDULE_TOPIC:
         return record.store_timestamp + delays_ms[int(record.properties["DELAY"]) - 1]
     return java_hash(record.properties.get("TAGS", ""))
 
 
 def same_entries(one: list[tuple[int, int, int]], other: list[tuple[int, int, int]], topic: str) -> bool:
-    """Whether two queues are the same; of what is delayed, the time it is due may be some ms less in the first."""
+    """Return whether two queues are the same; due times of delayed messages may be some ms less in the first."""
     slack = DUE_SLACK_MS if topic == SCHEDULE_TOPIC else 0
     return len(one) == len(other) and all(
         entry[:2] == wanted[:2] and 0 <= wanted[2] - entry[2] <= slack for entry, wanted in zip(one, other, strict=True)

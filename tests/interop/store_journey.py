@@ -1,4 +1,4 @@
-"""One store on its way between the two brokers: what was acknowledged, what each served, what lay in the directory."""
+"""One store on its way between the two brokers: acknowledged messages, messages served by each, and the files."""
 
 import base64
 import itertools
@@ -8,10 +8,13 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-from store_append import append_ipv6
-from store_brokers import SLOTS, StoreBrokers
-from store_checks import SCHEDULE_TOPIC, as_java_sees, check_index, check_log, check_queues
-from store_directory import (
+from tests.interop.store_append import append_ipv6
+from tests.interop.store_checks import SCHEDULE_TOPIC, as_java_sees, check_index, check_log, check_queues
+from tests.interop.store_load import StoreLoad
+from tests.interop.toolchain import Run, run_client
+from tests.support import wire
+from tests.support.store_brokers import SLOTS, StoreBrokers
+from tests.support.store_directory import (
     COMPRESSED,
     Record,
     queues_of,
@@ -20,11 +23,7 @@ from store_directory import (
     read_queues,
     read_table,
 )
-from store_load import StoreLoad
-from store_wire import await_condition, create_group, max_offset, pull_records, view_record
-from toolchain import Run, run_client
-
-from benchmarks.peers import wire
+from tests.support.store_wire import await_condition, create_group, max_offset, pull_records, view_record
 
 DELAYS_MS = [1_000, 10_000]
 QUEUES = {"T": 3, "T-order": 2, "T-delay": 4, "T-tx": 2}
@@ -43,7 +42,7 @@ class StoreJourney:
         self.store = brokers.store
         self._homes = homes
         self.sent: list[dict] = []
-        """What the Java client printed of everything it sent."""
+        """The output of the Java client for all its messages."""
         self.transactions: list[dict] = []
         self.records: list[Record] = []
         """The log as it was when the last broker ended."""
@@ -58,7 +57,7 @@ class StoreJourney:
     # ------------------------------------------------------------ a phase
 
     def begin(self, kind: str, host: str, **properties: str) -> None:
-        """Start a broker; what lies in the store is what it serves, and it changes tables that are there."""
+        """Start a broker; check that it serves the messages of the store, and changes existing tables."""
         if (self.store / "config" / "consumerOffset.json").exists():  # a timer writes it, which a kill may forestall
             self._committed = read_table(self.store, "consumerOffset")["offsetTable"].get(f"T@{GROUP}", {})
         self.brokers.start(kind, host, **properties)
@@ -68,10 +67,13 @@ class StoreJourney:
                 wire.create_topic(self.brokers.address, topic, queues)
         wire.create_topic(self.brokers.address, f"T-{self._phases}", self._phases)
         create_group(self.brokers.address, f"group-{self._phases}", retry_max_times=self._phases)
+        # Without a route, a producer takes the queues of the template.
+        for topic in (*QUEUES, f"T-{self._phases}"):
+            self.brokers.await_route(topic)
         self._check_served()
 
     def fill(self) -> None:
-        """Have the Java client send some of every kind; returns when what is delayed, but a little, was delivered."""
+        """Have the Java client send some of every kind; return once messages with a short delay were delivered."""
         lines = self._java("fill", "--group", "writers", "--first", self._next_index).lines
         assert {line["status"] for line in lines if line["kind"] != "oneway"} == {"SEND_OK"}
         assert {line["queueId"] for line in lines if line["kind"] == "sync"} == set(range(QUEUES["T"]))
@@ -93,7 +95,7 @@ class StoreJourney:
         self._next_index += TRANSACTIONS
 
     def decide(self) -> None:
-        """Have the broker ask about what was left undecided, by whomever it was stored, and commit it."""
+        """Have the broker check undecided transactions, stored by either broker, and commit them."""
         wanted = {line["msgId"] for line in self.transactions if line["state"] != "ROLLBACK_MESSAGE"}
         arguments = ("--group", "transactors", "--check", "--count", len(wanted))
         checked = {line["index"] for line in self._java("transact", *arguments, topic="T-tx").lines}
@@ -106,7 +108,7 @@ class StoreJourney:
         await_condition(f"delivery of {' and '.join(kinds)}", lambda: wanted <= self._unique_keys("T-delay").keys())
 
     def consume(self) -> None:
-        """Have the group read on: it gets what lies behind the offsets that were in the table, each message once."""
+        """Have the group read on: it gets the messages behind the offsets of the table, each once."""
         messages = [
             (queue_id, record.queue_offset)
             for (topic, queue_id), records in queues_of(read_log(self.store)).items()
@@ -148,25 +150,29 @@ class StoreJourney:
                 assert (line["by"], line["wanted"]) == ("key", key)
                 found = sorted(line["found"], key=lambda message: message["physicalOffset"])
                 if self.kills:
-                    # The last message of a finished index file is entered again when what followed it was lost.
+                    # The last message of a finished index file is entered again if the later ones were lost.
                     found = [message for message, _ in itertools.groupby(found)]
                 expected = [as_java_sees(each) for each in keyed[record.topic, key]]
                 assert found[: len(expected)] == expected
-                # What is delivered while this runs is none of it.
+                # Messages delivered while this runs do not count.
                 others = [(message["topic"], message["physicalOffset"]) for message in found[len(expected) :]]
                 assert all(topic == "T-delay" and offset > end for topic, offset in others), (key, others)
         assert next(lines, None) is None
 
-    def kill_under_load(self, acknowledged: int) -> None:
-        """End the broker by SIGKILL while a client sends, after so many answers; check what it leaves."""
+    def load(self, acknowledged: int, then: Callable[[], None]) -> None:
+        """Have a client send, and call a function after so many answers, while it goes on."""
         load = StoreLoad(self.brokers.namesrv, "T", self._next_index, self._homes("load"))
         try:
             load.await_acknowledged(acknowledged)
-            self.brokers.kill()
+            then()
         finally:
             lines = load.end()
         self._next_index = 1 + max(line["index"] for line in lines)
         self.sent += lines
+
+    def kill_under_load(self, acknowledged: int) -> None:
+        """End the broker by SIGKILL while a client sends, after so many answers; check its files."""
+        self.load(acknowledged, self.brokers.kill)
         self.kills += 1
         self._check_directory(clean=False)
 
@@ -177,13 +183,13 @@ class StoreJourney:
         self.sent += lines
         self._check_directory(clean=True)
 
-    def stop(self) -> None:
-        """End the broker by SIGTERM, and check what it leaves."""
+    def stop(self, index: bool = True) -> None:
+        """End the broker by SIGTERM, and check its files; without ``index``, all but the index."""
         self.brokers.stop()
-        self._check_directory(clean=True)
+        self._check_directory(clean=True, index=index)
 
     def kill(self) -> None:
-        """End the broker by SIGKILL, and check what it leaves."""
+        """End the broker by SIGKILL, and check its files."""
         self.brokers.kill()
         self.kills += 1
         self._check_directory(clean=False)
@@ -193,7 +199,7 @@ class StoreJourney:
         delivered = {record.properties["UNIQ_KEY"] for record in self.records if record.topic == "T-delay"}
         return {line["msgId"] for line in self.sent if line["topic"] == "T-delay"} - delivered
 
-    # ------------------------------------------------------------ what a broker serves
+    # ------------------------------------------------------------ messages served by a broker
 
     def _check_served(self) -> None:
         """Every record of the log is served from its queue, byte for byte and in order."""
@@ -212,15 +218,15 @@ class StoreJourney:
         records = [Record(int.from_bytes(raw[28:36], "big"), raw) for raw in served]
         return Counter(record.properties["UNIQ_KEY"] for record in records)
 
-    # ------------------------------------------------------------ what lies in the directory
+    # ------------------------------------------------------------ files of the directory
 
-    def _check_directory(self, clean: bool) -> None:
+    def _check_directory(self, clean: bool, index: bool = True) -> None:
         before = self.records
         self.records = read_log(self.store, torn=not clean)
         assert [r.raw for r in self.records[: len(before)]] == [r.raw for r in before]
         check_log(self.records)
         check_queues(self.store, self.records, self.delays_ms, complete=clean)
-        if clean:
+        if clean and index:
             check_index(self.store, SLOTS, self.records, once=not self.kills)
         self._check_acknowledged()
         self._check_delayed(clean)
@@ -228,7 +234,7 @@ class StoreJourney:
         self._check_tables(clean)
 
     def _check_acknowledged(self) -> None:
-        """What the client was told of each message is what the log has, once."""
+        """Check that the log has each acknowledged message once, at the place told to the client."""
         by_id = {record.offset_msg_id: record for record in self.records}
         times = Counter((record.topic, record.properties.get("UNIQ_KEY")) for record in self.records)
         for line in self.sent:
@@ -262,11 +268,11 @@ class StoreJourney:
         assert (self.store / "lock").read_bytes() == b"lock"
         if clean:
             physical, logical, _ = read_checkpoint(self.store)
-            # Apache's broker may append once more after its last entry here, but does not claim what is not there.
+            # Apache's broker may append once more after its last entry here, but has no entries for missing messages.
             assert 0 < max(physical, logical) <= self.records[-1].store_timestamp
 
     def _check_tables(self, clean: bool) -> None:
-        """What one broker wrote into a table, the next has kept, though it has written the table anew."""
+        """Check that a broker has kept the entries of the other in a table, although it has rewritten the table."""
         topics = read_table(self.store, "topics")["topicConfigTable"]
         groups = read_table(self.store, "subscriptionGroup")["subscriptionGroupTable"]
         for table, kept in ((topics, "topics"), (groups, "groups")):

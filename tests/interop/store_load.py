@@ -1,4 +1,4 @@
-"""A Java client that sends as fast as it can, until its broker is gone: which of its messages were acknowledged."""
+"""A Java client sending as fast as it can, until its broker is gone: which of its messages were acknowledged."""
 
 import contextlib
 import json
@@ -6,14 +6,14 @@ import subprocess
 import threading
 from pathlib import Path
 
-from toolchain import PROGRAMS
+from tests.interop.toolchain import PROGRAMS
 
 THREADS = 8
 _LIMIT = 60.0  # seconds
 
 
 class StoreLoad:
-    """Sends to one topic from a process of its own, of messages numbered from ``first``; ``end`` has to be called."""
+    """Sends messages numbered from ``first`` to one topic from a separate process; ``end`` has to be called."""
 
     def __init__(self, namesrv: str, topic: str, first: int, home: Path) -> None:
         program = PROGRAMS["java"]
@@ -37,7 +37,7 @@ class StoreLoad:
             assert self._more.wait_for(lambda: len(self._lines) >= count, _LIMIT), self._lines[-3:]
 
     def end(self) -> list[dict]:
-        """Kill the client, and return what it printed of its acknowledged messages."""
+        """Kill the client, and return its output for acknowledged messages."""
         self._child.kill()
         self._child.wait()
         self._reader.join()

@@ -1,4 +1,4 @@
-"""Unmodified clients with credentials against a broker that asks for them: what is let through, and what is refused why."""
+"""Unmodified clients with credentials against a broker that requires them: accepted requests, and refusals with causes."""
 
 import os
 import time
@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Clients, Cluster
-from lacking import end_test_lacking
-from toolchain import ClientError
 
-from benchmarks.peers import wire
-from benchmarks.peers.apache import ApacheCluster
-from benchmarks.peers.jars import PeerUnavailableError
+from tests.interop.clients import Clients, Cluster
+from tests.interop.toolchain import ClientError
+from tests.support import wire
+from tests.support.apache import ApacheCluster
+from tests.support.jars import PeerUnavailableError
+from tests.support.lacking import end_test_lacking
 
 COUNT = 20
 BROKER_RUNTIME_INFO = 28
@@ -42,7 +42,7 @@ LANGUAGES = ["java", "go"]
 
 @dataclass
 class Guarded:
-    """A cluster whose broker checks its clients."""
+    """A cluster with a broker that checks its clients."""
 
     clients: Clients
     broker: str
@@ -71,7 +71,7 @@ class Guarded:
         return answer.code == 1
 
     def logged(self, text: str) -> int:
-        """How often a text stands in the log, where there is one."""
+        """Return the number of occurrences of a text in the log; 1 without a log, as if it were there."""
         return 1 if self.log is None else self.log.read_text(errors="replace").count(text)
 
 
@@ -100,7 +100,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
             end_test_lacking(str(error))
         log = None
     else:
-        from twistd_servers import RocketdCluster
+        from tests.support.twistd_servers import RocketdCluster
 
         servers = RocketdCluster(directory, properties)
         servers.start()
@@ -111,7 +111,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_what_an_account_may_do(guarded, language):
+def test_account_sends_and_reads_with_permission(guarded, language):
     sent = guarded.send(language, "Open", *SENDER)
     assert {line["status"] for line in sent} == {"SEND_OK"}
     group = f"Readers-{language}"
@@ -134,7 +134,7 @@ def test_what_an_account_may_do(guarded, language):
     ],
     ids=["default", "entry", "reader", "secret", "unknown", "unsigned"],
 )
-def test_sends_that_are_refused(guarded, language, topic, arguments, why):
+def test_sends_without_permission_are_refused(guarded, language, topic, arguments, why):
     assert f"org.apache.rocketmq.acl.common.AclException: {why}" in guarded.refused(language, topic, *arguments)
 
 
@@ -147,7 +147,7 @@ def test_sends_that_are_refused(guarded, language, topic, arguments, why):
     ],
     ids=["group", "topic"],
 )
-def test_consumers_that_are_refused(guarded, language, group, credentials, why):
+def test_consumers_without_permission_are_refused(guarded, language, group, credentials, why):
     guarded.send(language, "Open", *SENDER)
     for seconds in (4, 20):  # in which a slow machine may not get to asking
         with pytest.raises(ClientError, match="exit status 1 after 0 lines"):
@@ -165,7 +165,7 @@ def test_an_account_with_a_white_address_needs_no_secret(guarded, language):
     assert {line["status"] for line in sent} == {"SEND_OK"}
 
 
-def test_the_file_is_read_again_when_it_changes(guarded):
+def test_changed_account_file_is_read_again(guarded):
     assert guarded.asks_for_a_key()
     guarded.write("globalWhiteRemoteAddresses: ['127.0.0.*']\n" + ACCOUNTS)
     eventually(lambda: not guarded.asks_for_a_key())
@@ -173,7 +173,7 @@ def test_the_file_is_read_again_when_it_changes(guarded):
 
 
 @pytest.mark.skipif(APACHES, reason="Apache's broker forgets no white address of a file that began without any")
-def test_what_is_taken_out_of_the_file_is_forgotten(guarded):
+def test_entries_removed_from_account_file_are_forgotten(guarded):
     guarded.write("globalWhiteRemoteAddresses: ['10.0.0.1']\n" + ACCOUNTS.replace("Open=PUB", "Closed=PUB"))
     eventually(guarded.asks_for_a_key)
     guarded.send("go", "Closed", *SENDER, count=1)
@@ -181,9 +181,9 @@ def test_what_is_taken_out_of_the_file_is_forgotten(guarded):
 
 
 @pytest.mark.skipif(APACHES, reason="Apache's broker goes on as well, and says less")
-def test_a_file_that_breaks_keeps_the_last_good_one(guarded):
+def test_broken_account_file_keeps_the_last_good_one(guarded):
     guarded.write(ACCOUNTS + " broken: [\n")
-    eventually(lambda: guarded.logged("what it said before stays in force"))
+    eventually(lambda: guarded.logged("its previous content stays in force"))
     assert guarded.asks_for_a_key()
     taken_over = guarded.logged("access control: read")
     guarded.write(ACCOUNTS)
@@ -191,6 +191,6 @@ def test_a_file_that_breaks_keeps_the_last_good_one(guarded):
     guarded.send("go", "Open", *SENDER, count=1)
 
 
-def test_no_secret_is_in_the_log(guarded):
+def test_log_has_no_secrets(guarded):
     for secret in ("12345678", "reader-secret", "white-secret"):
         assert guarded.log is None or secret not in guarded.log.read_text(errors="replace")

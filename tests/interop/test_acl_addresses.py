@@ -7,10 +7,10 @@ from ipaddress import IPv6Address, ip_address
 from pathlib import Path
 from random import Random
 
-from benchmarks.peers.apache import fetch_jars
-from benchmarks.peers.jars import PeerUnavailableError
 from rocketd.acl.addresses import address_rule, canonical
 from rocketd.acl.errors import AclError
+from tests.support.apache import fetch_jars
+from tests.support.jars import PeerUnavailableError
 
 SOURCE = Path(__file__).parent / "acl" / "Addresses.java"
 COUNT = 200  # of each family
@@ -28,7 +28,7 @@ ODD = (
 
 
 class Generator:
-    """White addresses of all forms. The seed is fixed: what fails, fails again."""
+    """White addresses of all forms. The seed is fixed, so that a failure can be repeated."""
 
     def __init__(self) -> None:
         self._random = Random(2024)
@@ -61,7 +61,7 @@ class Generator:
         )
 
     def peer_of(self, address: str) -> str | None:
-        """A peer near a white address, as Java writes it; None where it has none."""
+        """Return a peer near a white address, as Java writes it; None if there is none."""
         near = address.split(",")[0].replace("*", self._random.choice("019")).translate({123: None, 125: None})
         near = re.sub(r"(\w+)-(\w+)", lambda match: match[self._random.randrange(1, 3)], near)
         try:

@@ -1,6 +1,6 @@
-"""What mqadmin's commands about accounts leave in the brokers' files, and whom they refuse: as at Apache's broker.
+"""The brokers' files after mqadmin's commands about accounts, and refused accounts, as at Apache's broker.
 
-What those commands print is compared in test_mqadmin_acl.
+The output of those commands is compared in test_mqadmin_acl.
 """
 
 import re
@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 import yaml
-from mqadmin_sides import CLUSTER, Accounts, Both, Side
 
-from benchmarks.peers.jars import PeerUnavailableError
+from tests.interop.mqadmin_sides import CLUSTER, Accounts, Both, Side
+from tests.support.jars import PeerUnavailableError
 
 ADMIN = ("adminKey", "adminSecret1")
 USER = ("userKey1", "12345678")
@@ -77,7 +77,7 @@ def signing(guarded: Both) -> Iterator[Both]:
 
 
 def shown(printed: str) -> str:
-    """Behind Apache's text, Apache names a line of its source; rocketd, the cause and what to do.
+    """Hide the text behind Apache's: Apache names a line of its source; rocketd, the cause and the remedy.
 
     One command prints the identity of a Java object.
     """
@@ -87,12 +87,12 @@ def shown(printed: str) -> str:
 
 
 def documents(guarded: Both) -> dict[str, Any]:
-    """What stands in the files; AssertionError unless it is the same in both, but for times."""
+    """Return the content of the files; AssertionError unless it is the same in both, except for times."""
     of_apache, of_rocketd = guarded.each(lambda side: yaml.safe_load(accounts_file(side).read_text()))
     for document in (of_apache, of_rocketd):
         for version in document["dataVersion"]:
             assert version.pop("timestamp") > 1_700_000_000_000
-        for account in document["accounts"]:  # YAML has it as a number as long as nobody has written the file
+        for account in document["accounts"]:  # YAML has it as a number until the file is written
             account["secretKey"] = str(account["secretKey"])
     assert of_apache == of_rocketd
     return of_rocketd
@@ -124,7 +124,7 @@ def test_an_account_is_created_changed_and_deleted(guarded):
     guarded.same("clusterAclConfigVersion", "-b", "BROKER")
 
 
-def test_what_a_change_leaves_out_stays(guarded):
+def test_fields_left_out_of_a_change_stay(guarded):
     words = ("-a", "userKey1", "-s", "12345678", "-t", "topicC=PUB")
     guarded.same("updateAclConfig", "-c", CLUSTER, *words, change=shown)
     changed = documents(guarded)["accounts"][-1]
@@ -168,7 +168,7 @@ def test_a_refused_change_leaves_the_file_alone(guarded, code, words):
     ],
     ids=["user", "secret", "unknown", "unsigned"],
 )
-def test_who_is_no_admin_creates_no_topic(signing, account, why):
+def test_account_without_admin_cannot_create_topic(signing, account, why):
     signing.each(lambda side: sign_as(side, account))
     why = f"org.apache.rocketmq.acl.common.AclException: {why}"
     signing.same("updateTopic", "-b", "BROKER", "-t", "Refused", change=shown, err=why)
@@ -185,7 +185,7 @@ def test_who_is_no_admin_creates_no_topic(signing, account, why):
     ],
     ids=lambda words: words[0],
 )
-def test_what_only_an_admin_may_do(signing, words):
+def test_admin_commands_need_an_admin(signing, words):
     assert "success" in signing.same(*words)
     signing.each(lambda side: sign_as(side, USER))
     signing.same(*words, change=shown, err="Need admin permission for request code=")

@@ -5,10 +5,7 @@ from random import Random
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from jvm_client_rules import JvmClientRules, arrays
 
-from benchmarks.peers.jars import PeerUnavailableError
-from rocketd.client.config import ClientConfig
 from rocketd.client.consumer.allocation import (
     AllocateMachineRoomNearby,
     AllocateMessageQueueAveragely,
@@ -19,15 +16,19 @@ from rocketd.client.consumer.allocation import (
     sort_client_ids,
     sort_queues,
 )
+from rocketd.client.consumer.member_options import consume_from_where, message_model
 from rocketd.client.consumer.options import ConsumerOptions, LitePullOptions
 from rocketd.client.errors import AllocationError
-from rocketd.client.message import Message
+from rocketd.client.messages.message import Message
 from rocketd.client.producer.faults import LATENCY_MAX_MS, LatencyFaultTolerance
 from rocketd.client.producer.options import ProducerOptions
 from rocketd.client.producer.queue_choice import QueueChoice, TopicPublishInfo, write_queue_nums_of
 from rocketd.client.producer.selectors import SelectMessageQueueByHash
+from rocketd.client.settings.config import ClientConfig
 from rocketd.common.java_hash import java_string_hash
-from rocketd.remoting.bodies import MessageQueue, QueueData, TopicRouteData
+from rocketd.remoting.bodies.tables import MessageQueue, QueueData, TopicRouteData
+from tests.interop.jvm_client_rules import JvmClientRules, arrays
+from tests.support.jars import PeerUnavailableError
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +45,7 @@ def apache(lacking, tmp_path_factory):
 
 
 def of_config(config):
-    """What Apache's clients have in common, by its names there; times in ms."""
+    """Return the settings common to Apache's clients, by their names there; times in ms."""
     return {
         "pollNameServerInterval": config.route_interval * 1000,
         "heartbeatBrokerInterval": config.heartbeat_interval * 1000,
@@ -61,8 +62,8 @@ def of_member(options):
         "pullThresholdForQueue": options.limits.messages,
         "pullThresholdSizeForQueue": options.limits.size_mib,
         "consumeMaxSpan": options.limits.max_span,
-        "consumeFromWhere": options.consume_from_where.name,
-        "messageModel": options.message_model.name,
+        "consumeFromWhere": consume_from_where(options).name,
+        "messageModel": message_model(options).name,
     }
 
 
@@ -124,7 +125,7 @@ def test_defaults_are_apaches(apache, name, values):
 
 # ---------------------------------------------------------------- sharing
 
-# Java orders 🚀, whose first unit is D83D, before the character FF5E; a lone surrogate has no bytes of its own.
+# Java orders 🚀, whose first unit is D83D, before the character FF5E; a lone surrogate cannot be encoded.
 BROKERS = ["b", "hz@b1", "hz@b2", "sh@b1", "@b1", "hz@", "hz@b3@@", "hz@@b1", "a@b@c", "@", "🚀", "\uff5e", "\ud83d"]
 CLIENTS = ["10.0.0.1@1", "10.0.0.1@2", "10.0.0.2@1", "x", "🚀", "\uff5e", "\ud83d", "é"]
 ROOMS = ["hz", "sh", "\uff5e", "🚀", "bj", "gz"]
@@ -148,7 +149,7 @@ def some_members(random):
 
 
 def some_strategy(random, name):
-    """What JvmClientRules.allocate takes."""
+    """Return arguments for JvmClientRules.allocate."""
     if name == "CONFIG":
         return {"name": name, "queues": arrays(some_queues(random))}
     if name == "MACHINE_ROOM":
@@ -171,7 +172,7 @@ def some_strategy(random, name):
 
 
 def strategy_of(made):
-    """What is here for a strategy as JvmClientRules.allocate takes it."""
+    """Return the strategy of rocketd for one of JvmClientRules.allocate."""
     match made:
         case {"name": "AVG"}:
             return AllocateMessageQueueAveragely()
@@ -241,7 +242,7 @@ keys = st.one_of(
 
 @settings(max_examples=400, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
 @given(key=keys, count=st.integers(1, 100))
-def test_a_key_goes_to_apaches_queue(apache, key, count):
+def test_key_chooses_apaches_queue(apache, key, count):
     queues = [MessageQueue("T", "b", queue_id) for queue_id in range(count)]
     assert SelectMessageQueueByHash()(queues, Message("T", b"x"), key).queue_id == apache.hash(key, count)
 
@@ -296,7 +297,7 @@ class Replay:
         self.age_ms = 0
 
     def take(self, step, before, after, got):
-        """Take a step and compare what it gives; False if it cannot be told, as a broker became available meanwhile."""
+        """Take a step and compare its result; False if it is undecided, as a broker became available meanwhile."""
         before, after = before + self.age_ms, after + self.age_ms
         available = [[self.faults.is_available(broker, now) for broker in KNOWN] for now in (before, after)]
         if available[0] != available[1]:

@@ -1,4 +1,4 @@
-"""Unmodified clients in four languages against the servers: what one sends, itself and every other one receives."""
+"""Unmodified clients in four languages against the servers: each receives the messages of itself and of all others."""
 
 import itertools
 from collections import defaultdict
@@ -14,7 +14,7 @@ QUICK_REBALANCE = "-Drocketmq.client.rebalance.waitInterval=500"
 
 
 def expected(index: int, sender: str) -> dict:
-    """What a consumer has to print of the message of that number, without where and how often it came."""
+    """Return the expected output of a consumer for a message number, without its place and the number of its tries."""
     return {
         "index": index,
         "body": f"message {index}: žluťoučký kůň, 消息, 🚀",
@@ -35,7 +35,7 @@ def place(line: dict) -> tuple[int, int]:
 
 
 def check_sent(lines: list[dict], count: int) -> None:
-    """Every message was stored, each under an id of its own."""
+    """Check that every message was stored, each under a unique id."""
     assert [line["index"] for line in lines] == list(range(count))
     assert {line["status"] for line in lines} == {"SEND_OK"}
     assert len({line["msgId"] for line in lines}) == count
@@ -43,7 +43,7 @@ def check_sent(lines: list[dict], count: int) -> None:
 
 @pytest.fixture(scope="module")
 def sent(clients):
-    """``sent(language)``: the topic into which that client has sent its messages (once), and what it printed."""
+    """``sent(language)``: the topic into which that client has sent its messages (once), and its output."""
     done = {}
 
     def send(language: str) -> tuple[str, list[dict]]:
@@ -63,7 +63,7 @@ _groups = itertools.count(1)
 
 
 def consume(clients, language, topic, count, *arguments, jvm=()):
-    group = f"C-{next(_groups)}"  # a group that has read before would go on where it was
+    group = f"C-{next(_groups)}"  # an older group would continue at its offset
     return clients.run(
         language, "consume", topic, "--group", group, "--count", count, "--timeout", TIMEOUT, *arguments, jvm=jvm
     )
@@ -95,14 +95,14 @@ def test_every_message_arrives_as_it_was_sent(sent, clients, sender, receiver):
 
 
 @pytest.mark.parametrize("receiver", LANGUAGES)
-def test_a_tag_expression_selects(sent, clients, receiver):
+def test_tag_expression_selects_messages(sent, clients, receiver):
     clients.require(receiver)
     topic, _ = sent("java")
     received = consume(clients, receiver, topic, COUNT // 2, "--tag", "TagB").lines
     assert content(received) == [expected(index, "java") for index in range(1, COUNT, 2)]
 
 
-def test_tags_joined_by_or(sent, clients):
+def test_tags_joined_by_or_select_messages(sent, clients):
     topic, _ = sent("java")
     received = consume(clients, "java", topic, COUNT, "--tag", "TagA || TagB").lines
     assert content(received) == [expected(index, "java") for index in range(COUNT)]

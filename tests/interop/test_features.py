@@ -1,4 +1,4 @@
-"""What a broker does beyond a log, shown by unmodified Java clients that go on while their broker is killed.
+"""Features of a broker, shown by unmodified Java clients that go on while their broker is killed.
 
 Java's clients notice a lost connection only when their pull's 30 s are over. Therefore all stories live through one and
 the same kill.
@@ -9,9 +9,10 @@ from itertools import count
 from typing import Any
 
 import pytest
-from feature_stories import KIND, STORIES, Story, World
-from java_features import JavaFeatures
-from store_brokers import StoreBrokers
+
+from tests.interop.feature_stories import KIND, STORIES, Story, World
+from tests.interop.java_features import JavaFeatures
+from tests.support.store_brokers import StoreBrokers
 
 PROPERTIES = {
     "messageDelayLevel": "1s 6s 6s 7s",
@@ -26,7 +27,7 @@ PROPERTIES = {
 
 @pytest.fixture(scope="module")
 def told(namesrv: str, tmp_path_factory: Any) -> Iterator[dict[Story, Any]]:
-    """All stories, told up to where the broker has been killed and started again; or what kept one from getting there."""
+    """All stories, played up to the kill and restart of the broker; or the error of a story before that."""
     brokers = StoreBrokers(tmp_path_factory.mktemp("features"), namesrv, PROPERTIES)
     try:
         brokers.start(KIND)
@@ -47,7 +48,7 @@ def told(namesrv: str, tmp_path_factory: Any) -> Iterator[dict[Story, Any]]:
 
 
 def begin(story: Story, world: World) -> Iterator[None] | Exception:
-    """Tell a story up to the kill; returns the rest of it, or what kept it from getting there."""
+    """Play a story up to the kill; return the rest of it, or its error before the kill."""
     rest = story(world)
     try:
         next(rest)
@@ -57,7 +58,7 @@ def begin(story: Story, world: World) -> Iterator[None] | Exception:
 
 
 @pytest.mark.parametrize("story", STORIES, ids=lambda story: story.__name__)
-def test_a_broker_killed_in_the_middle(told: dict[Story, Any], story: Story) -> None:
+def test_feature_survives_a_kill_of_the_broker(told: dict[Story, Any], story: Story) -> None:
     rest = told[story]
     if isinstance(rest, Exception):
         raise rest

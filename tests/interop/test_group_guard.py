@@ -1,4 +1,4 @@
-"""A Java client that wants the last offset is sent what lies there, and the broker says so."""
+"""A Java client that asks for the last offset gets the first one, and the broker logs it."""
 
 import os
 import subprocess
@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.peers import wire
-from benchmarks.peers.apache import fetch_jars
-from benchmarks.peers.jars import PeerUnavailableError
-from rocketd.remoting.group_bodies import GroupProblemKind, GroupProblems
+from rocketd.remoting.bodies.groups import GroupProblemKind, GroupProblems
+from tests.support import wire
+from tests.support.apache import fetch_jars
+from tests.support.jars import PeerUnavailableError
 
 PROGRAM = Path(__file__).parent / "group_guard" / "TwoGroups.java"
 GET_GROUP_PROBLEMS = 30001
@@ -18,7 +18,7 @@ LIMIT_SECONDS = 120.0
 
 
 @pytest.mark.skipif(os.environ.get("ROCKETD_INTEROP_SERVERS") == "apache", reason="Apache's broker does not say")
-def test_a_group_that_wants_the_last_offset_and_gets_the_first(clients, cluster, fresh, lacking, tmp_path):
+def test_group_asking_for_last_offset_gets_the_first(clients, cluster, fresh, lacking, tmp_path):
     topic, last, first = fresh("Old"), fresh("Last"), fresh("First")
     try:
         jars = fetch_jars()
@@ -46,7 +46,7 @@ def test_a_group_that_wants_the_last_offset_and_gets_the_first(clients, cluster,
             (problem,) = problems(last)
             assert (problem.kind, problem.topic) == (GroupProblemKind.FIRST_INSTEAD_OF_LAST_OFFSET, topic)
             assert problem.queues == [0, 1]
-            assert f"{COUNT} messages were there then" in problem.text
+            assert f"{COUNT} messages at that time" in problem.text
             assert problems(first) == []
         finally:
             program.communicate(timeout=LIMIT_SECONDS)

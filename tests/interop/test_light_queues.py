@@ -1,21 +1,21 @@
-"""Light queues on one store that Apache's broker and rocketd serve in turns: each goes on with what the other has left."""
+"""Light queues on one store that Apache's broker and rocketd serve in turns: each continues the queues of the other."""
 
 from pathlib import Path
 
 import pytest
-from store_brokers import APACHE, ROCKETD, SMALL_FILES, StoreBrokers
-from store_wire import await_condition
 
-from benchmarks.peers import wire
 from rocketd.common.properties import encode_properties
-from rocketd.store.record import decode_messages
+from rocketd.store.format.record import decode_messages
+from tests.support import wire
+from tests.support.store_brokers import APACHE, ROCKETD, SMALL_FILES, StoreBrokers
+from tests.support.store_wire import await_condition
 
 LIGHT = {**SMALL_FILES, "enableLmq": "true", "enableMultiDispatch": "true", "flushConsumerOffsetInterval": "200"}
 DEVICES = ["%LMQ%device-1", "%LMQ%device-2"]
 
 
 @pytest.mark.parametrize("first", [APACHE, ROCKETD])
-def test_brokers_take_turns(namesrv: str, tmp_path: Path, first: str) -> None:
+def test_light_queues_survive_changes_of_broker(namesrv: str, tmp_path: Path, first: str) -> None:
     brokers = StoreBrokers(tmp_path, namesrv, LIGHT)
     second = ROCKETD if first == APACHE else APACHE
     sent: dict[str, list[bytes]] = {device: [] for device in DEVICES}
@@ -48,7 +48,7 @@ def send(brokers: StoreBrokers, body: bytes, queues: list[str], sent: dict[str, 
 
 
 def read(brokers: StoreBrokers, device: str) -> list[bytes]:
-    """All that a light queue has."""
+    """All messages of a light queue."""
     found: list[bytes] = []
     while True:
         fields = {

@@ -1,13 +1,13 @@
-"""mqadmin's commands about access control print of rocketd what they print of Apache's broker with the same accounts."""
+"""mqadmin's commands about access control print the same for rocketd and for Apache's broker with the same accounts."""
 
 import re
 import time
 from collections.abc import Iterator
 
 import pytest
-from mqadmin_sides import CLUSTER, Accounts, Both, Driver, Side
 
-from benchmarks.peers.jars import PeerUnavailableError
+from tests.interop.mqadmin_sides import CLUSTER, Accounts, Both, Driver, Side
+from tests.support.jars import PeerUnavailableError
 
 ACCOUNTS = Accounts(
     """\
@@ -105,7 +105,7 @@ def test_update_global_white_addr(guarded: Both) -> None:
     guarded.same("updateGlobalWhiteAddr", "-c", CLUSTER, "-g", "10.10.105.*")
 
 
-def test_nobody_else_may_look(guarded: Both) -> None:
+def test_unknown_account_is_refused(guarded: Both) -> None:
     def look(side: Side) -> str:
         stranger = Driver(side.directory / "stranger", side.namesrv, "accessKey: a-stranger\nsecretKey: 11111111\n")
         try:
@@ -118,7 +118,7 @@ def test_nobody_else_may_look(guarded: Both) -> None:
 
 
 def test_queries_by_key_fail_at_apaches_broker_alone(guarded: Both) -> None:
-    """Java's client signs a field of such queries that Apache's broker leaves out of what it compares.
+    """Java's client signs a field of such queries that Apache's broker leaves out of its comparison.
 
     docs/compatibility.md names it.
     """

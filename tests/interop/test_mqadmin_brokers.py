@@ -1,9 +1,9 @@
-"""mqadmin's commands about brokers and clusters print of rocketd what they print of Apache's in the same state."""
+"""mqadmin's commands about brokers and clusters print the same for rocketd and for Apache's in the same state."""
 
 import re
 
-from mqadmin_sides import CLUSTER, GROUP, MESSAGES, TOPIC, Both
-from mqadmin_text import without_own_figures, without_own_settings, without_rates
+from tests.interop.mqadmin_sides import CLUSTER, GROUP, MESSAGES, TOPIC, Both
+from tests.interop.mqadmin_text import without_own_figures, without_own_settings, without_rates
 
 
 def test_cluster_list(both: Both) -> None:
@@ -59,7 +59,7 @@ def _without_times(printed: str) -> str:
 
 
 def test_cluster_rt(both: Both) -> None:
-    # It goes on for ever: what ends it is an interruption.
+    # It runs for ever: only an interruption ends it.
     words = ("-a", "3", "-s", "20", "-c", CLUSTER)
     printed = both.same("clusterRT", *words, lines=2, err="InterruptedException", change=_without_mean)
     assert printed.splitlines()[1].split()[-2:] == ["3", "0"]
@@ -104,7 +104,7 @@ def test_stats_all_of_active_topics(both: Both) -> None:
 
 
 def _without_tps(printed: str) -> str:
-    """What is stored and read a second, in the minute that a broker has just counted."""
+    """Hide the messages stored and read per second, in the minute that a broker has just counted."""
     return re.sub(r"\b\d+\.\d\d\b", "TPS", printed)
 
 
@@ -117,8 +117,8 @@ def test_update_broker_config_changes_permissions_at_once(both: Both) -> None:
     assert '"perm":6' in both.same("topicRoute", "-t", TOPIC)
 
 
-def test_update_broker_config_that_has_no_effect(both: Both) -> None:
-    """Listed in docs/compatibility.md: Apache's broker says yes to what it does not do."""
+def test_update_broker_config_without_effect(both: Both) -> None:
+    """Listed in docs/compatibility.md: Apache's broker accepts changes that have no effect."""
     for key, value in (("brokerConfigPath", "/nowhere"), ("noSuchSetting", "1"), ("fileReservedTime", "abc")):
         words = ("updateBrokerConfig", "-b", "BROKER", "-k", key, "-v", value)
         of_apache, of_rocketd = both.each(lambda side, words=words: side.mqadmin(*words))
@@ -127,8 +127,8 @@ def test_update_broker_config_that_has_no_effect(both: Both) -> None:
         assert key in of_rocketd["err"]
 
 
-def test_update_broker_config_that_waits_for_the_next_start(both: Both) -> None:
-    """Listed in docs/compatibility.md: rocketd prints the value in effect, and the one that waits under a key of its own."""
+def test_update_broker_config_for_the_next_start(both: Both) -> None:
+    """Listed in docs/compatibility.md: rocketd prints the value in effect, and the waiting one under a separate key."""
     both.same("updateBrokerConfig", "-b", "BROKER", "-k", "haTransferBatchSize", "-v", "40000")
     of_apache, of_rocketd = both.each(lambda side: side.mqadmin("getBrokerConfig", "-b", "BROKER")["out"])
     values = [re.findall(r"^(\S*haTransferBatchSize) *= *(\d+)", side, re.M) for side in (of_apache, of_rocketd)]

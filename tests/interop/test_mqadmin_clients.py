@@ -1,20 +1,21 @@
-"""mqadmin's commands about producers, consumers and their groups print of rocketd what they print of Apache's broker."""
+"""mqadmin's commands about producers, consumers and their groups print the same for rocketd and for Apache's broker."""
 
 import re
 
-from mqadmin_sides import CLUSTER, GROUP, PRODUCERS, TOPIC, Both
+from tests.interop.mqadmin_sides import CLUSTER, GROUP, PRODUCERS, TOPIC, Both
 
 
 def test_producer_connection(both: Both) -> None:
-    assert f"@of-{PRODUCERS}" in both.same("producerConnection", "-g", PRODUCERS, "-t", TOPIC)
+    # A producer that learnt of a broker by its first send tells it of its group within 30 s.
+    both.become_same("producerConnection", "-g", PRODUCERS, "-t", TOPIC, wanted=f"@of-{PRODUCERS}")
 
 
 def test_producer_connection_of_no_group(both: Both) -> None:
-    both.same("producerConnection", "-g", "nobody", "-t", TOPIC, err="the producer group[nobody] not exist")
+    both.same("producerConnection", "-g", "ghosts", "-t", TOPIC, err="the producer group[ghosts] not exist")
 
 
 def test_producer(both: Both) -> None:
-    assert PRODUCERS in both.same("producer", "-b", "BROKER", in_any_order=True)
+    both.become_same("producer", "-b", "BROKER", wanted=PRODUCERS, in_any_order=True)
 
 
 def test_consumer_connection(both: Both) -> None:
@@ -72,7 +73,7 @@ def test_delete_sub_group(both: Both) -> None:
     assert both.same("getConsumerConfig", "-g", "gone-group") == ""
 
 
-def test_delete_sub_group_that_is_not_there(both: Both) -> None:
+def test_delete_sub_group_of_missing_group(both: Both) -> None:
     both.same("deleteSubGroup", "-b", "BROKER", "-g", "never-made")
 
 
@@ -103,10 +104,10 @@ def test_consumer_status_of_one_client(both: Both) -> None:
 
 
 def _without_process(printed: str) -> str:
-    """What the consumer tells of its process: rates, times it took, and Java objects that have no text of their own."""
+    """Hide figures of the consumer's process: rates, durations, and Java objects without a text form."""
     printed = re.sub(r"@[0-9a-f]{5,8}\b", "@OBJECT", printed)
     return re.sub(r"\d+\.\d\d\b", "RATE", printed)
 
 
-def test_consumer_status_of_nobody(both: Both) -> None:
+def test_consumer_status_of_missing_group(both: Both) -> None:
     both.same("consumerStatus", "-g", "nobody", err="No topic route info")

@@ -1,10 +1,10 @@
-"""What mqadmin writes into files of rocketd is what it writes of Apache's broker in the same state."""
+"""mqadmin writes the same files about rocketd and about Apache's broker in the same state."""
 
 import json
 from pathlib import Path
 from typing import Any
 
-from mqadmin_sides import CLUSTER, GROUP, TOPIC, Both, Side, assert_same_fields
+from tests.interop.mqadmin_sides import CLUSTER, GROUP, TOPIC, Both, Side, assert_same_fields
 
 
 def _exported(both: Both, *words: str, file: str, drop: tuple[str, ...] = ()) -> Any:

@@ -1,15 +1,16 @@
-"""mqadmin's commands about messages print of rocketd what they print of Apache's broker in the same state."""
+"""mqadmin's commands about messages print the same for rocketd and for Apache's broker in the same state."""
 
 import re
 import time
 
 import pytest
-from mqadmin_sides import GROUP, PRODUCERS, TOPIC, Both, Side, message
+
+from tests.interop.mqadmin_sides import GROUP, PRODUCERS, TOPIC, Both, Side, message
 
 
 @pytest.fixture(scope="module")
 def sent(both: Both) -> tuple[list[dict[str, str]], list[dict[str, str]]]:
-    """Messages of a topic of their own; its ids at each side."""
+    """Messages of a separate topic; their ids at each side."""
     both.same("updateTopic", "-b", "BROKER", "-t", "Looked", "-r", "4", "-w", "4")
     return both.send(PRODUCERS, [message("Looked", number) for number in range(8)])
 

@@ -1,7 +1,7 @@
-"""mqadmin's commands about name servers print of rocketd what they print of Apache's in the same state."""
+"""mqadmin's commands about name servers print the same for rocketd and for Apache's in the same state."""
 
-from mqadmin_sides import TOPIC, Both
-from mqadmin_text import without_own_settings
+from tests.interop.mqadmin_sides import TOPIC, Both
+from tests.interop.mqadmin_text import without_own_settings
 
 
 def test_get_namesrv_config(both: Both) -> None:

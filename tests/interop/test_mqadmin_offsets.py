@@ -1,6 +1,6 @@
-"""mqadmin's commands that move consumer groups print of rocketd what they print of Apache's broker, and do the same."""
+"""mqadmin's commands that move consumer groups print and do the same for rocketd and for Apache's broker."""
 
-from mqadmin_sides import CLUSTER, GROUP, PRODUCERS, QUEUES, TOPIC, Both, message
+from tests.interop.mqadmin_sides import CLUSTER, GROUP, PRODUCERS, QUEUES, TOPIC, Both, message
 
 COUNT = 8
 LONG_AGO = "2001-01-01#00:00:00:000"
@@ -20,7 +20,7 @@ def _consume(both: Both, topic: str, group: str) -> None:
 
 
 def _await_offsets(both: Both, topic: str, group: str, offset: int) -> None:
-    """Return once a group has this offset in each queue of a topic, at both: what its members had to tell has arrived."""
+    """Return once a group has this offset in each queue of a topic, at both: the offsets of its members have arrived."""
     row = rf"{topic} +broker-a +\d +\d+ +{offset} .*\n"
     both.become_same("consumerProgress", "-g", group, wanted=rf"(?m)^({row}){{{QUEUES}}}", change=_without_rate)
 
@@ -30,7 +30,7 @@ def _without_rate(printed: str) -> str:
     return "\n".join(line for line in printed.splitlines() if not line.startswith("Consume TPS:"))
 
 
-def test_reset_offset_by_time_of_a_group_that_is_gone(both: Both) -> None:
+def test_reset_offset_by_time_of_stopped_group(both: Both) -> None:
     _consume(both, "ResetGone", "reset-gone")
     both.ask("stop", group="reset-gone")
     _await_offsets(both, "ResetGone", "reset-gone", 2)
@@ -40,7 +40,7 @@ def test_reset_offset_by_time_of_a_group_that_is_gone(both: Both) -> None:
     _await_offsets(both, "ResetGone", "reset-gone", 0)
 
 
-def test_reset_offset_by_time_of_a_group_that_is_there(both: Both) -> None:
+def test_reset_offset_by_time_of_running_group(both: Both) -> None:
     _consume(both, "ResetHere", "reset-here")
     words = ("-g", "reset-here", "-t", "ResetHere", "-s", LONG_AGO)
     printed = both.same("resetOffsetByTime", *words, in_any_order=True)
@@ -55,13 +55,13 @@ def test_reset_offset_by_time_of_a_group_without_offsets(both: Both) -> None:
     both.same("resetOffsetByTime", "-g", "reset-never", "-t", "ResetNever", "-s", "now", err="not exist")
 
 
-def test_skip_accumulated_message_of_a_group_that_is_there(both: Both) -> None:
+def test_skip_accumulated_message_of_running_group(both: Both) -> None:
     words = ("-g", GROUP, "-t", TOPIC)
     printed = both.same("skipAccumulatedMessage", *words, in_any_order=True)
     assert [line.split() for line in printed.splitlines()].count(["broker-a", "3", "3"]) == 1
 
 
-def test_skip_accumulated_message_of_a_group_that_is_gone(both: Both) -> None:
+def test_skip_accumulated_message_of_stopped_group(both: Both) -> None:
     _consume(both, "Skipped", "skipping")
     both.ask("stop", group="skipping")
     both.send(PRODUCERS, [message("Skipped", number) for number in range(COUNT)])

@@ -1,10 +1,10 @@
-"""The program itself, and what it does alone: help, ids taken apart; and that no command goes without a test."""
+"""The program itself, and its commands without a cluster: help, decoded ids; and a test for every command."""
 
 import re
 import time
 from pathlib import Path
 
-from mqadmin_sides import CLUSTER, GROUP, TOPIC, Both, Driver, Side, assert_same_fields
+from tests.interop.mqadmin_sides import CLUSTER, GROUP, TOPIC, Both, Driver, Side, assert_same_fields
 
 # Until the last round of monitoring that is waited for, and for it: they begin 20 s after the start, a minute apart.
 MONITOR_LIMIT = 240.0
@@ -21,7 +21,7 @@ def test_every_command_has_a_test(both: Both) -> None:
 
 
 def test_start_monitoring(both: Both) -> None:
-    """It goes on for ever, and writes into its log, from the 20th second on, what it has seen.
+    """It runs for ever, and writes its observations into its log, from the 20th second on.
 
     Other groups may be reading in the moment of a round, at one side more than at the other: one round has to be alike.
     """
@@ -45,7 +45,7 @@ def test_start_monitoring(both: Both) -> None:
 
 
 def _reports(side: Side, number: int) -> str:
-    """What a round of monitoring wrote, but of its own retry topic: it may not have found that one yet."""
+    """Return the output of a round of monitoring, without its retry topic, which it may not have found yet."""
     log = side.directory / "monitor" / "logs" / "rocketmqlogs" / "rocketmq_client.log"
     deadline = time.monotonic() + MONITOR_LIMIT
     while True:
@@ -63,7 +63,7 @@ def test_help(both: Both) -> None:
     assert "queue nums" in both.same("help", "updateTopic", alone=True)
 
 
-def test_options_of_a_command_without_what_it_needs(both: Both) -> None:
+def test_command_without_required_options_prints_usage(both: Both) -> None:
     assert "usage: mqadmin updateOrderConf" in both.same("updateOrderConf", "-t", TOPIC, "-m", "other")
 
 

@@ -1,4 +1,4 @@
-"""What mqadmin prints of a broker with a slave is of rocketd's what it is of Apache's in the same state."""
+"""mqadmin prints the same about a broker with a slave for rocketd and for Apache's in the same state."""
 
 import json
 import re
@@ -6,15 +6,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from mqadmin_sides import CLUSTER, TOPIC, Both, fill
-from mqadmin_text import without_moments, without_rates
 
-from benchmarks.peers.jars import PeerUnavailableError
+from tests.interop.mqadmin_sides import CLUSTER, TOPIC, Both, fill
+from tests.interop.mqadmin_text import without_moments, without_rates
+from tests.support.jars import PeerUnavailableError
 
 
 @pytest.fixture(scope="module")
 def pairs(tmp_path_factory: pytest.TempPathFactory, lacking: Callable[[str], None]) -> Iterator[Both]:
-    """Both sides with a slave that has all its master has."""
+    """Both sides with a slave equal to its master."""
     try:
         sides = Both(tmp_path_factory.mktemp("slaves"))
     except PeerUnavailableError as e:

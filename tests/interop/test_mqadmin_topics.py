@@ -1,6 +1,6 @@
-"""mqadmin's commands about topics print of rocketd what they print of Apache's broker in the same state."""
+"""mqadmin's commands about topics print the same for rocketd and for Apache's broker in the same state."""
 
-from mqadmin_sides import CLUSTER, GROUP, QUEUES, TOPIC, Both, message
+from tests.interop.mqadmin_sides import CLUSTER, GROUP, QUEUES, TOPIC, Both, message
 
 
 def test_topic_list(both: Both) -> None:
@@ -49,7 +49,7 @@ def test_update_topic_changes_it(both: Both) -> None:
 
 
 def test_update_topic_ordered_at_a_broker(both: Both) -> None:
-    # It looks first what there is already, and tells that there is nothing.
+    # It looks first for an existing topic, and prints that there is none.
     words = ("-b", "BROKER", "-t", "OrderedHere", "-o", "true")
     printed = both.same("updateTopic", *words, err="No config item, Namespace: ORDER_TOPIC_CONFIG Key: OrderedHere")
     assert "set broker orderConf. isOrder=true, orderConf=[broker-a:8]" in printed
@@ -112,13 +112,13 @@ def test_delete_topic(both: Both) -> None:
     both.send("basic-producers", [message("Gone", number) for number in range(4)])
     assert "from NameServer success" in both.same("deleteTopic", "-c", CLUSTER, "-t", "Gone")
     both.same("topicRoute", "-t", "Gone", err="No topic route info")
-    # Made again, it has nothing of what it was.
+    # Created again, it has nothing of the former topic.
     both.same("updateTopic", "-c", CLUSTER, "-t", "Gone", "-r", "2", "-w", "2")
     printed = both.same("topicStatus", "-t", "Gone")
     assert [line.split()[1:4] for line in printed.splitlines()[1:]] == [["0", "0", "0"], ["1", "0", "0"]]
 
 
-def test_delete_topic_that_is_not_there(both: Both) -> None:
+def test_delete_topic_of_missing_topic(both: Both) -> None:
     both.same("deleteTopic", "-c", CLUSTER, "-t", "NeverMade")
 
 

@@ -10,11 +10,6 @@ from threading import Thread
 from typing import Any
 
 import pytest
-from python_client_basics import SCENARIOS, Listener
-from python_client_faces import Got, SyncFace, eventually
-from python_client_servers import LEVEL_2_SECONDS, ROCKETD, Servers
-from python_client_twisted import played_on_twisted
-from python_client_world import World, fresh, numbered
 from zope.interface import implementer
 
 from rocketd.client import ClientConfig, Message, Retry, Sql
@@ -28,16 +23,21 @@ from rocketd.client.errors import (
     NoNameServerError,
     TopicNotFoundError,
 )
-from rocketd.remoting.codes import RequestCode, ResponseCode
 from rocketd.remoting.interfaces import IRPCHook
+from rocketd.remoting.wire.codes import RequestCode, ResponseCode
+from tests.interop.python_client_basics import SCENARIOS, Listener
+from tests.interop.python_client_faces import Got, SyncFace, eventually
+from tests.interop.python_client_servers import LEVEL_2_SECONDS, ROCKETD, Servers
+from tests.interop.python_client_twisted import played_on_twisted
+from tests.interop.python_client_world import World, fresh, numbered
 
 # ---------------------------------------------------------------- on every face
 
 
 @pytest.fixture(scope="module")
 def on_twisted(python_servers: Servers) -> dict[str, str]:
-    """By the name of each scenario what went wrong with it on the Twisted face."""
-    return played_on_twisted("python_client_basics.py", python_servers)
+    """The error of each scenario on the Twisted face, by its name."""
+    return played_on_twisted("python_client_basics", python_servers)
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
@@ -75,14 +75,14 @@ def test_tags_and_sql_select(world: World) -> None:
     assert sorted(priced.bodies) == sorted(bodies[number] for number in (1, 5, 7, 9, 11))
 
 
-def test_a_wrong_sql_expression_is_told_at_once(world: World) -> None:
+def test_wrong_sql_expression_raises_at_once(world: World) -> None:
     consumer = world.consumer(world.group(), {world.topic(): Sql("price >")}, Got())
     with pytest.raises(BrokerError) as caught:
         consumer.open()
     assert caught.value.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
 
 
-def test_subscriptions_change_while_it_runs(world: World) -> None:
+def test_subscriptions_can_change_while_running(world: World) -> None:
     first, second, got = world.topic(), world.topic(), Got()
     with world.producer() as producer, world.consumer(world.group(), first, got) as consumer:
         consumer.subscribe(second, "Wanted")
@@ -125,7 +125,7 @@ def test_a_delay_level_delays(world: World) -> None:
     assert (delayed.stored_at - delayed.born_at).total_seconds() > LEVEL_2_SECONDS - 0.1
 
 
-def test_a_moment_of_delivery_delays_at_rocketd(world: World) -> None:
+def test_delivery_time_delays_at_rocketd(world: World) -> None:
     topic, got = world.topic(), Got()
     with world.producer() as producer, world.consumer(world.group(), topic, got):
         # Apache's of this version knows no such properties.
@@ -176,7 +176,7 @@ def test_namespaces_keep_tenants_apart(world: World) -> None:
 
 @implementer(IRPCHook)
 class Witness:
-    """Keeps where each request goes."""
+    """Records the address of each request."""
 
     def __init__(self) -> None:
         self.asked: set[tuple[str, int]] = set()
@@ -188,7 +188,7 @@ class Witness:
         pass
 
 
-def test_the_second_port_takes_all_but_pulls(world: World) -> None:
+def test_second_port_takes_all_requests_except_pulls(world: World) -> None:
     topic, got, witness = world.topic(), Got(), Witness()
     config = ClientConfig(namesrv=world.servers.namesrv, vip_channel=True, hooks=[witness])
     with world.producer(cluster=config) as producer, world.consumer(world.group(), topic, got, config):
@@ -245,33 +245,29 @@ class AddressPage:
         self._thread.join()
 
 
-def test_no_name_server(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("NAMESRV_ADDR", raising=False)
-    for config, text in (
-        (ClientConfig(), "no name server is given"),
-        (ClientConfig(namesrv="127.0.0.1:1"), "127.0.0.1:1"),
-    ):
+def test_no_name_server(world: World) -> None:
+    for config, text in ((ClientConfig(namesrv="127.0.0.1:1"), "127.0.0.1:1"),):
         with world.producer(cluster=config) as producer, pytest.raises(NoNameServerError, match=text) as caught:
             producer.send(Message("Topic", b"x"))
         assert caught.value.retriable
-        consumer = world.consumer(world.group(), "Topic", Got(), config)
+        consumer = world.consumer(world.group(), "Topic", Got(), config, missing="raise")
         with pytest.raises(NoNameServerError, match=text):
             consumer.open()
 
 
-def test_the_environment_names_the_name_server(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_name_server_is_read_from_environment(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NAMESRV_ADDR", world.servers.namesrv)
     with world.producer(cluster=ClientConfig()) as producer:
         assert producer.send(Message(world.topic(), b"x")).status == 0
 
 
-def test_a_page_names_the_name_servers(world: World) -> None:
+def test_name_servers_are_read_from_page(world: World) -> None:
     """And its list stays while the page is away."""
     topic, got = world.topic(), Got()
     with AddressPage("nonsense") as page:
         config = ClientConfig(name_server_url=page.url)
         with world.producer(cluster=config) as producer:
-            with pytest.raises(NoNameServerError, match=r"no addresses of name servers: 'nonsense'"):
+            with pytest.raises(NoNameServerError, match="list addresses of name servers: 'nonsense'"):
                 producer.send(Message(topic, b"too early"))
             page.text = f"{world.servers.namesrv};\nmore"
             producer.send(Message(topic, b"one"))
@@ -282,7 +278,7 @@ def test_a_page_names_the_name_servers(world: World) -> None:
     assert sorted(got.bodies) == [b"one", b"two"]
 
 
-def test_names_that_cannot_be(world: World) -> None:
+def test_illegal_names_are_refused(world: World) -> None:
     with pytest.raises(IllegalGroupError):
         world.producer("a b")
     with pytest.raises(IllegalTopicError):
@@ -293,8 +289,8 @@ def test_names_that_cannot_be(world: World) -> None:
                 producer.send(Message(topic, b"x"))
 
 
-def test_a_topic_that_is_not_there(world: World) -> None:
-    consumer = world.consumer(world.group(), fresh("Nowhere"), Got())
+def test_missing_topic_raises_for_consumer_and_is_created_by_send(world: World) -> None:
+    consumer = world.consumer(world.group(), fresh("Nowhere"), Got(), missing="raise")
     with pytest.raises(TopicNotFoundError):
         consumer.open()
     with world.producer() as producer:  # which brokers make when the first message comes
@@ -302,7 +298,7 @@ def test_a_topic_that_is_not_there(world: World) -> None:
         assert producer.send(Message(topic, b"x")).queue.topic == topic
 
 
-def test_a_body_that_is_too_big(world: World) -> None:
+def test_body_too_large_is_refused(world: World) -> None:
     topic = world.topic()
     body = os.urandom(5 << 20)
     with world.producer() as producer, pytest.raises(MessageTooLargeError):
@@ -315,7 +311,7 @@ def test_a_body_that_is_too_big(world: World) -> None:
         assert producer.send(Message(topic, b"a small one")).status == 0
 
 
-def test_two_of_one_name(world: World) -> None:
+def test_second_member_of_named_instance_is_refused(world: World) -> None:
     topic, group = world.topic(), world.group()
     config = ClientConfig(namesrv=world.servers.namesrv, instance_name=fresh("instance"))
     with world.producer(group, config) as producer, world.consumer(group, topic, Got(), config):
@@ -334,11 +330,11 @@ def test_two_of_one_name(world: World) -> None:
 
 
 def of_its_own(world: World) -> ClientConfig:
-    """A config of which nobody else makes brokers know the client."""
+    """Return a config for an instance of which no other member makes itself known to brokers."""
     return ClientConfig(namesrv=world.servers.namesrv, instance_name=fresh("alone"))
 
 
-def test_a_producer_that_has_sent_before_gets_replies(world: World) -> None:
+def test_producer_with_earlier_sends_gets_replies(world: World) -> None:
     topic = world.topic()
     with world.producer() as answering, world.producer(cluster=of_its_own(world)) as producer:
         got = Got(lambda message: answering.reply(message, b"re: " + message.body) and None)

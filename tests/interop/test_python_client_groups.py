@@ -1,4 +1,4 @@
-"""Groups of Python consumers, and what administrators do to them, against rocketd's servers and against Apache's."""
+"""Groups of Python consumers, and actions of administrators on them, against rocketd's servers and against Apache's."""
 
 import asyncio
 import re
@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from python_client_faces import LIMIT, Got, eventually
-from python_client_world import QUEUES, World, numbered, send_all
 
 from rocketd.client import ClientConfig, Message, aio
 from rocketd.client.consumer.allocation import AllocateMessageQueueAveragelyByCircle
 from rocketd.client.consumer.flow_control import FlowLimits
+from tests.interop.python_client_faces import LIMIT, Got, eventually
+from tests.interop.python_client_world import QUEUES, World, numbered, send_all
 
 
 def shares(*consumers: Any) -> list[int]:
@@ -26,7 +26,7 @@ def shares(*consumers: Any) -> list[int]:
 # ---------------------------------------------------------------- sharing
 
 
-def test_members_share_and_one_leaves(world: World) -> None:
+def test_queues_are_shared_until_a_member_leaves(world: World) -> None:
     topic, group = world.topic(), world.group()
     one, two = Got(), Got()
     first, second = numbered("shared", 20), numbered("alone", 20)
@@ -40,14 +40,14 @@ def test_members_share_and_one_leaves(world: World) -> None:
         eventually("one has all", lambda: shares(staying) == [QUEUES])
         send_all(producer, topic, second)
         one.wait_bodies(second)
-    # Nobody crashed, so nothing comes twice.
+    # No member crashed, so nothing comes twice.
     world.check_none_twice(one.bodies + two.bodies, first + second)
     assert {message.queue for message in two.messages}.isdisjoint(
         message.queue for message in one.messages if message.body in first
     )
 
 
-def test_another_way_to_share(world: World) -> None:
+def test_queues_are_shared_by_chosen_strategy(world: World) -> None:
     topic, group = world.topic(), world.group()
     options = {"allocation": AllocateMessageQueueAveragelyByCircle()}
     with world.consumer(group, topic, Got(), **options) as one, world.consumer(group, topic, Got(), **options) as two:
@@ -105,7 +105,7 @@ def test_broadcasting_members_get_all_and_go_on_after_a_restart(world: World, tm
 # ---------------------------------------------------------------- where a group begins
 
 
-def test_a_new_group_begins_where_it_is_told_to(world: World) -> None:
+def test_new_group_begins_at_chosen_start(world: World) -> None:
     """Also at the end of a young topic, of which brokers say that a new group begins at its first message."""
     topic = world.topic()
     old, new, last = numbered("old", 8), numbered("new", 8), numbered("last", 8)
@@ -122,7 +122,7 @@ def test_a_new_group_begins_where_it_is_told_to(world: World) -> None:
         starts = {"latest": "latest", "earliest": "earliest", "moment": moment}
         with ExitStack() as stack:
             for name, start in starts.items():
-                stack.enter_context(world.consumer(world.group(), topic, got[name], start=start))
+                stack.enter_context(world.consumer(world.group(), topic, got[name], begin=start))
             send_all(producer, topic, last)
             got["earliest"].wait_bodies([*old, *new, *last])
             got["moment"].wait_bodies([*new, *last])
@@ -132,16 +132,16 @@ def test_a_new_group_begins_where_it_is_told_to(world: World) -> None:
     assert sorted(got["latest"].bodies) == sorted(last)
 
 
-def test_a_group_that_began_at_the_end_misses_nothing_afterwards(world: World) -> None:
+def test_group_begun_at_the_end_gets_all_later_messages(world: World) -> None:
     topic, group, got = world.topic(), world.group(), Got()
     with world.producer() as producer:
         send_all(producer, topic, numbered("old", 4))
         world.await_dispatch()
-        with world.consumer(group, topic, Got(), start="latest"):
+        with world.consumer(group, topic, Got(), begin="latest"):
             pass
         meanwhile = numbered("meanwhile", 8)
         send_all(producer, topic, meanwhile)
-        with world.consumer(group, topic, got, start="latest"):
+        with world.consumer(group, topic, got, begin="latest"):
             got.wait_bodies(meanwhile)
     assert sorted(got.bodies) == sorted(meanwhile)
 
@@ -149,7 +149,7 @@ def test_a_group_that_began_at_the_end_misses_nothing_afterwards(world: World) -
 # ---------------------------------------------------------------- while it runs
 
 
-def test_suspended_and_resumed(world: World) -> None:
+def test_suspended_consumer_gets_messages_after_resume(world: World) -> None:
     topic, got, seen = world.topic(), Got(), Got()
     first, second = numbered("first", QUEUES), numbered("second", QUEUES)
     with (
@@ -158,7 +158,7 @@ def test_suspended_and_resumed(world: World) -> None:
         world.consumer(world.group(), topic, got) as consumer,
     ):
         consumer.suspend()
-        # What was asked for before comes nevertheless: one message of each queue.
+        # Pulls sent before still return: one message of each queue.
         send_all(producer, topic, first)
         got.wait_bodies(first)
         send_all(producer, topic, second)
@@ -168,7 +168,7 @@ def test_suspended_and_resumed(world: World) -> None:
         got.wait_bodies(second)
 
 
-def test_paused_queues(world: World) -> None:
+def test_paused_queues_get_no_messages(world: World) -> None:
     topic, got, seen = world.topic(), Got(), Got()
     first, second = numbered("first", QUEUES), numbered("second", QUEUES)
     with (
@@ -188,7 +188,7 @@ def test_paused_queues(world: World) -> None:
         got.wait_bodies(second)
 
 
-def test_concurrency_changes(world: World) -> None:
+def test_concurrency_can_be_changed(world: World) -> None:
     topic = world.topic()
     barriers = {b"one": threading.Barrier(1), b"three": threading.Barrier(3)}
     running: list[int] = [0]
@@ -244,7 +244,7 @@ def test_a_slow_handler_holds_its_queue_back(world: World) -> None:
         with world.consumer(
             world.group(), topic, got, concurrency=2, pull_batch=4, limits=FlowLimits(messages=8)
         ) as consumer:
-            assigned = consumer.client.engine.assigned
+            assigned = consumer.client._engine.assigned
             eventually("the limit is reached", lambda: sum(one.held.count for one in assigned.values()) > 8)
             held.append(sum(one.held.count for one in assigned.values()))
             go_on.set()
@@ -282,8 +282,8 @@ def test_closing_waits_for_handlers(world: World) -> None:
 
 
 @pytest.mark.parametrize("order", ["none", "queue", "key"])
-def test_closing_cancels_a_handler_that_does_not_end(world: World, order: str) -> None:
-    """Its message comes again, to whoever follows."""
+def test_close_cancels_endless_handler(world: World, order: str) -> None:
+    """Its message comes again, to the next member."""
     topic, group, begun, again = world.topic(), world.group(), threading.Event(), Got()
     cancelled: list[bytes] = []
 
@@ -306,7 +306,7 @@ def test_closing_cancels_a_handler_that_does_not_end(world: World, order: str) -
 
 
 @pytest.mark.parametrize("order", ["none", "queue", "key"])
-def test_closing_leaves_a_thread_behind_that_does_not_end(world: World, order: str) -> None:
+def test_close_abandons_endless_thread(world: World, order: str) -> None:
     topic, group, begun, go_on, again = world.topic(), world.group(), threading.Event(), threading.Event(), Got()
 
     def handle(message: Any) -> None:
@@ -324,7 +324,7 @@ def test_closing_leaves_a_thread_behind_that_does_not_end(world: World, order: s
             go_on.set()
 
 
-def test_a_file_of_offsets_needs_no_thread_of_the_handlers(world: World, tmp_path: Path) -> None:
+def test_offset_file_is_written_without_handler_threads(world: World, tmp_path: Path) -> None:
     """It is written while they are busy, and when a consumer leaves one behind."""
     topic, group, begun, go_on = world.topic(1), world.group(), threading.Event(), threading.Event()
     config = ClientConfig(namesrv=world.servers.namesrv, instance_name=topic)
@@ -349,8 +349,8 @@ def test_a_file_of_offsets_needs_no_thread_of_the_handlers(world: World, tmp_pat
     assert again.bodies == [b"endless"]
 
 
-def test_a_message_that_is_handled_for_too_long_comes_again(world: World) -> None:
-    """And the queue goes on without it: who comes next gets nothing twice."""
+def test_message_handled_too_long_is_redelivered(world: World) -> None:
+    """And the queue goes on without it: the next member gets nothing twice."""
     topic, group, go_on, rest = world.topic(1), world.group(), threading.Event(), Got()
 
     def handle(message: Any) -> None:
@@ -363,7 +363,7 @@ def test_a_message_that_is_handled_for_too_long_comes_again(world: World) -> Non
             producer.send_batch([Message(topic, body) for body in (b"slow", b"quick")])
             got.wait("it comes again", lambda: len(got.messages) == 3)
             go_on.set()
-            held = consumer.client.engine.assigned
+            held = consumer.client._engine.assigned
             eventually("nothing is held", lambda: not any(one.held.count for one in held.values()))
         producer.send(Message(topic, b"next"))
         with world.consumer(group, topic, rest):
@@ -373,10 +373,10 @@ def test_a_message_that_is_handled_for_too_long_comes_again(world: World) -> Non
     world.check_none_twice([*got.bodies, *rest.bodies], [b"slow", b"quick", b"slow", b"next"])
 
 
-def test_waiting_for_a_message_is_given_up(world: World) -> None:
+def test_waiting_for_a_message_can_be_cancelled(world: World) -> None:
     """And the message that comes afterwards is not lost."""
     topic, group = world.topic(), world.group()
-    consumer = aio.Consumer(group, world.servers.namesrv, topics=topic, start="earliest")
+    consumer = aio.Consumer(group, world.servers.namesrv, topics=topic, begin="earliest")
 
     async def scenario() -> list[bytes]:
         async with consumer, aio.Producer(world.group(), world.servers.namesrv) as producer:
@@ -398,7 +398,7 @@ def test_waiting_for_a_message_is_given_up(world: World) -> None:
 
 @pytest.fixture
 def watched(world: World) -> Any:
-    """``watched(bodies)``: topic, group, what the consumer got, and the consumer, which has got these."""
+    """``watched(bodies)``: topic, group, the consumer's messages, and the consumer, which has got these."""
     with ExitStack() as stack:
 
         def watch(bodies: list[bytes]) -> tuple[str, str, Got, Any, list[Any]]:
@@ -433,7 +433,7 @@ def test_mqadmin_resets_a_running_consumer(world: World, watched: Any) -> None:
     eventually("offsets are stored", lambda: all_is_stored(world, group))
 
 
-def test_mqadmin_asks_how_a_consumer_is(world: World, watched: Any) -> None:
+def test_mqadmin_gets_consumer_status(world: World, watched: Any) -> None:
     bodies = numbered("asked", 8)
     topic, group, _, consumer, _ = watched(bodies)
     client_id = consumer.client_id

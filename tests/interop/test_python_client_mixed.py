@@ -7,14 +7,14 @@ from threading import Event, Thread
 from typing import Any
 
 import pytest
-from conftest import Clients, Cluster
-from java_features import JavaFeatures
-from python_client_faces import LIMIT, Got, eventually
-from python_client_member import Member
-from python_client_servers import LEVEL_2_SECONDS, Servers
-from python_client_world import QUEUES, World, fresh, numbered
 
 from rocketd.client import Message, SelectMessageQueueByHash, TransactionState
+from tests.interop.clients import Clients, Cluster
+from tests.interop.java_features import JavaFeatures
+from tests.interop.python_client_faces import LIMIT, Got, eventually
+from tests.interop.python_client_member import Member
+from tests.interop.python_client_servers import LEVEL_2_SECONDS, Servers
+from tests.interop.python_client_world import QUEUES, World, fresh, numbered
 
 COUNT = 64
 RECENT = 16  # messages from which one sees whose the queues are
@@ -73,7 +73,7 @@ def test_python_sends_and_java_receives(world: World, java_programs: Clients) ->
         assert (line["queueId"], line["queueOffset"]) == (result.queue.queue_id, result.queue_offset)
 
 
-def test_the_same_key_is_the_same_queue_in_java(world: World, java_programs: Clients) -> None:
+def test_same_key_has_same_queue_as_in_java(world: World, java_programs: Clients) -> None:
     """Java's program sends each of four streams to the queue of the number that is its key's hash."""
     topic = world.topic()
     sent = java_programs.run("java", "send", topic, "--group", world.group(), "--count", 8, "--order").lines
@@ -105,7 +105,7 @@ def test_compressed_and_delayed_both_ways(world: World, java: JavaFeatures) -> N
 
 
 class Committer:
-    """Commits what it is asked about."""
+    """Commits every checked transaction."""
 
     def __init__(self) -> None:
         self.checked = Got()
@@ -118,8 +118,8 @@ class Committer:
         return TransactionState.COMMIT
 
 
-def test_transactions_that_java_left_are_ended_by_python(world: World, java_programs: Clients) -> None:
-    """Each third is committed, each third rolled back, each third left to whoever of the group is asked."""
+def test_transactions_left_by_java_are_ended_by_python(world: World, java_programs: Clients) -> None:
+    """Each third is committed, each third rolled back, each third left to the checked member of the group."""
     topic, group, got, listener = world.topic(), world.group(), Got(), Committer()
     lines = java_programs.run("java", "transact", topic, "--group", group, "--count", 9, "--first", 0).lines
     with (
@@ -197,7 +197,7 @@ def traffic(world: World) -> Iterator[Callable[[str], Traffic]]:
 
 
 def test_java_and_python_share_and_are_killed(world: World, traffic: Any, tmp_path: Path) -> None:
-    """Whoever is killed, the other goes on with all queues, and nothing is lost."""
+    """If one is killed, the other goes on with all queues, and nothing is lost."""
     topic, group = world.topic(), world.group()
     java = world.servers.new_java(fresh("java"))
     members: list[Member] = []
@@ -243,8 +243,8 @@ def test_java_and_python_share_and_are_killed(world: World, traffic: Any, tmp_pa
             left.kill()
 
 
-def test_java_goes_on_where_python_has_stopped(world: World, java: JavaFeatures) -> None:
-    """And the reverse: none of them gets anything of what the other has done."""
+def test_java_continues_at_offsets_of_python(world: World, java: JavaFeatures) -> None:
+    """And the reverse: none of them gets a message handled by the other."""
     topic, group = world.topic(), world.group()
     first, second = Got(), Got()
     parts = [numbered(f"part{part}", 2 * QUEUES) for part in range(3)]

@@ -1,18 +1,22 @@
-"""The Python client's credentials and TLS, against brokers of rocketd's and of Apache's that ask for them."""
+"""The Python client's credentials and TLS, against rocketd's and Apache's brokers, which require them."""
 
+import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
-from lacking import end_test_lacking
-from python_client_faces import LIMIT, Got
-from python_client_servers import ROCKETD, RunningServers, Servers
-from python_client_world import QUEUES, World, fresh, numbered, send_all
 
-from benchmarks.peers.jars import PeerUnavailableError
 from rocketd.client import ClientConfig, Credentials, Message
 from rocketd.client.errors import BrokerError, ConnectionLostError, RocketMQError, TopicNotFoundError
+from rocketd.client.sync import Admin
 from rocketd.remoting.settings import TlsConfig
+from tests.interop.python_client_faces import LIMIT, Got
+from tests.interop.python_client_servers import ROCKETD, RunningServers, Servers
+from tests.interop.python_client_world import QUEUES, World, fresh, numbered, send_all
+from tests.support.command_runner import CommandRunner
+from tests.support.jars import PeerUnavailableError
+from tests.support.lacking import end_test_lacking
 
 ADMIN = Credentials("adminKey", "admin-secret")
 READER = Credentials("readerKey", "reader-secret")
@@ -36,22 +40,21 @@ def inside(guarded: Servers, world: World) -> World:
 
 
 def config(world: World, credentials: Credentials | None, **options: Any) -> ClientConfig:
-    return ClientConfig(
-        namesrv=world.servers.namesrv, credentials=credentials, **{"tls": world.kind == ROCKETD, **options}
-    )
+    tls: Any = "unverified" if world.kind == ROCKETD else False
+    return ClientConfig(namesrv=world.servers.namesrv, credentials=credentials, **{"tls": tls, **options})
 
 
 @pytest.fixture
 def topic(inside: World) -> str:
-    """A topic that the administrator has made."""
+    """A topic created by the administrator."""
     name = fresh("Guarded")
     with inside.admin(config(inside, ADMIN)) as admin:
-        admin.create_topic(name, QUEUES)
+        admin.create_topic(name, queues=QUEUES)
     inside.await_topic(name)
     return name
 
 
-def test_credentials_let_in(inside: World, topic: str) -> None:
+def test_account_with_permission_sends_and_reads(inside: World, topic: str) -> None:
     got, bodies = Got(), numbered("let in", 8)
     with (
         inside.producer(cluster=config(inside, ADMIN)) as producer,
@@ -67,7 +70,7 @@ def test_credentials_let_in(inside: World, topic: str) -> None:
     [None, Credentials("nobody", "12345678"), Credentials("adminKey", "another-secret"), READER],
     ids=["none", "unknown", "wrong", "reader"],
 )
-def test_who_may_not_send(inside: World, topic: str, credentials: Credentials | None) -> None:
+def test_account_without_permission_cannot_send(inside: World, topic: str, credentials: Credentials | None) -> None:
     with (
         inside.producer(cluster=config(inside, credentials)) as producer,
         pytest.raises(BrokerError, match=r"AclException") as caught,
@@ -77,7 +80,7 @@ def test_who_may_not_send(inside: World, topic: str, credentials: Credentials | 
     assert caught.value.attempts
 
 
-def test_a_topic_that_no_broker_makes(inside: World) -> None:
+def test_missing_topic_without_auto_creation_raises(inside: World) -> None:
     name = fresh("Nowhere")
     with (
         inside.producer(cluster=config(inside, ADMIN)) as producer,
@@ -95,7 +98,7 @@ only_rocketd = pytest.mark.parametrize("python_servers", [ROCKETD], indirect=Tru
 
 
 @only_rocketd
-def test_a_broker_that_asks_for_tls_refuses_plain_connections(inside: World, topic: str) -> None:
+def test_broker_requiring_tls_refuses_plain_connections(inside: World, topic: str) -> None:
     with (
         inside.producer(cluster=config(inside, ADMIN, tls=False)) as producer,
         pytest.raises(ConnectionLostError),
@@ -104,7 +107,7 @@ def test_a_broker_that_asks_for_tls_refuses_plain_connections(inside: World, top
 
 
 @only_rocketd
-def test_a_certificate_that_nobody_vouches_for(inside: World, topic: str) -> None:
+def test_unverified_certificate_is_refused(inside: World, topic: str) -> None:
     strict = TlsConfig(test_mode_enable=False, client_auth_server=True)
     with (
         inside.producer(cluster=config(inside, ADMIN, tls=strict), send_timeout=LIMIT) as producer,
@@ -113,12 +116,33 @@ def test_a_certificate_that_nobody_vouches_for(inside: World, topic: str) -> Non
         producer.send(Message(topic, b"x"))
 
 
-def test_tls_to_servers_that_take_both(world: World) -> None:
+def test_permissive_servers_take_tls(world: World) -> None:
     """All goes through TLS: also pulls, long ones included."""
     name, got, bodies = world.topic(), Got(), numbered("encrypted", 8)
-    both = ClientConfig(namesrv=world.servers.namesrv, tls=True)
+    both = ClientConfig(namesrv=world.servers.namesrv, tls="unverified")
     with world.producer(cluster=both) as producer, world.consumer(world.group(), name, got, both):
         send_all(producer, name, bodies)
         got.wait_bodies(bodies)
         producer.send(Message(name, b"big" * 100_000))
         got.wait_bodies([b"big" * 100_000])
+
+
+def test_accounts_are_put_listed_and_deleted_by_commands(inside: World, tmp_path: Path) -> None:
+    secret, name = tmp_path / "secret", "shopkeeper"
+    secret.write_text("shop-secret\n")
+    with Admin(cluster=config(inside, ADMIN)) as admin:
+        here = CommandRunner(admin)
+        here.ok("acl", "put", name, "--secret-file", str(secret), "--topic", "Orders=PUB|SUB", "--group", "shop=SUB")
+        here.ok("acl", "put", name, "--default-topic", "DENY")
+        rows = {row["account"]: row for row in map(json.loads, here.ok("acl", "list", "--json"))}
+        row = rows[name]
+        assert (row["topics"], row["groups"], row["default topic"]) == ("Orders=PUB|SUB", "shop=SUB", "DENY")
+        assert (row["admin"], rows["adminKey"]["admin"]) == ("no", "yes")
+        here.ok("acl", "put", name, "--admin")
+        # The secret has stayed, and the rights are those of an admin.
+        with Admin(cluster=config(inside, Credentials(name, "shop-secret"))) as own:
+            CommandRunner(own).ok("acl", "list")
+        here.told("acl", "delete", name, "--yes")
+        assert f"no broker has the account {name}" in here.refused("acl", "delete", name)
+        here.told("acl", "whitelist", "10.10.103.*", "--yes")
+        assert here.ok("acl", "whitelist")[1].endswith("\t10.10.103.*")

@@ -12,30 +12,30 @@ from typing import Any
 
 import pytest
 import pytest_twisted
-from fault_net import A, Net
-from fault_proxy import Proxies
-from fault_world import TwoBrokers, faces
-from python_client_faces import Face, Got, eventually
-from python_client_servers import RunningServers
-from python_client_twisted import played_on_twisted
-from python_fault_scenarios import LATE, ON_TWISTED, SCENARIOS, Ends
 from twisted.internet.task import deferLater
 
-from benchmarks.peers.jars import PeerUnavailableError
 from rocketd.client import Message
 from rocketd.client.errors import UnreachableError
+from tests.interop.fault_net import A, Net
+from tests.interop.fault_proxy import Proxies
+from tests.interop.fault_world import TwoBrokers, faces
+from tests.interop.python_client_faces import Face, Got, eventually
+from tests.interop.python_client_servers import RunningServers
+from tests.interop.python_client_twisted import played_on_twisted
+from tests.interop.python_fault_scenarios import LATE, ON_TWISTED, SCENARIOS, Ends
+from tests.support.jars import PeerUnavailableError
 
-PROGRAM = "python_fault_scenarios.py"
+PROGRAM = "python_fault_scenarios"
 
 
 @pytest.fixture(scope="module")
 def starting(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[dict[str, Future[TwoBrokers]]]:
-    """The servers of each kind that this run needs, which start at once."""
+    """The servers of each kind needed in this run, which start at once."""
     from twisted.internet import reactor
 
-    # The tests' own reactor begins with the first test otherwise, and what it opens would count.
+    # The reactor of the tests begins with the first test otherwise, and its files would count.
     pytest_twisted.blockon(deferLater(reactor, 0.0))
     directory = tmp_path_factory.mktemp("faults")
     with ThreadPoolExecutor() as threads, ExitStack() as stack:
@@ -45,7 +45,7 @@ def starting(
 
 
 def wanted(request: pytest.FixtureRequest, parameter: str) -> list[str]:
-    """The values that a parameter has in the tests of this module that run, in their order."""
+    """The values of a parameter in the selected tests of this module, in their order."""
     there = [item.callspec.params for item in request.session.items if item.module is request.module]
     return list(dict.fromkeys(values[parameter] for values in there if parameter in values))
 
@@ -63,7 +63,7 @@ def servers(
 
 @pytest.fixture(scope="module")
 def played(request: pytest.FixtureRequest, servers: TwoBrokers) -> dict[tuple[str, str], str]:
-    """What went wrong, by face and scenario; of those for which there are tests in this run."""
+    """Errors by face and scenario, of the scenarios with tests in this run."""
     names = wanted(request, "scenario")
     scenarios = [scenario for scenario in SCENARIOS if scenario.__name__ in names]
     troubles: dict[tuple[str, str], str] = {}
@@ -101,7 +101,7 @@ def test_scenario(played: dict[tuple[str, str], str], face: str, scenario: str) 
     tell(played[face, scenario])
 
 
-def test_nothing_is_left(played: dict[tuple[str, str], str]) -> None:
+def test_closed_clients_leave_nothing_behind(played: dict[tuple[str, str], str]) -> None:
     tell(played["all", "left"])
 
 
@@ -111,7 +111,7 @@ def test_twisted(played: dict[tuple[str, str], str], on_twisted: str) -> None:
 
 
 def tell(trouble: str) -> None:
-    """Fail where there was trouble."""
+    """Fail if there was trouble."""
     if trouble:
         pytest.fail(trouble, pytrace=False)
 
@@ -154,10 +154,10 @@ class Stream:
 
 
 @pytest.mark.usefixtures("played")
-def test_a_broker_is_killed(servers: TwoBrokers) -> None:
-    """The other takes over; what only it has waits for it, and goes on by itself when it is back. Without proxies."""
+def test_killed_broker_is_replaced_until_its_return(servers: TwoBrokers) -> None:
+    """The other takes over; messages only on the killed one wait for its return, and then continue. Without proxies."""
     with faces() as both:
-        kill_a_broker(servers, both)  # whose variables are gone when faces looks what is left
+        kill_a_broker(servers, both)  # its variables are gone when faces looks for leftovers
 
 
 def kill_a_broker(servers: TwoBrokers, both: list[Face]) -> None:

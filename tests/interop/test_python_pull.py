@@ -3,17 +3,18 @@
 from typing import Any
 
 import pytest
-from python_client_faces import Got, SyncFace, eventually
-from python_client_polling import SCENARIOS, administration, lite
-from python_client_servers import Servers
-from python_client_twisted import played_on_twisted
-from python_client_world import World
+
+from tests.interop.python_client_faces import Got, SyncFace, eventually
+from tests.interop.python_client_polling import SCENARIOS, administration, lite
+from tests.interop.python_client_servers import Servers
+from tests.interop.python_client_twisted import played_on_twisted
+from tests.interop.python_client_world import World
 
 
 @pytest.fixture(scope="module")
 def on_twisted(python_servers: Servers) -> dict[str, str]:
-    """By the name of each scenario what went wrong with it on the Twisted face."""
-    return played_on_twisted("python_client_polling.py", python_servers)
+    """The error of each scenario on the Twisted face, by its name."""
+    return played_on_twisted("python_client_polling", python_servers)
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
@@ -35,7 +36,7 @@ def test_watched_topic_and_mqadmin(world: World) -> None:
     topic, group, told = world.topic(2), world.group(), Got()
     with lite(world, group, topic, watch_interval=0.5) as consumer, administration(world) as admin:
         consumer.watch_queues(topic, lambda name, queues: told((name, len(queues))))
-        admin.create_topic(topic, 3)
+        admin.create_topic(topic, queues=3)
         told.wait("the third queue is seen", lambda: (topic, 3) in told.messages)
         eventually("it has the third queue", lambda: len(consumer.queues()) == 3)
         printed = world.servers.mqadmin("consumerStatus", "-g", group, "-i", consumer.client_id)

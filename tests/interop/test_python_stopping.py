@@ -7,12 +7,12 @@ from itertools import product
 from typing import Any
 
 import pytest
-from python_client_faces import Got, SyncFace
-from python_client_servers import Servers
-from python_client_stopping import HOLD, StoppingMember
-from python_client_world import World, numbered
 
 from rocketd.client import Message
+from tests.interop.python_client_faces import Got, SyncFace
+from tests.interop.python_client_servers import Servers
+from tests.interop.python_client_stopping import HOLD, StoppingMember
+from tests.interop.python_client_world import World, numbered
 
 BEFORE, AFTER = numbered("before", 5), numbered("after", 10)
 CASES = [f"{face}-{style}" for face, style in product(("sync", "aio", "twisted"), ("handler", "iteration", "endless"))]
@@ -20,7 +20,7 @@ CASES = [f"{face}-{style}" for face, style in product(("sync", "aio", "twisted")
 
 @dataclass
 class Ending:
-    """What came of one: the bodies it handled, how it ended, and what the group's next member got."""
+    """The end of a member: the bodies it handled, how it ended, and the messages of the group's next member."""
 
     begun: list[bytes]
     ended: list[bytes]
@@ -30,7 +30,7 @@ class Ending:
 
 
 def end_one(world: World, case: str) -> Ending:
-    """Have one begin, end it in the middle of a message, and look what is left."""
+    """Start a member, end it in the middle of a message, and collect the rest of the messages."""
     face, style = case.split("-")
     topic, group, got = world.topic(1), world.group(), Got()
     with world.producer() as producer:
@@ -57,7 +57,7 @@ def endings(python_servers: Servers) -> Callable[[str], Ending]:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_nothing_is_lost_and_what_was_in_hand_is_finished(endings: Callable[[str], Ending], case: str) -> None:
+def test_stop_loses_nothing_and_finishes_current_messages(endings: Callable[[str], Ending], case: str) -> None:
     ending = endings(case)
     assert ending.status == 0, ending.errors
     everything = [*BEFORE, HOLD, *AFTER]

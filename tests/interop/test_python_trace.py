@@ -1,4 +1,4 @@
-"""mqadmin finds in rocketd, as in Apache's broker, what the Python client tells of the messages it sends and consumes."""
+"""mqadmin finds in rocketd, as in Apache's broker, the traces of messages sent and consumed by the Python client."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -6,11 +6,11 @@ from contextlib import ExitStack
 from queue import SimpleQueue
 
 import pytest
-from mqadmin_sides import Both, Side
 
 from rocketd.client import Message, ReceivedMessage, Retry, TransactionState
 from rocketd.client.sync import Consumer, LitePullConsumer, Producer, PullConsumer
 from rocketd.client.trace.records import TraceType, decode_records
+from tests.interop.mqadmin_sides import Both, Side
 
 TOPIC, TRACES, CONSUMERS = "PythonTraced", "PythonTraces", "python-traced"
 ASKED = "Asked"  # a tag
@@ -39,7 +39,7 @@ def _send_and_consume(side: Side, clients: ExitStack) -> dict[str, str]:
     open_client = clients.enter_context
     producer = open_client(Producer("python-tracers", side.namesrv, trace=True, transactions=Ledger()))
     other = open_client(Producer("python-tracers", side.namesrv, trace=TRACES, transactions=Ledger()))
-    open_client(Consumer(CONSUMERS, side.namesrv, topics=TOPIC, start="earliest", trace=True, handler=handle))
+    open_client(Consumer(CONSUMERS, side.namesrv, topics=TOPIC, begin="earliest", trace=True, handler=handle))
     ids = {
         "plain": producer.send(Message(TOPIC, b"plain", tags="TagA", keys=["plain-key"])).msg_id,
         "refused": producer.send(Message(TOPIC, b"refused")).msg_id,
@@ -50,12 +50,12 @@ def _send_and_consume(side: Side, clients: ExitStack) -> dict[str, str]:
     bodies = sorted(got.get(timeout=LIMIT) for _ in range(6))
     assert bodies == [b"elsewhere", b"plain", b"polled", b"refused", b"refused", b"transaction"]
     lite = open_client(
-        LitePullConsumer("python-polled", side.namesrv, topics={TOPIC: ASKED}, start="earliest", trace=True)
+        LitePullConsumer("python-polled", side.namesrv, topics={TOPIC: ASKED}, begin="earliest", trace=True)
     )
     puller = open_client(PullConsumer("python-pulled", side.namesrv, trace=True))
     (queue,) = puller.fetch_subscribe_queues(TOPIC)
     assert [message.body for message in lite.poll(LIMIT)] == [b"polled"]
-    lite.poll(0)  # what was given before is handled then
+    lite.poll(0)  # the messages of the last poll count as handled then
     assert [message.body for message in puller.pull(queue, ASKED, 0).messages] == [b"polled"]
     return ids
 
@@ -77,7 +77,7 @@ def traced(both: Both) -> Iterator[Callable[[str], dict[str, str]]]:
 
 
 def _told(both: Both, ids: dict[str, str], lines: int, *words: str) -> list[str]:
-    """What mqadmin prints of a message when so many lines are there: type, group and status."""
+    """Return mqadmin's lines about a message once there are so many: type, group and status."""
     wanted = rf"(?s)((Pub|Sub) .*){{{lines}}}"
     printed = both.become_same(
         "queryMsgTraceById", "-i", ids, *words, in_any_order=True, wanted=wanted, change=_without_cost, limit=LIMIT
@@ -109,7 +109,7 @@ def test_sent_in_a_transaction(both: Both, traced: Callable[[str], dict[str, str
     assert _told(both, traced("transaction"), 2) == ["Pub python-tracers success", "Sub python-traced success"]
 
 
-def test_topic_of_its_own(both: Both, traced: Callable[[str], dict[str, str]]) -> None:
+def test_trace_goes_to_chosen_topic(both: Both, traced: Callable[[str], dict[str, str]]) -> None:
     assert _told(both, traced("elsewhere"), 1, "-t", TRACES) == ["Pub python-tracers success"]
     assert both.each(_ends_of_transactions) == (["COMMIT_MESSAGE"], ["COMMIT_MESSAGE"])
 
@@ -123,5 +123,5 @@ def _ends_of_transactions(side: Side) -> list[str]:
             if context.trace_type is TraceType.END_TRANSACTION:
                 ends.put(context.beans[0].transaction_state)
 
-    with Consumer("python-trace-readers", side.namesrv, topics=TRACES, start="earliest", handler=handle):
+    with Consumer("python-trace-readers", side.namesrv, topics=TRACES, begin="earliest", handler=handle):
         return [ends.get(timeout=LIMIT)]

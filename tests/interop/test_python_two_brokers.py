@@ -12,21 +12,12 @@ from threading import Event
 from typing import Any
 
 import pytest
-import twistd_servers
-from python_client_faces import Got, Held, SyncFace, eventually
-from python_client_polling import poll_all
-from python_client_servers import APACHE, LIMIT, Servers
-from python_client_world import World, fresh, numbered
 from zope.interface import implementer
 
-from benchmarks.peers import apache, wire
-from benchmarks.peers.patience import PATIENT
-from benchmarks.peers.ports import free_broker_port
 from rocketd.client import (
     ClientConfig,
     Message,
     MessageQueue,
-    SelectMessageQueueByMachineRoom,
     SelectMessageQueueByRandom,
 )
 from rocketd.client.consumer.allocation import (
@@ -35,11 +26,19 @@ from rocketd.client.consumer.allocation import (
     AllocateMessageQueueByConfig,
     AllocateMessageQueueByMachineRoom,
     AllocateMessageQueueConsistentHash,
-    room_of_broker,
 )
-from rocketd.client.message import SEND_OK
-from rocketd.remoting.codes import ResponseCode
+from rocketd.client.messages.message import SEND_OK
+from rocketd.client.producer.selectors import SelectMessageQueueByMachineRoom
+from rocketd.common.names import room_of_broker
 from rocketd.remoting.interfaces import IRPCHook
+from rocketd.remoting.wire.codes import ResponseCode
+from tests.interop.python_client_faces import Got, Held, SyncFace, eventually
+from tests.interop.python_client_polling import poll_all
+from tests.interop.python_client_servers import APACHE, LIMIT, Servers
+from tests.interop.python_client_world import World, fresh, numbered
+from tests.support import apache, twistd_servers, wire
+from tests.support.patience import PATIENT
+from tests.support.ports import free_broker_port
 
 NEAR, FAR = "broker-a", "far@broker-b"
 QUEUES = 2
@@ -126,7 +125,7 @@ def queues_of(topic: str, *brokers: str) -> set[MessageQueue]:
     return {MessageQueue(topic, broker, queue_id) for broker in brokers for queue_id in range(QUEUES)}
 
 
-def test_another_broker_is_tried_where_one_has_not_copied(two: TwoBrokers) -> None:
+def test_retry_another_broker_is_used_without_slave_copy(two: TwoBrokers) -> None:
     topic = two.topic()
     with two.world.producer() as producer:
         results = [producer.send(Message(topic, body)) for body in numbered("once", 4)]
@@ -164,7 +163,7 @@ def test_queues_chosen_at_random_and_by_room(two: TwoBrokers) -> None:
 
 
 def test_rooms_rings_and_lists_share_the_queues(two: TwoBrokers) -> None:
-    """Two members for each way to share; together they have what there is to share, and get its messages."""
+    """Two members for each way to share; together they have all queues, and get all messages."""
     topic = two.topic()
     everything = queues_of(topic, NEAR, FAR)
     nearby = AllocateMachineRoomNearby(
@@ -209,7 +208,7 @@ def are_shared(members: list[Any], queues: set[MessageQueue]) -> bool:
     return not first & second and first | second == queues
 
 
-def test_what_a_broker_does_not_take_back_comes_again_nevertheless(two: TwoBrokers) -> None:
+def test_message_refused_by_send_back_comes_again(two: TwoBrokers) -> None:
     """It goes to the retry topic, for which a broker still takes messages that takes none back, or another one does."""
     topic, group, go_on, dead = two.topic(), two.group(), Event(), Got()
     dead_letters = f"%DLQ%{group}"
@@ -245,7 +244,7 @@ def set_permission(broker: str, permission: int) -> None:
     assert answer.code == wire.SUCCESS
 
 
-def test_a_slave_is_read_where_the_broker_says_so(two: TwoBrokers, tmp_path: Path) -> None:
+def test_slave_is_read_if_the_broker_suggests_it(two: TwoBrokers, tmp_path: Path) -> None:
     """By consumers with a handler, and by those that poll."""
     topic, bodies, got = two.topic(), numbered("old", 40), Got()
     queue = MessageQueue(topic, FAR, 0)
@@ -261,7 +260,7 @@ def test_a_slave_is_read_where_the_broker_says_so(two: TwoBrokers, tmp_path: Pat
         with two.world.consumer(two.group(), topic, got, configs["push"], pull_batch=4):
             got.wait_bodies(bodies)
         polled = two.world.face.module.LitePullConsumer(
-            two.group(), configs["poll"], topics=topic, start="earliest", pull_batch=4
+            two.group(), configs["poll"], topics=topic, begin="earliest", pull_batch=4
         )
         with Held(two.world.face, polled) as consumer:
             poll_all(consumer, bodies)

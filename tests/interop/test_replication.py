@@ -1,20 +1,22 @@
 """A master of one kind and a slave of the other: log, queues, index and tables are the same, and consumers go on."""
 
+import os
 from collections import Counter
 
 import pytest
-from store_brokers import APACHE, IPV4, ROCKETD, SLOTS, SMALL_FILES, StoreBrokers
-from store_checks import check_index, check_log, check_queues
-from store_directory import read_log, read_table
-from store_journey import GROUP, QUEUES, TRANSACTION_TOPICS, StoreJourney
-from store_wire import await_condition, max_offset, pull_records
-from toolchain import run_client
 
-from benchmarks.peers import wire
+from tests.interop.store_checks import check_index, check_log, check_queues
+from tests.interop.store_journey import GROUP, QUEUES, TRANSACTION_TOPICS, StoreJourney
+from tests.interop.toolchain import run_client
+from tests.support import wire
+from tests.support.store_brokers import APACHE, IPV4, ROCKETD, SLOTS, SMALL_FILES, StoreBrokers
+from tests.support.store_directory import read_log, read_table
+from tests.support.store_wire import await_condition, max_offset, pull_records
 
 SEND_MESSAGE = 10
 QUERY_CONSUMER_OFFSET = 14
 GET_BROKER_RUNTIME_INFO = 28
+KILLS = int(os.environ.get("ROCKETD_PAIR_KILLS", "2"))
 TOPIC = "T"
 LATE = "latecomers"
 
@@ -81,7 +83,7 @@ def test_master_and_slave_of_different_kinds(kind, other, brokers, tmp_path_fact
 
     everything = {(line["queueId"], line["queueOffset"]) for line in consumable(master)}
     journey.stop()
-    # The group goes on behind what it had committed at the master; a new one gets everything.
+    # The group continues behind the offsets committed at the master; a new one gets everything.
     unread = {place for place in everything if place[1] >= committed[TOPIC, place[0]]}
     assert consume(master.namesrv, GROUP, len(unread), tmp_path_factory) == Counter(unread)
     assert consume(master.namesrv, LATE, len(everything), tmp_path_factory) == Counter(everything)
@@ -94,30 +96,36 @@ def test_master_and_slave_of_different_kinds(kind, other, brokers, tmp_path_fact
     check_index(slave.store, SLOTS, records, once=False)
     for table, content in (("topics", "topicConfigTable"), ("subscriptionGroup", "subscriptionGroupTable")):
         copied, original = (read_table(broker.store, table)[content] for broker in (slave, master))
-        # What came last came to one of them only: the consumers to the slave, a topic of Apache's to the stopping master.
+        # The last changes reached one of them only: the consumers the slave, a topic of Apache's the stopping master.
         for name in original.keys() - TRANSACTION_TOPICS:
             assert copied[name] == original[name], name
 
 
 @BOTH_WAYS
 @pytest.mark.parametrize("brokers", [LISTED], indirect=True, ids=["listed"])
+@pytest.mark.timeout(120 + 60 * KILLS)
 def test_kills_under_load(kind, other, brokers, tmp_path_factory):
+    """ROCKETD_PAIR_KILLS says how many kills there are, of master and slave in turn; each under load."""
     master, slave = brokers
     journey = StoreJourney(master, tmp_path_factory.mktemp)
     journey.begin(kind, IPV4)
     slave.start(other)
-    await_replication(master)
-    journey.kill_under_load(acknowledged=1000)
-    journey.begin(kind, IPV4)
+    for number in range(KILLS):
+        await_replication(master)
+        await_condition("the slave has dispatched everything", lambda: ends(slave) == ends(master))
+        if number % 2:
+            journey.load(1000 // KILLS, slave.kill)
+            for _ in range(20):
+                wire.call(master.address, SEND_MESSAGE, send_fields(), b"alone")
+            slave.start(other)
+        else:
+            journey.kill_under_load(acknowledged=1000 // KILLS)
+            journey.begin(kind, IPV4)
     await_replication(master)
     await_condition("the slave has dispatched everything", lambda: ends(slave) == ends(master))
-    slave.kill()
-    for _ in range(20):
-        wire.call(master.address, SEND_MESSAGE, send_fields(), b"alone")
-    slave.start(other)
-    await_replication(master)
-    await_condition("the slave has dispatched everything", lambda: ends(slave) == ends(master))
-    journey.stop()
+    print(f"{KILLS} kills, {sum(line['status'] == 'SEND_OK' for line in journey.sent)} acknowledged, 0 lost")
+    # After many kills, Apache's own index lacks entries: a start deletes files of it that the checkpoint does not cover.
+    journey.stop(index=kind == ROCKETD or KILLS <= 2)
     slave.stop()
     assert log_files(slave) == log_files(master)
     check_queues(slave.store, read_log(slave.store), journey.delays_ms, complete=True)
@@ -133,7 +141,7 @@ def await_replication(master):
 
 
 def send_fields():
-    """The header of a send to a topic that no other part of the test looks at."""
+    """The header of a send to a topic for this purpose only."""
     return {
         "producerGroup": "probes",
         "topic": "T-1",
@@ -150,7 +158,7 @@ def send_fields():
 
 
 def consumer_offsets(broker, group):
-    """What a broker knows of how far a group has read."""
+    """Return the offsets of a group at a broker."""
     offsets = {}
     for queue_id in range(QUEUES[TOPIC]):
         fields = {"consumerGroup": group, "topic": TOPIC, "queueId": str(queue_id)}
@@ -160,7 +168,7 @@ def consumer_offsets(broker, group):
 
 
 def served(broker):
-    """Every record that can be pulled, by queue."""
+    """Every record available to pulls, by queue."""
     return {
         (topic, queue): pull_records(broker.address, topic, queue) for topic in QUEUES for queue in range(QUEUES[topic])
     }
@@ -183,7 +191,7 @@ def consumable(broker):
 
 
 def consume(namesrv, group, count, homes):
-    """Have the Java client consume; what it was given."""
+    """Have the Java client consume; return its messages."""
     arguments = ("--namesrv", namesrv, "--topic", TOPIC, "--group", group, "--count", count, "--timeout", 120)
     lines = run_client("java", "consume", *arguments, home=homes.mktemp("java-consume")).lines
     return Counter((line["queueId"], line["queueOffset"]) for line in lines)

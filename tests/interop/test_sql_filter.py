@@ -7,27 +7,27 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from conftest import Clients, Cluster
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from jvm_filter import JvmFilter
-from store_directory import java_hash, queues_of, read_log, read_queues, read_table
-from store_wire import await_dispatched
-from toolchain import ClientError
-from twistd_servers import RocketdCluster
 
-from benchmarks.peers.apache import ApacheCluster, fetch_jars
-from benchmarks.peers.jars import PeerUnavailableError
-from benchmarks.peers.patience import PATIENT
-from rocketd.broker.consumer_filter_file import ConsumerFilterWrapper
-from rocketd.broker.consumer_filters import ConsumerFilterManager
-from rocketd.broker.json_file import JsonFile
-from rocketd.broker.settings import BrokerConfig
+from rocketd.broker.base.json_file import JsonFile
+from rocketd.broker.base.settings import BrokerConfig
+from rocketd.broker.tables.consumer_filter_file import ConsumerFilterWrapper
+from rocketd.broker.tables.consumer_filters import ConsumerFilterManager
 from rocketd.filter.bloom import BloomFilter
 from rocketd.filter.expressions import SelectorError
 from rocketd.filter.selector import Selector
-from rocketd.remoting.bodies import SubscriptionData
-from rocketd.store.filesystem import RealFileSystem
+from rocketd.remoting.bodies.tables import SubscriptionData
+from rocketd.store.base.filesystem import RealFileSystem
+from tests.interop.clients import Clients, Cluster
+from tests.interop.jvm_filter import JvmFilter
+from tests.interop.toolchain import ClientError
+from tests.support.apache import ApacheCluster, fetch_jars
+from tests.support.jars import PeerUnavailableError
+from tests.support.patience import PATIENT
+from tests.support.store_directory import java_hash, queues_of, read_log, read_queues, read_table
+from tests.support.store_wire import await_dispatched
+from tests.support.twistd_servers import RocketdCluster
 
 CASES = settings(
     max_examples=2500,
@@ -48,7 +48,7 @@ def apache(lacking):
 
 
 def evaluate(expression: str, properties: str) -> str:
-    """What an expression is here, in the words of JvmFilter.evaluate."""
+    """Evaluate an expression with rocketd, in the words of JvmFilter.evaluate."""
     try:
         selector = Selector(expression)
     except SelectorError:
@@ -162,25 +162,25 @@ tokens = st.one_of(
 
 @CASES
 @given(condition=conditions, message=messages)
-def test_every_expression_is_as_true_as_for_apache(apache, condition, message):
+def test_expressions_evaluate_as_by_apache(apache, condition, message):
     check(apache, condition, message)
 
 
 @CASES
 @given(words=st.lists(tokens, max_size=9), glue=st.sampled_from([" ", " ", ""]), message=messages)
-def test_what_is_hardly_an_expression_is_refused_as_by_apache(apache, words, glue, message):
+def test_almost_valid_expressions_evaluate_as_by_apache(apache, words, glue, message):
     check(apache, glue.join(words), message)
 
 
 @CASES
 @given(text=st.text(st.characters(codec="utf-8"), max_size=12), message=messages)
-def test_any_text_is_refused_as_by_apache(apache, text, message):
+def test_arbitrary_text_evaluates_as_by_apache(apache, text, message):
     check(apache, text, message)
 
 
 @CASES
 @given(left=values, right=values, operator=st.sampled_from(["=", "<>", "<", "<=", ">", ">="]), constant=constants)
-def test_every_pair_of_values_compares_as_for_apache(apache, left, right, operator, constant):
+def test_pairs_of_values_compare_as_by_apache(apache, left, right, operator, constant):
     for expression in (f"a {operator} b", f"a {operator} {constant}", f"{constant} {operator} a"):
         check(apache, expression, {"a": left, "b": right})
 
@@ -263,7 +263,7 @@ def start(kind, directory, properties, lacking):
 
 @pytest.fixture(scope="module", params=[PLAIN, WITH_BITMAPS], ids=["plain", "bitmaps"])
 def filtering(request, tmp_path_factory, lacking):
-    """A cluster whose broker filters by properties."""
+    """A cluster with a broker that filters by properties."""
     kind = ApacheCluster if os.environ.get("ROCKETD_INTEROP_SERVERS") == "apache" else RocketdCluster
     servers = start(kind, tmp_path_factory.mktemp("filtering"), request.param, lacking)
     yield servers
@@ -289,7 +289,7 @@ def indexes(run) -> list[int]:
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_a_client_gets_what_its_expression_selects(filtering_clients, fresh, language):
+def test_client_gets_messages_selected_by_its_expression(filtering_clients, fresh, language):
     topic = fresh("Filtered")
     filtering_clients.require(language)
     filtering_clients.run(language, "send", topic, "--group", fresh("P"), "--count", COUNT)
@@ -301,7 +301,7 @@ def test_a_client_gets_what_its_expression_selects(filtering_clients, fresh, lan
         assert indexes(filtering_clients.run(language, "consume", topic, *arguments)) == list(wanted)
 
 
-def test_a_group_that_comes_back_gets_what_was_stored_meanwhile(filtering_clients, fresh):
+def test_returning_group_gets_messages_stored_meanwhile(filtering_clients, fresh):
     """The broker kept its filter, and noted beside each message whether it matches."""
     topic, group, producer = fresh("Returned"), fresh("G"), fresh("P")
     filtering_clients.require("java")
@@ -310,7 +310,7 @@ def test_a_group_that_comes_back_gets_what_was_stored_meanwhile(filtering_client
         filtering_clients.run("java", "send", topic, "--group", producer, "--count", count)
         wanted = set(range(21, count, 2))
         received = filtering_clients.run("java", "consume", topic, "--count", len(wanted), *arguments)
-        # The client may have ended before it had said what it has read: some come twice then.
+        # The client may have ended before it stored its offsets: some messages come twice then.
         assert set(indexes(received)) == wanted
 
 
@@ -338,7 +338,7 @@ def test_refused_messages_come_again_through_the_filter(filtering_clients, fresh
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_a_bad_expression_is_told_to_the_client(filtering_clients, fresh, language):
+def test_bad_expression_ends_the_client_with_an_error(filtering_clients, fresh, language):
     topic = fresh("Refused")
     filtering_clients.require(language)
     filtering_clients.run(language, "send", topic, "--group", fresh("P"), "--count", 4)
@@ -360,8 +360,8 @@ ONE_STORE = {**WITH_BITMAPS, "mappedFileSizeCommitLog": str(64 << 20)}
 @pytest.mark.parametrize(
     ("kind", "following"), [(RocketdCluster, ApacheCluster), (ApacheCluster, RocketdCluster)], ids=["rocketd", "apache"]
 )
-def test_every_bit_beside_every_message_is_as_apaches_classes_say(kind, following, apache, homes, tmp_path, lacking):
-    """What a broker writes into the extension of a queue, byte for byte, from the first message on; and the other broker
+def test_filter_bits_of_all_messages_equal_apaches(kind, following, apache, homes, tmp_path, lacking):
+    """The bytes that a broker writes into the extension of a queue, from the first message on; and the other broker
     takes over.
     """
     servers = start(kind, tmp_path, ONE_STORE, lacking)

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from mqadmin_sides import CLUSTER, GROUP, TOPIC
 
-from benchmarks.peers import wire
-from rocketd.remoting import fastjson
+from rocketd.remoting.fastjson import dialect as fastjson
+from tests.interop.mqadmin_sides import CLUSTER, GROUP, TOPIC
+from tests.support import wire
 
 if TYPE_CHECKING:
-    from mqadmin_sides import Both, Side
+    from tests.interop.mqadmin_sides import Both, Side
 
 SEND_MESSAGE_V2, SEND_BATCH, PULL, SEND_BACK, UPDATE_OFFSET = 310, 320, 11, 36, 15
 RUNTIME_INFO, TOPIC_STATS, CONSUME_STATS, WHO_CONSUMES, TIME_SPAN, LEAST_OFFSETS, VIEW_STATS, ALL_CONSUME_STATS = (
@@ -41,7 +41,7 @@ def success(side: "Side", code: int, body: bytes = b"", **fields: str) -> wire.A
 
 
 def send(side: "Side", code: int, queue_id: int, properties: str, body: bytes, topic: str = STATS) -> int:
-    """Send; the offset in the log of what was stored first."""
+    """Send; return the offset in the log of the first stored message."""
     answer = success(
         side, code, body, a="P", b=topic, c="TBW102", d="2", e=str(queue_id), f="0", g=str(int(time.time() * 1000)),
         h="0", i=properties, j="0", k="false", l="0", m=str(code == SEND_BATCH).lower(),
@@ -108,7 +108,7 @@ def same(both: "Both", code: int, change: Callable[[Any], Any] = lambda body: bo
 
 
 def timeless(body: Any) -> Any:
-    """Without times and rates, of which no two are the same; 0 and what is negative stays."""
+    """Hide times and rates, which always differ; 0 and negative numbers stay."""
     if isinstance(body, dict):
         return {
             key: "RATE" if key == "consumeTps" else "SPAN" if key == "delayTime" and value > 0 else timeless(value)
@@ -139,7 +139,7 @@ def test_progress_of_all_groups(counted: "Both") -> None:
         groups = {group: stats for each in body["consumeStatsList"] for group, stats in each.items()}
         return timeless({**body, "consumeStatsList": {name: sorted(stats, key=repr) for name, stats in groups.items()}})
 
-    # The group that consumes all the time commits at moments of its own.
+    # The group that consumes all the time commits at unknown moments.
     def settled(body: Any) -> Any:
         changed = by_group(body)
         return {name: stats for name, stats in changed["consumeStatsList"].items() if name in (READERS, OTHERS)}
@@ -190,7 +190,7 @@ COUNTED = [
 
 @pytest.fixture(scope="module")
 def minutes(counted: "Both") -> tuple[dict[tuple[str, str], Any], dict[tuple[str, str], Any]]:
-    """What each broker had counted when a sample behind all the work was taken, which on a slow machine is late."""
+    """The counts of each broker in a sample taken after all the work, which on a slow machine is late."""
     most: dict[str, dict[tuple[str, str], Any]] = {side.kind: {} for side in (counted.apache, counted.rocketd)}
 
     def read(side: "Side") -> dict[tuple[str, str], Any]:
@@ -213,7 +213,7 @@ def minutes(counted: "Both") -> tuple[dict[tuple[str, str], Any], dict[tuple[str
 
 
 @pytest.mark.parametrize(("name", "key"), COUNTED)
-def test_counted_alike(minutes: tuple[dict[tuple[str, str], Any], ...], name: str, key: str) -> None:
+def test_statistics_equal_apaches(minutes: tuple[dict[tuple[str, str], Any], ...], name: str, key: str) -> None:
     theirs, ours = minutes
     assert ours.get((name, key)) == theirs.get((name, key))
     assert theirs[name, key][0] > 0
@@ -232,7 +232,7 @@ def test_latency_has_a_key_for_each_queue(counted: "Both") -> None:
 @pytest.mark.parametrize(
     "name", ["COMMERCIAL_SEND_TIMES", "GROUP_GET_FALL_SIZE", "GROUP_GET_FROM_DISK_NUMS", "NONSENSE"]
 )
-def test_what_does_not_exist(both: "Both", name: str) -> None:
+def test_missing_statistics_are_refused(both: "Both", name: str) -> None:
     code, remark, _ = same(both, VIEW_STATS, statsName=name, statsKey=TOPIC)
     assert (code, remark) == (1, f"The stats <{name}> <{TOPIC}> not exist")
 
@@ -247,7 +247,7 @@ def test_runtime_information_has_all_keys(both: "Both") -> None:
 
 
 def test_lag_of_a_java_consumer_by_its_tags(both: "Both") -> None:
-    """Apache's broker knows no such thing; what is done is done to both so that they stay alike."""
+    """Apache's broker has no such figure; all actions are done to both so that they stay alike."""
     both.same("updateTopic", "-c", CLUSTER, "-t", LAGGING, "-r", "1", "-w", "1")
     both.same("updateSubGroup", "-c", CLUSTER, "-g", SLOW)
     both.ask("consume", group=SLOW, topic=LAGGING, expression="TagA")

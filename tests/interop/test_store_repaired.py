@@ -10,13 +10,13 @@ import sys
 from collections import Counter
 
 import pytest
-from store_brokers import APACHE, ROCKETD, SMALL_FILES, StoreBrokers
-from store_checks import check_log, tags_code
-from store_directory import Record, queues_of, read_log, read_queues, split_records
-from store_wire import await_condition, max_offset, pull_records
 
 import rocketd
-from benchmarks.peers import wire
+from tests.interop.store_checks import check_log, tags_code
+from tests.support import wire
+from tests.support.store_brokers import APACHE, ROCKETD, SMALL_FILES, StoreBrokers
+from tests.support.store_directory import Record, queues_of, read_log, read_queues, split_records
+from tests.support.store_wire import await_condition, max_offset, pull_records
 
 QUEUES = {"Orders": 3, "Payments": 2, "Letters": 1}
 MESSAGES = 400
@@ -40,7 +40,7 @@ def brokers(namesrv, tmp_path):
     brokers.close()
 
 
-# ---------------------------------------------------------------- what is written
+# ---------------------------------------------------------------- written stores
 
 
 def body_of(number):
@@ -83,7 +83,7 @@ def write(brokers, kind):
     return records
 
 
-# ---------------------------------------------------------------- what is damaged
+# ---------------------------------------------------------------- damage
 
 
 def overwrite(path, position, data):
@@ -168,7 +168,7 @@ def repair(brokers, records, lost):
     return mended
 
 
-# ---------------------------------------------------------------- what Apache's broker makes of it
+# ---------------------------------------------------------------- Apache's broker on the repaired store
 
 
 def query(broker, topic, key):
@@ -203,7 +203,7 @@ def check_queries(broker, records):
 
 
 @pytest.mark.parametrize("writer", [ROCKETD, APACHE])
-def test_apache_goes_on_with_a_store_that_was_mended(brokers, writer):
+def test_apache_continues_a_repaired_store(brokers, writer):
     records = write(brokers, writer)
     lost = [record for damage in DAMAGES for record in damage(brokers.store, records)]
     assert len({record.physical_offset for record in lost}) == 5
@@ -221,7 +221,7 @@ def test_apache_goes_on_with_a_store_that_was_mended(brokers, writer):
     all_of_them = len([record for record in mended if record.topic in QUEUES]) + MORE
     places = [(topic, queue) for topic, queues in QUEUES.items() for queue in range(queues)]
     await_condition(
-        "what was sent is visible",
+        "all messages are visible",
         lambda: sum(max_offset(brokers.address, *place) for place in places) == all_of_them,
     )
     brokers.stop()

@@ -1,13 +1,14 @@
-"""A store goes to and fro between Apache's broker and rocketd's: each opens what the other left, and goes on."""
+"""A store goes to and fro between Apache's broker and rocketd's: each opens the files of the other, and continues."""
 
 import shutil
 
 import pytest
-from store_brokers import APACHE, IPV4, IPV6, ROCKETD, SLOTS, StoreBrokers
-from store_checks import same_entries
-from store_directory import queues_of, read_index, read_log, read_queues
-from store_journey import StoreJourney
-from store_wire import await_condition, max_offset
+
+from tests.interop.store_checks import same_entries
+from tests.interop.store_journey import StoreJourney
+from tests.support.store_brokers import APACHE, IPV4, IPV6, ROCKETD, SLOTS, StoreBrokers
+from tests.support.store_directory import queues_of, read_index, read_log, read_queues
+from tests.support.store_wire import await_condition, max_offset
 
 QUICK_CHECKS = {"transactionCheckInterval": "2000", "transactionTimeOut": "1000"}
 

@@ -1,14 +1,15 @@
-"""A log in several directories goes to and fro between Apache's broker and rocketd's: each opens what the other left."""
+"""A log in several directories goes to and fro between Apache's broker and rocketd's: each opens the files of the other."""
 
 import pytest
-from store_brokers import APACHE, IPV4, ROCKETD, SMALL_FILES, StoreBrokers
-from store_journey import StoreJourney
+
+from tests.interop.store_journey import StoreJourney
+from tests.support.store_brokers import APACHE, IPV4, ROCKETD, SMALL_FILES, StoreBrokers
 
 FILE = int(SMALL_FILES["mappedFileSizeCommitLog"])
 
 
 class LogDirectories:
-    """The settings of both brokers, and where log files lie."""
+    """The settings of both brokers, and the directories of log files."""
 
     def __init__(self, store):
         self._store = store
@@ -28,7 +29,7 @@ class LogDirectories:
         }
 
     def assert_in_turn(self, numbers, *names):
-        """These files lie where both brokers' rule puts them: the directories sorted, one after the other."""
+        """Check the places of these files by both brokers' rule: the directories sorted, one after the other."""
         files = self.files()
         assert {number: files[number] for number in numbers} == {
             number: sorted(names)[number % len(names)] for number in numbers

@@ -3,15 +3,14 @@
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
-from store_wire import await_condition
-from toolchain import PROGRAMS, run_client
 
 from rocketd.testing import Cluster
+from tests.interop.toolchain import PROGRAMS, run_client
+from tests.support.places import ROOT
+from tests.support.store_wire import await_condition
 
-ROOT = Path(__file__).resolve().parents[2]
 COUNT = 10
 DELAY_MS = 2_400_000
 
@@ -36,7 +35,7 @@ def has_member(cluster, group):
     return found is not None and bool(found.clients())
 
 
-def test_forty_minutes_pass(program):
+def test_clients_of_other_languages_follow_virtual_time(program):
     with Cluster(topics=["Later"]) as cluster, ThreadPoolExecutor() as threads:
         address = cluster.listen()
         sent = program(
@@ -58,8 +57,8 @@ def test_forty_minutes_pass(program):
     assert min(line["storeTimestamp"] for line in received) >= begin - 30_000 + DELAY_MS
 
 
-def test_driven_by_commands(program):
-    """As a test in that language would: a process of its own, with commands on its standard input."""
+def test_testing_program_is_driven_by_commands(program):
+    """As a test in that language would do it: a separate process, with commands on its standard input."""
     with subprocess.Popen(
         [sys.executable, "-m", "rocketd.testing", "--topic", "Driven"],
         cwd=ROOT,

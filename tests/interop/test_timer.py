@@ -1,16 +1,17 @@
-"""Unmodified clients set the properties of times of their own; Apache's 4.9.7 broker leaves what waits alone."""
+"""Unmodified clients set properties for delivery times; Apache's 4.9.7 broker does not touch waiting messages."""
 
 import time
 
 import pytest
-from store_brokers import APACHE, ROCKETD, StoreBrokers
-from store_wire import await_condition, pull_records
-from toolchain import run_client
+
+from tests.interop.toolchain import run_client
+from tests.support.store_brokers import APACHE, ROCKETD, StoreBrokers
+from tests.support.store_wire import await_condition, pull_records
 
 COUNT = 20
 AHEAD_MS = 5_000
 CANCELLED_MS = (6_000, 20_000, 60_000)
-"""How far ahead messages are due that one of them is cancelled before: further each time that the machine was too slow."""
+"""Delays of messages, one of which is cancelled in time: a longer one after each try on a machine that is too slow."""
 TIMER_TOPIC = "rmq_sys_wheel_timer"
 
 
@@ -33,7 +34,7 @@ def consume(clients, language, topic, group, count):
     ("language", "name"),
     [("java", "TIMER_DELIVER_MS"), ("go", "TIMER_DELAY_MS"), ("java", "TIMER_DELAY_SEC")],
 )
-def test_delivered_at_its_time(clients, fresh, language, name):
+def test_message_is_delivered_at_its_time(clients, fresh, language, name):
     clients.require(language)
     topic = fresh("Timer")
     clients.create_topic(topic)
@@ -48,7 +49,7 @@ def test_delivered_at_its_time(clients, fresh, language, name):
 
 
 @pytest.mark.parametrize(("language", "form"), [("java", "{key}"), ("go", "{topic}+{key}")])
-def test_cancelled(clients, fresh, language, form):
+def test_timed_message_can_be_cancelled(clients, fresh, language, form):
     """By Go's program, which starts at once."""
     clients.require(language, "go")
     for ahead_ms in CANCELLED_MS:
@@ -67,7 +68,7 @@ def test_cancelled(clients, fresh, language, form):
     assert min(line["storeTimestamp"] for line in received) >= due
 
 
-def test_apaches_broker_keeps_what_waits(namesrv, tmp_path_factory):
+def test_apaches_broker_keeps_waiting_timed_messages(namesrv, tmp_path_factory):
     brokers = StoreBrokers(tmp_path_factory.mktemp("brokers"), namesrv)
     home = tmp_path_factory.mktemp("home")
 

@@ -1,4 +1,4 @@
-"""The harness itself: what it says of a machine that lacks something, when it builds anew, how it reports a client."""
+"""The harness itself: its messages about missing tools, the causes of new builds, and reports about clients."""
 
 import shutil
 import sys
@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-import toolchain
-from toolchain import PROGRAMS, BuildError, ClientError, Program, run_client
+
+from tests.interop import toolchain
+from tests.interop.toolchain import PROGRAMS, BuildError, ClientError, Program, run_client
+from tests.support.quick_java import directory_of_archives, read_archive
 
 
 class Script(Program):
-    """A client program that is a Python script; counts its builds."""
+    """A client program written as a Python script; counts its builds."""
 
     name = "script"
 
@@ -47,25 +49,25 @@ def write(script, text):
     (script.sources / "client.py").write_text(text)
 
 
-def test_lines_are_parsed_and_arguments_handed_on(script, tmp_path):
+def test_lines_are_parsed_and_arguments_passed_on(script, tmp_path):
     write(script, "import json, os, sys\nprint(json.dumps({'argv': sys.argv[1:], 'home': os.environ['HOME']}))")
     run = run_client("script", "send", "--count", 3, home=tmp_path)
     assert run.lines == [{"argv": ["send", "--count", "3"], "home": str(tmp_path)}]
 
 
-def test_a_failing_client_is_reported_with_what_it_said(script, tmp_path):
+def test_failing_client_is_reported_with_its_output(script, tmp_path):
     write(script, "import sys\nprint('{}')\nsys.exit('no route')")
     with pytest.raises(ClientError, match=r"(?s)script send: exit status 1 after 1 lines.*no route"):
         run_client("script", "send", home=tmp_path)
 
 
-def test_a_client_that_hangs_is_ended(script, tmp_path):
+def test_hanging_client_is_ended(script, tmp_path):
     write(script, "import threading\nprint('{}', flush=True)\nthreading.Event().wait()")
     with pytest.raises(ClientError, match=r"not done in 1 s after 1 lines"):
         run_client("script", "send", home=tmp_path, limit=1)
 
 
-def test_only_a_change_builds_anew(script, tmp_path):
+def test_only_a_change_causes_a_new_build(script, tmp_path):
     write(script, "")
     first = script.built()
     assert script.built() == first
@@ -75,7 +77,7 @@ def test_only_a_change_builds_anew(script, tmp_path):
     assert script.builds == 2
 
 
-def test_a_failed_build_is_tried_again(script):
+def test_failed_build_is_retried(script):
     write(script, "broken")
     for _ in range(2):
         with pytest.raises(BuildError, match="broken"):
@@ -89,13 +91,43 @@ def test_missing_tools_are_named(name, monkeypatch):
     assert PROGRAMS[name].missing() == f"the {name} client needs {', '.join(PROGRAMS[name].tools)} in PATH"
 
 
-def test_a_wheel_for_another_machine_is_no_use(monkeypatch):
+def test_wheel_for_another_machine_is_reported_missing(monkeypatch):
     monkeypatch.setattr(toolchain.platform, "machine", lambda: "aarch64")
     assert "x86_64" in PROGRAMS["cpp"].missing()
 
 
 @pytest.mark.parametrize(("ci", "outcome"), [("", pytest.skip.Exception), ("true", pytest.fail.Exception)])
-def test_what_is_missing_skips_but_fails_in_ci(ci, outcome, monkeypatch, lacking):
+def test_missing_tool_skips_but_fails_in_ci(ci, outcome, monkeypatch, lacking):
     monkeypatch.setenv("CI", ci)
     with pytest.raises(outcome, match="no compiler"):
         lacking("no compiler")
+
+
+def test_archives_of_classes_are_written_once_and_read_if_there(tmp_path):
+    made = []
+
+    def write(directory):
+        made.append(directory)
+        (directory / "server.jsa").write_text("")
+
+    for _ in range(2):
+        archives = directory_of_archives(tmp_path, "jars", write)
+        options = read_archive(archives / "server.jsa")
+        assert options == ("-Xlog:disable", f"-XX:SharedArchiveFile={archives}/server.jsa")
+    assert len(made) == 1
+    assert read_archive(archives / "other.jsa") == ()
+
+
+def test_archives_of_classes_that_cannot_be_written_are_tried_once_and_not_read(tmp_path):
+    made = []
+
+    def fail(directory):
+        made.append(directory)
+        (directory / "server.jsa").write_text("half of it")
+        raise OSError("no room")
+
+    for _ in range(2):
+        archives = directory_of_archives(tmp_path, "jars", fail)
+        assert read_archive(archives / "server.jsa") == ()
+    assert len(made) == 1
+    assert [path.suffix for path in tmp_path.iterdir()] == [".lock"]

@@ -1,7 +1,7 @@
-"""Transactions of unmodified Java and Go producers: what is committed arrives, nothing else does.
+"""Transactions of unmodified Java and Go producers: committed messages arrive, no others do.
 
-The broker looks through its half messages every second here, and is killed in between. Who is slower to answer than that is
-asked again, and what is committed twice comes twice.
+The broker checks its half messages every second here, and is killed in between. A producer that answers more slowly than
+that is asked again, and a message committed twice comes twice.
 """
 
 import json
@@ -10,12 +10,12 @@ from collections import Counter
 from contextlib import contextmanager
 
 import pytest
-from store_brokers import APACHE, ROCKETD, SMALL_FILES, StoreBrokers
-from store_directory import read_log
-from store_wire import await_condition, max_offset, pull_records
-from toolchain import PROGRAMS, run_client
 
-from benchmarks.peers import wire
+from tests.interop.toolchain import PROGRAMS, run_client
+from tests.support import wire
+from tests.support.store_brokers import APACHE, ROCKETD, SMALL_FILES, StoreBrokers
+from tests.support.store_directory import read_log
+from tests.support.store_wire import await_condition, max_offset, pull_records
 
 TOPIC = "T-tx"
 HALF, OP, GIVEN_UP = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC", "TRANS_CHECK_MAX_TIME_TOPIC"
@@ -28,7 +28,7 @@ QUICK = {
     "transactionCheckMax": str(CHECKS),
 }
 SELDOM = {**QUICK, "transactionCheckInterval": "3600000", "transactionCheckMax": "1000"}
-# Nobody is asked before ``begin_checks``, however long ends take on a machine that hangs.
+# Producers are not checked before ``begin_checks``, however long ends take on a machine that hangs.
 LATER = {**QUICK, "transactionTimeOut": "3600000"}
 UPDATE_BROKER_CONFIG = 25
 RESUME_CHECK_HALF_MESSAGE = 323
@@ -51,7 +51,7 @@ def start(brokers, kind=ROCKETD, properties=QUICK):
 
 @pytest.fixture
 def java(brokers, tmp_path_factory):
-    """``java(command, ...)``: what the Java program printed."""
+    """``java(command, ...)``: the output of the Java program."""
 
     def run(command, *arguments):
         home = tmp_path_factory.mktemp("java")
@@ -123,8 +123,8 @@ def half_messages(brokers):
 
 
 def begin_checks(brokers, ends):
-    """Have the broker, started with LATER, ask about what has not ended, once so many have."""
-    await_condition("what was decided has ended", lambda: max_offset(brokers.address, OP, 0) == ends)
+    """Have the broker, started with LATER, check the open transactions, once so many have ended."""
+    await_condition("decided transactions have ended", lambda: max_offset(brokers.address, OP, 0) == ends)
     text = f"transactionTimeOut={QUICK['transactionTimeOut']}\n"
     assert wire.call(brokers.address, UPDATE_BROKER_CONFIG, body=text.encode()).code == wire.SUCCESS
 
@@ -141,7 +141,7 @@ def test_java_with_a_restart_before_the_checks(brokers, java, end):
     start(brokers, properties=SELDOM)
     sent = java("transact", "--group", "java", "--first", 0, "--count", COUNT)
     assert [line["state"] for line in sent] == ["COMMIT_MESSAGE", "ROLLBACK_MESSAGE", "UNKNOW"] * (COUNT // 3)
-    await_condition("what is committed is there", lambda: stored(brokers) == once(COMMITTED))
+    await_condition("committed messages are there", lambda: stored(brokers) == once(COMMITTED))
     getattr(brokers, end)()
     brokers.start(ROCKETD, **{**QUICK, "transactionCheckMax": "1000"})
     assert stored(brokers) == once(COMMITTED)
@@ -160,11 +160,11 @@ def test_java_with_a_restart_before_the_checks(brokers, java, end):
     brokers.stop()
 
 
-def test_go_is_asked_by_a_broker_that_was_killed(brokers, go, java):
+def test_go_producer_is_checked_by_restarted_broker(brokers, go, java):
     start(brokers, properties=SELDOM)
     with go("--count", COUNT) as producer:
         await_condition("all is sent", lambda: len(producer.lines) == COUNT)
-        await_condition("what is committed is there", lambda: stored(brokers) == once(COMMITTED))
+        await_condition("committed messages are there", lambda: stored(brokers) == once(COMMITTED))
         brokers.kill()
         brokers.start(ROCKETD, **{**QUICK, "transactionCheckMax": "1000"})
         # Go's producers say every 30 s that they are there.
@@ -175,7 +175,7 @@ def test_go_is_asked_by_a_broker_that_was_killed(brokers, go, java):
     brokers.stop()
 
 
-def test_go_rolls_back_when_it_is_asked(brokers, go):
+def test_go_rolls_back_on_check(brokers, go):
     start(brokers, properties=LATER)
     with go("--count", COUNT, "--answer", "rollback") as producer:
         await_condition("all is sent", lambda: len(producer.lines) >= COUNT)
@@ -186,7 +186,7 @@ def test_go_rolls_back_when_it_is_asked(brokers, go):
     brokers.stop()
 
 
-def test_who_never_decides_is_asked_so_often_and_kept_apart(brokers, go):
+def test_undecided_transaction_is_checked_n_times_and_set_aside(brokers, go):
     start(brokers)
     with go("--count", 3, "--states", "unknown", "--answer", "unknown") as producer:
         await_condition("all is given up", lambda: max_offset(brokers.address, GIVEN_UP, 0) == 3)
@@ -211,10 +211,10 @@ def test_who_never_decides_is_asked_so_often_and_kept_apart(brokers, go):
     [(APACHE, "kill", ROCKETD), (ROCKETD, "stop", APACHE)],
     ids=["apache-killed", "rocketd-stopped"],
 )
-def test_the_other_broker_goes_on(brokers, java, first, end, second):
+def test_other_broker_continues_transactions(brokers, java, first, end, second):
     start(brokers, first, SELDOM)
     java("transact", "--group", "java", "--first", 0, "--count", COUNT)
-    await_condition("what is committed is there", lambda: stored(brokers) == once(COMMITTED))
+    await_condition("committed messages are there", lambda: stored(brokers) == once(COMMITTED))
     getattr(brokers, end)()
     brokers.start(second, **{**QUICK, "transactionCheckMax": "1000"})
     asked = java("transact", "--group", "java", "--check", "--count", len(COMMITTED) + len(UNDECIDED))
@@ -224,7 +224,7 @@ def test_the_other_broker_goes_on(brokers, java, first, end, second):
 
 
 def shape(store):
-    """What the records of transactions say, by topic, but for times, places, and the order of one-way requests."""
+    """Return the records of transactions, by topic, without times, places, and the order of one-way requests."""
     seen = {HALF: [], OP: [], TOPIC: [], GIVEN_UP: []}
     halves = {}
     for record in read_log(store):

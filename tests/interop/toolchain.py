@@ -1,4 +1,4 @@
-"""The interop ring's client programs: what each needs, how it is built once, and how it is run.
+"""The interop ring's client programs: the needs of each, how it is built once, and how it is run.
 
 A program is built into a directory of ``ROCKETD_INTEROP_CACHE`` (or the user's cache directory) named after a hash of
 its sources and of how it is built, so that a change, and only a change, builds it anew.
@@ -18,6 +18,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from tests.support.quick_java import COMPILER, read_archive, write_archive
+
 HERE = Path(__file__).resolve().parent
 BUILD_LIMIT = 300.0  # seconds, with cold registries' caches
 RUN_LIMIT = 240.0
@@ -26,7 +28,7 @@ _NOT_SOURCES = {"node_modules", "target", "__pycache__"}
 
 
 class BuildError(RuntimeError):
-    """A program could not be built; the message is what the tool printed."""
+    """A program could not be built; the message is the output of the tool."""
 
 
 class ClientError(AssertionError):
@@ -35,21 +37,21 @@ class ClientError(AssertionError):
 
 @dataclass(frozen=True)
 class Run:
-    """What a program printed: the JSON objects of its standard output, and its standard error."""
+    """The output of a program: the JSON objects of its standard output, and its standard error."""
 
     lines: list[dict[str, Any]]
     stderr: str
 
 
 class Program:
-    """One client program; subclasses say what their language needs."""
+    """One client program; subclasses know the needs of their language."""
 
     name: str
     folder: str
     tools: tuple[str, ...] = ()
 
     def missing(self) -> str | None:
-        """What this machine lacks for it, or None."""
+        """Return the name of a tool that this machine lacks for it, or None."""
         lacking = [tool for tool in self.tools if shutil.which(tool) is None]
         return f"the {self.name} client needs {', '.join(lacking)} in PATH" if lacking else None
 
@@ -91,7 +93,7 @@ class Program:
 class JavaProgram(Program):
     name = "java"
     folder = "java"
-    tools = ("java", "javac", "mvn")
+    tools = ("java", "javac", "jar", "mvn")
 
     def build(self, sources: Path, built: Path) -> None:
         _tool(
@@ -102,12 +104,35 @@ class JavaProgram(Program):
             ],
             sources,
         )
+        # An archive has no classes of directories.
+        _tool(["jar", "--create", "--file", str(built / "client.jar"), "-C", str(built / "classes"), "."], built)
+        # It ends with an error, for lack of a name server; only the classes that it loads matter.
+        archive = built / "classes.jsa"
+        command = [
+            "consume",
+            "--namesrv",
+            "127.0.0.1:1",
+            "--topic",
+            "T",
+            "--group",
+            "G",
+            "--count",
+            "1",
+            "--timeout",
+            "1",
+        ]
+        archived = [*self._java(built, built, write_archive(archive)), *command]
+        try:
+            subprocess.run(archived, cwd=built, stdin=subprocess.DEVNULL, capture_output=True, timeout=BUILD_LIMIT)
+        except subprocess.TimeoutExpired:
+            archive.unlink(missing_ok=True)
 
     def command(self, built: Path, home: Path, jvm: Sequence[str]) -> list[str]:
-        # It lives for seconds: half of them would go into compiling well, and into starting threads to collect garbage.
-        quick = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
-        path = f"{built}/classes:{built}/lib/*"
-        return ["java", *quick, f"-Duser.home={home}", *jvm, "-cp", path, "rocketd.interop.Main"]
+        return self._java(built, home, (*read_archive(built / "classes.jsa"), *jvm))
+
+    def _java(self, built: Path, home: Path, jvm: Sequence[str]) -> list[str]:
+        path = f"{built}/client.jar:{built}/lib/*"
+        return ["java", *COMPILER, f"-Duser.home={home}", *jvm, "-cp", path, "rocketd.interop.Main"]
 
 
 class GoProgram(Program):
@@ -137,7 +162,7 @@ class NodeProgram(Program):
 
 
 class CppProgram(Program):
-    """The C++ client as a wheel carries it, in a virtual environment of its own."""
+    """The C++ client from its wheel, in a separate virtual environment."""
 
     name = "cpp"
     folder = "cpp_python"
@@ -164,7 +189,7 @@ PROGRAMS: dict[str, Program] = {
 
 
 def cache_dir() -> Path:
-    """Where built programs are kept between runs."""
+    """Return the directory in which built programs are kept between runs."""
     given = os.environ.get("ROCKETD_INTEROP_CACHE")
     if given:
         return Path(given)
@@ -172,10 +197,10 @@ def cache_dir() -> Path:
 
 
 def run_client(name: str, *arguments: object, home: Path, jvm: Sequence[str] = (), limit: float = RUN_LIMIT) -> Run:
-    """Run a program (built first if need be) and return what it printed.
+    """Run a program (built first if need be) and return its output.
 
-    ``home`` is its working and home directory, where its logs go. ClientError when it is not done in ``limit`` seconds
-    or ends with another status than 0.
+    ``home`` is its working and home directory, with its logs. ClientError if it is not done in ``limit`` seconds or
+    ends with another status than 0.
     """
     program = PROGRAMS[name]
     command = [*program.command(program.built(), home, jvm), *map(str, arguments)]

@@ -1,4 +1,4 @@
-"""FastStream brokers in tests: started, and stopped whatever happens."""
+"""FastStream brokers in tests: started, and always stopped."""
 
 import asyncio
 from contextlib import asynccontextmanager

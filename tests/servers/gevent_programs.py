@@ -17,10 +17,20 @@ if __name__ == "__main__":
 
 from time import sleep
 
-from hosting_programs import SECONDS, TOPIC, aio, exchange, group, nothing_is_left, pair, sync, text, threading
-
 from rocketd.client import Message
 from rocketd.client.errors import UsageError
+from tests.servers.hosting_programs import (
+    SECONDS,
+    TOPIC,
+    aio,
+    exchange,
+    group,
+    nothing_is_left,
+    pair,
+    sync,
+    text,
+    threading,
+)
 
 
 def patched(address):
@@ -42,8 +52,8 @@ def patched(address):
             if got == bodies:
                 done.set()
 
-    producer, consumer = pair(sync, address.replace("127.0.0.1", "localhost"), tls=True)
-    with producer, consumer, sync.Consumer(group(), address, topics=TOPIC, start="earliest", handler=handle):
+    producer, consumer = pair(sync, address.replace("127.0.0.1", "localhost"), tls="unverified")
+    with producer, consumer, sync.Consumer(group(), address, topics=TOPIC, begin="earliest", handler=handle):
         before = len(ticks)
         gevent.joinall([gevent.spawn(producer.send, Message(TOPIC, body)) for body in bodies], raise_error=True)
         exchange(producer, consumer)

@@ -1,4 +1,4 @@
-"""A small sender that keeps book of what was acknowledged, and a reader that fetches everything back."""
+"""A small sender that records acknowledged messages, and a reader that fetches everything back."""
 
 import socket
 import threading
@@ -8,13 +8,12 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from server_processes import QUEUES, TOPIC
-
-from rocketd.remoting.bodies import KVTable
-from rocketd.remoting.codes import RequestCode, ResponseCode
-from rocketd.remoting.command import RemotingCommand
-from rocketd.remoting.frame import FrameDecoder
-from rocketd.store.record import MessageExt, decode_messages
+from rocketd.remoting.bodies.tables import KVTable
+from rocketd.remoting.wire.codes import RequestCode, ResponseCode
+from rocketd.remoting.wire.command import RemotingCommand
+from rocketd.remoting.wire.frame import FrameDecoder
+from rocketd.store.format.record import MessageExt, decode_messages
+from tests.support.server_processes import QUEUES, TOPIC
 
 WINDOW = 64
 BODY_SIZE = 400
@@ -23,7 +22,7 @@ _SUBSCRIPTION_IN_REQUEST = 4
 
 @dataclass
 class Sent:
-    """What one producer was told: sequence number to queue and queue offset."""
+    """Answers to one producer: sequence number to queue and queue offset."""
 
     producer: str
     acknowledged: dict[int, tuple[int, int]] = field(default_factory=dict)
@@ -59,7 +58,7 @@ class Connection:
 
 
 class Load:
-    """Several producers, each with a connection of its own and a window of messages under way, until told to stop."""
+    """Several producers, each with a separate connection and a window of messages under way, until told to stop."""
 
     def __init__(self, address: str, producers: list[Sent]) -> None:
         self._address = address
@@ -79,7 +78,7 @@ class Load:
             assert self._counted.wait_for(lambda: self._count >= count, limit), f"{self._count} after {limit} s"
 
     def join(self) -> None:
-        """Send no more and wait for the producers: what was sent is answered, or the connection is gone."""
+        """Stop sending and wait for the producers: all sends are answered, or the connection is lost."""
         self._stop.set()
         for thread in self._threads:
             thread.join(60)
@@ -176,7 +175,7 @@ def pull_all(address: str, queue_id: int) -> Iterator[MessageExt]:
 
 
 def check_everything_is_there(address: str, producers: list[Sent]) -> int:
-    """Every acknowledged message is there once, where its answer said, and in its producer's order; returns how many."""
+    """Check that every acknowledged message is there once, at the place told, in its producer's order; return the count."""
     await_dispatched(address)
     places: dict[str, dict[int, tuple[int, int]]] = defaultdict(dict)
     count = 0

@@ -1,4 +1,4 @@
-"""Third-party packages that pages of the guide show: written from the page, installed into an environment of their own."""
+"""Third-party packages shown on pages of the guide: written from the page, installed into a new environment."""
 
 import re
 import subprocess
@@ -6,7 +6,7 @@ import sys
 import sysconfig
 import venv
 
-from server_processes import ServerProcesses
+from tests.support.server_processes import ServerProcesses
 
 
 class Environment:

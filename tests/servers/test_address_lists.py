@@ -1,14 +1,15 @@
 """Real servers that take administrative writes and registrations from some addresses only; loopback has many."""
 
 import pytest
-from in_process import LogLines, broker_in, namesrv_in
 from twisted.internet import reactor
 from twisted.internet.endpoints import TCP4ClientEndpoint, connectProtocol
-from wire_client import WireClient, eventually, running
+from twisted.logger import formatEvent
 
-from rocketd.remoting.bodies import RegisterBrokerBody
-from rocketd.remoting.codes import RequestCode, ResponseCode
-from rocketd.remoting.command import RemotingCommand
+from rocketd.remoting.bodies.tables import RegisterBrokerBody
+from rocketd.remoting.wire.codes import RequestCode, ResponseCode
+from rocketd.remoting.wire.command import RemotingCommand
+from tests.servers.in_process import LogLines, broker_in, namesrv_in
+from tests.servers.wire_client import WireClient, eventually, running
 
 HOME, STRANGER = "127.0.0.1", "127.0.0.2"
 TOPIC = {
@@ -72,7 +73,7 @@ async def test_broker_changes_its_admin_list_by_no_request(tmp_path):
         assert "adminWithoutAcl" in answer.remark
 
 
-async def test_name_server_admin_write_and_registration_from_unlisted_address_are_refused(tmp_path):
+async def test_name_server_refuses_admin_and_registration_of_unlisted_address(tmp_path):
     options = {"adminWithoutAcl": "127.0.0.1", "brokerAllowedAddresses": "127.0.0.1"}
     async with running(namesrv_in(tmp_path, **options)) as name_server:
         port = name_server.port
@@ -92,8 +93,20 @@ async def test_name_server_admin_write_and_registration_from_unlisted_address_ar
         assert (await ask(port, HOME, RequestCode.PUT_KV_CONFIG, KV)).code == ResponseCode.SUCCESS
 
 
-async def test_name_server_takes_registrations_from_everywhere_by_default(tmp_path):
-    async with running(namesrv_in(tmp_path, adminWithoutAcl="none")) as name_server:
+async def test_refused_registration_is_logged_with_the_setting(tmp_path):
+    async with running(namesrv_in(tmp_path, brokerAllowedAddresses="none")) as name_server:
+        with LogLines() as lines:
+            async with running(broker_in(tmp_path, f"127.0.0.1:{name_server.port}")):
+                await eventually(lambda: name_server.broker_guard.refused)
+            texts = [formatEvent(event) for event in lines.events]
+        (told,) = [text for text in texts if "cannot tell name server" in text]
+        assert "brokers may register and unregister only from: none (setting brokerAllowedAddresses)" in told
+        assert any("the address is not in brokerAllowedAddresses = none" in text for text in texts)
+
+
+async def test_name_server_takes_registrations_from_everywhere_with_any(tmp_path):
+    options = {"adminWithoutAcl": "none", "brokerAllowedAddresses": "any"}
+    async with running(namesrv_in(tmp_path, **options)) as name_server:
         body = RegisterBrokerBody().encode()
         answer = await ask(name_server.port, STRANGER, RequestCode.REGISTER_BROKER, BROKER, body)
         assert answer.code == ResponseCode.SUCCESS
@@ -112,8 +125,11 @@ async def test_connection_from_unlisted_address_is_closed_at_once(tmp_path):
             assert answer.code in (ResponseCode.SUCCESS, ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
 
 
-async def test_name_server_says_at_start_that_everybody_may_administer(tmp_path):
+async def test_name_server_with_any_address_warns_at_start(tmp_path):
     with LogLines() as lines:
-        async with running(namesrv_in(tmp_path, adminWithoutAcl="any")):
+        async with running(namesrv_in(tmp_path, adminWithoutAcl="any", brokerAllowedAddresses="any")):
+            pass
+        async with running(namesrv_in(tmp_path)):
             pass
     assert [event["admins"] for event in lines.events if "admins" in event] == ["any"]
+    assert [event["brokers"] for event in lines.events if "register as any broker" in formatEvent(event)] == ["any"]

@@ -6,15 +6,15 @@ import zlib
 
 import pytest
 import pytest_twisted
-from in_process import LogLines, both_servers
 from twisted.internet import reactor
 from twisted.internet.task import deferLater
-from wire_client import connect, eventually
 
-from rocketd.remoting import server as server_module
-from rocketd.remoting.codes import RequestCode, ResponseCode, SerializeType
-from rocketd.remoting.command import ONEWAY_FLAG, RemotingCommand
-from rocketd.remoting.frame import MAX_FRAME_LENGTH
+from rocketd.remoting.serving import server as server_module
+from rocketd.remoting.wire.codes import RequestCode, ResponseCode, SerializeType
+from rocketd.remoting.wire.command import ONEWAY_FLAG, RemotingCommand
+from rocketd.remoting.wire.frame import MAX_FRAME_LENGTH
+from tests.servers.in_process import LogLines, both_servers
+from tests.servers.wire_client import connect, eventually
 
 BINARY = SerializeType.ROCKETMQ
 OPAQUE = 1_000_000
@@ -258,7 +258,7 @@ async def servers(tmp_path_factory):
 
 
 class Bystander:
-    """Another connection that keeps sending, several requests at a time, and counts what is not answered well."""
+    """Another connection that keeps sending, several requests at a time, and counts bad answers."""
 
     def __init__(self, port, make_request):
         self._port = port
@@ -275,7 +275,7 @@ class Bystander:
         await self.client.wait_closed()
 
     async def talk(self, count=8):
-        """Send requests while whatever else happens; all must be answered with success."""
+        """Send requests while other events happen; all must be answered with success."""
         answers = []
         for _ in range(count):
             self._count += 1
@@ -353,7 +353,7 @@ async def test_bad_requests_to_the_name_server(servers, name):
 
 @pytest.mark.parametrize("which", [0, 1], ids=["namesrv", "broker"])
 @pytest_twisted.ensureDeferred
-async def test_good_requests_before_a_bad_frame_of_the_same_read_are_not_lost_to_others(servers, which):
+async def test_requests_before_bad_frame_of_same_read_do_not_affect_others(servers, which):
     """One read brings good requests and garbage: the garbage closes, and the next connection finds all in order."""
     server, make_request = servers[which], (route_request, send_request)[which]
     async with Bystander(server.port, make_request) as bystander:
@@ -369,7 +369,7 @@ async def test_good_requests_before_a_bad_frame_of_the_same_read_are_not_lost_to
 
 
 @pytest_twisted.ensureDeferred
-async def test_bad_oneways_are_one_line_and_never_answered(servers):
+async def test_bad_oneways_leave_one_line_and_no_answer(servers):
     _, broker = servers
     for data in (
         command(RequestCode.UNREGISTER_CLIENT, oneway=True),
@@ -390,7 +390,7 @@ async def test_bad_oneways_are_one_line_and_never_answered(servers):
 
 
 @pytest_twisted.ensureDeferred
-async def test_nothing_of_the_bad_input_was_stored(servers):
+async def test_bad_input_is_not_stored(servers):
     """The queue that the bad sends named holds nothing, and the bystanders' messages are there in order."""
     _, broker = servers
     client = await connect(broker.port)
@@ -428,7 +428,7 @@ async def test_half_a_frame_then_silence(tmp_path, monkeypatch):
 
 @pytest_twisted.ensureDeferred
 async def test_a_client_in_pieces_is_served(servers):
-    """One byte at a time is no bad input."""
+    """One byte at a time is good input."""
     _, broker = servers
     client = await connect(broker.port)
     client.transport.setTcpNoDelay(True)
@@ -442,7 +442,7 @@ async def test_a_client_in_pieces_is_served(servers):
 
 
 def test_every_case_is_json_or_bytes():
-    """The cases are what they say: a field that is left out is out."""
+    """The cases agree with their names: a field left out is missing."""
     data, _, _ = BROKER["send without topic"]
     header_length = int.from_bytes(data[5:8], "big")
     assert "topic" not in json.loads(data[8 : 8 + header_length])["extFields"]

@@ -1,11 +1,9 @@
-"""A broker and its name server on real sockets: what clients see of them, and what bad peers cannot do to the others."""
+"""A broker and its name server on real sockets: their behaviour for clients, and bad peers that must not harm others."""
 
-import json
 import os
 import sys
 from contextlib import asynccontextmanager
 from struct import pack
-from time import time
 
 import pytest
 import pytest_twisted
@@ -15,51 +13,16 @@ from twisted.internet.endpoints import TCP4ClientEndpoint, connectProtocol, wrap
 from twisted.internet.task import deferLater
 from twisted.internet.utils import getProcessOutputAndValue
 from twisted.logger import LogLevel, formatEvent, globalLogPublisher
-from wire_client import WireClient, connect, eventually, running
 
-from benchmarks.peers.patience import PATIENT
-from benchmarks.peers.ports import free_broker_port
-from rocketd.broker.service import Broker, make_broker
-from rocketd.broker.settings import BrokerSettings
-from rocketd.namesrv.service import make_namesrv
-from rocketd.namesrv.settings import NamesrvSettings
-from rocketd.remoting.bodies import TopicRouteData
-from rocketd.remoting.codes import RequestCode, ResponseCode, SerializeType
-from rocketd.remoting.command import ONEWAY_FLAG, RemotingCommand
 from rocketd.remoting.settings import TlsConfig
-from rocketd.remoting.tls import ClientTLS
-from rocketd.store.record import decode_messages
+from rocketd.remoting.tls.contexts import ClientTLS
+from rocketd.remoting.wire.codes import RequestCode, ResponseCode, SerializeType
+from rocketd.remoting.wire.command import ONEWAY_FLAG, RemotingCommand
+from rocketd.store.format.record import decode_messages
 from rocketd.store.testing import FaultyFileSystem
-
-
-def make_name_server(directory, **more):
-    options = {
-        "listenPort": "0",
-        "kvConfigPath": f"{directory}/kvConfig.json",
-        "configStorePath": f"{directory}/namesrv.properties",
-        "tls.server.mode": "disabled",
-        **more,
-    }
-    settings, _ = NamesrvSettings.load(overrides=options.items())
-    return make_namesrv(settings, reactor)
-
-
-def make_a_broker(directory, file_system=None, **options):
-    given = {
-        "listenPort": "0",
-        "brokerName": "broker-a",
-        "brokerIP1": "127.0.0.1",
-        "storePathRootDir": f"{directory}/store",
-        "mappedFileSizeCommitLog": str(64 << 20),
-        "diskMaxUsedSpaceRatio": "99",
-        "tls.server.mode": "disabled",
-        **PATIENT,
-        **options,
-    }
-    settings, _ = BrokerSettings.load(None, list(given.items()))
-    if file_system is not None:
-        return Broker(settings, reactor, file_system, lambda: int(time() * 1000))
-    return make_broker(settings, reactor)
+from tests.servers.brokers import heartbeat, make_a_broker, make_name_server, pull, route, send
+from tests.servers.wire_client import WireClient, connect, eventually, running
+from tests.support.ports import free_broker_port
 
 
 @asynccontextmanager
@@ -70,43 +33,9 @@ async def both(directory, **options):
             yield name_server, broker
 
 
-def send(topic="T", queue_id=0, body=b"hello", tag="", **more):
-    fields = {
-        "a": "P", "b": topic, "c": "TBW102", "d": "4", "e": str(queue_id), "f": "0", "g": "1700000000000", "h": "0",
-        "i": f"TAGS\x01{tag}" if tag else "", "m": "false",
-    }  # fmt: skip
-    return RemotingCommand(RequestCode.SEND_MESSAGE_V2, fields, body, **more)
-
-
-def pull(topic="T", queue_id=0, offset=0, sys_flag=2 | 4, wait_ms=15_000, expression="*"):
-    fields = {
-        "consumerGroup": "G", "topic": topic, "queueId": str(queue_id), "queueOffset": str(offset), "maxMsgNums": "32",
-        "sysFlag": str(sys_flag), "commitOffset": "0", "suspendTimeoutMillis": str(wait_ms), "subVersion": "0",
-        "subscription": expression,
-    }  # fmt: skip
-    return RemotingCommand(RequestCode.PULL_MESSAGE, fields)
-
-
-def heartbeat(client_id, group="G"):
-    consumer = {
-        "groupName": group, "consumeType": "CONSUME_PASSIVELY", "messageModel": "CLUSTERING",
-        "consumeFromWhere": "CONSUME_FROM_LAST_OFFSET",
-        "subscriptionDataSet": [{"topic": "T", "subString": "*", "subVersion": 1}],
-    }  # fmt: skip
-    body = {"clientID": client_id, "producerDataSet": [{"groupName": "P"}], "consumerDataSet": [consumer]}
-    return RemotingCommand(RequestCode.HEART_BEAT, body=json.dumps(body).encode())
-
-
-async def route(name_server, topic):
-    client = await connect(name_server.port)
-    answer = await client.ask(RemotingCommand(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic}))
-    client.transport.loseConnection()
-    return TopicRouteData.decode(answer.body) if answer.code == ResponseCode.SUCCESS else None
-
-
 @asynccontextmanager
 async def log_lines():
-    """Collect what is logged at level warn and above."""
+    """Collect log events of level warn and above."""
     lines = []
 
     def observe(event):
@@ -124,7 +53,7 @@ async def log_lines():
 
 
 @pytest_twisted.ensureDeferred
-async def test_a_topic_made_by_its_first_message_is_in_the_route_at_once(tmp_path):
+async def test_topic_created_by_first_message_is_in_the_route_at_once(tmp_path):
     async with both(tmp_path) as (name_server, broker):
         await eventually(lambda: route(name_server, "TBW102"))
         client = await connect(broker.port)
@@ -157,7 +86,7 @@ async def test_a_changed_name_server_address_takes_effect(tmp_path):
 
 
 @pytest_twisted.ensureDeferred
-async def test_a_name_server_that_comes_late_is_told(tmp_path):
+async def test_late_name_server_gets_the_registration(tmp_path):
     async with running(make_name_server(tmp_path)) as name_server:
         port = name_server.port
     async with running(make_a_broker(tmp_path, namesrvAddr=f"127.0.0.1:{port}")) as broker:
@@ -170,7 +99,7 @@ async def test_a_name_server_that_comes_late_is_told(tmp_path):
 
 
 @pytest_twisted.ensureDeferred
-async def test_every_name_server_has_every_broker_and_one_that_restarts_learns_them_again(tmp_path):
+async def test_restarted_name_server_learns_all_brokers_again(tmp_path):
     async with (
         running(make_name_server(tmp_path / "one")) as first,
         running(make_name_server(tmp_path / "two")) as second,
@@ -199,7 +128,7 @@ async def test_every_name_server_has_every_broker_and_one_that_restarts_learns_t
 
 
 @pytest_twisted.ensureDeferred
-async def test_the_port_two_below_serves_too(tmp_path):
+async def test_port_two_below_serves_too(tmp_path):
     async with running(make_a_broker(tmp_path, listenPort=str(free_broker_port()))) as broker:
         client = await connect(broker.port - 2)
         assert (await client.ask(send())).code == ResponseCode.SUCCESS
@@ -288,7 +217,7 @@ async def test_delayed_messages_come_after_their_delay(tmp_path):
 
 
 @pytest_twisted.ensureDeferred
-async def test_a_disk_that_hangs_holds_up_no_other_request(tmp_path):
+async def test_hanging_disk_does_not_delay_other_requests(tmp_path):
     disk = FaultyFileSystem()
     async with running(make_a_broker(tmp_path, disk, flushDiskType="SYNC_FLUSH", syncFlushTimeout="60000")) as broker:
         sender, other = await connect(broker.port), await connect(broker.port)
@@ -307,7 +236,7 @@ async def test_a_disk_that_hangs_holds_up_no_other_request(tmp_path):
 
 
 async def send_until_stored(client, body):
-    """Send, again where a broker that is soon too busy has refused it."""
+    """Send, and send again if a broker that is quickly too busy has refused it."""
 
     async def is_stored():
         return (await client.ask(send(body=body))).code == ResponseCode.SUCCESS
@@ -316,7 +245,7 @@ async def send_until_stored(client, body):
 
 
 @pytest_twisted.ensureDeferred
-async def test_an_append_that_hangs_leaves_nobody_to_a_timeout(tmp_path):
+async def test_hanging_append_does_not_let_requests_time_out(tmp_path):
     disk = FaultyFileSystem()
     options = {
         "brokerFastFailureEnable": "true",
@@ -353,7 +282,7 @@ async def test_an_append_that_hangs_leaves_nobody_to_a_timeout(tmp_path):
 
 
 @pytest_twisted.ensureDeferred
-async def test_sends_that_wait_behind_a_busy_append_are_answered(tmp_path):
+async def test_sends_waiting_behind_busy_append_are_answered(tmp_path):
     disk = FaultyFileSystem()
     options = {"brokerFastFailureEnable": "true", "osPageCacheBusyTimeOutMills": "200"}
     async with running(make_a_broker(tmp_path, disk, **options)) as broker:
@@ -374,7 +303,7 @@ async def test_sends_that_wait_behind_a_busy_append_are_answered(tmp_path):
 
 
 @pytest_twisted.ensureDeferred
-async def test_the_command_line_sends_again_what_a_busy_broker_refused(tmp_path):
+async def test_produce_retries_sends_refused_by_busy_broker(tmp_path):
     disk = FaultyFileSystem()
     async with both(tmp_path, file_system=disk, osPageCacheBusyTimeOutMills="200") as (name_server, broker):
         client = await connect(broker.port)
@@ -399,7 +328,7 @@ def bytes_of_log(directory):
 
 
 @pytest_twisted.ensureDeferred
-async def test_pulls_give_the_bytes_of_the_log_from_the_mapped_file_and_from_copies(tmp_path):
+async def test_pulls_from_mapped_file_and_from_copies_return_log_bytes(tmp_path):
     """A plain socket takes them from the mapped file, TLS and a socket that was full take copies."""
     options = {"tls.server.mode": "permissive", "serverUnsentMaxBytesPerConnection": str(1 << 20)}
     async with running(make_a_broker(tmp_path, **options)) as broker:
@@ -431,7 +360,7 @@ async def test_pulls_give_the_bytes_of_the_log_from_the_mapped_file_and_from_cop
 
 
 class SeenRequests:
-    """A hook of a server that keeps what it is asked."""
+    """A hook of a server that records requests."""
 
     def __init__(self):
         self.seen = []
@@ -444,7 +373,7 @@ class SeenRequests:
 
 
 @pytest_twisted.ensureDeferred
-async def test_requests_of_a_broker_with_a_serialize_type_have_headers_of_that_type(tmp_path):
+async def test_requests_of_broker_have_headers_of_its_serialize_type(tmp_path):
     async with running(make_name_server(tmp_path)) as name_server:
         hook = SeenRequests()
         name_server.dispatcher.hooks += (hook,)
@@ -460,7 +389,7 @@ async def test_requests_of_a_broker_with_a_serialize_type_have_headers_of_that_t
 
 
 @pytest_twisted.ensureDeferred
-async def test_members_hear_of_each_other_and_of_a_death(tmp_path):
+async def test_members_are_notified_of_joins_and_a_death(tmp_path):
     async with running(make_a_broker(tmp_path)) as broker:
         first, second = await connect(broker.port), await connect(broker.port)
         await first.ask(heartbeat("one"))
@@ -515,7 +444,7 @@ ANSWERED = {
 
 @pytest.mark.parametrize("name", CLOSES)
 @pytest_twisted.ensureDeferred
-async def test_bytes_that_are_no_frame_close_their_connection_only(name, tmp_path):
+async def test_malformed_bytes_close_only_their_connection(name, tmp_path):
     async with running(make_a_broker(tmp_path)) as broker:
         good, bad = await connect(broker.port), await connect(broker.port)
         await good.ask(send())
@@ -544,7 +473,7 @@ async def test_bad_requests_are_answered(name, tmp_path):
 
 
 @pytest_twisted.ensureDeferred
-async def test_half_a_frame_keeps_nobody_waiting(tmp_path):
+async def test_half_a_frame_does_not_delay_other_connections(tmp_path):
     async with running(make_a_broker(tmp_path)) as broker:
         half, good = await connect(broker.port), await connect(broker.port)
         frame = send(body=b"x" * 1000).encode()
@@ -556,7 +485,7 @@ async def test_half_a_frame_keeps_nobody_waiting(tmp_path):
 
 
 @pytest_twisted.ensureDeferred
-async def test_a_full_queue_says_what_is_full(tmp_path):
+async def test_full_queue_is_named_in_the_answer(tmp_path):
     async with running(make_a_broker(tmp_path, sendThreadPoolQueueCapacity="10")) as broker:
         client = await connect(broker.port)
         await client.ask(send())
@@ -572,7 +501,7 @@ async def test_a_full_queue_says_what_is_full(tmp_path):
 
 
 @pytest_twisted.ensureDeferred
-async def test_stopping_answers_what_came_and_closes(tmp_path):
+async def test_stop_answers_received_requests_and_closes(tmp_path):
     async with running(make_a_broker(tmp_path)) as broker:
         client, waiting = await connect(broker.port), await connect(broker.port)
         await client.ask(send())

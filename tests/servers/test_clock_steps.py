@@ -1,4 +1,4 @@
-"""Servers and a Python client whose wall clock is set back, or forward, by 300 s: only stored timestamps notice."""
+"""Servers and a Python client with a wall clock set back, or forward, by 300 s: only stored timestamps change."""
 
 import json
 import os
@@ -10,16 +10,18 @@ import time
 from pathlib import Path
 
 import pytest
-from load import Connection, pull_all
-from server_processes import QUEUES, SOURCES, TOPIC, ServerProcesses
 
-from rocketd.remoting.bodies import ConsumerOffsetSerializeWrapper
-from rocketd.remoting.codes import RequestCode, ResponseCode
-from rocketd.remoting.command import RemotingCommand
+from rocketd.remoting.bodies.tables import ConsumerOffsetSerializeWrapper
+from rocketd.remoting.wire.codes import RequestCode, ResponseCode
+from rocketd.remoting.wire.command import RemotingCommand
+from tests.servers.load import Connection, pull_all
+from tests.support.lacking import end_test_lacking
+from tests.support.server_processes import QUEUES, SOURCES, TOPIC, ServerProcesses
 
 LIMIT = 100.0
 """Seconds, far below a step, and below the 120 s after which silent peers are dropped."""
 LEVEL, DELAY_SECONDS = 2, 5.0
+TIMER = f"\x02TIMER_DELAY_SEC\x01{DELAY_SECONDS:.0f}"
 HOLD_SECONDS = 3.0
 IDLE_CONNECTIONS = 20
 LIBRARY = "libfaketimeMT.so.1"
@@ -27,7 +29,7 @@ LIBRARY = "libfaketimeMT.so.1"
 PROGRAM = """
 import sys, time
 from rocketd.client.sync import LitePullConsumer
-with LitePullConsumer("stepped-client", sys.argv[1], topics="FromClient", start="earliest") as consumer:
+with LitePullConsumer("stepped-client", sys.argv[1], topics="FromClient", begin="earliest") as consumer:
     while True:
         began = time.monotonic()
         messages = consumer.poll(timeout=1)
@@ -40,12 +42,10 @@ with LitePullConsumer("stepped-client", sys.argv[1], topics="FromClient", start=
 
 def library_path() -> str:
     """Path of libfaketime; the test that needs it is skipped without one, and fails in a complete check."""
-    for directory in sorted(Path("/usr/lib").glob("*/faketime")):
-        if (directory / LIBRARY).exists():
-            return str(directory / LIBRARY)
-    if os.environ.get("CI") == "true":
-        pytest.fail("libfaketime is missing: apt-get install faketime")
-    pytest.skip("libfaketime is missing")
+    found = sorted(Path("/usr/lib").glob(f"*/faketime/{LIBRARY}"))
+    if not found:
+        end_test_lacking("libfaketime is missing: apt-get install faketime")
+    return str(found[0])
 
 
 class FakeClock:
@@ -95,10 +95,12 @@ def eventually(what, condition, limit=LIMIT):
     return value
 
 
-def delayed(name, level, topic=TOPIC):
+def delayed(name, level, topic=TOPIC, wanted=""):
+    """A message that a delay level or the properties in ``wanted`` delay."""
     fields = {
         "a": "P", "b": topic, "c": "TBW102", "d": str(QUEUES), "e": "0", "f": "0", "g": "1700000000000", "h": "0",
-        "i": f"UNIQ_KEY\x01{name}" + (f"\x02DELAY\x01{level}" if level else ""), "j": "0", "k": "false", "m": "false",
+        "i": f"UNIQ_KEY\x01{name}" + (f"\x02DELAY\x01{level}" if level else "") + wanted,
+        "j": "0", "k": "false", "m": "false",
     }  # fmt: skip
     return RemotingCommand(RequestCode.SEND_MESSAGE_V2, fields, name.encode())
 
@@ -129,7 +131,7 @@ def heartbeat():
 
 
 class Answerer:
-    """One request on a connection of its own, asked in a thread; ``seconds`` it took."""
+    """One request on a new connection, asked in a thread; ``seconds`` is its duration."""
 
     def __init__(self, address, command):
         self.answer = None
@@ -153,7 +155,7 @@ class Answerer:
 
 
 class ClientProcess:
-    """A program that consumes with the Python client and prints what it gets, line by line."""
+    """A program that consumes with the Python client and prints the messages, line by line."""
 
     def __init__(self, servers):
         self.lines = []
@@ -216,6 +218,7 @@ def test_step_of_the_wall_clock_changes_only_stored_timestamps(step, reactor, tm
             assert connection.ask(RemotingCommand(RequestCode.GET_BROKER_RUNTIME_INFO)).code == ResponseCode.SUCCESS
         before_at = time.monotonic()
         assert main.ask(delayed("before", LEVEL)).code == ResponseCode.SUCCESS
+        assert main.ask(delayed("timer before", 0, wanted=TIMER)).code == ResponseCode.SUCCESS
         held_before = Answerer(address, held_pull())
 
         servers.clock.step_to(step)
@@ -224,6 +227,7 @@ def test_step_of_the_wall_clock_changes_only_stored_timestamps(step, reactor, tm
         held_after = Answerer(address, held_pull())
         after_at = time.monotonic()
         assert main.ask(delayed("after", LEVEL)).code == ResponseCode.SUCCESS
+        assert main.ask(delayed("timer after", 0, wanted=TIMER)).code == ResponseCode.SUCCESS
         assert main.ask(delayed("long", 18)).code == ResponseCode.SUCCESS
         commit = {"consumerGroup": "Stays", "topic": TOPIC, "queueId": "0", "commitOffset": "1"}
         assert main.ask(RemotingCommand(RequestCode.UPDATE_CONSUMER_OFFSET, commit)).code == ResponseCode.SUCCESS
@@ -234,6 +238,8 @@ def test_step_of_the_wall_clock_changes_only_stored_timestamps(step, reactor, tm
             assert held.seconds > HOLD_SECONDS - 0.5
         check_delivery(address, "before", before_at)
         check_delivery(address, "after", after_at)
+        check_delivery(address, "timer before", before_at)
+        check_delivery(address, "timer after", after_at)
         eventually("offsets are persisted", lambda: committed(servers, f"{TOPIC}@Stays").get(0) == 1)
         eventually("the client consumes on", lambda: "c2" in client.lines)
         eventually("the client's polls end in time", lambda: len(client.timeouts()) > polls_before + 3)

@@ -1,4 +1,4 @@
-"""Every program in examples/ and in the guide, as a process of its own, against one cluster: what it prints."""
+"""Every program in examples/ and in the guide, as a child process, against one cluster: its output."""
 
 import json
 import os
@@ -9,11 +9,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from server_processes import SOURCES, ServerProcesses
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.support.client_guide import guide_text
+from tests.support.lacking import need_packages_of
+from tests.support.places import ROOT
+from tests.support.server_processes import SOURCES, ServerProcesses
+
 EXAMPLES = ROOT / "examples"
-GUIDE = ROOT / "docs" / "howto" / "python-client.md"
 LIMIT = 120.0  # seconds
 AT_ONCE = 4
 SETTINGS = {
@@ -26,7 +28,7 @@ ACCOUNTS = (
     "accounts:\n- {accessKey: RocketMQ, secretKey: '12345678', defaultTopicPerm: PUB|SUB, defaultGroupPerm: SUB}\n"
 )
 
-# What each prints: the whole of it, or a pattern for the whole of it.
+# The output of each: the whole text, or a pattern for the whole text.
 EXPECTED = {
     "acl.py": "consumed signed\nwithout a signature: BrokerError 1\n",
     "administration.py": "queues 2\noffsets 0 1\nfound a needle ['sharp']\nreset to 0 1\ndeleted\n",
@@ -59,8 +61,8 @@ EXPECTED = {
     "oneway.py": "consumed 10 messages\n",
     "openmessaging_names.py": re.compile("hello\nhello again\n|hello again\nhello\n"),
     "opentelemetry_spans.py": (
-        "ExampleSpans publish within order\norder within None\n"
-        "bake a cake within ExampleSpans process\nExampleSpans process within ExampleSpans publish\n"
+        "send ExampleSpans within order\norder within None\n"
+        "bake a cake within process ExampleSpans\nprocess ExampleSpans within send ExampleSpans\n"
     ),
     "ordered.py": "".join(f"{order} created paid shipped\n" for order in ("A17", "B18", "C19", "D20")),
     "ordered_by_key.py": "at once: True of one key: 1\nann 01234\nbob 01234\neve 01234\n",
@@ -84,7 +86,7 @@ EXPECTED = {
     "twisted_service.tac": re.compile(r"(?s).*\[stdout#info\] consumed hello\n.*Server Shut Down\.\n"),
 }
 COMPLAINS = {"mistakes.py"}
-"""Those that have the client log a warning, which ``logging`` prints where nobody has set it up."""
+"""Programs in which the client logs a warning, which ``logging`` prints if it is not configured."""
 
 
 def programs():
@@ -92,10 +94,10 @@ def programs():
 
 
 def guide_programs():
-    """The programs of the guide, each with what it prints, by the heading that it stands below."""
+    """Return the programs of the guide, each with its output, by their headings."""
     found, heading = {}, ""
     parts = r"^## (?P<heading>[^\n]*)$|^```python\n(?P<program>.*?)^```\n\n```text\n(?P<output>.*?)^```$"
-    for match in re.finditer(parts, GUIDE.read_text(), re.MULTILINE | re.DOTALL):
+    for match in re.finditer(parts, guide_text(), re.MULTILINE | re.DOTALL):
         heading = match["heading"] or heading
         if match["program"]:
             name = heading if heading not in found else f"{heading}, more"
@@ -113,10 +115,10 @@ def topics():
 
 
 def with_topics(servers):
-    """Have the topics there before the broker starts.
+    """Create the topics before the broker starts.
 
-    The name server hears of one that the first message makes only a moment after its sender has the answer, and a consumer
-    that begins in that moment is told that there is no such topic.
+    The name server learns of a topic created by its first message only a moment after the sender has the answer. A
+    consumer that starts in that moment finds no such topic.
     """
     table = {
         name: {"topicName": name, "readQueueNums": 4, "writeQueueNums": 4, "perm": 6, "topicFilterType": "SINGLE_TAG"}
@@ -192,6 +194,7 @@ def runs(cluster, tmp_path_factory):
 @pytest.mark.parametrize("name", programs())
 def test_example(runs, name):
     assert name in EXPECTED, f"say in {Path(__file__).name} what examples/{name} prints"
+    need_packages_of((EXAMPLES / name).read_text())
     ended = runs[name].result()
     expected = EXPECTED[name]
     if isinstance(expected, str):
@@ -204,7 +207,8 @@ def test_example(runs, name):
 
 @pytest.mark.parametrize("name", guide_programs())
 def test_program_of_the_guide(runs, name):
-    _, output = guide_programs()[name]
+    program, output = guide_programs()[name]
+    need_packages_of(program)
     ended = runs[name].result()
     assert (ended.stdout, ended.returncode) == (output, 0), ended.stderr
 

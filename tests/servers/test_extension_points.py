@@ -1,21 +1,21 @@
-"""The third-party package that docs/howto/extension-points.md shows, built and installed, in a broker of its own."""
+"""The third-party package shown in docs/howto/extension-points.md, built and installed, in a separate broker."""
 
 import re
 import socket
 import time
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
 
 import pytest
-from plugin_packages import Environment, Servers, files_of, write_package
 
 from rocketd.common.properties import encode_properties
-from rocketd.remoting.codes import RequestCode, ResponseCode
-from rocketd.remoting.command import RemotingCommand
-from rocketd.remoting.frame import FrameDecoder
+from rocketd.remoting.wire.codes import RequestCode, ResponseCode
+from rocketd.remoting.wire.command import RemotingCommand
+from rocketd.remoting.wire.frame import FrameDecoder
+from tests.servers.plugin_packages import Environment, Servers, files_of, write_package
+from tests.support.places import ROOT
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "howto" / "extension-points.md"
+PAGE = ROOT / "docs" / "howto" / "extension-points.md"
 LIMIT = 60
 SETTINGS = {
     "transactionCheckInterval": "200",
@@ -99,7 +99,7 @@ def log_has(broker, pattern):
     return re.search(pattern, broker.log.read_text()) is not None
 
 
-def test_package_of_the_page_reaches_all_extension_points(make_servers):
+def test_package_of_page_reaches_all_extension_points(make_servers):
     servers = make_servers(aclEnable="true", messageStorePlugIn="watch")
     broker = servers.start_broker(registered=False)
     refused, accepted = ask(servers.broker_address, send(b"no"), send(b"quiet", **PASSWORD))
@@ -155,8 +155,33 @@ def test_broken_validator_or_missing_store_keeps_the_broker_from_starting(make_s
     assert "the access validator watch cannot be made" in done.stderr
     done = servers.run_broker(messageStorePlugIn="other")
     assert done.returncode == 1
-    assert "other is not installed; there are: watch" in done.stderr
+    assert "other is not installed; installed are: watch" in done.stderr
 
 
-def test_the_page_shows_a_whole_package():
+@pytest.mark.parametrize(
+    ("place", "named"),
+    [
+        ("watch request", "RPC hook watch: 1 call of before_request since"),
+        ("watch record", "log dispatcher watch: 1 call of dispatch since"),
+    ],
+)
+def test_stop_abandons_and_names_blocking_extension(make_servers, place, named):
+    def block(text):
+        return re.sub(
+            rf'log\.info\("{place}.*', 'log.info("watch stuck"); __import__("threading").Event().wait()', text
+        )
+
+    servers = make_servers(block, pluginStopTimeout="300")
+    broker = servers.start_broker(registered=False)
+    host, port = servers.broker_address.split(":")
+    with socket.create_connection((host, int(port)), timeout=LIMIT) as connection:
+        connection.sendall(send(b"x").encode())
+        broker.wait_for("it blocks", partial(log_has, broker, "watch stuck"), LIMIT)
+        assert broker.stop() == 0
+    log = broker.log.read_text()
+    assert re.search(re.escape(named) + r" \d+\.\d s; the server stops without waiting for it any longer", log)
+    assert "Traceback" not in log
+
+
+def test_page_shows_a_whole_package():
     assert sorted(files_of(PAGE)) == ["pyproject.toml", "rocketd_watch.py", "twisted/plugins/rocketd_watch_plugin.py"]

@@ -1,4 +1,4 @@
-"""FastStream applications on rocketd: as its users write them, and how other clients see what they send."""
+"""FastStream applications on rocketd, as users write them, and their messages as other clients see them."""
 
 import asyncio
 import uuid
@@ -6,9 +6,7 @@ import uuid
 import pytest
 from faststream import AckPolicy, BaseMiddleware, ExceptionMiddleware
 from faststream.exceptions import AckMessage, NackMessage, RejectMessage, SetupError, StopConsume
-from faststream_brokers import SECONDS, started
 from pydantic import BaseModel
-from server_processes import ServerProcesses
 
 from rocketd.client import Message, Reject, Retry, aio
 from rocketd.faststream import (
@@ -21,6 +19,8 @@ from rocketd.faststream import (
     RocketRoute,
     RocketRouter,
 )
+from tests.servers.faststream_brokers import SECONDS, started
+from tests.support.server_processes import ServerProcesses
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +53,7 @@ class Order(BaseModel):
 # ------------------------------------------------------------ sending and consuming
 
 
-def test_models_headers_and_what_is_only_rocketmqs(broker, name):
+def test_models_headers_and_rocketmq_fields_arrive(broker, name):
     got = asyncio.Queue()
 
     @broker.subscriber(name)
@@ -63,23 +63,23 @@ def test_models_headers_and_what_is_only_rocketmqs(broker, name):
     async def main():
         async with started(broker):
             result = await broker.publish(
-                Order(number=7), name, tag="new", keys=["A7", "B"], headers={"shop": 3}, correlation_id="c-1"
+                Order(number=7), name, tags="new", keys=["A7", "B"], headers={"shop": 3}, correlation_id="c-1"
             )
             order, message = await got.get()
             assert order == Order(number=7)
             assert message.message_id == result.msg_id == message.raw_message.msg_id
-            assert (message.tag, message.keys, message.correlation_id) == ("new", ["A7", "B"], "c-1")
+            assert (message.tags, message.keys, message.correlation_id) == ("new", ["A7", "B"], "c-1")
             assert message.headers == {"shop": "3", "content-type": "application/json", "correlation_id": "c-1"}
             assert (message.reconsume_times, message.is_request, message.reply_to) == (0, False, "")
 
     asyncio.run(main())
 
 
-def test_other_clients_read_what_is_sent_and_send_what_is_read(broker, servers, name):
+def test_messages_are_exchanged_with_other_clients(broker, servers, name):
     got = asyncio.Queue()
 
     @broker.subscriber(f"{name}in")
-    @broker.publisher(f"{name}out", tag="made", headers={"from": "handler"})
+    @broker.publisher(f"{name}out", tags="made", headers={"from": "handler"})
     async def handle(text: str, message: RocketMessage):
         await got.put((text, message.headers, message.correlation_id == message.message_id))
         return {"length": len(text)}
@@ -88,7 +88,7 @@ def test_other_clients_read_what_is_sent_and_send_what_is_read(broker, servers, 
         address = servers.namesrv_address
         async with started(broker), aio.Producer(f"{name}p", address) as producer:
             await broker.publish("to make the topic", f"{name}out")
-            async with aio.Consumer(f"{name}c", address, topics={f"{name}out": "made"}, start="earliest") as consumer:
+            async with aio.Consumer(f"{name}c", address, topics={f"{name}out": "made"}, begin="earliest") as consumer:
                 await producer.send(Message(f"{name}in", b"plain", properties={"colour": "red"}))
                 message = await anext(consumer)
             assert message.body == b'{"length":5}'
@@ -145,7 +145,7 @@ def test_tags_sql_and_several_handlers_of_a_subscriber(broker, name):
 
     everything = broker.subscriber(name, group=f"{name}3", order="queue")
 
-    @everything(filter=lambda message: message.tag == "a")
+    @everything(filter=lambda message: message.tags == "a")
     async def some(n: int):
         filtered.append(("a", n))
 
@@ -158,8 +158,8 @@ def test_tags_sql_and_several_handlers_of_a_subscriber(broker, name):
     async def main():
         async with started(broker):
             for n, tag in enumerate("abcabc"):
-                await broker.publish(n, name, tag=tag, headers={"weight": n}, key="one")
-            await broker.publish(9, name, tag="b", headers={"weight": 9}, key="one")
+                await broker.publish(n, name, tags=tag, headers={"weight": n}, key="one")
+            await broker.publish(9, name, tags="b", headers={"weight": 9}, key="one")
             await done.wait()
             while len(tagged) < 5 or len(selected) < 3:
                 await asyncio.sleep(0.02)
@@ -170,7 +170,7 @@ def test_tags_sql_and_several_handlers_of_a_subscriber(broker, name):
     assert filtered == [("a", 0), ("other", 1), ("other", 2), ("a", 3), ("other", 4), ("other", 5), ("other", 9)]
 
 
-# ------------------------------------------------------------ what becomes of messages
+# ------------------------------------------------------------ results of messages
 
 
 def test_messages_come_again_or_become_dead_letters(broker, servers, name):
@@ -195,7 +195,7 @@ def test_messages_come_again_or_become_dead_letters(broker, servers, name):
                 await broker.publish(what, name)
             await again.wait()
             dead_topic = f"%DLQ%{name}"
-            async with aio.Consumer(f"{name}d", servers.namesrv_address, topics=dead_topic, start="earliest") as dead:
+            async with aio.Consumer(f"{name}d", servers.namesrv_address, topics=dead_topic, begin="earliest") as dead:
                 assert {(await anext(dead)).body for _ in range(2)} == {b"rejected", b"rejected as the client does"}
 
     asyncio.run(main())
@@ -246,12 +246,12 @@ def test_policies(broker, name, policy):
 
 
 def test_stopping_drains(servers, name):
-    """What is handled when the broker stops is handled to its end, and is not for the next member of the group."""
+    """Messages in handlers at the stop are handled to the end, and not given to the next member of the group."""
     begun, ended, later = asyncio.Event(), [], []
 
     def member(handler):
         broker = RocketBroker(servers.namesrv_address, group=name, create_topics=True, logger=None)
-        broker.subscriber(name, concurrency=1, start="earliest")(handler)
+        broker.subscriber(name, concurrency=1, begin="earliest")(handler)
         return broker
 
     async def slow(n: int):
@@ -280,7 +280,7 @@ def test_stopping_drains(servers, name):
     assert later == [1, 2, 3]
 
 
-def test_handlers_that_do_not_end_are_cancelled_when_the_time_is_over(servers, name):
+def test_endless_handlers_are_cancelled_at_graceful_timeout(servers, name):
     """Their messages come again, to others, and have not failed."""
     cancelled, later = [], asyncio.Queue()
 
@@ -291,7 +291,7 @@ def test_handlers_that_do_not_end_are_cancelled_when_the_time_is_over(servers, n
         begun = asyncio.Event()
         first, second = member(), member()
 
-        @first.subscriber(name, start="earliest")
+        @first.subscriber(name, begin="earliest")
         async def endless(n: int):
             begun.set()
             try:
@@ -300,7 +300,7 @@ def test_handlers_that_do_not_end_are_cancelled_when_the_time_is_over(servers, n
                 cancelled.append(n)
                 raise
 
-        @second.subscriber(name, start="earliest")
+        @second.subscriber(name, begin="earliest")
         async def handle(n: int, message: RocketMessage):
             await later.put((n, message.reconsume_times))
 
@@ -316,25 +316,25 @@ def test_handlers_that_do_not_end_are_cancelled_when_the_time_is_over(servers, n
     asyncio.run(main())
 
 
-def test_subscribers_that_join_a_group_later(broker, name):
+def test_subscribers_can_join_a_group_later(broker, name):
     async def main():
-        @broker.subscriber(f"{name}a", start="earliest")
+        @broker.subscriber(f"{name}a", begin="earliest")
         async def handle(n: int):
             pass
 
         async with started(broker):
             await broker.publish(1, f"{name}b")
-            async with broker.subscriber(f"{name}b", start="earliest", persistent=False) as later:
+            async with broker.subscriber(f"{name}b", begin="earliest", persistent=False) as later:
                 assert await (await later.get_one(timeout=SECONDS)).decode() == 1
-            with pytest.raises(SetupError, match="start"):
+            with pytest.raises(SetupError, match="differ in begin"):
                 await broker.subscriber(f"{name}c").start()
             with pytest.raises(SetupError, match="two subscribers"):
-                await broker.subscriber(f"{name}a", start="earliest").start()
+                await broker.subscriber(f"{name}a", begin="earliest").start()
 
     asyncio.run(main())
 
 
-def test_handlers_that_stop_their_subscriber(broker, name):
+def test_stop_consume_stops_only_its_subscriber(broker, name):
     """The other subscriber of the group goes on."""
     stopped, others = [], asyncio.Queue()
 
@@ -419,7 +419,7 @@ def test_batches(broker, name):
         async with started(broker):
             orders = [Order(number=n) for n in range(5)]
             results = await broker.publish_batch(
-                *orders, RocketPublishMessage(Order(number=5), tag="last"), topic=name, tag="t"
+                *orders, RocketPublishMessage(Order(number=5), tags="last"), topic=name, tags="t"
             )
             assert len(results) == len({result.msg_id for result in results}) == 6
             assert {result.queue for result in results} == {results[0].queue}
@@ -444,7 +444,7 @@ def test_routers(broker, name):
     inner = RocketRouter(prefix="inner_")
     router = RocketRouter(
         prefix=f"{name}_",
-        handlers=[RocketRoute(first, "first", publishers=[RocketPublisher("second", tag="routed")])],
+        handlers=[RocketRoute(first, "first", publishers=[RocketPublisher("second", tags="routed")])],
         routers=[inner],
     )
 
@@ -455,7 +455,7 @@ def test_routers(broker, name):
     @router.subscriber("second")
     @inner.publisher("deep")
     async def second(n: int, message: RocketMessage):
-        await got.put((message.tag, n))
+        await got.put((message.tags, n))
         return n * 10
 
     broker.include_router(router)
@@ -483,7 +483,7 @@ def test_middlewares(servers, name):
 
         async def publish_scope(self, call_next, command):
             command.headers["stamp"] = "stamped"
-            command.options["tag"] = "watched"
+            command.options["tags"] = "watched"
             seen.append(("publishes", command.destination))
             return await call_next(command)
 
@@ -499,7 +499,7 @@ def test_middlewares(servers, name):
 
     @broker.subscriber(name)
     async def handle(n: int, message: RocketMessage):
-        seen.append(message.tag)
+        seen.append(message.tags)
         return 1 / n
 
     async def main():
@@ -513,7 +513,7 @@ def test_middlewares(servers, name):
 
 def test_subscribers_without_handlers(broker, name):
     async def main():
-        subscriber = broker.subscriber(name, start="earliest")
+        subscriber = broker.subscriber(name, begin="earliest")
         async with started(broker):
             assert await subscriber.get_one(timeout=0.05) is None
             for n in range(3):
@@ -529,7 +529,7 @@ def test_subscribers_without_handlers(broker, name):
             assert seen == [(1, 0), (2, 0), (0, 1)]
             await broker.publish(3, name, key="one")
         assert await subscriber.get_one(timeout=None) is None
-        # What nobody asked for is for the next.
+        # Messages not asked for are left for the next subscriber.
         next_broker = RocketBroker(*broker.specification.url, group=name, logger=None)
         async with next_broker, next_broker.subscriber(name, persistent=False) as fresh:
             assert await (await fresh.get_one(timeout=SECONDS)).decode() == 3

@@ -9,16 +9,13 @@ import sys
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields
-from pathlib import Path
 
 import pytest
 from faststream import FastStream
 from faststream.exceptions import IncorrectState, SetupError
 from faststream.security import BaseSecurity, SASLPlaintext, SASLScram256
 from faststream.specification import AsyncAPI
-from faststream_brokers import SECONDS, started
 from pydantic import BaseModel
-from server_processes import SOURCES, ServerProcesses
 
 from rocketd.client.consumer.options import ConsumerOptions
 from rocketd.client.errors import IllegalGroupError, IllegalOptionError, IllegalTopicError, TopicNotFoundError
@@ -31,8 +28,11 @@ from rocketd.faststream import (
 )
 from rocketd.faststream.message import RocketMessage as PlainRocketMessage
 from rocketd.faststream.options import ConsumeOptions, ProduceOptions
+from tests.servers.faststream_brokers import SECONDS, started
+from tests.support.places import ROOT
+from tests.support.server_processes import SOURCES, ServerProcesses
 
-GUIDE = Path(__file__).resolve().parents[2] / "docs" / "howto" / "faststream.md"
+GUIDE = ROOT / "docs" / "howto" / "faststream.md"
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +72,7 @@ def test_annotations(broker, name):
         async with started(broker):
             await broker.publish(1, name)
             assert await got.get() == (True, True)
-            # The class itself is none of FastStream's: it says what to write instead.
+            # The class itself is not one of FastStream's: its error names the class to use instead.
             wrong = broker.subscriber(f"{name}b")
 
             @wrong
@@ -126,11 +126,11 @@ def test_mistakes(name):
         (SetupError, lambda: broker.subscriber("t", tags="a", sql="b = 1")),
         (SetupError, lambda: broker.subscriber("t", max_records=5)),
         (TypeError, lambda: broker.subscriber("t", grup="g")),
-        (TypeError, lambda: broker.publisher("t", tags="a")),
-        (TypeError, lambda: RocketResponse("body", tags="a")),
-        (TypeError, lambda: asyncio.run(broker.publish("body", "t", tags="a"))),
+        (TypeError, lambda: broker.publisher("t", tagz="a")),
+        (TypeError, lambda: RocketResponse("body", tagz="a")),
+        (TypeError, lambda: asyncio.run(broker.publish("body", "t", tagz="a"))),
         (IncorrectState, lambda: asyncio.run(broker.publish("body", "t"))),
-        (IllegalOptionError, lambda: broker.subscriber("t", start="first")),
+        (IllegalOptionError, lambda: broker.subscriber("t", begin="first")),
         (IllegalTopicError, lambda: broker.subscriber("two words")),
         (IllegalTopicError, lambda: broker.publisher("two words")),
         (IllegalGroupError, lambda: broker.subscriber("t", group="two words")),
@@ -140,7 +140,24 @@ def test_mistakes(name):
     assert broker.subscribers == []
 
 
-def test_mistakes_that_show_at_the_start(broker, servers, name):
+def test_other_words_are_answered_with_the_one_of_the_option(name):
+    broker = RocketBroker("127.0.0.1:1", logger=None)
+    for word, call in (
+        ("begin=", lambda: broker.subscriber("t", start="earliest")),
+        ("begin=, group=", lambda: broker.subscriber("t", auto_offset_reset="earliest", group_id="g")),
+        ("tags=", lambda: broker.subscriber("t", tag="a")),
+        ("tags=", lambda: broker.publisher("t", tag="a")),
+        ("headers=", lambda: broker.publisher("t", properties={"a": "b"})),
+        ("deliver_after=", lambda: RocketResponse("body", delay=3)),
+        ("deliver_after=, tags=", lambda: asyncio.run(broker.publish("body", "t", tag="a", delay=3))),
+    ):
+        with pytest.raises(TypeError, match=f"; use {word}$"):
+            call()
+    with pytest.raises(TypeError, match=r"; did you mean group\?$"):
+        broker.subscriber("t", grup="g")
+
+
+def test_mistakes_found_at_the_start_raise(broker, servers, name):
     async def fails(error, text, *brokers):
         with pytest.raises(error, match=text):
             async with started(*brokers):
@@ -151,7 +168,7 @@ def test_mistakes_that_show_at_the_start(broker, servers, name):
 
     async def main():
         missing = another(name)
-        missing.subscriber(name)
+        missing.subscriber(name, missing="raise")
         await fails(TopicNotFoundError, name, missing)
         await missing.stop()
 
@@ -192,8 +209,8 @@ def test_options_are_the_clients():
     def names(options):
         return {field.name for field in fields(options)}
 
-    assert set(ProduceOptions.__annotations__) == names(ProducerOptions) - {"transaction_threads"}
-    assert set(ConsumeOptions.__annotations__) == names(ConsumerOptions) - {"batch", "grace"}
+    assert set(ProduceOptions.__annotations__) == names(ProducerOptions) - {"transaction_threads", "direct"}
+    assert set(ConsumeOptions.__annotations__) == names(ConsumerOptions) - {"batch", "grace", "on_error"}
 
 
 def test_security_objects():
@@ -237,7 +254,7 @@ def test_without_faststream():
 
 
 def guide_programs():
-    """The programs of the guide, each with what it prints, by the heading that it stands below."""
+    """Return the programs of the guide, each with its output, by their headings."""
     parts = r"^## (?P<heading>[^\n]*)$|^```python\n(?P<program>.*?)^```\n\n```text\n(?P<output>.*?)^```$"
     found, heading = {}, ""
     for match in re.finditer(parts, GUIDE.read_text(), re.MULTILINE | re.DOTALL):
@@ -276,5 +293,5 @@ def test_program_of_the_guide(runs, heading):
     assert (ended.stdout, ended.returncode, ended.stderr) == (output, 0, "")
 
 
-def test_every_program_of_the_guide_is_run():
+def test_every_program_of_guide_is_run():
     assert GUIDE.read_text().count("```python") == len(guide_programs())

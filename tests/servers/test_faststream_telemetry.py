@@ -1,4 +1,4 @@
-"""What FastStream's middlewares for Prometheus and OpenTelemetry tell of RocketMQ, on a cluster in the process."""
+"""Metrics and spans of FastStream's middlewares for Prometheus and OpenTelemetry, on a cluster in the process."""
 
 import asyncio
 
@@ -42,7 +42,7 @@ def application(middleware):
 def run(broker, cluster):
     async def main():
         async with asyncio.timeout(60), TestRocketBroker(broker, cluster=cluster):
-            await broker.publish(3, "measured", tag="t", keys=["k"])
+            await broker.publish(3, "measured", tags="t", keys=["k"])
             await broker.publish_batch(1, 2, topic="lists")
             with pytest.raises(ValueError, match="int"):
                 await broker.publish("no number", "passed_on")
@@ -75,7 +75,7 @@ def test_spans(cluster):
     first = spans["measured create"]
     assert first.attributes["messaging.rocketmq.message.keys"] == ("k",)
     assert first.attributes["messaging.rocketmq.message.tag"] == "t"
-    # One trace from the first message to what its handler has published.
+    # One trace from the first message to the messages published by its handler.
     for name in ("measured publish", "measured process"):
         assert spans[name].context.trace_id == first.context.trace_id
     processes = [span for span in exporter.get_finished_spans() if span.name == "passed_on process"]

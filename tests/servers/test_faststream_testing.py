@@ -8,12 +8,15 @@ from faststream import AckPolicy, FastStream, TestApp
 from faststream.asgi import AsgiFastStream, make_ping_asgi
 from faststream.asgi.factories.asyncapi.try_it_out import TryItOutProcessor
 from faststream.exceptions import NackMessage, SetupError, SubscriberNotFound
+from faststream.security import SASLPlaintext
 from pydantic import BaseModel, ValidationError
-from server_processes import ServerProcesses
 
 from rocketd.client import ClientConfig, aio
+from rocketd.client.errors import BrokerError
 from rocketd.faststream import RocketBroker, RocketMessage, RocketResponse, TestRocketBroker
-from rocketd.testing import Cluster
+from rocketd.testing import AccountConfig, Cluster
+from tests.servers.faststream_brokers import started
+from tests.support.server_processes import ServerProcesses
 
 SECONDS = 60.0
 
@@ -48,9 +51,9 @@ def run(main):
     asyncio.run(asyncio.wait_for(main(), SECONDS))
 
 
-def test_publishing_waits_for_handlers_and_for_what_they_publish(broker):
+def test_publish_waits_for_handlers_and_their_messages(broker):
     @broker.subscriber("orders")
-    @broker.publisher("bills", tag="t")
+    @broker.publisher("bills", tags="t")
     async def bill(order: Order):
         await asyncio.sleep(0.05)
         return order.number * 2
@@ -80,7 +83,7 @@ def test_publishing_waits_for_handlers_and_for_what_they_publish(broker):
     run(main)
 
 
-def test_errors_of_handlers_are_raised_where_the_message_is_published(broker, cluster):
+def test_errors_of_handlers_are_raised_by_publish(broker, cluster):
     @broker.subscriber("checked", ack_policy=AckPolicy.ACK)
     async def check(order: Order):
         if order.number < 0:
@@ -125,13 +128,18 @@ def test_retries_and_delays_pass_at_once(broker, cluster):
         if message.reconsume_times < 2:
             raise NackMessage(delay=100)
 
+    @broker.subscriber("keyed", order="key", group="testing_keyed")
+    async def keyed(text: str, message: RocketMessage):
+        if message.reconsume_times < 3:
+            raise NackMessage
+
     async def main():
         test = TestRocketBroker(broker, cluster=cluster)
         with pytest.raises(SetupError):
             test.cluster.now()
         async with test:
             began = test.cluster.now()
-            await broker.publish("in two minutes", "retried", delay=120)
+            await broker.publish("in two minutes", "retried", deliver_after=120)
             await broker.publish("at level 5", "retried", delay_level=5)
             await broker.publish("at a moment", "retried", deliver_at=began + timedelta(minutes=4))
             await broker.publish("nacked", "retried")
@@ -153,11 +161,14 @@ def test_retries_and_delays_pass_at_once(broker, cluster):
             await broker.publish("x", "ordered")
             await test.advance(minutes=4)
             assert ordered.mock.call_count == 3
+            await broker.publish("x", "keyed", keys=["A17"])
+            await test.advance(seconds=8)  # its pauses are 1, 2 and 4 s
+            assert keyed.mock.call_count == 4
 
     run(main)
 
 
-def test_only_those_are_waited_for_who_want_the_message(broker, cluster):
+def test_publish_waits_only_for_matching_subscribers(broker, cluster):
     @broker.subscriber("filtered", tags="a", group="testing_tags")
     async def tagged(n: int):
         pass
@@ -170,8 +181,8 @@ def test_only_those_are_waited_for_who_want_the_message(broker, cluster):
 
     async def main():
         async with TestRocketBroker(broker, cluster=cluster):
-            await broker.publish(1, "filtered", tag="a", headers={"weight": 1})
-            await broker.publish(2, "filtered", tag="b", headers={"weight": 4})
+            await broker.publish(1, "filtered", tags="a", headers={"weight": 1})
+            await broker.publish(2, "filtered", tags="b", headers={"weight": 4})
             await broker.publish(3, "filtered")
             tagged.mock.assert_called_once_with(1)
             selected.mock.assert_called_once_with(2)
@@ -180,7 +191,7 @@ def test_only_those_are_waited_for_who_want_the_message(broker, cluster):
     run(main)
 
 
-def test_a_handler_that_does_not_end_is_named(broker, cluster):
+def test_endless_handler_is_named(broker, cluster):
     @broker.subscriber("endless")
     async def endless(n: int):
         await asyncio.sleep(1)
@@ -195,7 +206,7 @@ def test_a_handler_that_does_not_end_is_named(broker, cluster):
     run(main)
 
 
-def test_a_message_that_is_not_acknowledged_is_named_and_waited_for_no_longer(broker, cluster):
+def test_unacknowledged_message_is_named_without_further_wait(broker, cluster):
     @broker.subscriber("words", ack_policy=AckPolicy.MANUAL)
     async def handle(word: str, message: RocketMessage):
         if word == "ack":
@@ -212,7 +223,7 @@ def test_a_message_that_is_not_acknowledged_is_named_and_waited_for_no_longer(br
     run(main)
 
 
-def test_a_handler_whose_work_was_cancelled_has_failed(broker, cluster):
+def test_handler_with_cancelled_work_has_failed(broker, cluster):
     @broker.subscriber("cancelled", ack_policy=AckPolicy.NACK_ON_ERROR)
     async def handle(word: str, message: RocketMessage):
         if not message.raw_message.reconsume_times:
@@ -283,13 +294,13 @@ def test_on_the_real_cluster(servers):
             while not out.mock.called:
                 await asyncio.sleep(0.02)
             out.mock.assert_called_once_with(2)
-        async with aio.Consumer("reader", servers.namesrv_address, topics="really_out", start="earliest") as consumer:
+        async with aio.Consumer("reader", servers.namesrv_address, topics="really_out", begin="earliest") as consumer:
             assert (await anext(consumer)).body == b"2"
 
     run(main)
 
 
-def test_a_broker_that_runs_is_left_alone(servers):
+def test_running_broker_is_left_alone(servers):
     """The page of an AsyncAPI document offers to try handlers out on a test broker."""
     broker = RocketBroker(servers.namesrv_address, group="running", create_topics=True, logger=None)
     handled = asyncio.Event()
@@ -315,5 +326,42 @@ def test_a_broker_that_runs_is_left_alone(servers):
             await handled.wait()
         finally:
             await broker.stop()
+
+    run(main)
+
+
+def test_cluster_with_brokers_tls_and_accounts():
+    account = AccountConfig("shopkeeper", "shopSecret", topic_perms=["guarded=PUB|SUB"], group_perms=["testing=SUB"])
+    security = SASLPlaintext(account.access_key, account.secret_key)
+    broker = RocketBroker("name.of.no.machine.example:9876", group="testing", logger=None, security=security)
+
+    @broker.subscriber("guarded")
+    async def handle(n: int):
+        pass
+
+    async def main():
+        with Cluster(topics=["guarded", "closed"], brokers=2, tls=True, accounts=[account]) as cluster:
+            async with TestRocketBroker(broker, cluster=cluster):
+                for number in range(4):
+                    await broker.publish(number, "guarded")
+                assert handle.mock.call_count == 4
+                with pytest.raises(BrokerError, match="topic:closed"):
+                    await broker.publish(1, "closed")
+
+    run(main)
+
+
+def test_missing_topic_is_created_while_a_broker_has_no_master():
+    async def main():
+        with Cluster(brokers=2, slaves=1) as cluster:
+            cluster.brokers["broker-b"].kill()
+            cluster.settle()
+            config = cluster.client_options()["cluster"]
+            broker = RocketBroker(config, group="lone", create_topics=True, logger=None)
+            got = asyncio.Queue()
+            broker.subscriber("lone")(got.put)
+            async with started(broker):
+                await broker.publish("hello", "lone")
+                assert await got.get() == "hello"
 
     run(main)

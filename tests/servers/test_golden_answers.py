@@ -1,7 +1,7 @@
 """Recorded requests of unmodified clients get answers of the shape that Apache's broker gave.
 
 The broker here starts empty, so each request finds the state made for it that lets the recorded answer come about:
-topics, members, messages, offsets. What differs by decision is named in ``expected_code`` and ``assert_same_shape``.
+topics, members, messages, offsets. Decided differences are named in ``expected_code`` and ``assert_same_shape``.
 """
 
 import json
@@ -11,17 +11,17 @@ from pathlib import Path
 import pytest
 import pytest_twisted
 from twisted.internet import reactor
-from wire_client import connect, eventually, running
 
-from benchmarks.peers.patience import PATIENT
+from rocketd.broker.base.settings import BrokerSettings
 from rocketd.broker.service import make_broker
-from rocketd.broker.settings import BrokerSettings
 from rocketd.common.properties import decode_properties
-from rocketd.remoting import fastjson
-from rocketd.remoting.codes import LanguageCode, RequestCode, ResponseCode, SerializeType
-from rocketd.remoting.command import RemotingCommand
-from rocketd.remoting.frame import FrameDecoder
-from rocketd.store.record import decode_messages
+from rocketd.remoting.fastjson import dialect as fastjson
+from rocketd.remoting.wire.codes import LanguageCode, RequestCode, ResponseCode, SerializeType
+from rocketd.remoting.wire.command import RemotingCommand
+from rocketd.remoting.wire.frame import FrameDecoder
+from rocketd.store.format.record import decode_messages
+from tests.servers.wire_client import connect, eventually, running
+from tests.support.patience import PATIENT
 
 FRAMES = Path(__file__).resolve().parent.parent / "golden" / "frames"
 FILES = ("java4", "java4bin", "go", "node", "python")
@@ -100,7 +100,7 @@ class Preparation:
         body = {"clientID": client_id, "producerDataSet": [{"groupName": "P"}], "consumerDataSet": []}
         await self.done(RemotingCommand(RequestCode.HEART_BEAT, body=json.dumps(body).encode()))
 
-    def nobody_of(self, fields, answer):
+    def without_members(self, fields, answer):
         """Let the request name a group without members, and the answer expected name it too."""
         group = fields["consumerGroup"]
         fields["consumerGroup"] = group + "-gone"
@@ -134,7 +134,7 @@ class Preparation:
             await self.message(topic, queue_id)
 
     async def before(self, request, answer):
-        """Prepare for one request, which is adapted where it names something of the recorded broker."""
+        """Prepare for one request, and adapt the names of the recorded broker in it."""
         await self.settled()
         fields = request.ext_fields or {}
         topic = fields.get("topic") or fields.get("b")
@@ -153,7 +153,7 @@ class Preparation:
             if answer.code == ResponseCode.SUCCESS:
                 await self.member(fields["consumerGroup"])
             else:
-                self.nobody_of(fields, answer)
+                self.without_members(fields, answer)
         elif request.code == RequestCode.QUERY_CONSUMER_OFFSET:
             await self.done(RemotingCommand(RequestCode.UPDATE_CONSUMER_OFFSET, {**fields, "commitOffset": "1"}))
         elif request.code == RequestCode.END_TRANSACTION:
@@ -166,7 +166,7 @@ class Preparation:
     async def _before_pull(self, fields, answer):
         fields["suspendTimeoutMillis"] = "0"
         if answer.code == ResponseCode.SUBSCRIPTION_NOT_EXIST:
-            self.nobody_of(fields, answer)
+            self.without_members(fields, answer)
             return
         topic, queue_id, offset = fields["topic"], int(fields["queueId"]), int(fields["queueOffset"])
         wanted = "nothing-has-this" if answer.code == ResponseCode.PULL_RETRY_IMMEDIATELY else "*"
@@ -184,7 +184,7 @@ class Preparation:
 
 
 def expected_code(request, answer):
-    """Apache's code, but where this broker decided otherwise."""
+    """Return Apache's code, or the code of this broker if a decision differs."""
     if request.code == RequestCode.LITE_PULL_MESSAGE:
         return ResponseCode.PULL_NOT_FOUND  # not known to 4.9.7; served here as an ordinary pull
     return answer.code
@@ -200,7 +200,7 @@ def assert_same_shape(ours, apaches, request):
     if apaches.remark is None:
         assert ours.remark is None, request
     elif apaches.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED:
-        assert ours.remark  # Apache's is what its Java parser throws
+        assert ours.remark  # Apache's is the exception of its Java parser
     else:
         assert (ours.remark or "").startswith(apaches.remark), (request, ours, apaches)
     if SerializeType.ROCKETMQ in (ours.serialize_type, apaches.serialize_type):

@@ -1,4 +1,4 @@
-"""What an id finds does not depend on how the index came to be: by dispatch, by a repair, or from the log after its loss."""
+"""Queries by id do not depend on the origin of the index: made by dispatch, by a repair, or from the log after its loss."""
 
 import json
 import shutil
@@ -7,20 +7,20 @@ import sys
 from pathlib import Path
 
 import pytest
-from load import Connection, await_dispatched
-from server_processes import SOURCES, ServerProcesses
 
 from rocketd.common.properties import decode_properties
-from rocketd.remoting.codes import RequestCode, ResponseCode
-from rocketd.remoting.command import RemotingCommand
-from rocketd.remoting.frame import FrameDecoder
+from rocketd.remoting.wire.codes import RequestCode, ResponseCode
+from rocketd.remoting.wire.command import RemotingCommand
+from rocketd.remoting.wire.frame import FrameDecoder
+from tests.servers.load import Connection, await_dispatched
+from tests.support.server_processes import SOURCES, ServerProcesses
 
 FRAMES = Path(__file__).resolve().parent.parent / "golden" / "frames"
 FAR_FUTURE = 1 << 60
 
 
 def java_batch():
-    """A batch as the Java client 5.3.3 sent it: with an id of its own, unlike 4.9.7."""
+    """Return a batch as the Java client 5.3.3 sent it: with an id for the batch, unlike 4.9.7."""
     for line in (FRAMES / "java5.jsonl").read_text().splitlines():
         frame = json.loads(line)
         if frame["kind"] == "request" and frame["name"] == "SEND_BATCH_MESSAGE":
@@ -76,7 +76,7 @@ def servers(tmp_path):
     made.kill_all()
 
 
-def test_ids_of_a_java_batch_find_the_same_after_repair_lost_index_and_kill(servers):
+def test_ids_of_java_batch_are_found_after_repair_and_kill(servers):
     command = java_batch()
     topic, own = command.ext_fields["b"], own_ids(command.body)
     batch = decode_properties(command.ext_fields["i"])["UNIQ_KEY"]

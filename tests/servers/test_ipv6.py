@@ -4,17 +4,17 @@ import socket
 
 import pytest
 import pytest_twisted
-from in_process import broker_in, namesrv_in
 from twisted.internet import reactor
 from twisted.internet.defer import Deferred
-from wire_client import eventually, running
 
-from rocketd.client.config import ClientConfig
 from rocketd.client.consumer.options import ConsumerOptions
-from rocketd.client.consumer.push_consumer import PushConsumer
+from rocketd.client.consumer.push_consumer import PushConsumerEngine
 from rocketd.client.instance.client_instance import ClientInstance
-from rocketd.client.message import Message
-from rocketd.client.producer.producer import Producer
+from rocketd.client.messages.message import Message
+from rocketd.client.producer.producer import ProducerEngine
+from rocketd.client.settings.config import ClientConfig
+from tests.servers.in_process import broker_in, namesrv_in
+from tests.servers.wire_client import eventually, running
 
 
 def has_ipv6():
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.skipif(not has_ipv6(), reason="no IPv6 on this machine"
 
 @pytest.mark.parametrize("host", ["[::1]", "127.0.0.1"])
 @pytest_twisted.ensureDeferred
-async def test_messages_over_either_family(host, tmp_path):
+async def test_messages_are_exchanged_over_ipv4_and_ipv6(host, tmp_path):
     async with running(namesrv_in(tmp_path)) as namesrv:
         address = f"{host}:{namesrv.port}"
         options = {"brokerIP1": host.strip("[]"), "brokerIP2": host.strip("[]")}
@@ -41,7 +41,7 @@ async def test_messages_over_either_family(host, tmp_path):
         ):
             assert broker.address == f"{host}:{broker.port}"
             await eventually(lambda: namesrv.routes.pick_topic_route("TBW102"))
-            producer = Producer(client, "P")
+            producer = ProducerEngine(client, "P")
             await producer.start()
             sent = await producer.send(Message("T", b"hello"))
             got = Deferred()
@@ -49,7 +49,7 @@ async def test_messages_over_either_family(host, tmp_path):
             async def listener(message):
                 got.callback(message)
 
-            consumer = PushConsumer(client, "G", listener, options=ConsumerOptions(start="earliest"))
+            consumer = PushConsumerEngine(client, "G", listener, options=ConsumerOptions(begin="earliest"))
             consumer.subscribe("T")
             await consumer.start()
             message = await got.addTimeout(60, reactor)

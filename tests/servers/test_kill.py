@@ -1,8 +1,9 @@
-"""kill -9 in the middle of a load: what was acknowledged is there, once, in order."""
+"""kill -9 in the middle of a load: acknowledged messages are there, once, in order."""
 
 import pytest
-from load import Load, Sent, check_everything_is_there
-from server_processes import ServerProcesses
+
+from tests.servers.load import Load, Sent, check_everything_is_there
+from tests.support.server_processes import ServerProcesses
 
 PRODUCERS = 4
 MOMENTS = (150, 1_100, 4_000)

@@ -1,11 +1,10 @@
-"""A broker that is killed on a full memory disk starts again on it, serves what it has acknowledged, refuses with Apache's
-codes, and takes messages again when there is room."""
+"""A broker killed on a full memory disk starts again on it, serves acknowledged messages, refuses sends with Apache's
+codes, and takes messages again once there is room."""
 
 import shutil
 
-from load import Sent, check_everything_is_there, is_dispatched
-from server_processes import ServerProcesses
-from test_damaged_store import (
+from rocketd.remoting.wire.codes import ResponseCode
+from tests.servers.damage import (
     RECOVERY_LIMIT,
     SMALL,
     START_LIMIT,
@@ -15,8 +14,8 @@ from test_damaged_store import (
     serves,
     start_in,
 )
-
-from rocketd.remoting.codes import ResponseCode
+from tests.servers.load import Sent, check_everything_is_there, is_dispatched
+from tests.support.server_processes import ServerProcesses
 
 
 def full(seen):
@@ -40,7 +39,7 @@ def assert_refusals_are_apaches(sent):
     assert codes <= {ResponseCode.SYSTEM_ERROR, ResponseCode.SERVICE_NOT_AVAILABLE}, sent.refused[:3]
 
 
-def test_kill_on_a_full_disk(tmp_path):
+def test_broker_killed_on_full_disk_starts_again(tmp_path):
     servers = ServerProcesses(tmp_path, **{**SMALL, "mappedFileSizeCommitLog": "262144"})
     address = servers.broker_address
     sent = Sent("p")
@@ -60,11 +59,11 @@ def test_kill_on_a_full_disk(tmp_path):
             before = len(sent.acknowledged)
 
             def waits():
-                return "becomes visible when the disk has room" in broker.log.read_text()
+                return "become visible when there is space" in broker.log.read_text()
 
             broker.wait_for("all is visible or waits", lambda: waits() or is_dispatched(address), RECOVERY_LIMIT)
             if not waits():
-                # Where there is no room for the last entries, they have to wait; where there is, nothing has to.
+                # Without room for the last entries, they have to wait; with room, nothing waits.
                 assert check_everything_is_there(address, [sent]) == before
             send(address, sent, 50)
             assert_refusals_are_apaches(sent)

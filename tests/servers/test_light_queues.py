@@ -4,13 +4,13 @@ import json
 from contextlib import asynccontextmanager
 
 import pytest_twisted
-from in_process import broker_in, namesrv_in
-from wire_client import connect, eventually, running
 
 from rocketd.common.properties import encode_properties
-from rocketd.remoting.codes import RequestCode
-from rocketd.remoting.command import RemotingCommand
-from rocketd.store.record import decode_messages
+from rocketd.remoting.wire.codes import RequestCode
+from rocketd.remoting.wire.command import RemotingCommand
+from rocketd.store.format.record import decode_messages
+from tests.servers.in_process import broker_in, namesrv_in
+from tests.servers.wire_client import connect, eventually, running
 
 LIGHT = {"enableLmq": "true", "enableMultiDispatch": "true"}
 ONE, TWO = "%LMQ%device-1", "%LMQ%device-2"
@@ -88,7 +88,7 @@ async def test_a_message_reaches_the_readers_of_all_its_queues(tmp_path):
 
 
 @pytest_twisted.ensureDeferred
-async def test_more_queues_than_there_may_be(tmp_path):
+async def test_light_queues_above_the_limit_are_refused(tmp_path):
     async with broker_with(tmp_path, maxLmqConsumeQueueNum="0", **LIGHT) as broker:
         client = await connect(broker.port)
         assert (await client.ask(send(b"first", ONE))).code == 0
@@ -105,7 +105,7 @@ async def test_more_queues_than_there_may_be(tmp_path):
 
 
 @pytest_twisted.ensureDeferred
-async def test_nothing_is_light_where_it_is_not_wanted(tmp_path):
+async def test_light_queues_are_off_by_default(tmp_path):
     async with broker_with(tmp_path) as broker:
         client = await connect(broker.port)
         assert (await client.ask(send(b"first", ONE))).code == 0

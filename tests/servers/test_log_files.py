@@ -3,7 +3,8 @@
 import json
 
 import pytest
-from server_processes import ServerProcesses
+
+from tests.support.server_processes import ServerProcesses
 
 
 @pytest.fixture
@@ -24,7 +25,7 @@ def test_broker_with_log_dir_writes_named_json_files(servers, tmp_path):
     assert any("stopped" in line["message"] for line in lines)
 
 
-def test_log_dir_that_cannot_be_made_ends_the_start(servers, tmp_path):
+def test_unusable_log_dir_ends_the_start(servers, tmp_path):
     (tmp_path / "logs").write_text("a file")
     done = servers.run_broker(namesrvAddr="")
     assert done.returncode == 1

@@ -4,9 +4,8 @@ everything is served."""
 import shutil
 
 import pytest
-from load import check_everything_is_there
-from server_processes import TOPIC
-from test_damaged_store import (
+
+from tests.servers.damage import (
     COUNT,
     START_LIMIT,
     assert_serves_everything,
@@ -16,18 +15,20 @@ from test_damaged_store import (
     servers,
     serves,
 )
+from tests.servers.load import check_everything_is_there
+from tests.support.server_processes import TOPIC
 
 __all__ = ["good", "left_by_a_kill", "servers"]  # fixtures
 
 
 def made_again(servers):
-    """What the log of the broker that ran last says that it had to make again."""
+    """Return the files that the last broker made again, according to its log."""
     lines = servers.processes[-1].log.read_text().splitlines()
-    return [line for line in lines if "made again from what the log has" in line]
+    return [line for line in lines if "rebuilt from the log" in line]
 
 
 def assert_makes_again(servers, sent, *missing):
-    """It says once what was missing, serves everything, and misses nothing at the next start."""
+    """Check that the broker names missing files once, serves everything, and has all files at the next start."""
     assert_serves_everything(servers, sent)
     (line,) = made_again(servers)
     for path in missing:
@@ -47,37 +48,37 @@ def index_files(servers):
     return sorted((servers.store / "index").iterdir())
 
 
-def test_nothing_is_missing(servers, good):
+def test_complete_store_serves_everything(servers, good):
     before = log_bytes(servers.store)
     assert_serves_everything(servers, good[1])
     assert made_again(servers) == []
     assert log_bytes(servers.store) != before
 
 
-def test_one_queue(servers, good):
+def test_missing_queue_is_made_again(servers, good):
     shutil.rmtree(queue(servers, 2))
     assert_makes_again(servers, good[1], queue(servers, 2))
 
 
-def test_the_queues_of_a_topic(servers, good):
+def test_missing_queues_of_topic_are_made_again(servers, good):
     shutil.rmtree(queue(servers, 0).parent)
     assert_makes_again(servers, good[1], queue(servers, 0), queue(servers, 3))
 
 
 @pytest.mark.parametrize("number", [0, -1])
-def test_a_file_of_a_queue(number, servers, good):
+def test_missing_file_of_queue_is_made_again(number, servers, good):
     missing = sorted(queue(servers, 1).iterdir())[number]
     missing.unlink()
     assert_makes_again(servers, good[1], missing)
 
 
-def test_an_index_file(servers, good):
+def test_missing_index_file_is_made_again(servers, good):
     missing = index_files(servers)[0]
     missing.unlink()
     assert_makes_again(servers, good[1], missing)
 
 
-def test_the_index(servers, good):
+def test_missing_index_is_made_again(servers, good):
     missing = index_files(servers)[0]
     shutil.rmtree(servers.store / "index")
     assert_makes_again(servers, good[1], missing)
@@ -85,7 +86,7 @@ def test_the_index(servers, good):
 
 @pytest.mark.parametrize("bit", [40, 60])
 def test_a_flipped_bit_in_the_last_entry_of_a_queue(bit, servers, good):
-    """After a crash of the system it may be what the crash has left; nothing is lost in any case."""
+    """After a crash of the system the bit may be a result of the crash; no message is lost in any case."""
     path = sorted(queue(servers, 3).iterdir())[-1]
     data = bytearray(path.read_bytes())
     last = len(data.rstrip(b"\0")) // 20 * 20
@@ -96,7 +97,7 @@ def test_a_flipped_bit_in_the_last_entry_of_a_queue(bit, servers, good):
     assert f"queue {TOPIC}-3 does not agree with the log" in line
 
 
-def test_start_without_the_log_is_refused_and_takes_nothing_away(servers, good):
+def test_start_without_the_log_is_refused_and_keeps_all_files(servers, good):
     """The case of a disk that is not mounted, and of a mistyped storePathCommitLog."""
     log = servers.store / "commitlog"
     aside = servers.directory / "aside"

@@ -1,6 +1,7 @@
 """A name server on a real port: recorded requests of unmodified brokers, clients and tools get Apache's answers."""
 
 import json
+import select
 from contextlib import asynccontextmanager
 from itertools import product
 from pathlib import Path
@@ -17,19 +18,20 @@ from rocketd.common import properties_file
 from rocketd.namesrv.route_info import BROKER_EXPIRY_MS
 from rocketd.namesrv.service import FIRST_SCAN_SECONDS, SCAN_SECONDS, NameServer, make_namesrv
 from rocketd.namesrv.settings import NamesrvSettings
-from rocketd.remoting import fastjson
-from rocketd.remoting.bodies import (
+from rocketd.remoting.bodies.tables import (
+    ClusterInfo,
     DataVersion,
     RegisterBrokerBody,
     TopicConfig,
     TopicConfigSerializeWrapper,
     TopicRouteData,
 )
-from rocketd.remoting.codes import LanguageCode, RequestCode, ResponseCode, SerializeType
-from rocketd.remoting.command import RemotingCommand
-from rocketd.remoting.frame import FrameDecoder
-from rocketd.remoting.server import ListenError
-from rocketd.store.filesystem import RealFileSystem
+from rocketd.remoting.fastjson import dialect as fastjson
+from rocketd.remoting.serving.server import ListenError
+from rocketd.remoting.wire.codes import LanguageCode, RequestCode, ResponseCode, SerializeType
+from rocketd.remoting.wire.command import RemotingCommand
+from rocketd.remoting.wire.frame import FrameDecoder
+from rocketd.store.base.filesystem import RealFileSystem
 from twisted.plugins import rocketd_namesrv_processors
 
 FRAMES = Path(__file__).resolve().parent.parent / "golden" / "frames"
@@ -93,8 +95,10 @@ async def running(name_server):
         await name_server.stopService()
 
 
-async def connect(name_server):
-    return await connectProtocol(TCP4ClientEndpoint(reactor, "127.0.0.1", name_server.port), Client())
+async def connect(name_server, own=None):
+    """Connect a client, from an address of its own if there is one."""
+    endpoint = TCP4ClientEndpoint(reactor, "127.0.0.1", name_server.port, bindAddress=own)
+    return await connectProtocol(endpoint, Client())
 
 
 def register_command(name="a", address="10.0.0.1:10911", broker_id=0, topics=(), counter=1):
@@ -116,6 +120,38 @@ async def eventually(condition):
             return
         await deferLater(reactor, 0.01)
     pytest.fail("did not happen within a minute")
+
+
+# ---------------------------------------------------------------- addresses by network
+
+
+@pytest_twisted.ensureDeferred
+async def test_askers_get_the_addresses_of_their_network(tmp_path):
+    settings = settings_in(
+        tmp_path, addressesByNetwork="127.0.0.2 10.0.0.1:10911=broker.example:30911 10.0.0.1:10912=broker.example:30912"
+    )
+    async with running(make_namesrv(settings, reactor)) as name_server:
+        broker, outside = await connect(name_server), await connect(name_server, ("127.0.0.2", 0))
+        await broker.ask(register_command(topics=[TopicConfig("T", 4, 4, 6)]))
+        found = []
+        for client in (broker, outside):
+            route = TopicRouteData.decode((await client.ask(route_query("T"))).body)
+            cluster = await client.ask(RemotingCommand(RequestCode.GET_BROKER_CLUSTER_INFO))
+            slave = await client.ask(register_command(address="10.0.0.2:10911", broker_id=1))
+            found.append(
+                (
+                    route.broker_datas[0].broker_addrs[0],
+                    ClusterInfo.decode(cluster.body).broker_addr_table["a"].broker_addrs[0],
+                    slave.ext_fields["masterAddr"],
+                    slave.ext_fields["haServerAddr"],
+                )
+            )
+        assert found == [
+            (*["10.0.0.1:10911"] * 3, "10.0.0.1:10912"),
+            (*["broker.example:30911"] * 3, "broker.example:30912"),
+        ]
+        for client in (broker, outside):
+            client.transport.loseConnection()
 
 
 # ---------------------------------------------------------------- recorded traffic
@@ -174,7 +210,7 @@ def leading_to(answer, topic, counter):
 
 def assert_same_answer(ours, apaches, request):
     assert ours.code == apaches.code, request
-    if request.code != RequestCode.UPDATE_NAMESRV_CONFIG:  # ours says what has no effect before the next start
+    if request.code != RequestCode.UPDATE_NAMESRV_CONFIG:  # rocketd's remark names settings for the next start
         assert ours.remark == apaches.remark, request
     assert ours.serialize_type == apaches.serialize_type, request
     assert (ours.opaque, ours.flag, ours.version) == (apaches.opaque, apaches.flag, apaches.version), request
@@ -220,7 +256,7 @@ async def test_recorded_requests_get_apaches_answers(path, tmp_path):
 
 
 @pytest_twisted.ensureDeferred
-async def test_a_closed_connection_ends_a_brokers_routes(tmp_path):
+async def test_closed_connection_removes_routes_of_the_broker(tmp_path):
     async with running(make_namesrv(settings_in(tmp_path), reactor)) as name_server:
         broker, other, client = [await connect(name_server) for _ in range(3)]
         await broker.ask(register_command(topics=[TopicConfig("T")]))
@@ -238,7 +274,7 @@ async def test_a_closed_connection_ends_a_brokers_routes(tmp_path):
 
 
 @pytest_twisted.ensureDeferred
-async def test_a_registration_right_before_the_close_does_not_outlive_it(tmp_path):
+async def test_registration_right_before_close_is_removed(tmp_path):
     async with running(make_namesrv(settings_in(tmp_path), reactor)) as name_server:
         client = await connect(name_server)
         for counter in range(20):
@@ -265,8 +301,14 @@ class HybridReactor:
         return getattr(reactor, name)
 
 
+async def end_of_scan(client):
+    """Wait for a request of the scan's pool, whose thread handles it after the scan."""
+    fields = {"clusterName": "C", "brokerAddr": "10.0.0.9:1", "brokerName": "unknown", "brokerId": "0"}
+    await client.ask(RemotingCommand(RequestCode.UNREGISTER_BROKER, fields))
+
+
 @pytest_twisted.ensureDeferred
-async def test_a_silent_broker_is_scanned_away_and_disconnected(tmp_path):
+async def test_silent_broker_is_removed_by_scan_and_disconnected(tmp_path):
     hybrid = HybridReactor()
     now = [0.0]
     name_server = NameServer(settings_in(tmp_path), hybrid, RealFileSystem(), lambda: now[0])
@@ -275,17 +317,45 @@ async def test_a_silent_broker_is_scanned_away_and_disconnected(tmp_path):
         await broker.ask(register_command(topics=[TopicConfig("T")]))
         now[0] = BROKER_EXPIRY_MS / 1000 - 1
         hybrid.clock.advance(FIRST_SCAN_SECONDS)
-        # Through the same queue as the scan, thus after it.
+        await end_of_scan(client)
         assert (await client.ask(route_query("T"))).code == ResponseCode.SUCCESS
         now[0] += 2
         hybrid.clock.advance(SCAN_SECONDS - 0.01)
+        await end_of_scan(client)
         assert (await client.ask(route_query("T"))).code == ResponseCode.SUCCESS
         hybrid.clock.advance(0.01)
+        await end_of_scan(client)
         assert (await client.ask(route_query("T"))).code == ResponseCode.TOPIC_NOT_EXIST
         await broker.closed
 
 
 # ---------------------------------------------------------------- the service
+
+
+@pytest.mark.skipif(not hasattr(select, "epoll"), reason="this system has no epoll, so it has no lanes")
+@pytest_twisted.ensureDeferred
+async def test_connection_with_route_queries_is_read_by_the_thread_that_answers_them(tmp_path):
+    """Brokers stay at the reactor; other requests of a connection that has moved are answered as before."""
+    async with running(make_namesrv(settings_in(tmp_path))) as name_server:
+        broker, client = await connect(name_server), await connect(name_server)
+        await broker.ask(register_command(topics=[TopicConfig("T")]))
+
+        async def has_moved():
+            assert (await client.ask(route_query("T"))).code == ResponseCode.SUCCESS
+            lanes = [each.lane and each.lane.name for each in name_server.server.connections]
+            return sorted(map(str, lanes)) == ["None", "routes"]
+
+        await eventually(has_moved)
+        await client.ask(register_command(name="b", address="10.0.0.2:10911", topics=[TopicConfig("T")]))
+        route = TopicRouteData.decode((await broker.ask(route_query("T"))).body)
+        assert {each.broker_name for each in route.broker_datas} == {"a", "b"}
+        client.transport.loseConnection()
+
+        async def is_forgotten():
+            route = TopicRouteData.decode((await broker.ask(route_query("T"))).body)
+            return {each.broker_name for each in route.broker_datas} == {"a"}
+
+        await eventually(is_forgotten)
 
 
 @pytest_twisted.ensureDeferred
@@ -331,7 +401,7 @@ BAD_BODIES = (
 
 @pytest.mark.parametrize("plugin_name", ["namesrv_plugin", "route_plugin"])
 @pytest_twisted.ensureDeferred
-async def test_bad_requests_are_answered_and_harm_nobody(plugin_name, tmp_path):
+async def test_bad_requests_are_answered_without_harm(plugin_name, tmp_path):
     plugin = getattr(rocketd_namesrv_processors, plugin_name)
     async with running(make_namesrv(settings_in(tmp_path), reactor)) as name_server:
         broker, client = await connect(name_server), await connect(name_server)
@@ -345,7 +415,7 @@ async def test_bad_requests_are_answered_and_harm_nobody(plugin_name, tmp_path):
 
 
 @pytest_twisted.ensureDeferred
-async def test_a_restart_keeps_kv_and_settings(tmp_path):
+async def test_restart_keeps_kv_and_settings(tmp_path):
     stored = tmp_path / "namesrv.properties"
     async with running(make_namesrv(settings_in(tmp_path), reactor)) as name_server:
         client = await connect(name_server)
@@ -366,7 +436,7 @@ async def test_a_restart_keeps_kv_and_settings(tmp_path):
 
 
 @pytest_twisted.ensureDeferred
-async def test_stopping_closes_port_and_connections(tmp_path):
+async def test_stop_closes_port_and_connections(tmp_path):
     async with running(make_namesrv(settings_in(tmp_path), reactor)) as name_server:
         client = await connect(name_server)
         assert (await client.ask(route_query("T"))).code == ResponseCode.TOPIC_NOT_EXIST

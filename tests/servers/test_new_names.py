@@ -6,12 +6,12 @@ import threading
 import time
 from contextlib import contextmanager
 
-from load import Connection
-from server_processes import ServerProcesses
-
-from rocketd.remoting.codes import RequestCode, ResponseCode
-from rocketd.remoting.command import RemotingCommand
-from rocketd.store.record import decode_messages
+from rocketd.remoting.bodies.tables import DataVersion, RegisterBrokerBody, TopicConfig, TopicConfigSerializeWrapper
+from rocketd.remoting.wire.codes import RequestCode, ResponseCode
+from rocketd.remoting.wire.command import RemotingCommand
+from rocketd.store.format.record import decode_messages
+from tests.servers.load import Connection
+from tests.support.server_processes import ServerProcesses
 
 SLOWEST_SECONDS = 5.0
 """How long another client may wait at most. Before there was one writer, it waited 31 s; on an idle machine it is 0.1 s."""
@@ -57,7 +57,7 @@ def responses(connection):
 
 @contextmanager
 def asking(address, make_command):
-    """Ask again and again over a connection of its own; gives the list of (seconds, code) so far."""
+    """Ask repeatedly over a separate connection; yield the list of (seconds, code) so far."""
     waits = []
     stop = threading.Event()
 
@@ -83,7 +83,7 @@ def asking(address, make_command):
 
 
 def told(what, waits):
-    """Print the figures of others, for whoever measures by hand with -s."""
+    """Print the figures of the other requests, for measurements by hand with -s."""
     seconds = sorted(wait for wait, _ in waits)
     print(
         f"{what}: {len(seconds)} answers, p50 {statistics.median(seconds) * 1000:.1f} ms, "
@@ -142,6 +142,34 @@ def test_heartbeats_go_on_beside_one_with_2000_unknown_groups(tmp_path):
         servers.kill_all()
 
 
+def test_heartbeats_go_on_beside_hostile_ones_and_their_ends(tmp_path):
+    """Before there were limits, the first made others wait for 88 s once its connection had closed."""
+    servers = running(tmp_path)
+    producers = {"producerDataSet": [{"groupName": f"invented-{number}"} for number in range(250_000)]}
+    topics = [{"topic": f"invented-{number}"} for number in range(150_000)]
+    bombs = [
+        producers,
+        {"consumerDataSet": [{"groupName": "bomb", "subscriptionDataSet": topics}]},
+        {"producerDataSet": producers["producerDataSet"][:20_000]},
+        {"producerDataSet": producers["producerDataSet"][:2000]},
+        {"consumerDataSet": [{"groupName": "bomb", "subscriptionDataSet": topics[:10_000]}]},
+    ]
+    try:
+        servers.start_broker(registered=False)
+        with asking(servers.broker_address, lambda: heartbeat("honest", ["CG"])) as waits:
+            codes = []
+            for bomb in bombs:
+                body = json.dumps({"clientID": "bomb", **bomb}).encode()
+                (answer,) = ask_all(servers.broker_address, [RemotingCommand(RequestCode.HEART_BEAT, {}, body)], 1)
+                codes.append(answer.code)
+            ask_all(servers.broker_address, [heartbeat("last", ["CG"])] * 100, 1)
+        assert codes == [ResponseCode.SYSTEM_ERROR] * 3 + [0] * 2
+        assert told("heartbeats beside 5 bombs", waits) < SLOWEST_SECONDS
+        assert {code for _, code in waits} == {0}
+    finally:
+        servers.kill_all()
+
+
 def test_sends_go_on_beside_a_flood_of_new_topics(tmp_path):
     servers = running(tmp_path)
     try:
@@ -181,11 +209,41 @@ def test_routes_are_answered_beside_1000_kv_puts(tmp_path):
         servers.kill_all()
 
 
+def test_routes_are_answered_beside_broker_with_20000_topics(tmp_path):
+    servers = running(tmp_path)
+    topics = {f"invented-topic-{number:05}": TopicConfig(f"invented-topic-{number:05}") for number in range(20_000)}
+    fields = {
+        "brokerName": "other", "brokerAddr": "127.0.0.1:1", "clusterName": "C", "haServerAddr": "127.0.0.1:2",
+        "brokerId": "0", "compressed": "false", "bodyCrc32": "0",
+    }  # fmt: skip
+    try:
+        servers.start_namesrv()
+        servers.start_broker()
+        query = {"topic": "TBW102"}
+        with asking(
+            servers.namesrv_address, lambda: RemotingCommand(RequestCode.GET_ROUTEINFO_BY_TOPIC, dict(query))
+        ) as waits:
+            ask_all(servers.broker_address, [send(f"new-topic-{number:04}") for number in range(900)], 64)
+            bomb = heartbeat("bomb", [f"invented-group-of-a-client-{number:05}" for number in range(500)])
+            assert ask_all(servers.broker_address, [bomb], 1)[0].code == 0
+            told("routes beside new topics and groups", waits)
+            for version in range(3):
+                wrapper = TopicConfigSerializeWrapper(topics, DataVersion(1, version))
+                request = RemotingCommand(
+                    RequestCode.REGISTER_BROKER, dict(fields), RegisterBrokerBody(wrapper, []).encode()
+                )
+                assert ask_all(servers.namesrv_address, [request], 1)[0].code == 0
+        assert told("and beside 20,000 topics", waits) < SLOWEST_SECONDS
+        assert {code for _, code in waits} == {0}
+    finally:
+        servers.kill_all()
+
+
 def test_message_in_a_new_topic_can_be_read_after_a_kill(tmp_path):
-    """The broker dies as soon as it has acknowledged; nobody sends to the topic again."""
+    """The broker dies as soon as it has acknowledged; the topic gets no further message."""
     servers = running(tmp_path)
     try:
-        for number in range(12):
+        for number in range(5):
             topic = f"New-{number}"
             broker = servers.start_broker(registered=False)
             connection = Connection(servers.broker_address)
@@ -215,6 +273,6 @@ def body_of_first(address, topic, queue_id):
         if answer.code == 0:
             (message,) = decode_messages(answer.body)
             return bytes(message.body)
-        # What was recovered is dispatched a little later than the port opens.
+        # Recovered messages are dispatched a little later than the port opens.
         assert answer.code in NOT_YET, answer
         assert time.monotonic() < limit

@@ -1,4 +1,4 @@
-"""Stores of what is done in Redis, by a real server (Valkey, its free descendant), and in a database of SQLAlchemy's."""
+"""Stores of handled messages in Redis, by a real server (Valkey, its free descendant), and in a SQLAlchemy database."""
 
 import shutil
 import tempfile
@@ -12,13 +12,13 @@ from sqlalchemy import create_engine, inspect, text
 from sqlalchemy.orm import Session
 from twisted.trial.unittest import SynchronousTestCase
 
-from benchmarks.peers.process import ServerProcess
-from rocketd.client.consumer.outcome import Retry
+from rocketd.client.consumer.handler_results import Retry
 from rocketd.client.errors import UsageError
 from rocketd.client.once import once
 from rocketd.client.once_redis import RedisStore
 from rocketd.client.once_sqlalchemy import SqlAlchemyStore
-from tests.unit.test_client_once import Answers, StoreTests, message
+from tests.support.once_stores import Answers, StoreTests, message
+from tests.support.process import ServerProcess
 
 SECONDS = 60.0
 
@@ -52,7 +52,7 @@ class RedisStoreTests(StoreTests, SynchronousTestCase):
         self.client.flushall()
         self.store = RedisStore(self.client)
 
-    def test_another_process_finds_what_was_done(self):
+    def test_another_process_skips_handled_message(self):
         handler = Answers()
         for decode in (False, True):
             client = redis.Redis(unix_socket_path=str(self.directory / "s"), decode_responses=decode)
@@ -60,7 +60,7 @@ class RedisStoreTests(StoreTests, SynchronousTestCase):
             client.close()
         self.assertEqual(len(handler.got), 1)
 
-    def test_what_is_under_way_elsewhere_comes_again(self):
+    def test_message_under_way_elsewhere_is_retried(self):
         with self.store.transaction("ID") as first:
             self.assertTrue(first)
             error = self.assertRaises(Retry, once(RedisStore(self.client))(Answers()), message())
@@ -78,7 +78,7 @@ class RedisStoreTests(StoreTests, SynchronousTestCase):
         once(store)(handler)(message())
         self.assertEqual(handler.got, [b"one"])
 
-    def test_a_handler_that_outlived_its_lease_leaves_the_next_ones_alone(self):
+    def test_handler_beyond_its_lease_keeps_the_next_lease(self):
         late = self.store.transaction("ID")
         late.__enter__()
         self.client.delete("rocketd:done:ID")  # as if the lease were over
@@ -101,16 +101,16 @@ class SqlAlchemyStoreTests(StoreTests, SynchronousTestCase):
     def open(self, **options):
         return SqlAlchemyStore(self.engine, now=lambda: self.time, **options)
 
-    def test_nothing_is_opened_when_it_is_made(self):
+    def test_construction_opens_no_connection(self):
         self.assertEqual(self.engine.pool.checkedin(), 0)
 
-    def test_another_process_finds_what_was_done(self):
+    def test_another_process_skips_handled_message(self):
         handler = Answers()
         for _ in range(2):
             once(self.open())(handler)(message())
         self.assertEqual(len(handler.got), 1)
 
-    def test_what_a_handler_writes_is_written_with_the_key_or_not_at_all(self):
+    def test_handler_writes_and_key_are_one_transaction(self):
         with self.engine.begin() as connection:
             connection.execute(text("CREATE TABLE paid (body BLOB)"))
         fails = [True, False]
@@ -134,12 +134,12 @@ class SqlAlchemyStoreTests(StoreTests, SynchronousTestCase):
         with self.engine.connect() as connection:
             return list(connection.scalars(text("SELECT body FROM paid")))
 
-    def test_the_connection_is_for_handlers(self):
+    def test_connection_outside_handlers_is_refused(self):
         self.assertRaises(UsageError, lambda: self.store.connection)
         once(self.store)(Answers())(message())
         self.assertRaises(UsageError, lambda: self.store.connection)
 
-    def test_of_threads_that_get_the_same_at_once_one_handles_it(self):
+    def test_one_of_concurrent_threads_handles_the_message(self):
         handler, together = Answers(), Barrier(4)
 
         def handle():
@@ -155,7 +155,7 @@ class SqlAlchemyStoreTests(StoreTests, SynchronousTestCase):
                 done.result(SECONDS)
         self.assertEqual(len(handler.got), 1)
 
-    def test_what_is_under_way_elsewhere_comes_again(self):
+    def test_message_under_way_elsewhere_is_retried(self):
         handling, going_on = Event(), Event()
 
         @once(self.store)
@@ -187,5 +187,5 @@ class SqlAlchemyStoreTests(StoreTests, SynchronousTestCase):
             self.assertEqual(list(connection.scalars(text("SELECT key FROM mine"))), ["c"])
         self.assertEqual(inspect(self.engine).get_table_names(), ["mine"])
 
-    def test_a_key_that_is_too_long(self):
+    def test_key_too_long_is_refused(self):
         self.assertRaises(UsageError, once(self.store)(Answers()), message(msg_id="x" * 256))

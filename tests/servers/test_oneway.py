@@ -6,11 +6,11 @@ import threading
 import time
 
 import pytest
-from load import Connection, await_dispatched, message
-from server_processes import QUEUES, TOPIC, ServerProcesses
 
-from rocketd.remoting.codes import RequestCode
-from rocketd.remoting.command import ONEWAY_FLAG, RemotingCommand
+from rocketd.remoting.wire.codes import RequestCode
+from rocketd.remoting.wire.command import ONEWAY_FLAG, RemotingCommand
+from tests.servers.load import Connection, await_dispatched, message
+from tests.support.server_processes import QUEUES, TOPIC, ServerProcesses
 
 PRODUCERS = 6
 SENDS = 4_000

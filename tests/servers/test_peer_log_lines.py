@@ -6,11 +6,11 @@ import time
 from collections import Counter
 
 import pytest
-from load import Connection, message
-from server_processes import ServerProcesses
 
-from rocketd.remoting.codes import RequestCode, ResponseCode
-from rocketd.remoting.command import RemotingCommand
+from rocketd.remoting.wire.codes import RequestCode, ResponseCode
+from rocketd.remoting.wire.command import RemotingCommand
+from tests.servers.load import Connection, message
+from tests.support.server_processes import ServerProcesses
 
 COUNT = 1_000
 LINE_LIMIT = 20
@@ -90,7 +90,7 @@ def test_damaged_registrations_leave_few_lines(servers):
     fields = {**REGISTRATION, "bodyCrc32": "1"}
     commands = [RemotingCommand(RequestCode.REGISTER_BROKER, fields, b"{}", version=407) for _ in range(COUNT)]
     assert {answer.remark for answer in ask_all(servers.namesrv_address, commands)} == {"crc32 not match"}
-    check_lines(servers.processes[0], "was damaged on its way")
+    check_lines(servers.processes[0], "was damaged in transit")
 
 
 def test_responses_to_no_request_leave_few_lines(servers):
@@ -107,7 +107,7 @@ def test_null_items_are_named_and_register_nothing(servers):
         answers = ask_all(servers.broker_address, commands)
         assert {answer.code for answer in answers} == {ResponseCode.SYSTEM_ERROR}
         (remark,) = {answer.remark for answer in answers}
-        assert "[0]: an item that is not null is wanted, not null" in remark
+        assert "[0]: expected a non-null item, found null" in remark
         assert "Error" not in remark
         check_lines(servers.processes[1], f"<request {RequestCode(code).name}")
     for code, fields in (
@@ -122,7 +122,7 @@ def test_null_items_are_named_and_register_nothing(servers):
     assert "filterServerList[0]" in answer.remark
 
 
-def test_groups_that_a_peer_invents_leave_a_bounded_number_of_lines(servers):
+def test_invented_groups_leave_a_bounded_number_of_lines(servers):
     bodies = [{"clientID": "c", "producerDataSet": [{"groupName": f"Invented{number}"}]} for number in range(COUNT)]
     commands = [RemotingCommand(RequestCode.HEART_BEAT, {}, json.dumps(body).encode()) for body in bodies]
     assert {answer.code for answer in ask_all(servers.broker_address, commands)} == {ResponseCode.SUCCESS}

@@ -1,16 +1,18 @@
 """The third-party package that docs/howto/processor-plugin.md shows, built, installed, called and removed again."""
 
 import socket
-from pathlib import Path
 
 import pytest
-from plugin_packages import Environment, Servers, files_of, write_package
 
-from rocketd.remoting.codes import RequestCode, ResponseCode, SerializeType
-from rocketd.remoting.command import RemotingCommand
-from rocketd.remoting.frame import FrameDecoder
+from rocketd.client.errors import BrokerError
+from rocketd.client.sync import Admin
+from rocketd.remoting.wire.codes import RequestCode, ResponseCode, SerializeType
+from rocketd.remoting.wire.command import RemotingCommand
+from rocketd.remoting.wire.frame import FrameDecoder
+from tests.servers.plugin_packages import Environment, Servers, files_of, write_package
+from tests.support.places import ROOT
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "howto" / "processor-plugin.md"
+PAGE = ROOT / "docs" / "howto" / "processor-plugin.md"
 CODE = 9001
 WAIT_SECONDS = 60
 
@@ -59,7 +61,7 @@ def servers(tmp_path, environment):
     servers.kill_all()
 
 
-def test_the_package_of_the_page(tmp_path, environment, servers):
+def test_package_of_page_answers_requests(tmp_path, environment, servers):
     package = write_package(PAGE, tmp_path / "rocketd-greeter")
     environment.install(package)
     broker = servers.start_broker(registered=False)
@@ -68,12 +70,16 @@ def test_the_package_of_the_page(tmp_path, environment, servers):
         assert answer.code == ResponseCode.SUCCESS
         assert answer.serialize_type == serialize_type
         assert answer.body.decode() == f"Hello you at {client}, this is {servers.broker_address}"
+    with Admin("127.0.0.1:1") as admin:
+        assert admin.ask(servers.broker_address, CODE, {"who": "you"}).body.startswith(b"Hello you at ")
+        with pytest.raises(BrokerError, match="the field <who> is missing"):
+            admin.ask(servers.broker_address, CODE)
     refused, _ = greet(servers.broker_address, who=None)
     assert (refused.code, refused.remark) == (ResponseCode.SYSTEM_ERROR, "the field <who> is missing")
     assert send(servers.broker_address).code == ResponseCode.SUCCESS
     assert broker.stop() == 0
     (line,) = [line for line in broker.log.read_text().splitlines() if "processors: " in line]
-    assert line.endswith(", greeter")
+    assert line.endswith("; processors: greeter")
 
     environment.pip("uninstall", "--yes", "rocketd-greeter")
     broker = servers.start_broker(registered=False)
@@ -100,7 +106,7 @@ def test_a_taken_code_is_refused_and_the_broker_goes_on(tmp_path, environment, s
     assert broker.stop() == 0
     lines = [line for line in broker.log.read_text().splitlines() if "processor plugin" in line]
     assert len(lines) == 1
-    assert f"processor plugin greeter: request code {taken} has a processor already" in lines[0]
+    assert f"processor plugin greeter: request code {taken} already has a processor" in lines[0]
 
 
 def test_a_broken_package_is_left_out_and_the_broker_goes_on(tmp_path, environment, servers):
@@ -117,7 +123,22 @@ def test_a_broken_package_is_left_out_and_the_broker_goes_on(tmp_path, environme
     assert broker.log.read_text().count("processor plugin greeter cannot be loaded; it is left out") == 1
 
 
-def test_the_page_shows_about_thirty_lines():
+def test_module_that_cannot_be_imported_is_one_line_with_its_path(tmp_path, environment, servers):
+    package = write_package(PAGE, tmp_path / "rocketd-greeter")
+    (module,) = (package / "twisted" / "plugins").iterdir()
+    module.write_text("import nothing_like_this\n")
+    environment.install(package)
+    broker = servers.start_broker(registered=False)
+    assert broker.stop() == 0
+    lines = [line for line in broker.log.read_text().splitlines() if "cannot be imported" in line]
+    (line,) = lines
+    assert "/twisted/plugins/rocketd_greeter_plugin.py cannot be imported: ModuleNotFoundError: No module named" in line
+    assert line.endswith("; its plugins are left out")
+    # twistd itself has looked for plugins before, once.
+    assert broker.log.read_text().count("    import nothing_like_this") <= 2
+
+
+def test_package_of_page_has_at_most_35_lines():
     files = files_of(PAGE)
     assert sorted(files) == ["pyproject.toml", "rocketd_greeter.py", "twisted/plugins/rocketd_greeter_plugin.py"]
     lines = [line for name, text in files.items() if name.endswith(".py") for line in text.splitlines() if line.strip()]

@@ -1,4 +1,4 @@
-"""What a broker asks and tells its clients on real sockets, while the clients are slow, gone, or all there."""
+"""Requests of a broker to its clients on real sockets, with slow, lost, or responsive clients."""
 
 import json
 import os
@@ -6,16 +6,16 @@ import sys
 from contextlib import asynccontextmanager
 
 import pytest_twisted
-from in_process import both_servers
-from server_processes import SOURCES
 from twisted.internet.utils import getProcessOutputAndValue
-from wire_client import connect, eventually
 
-from rocketd.remoting import fastjson
-from rocketd.remoting.bodies import ConsumerData, HeartbeatData, ProducerData, SubscriptionData, TopicConfig
-from rocketd.remoting.codes import LanguageCode, RequestCode
-from rocketd.remoting.command import RemotingCommand
-from rocketd.remoting.group_bodies import GroupProblems
+from rocketd.remoting.bodies.groups import GroupProblems
+from rocketd.remoting.bodies.tables import ConsumerData, HeartbeatData, ProducerData, SubscriptionData, TopicConfig
+from rocketd.remoting.fastjson import dialect as fastjson
+from rocketd.remoting.wire.codes import LanguageCode, RequestCode
+from rocketd.remoting.wire.command import RemotingCommand
+from tests.servers.in_process import both_servers
+from tests.servers.wire_client import connect, eventually
+from tests.support.server_processes import SOURCES
 
 REPLY_TOPIC = "DefaultCluster_REPLY_TOPIC"
 
@@ -62,7 +62,7 @@ def running_info(client_id="one"):
 
 
 @pytest_twisted.ensureDeferred
-async def test_a_consumer_that_is_slow_to_answer_holds_up_nobody(tmp_path):
+async def test_slow_consumer_does_not_delay_other_requests(tmp_path):
     async with broker_with(tmp_path, heartbeat("one")) as (_, admin, (one,)):
         first, second = running_info(), running_info()
         waiting = admin.ask(first), admin.ask(second)
@@ -80,7 +80,7 @@ async def test_a_consumer_that_is_slow_to_answer_holds_up_nobody(tmp_path):
 
 
 @pytest_twisted.ensureDeferred
-async def test_a_consumer_that_goes_ends_the_question_at_once(tmp_path):
+async def test_lost_consumer_ends_the_relayed_request_at_once(tmp_path):
     async with broker_with(tmp_path, heartbeat("one")) as (_, admin, (one,)):
         waiting = admin.ask(running_info())
         await asked(one, 307)
@@ -91,7 +91,7 @@ async def test_a_consumer_that_goes_ends_the_question_at_once(tmp_path):
 
 
 @pytest_twisted.ensureDeferred
-async def test_a_consumer_that_is_silent_is_given_up(tmp_path):
+async def test_silent_consumer_is_given_up(tmp_path):
     async with broker_with(tmp_path, heartbeat("one"), heartbeat("two")) as (_, admin, (one, two)):
         waiting = admin.ask(running_info(), limit=60)
         status = admin.ask(RemotingCommand(223, {"topic": "T", "group": "G"}), limit=60)
@@ -109,7 +109,7 @@ async def test_a_consumer_that_is_silent_is_given_up(tmp_path):
 
 
 @pytest_twisted.ensureDeferred
-async def test_a_reset_reaches_every_member_in_its_own_form(tmp_path):
+async def test_reset_reaches_every_member_in_its_language_form(tmp_path):
     beats = heartbeat("java"), heartbeat("cpp", language=LanguageCode.CPP, version=63)
     async with broker_with(tmp_path, *beats) as (broker, admin, (java, cpp)):
         for queue_id in range(2):
@@ -126,7 +126,7 @@ async def test_a_reset_reaches_every_member_in_its_own_form(tmp_path):
 
 
 @pytest_twisted.ensureDeferred
-async def test_a_reply_is_pushed_to_the_client_that_asked(tmp_path):
+async def test_reply_is_pushed_to_the_asking_client(tmp_path):
     async with broker_with(tmp_path, heartbeat("asker"), heartbeat("replier")) as (broker, _, (asker, replier)):
         properties = "REPLY_TO_CLIENT\x01asker\x02CORRELATION_ID\x01c-1\x02MSG_TYPE\x01reply\x02TTL\x013000"
         fields = {
@@ -184,7 +184,7 @@ async def test_members_at_odds_are_named(tmp_path):
 
 
 async def rocketd_groups(broker, *arguments):
-    """Run the command; returns what it printed, on its two outputs, and its status."""
+    """Run the command; return its two outputs and its status."""
     program = "from rocketd.tools.cli import main; raise SystemExit(main())"
     words = ["-c", program, "groups", "-n", broker.settings.broker.namesrv_addr, *arguments]
     out, err, status = await getProcessOutputAndValue(sys.executable, words, {**os.environ, "PYTHONPATH": SOURCES})

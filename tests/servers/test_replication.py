@@ -1,4 +1,4 @@
-"""A master and a slave as processes: the slave has what the master has, through kills, stops and pauses of either."""
+"""A master and a slave as processes: the slave equals the master, through kills, stops and pauses of either."""
 
 import json
 import os
@@ -9,89 +9,25 @@ from contextlib import contextmanager
 from functools import partial
 
 import pytest
-from load import Connection, Load, Sent, await_dispatched, check_everything_is_there, message, pull_all
-from server_processes import TOPIC, ServerProcesses
 
-from benchmarks.peers.ports import free_broker_port
-from rocketd.remoting.bodies import ConsumerOffsetSerializeWrapper, DataVersion, KVTable, TopicConfigSerializeWrapper
-from rocketd.remoting.codes import RequestCode, ResponseCode
-from rocketd.remoting.command import RemotingCommand
+from rocketd.remoting.bodies.tables import (
+    ConsumerOffsetSerializeWrapper,
+    DataVersion,
+    DelayOffsetSerializeWrapper,
+    SubscriptionGroupWrapper,
+    TopicConfigSerializeWrapper,
+)
+from rocketd.remoting.wire.codes import RequestCode, ResponseCode
+from rocketd.remoting.wire.command import RemotingCommand
+from tests.servers.load import Connection, Load, Sent, await_dispatched, check_everything_is_there, message, pull_all
+from tests.servers.pairs import CATCH_UP_LIMIT, Pair, ask, runtime, slaves
+from tests.support.ports import free_broker_port
+from tests.support.server_processes import TOPIC, ServerProcesses
 
 PRODUCERS = 4
-CATCH_UP_LIMIT = 60.0  # seconds
 KILLS = int(os.environ.get("ROCKETD_PAIR_KILLS", "2"))
 SLAVE_TIMEOUT = 1.9  # seconds: an answer that waited for a slave in vain took slaveTimeout, or longer
 AT_ONCE = 1.0  # seconds: less than any wait for a slave
-
-
-class Pair:
-    """Name server, master and slave. ``master_settings`` and ``slave_settings`` are added to those of the brokers."""
-
-    def __init__(self, directory, role="ASYNC_MASTER", **settings):
-        (directory / "slave").mkdir()
-        common = {"brokerIP2": "127.0.0.1", "registerNameServerPeriod": "10000", **settings}
-        self.master_servers = ServerProcesses(directory, brokerRole=role, **common)
-        self.slave_servers = ServerProcesses(directory / "slave", brokerRole="SLAVE", brokerId="1", **common)
-        namesrv = self.slave_servers.namesrv_address = self.master_servers.namesrv_address
-        self.slave_servers.broker_config["namesrvAddr"] = namesrv
-        self.master_address = self.master_servers.broker_address
-        self.slave_address = self.slave_servers.broker_address
-        self.master = self.slave = None
-        self.others = []
-
-    def start(self):
-        self.master_servers.start_namesrv()
-        self.start_master()
-        self.start_slave()
-
-    def start_master(self):
-        self.master = self.master_servers.start_broker()
-
-    def start_slave(self):
-        """Start the slave; returns when the master knows it."""
-        self.slave = self.slave_servers.start_broker()
-        self.await_slave()
-
-    def await_slave(self):
-        self.master.wait_for("the slave is there", lambda: slaves(self.master_address), CATCH_UP_LIMIT)
-
-    def await_copy(self):
-        """Return when the slave has every byte of the master's log, and both show it."""
-
-        def is_copied():
-            master, slave = (runtime(address) for address in (self.master_address, self.slave_address))
-            same = master["commitLogMaxOffset"] == slave["commitLogMaxOffset"]
-            return same and master["dispatchBehindBytes"] == slave["dispatchBehindBytes"] == "0"
-
-        self.slave.wait_for("the slave has the log", is_copied, CATCH_UP_LIMIT)
-
-    def await_topic(self):
-        """Return when the slave knows the topic of the load, which it asks its master for every 10 s."""
-        fields = {"topic": TOPIC}
-
-        def is_known():
-            return ask(self.slave_address, RequestCode.GET_TOPIC_STATS_INFO, fields).code == ResponseCode.SUCCESS
-
-        self.slave.wait_for("the topic is copied", is_known, CATCH_UP_LIMIT)
-
-    def check_same_logs(self):
-        """The files of both logs are the same, but for files that hold nothing yet."""
-        contents = []
-        for servers in (self.master_servers, self.slave_servers):
-            files = ((file.name, file.read_bytes()) for file in sorted((servers.store / "commitlog").iterdir()))
-            contents.append({name: data for name, data in files if any(data)})
-        assert contents[0] == contents[1]
-
-    def end(self):
-        for servers in self.others:
-            servers.kill_all()
-        self.slave_servers.kill_all()
-        self.master_servers.kill_all()
-
-    def logs(self):
-        processes = (*self.master_servers.processes, *self.slave_servers.processes)
-        processes += tuple(process for servers in self.others for process in servers.processes)
-        return "".join(process.log.read_text() for process in processes)
 
 
 @pytest.fixture
@@ -107,24 +43,6 @@ def make_pair(tmp_path):
     for pair in pairs:
         pair.end()
         assert "Traceback" not in pair.logs()
-
-
-def ask(address, code, fields=None, body=b""):
-    connection = Connection(address)
-    try:
-        return connection.ask(RemotingCommand(code, fields or {}, body))
-    finally:
-        connection.close()
-
-
-def runtime(address):
-    return KVTable.decode(ask(address, RequestCode.GET_BROKER_RUNTIME_INFO).body).table
-
-
-def slaves(address):
-    """Reported offsets by the address of the slave."""
-    table = runtime(address)
-    return {name: int(offset) for name, offset in table.items() if name.startswith("haSlave_") and int(offset) >= 0}
 
 
 def send(address, number=0, **more):
@@ -193,7 +111,7 @@ def test_nothing_acknowledged_is_lost_through_kills_under_load(make_pair):
             pair.start_slave()
         else:
             put_load(pair, producers, 500, then=pair.master.kill)
-            # What was acknowledged with SEND_OK is at the slave before the master is back.
+            # Messages acknowledged with SEND_OK are at the slave before the master is back.
             await_dispatched(pair.slave_address)
             check_everything_is_there(pair.slave_address, producers)
             pair.start_master()
@@ -208,7 +126,7 @@ def test_nothing_acknowledged_is_lost_through_kills_under_load(make_pair):
     pair.check_same_logs()
 
 
-def test_what_the_master_stored_last_is_at_the_slave_when_it_has_stopped(make_pair):
+def test_stopped_master_leaves_its_last_messages_at_the_slave(make_pair):
     pair = make_pair()
     producers = [Sent("p0")]
     put_load(pair, producers, 5_000)
@@ -217,7 +135,7 @@ def test_what_the_master_stored_last_is_at_the_slave_when_it_has_stopped(make_pa
     pair.check_same_logs()
 
 
-def test_a_slave_that_comes_late_begins_with_the_last_file(make_pair):
+def test_late_slave_begins_with_the_last_file(make_pair):
     pair = make_pair()
     assert pair.slave.stop() == 0
     producers = [Sent("p0")]
@@ -243,7 +161,7 @@ def test_a_slave_that_comes_late_begins_with_the_last_file(make_pair):
 
 
 @pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
-def test_a_synchronous_master_answers_what_became_of_the_copy(make_pair, flush):
+def test_synchronous_master_answers_with_result_of_the_copy(make_pair, flush):
     pair = make_pair("SYNC_MASTER", flushDiskType=flush)
     answer, _ = send(pair.master_address)
     assert answer.code == ResponseCode.SUCCESS
@@ -281,7 +199,7 @@ def test_a_synchronous_master_under_load(make_pair):
     producers = [Sent(f"p{number}") for number in range(PRODUCERS)]
     put_load(pair, producers, 1)
     pair.await_topic()
-    # Killed at once: what was answered with success is at the slave.
+    # Killed at once: messages answered with success are at the slave.
     put_load(pair, producers, 5_000, then=pair.master.kill)
     assert not [sent.refused for sent in producers if sent.refused]
     pair.slave.wait_for("dispatched", lambda: runtime(pair.slave_address)["dispatchBehindBytes"] == "0", CATCH_UP_LIMIT)
@@ -297,13 +215,23 @@ def test_a_slave_copies_tables_and_refuses_changes(make_pair):
     }  # fmt: skip
     assert ask(pair.master_address, RequestCode.UPDATE_AND_CREATE_TOPIC, topic).code == ResponseCode.SUCCESS
     send(pair.master_address)
+    send(pair.master_address, DELAY="1")
+    group = b'{"groupName":"MadeGroup"}'
+    assert ask(pair.master_address, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=group).code == 0
     commit = {"consumerGroup": "G", "topic": TOPIC, "queueId": "0", "commitOffset": "1"}
     assert ask(pair.master_address, RequestCode.UPDATE_CONSUMER_OFFSET, commit).code == ResponseCode.SUCCESS
 
     def is_copied():
         topics = TopicConfigSerializeWrapper.decode(ask(address, RequestCode.GET_ALL_TOPIC_CONFIG).body)
         offsets = ConsumerOffsetSerializeWrapper.decode(ask(address, RequestCode.GET_ALL_CONSUMER_OFFSET).body)
-        return "Made" in topics.topic_config_table and offsets.offset_table.get(f"{TOPIC}@G") == {0: 1}
+        delays = DelayOffsetSerializeWrapper.decode(ask(address, RequestCode.GET_ALL_DELAY_OFFSET).body)
+        groups = SubscriptionGroupWrapper.decode(ask(address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG).body)
+        return (
+            "Made" in topics.topic_config_table
+            and offsets.offset_table.get(f"{TOPIC}@G") == {0: 1}
+            and delays.offset_table.get(1) == 1
+            and "MadeGroup" in groups.subscription_group_table
+        )
 
     pair.slave.wait_for("the tables are copied", is_copied, CATCH_UP_LIMIT)
     store = pair.slave_servers.store
@@ -312,7 +240,11 @@ def test_a_slave_copies_tables_and_refuses_changes(make_pair):
         path = store / "config" / file
         return path.exists() and f'"{name}"' in path.read_text()
 
-    for file, name in (("topics.json", "Made"), ("consumerOffset.json", f"{TOPIC}@G")):
+    written = (
+        *(("topics.json", "Made"), ("consumerOffset.json", f"{TOPIC}@G")),
+        *(("delayOffset.json", "offsetTable"), ("subscriptionGroup.json", "MadeGroup")),
+    )
+    for file, name in written:
         pair.slave.wait_for(f"{file} is written", partial(is_written, file, name), CATCH_UP_LIMIT)
 
     answer, _ = send(address)
@@ -325,7 +257,7 @@ def test_a_slave_copies_tables_and_refuses_changes(make_pair):
     assert ask(address, RequestCode.UPDATE_AND_CREATE_TOPIC, topic).code == ResponseCode.SYSTEM_ERROR
 
 
-def test_the_masters_address_is_changed_while_running(make_pair):
+def test_master_address_can_be_changed_while_running(make_pair):
     pair = make_pair()
     send(pair.master_address)
     pair.await_copy()
@@ -347,7 +279,7 @@ def test_the_masters_address_is_changed_while_running(make_pair):
     assert f"cannot connect to the master at {nobody}" in pair.slave.log.read_text()
 
 
-def test_a_port_for_slaves_that_is_taken(make_pair):
+def test_port_for_slaves_in_use_ends_the_start(make_pair):
     pair = make_pair()
     port = str(int(pair.master_address.partition(":")[2]) + 1)
     assert pair.slave.stop() == 0
@@ -360,7 +292,7 @@ def test_a_port_for_slaves_that_is_taken(make_pair):
 
 
 @pytest.mark.parametrize("length", [1, 2, 200])
-def test_logs_that_have_parted_are_named(make_pair, length):
+def test_diverged_logs_are_named(make_pair, length):
     """The master's log is made anew, shorter than the slave's, as long, and longer."""
     pair = make_pair()
     for number in range(2):
@@ -375,13 +307,13 @@ def test_logs_that_have_parted_are_named(make_pair, length):
 
     def is_named():
         text = pair.slave.log.read_text()
-        return "the logs have parted; move this store away and start again with an empty one" in text
+        return "the logs have diverged; move this store away and start again with an empty one" in text
 
     pair.slave.wait_for("the slave says so", is_named, CATCH_UP_LIMIT)
     assert runtime(pair.slave_address)["commitLogMaxOffset"] == end
 
 
-def test_a_slave_that_has_more_than_the_overlap_is_named(make_pair):
+def test_slave_with_more_than_the_overlap_is_named(make_pair):
     pair = make_pair()
     put_load(pair, [Sent("p0")], 1_000)
     pair.await_copy()
@@ -392,7 +324,7 @@ def test_a_slave_that_has_more_than_the_overlap_is_named(make_pair):
 
     def is_named():
         text = pair.master.log.read_text()
-        return "the logs have parted" in text and "move the slave's store away" in text
+        return "the logs have diverged" in text and "move the slave's store away" in text
 
     pair.master.wait_for("the master says so", is_named, CATCH_UP_LIMIT)
     assert not slaves(pair.master_address)
@@ -418,13 +350,13 @@ def test_a_second_master_refuses_to_start_and_names_the_other(make_pair, tmp_pat
     assert text in done.stdout + done.stderr
     assert "Traceback" not in done.stdout + done.stderr
     assert send(pair.master_address)[0].code == ResponseCode.SUCCESS
-    # A killed one is registered for two minutes more, and in nobody's way.
+    # A killed one stays registered for two minutes, and does not stop the new one.
     pair.master.kill()
     other.start_broker()
     assert send(other.broker_address)[0].code == ResponseCode.SUCCESS
 
 
-def test_a_master_that_hung_while_another_took_its_place_steps_down(make_pair, tmp_path):
+def test_paused_master_steps_down_for_its_successor(make_pair, tmp_path):
     pair = make_pair()
     other = second_master(pair, tmp_path / "other")
     with paused(pair.master):
@@ -456,7 +388,7 @@ def committed(address, group="G"):
     return offsets.offset_table.get(f"{TOPIC}@{group}", {}).get(0)
 
 
-def test_a_returning_master_takes_what_its_slave_has_learnt(make_pair):
+def test_returning_master_takes_over_changes_of_its_slave(make_pair):
     pair = make_pair()
     for _ in range(8):
         assert send(pair.master_address, 0)[0].ext_fields["queueId"] == "0"
@@ -497,14 +429,14 @@ def test_a_returning_master_takes_what_its_slave_has_learnt(make_pair):
     assert committed(pair.slave_address) == 6
 
 
-def test_a_returning_master_does_not_wait_long_for_a_slave_that_hangs(make_pair):
+def test_returning_master_waits_briefly_for_hanging_slave(make_pair):
     pair = make_pair()
     assert pair.master.stop() == 0
     with paused(pair.slave):
         pair.start_master()
         assert send(pair.master_address)[0].code == ResponseCode.SUCCESS
         pair.master.wait_for(
-            "it says so", lambda: f"slave {pair.slave_address} was not asked" in pair.master.log.read_text(), 60
+            "it says so", lambda: f"lacks from slave {pair.slave_address}" in pair.master.log.read_text(), 60
         )
 
 
@@ -512,7 +444,7 @@ def has_topic(address, topic):
     return ask(address, RequestCode.GET_TOPIC_STATS_INFO, {"topic": topic}).code == ResponseCode.SUCCESS
 
 
-def test_a_send_that_made_a_topic_is_acknowledged_when_the_slave_has_it(make_pair):
+def test_send_creating_a_topic_is_acknowledged_once_slave_has_it(make_pair):
     pair = make_pair("SYNC_MASTER", slaveTimeout="30000")
     pair.slave.wait_for("tables are followed", lambda: follows(pair), CATCH_UP_LIMIT)
     for number in range(10):
@@ -549,7 +481,7 @@ def has_both(address, number):
     return committed(address) == number and b'"G%d"' % number in groups
 
 
-def test_tables_reach_the_slave_when_they_change(make_pair):
+def test_changed_tables_reach_the_slave_at_once(make_pair):
     pair = make_pair()
     pair.slave.wait_for("tables are followed", lambda: follows(pair), CATCH_UP_LIMIT)
     send(pair.master_address)
@@ -562,7 +494,7 @@ def test_tables_reach_the_slave_when_they_change(make_pair):
     assert time.monotonic() - begin < 40
 
 
-def test_a_slave_that_cannot_take_tables_costs_one_timeout(make_pair):
+def test_slave_without_tables_costs_one_timeout(make_pair):
     pair = make_pair("SYNC_MASTER")
     pair.slave.wait_for("tables are followed", lambda: follows(pair), CATCH_UP_LIMIT)
     with paused(pair.slave):
@@ -583,7 +515,7 @@ def forget_topic(servers, topic):
     path.write_bytes(table.encode())
 
 
-def test_topics_that_only_the_log_knows_are_served_by_the_slave_and_made_by_who_is_promoted(make_pair):
+def test_topics_known_only_by_the_log_survive_promotion(make_pair):
     pair = make_pair()
     for number in range(8):
         send(pair.master_address, number)

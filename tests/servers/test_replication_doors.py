@@ -5,20 +5,20 @@ from struct import pack
 
 import pytest
 import trustme
-from in_process import LogLines, broker_in, namesrv_in
 from twisted.internet import reactor
 from twisted.internet.defer import Deferred
 from twisted.internet.endpoints import TCP4ClientEndpoint, connectProtocol, wrapClientTLS
 from twisted.internet.protocol import Protocol
 from twisted.logger import formatEvent
-from wire_client import connect, eventually, running
 
-from rocketd.remoting.certificates import TLSConfigError
-from rocketd.remoting.codes import RequestCode, ResponseCode
-from rocketd.remoting.command import RemotingCommand
 from rocketd.remoting.settings import TlsConfig
-from rocketd.remoting.tls import ClientTLS
-from rocketd.store.transfer import TransferDecoder
+from rocketd.remoting.tls.certificates import TLSConfigError
+from rocketd.remoting.tls.contexts import ClientTLS
+from rocketd.remoting.wire.codes import RequestCode, ResponseCode
+from rocketd.remoting.wire.command import RemotingCommand
+from rocketd.store.log.transfer import TransferDecoder
+from tests.servers.in_process import LogLines, broker_in, namesrv_in
+from tests.servers.wire_client import connect, eventually, running
 
 LIMIT = 60  # seconds
 ZEROS = bytes(8)
@@ -28,7 +28,7 @@ QUICK = {"registerNameServerPeriod": "10000", "slaveTimeout": "20000"}
 
 
 class Peer(Protocol):
-    """Whatever connects to the port for slaves."""
+    """Any connection to the port for slaves."""
 
     def __init__(self):
         self.got = b""
@@ -44,7 +44,7 @@ class Peer(Protocol):
 
 
 class Forger(Peer):
-    """Reports that it has what it is sent, and keeps nothing."""
+    """Reports that it has all bytes of the log, and keeps none."""
 
     def __init__(self):
         super().__init__()
@@ -117,6 +117,37 @@ async def test_stranger_gets_no_byte_of_the_log_and_makes_no_send_ok(tmp_path):
         assert master.replication.table()["haRefused"] == "2"
 
 
+async def test_registration_alone_makes_no_slave(tmp_path):
+    async with master_in(tmp_path) as (master, namesrv):
+        fields = {
+            "brokerName": master.settings.broker.broker_name, "brokerAddr": "127.0.0.2:1", "clusterName": "DefaultCluster",
+            "haServerAddr": "127.0.0.2:2", "brokerId": "7",
+        }  # fmt: skip
+        client = await connect(int(namesrv.rpartition(":")[2]))
+        answer = await client.ask(RemotingCommand(RequestCode.REGISTER_BROKER, fields))
+        assert answer.code == ResponseCode.SUCCESS
+        assert await is_turned_away(master, host="127.0.0.2")
+        client.transport.loseConnection()
+        await client.wait_closed()
+
+
+async def test_forged_master_registration_does_not_stop_the_master(tmp_path):
+    async with master_in(tmp_path) as (master, namesrv):
+        fields = {
+            "brokerName": master.settings.broker.broker_name, "brokerAddr": namesrv, "clusterName": "DefaultCluster",
+            "haServerAddr": namesrv, "brokerId": "0",
+        }  # fmt: skip
+        client = await connect(int(namesrv.rpartition(":")[2]))
+        answer = await client.ask(RemotingCommand(RequestCode.REGISTER_BROKER, fields))
+        assert answer.code == ResponseCode.SUCCESS
+        with LogLines() as lines:
+            await master.registration.before_each(namesrv)
+        assert any("but does not confirm it" in formatEvent(event) for event in lines.events)
+        assert await send(master) == ResponseCode.SLAVE_NOT_AVAILABLE
+        client.transport.loseConnection()
+        await client.wait_closed()
+
+
 async def test_idle_strangers_do_not_keep_the_slave_out(tmp_path):
     async with master_in(tmp_path) as (master, namesrv):
         idle = [await stranger(master) for _ in range(70)]
@@ -147,7 +178,7 @@ async def test_listed_address_is_served_and_others_are_closed_at_once(tmp_path):
         with LogLines() as lines:
             async with slave_in(tmp_path, namesrv):
                 await eventually(
-                    lambda: any("see its haAllowedAddresses" in formatEvent(e) for e in lines.events), LIMIT
+                    lambda: any("its haAllowedAddresses and haTlsMode" in formatEvent(e) for e in lines.events), LIMIT
                 )
                 assert await send(master) == ResponseCode.SLAVE_NOT_AVAILABLE
                 # It may be changed while both run.

@@ -4,16 +4,16 @@ from threading import current_thread
 
 import pytest
 import pytest_twisted
-from test_broker import heartbeat, make_a_broker, make_name_server
 from twisted.internet.defer import DeferredList
-from wire_client import connect, eventually, running
 
 from rocketd.client import ClientConfig, Message, Producer
-from rocketd.remoting.admin_bodies import GetConsumerStatusBody
-from rocketd.remoting.codes import RequestCode, ResponseCode
-from rocketd.remoting.command import RemotingCommand
-from rocketd.remoting.rpc import RequestTable
+from rocketd.remoting.bodies.admin import GetConsumerStatusBody
+from rocketd.remoting.calling.rpc import RequestTable
 from rocketd.remoting.settings import NettyClientConfig
+from rocketd.remoting.wire.codes import RequestCode, ResponseCode
+from rocketd.remoting.wire.command import RemotingCommand
+from tests.servers.brokers import heartbeat, make_a_broker, make_name_server
+from tests.servers.wire_client import connect, eventually, running
 
 
 class Counted:
@@ -40,13 +40,14 @@ class Counted:
 
 @pytest.mark.parametrize(("permits", "most"), [(1, 1), (7, 7)])
 @pytest_twisted.ensureDeferred
-async def test_sends_of_a_producer_under_way_are_at_most_its_permits(tmp_path, monkeypatch, permits, most):
+async def test_concurrent_sends_of_producer_are_at_most_its_permits(tmp_path, monkeypatch, permits, most):
     async with running(make_name_server(tmp_path)) as name_server:
         address = f"127.0.0.1:{name_server.port}"
         async with running(make_a_broker(tmp_path, namesrvAddr=address)) as broker:
             counted = Counted(monkeypatch, RequestCode.SEND_MESSAGE_V2)
             config = ClientConfig(namesrv=address, remoting=NettyClientConfig(client_async_semaphore_value=permits))
             producer = Producer("P", cluster=config, send_timeout=60.0)
+            await eventually(lambda: name_server.routes.pick_topic_route("TBW102") is not None)
             await producer.open()
             try:
                 await producer.send(Message("T", b"first"))
@@ -59,7 +60,7 @@ async def test_sends_of_a_producer_under_way_are_at_most_its_permits(tmp_path, m
 
 
 @pytest_twisted.ensureDeferred
-async def test_requests_relayed_to_clients_under_way_are_at_most_the_servers_permits(tmp_path, monkeypatch):
+async def test_concurrent_relayed_requests_are_at_most_the_permits(tmp_path, monkeypatch):
     threads = []
     decode = GetConsumerStatusBody.decode
 

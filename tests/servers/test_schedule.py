@@ -3,12 +3,12 @@
 import time
 
 import pytest
-from load import Connection, pull_all
-from server_processes import QUEUES, TOPIC, ServerProcesses
 
-from rocketd.remoting.bodies import KVTable
-from rocketd.remoting.codes import RequestCode, ResponseCode
-from rocketd.remoting.command import RemotingCommand
+from rocketd.remoting.bodies.tables import KVTable
+from rocketd.remoting.wire.codes import RequestCode, ResponseCode
+from rocketd.remoting.wire.command import RemotingCommand
+from tests.servers.load import Connection, pull_all
+from tests.support.server_processes import QUEUES, TOPIC, ServerProcesses
 
 DELAYS_MS = {1: 1_000, 2: 3_000, 3: 6_000}
 WINDOW = 64
@@ -87,7 +87,7 @@ def check_nothing_was_early(address, sent_ms):
         assert message.store_timestamp >= sent_ms[name] + DELAYS_MS[level]
 
 
-def test_killed_in_the_middle_of_delays(servers):
+def test_delayed_messages_survive_a_kill(servers):
     broker = servers.start_broker(registered=False)
     address = servers.broker_address
     sent_ms = {}

@@ -5,9 +5,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from server_processes import START_LIMIT, ServerProcesses
 
-from benchmarks.peers import wire
+from tests.support import wire
+from tests.support.server_processes import START_LIMIT, ServerProcesses
 
 UPDATE_BROKER_CONFIG, GET_BROKER_CONFIG = 25, 26
 UPDATE_NAMESRV_CONFIG, GET_NAMESRV_CONFIG = 318, 319
@@ -52,7 +52,7 @@ def values_of(address, code):
 
 
 @pytest.mark.parametrize("by_file", [True, False], ids=["file", "options"])
-def test_update_of_a_setting_that_waits_is_shown_and_counts_after_the_next_start(servers_of, by_file):
+def test_update_of_restart_setting_is_shown_and_counts_after_start(servers_of, by_file):
     servers = servers_of(by_file)
     namesrv = servers.start_namesrv()
     broker = servers.start_broker()
@@ -79,11 +79,48 @@ def test_update_of_a_setting_that_waits_is_shown_and_counts_after_the_next_start
         assert "rocketd.pending.serverSocketBacklog" not in values
 
 
-def test_start_with_a_kept_value_that_cannot_be_used_names_its_file(servers_of):
+def test_newest_of_values_changed_with_and_without_file_counts(servers_of):
+    servers = servers_of(by_file=False)
+    servers.start_namesrv()
+    waiting = "rocketd.pending.serverSocketBacklog"
+    for by_file, value in ((False, "77"), (True, "88")):
+        servers.by_file = by_file
+        broker = servers.start_broker()
+        assert (
+            wire.call(servers.broker_address, UPDATE_BROKER_CONFIG, body=f"serverSocketBacklog={value}\n".encode()).code
+            == 0
+        )
+        assert values_of(servers.broker_address, GET_BROKER_CONFIG)[waiting] == value
+        broker.stop()
+    # The options of a start without the file are those of before.
+    path = servers.directory / "broker.conf"
+    path.write_text("".join(f"{line}\n" for line in path.read_text().splitlines() if "serverSocketBacklog" not in line))
+    servers.by_file = False
+    servers.start_broker()
+    assert values_of(servers.broker_address, GET_BROKER_CONFIG)["serverSocketBacklog"] == "88"
+
+
+@pytest.mark.parametrize(
+    ("line", "error"),
+    [
+        ("maxMessageSize=huge", ":2: maxMessageSize = huge: accepted is a whole number"),
+        ("haTlsMode=enforcing", "haTlsMode = enforcing: set tls.test.mode.enable=false"),
+        (
+            "mappedFileSizeCommitLog=2097152",
+            "000 has 1048576 bytes, but the settings say 2097152",
+        ),
+    ],
+    ids=["value", "making", "start"],
+)
+def test_start_with_unusable_kept_value_names_its_file(servers_of, line, error):
     servers = servers_of(by_file=False)
     kept = servers.store / "config" / "changedByRequest.properties"
     kept.parent.mkdir(parents=True)
-    kept.write_text("# Settings changed by request.\nmaxMessageSize=huge\n")
+    kept.write_text(f"# Settings changed by request.\n{line}\n")
+    log = servers.store / "commitlog" / "00000000000000000000"
+    log.parent.mkdir()
+    log.write_bytes(bytes(1048576))
+    servers.broker_config.pop("mappedFileSizeCommitLog")
     command = servers._command("broker", servers._write("broker", servers.broker_config))
     ended = subprocess.run(
         command,
@@ -94,5 +131,6 @@ def test_start_with_a_kept_value_that_cannot_be_used_names_its_file(servers_of):
         timeout=START_LIMIT,
     )
     assert ended.returncode == 1
-    assert f"{kept}:2: maxMessageSize = huge: accepted is a whole number" in ended.stderr
-    assert "correct or remove it" in ended.stderr
+    last = ended.stderr.splitlines()[-1]
+    assert error in last
+    assert f"settings changed by request are in {kept}: correct or remove it" in last

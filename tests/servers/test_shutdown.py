@@ -6,11 +6,11 @@ import signal
 import socket
 
 import pytest
-from load import Load, Sent, check_everything_is_there
-from server_processes import TOPIC, ServerProcesses
 
-from benchmarks.peers import wire
-from benchmarks.peers.ports import free_broker_port
+from tests.servers.load import Load, Sent, check_everything_is_there
+from tests.support import wire
+from tests.support.ports import free_broker_port
+from tests.support.server_processes import TOPIC, ServerProcesses
 
 ROUTE_QUERY = 105
 
@@ -52,9 +52,9 @@ def test_a_signal_in_the_middle_of_a_load(number, servers):
         assert "Traceback" not in process.log.read_text(), process.log
 
 
-def test_a_name_server_that_is_away_delays_the_end_little(servers):
+def test_unreachable_name_server_delays_the_stop_little(servers):
     broker = servers.start_broker(registered=False)
-    told = f"name server {servers.namesrv_address} was not told"
+    told = f"cannot tell name server {servers.namesrv_address}"
     broker.wait_for(told, lambda: told in broker.log.read_text(), 60)
     assert broker.stop(limit=30) == 0
     text = broker.log.read_text()
@@ -79,7 +79,7 @@ def test_a_port_in_use(servers):
         assert not (servers.store / "abort").exists()
 
 
-def test_a_store_of_another_broker(servers):
+def test_store_of_another_broker_ends_the_start(servers):
     servers.start_broker(registered=False)
     result = servers.run_broker(listenPort=str(free_broker_port()))
     assert_one_line(result, str(servers.store), "another process")
@@ -112,7 +112,7 @@ def test_a_store_below_a_file(servers):
 
 
 @pytest.mark.parametrize("key", ["storePathRootDir", "storePathCommitLog"])
-def test_a_store_where_none_can_be(key, servers):
+def test_unusable_store_path_ends_the_start(key, servers):
     assert_one_line(servers.run_broker(**{key: "/proc/x/y"}), f"{key} = /proc/x/y: ", "No such file or directory")
 
 

@@ -1,12 +1,13 @@
-"""The sizes of socket buffers that settings name: of what a daemon accepts, and of what a broker connects to."""
+"""Socket options from settings, on connections accepted by a daemon and made by a broker."""
 
 import socket
 import sys
 
 import pytest
 import pytest_twisted
-from test_broker import make_a_broker, make_name_server
-from wire_client import connect, eventually, running
+
+from tests.servers.brokers import make_a_broker, make_name_server
+from tests.servers.wire_client import connect, eventually, running
 
 SIZES_OF_SERVER = {"serverSocketSndBufSize": "50000", "serverSocketRcvBufSize": "60000"}
 SIZES = {
@@ -23,7 +24,7 @@ def sizes_of(connection):
 
 @pytest.mark.parametrize("tls", ["disabled", "enforcing"])
 @pytest_twisted.ensureDeferred
-async def test_sockets_have_the_sizes_that_the_settings_name(tmp_path, tls):
+async def test_sockets_have_the_sizes_of_the_settings(tmp_path, tls):
     factor = 2 if sys.platform == "linux" else 1  # Linux doubles them, for its own bookkeeping
     async with running(make_name_server(tmp_path, **{"tls.server.mode": tls}, **SIZES_OF_SERVER)) as name_server:
         address = f"127.0.0.1:{name_server.port}"
@@ -41,11 +42,28 @@ async def test_sockets_have_the_sizes_that_the_settings_name(tmp_path, tls):
 
 
 @pytest_twisted.ensureDeferred
-async def test_sizes_are_those_of_the_system_unless_they_are_set(tmp_path):
+async def test_socket_sizes_are_the_systems_by_default(tmp_path):
     async with running(make_a_broker(tmp_path)) as broker:
         client = await connect(broker.port)
         await eventually(lambda: broker.server.connections)
         (accepted,) = broker.server.connections
-        # The other side of this connection has a socket that nobody has touched.
+        # The other side of this connection has a socket with default options.
         assert sizes_of(accepted)[0] >= sizes_of(client)[0]
         client.transport.loseConnection()
+
+
+@pytest.mark.parametrize("tls", ["disabled", "enforcing"])
+@pytest_twisted.ensureDeferred
+async def test_sockets_of_both_sides_delay_no_small_frame_and_send_no_keepalive(tmp_path, tls):
+    async with running(make_name_server(tmp_path, **{"tls.server.mode": tls})) as name_server:
+        address = f"127.0.0.1:{name_server.port}"
+        options = {"namesrvAddr": address, "useTLS": "true" if tls == "enforcing" else "false"}
+        async with running(make_a_broker(tmp_path, **options)) as broker:
+            await eventually(lambda: broker.client.channels.get(address) is not None)
+            (accepted,) = name_server.server.connections
+            # A server takes a connection up if its first byte, plain or TLS, has come.
+            await eventually(lambda: accepted.has_asked)
+            for connection in (accepted, broker.client.channels.get(address)):
+                opened = connection.transport.socket
+                assert opened.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+                assert not opened.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)

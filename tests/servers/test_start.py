@@ -12,18 +12,18 @@ from pathlib import Path
 import pytest
 
 import rocketd
-from benchmarks.peers import wire
-from benchmarks.peers.ports import free_broker_port, free_port
-from benchmarks.peers.process import ServerProcess
+from tests.support import wire
+from tests.support.places import ROOT
+from tests.support.ports import free_broker_port, free_port
+from tests.support.process import ServerProcess
 
 LIMIT = 60  # seconds
 SOURCES = str(Path(rocketd.__file__).parents[1])
-ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
 def twistd(tmp_path):
-    """Run twistd in a directory of its own; returns what came of it, also when the daemon runs on."""
+    """Run twistd in a new directory; returns its outcome, also if the daemon runs on."""
 
     def run(*arguments, **more):
         path = os.pathsep.join(filter(None, (SOURCES, os.environ.get("PYTHONPATH"))))
@@ -52,7 +52,7 @@ def readme_commands():
     return [shlex.split(line) for line in lines if line.startswith("twistd ")]
 
 
-def test_the_readmes_commands_run_side_by_side_in_one_directory(tmp_path):
+def test_commands_of_readme_run_side_by_side_in_one_directory(tmp_path):
     shutil.copytree(ROOT / "etc", tmp_path / "etc")
     namesrv, broker = f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_broker_port()}"
     # Other ports than those of the sample files: these may be in use.
@@ -103,13 +103,13 @@ def test_a_port_in_use(mode, twistd, tmp_path):
     assert "Traceback" not in log
 
 
-def test_a_daemon_that_starts_lets_go_of_the_terminal(twistd, tmp_path):
+def test_started_daemon_leaves_the_terminal(twistd, tmp_path):
     result = twistd("--logfile=twistd.log", "rocketd-namesrv", "-o", "listenPort=0")
     assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
     assert (tmp_path / "twistd.pid").exists()
 
 
-def test_what_else_twistd_reports_is_shown(twistd):
+def test_other_errors_of_twistd_are_shown(twistd):
     result = twistd("--logfile=twistd.log", "--pidfile=missing/twistd.pid", "rocketd-namesrv", "-o", "listenPort=0")
     assert result.returncode == 1
     assert "FileNotFoundError" in result.stderr

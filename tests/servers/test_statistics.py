@@ -3,14 +3,14 @@
 import json
 
 import pytest_twisted
-from in_process import broker_in
-from wire_client import connect, eventually, running
 
-from rocketd.remoting.admin_bodies import BrokerStatsData, ConsumeStats, ConsumeStatsList
-from rocketd.remoting.bodies import KVTable, MessageQueue
-from rocketd.remoting.codes import RequestCode, ResponseCode
-from rocketd.remoting.command import RemotingCommand
-from rocketd.remoting.lag_bodies import ConsumerLag, TopicFilter
+from rocketd.remoting.bodies.admin import BrokerStatsData, ConsumeStats, ConsumeStatsList
+from rocketd.remoting.bodies.lag import ConsumerLag, TopicFilter
+from rocketd.remoting.bodies.tables import KVTable, MessageQueue
+from rocketd.remoting.wire.codes import RequestCode, ResponseCode
+from rocketd.remoting.wire.command import RemotingCommand
+from tests.servers.in_process import broker_in
+from tests.servers.wire_client import connect, eventually, running
 
 
 def send(tag="A", queue_id=0, body=b"hello"):
@@ -51,7 +51,7 @@ class Admin:
         return body.decode(answer.body)
 
     async def statistic(self, name, key):
-        """Sum of the last minute; None when there is no such statistic."""
+        """Return the sum of the last minute; None if the statistic does not exist."""
         answer = await self.client.ask(
             RemotingCommand(RequestCode.VIEW_BROKER_STATS_DATA, {"statsName": name, "statsKey": key})
         )
@@ -69,7 +69,7 @@ async def visible(broker, count):
 
 
 @pytest_twisted.ensureDeferred
-async def test_what_went_in_and_out(tmp_path):
+async def test_statistics_count_puts_and_gets(tmp_path):
     async with running(broker_in(tmp_path, "")) as broker:
         client = await connect(broker.port)
         admin = Admin(client)
@@ -132,7 +132,7 @@ async def test_runtime_information(tmp_path):
 
 
 @pytest_twisted.ensureDeferred
-async def test_lag_of_a_group_that_is_online_then_not_then_after_a_restart(tmp_path):
+async def test_lag_of_group_is_known_online_offline_and_after_restart(tmp_path):
     async with running(broker_in(tmp_path, "")) as broker:
         client = await connect(broker.port)
         admin = Admin(client)

@@ -9,12 +9,13 @@ from threading import Event
 from typing import NamedTuple
 
 import pytest
-from load import Connection, message
-from server_processes import ServerProcesses
 
-from benchmarks.peers import wire
-from benchmarks.peers.process import ServerProcess
-from rocketd.remoting.codes import ResponseCode
+from rocketd.remoting.wire.codes import ResponseCode
+from tests.servers.load import Connection, message
+from tests.support import wire
+from tests.support.lacking import end_test_lacking
+from tests.support.process import ServerProcess
+from tests.support.server_processes import ServerProcesses
 
 START_LIMIT = 120.0  # seconds; a traced process is slow
 ONE_BY_ONE = 20
@@ -72,7 +73,7 @@ def read_trace(lines):
     return sorted(calls)
 
 
-def test_the_reader_of_traces_joins_what_was_interrupted():
+def test_trace_reader_joins_interrupted_calls():
     lines = [
         "12 1700000000.000001 fdatasync(7 <unfinished ...>",
         '13 1700000000.000002 sendto(9, "\\x61\\x62", 2, 0, NULL, 0) = 2',
@@ -88,9 +89,7 @@ def test_the_reader_of_traces_joins_what_was_interrupted():
 def strace():
     path = shutil.which("strace")
     if path is None:
-        if os.environ.get("CI") == "true":
-            pytest.fail("strace is missing: apt-get install strace")
-        pytest.skip("strace is missing")
+        end_test_lacking("strace is missing: apt-get install strace")
     return path
 
 
@@ -134,7 +133,7 @@ def start_traced(strace, servers, trace):
 
 
 def whole(trace):
-    """Lines of a trace, once its writer has written the last, which may be after the end of what it traces."""
+    """Return the lines of a trace, once the last is written, which may be after the end of the traced process."""
     deadline = time.monotonic() + START_LIMIT
     while not (text := trace.read_text()).endswith("+++\n"):
         assert time.monotonic() < deadline, text[-500:]

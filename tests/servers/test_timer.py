@@ -1,16 +1,16 @@
-"""Messages with times of their own, on broker processes that are killed and replaced: none lost, none early."""
+"""Messages with delivery times, on broker processes that are killed and replaced: none lost, none early."""
 
 import shutil
 import time
 
 import pytest
-from load import Connection, pull_all
-from server_processes import QUEUES, TOPIC, ServerProcesses
-from test_replication import Pair
 
-from rocketd.remoting.bodies import KVTable
-from rocketd.remoting.codes import RequestCode, ResponseCode
-from rocketd.remoting.command import RemotingCommand
+from rocketd.remoting.bodies.tables import KVTable
+from rocketd.remoting.wire.codes import RequestCode, ResponseCode
+from rocketd.remoting.wire.command import RemotingCommand
+from tests.servers.load import Connection, pull_all
+from tests.servers.pairs import Pair
+from tests.support.server_processes import QUEUES, TOPIC, ServerProcesses
 
 COUNT = 300
 WAIT_LIMIT = 60.0  # seconds
@@ -59,12 +59,12 @@ def figures(address):
 
 
 def delivered(address):
-    """What has been delivered: key to messages. None of it before its time."""
+    """Return the delivered messages by key. None may come before its time."""
     found = {}
     for queue_id in range(QUEUES):
         for message in pull_all(address, queue_id):
             table = message.properties_map()
-            # What a machine that hung sends after its time does not wait, and says nothing of waiting.
+            # A message sent after its time, by a machine that hung, does not wait and lacks TIMER_OUT_MS.
             due_ms = table.get("TIMER_OUT_MS") or table["TIMER_DELIVER_MS"]
             assert message.store_timestamp >= int(due_ms), table
             assert "REAL_TOPIC" not in table
@@ -77,7 +77,7 @@ def in_ms(milliseconds):
 
 
 def await_delivery(broker, address, keys):
-    """Return what is delivered once all these are."""
+    """Return the delivered messages once all these keys are among them."""
     broker.wait_for("all are delivered", lambda: set(keys) <= delivered(address).keys(), WAIT_LIMIT)
     broker.wait_for("none waits", lambda: figures(address).get("timerCongestNum") == 0, WAIT_LIMIT)
     return delivered(address)
@@ -92,7 +92,7 @@ def servers(tmp_path):
 
 
 @pytest.mark.parametrize("table", ["kept", "deleted", "damaged"])
-def test_killed_while_messages_wait(servers, table):
+def test_timed_messages_survive_a_kill(servers, table):
     broker = servers.start_broker(registered=False)
     address = servers.broker_address
     keys = send(address, [(f"m{n}", {"TIMER_DELAY_MS": str(500 + n * 20)}) for n in range(COUNT)])
@@ -108,18 +108,18 @@ def test_killed_while_messages_wait(servers, table):
     broker = servers.start_broker(registered=False)
     found = await_delivery(broker, address, keys)
     assert found.keys() == set(keys)
-    # The note of what is done is in the log with what it speaks of, so that nothing is repeated.
+    # The record of finished work is in the log beside its messages, so that nothing is repeated.
     assert {key: len(messages) for key, messages in found.items() if key in before} == dict.fromkeys(before, 1)
     assert broker.stop() == 0
 
 
-def test_a_cancellation_survives_a_kill(servers):
+def test_cancellation_survives_a_kill(servers):
     broker = servers.start_broker(registered=False)
     address = servers.broker_address
     for ahead_ms in AHEAD_MS:
         a, b, c = keys = [f"{name}{ahead_ms}" for name in "abc"]
         due_ms = int(in_ms(ahead_ms))
-        # These may come when what they cancel is due, but would not be refused then.
+        # These may come when the messages that they cancel are due, but would not be refused then.
         at_any_time = {"TIMER_DELAY_MS": str(ahead_ms)}
         send(address, [(key, {"TIMER_DELIVER_MS": str(due_ms)}) for key in keys])
         send(
@@ -139,7 +139,7 @@ def test_a_cancellation_survives_a_kill(servers):
     assert broker.stop() == 0
 
 
-def test_many_at_one_instant(servers):
+def test_many_messages_due_at_one_instant_are_delivered_once(servers):
     broker = servers.start_broker(registered=False)
     address = servers.broker_address
     due = {"TIMER_DELIVER_MS": in_ms(5_000)}
@@ -154,7 +154,7 @@ def test_many_at_one_instant(servers):
     assert broker.stop() == 0
 
 
-def test_a_slave_that_becomes_the_master(tmp_path):
+def test_slave_promoted_to_master_delivers_timed_messages(tmp_path):
     pair = Pair(tmp_path)
     try:
         pair.start()

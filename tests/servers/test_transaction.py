@@ -1,4 +1,4 @@
-"""kill -9 amid transactions: what was committed is there, what was rolled back never is, the rest is asked about."""
+"""kill -9 amid transactions: committed messages are there, rolled back ones never are, the rest is checked back."""
 
 import json
 import threading
@@ -6,13 +6,12 @@ import time
 from collections import Counter
 from contextlib import suppress
 
-from load import Connection, await_dispatched, pull_all
-from server_processes import QUEUES, TOPIC, ServerProcesses
-
 from rocketd.common.properties import decode_properties
-from rocketd.remoting.codes import RequestCode, ResponseCode
-from rocketd.remoting.command import ONEWAY_FLAG, RemotingCommand
-from rocketd.store.record import decode_message
+from rocketd.remoting.wire.codes import RequestCode, ResponseCode
+from rocketd.remoting.wire.command import ONEWAY_FLAG, RemotingCommand
+from rocketd.store.format.record import decode_message
+from tests.servers.load import Connection, await_dispatched, pull_all
+from tests.support.server_processes import QUEUES, TOPIC, ServerProcesses
 
 GROUP = "transactors"
 HALF = "RMQ_SYS_TRANS_HALF_TOPIC"
@@ -31,7 +30,7 @@ QUICK = {
 
 
 def outcome(number):
-    """How the transaction of a message ends, whoever asks and however often."""
+    """Return how the transaction of a message ends; the same for every caller and every call."""
     return COMMIT if number % 2 else ROLLBACK
 
 

@@ -1,4 +1,4 @@
-"""The pure wheel, and what it needs: no compiler where it is built, installed and imported, and no module of Unix alone."""
+"""The pure wheel: to be built, installed and imported, it needs neither a compiler nor modules that only Unix has."""
 
 import os
 import re
@@ -7,13 +7,13 @@ import subprocess
 import sys
 import zipfile
 from email import message_from_string
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.support.places import ROOT
+
 SECONDS = 120.0
-# What is compiled, or was made by building here before, is no source.
+# Compiled files, and files of former builds here, do not count as sources.
 NO_SOURCES = shutil.ignore_patterns("*.so", "core.*.digest", "__pycache__")
 IMPORTS = """
 import sys
@@ -61,7 +61,7 @@ def wheel(tmp_path_factory):
     return wheel
 
 
-def test_it_is_for_any_python_3_on_any_machine(wheel):
+def test_wheel_is_for_any_python_3_on_any_machine(wheel):
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
         (about,) = (name for name in names if name.endswith(".dist-info/WHEEL"))
@@ -70,11 +70,15 @@ def test_it_is_for_any_python_3_on_any_machine(wheel):
     assert parts.get_all("Tag") == ["py3-none-any"]
     assert parts["Root-Is-Purelib"] == "true"
     assert "rocketd/py.typed" in names
-    logging = {str(path.relative_to(ROOT)) for path in (ROOT / "rocketd").rglob("*.properties")}
-    assert {name for name in names if not name.endswith((".py", "/py.typed")) and ".d" not in name} == logging
+    data = {
+        str(path.relative_to(ROOT))
+        for end in ("properties", "html", "css")
+        for path in (ROOT / "rocketd").rglob(f"*.{end}")
+    }
+    assert {name for name in names if not name.endswith((".py", "/py.typed")) and ".d" not in name} == data
 
 
-def test_it_holds_all_modules_and_what_twistd_looks_for(wheel):
+def test_wheel_has_all_modules_and_twistd_plugins(wheel):
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
     expected = {
@@ -83,7 +87,7 @@ def test_it_holds_all_modules_and_what_twistd_looks_for(wheel):
     assert {name for name in names if name.endswith(".py")} == expected
 
 
-def test_it_installs_and_imports(wheel):
+def test_wheel_installs_and_imports(wheel):
     directory = wheel.parent.parent
     target = directory / "installed"
     run("-m", "pip", "install", "-q", "--no-deps", "--no-index", "--target", str(target), str(wheel), cwd=directory)

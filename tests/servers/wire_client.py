@@ -1,4 +1,4 @@
-"""A client of one connection in the reactor: sends frames, hands out each answer to the one who asked."""
+"""A client of one connection in the reactor: sends frames, and gives each answer to its caller."""
 
 from contextlib import asynccontextmanager
 
@@ -8,15 +8,15 @@ from twisted.internet.endpoints import TCP4ClientEndpoint, connectProtocol
 from twisted.internet.protocol import Protocol
 from twisted.internet.task import deferLater
 
-from rocketd.remoting.command import RemotingCommand
-from rocketd.remoting.frame import FrameDecoder
+from rocketd.remoting.wire.command import RemotingCommand
+from rocketd.remoting.wire.frame import FrameDecoder
 
 ANSWER_LIMIT = 60  # seconds
 
 
 class WireClient(Protocol):
-    """``requests`` are the commands that the server sent of its own; those of a code in ``answered`` are answered with
-    success. ``closed`` fires with the connection's end.
+    """``requests`` are the commands sent by the server; those of a code in ``answered`` are answered with success.
+    ``closed`` fires with the connection's end.
     """
 
     def __init__(self):

@@ -1,4 +1,4 @@
-"""A streaming query from a store into an archive, as a program of its own that can be killed.
+"""A streaming query from a store into an archive, as a separate program that can be killed.
 
 Its arguments are store, archive, checkpoint and schema.
 """

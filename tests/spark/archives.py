@@ -1,4 +1,4 @@
-"""What the tests of archives have in common: what an archive holds, told by plain readers, and a job that is killed."""
+"""Shared code of the tests of archives: the content of an archive, read by plain readers, and a job to be killed."""
 
 import hashlib
 import os
@@ -10,11 +10,11 @@ from collections import defaultdict
 from pathlib import Path
 
 import pyarrow.parquet as pq
-from clusters import await_condition
-from store_directory import read_log
 
 import rocketd
 from rocketd.spark.archive.reader import archive_files
+from tests.spark.clusters import await_condition
+from tests.support.store_directory import read_log
 
 _LIMIT = 280.0  # seconds
 _SOURCES = os.path.dirname(os.path.dirname(rocketd.__file__))
@@ -43,12 +43,12 @@ def raw_by_queue(records):
 
 
 def archived_queues(root):
-    """What `raw_by_queue` says of an archive."""
+    """Return `raw_by_queue` of an archive."""
     return raw_by_queue(rows_of(root, ("topic", "queue_id", "queue_offset", "raw")))
 
 
 def stored_queues(store):
-    """What `raw_by_queue` says of the log of a store."""
+    """Return `raw_by_queue` of the log of a store."""
     return raw_by_queue(
         (record.topic, record.queue_id, int.from_bytes(record.raw[20:28], "big"), record.raw)
         for record in read_log(Path(store))
@@ -74,7 +74,7 @@ class JobProcess:
             )
 
     def output(self):
-        """What it has printed."""
+        """Return the output so far."""
         return self._log.read_text()
 
     def wait(self):
@@ -118,7 +118,7 @@ class JobProcess:
 
 
 def moments(root, seed):
-    """A condition on an archive's directory, of what a job has come to, with its name: another one for each seed."""
+    """Return the name of a stage of a job, and a condition on the archive for it: another one for each seed."""
     commits = len(list(Path(root, "manifest").glob("*.json")))
     more = 0 if seed % 3 == 0 else 1 if seed % 3 == 1 else random.Random(seed).randint(2, 5)
 

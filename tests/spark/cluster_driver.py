@@ -1,6 +1,6 @@
-"""A driver for the tests of a standalone cluster, in a process of its own: one Java serves one session.
+"""A driver for the tests of a standalone cluster, as a separate process: one Java serves one session.
 
-Usage: cluster_driver.py MASTER STORE NAMESRV TOPIC; prints one JSON object of what it saw.
+Usage: cluster_driver.py MASTER STORE NAMESRV TOPIC; prints one JSON object with its results.
 """
 
 import json
@@ -10,13 +10,13 @@ import sys
 import rocketd
 import rocketd.spark
 from rocketd.spark.errors import SparkError
-from rocketd.spark.jobs.tasks import need_files_everywhere, run_tasks
+from rocketd.spark.jobs.running.tasks import need_files_everywhere, run_tasks
 
 _DESCRIPTOR = 250
 
 
 def look(item):
-    """What a task sees: its process, where its code comes from."""
+    """Return facts of a task: its process and the origin of its code."""
     import time
 
     import pyspark_rocketd

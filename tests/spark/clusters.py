@@ -3,7 +3,6 @@
 ``ROCKETD, APACHE = "rocketd", "apache"`` name the kinds. `start_cluster` is a context manager; the fixtures are below.
 """
 
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -13,22 +12,15 @@ from time import monotonic, sleep
 
 import pytest
 
-_TESTS = Path(__file__).resolve().parents[1]
-for _directory in (str(_TESTS.parent), str(_TESTS / "interop")):
-    if _directory not in sys.path:
-        sys.path.insert(0, _directory)
-
-import twistd_servers  # noqa: E402
-from broker_settings import QUICK  # noqa: E402
-from lacking import end_test_lacking  # noqa: E402
-
-from benchmarks.peers import apache, wire  # noqa: E402
-from benchmarks.peers.jars import PeerUnavailableError  # noqa: E402
-from benchmarks.peers.ports import free_broker_port, free_port  # noqa: E402
-from benchmarks.peers.process import ServerProcess  # noqa: E402
-from rocketd.spark.ranges import Queue  # noqa: E402
-from rocketd.spark.wire import BrokerCatalog, Cluster, ClusterOptions, Message, Position, Sender  # noqa: E402
-from rocketd.spark.wire.message import in_batches  # noqa: E402
+from rocketd.spark.ranges import Queue
+from rocketd.spark.wire import BrokerCatalog, ClusterClient, ClusterOptions, Position, RawMessage, Sender
+from rocketd.spark.wire.message import in_batches
+from tests.support import apache, twistd_servers, wire
+from tests.support.broker_settings import QUICK
+from tests.support.jars import PeerUnavailableError
+from tests.support.lacking import end_test_lacking
+from tests.support.ports import free_broker_port, free_port
+from tests.support.process import ServerProcess
 
 APACHE, ROCKETD = "apache", "rocketd"
 BROKER = "broker-a"
@@ -58,13 +50,13 @@ class LiveCluster:
     properties: dict[str, str]
     options: ClusterOptions
     process: ServerProcess | None = None
-    _cluster: Cluster | None = field(default=None, repr=False)
+    _cluster: ClusterClient | None = field(default=None, repr=False)
 
     @property
-    def cluster(self) -> Cluster:
+    def cluster(self) -> ClusterClient:
         """The cluster as the wire client has it."""
         if self._cluster is None:
-            self._cluster = Cluster(self.options)
+            self._cluster = ClusterClient(self.options)
         return self._cluster
 
     @property
@@ -88,9 +80,9 @@ class LiveCluster:
         """One of its queues."""
         return Queue(topic, BROKER, queue_id)
 
-    def send(self, topic: str, messages: Sequence[Message | bytes], queue_id: int = 0) -> list[Position]:
+    def send(self, topic: str, messages: Sequence[RawMessage | bytes], queue_id: int = 0) -> list[Position]:
         """Store messages in this order in one queue; they can be read when this returns."""
-        whole = [Message(topic, one) if isinstance(one, bytes) else one for one in messages]
+        whole = [RawMessage(topic, one) if isinstance(one, bytes) else one for one in messages]
         queue = self.queue(topic, queue_id)
         items = ((queue, part) for part in in_batches(whole))
         stored: list[Position] = []
@@ -153,14 +145,14 @@ def start_cluster(
 
 @pytest.fixture(scope="session")
 def rocketd_cluster(tmp_path_factory):
-    """rocketd's servers, for the whole session: tests make topics of their own."""
+    """rocketd's servers, for the whole session: each test makes new topics."""
     with start_cluster(ROCKETD, tmp_path_factory.mktemp("rocketd")) as running:
         yield running
 
 
 @pytest.fixture(scope="session")
 def apache_cluster(tmp_path_factory):
-    """Apache's servers, for the whole session; heavy, so only where the difference matters."""
+    """Apache's servers, for the whole session; heavy, so only for tests in which the difference matters."""
     try:
         apache.fetch_jars()
     except PeerUnavailableError as error:

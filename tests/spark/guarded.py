@@ -1,9 +1,10 @@
-"""Clusters that ask for an account, rocketd's for TLS too: fixtures for whoever reads or writes there."""
+"""Clusters that require an account, rocketd's also TLS: fixtures for tests of reads and writes."""
 
 import pytest
 import trustme
-from broker_settings import ACCOUNTS
-from clusters import APACHE, ROCKETD, start_cluster
+
+from tests.spark.clusters import APACHE, ROCKETD, start_cluster
+from tests.support.broker_settings import ACCOUNTS
 
 ADMIN = {"access_key": "adminKey", "secret_key": "admin-secret"}
 READER = {"access_key": "readerKey", "secret_key": "reader-secret"}

@@ -1,4 +1,4 @@
-"""A program that is run as `venv/bin/python job.py`: the environment is not activated, so PATH has another Python.
+"""A program run as `venv/bin/python job.py`: the environment is not activated, so PATH has another Python.
 
 Usage: plain_driver.py HOW STORE TOPIC. HOW is one of
 - register: Spark's own session, with `rocketd.spark.register`;
@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 import rocketd.spark
 from rocketd.spark.errors import SparkError
-from rocketd.spark.jobs.map_batches import map_batches
+from rocketd.spark.jobs.running.map_batches import map_batches
 
 
 def rows(how, store, topic):

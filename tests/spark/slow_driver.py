@@ -8,29 +8,26 @@ import sys
 import threading
 from pathlib import Path
 
+import click
+
 from rocketd.spark import cli
-from rocketd.spark.jobs.job import Job as BaseJob
-from rocketd.spark.jobs.report import Report
-from rocketd.spark.jobs.tasks import run_tasks
+from rocketd.spark.jobs.running.command import job
+from rocketd.spark.jobs.running.report import Report
+from rocketd.spark.jobs.running.tasks import run_tasks
 
 
-class Job(BaseJob):
-    """Waits in tasks, or for a stream."""
-
-    def add_arguments(self, parser):
-        parser.add_argument("kind")
-        parser.add_argument("mark")
-
-    def run(self, context, args):
-        spark = context.spark()
-        mark = Path(args.mark)
-        if args.kind == "tasks":
-            list(run_tasks(spark, [str(mark)], _wait))
-        else:
-            rows = spark.readStream.format("rate").load()
-            query = rows.writeStream.foreachBatch(lambda frame, number: mark.write_text(str(os.getpid()))).start()
-            query.awaitTermination()
-        return Report({"ended": "by itself"})
+@job("slow", arguments=[click.Argument(["kind"]), click.Argument(["mark"])])
+def slow(context, args):
+    """Wait in tasks, or for a stream."""
+    spark = context.spark()
+    mark = Path(args.mark)
+    if args.kind == "tasks":
+        list(run_tasks(spark, [str(mark)], _wait))
+    else:
+        rows = spark.readStream.format("rate").load()
+        query = rows.writeStream.foreachBatch(lambda frame, number: mark.write_text(str(os.getpid()))).start()
+        query.awaitTermination()
+    return Report({"ended": "by itself"})
 
 
 def _wait(mark):
@@ -39,5 +36,5 @@ def _wait(mark):
 
 
 if __name__ == "__main__":
-    cli.JOBS["slow"] = ("__main__", "Wait.")
+    cli.JOBS["slow"] = ("__main__:slow", "Wait.")
     sys.exit(cli.main(["slow", *sys.argv[1:], "--master", "local[2]"]))

@@ -7,22 +7,22 @@ from pathlib import Path
 
 import pyarrow.dataset as ds
 import pytest
-from archives import JobProcess, archived_queues, moments, rows_of, stored_queues
-from broker_settings import QUICK
-from kills import KILLS
-from running import run_job
 
 from rocketd.spark.archive.archive import Archive
 from rocketd.spark.archive.reader import archive_files, config_of, uncommitted
 from rocketd.spark.errors import ArchiveError, DataLossError, OptionError
 from rocketd.spark.ranges import Queue, QueueRange
-from rocketd.spark.wire import Message
-from tests.spark.stores import START_MS, messages, write_store
+from rocketd.spark.wire import RawMessage
+from tests.spark.archives import JobProcess, archived_queues, moments, rows_of, stored_queues
+from tests.spark.kills import KILLS
+from tests.spark.running import run_job
+from tests.support.broker_settings import QUICK
+from tests.support.stores import START_MS, messages, write_store
 
 DAY_MS = 86_400_000
 
 
-def test_a_store_is_archived_and_what_comes_later_is_added(spark, tmp_path):
+def test_store_is_archived_and_later_messages_are_added(spark, tmp_path):
     store, root = tmp_path / "store", tmp_path / "archive"
     write_store(store, 3000, variants=True)
     write_store(store, 300, topic="%RETRY%group|a", queues=1, start_ms=START_MS + 60_000)
@@ -43,7 +43,7 @@ def test_a_store_is_archived_and_what_comes_later_is_added(spark, tmp_path):
     assert archived_queues(root) == stored_queues(store)
     queue = Queue("orders", "broker-a", 1)
     assert Archive.open(str(root)).ranges(queue) == [QueueRange(queue, 0, 875)]
-    # A day of its own has directories of its own.
+    # Each day has separate directories.
     assert {path.parent.name for path in Path(root).glob("data/topic=orders/*/*")} == {
         "date=2023-11-14",
         "date=2023-11-15",
@@ -64,7 +64,7 @@ def test_damage_is_found_by_a_check(spark, tmp_path):
     assert str(path) in report.problems[0]
 
 
-def test_what_the_source_has_lost_is_an_error_or_a_gap_with_a_name(spark, tmp_path):
+def test_lost_messages_are_an_error_or_a_named_gap(spark, tmp_path):
     store, root = tmp_path / "store", tmp_path / "archive"
     write_store(store, 400, queues=2, log_file_size=1 << 16)
     run_job(spark, "archive", "--store", store, "--to", root)
@@ -87,7 +87,7 @@ def test_what_the_source_has_lost_is_an_error_or_a_gap_with_a_name(spark, tmp_pa
     assert Archive.open(str(root)).ranges(gaps[0].queue) == [QueueRange(gaps[0].queue, 0, 400)]
 
 
-def test_another_store_is_refused_and_so_are_filters(spark, tmp_path):
+def test_archive_refuses_another_store_and_filters(spark, tmp_path):
     store, other, root = tmp_path / "store", tmp_path / "other", tmp_path / "archive"
     write_store(store, 100)
     write_store(other, 40)
@@ -101,7 +101,7 @@ def test_another_store_is_refused_and_so_are_filters(spark, tmp_path):
 
 
 @pytest.mark.timeout(900)
-def test_a_job_that_is_killed_again_and_again_archives_each_offset_once(tmp_path):
+def test_archive_job_killed_repeatedly_archives_each_offset_once(tmp_path):
     store, root = tmp_path / "store", tmp_path / "archive"
     write_store(store, 4000, queues=3)
     words: tuple = ("archive", "--store", store, "--to", root, "--master", "local[2]", "--quiet")
@@ -124,7 +124,7 @@ def test_a_job_that_is_killed_again_and_again_archives_each_offset_once(tmp_path
 def test_a_live_broker_is_archived(spark, live_cluster, tmp_path):
     root = tmp_path / "archive"
     topic = live_cluster.create_topic(queues=2)
-    sent = {queue: [Message(topic, b"%d %d" % (queue, n)) for n in range(60)] for queue in range(2)}
+    sent = {queue: [RawMessage(topic, b"%d %d" % (queue, n)) for n in range(60)] for queue in range(2)}
     for queue, some in sent.items():
         live_cluster.send(topic, some[:40], queue)
     words = ("archive", "--namesrv", live_cluster.namesrv, "--topic", topic, "--to", root)
@@ -136,7 +136,7 @@ def test_a_live_broker_is_archived(spark, live_cluster, tmp_path):
         queue: facts for queue, facts in stored_queues(live_cluster.directory / "store").items() if queue[0] == topic
     }
     assert archived_queues(root) == stored
-    # A live broker tells what a restore needs to know of its files.
+    # A live broker tells the facts of its files that a restore needs.
     sizes = config_of(Archive.open(str(root)))["broker-a"]
     assert [sizes[name] for name in ("commitLogFileSize", "queueFileSize", "indexSlots", "indexEntries")] == [
         int(QUICK[name])
@@ -164,7 +164,7 @@ def test_a_job_follows_a_store(tmp_path):
 
 
 @pytest.mark.timeout(600)
-def test_a_job_follows_a_broker_that_goes_and_comes(rocketd_cluster, tmp_path):
+def test_archive_job_follows_restarting_broker(rocketd_cluster, tmp_path):
     topic, root, told = rocketd_cluster.create_topic(1), tmp_path / "archive", tmp_path / "report.json"
     rocketd_cluster.send(topic, [b"0"])
     words = ("archive", "--namesrv", rocketd_cluster.namesrv, "--topic", topic, "--to", root, "--follow")
@@ -173,7 +173,7 @@ def test_a_job_follows_a_broker_that_goes_and_comes(rocketd_cluster, tmp_path):
     process = JobProcess(tmp_path, *words, "--master", "local[1]")
     try:
         process.await_that("the first is archived", lambda: len(committed(root)) == 1)
-        # The name server still says where it is, but it does not answer.
+        # The name server still has the broker's address, but the broker does not answer.
         os.kill(rocketd_cluster.process.pid, signal.SIGSTOP)
         try:
             process.await_that("it tells that it waits", lambda: "waiting: " in process.output())
@@ -186,7 +186,7 @@ def test_a_job_follows_a_broker_that_goes_and_comes(rocketd_cluster, tmp_path):
             end()
             rocketd_cluster.start_broker()
             rocketd_cluster.send(topic, [b"%d" % count])
-            process.await_that("what came since is archived", lambda count=count: len(committed(root)) == count)
+            process.await_that("later messages are archived", lambda count=count: len(committed(root)) == count)
     finally:
         process.interrupt()
     assert "going on" in process.output()

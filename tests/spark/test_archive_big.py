@@ -4,20 +4,20 @@ import os
 import shutil
 
 import pytest
-from archives import stored_queues
-from broker_settings import QUICK
-from clusters import APACHE, ROCKETD
-from lacking import end_test_lacking
-from running import run_job
-from store_brokers import StoreBrokers
-from store_wire import max_offset, view_record
 
-from benchmarks.peers import apache
-from benchmarks.peers.jars import PeerUnavailableError
-from benchmarks.peers.ports import free_port
 from rocketd.spark.archive.reader import archive_files
-from rocketd.spark.parse import walk_log
-from tests.spark.stores import messages, write_store
+from rocketd.spark.records.parse import walk_log
+from tests.spark.archives import stored_queues
+from tests.spark.clusters import APACHE, ROCKETD
+from tests.spark.running import run_job
+from tests.support import apache
+from tests.support.broker_settings import QUICK
+from tests.support.jars import PeerUnavailableError
+from tests.support.lacking import end_test_lacking
+from tests.support.ports import free_port
+from tests.support.store_brokers import StoreBrokers
+from tests.support.store_wire import max_offset, view_record
+from tests.support.stores import messages, write_store
 
 GIGABYTES = float(os.environ.get("ROCKETD_ARCHIVE_GB", "0.03"))
 _RECORD = 700  # bytes, about

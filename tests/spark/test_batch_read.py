@@ -7,15 +7,15 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from pyspark.sql import functions as f
-from stores import START_MS, messages, read_store, write_group_offsets, write_store
 
 import rocketd.spark
 from rocketd.spark.columns import COLUMNS, DEFAULT_COLUMNS
-from rocketd.spark.errors import DataLossError, OptionError, StoreFilesError, UnreachableError
+from rocketd.spark.errors import DataLossError, NoAnswerError, OptionError, StoreFilesError
 from rocketd.spark.options import ReadOptions
 from rocketd.spark.ranges import Queue
 from rocketd.spark.source import Source
-from rocketd.spark.wire import Message
+from rocketd.spark.wire import RawMessage
+from tests.support.stores import START_MS, messages, read_store, write_group_offsets, write_store
 
 COUNT = 4000
 
@@ -44,7 +44,7 @@ def spans(frame):
 
 
 def source_of(store, topic="orders", **options):
-    """The same read without Spark: what its planning process and its tasks do."""
+    """Return the same read without Spark: the planning and the tasks run in this process."""
     chosen = {} if {"subscribe", "subscribePattern", "assign"} & set(options) else {"subscribe": topic}
     return Source(
         ReadOptions.parse({"store": store, **chosen, **{name: str(value) for name, value in options.items()}})
@@ -75,7 +75,7 @@ def refused(kind, action):
 # ---------------------------------------------------------------- rows
 
 
-def test_every_column_of_every_message_comes_as_the_store_has_it(spark, store):
+def test_all_columns_of_all_messages_equal_the_stores(spark, store):
     assert load(spark, store, "").columns == list(DEFAULT_COLUMNS)
     got = load(spark, store, ",".join(COLUMNS), brokerName="b").orderBy("commit_log_offset").toArrow()
     assert got.num_rows == COUNT
@@ -85,7 +85,7 @@ def test_every_column_of_every_message_comes_as_the_store_has_it(spark, store):
     assert {type(body) for body in got.column("body").to_pylist()} == {bytes}
     times = [datetime.fromtimestamp(one.store_timestamp / 1000, UTC) for one in expected]
     assert got.column("store_time").to_pylist() == times
-    # What the parser makes of each record is tested beside it; here, that Spark changes nothing.
+    # Results of the parser are tested beside it; this tests that Spark changes nothing.
     direct = Source(ReadOptions.parse({"store": store, "subscribe": "orders", "brokerName": "b"}))
     rows = [row for part in direct.plan() for batch in direct.read(part, tuple(COLUMNS)) for row in batch.to_pylist()]
     rows.sort(key=lambda row: row["commit_log_offset"])
@@ -115,7 +115,7 @@ def test_sql_over_a_view(spark, store):
     assert spark.sql("SELECT count(*), count(tags) FROM paid").first() == (100, 76)
 
 
-# ---------------------------------------------------------------- what is read
+# ---------------------------------------------------------------- read messages
 
 
 def test_topics_pattern_and_queues(spark, store):
@@ -180,7 +180,7 @@ def test_at_most_so_many_rows(store):
     assert planned(store, maxRows=10) == {0: (0, 2, 3), 1: (0, 2, 3), 2: (0, 1, 2), 3: (0, 1, 2)}
 
 
-def test_bodies_as_they_were_sent(store):
+def test_bodies_are_unpacked_by_default_or_left_packed(store):
     columns = ("queue_id", "queue_offset", "sys_flag", "body")
     stored = rows_of(store, columns, decompress="false")
     plain = rows_of(store, columns, verifyCrc="true")
@@ -211,7 +211,7 @@ def test_rows_of_a_task_are_in_order(spark, store):
 
 
 @pytest.mark.parametrize("body_size", [3000, 700_000])
-def test_what_crosses_to_spark_in_parts_is_whole(spark, tmp_path, body_size):
+def test_large_batches_reach_spark_whole(spark, tmp_path, body_size):
     """Of one Arrow batch of the parser: many rows in a part, and rows that are larger than a part is."""
     count = 8_000_000 // body_size
     write_store(tmp_path, count, queues=1, body_size=body_size, log_file_size=1 << 25)
@@ -227,7 +227,7 @@ def test_what_crosses_to_spark_in_parts_is_whole(spark, tmp_path, body_size):
     assert parts[1] >= count * body_size
 
 
-def test_a_plan_is_a_snapshot(spark, tmp_path):
+def test_frame_is_a_snapshot_of_its_plan(spark, tmp_path):
     root = tmp_path / "store"
     write_store(root, 400)
     frame = load(spark, str(root), "queue_id, queue_offset, body")
@@ -246,7 +246,7 @@ def test_a_plan_is_a_snapshot(spark, tmp_path):
 # ---------------------------------------------------------------- filters of queries
 
 
-def test_queries_over_one_frame_do_not_narrow_each_other(spark, store):
+def test_queries_over_one_frame_are_independent(spark, store):
     frame = load(spark, store, "queue_id, queue_offset, tags")
     some = frame.where("queue_id = 1 and queue_offset >= 100 and queue_offset < 200")
     for pushed in ("false", "true"):
@@ -265,12 +265,12 @@ def test_queries_over_one_frame_do_not_narrow_each_other(spark, store):
 # ---------------------------------------------------------------- errors
 
 
-def test_wrong_options_are_told_when_the_read_is_made(spark, store):
+def test_wrong_options_raise_when_the_read_is_made(spark, store):
     reader = spark.read.format("rocketd").options(store=store, subscrbe="orders")
     assert "did you mean subscribe?" in refused(OptionError, reader.load)
 
 
-def test_wrong_reads_are_told(spark, store):
+def test_wrong_reads_raise(spark, store):
     assert "did you mean orders?" in refused(OptionError, load(spark, store, subscribe="order").count)
     assert "is for streams only" in refused(OptionError, load(spark, store, maxOffsetsPerTrigger=5).count)
     reader = spark.read.format("rocketd").options(store=store, subscribe="orders")
@@ -280,11 +280,11 @@ def test_wrong_reads_are_told(spark, store):
     )
 
 
-def test_a_store_that_is_not_there_is_told(spark, tmp_path):
+def test_missing_store_raises(spark, tmp_path):
     assert str(tmp_path) in refused(StoreFilesError, load(spark, str(tmp_path / "nowhere")).count)
 
 
-def test_lost_messages_are_told_or_left_out(spark, tmp_path):
+def test_lost_messages_raise_or_are_left_out(spark, tmp_path):
     root = str(tmp_path / "store")
     write_store(root, 8000, log_file_size=1 << 20)
     start = json.dumps({"orders": {str(queue): 0 for queue in range(4)}})
@@ -296,11 +296,11 @@ def test_lost_messages_are_told_or_left_out(spark, tmp_path):
     kept = sum(record.physical_offset >= int(second) for record in read_store(root))
     assert left.count() == kept
     assert 0 < kept < 8000
-    # Without a start of its own the read is of what is there.
+    # Without an option for the start the read covers the messages that are there.
     assert len(rows_of(root)) == kept
 
 
-def test_messages_that_go_while_they_are_read_are_told(tmp_path):
+def test_messages_deleted_during_the_read_raise(tmp_path):
     root = str(tmp_path / "store")
     write_store(root, 8000, log_file_size=1 << 20)
     source = source_of(root)
@@ -317,10 +317,10 @@ def test_messages_that_go_while_they_are_read_are_told(tmp_path):
 # ---------------------------------------------------------------- live
 
 
-def test_a_cluster(spark, live_cluster):
+def test_batch_read_from_a_cluster(spark, live_cluster):
     topic = live_cluster.create_topic(2)
     for queue_id in range(2):
-        some = [Message(topic, b"%d" % number, tags=f"Tag{number % 3}", keys=f"k{number}") for number in range(60)]
+        some = [RawMessage(topic, b"%d" % number, tags=f"Tag{number % 3}", keys=f"k{number}") for number in range(60)]
         live_cluster.send(topic, some, queue_id)
 
     def frame(columns="queue_id, queue_offset", **options):
@@ -347,13 +347,13 @@ def test_a_cluster(spark, live_cluster):
     assert frame(endingTimestamp=tomorrow, brokerName="broker-a").count() == 120
     lost = json.dumps({topic: {"broker-a": {"0": 70, "1": 0}}})
     assert "60 messages" not in refused(DataLossError, frame(endingOffsets=lost).count)
-    assert "there is no topic" in refused(
+    assert "does not exist" in refused(
         OptionError,
         spark.read.format("rocketd").options(namesrv=live_cluster.namesrv, subscribe="none-such").load().count,
     )
 
 
-def test_the_store_of_a_running_broker(spark, rocketd_cluster):
+def test_store_of_running_broker_is_read(spark, rocketd_cluster):
     topic = rocketd_cluster.create_topic(1)
     rocketd_cluster.send(topic, [b"%d" % number for number in range(100)])
     root = str(rocketd_cluster.directory / "store")
@@ -363,6 +363,6 @@ def test_the_store_of_a_running_broker(spark, rocketd_cluster):
     assert load(spark, root, topic=topic).count() == 150
 
 
-def test_a_cluster_that_is_not_there_is_told(spark):
+def test_missing_cluster_raises(spark):
     options = {"namesrv": "127.0.0.1:1", "subscribe": "t", "retryTimeout": "200ms", "timeout": "5s"}
-    assert "127.0.0.1:1" in refused(UnreachableError, spark.read.format("rocketd").options(**options).load().count)
+    assert "127.0.0.1:1" in refused(NoAnswerError, spark.read.format("rocketd").options(**options).load().count)

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 from pyspark.find_spark_home import _find_spark_home
-from stores import read_store, write_store
 
-from benchmarks.peers.process import ServerProcess
 from rocketd.spark.sessions.java import choose_java
-from rocketd.spark.wire.message import Message
+from rocketd.spark.wire.message import RawMessage
+from tests.support.process import ServerProcess
+from tests.support.stores import read_store, write_store
 
 DRIVER = Path(__file__).with_name("cluster_driver.py")
 LIMIT = 240
@@ -67,18 +67,18 @@ def master(tmp_path_factory):
 
 
 def run(command, tmp_path):
-    """Standard output of a program that succeeds, started where nothing of ours lies about."""
+    """Return the standard output of a successful program, started in a directory without rocketd's sources."""
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=LIMIT, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
-def test_tasks_and_both_sources_on_a_cluster(master, rocketd_cluster, tmp_path):
+def test_standalone_cluster_runs_tasks_and_reads_both_sources(master, rocketd_cluster, tmp_path):
     store = tmp_path / "store"
     write_store(store, 1000)
     topic = rocketd_cluster.create_topic(2)
     for queue_id, tag in ((0, "A"), (1, "B")):
-        rocketd_cluster.send(topic, [Message(topic, b"x", tag) for _ in range(40)], queue_id)
+        rocketd_cluster.send(topic, [RawMessage(topic, b"x", tag) for _ in range(40)], queue_id)
     seen = json.loads(run([sys.executable, DRIVER, master, store, rocketd_cluster.namesrv, topic], tmp_path))
 
     assert sorted(look["item"] for look in seen["looks"]) == list(range(6))

@@ -1,6 +1,6 @@
 """docs/spark.md, run as it is written: from `rocketd up` to a live query, an archive, and a store again.
 
-The guide uses the default ports, so it runs in a network of its own, where nothing else has them.
+The guide uses the default ports, so it runs in a separate network, in which no other program has them.
 """
 
 import os
@@ -11,9 +11,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from lacking import end_test_lacking
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.support.lacking import end_test_lacking
+from tests.support.places import ROOT
+
 GUIDE = ROOT / "docs" / "spark.md"
 LIMIT = 1500  # seconds
 
@@ -30,7 +31,7 @@ with socket.socket() as any_socket:
 
 
 def tutorial():
-    """The steps of the tutorial, (language, text) each, and what it says they print."""
+    """Return the steps of the tutorial, (language, text) each, and the output shown for them."""
     text = GUIDE.read_text()
     begin = text.index("## From nothing")
     blocks = re.findall(
@@ -49,7 +50,7 @@ def as_script(steps):
 
 
 @pytest.mark.timeout(LIMIT + 120)
-def test_the_tutorial_does_what_it_says(tmp_path):
+def test_tutorial_prints_the_shown_output(tmp_path):
     if os.geteuid() != 0 or shutil.which("unshare") is None:
         end_test_lacking("only root, with unshare of util-linux, can make the network that the tutorial runs in")
     steps, expected = tutorial()
@@ -80,7 +81,7 @@ def test_the_tutorial_does_what_it_says(tmp_path):
         assert line in ran.stdout, said
 
 
-def test_the_tables_are_those_of_the_declarations():
+def test_tables_equal_the_declarations():
     from rocketd.spark.gen_docs import page
 
     assert page(GUIDE.read_text()) == GUIDE.read_text()

@@ -30,7 +30,7 @@ def is_alive(pid):
 
 
 @pytest.mark.parametrize(("kind", "number"), [("tasks", signal.SIGINT), ("stream", signal.SIGTERM)])
-def test_a_job_that_is_interrupted_says_one_line(kind, number, tmp_path):
+def test_interrupted_job_prints_one_line(kind, number, tmp_path):
     mark = tmp_path / "mark"
     process = subprocess.Popen(
         [sys.executable, DRIVER, kind, mark], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

@@ -6,11 +6,11 @@ import hmac
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from running import run_job
-from stores import message, write_store
 
 from rocketd.spark.archive.reader import archive_files
 from rocketd.spark.errors import OptionError, SparkError
+from tests.spark.running import run_job
+from tests.support.stores import message, write_store
 
 SECRET = b"a secret of thirty-two bytes or so"
 
@@ -34,7 +34,7 @@ FIELDS = ("--hash", "keys", "--hash", "body.mail", "--drop", "properties.phone")
 TOUCHED = {"keys": 2, "body.mail": 1, "properties.phone": 1}
 
 
-def test_from_a_store_and_an_archive_into_an_archive(spark, place):
+def test_anonymise_from_store_and_archive_into_archive(spark, place):
     words = (*FIELDS, "--secret", place / "secret")
     report = run_job(
         spark, "anonymise", "--store", place / "store", "--topic", "orders", *words, "--to-archive", place / "a"
@@ -54,7 +54,7 @@ def test_from_a_store_and_an_archive_into_an_archive(spark, place):
     assert again.facts["touched"] == TOUCHED
 
 
-def test_into_a_topic(spark, place, rocketd_cluster):
+def test_anonymise_into_topic(spark, place, rocketd_cluster):
     topic = rocketd_cluster.create_topic(queues=1)
     target = ("--to-topic", topic, "--to-namesrv", rocketd_cluster.namesrv, "--state", place / "state")
     words = ("--store", place / "store", "--topic", "orders", *FIELDS, "--secret", place / "secret", *target)
@@ -67,7 +67,7 @@ def test_into_a_topic(spark, place, rocketd_cluster):
     assert all("phone" not in row["properties"] for row in rows)
 
 
-def test_what_cannot_be_done_is_told(spark, place):
+def test_anonymise_with_wrong_options_raises(spark, place):
     source = ("--store", place / "store", "--topic", "orders", "--to-archive", place / "a")
     with pytest.raises(OptionError, match="no field is named"):
         run_job(spark, "anonymise", *source, "--secret", place / "secret")

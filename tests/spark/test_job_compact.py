@@ -3,12 +3,12 @@
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from running import run_job
-from stores import START_MS, message, write_store
 
 from rocketd.spark.archive.reader import archive_files
 from rocketd.spark.errors import OptionError
 from rocketd.spark.jobs.compact import key_of
+from tests.spark.running import run_job
+from tests.support.stores import START_MS, message, write_store
 
 DAY_MS = 24 * 3600 * 1000
 
@@ -49,7 +49,7 @@ def rows_of(lake):
     return sorted((row["keys"], row["body"]) for row in pa.concat_tables(tables).to_pylist())
 
 
-def test_into_an_archive_from_a_store_and_from_an_archive(spark, store, tmp_path):
+def test_compact_from_store_and_archive_into_archive(spark, store, tmp_path):
     report = run_job(spark, "compact", "--store", store, "--topic", "orders", "--to-archive", tmp_path / "lake")
     assert {name: report.facts[name] for name in FACTS} == FACTS
     assert rows_of(tmp_path / "lake") == [("a", b"a1"), ("b", b"b2"), ("d", b"d2")]
@@ -61,7 +61,7 @@ def test_into_an_archive_from_a_store_and_from_an_archive(spark, store, tmp_path
     assert rows_of(tmp_path / "lake2") == rows_of(tmp_path / "lake")
 
 
-def test_into_a_topic_where_a_key_stays_in_one_queue(spark, store, rocketd_cluster, tmp_path):
+def test_compact_into_topic_keeps_each_key_in_one_queue(spark, store, rocketd_cluster, tmp_path):
     topic = rocketd_cluster.create_topic(queues=4)
     words = ("--to-topic", topic, "--to-namesrv", rocketd_cluster.namesrv, "--state", tmp_path / "state")
     run_job(spark, "compact", "--store", store, "--topic", "orders", "--tombstones-kept", "365d", *words)
@@ -73,7 +73,7 @@ def test_into_a_topic_where_a_key_stays_in_one_queue(spark, store, rocketd_clust
         ("c", b"c2"),
         ("d", b"d2"),
     ]
-    # What is compacted once more is the same, and what is sent for it goes to the same queues.
+    # Compacting again has the same result, and its messages go to the same queues.
     again = run_job(
         spark, "compact", "--namesrv", rocketd_cluster.namesrv, "--topic", topic, "--to-archive", tmp_path / "lake"
     )
@@ -81,7 +81,7 @@ def test_into_a_topic_where_a_key_stays_in_one_queue(spark, store, rocketd_clust
     assert again.facts["written"] == 4
 
 
-def test_the_offset_decides_within_a_queue_and_the_time_between_queues(spark, tmp_path):
+def test_newest_is_by_offset_within_and_by_time_between_queues(spark, tmp_path):
     store = tmp_path / "store"
     write_store(store, [message(b"first", keys="k"), message(b"other", queue_id=1, keys="k")], start_ms=START_MS + 5000)
     write_store(store, [message(b"clock went back", keys="k")], start_ms=START_MS)
@@ -90,12 +90,12 @@ def test_the_offset_decides_within_a_queue_and_the_time_between_queues(spark, tm
     assert rows_of(tmp_path / "lake") == [("k", b"other")]
 
 
-def test_what_does_not_go_together_is_told(spark, store, tmp_path):
+def test_compact_with_contradicting_options_raises(spark, store, tmp_path):
     source = ("--store", store, "--topic", "orders")
     with pytest.raises(OptionError, match="--state must name a directory"):
         run_job(spark, "compact", *source, "--to-topic", "Out")
     with pytest.raises(OptionError, match="--rate goes with --to-topic"):
         run_job(spark, "compact", *source, "--to-archive", tmp_path / "lake", "--rate", "5")
-    with pytest.raises(OptionError, match="--key body is no field"):
+    with pytest.raises(OptionError, match="--key body is not a field"):
         run_job(spark, "compact", *source, "--to-archive", tmp_path / "lake", "--key", "body")
     assert key_of("properties.user") == "properties['user']"

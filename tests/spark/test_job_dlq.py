@@ -1,22 +1,22 @@
 """`rocketd spark dlq`: dead letters that a broker has made, and back with them."""
 
 import pytest
-from clusters import await_condition
-from running import run_job
-from stores import message, write_store
 
-from rocketd.remoting.codes import RequestCode
-from rocketd.remoting.headers import ConsumerSendMsgBackRequestHeader
+from rocketd.remoting.headers.client import ConsumerSendMsgBackRequestHeader
+from rocketd.remoting.wire.codes import RequestCode
 from rocketd.spark.errors import OptionError
-from rocketd.spark.jobs.dlq_state import RedriveState
+from rocketd.spark.jobs.dlq.state import RedriveState
 from rocketd.spark.ranges import QueueRange, ReadPlan
-from rocketd.spark.wire.message import Message
+from rocketd.spark.wire.message import RawMessage
 from rocketd.spark.wire.read import read_range
+from tests.spark.clusters import await_condition
+from tests.spark.running import run_job
+from tests.support.stores import message, write_store
 
 
 def given_up(cluster, topic, group, bodies, tag=""):
     """Messages that a group has sent back for good; their offset message ids."""
-    sent = cluster.send(topic, [Message(topic, body, tags=tag) for body in bodies])
+    sent = cluster.send(topic, [RawMessage(topic, body, tags=tag) for body in bodies])
     for position in sent:
         header = ConsumerSendMsgBackRequestHeader(
             position.commit_log_offset, group, -1, position.offset_msg_id, topic, False, 16
@@ -48,14 +48,15 @@ def test_dead_letters_are_grouped_and_redriven(spark, live_cluster, tmp_path):
     first = given_up(live_cluster, topic, group, [b"a1", b"a2", b"a3"], "TagA")
     second = given_up(live_cluster, topic, group, [b"b1"], "TagB")
     live_cluster.await_end(live_cluster.queue(f"%DLQ%{group}"), 4)
-    source = ("--namesrv", live_cluster.namesrv, "--group", group)
+    source = ("--namesrv", live_cluster.namesrv, "--group", group, "--cause", "TAGS")
     report = run_job(spark, "dlq", *source)
     assert [(row["group"], row["topic"], row["cause"], row["messages"]) for row in report.facts["groups"]] == [
         (group, topic, "TagA", 3),
         (group, topic, "TagB", 1),
     ]
     assert report.facts["groups"][1]["ids"] == second
-    words = (*source, "--redrive", "--state", tmp_path / "state", "--tag", "TagA", "--sql", "reconsume_times >= 0")
+    redrive = (*source, "--redrive", "--to-original-topic", "--state", tmp_path / "state")
+    words = (*redrive, "--tag", "TagA", "--sql", "reconsume_times >= 0")
     assert run_job(spark, "dlq", *words).facts["redriven"] == 3
     again = read(live_cluster, topic, 4, 3)[4:]
     assert sorted(row["body"] for row in again) == [b"a1", b"a2", b"a3"]
@@ -74,7 +75,16 @@ def interrupted(*_):
 
 def test_dead_letters_of_a_store_go_to_another_cluster(spark, rocketd_cluster, tmp_path, monkeypatch):
     rows = [
-        message(b"one", "%DLQ%g", properties={"RETRY_TOPIC": "orders", "ORIGIN_MESSAGE_ID": "X1", "DELAY": "0"}),
+        message(
+            b"one",
+            "%DLQ%g",
+            properties={
+                "RETRY_TOPIC": "orders",
+                "ORIGIN_MESSAGE_ID": "X1",
+                "DELAY": "0",
+                "DEAD_LETTER_EXCEPTION": "builtins.KeyError",
+            },
+        ),
         message(b"two", "%DLQ%g", keys="k1 k2"),
         message(b"three", "%RETRY%g", properties={"RETRY_TOPIC": "orders"}),
     ]
@@ -84,6 +94,7 @@ def test_dead_letters_of_a_store_go_to_another_cluster(spark, rocketd_cluster, t
         ("dead", "orders", 1),
         ("retried", "orders", 1),
     ]
+    assert {row["cause"] for row in report.facts["groups"]} == {"builtins.KeyError", None}
     topic = rocketd_cluster.create_topic(queues=1)
     words = ("--store", tmp_path / "store", "--redrive", "--to-namesrv", rocketd_cluster.namesrv)
     sent = (*words, "--key", "k2", "--to-topic", topic, "--state", tmp_path / "state")
@@ -94,9 +105,9 @@ def test_dead_letters_of_a_store_go_to_another_cluster(spark, rocketd_cluster, t
     monkeypatch.undo()
     assert run_job(spark, "dlq", *sent).facts["redriven"] == 1
     assert [row["body"] for row in read(rocketd_cluster, topic, 0, 1)] == [b"two"]
-    # To the group alone: its topic of retries has to say where the message came from.
+    # To the group alone, as by default: its topic of retries has to say where the message came from.
     rocketd_cluster.create_topic(queues=1, name="%RETRY%g")
-    report = run_job(spark, "dlq", *words, "--sql", "keys is null", "--to-group", "--state", tmp_path / "group")
+    report = run_job(spark, "dlq", *words, "--sql", "keys is null", "--state", tmp_path / "group")
     assert report.facts["redriven"] == 1
     (row,) = read(rocketd_cluster, "%RETRY%g", 0, 1)
     properties = dict(row["properties"])

@@ -4,7 +4,7 @@ import json
 
 from rocketd.spark.cli import main
 from rocketd.spark.ranges import Queue
-from tests.spark.stores import write_group_offsets, write_store
+from tests.support.stores import write_group_offsets, write_store
 
 
 def test_lag_of_a_group_at_a_broker(live_cluster, capsys):
@@ -31,13 +31,13 @@ def test_lag_of_a_group_at_a_broker(live_cluster, capsys):
     assert [(row["queue"], row["committed"], row["end"]) for row in report["queues"]] == [(0, 1, 3), (1, 1, 1)]
     assert report["queues"][0]["behindSeconds"] >= 0
     assert report["queues"][1]["etaSeconds"] == 0
-    assert main([*arguments, "--group", "nobody"]) == 1
-    assert "nobody knows the group nobody" in " ".join(json.loads(capsys.readouterr().out)["problems"])
+    assert main([*arguments, "--group", "ghost"]) == 1
+    assert "no broker knows the group ghost" in " ".join(json.loads(capsys.readouterr().out)["problems"])
 
 
 def test_lag_of_an_unknown_group(live_cluster, capsys):
-    assert main(["lag", "--namesrv", live_cluster.namesrv, "--group", "nobody", "--samples", "1"]) == 1
-    assert "nobody knows the group nobody" in capsys.readouterr().err
+    assert main(["lag", "--namesrv", live_cluster.namesrv, "--group", "ghost", "--samples", "1"]) == 1
+    assert "no broker knows the group ghost" in capsys.readouterr().err
 
 
 def test_lag_in_a_store(tmp_path, capsys):

@@ -4,24 +4,24 @@ import json
 
 import pyarrow.parquet as pq
 import pytest
-from running import run_job
 
 from rocketd.spark.archive.reader import archive_files
 from rocketd.spark.errors import OptionError, SparkError
-from rocketd.spark.wire import Message
+from rocketd.spark.wire import RawMessage
+from tests.spark.running import run_job
 
 
 @pytest.fixture
 def place(rocketd_cluster):
-    """A cluster with a topic of orders in two queues, and an empty topic for what is paid."""
+    """A cluster with a topic of orders in two queues, and an empty topic for payments."""
     orders, paid = rocketd_cluster.create_topic(queues=2), rocketd_cluster.create_topic(queues=1)
     for queue in (0, 1):
-        rows = [Message(orders, b'{"amount": %d}' % n, "odd" if n % 2 else "even") for n in range(10)]
+        rows = [RawMessage(orders, b'{"amount": %d}' % n, "odd" if n % 2 else "even") for n in range(10)]
         rocketd_cluster.send(orders, rows, queue)
     return rocketd_cluster, orders, paid
 
 
-def test_selects_inserts_and_goes_on(spark, place, tmp_path, capsys):
+def test_sql_job_selects_inserts_and_continues(spark, place, tmp_path, capsys):
     cluster, orders, paid = place
     lake = tmp_path / "lake"
     file = tmp_path / "orders.sql"
@@ -40,7 +40,7 @@ def test_selects_inserts_and_goes_on(spark, place, tmp_path, capsys):
     assert [row["rows_read"] for row in report.facts["statements"]] == [20, 20, 20]
     assert sent_bodies(spark, cluster, paid) == ["paid 8", "paid 8", "paid 9", "paid 9"]
 
-    cluster.send(orders, [Message(orders, b'{"amount": 100}', "odd")], 1)
+    cluster.send(orders, [RawMessage(orders, b'{"amount": 100}', "odd")], 1)
     again = run_job(spark, "sql", *words)
     assert [row["rows_read"] for row in again.facts["statements"]] == [1, 1, 1]
     assert sent_bodies(spark, cluster, paid) == ["paid 100", "paid 8", "paid 8", "paid 9", "paid 9"]
@@ -55,7 +55,7 @@ def sent_bodies(spark, cluster, topic):
     return sorted(bytes(row.body).decode() for row in read.schema("body binary").load().collect())
 
 
-def test_what_is_wrong_is_told_with_its_line(spark, place, tmp_path):
+def test_sql_errors_name_the_line(spark, place, tmp_path):
     cluster, orders, _ = place
     file = tmp_path / "wrong.sql"
     words = (file, "--namesrv", cluster.namesrv, "--once")
@@ -73,7 +73,7 @@ def test_what_is_wrong_is_told_with_its_line(spark, place, tmp_path):
         run_job(spark, "sql", *words)
 
 
-def test_a_topic_that_is_not_there_is_made_with_its_first_row(spark, place, tmp_path):
+def test_missing_topic_is_created_with_the_first_row(spark, place, tmp_path):
     cluster, orders, _ = place
     new = f"{orders}-big"
     file = tmp_path / "new.sql"

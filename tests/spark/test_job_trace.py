@@ -1,8 +1,6 @@
 """`rocketd spark trace`: records as clients write them, in the trace topic of a store."""
 
 import pytest
-from running import run_job
-from stores import message, write_store
 
 from rocketd.client.trace.records import (
     AccessChannel,
@@ -14,8 +12,10 @@ from rocketd.client.trace.records import (
     encode_context,
 )
 from rocketd.common.names import TRACE_TOPIC
-from rocketd.spark.jobs.frames import message_frame
-from rocketd.spark.jobs.trace_records import READ_COLUMNS, records
+from rocketd.spark.jobs.running.frames import message_frame
+from rocketd.spark.jobs.trace.records import READ_COLUMNS, records
+from tests.spark.running import run_job
+from tests.support.stores import message, write_store
 
 MINUTE = 60_000
 START = 1_700_000_040_000
@@ -51,7 +51,7 @@ def consumed(numbers, at, cost, group="readers", *, request="R", retry_times=0, 
 
 @pytest.fixture
 def store(tmp_path):
-    """100 messages, sent in one minute with costs of 1 to 100 ms, consumed in the next; 5 of them by nobody."""
+    """100 messages, sent in one minute with costs of 1 to 100 ms, consumed in the next, except 5 of them."""
     bodies = [
         "".join(published(number, START, number) for number in range(first, first + 25)) for first in (1, 26, 51, 76)
     ]
@@ -71,17 +71,17 @@ def store(tmp_path):
             group="producers",
         ),
         text(TraceType.PUB, [TraceBean(msg_id="M400", topic="bills")], START, group="producers", success=False),
-        # Two records of the cloud, which have no end of their own, and a record that is none.
+        # Two records of the cloud, which have no end mark, and a malformed record.
         consumed([8, 9], START + 11 * MINUTE, 4, "cloud", request="C", channel=AccessChannel.CLOUD),
         "Pub\x01noon\x01\x02",
     ]
-    # Its last byte is no UTF-8.
+    # Its last byte is not UTF-8.
     encoded = [body.encode() for body in bodies[:-1]] + [bodies[-1].encode() + b"\xff"]
     write_store(tmp_path, [message(body, TRACE_TOPIC, born_ms=START) for body in encoded])
     return tmp_path
 
 
-def test_records_are_those_that_the_client_reads(spark, store):
+def test_trace_records_equal_the_clients(spark, store):
     options = {"store": str(store), "subscribe": TRACE_TOPIC}
     messages = message_frame(spark, options, READ_COLUMNS)
     found = [row for row in records(messages).collect() if row["good"]]
@@ -113,7 +113,7 @@ def decode(body):
         yield str(one.trace_type), one.timestamp, one.group, bean.topic, bean.msg_id, one.request_id, one.cost_time
 
 
-def test_percentiles_failures_and_what_nobody_has_consumed(spark, store):
+def test_trace_reports_percentiles_failures_and_unconsumed(spark, store):
     report = run_job(spark, "trace", "--store", store, "--by-window", "--ids", "3")
     facts = report.facts
     assert facts["records"] == {"EndTransaction": 1, "Pub": 105, "SubAfter": 99, "SubBefore": 99}
@@ -142,13 +142,13 @@ def test_percentiles_failures_and_what_nobody_has_consumed(spark, store):
     assert report.problems[0].startswith("1 trace records are too short")
 
 
-def test_no_traces(spark, tmp_path):
+def test_trace_job_without_records_reports_zero(spark, tmp_path):
     write_store(tmp_path, [message(b"", TRACE_TOPIC)])
     report = run_job(spark, "trace", "--store", tmp_path)
     assert (report.status, report.facts["records"], report.facts["latency_ms"]) == (0, {}, [])
 
 
-def test_windows_are_measured_once_as_they_close(spark, store, tmp_path):
+def test_trace_windows_are_reported_once_when_they_close(spark, store, tmp_path):
     words = ("--store", store, "--follow", "--once", "--state", tmp_path / "state", "--delay", "0s")
     first = run_job(spark, "trace", *words).facts
     rows = {(row["measure"], row["group"]): row["messages"] for row in first["latency_ms"]}

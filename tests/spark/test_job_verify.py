@@ -2,17 +2,16 @@
 
 import json
 
-from running import run_job
-from stores import log_files, write_store
-
 from rocketd.spark.cli import main
-from rocketd.store.examine import Examination
-from rocketd.store.filesystem import RealFileSystem
-from rocketd.store.layout import LOCK_CONTENT, lock_path
-from rocketd.store.stopped_store import StoppedStore
+from rocketd.store.base.filesystem import RealFileSystem
+from rocketd.store.base.layout import LOCK_CONTENT, lock_path
+from rocketd.store.offline.examine import Examination
+from rocketd.store.offline.stopped_store import StoppedStore
+from tests.spark.running import run_job
+from tests.support.stores import log_files, write_store
 
 
-def test_verify_finds_what_the_store_itself_finds(spark, tmp_path):
+def test_verify_findings_equal_the_stores(spark, tmp_path):
     written = write_store(tmp_path, 3000, variants=True, index=True)
     report = run_job(spark, "verify", "--store", tmp_path)
     assert (report.status, report.facts["records"], report.facts["findings"]) == (0, 3000, [])
@@ -29,7 +28,7 @@ def test_verify_finds_what_the_store_itself_finds(spark, tmp_path):
     assert json.loads(report.as_json())["findings"][0]["position"] == offset - int(path.name)
 
 
-def test_verify_refuses_a_store_that_is_open(tmp_path, capsys):
+def test_verify_refuses_open_store(tmp_path, capsys):
     write_store(tmp_path, 10)
     fs = RealFileSystem()
     lock = fs.lock(lock_path(str(tmp_path)), LOCK_CONTENT)
@@ -39,4 +38,4 @@ def test_verify_refuses_a_store_that_is_open(tmp_path, capsys):
         fs.unlock(lock)
     assert "stop the broker, or name a snapshot" in capsys.readouterr().err
     assert main(["verify", "--store", str(tmp_path / "nothing")]) == 1
-    assert "is no store" in capsys.readouterr().err
+    assert "is not a store" in capsys.readouterr().err

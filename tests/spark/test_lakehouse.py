@@ -4,10 +4,10 @@ import deltalake
 import pyarrow as pa
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
-from stores import write_store
 
 from rocketd.spark.columns import arrow_schema
 from rocketd.spark.lakehouse import delta_batches, iceberg_batches
+from tests.support.stores import write_store
 
 COLUMNS = (
     "queue_id int, queue_offset bigint, tags string, body binary, store_time timestamp, properties map<string,string>"

@@ -1,4 +1,4 @@
-"""Sessions that somebody else has started, and the defaults of ours, in programs whose environment is not activated."""
+"""Sessions started by other code, and the defaults of rocketd's, in programs whose environment is not activated."""
 
 import os
 import subprocess
@@ -7,9 +7,9 @@ import venv
 from pathlib import Path
 
 import pytest
-from stores import write_store
 
 from rocketd.spark.sessions.confs import DEFAULT_MASTER
+from tests.support.stores import write_store
 
 DRIVER = Path(__file__).with_name("plain_driver.py")
 MESSAGES = 30
@@ -48,11 +48,11 @@ def run(how, store, other_python, **environment):
 
 
 @pytest.mark.parametrize("how", ["register", "read"])
-def test_plain_session_of_environment_that_is_not_activated_reads(how, store, other_python):
+def test_plain_session_of_inactive_environment_reads(how, store, other_python):
     assert run(how, store, other_python) == f"rows {MESSAGES}"
 
 
-def test_register_with_named_python_that_lacks_rocketd_is_refused(store, other_python):
+def test_register_with_python_without_rocketd_is_refused(store, other_python):
     said = run("register", store, other_python, PYSPARK_PYTHON=str(other_python))
     assert said.startswith(f"refused PYSPARK_PYTHON is {other_python}, which has no rocketd: ")
 

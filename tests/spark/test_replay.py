@@ -1,14 +1,14 @@
 """`rocketd spark replay`: an archive's messages sent again, each once, those of a queue in order."""
 
 import pytest
-from archives import JobProcess
-from clusters import await_condition
-from kills import KILLS
-from running import run_job
-from write_helpers import count_of, rows_of
 
 from rocketd.spark.errors import ArchiveError
-from tests.spark.stores import read_store, write_store
+from tests.spark.archives import JobProcess
+from tests.spark.clusters import await_condition
+from tests.spark.kills import KILLS
+from tests.spark.running import run_job
+from tests.spark.write_helpers import count_of, rows_of
+from tests.support.stores import read_store, write_store
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +54,7 @@ def test_messages_are_sent_once_and_in_order(spark, archived, rocketd_cluster, t
 
 
 @pytest.mark.timeout(900)
-def test_a_replay_that_is_killed_sends_each_message_once(archived, rocketd_cluster, tmp_path):
+def test_killed_replay_sends_each_message_once(archived, rocketd_cluster, tmp_path):
     store, archive = archived
     topic = rocketd_cluster.create_topic(queues=3)
     words = ("replay", "--archive", archive, "--to-namesrv", rocketd_cluster.namesrv, "--to-topic", topic)

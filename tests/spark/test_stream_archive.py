@@ -9,18 +9,18 @@ from pathlib import Path
 
 import pyarrow.dataset as ds
 import pytest
-from archive_stream_driver import MESSAGES, RANGES, start
-from archives import JobProcess, archived_queues, moments, rows_of, stored_queues
-from kills import KILLS
-from running import run_job
 
 from rocketd.spark.archive.archive import Archive
 from rocketd.spark.archive.reader import archive_files, dataset, uncommitted
-from tests.spark.stores import messages, write_store
+from tests.spark.archive_stream_driver import MESSAGES, RANGES, start
+from tests.spark.archives import JobProcess, archived_queues, moments, rows_of, stored_queues
+from tests.spark.kills import KILLS
+from tests.spark.running import run_job
+from tests.support.stores import messages, write_store
 
 
 @pytest.mark.parametrize("schema", [MESSAGES, RANGES], ids=["messages", "ranges"])
-def test_a_stream_of_whole_messages_makes_an_archive_that_can_be_restored(spark, tmp_path, schema):
+def test_archive_made_by_a_stream_of_messages_can_be_restored(spark, tmp_path, schema):
     store, root = tmp_path / "store", tmp_path / "archive"
     write_store(store, 1000, queues=3, variants=True)
     start(spark, str(store), str(root), str(tmp_path / "checkpoint"), schema).awaitTermination()
@@ -30,7 +30,7 @@ def test_a_stream_of_whole_messages_makes_an_archive_that_can_be_restored(spark,
     start(spark, str(store), str(root), str(tmp_path / "checkpoint"), schema).awaitTermination()
     assert archived_queues(root) == stored_queues(store)
     assert uncommitted(str(root)) == []
-    # The job goes on with what the stream began.
+    # The job continues the archive of the stream.
     write_store(store, messages(100, queues=3, first=1200))
     words = ("archive", "--store", store, "--to", root, "--check-all")
     report = run_job(spark, *words)
@@ -40,7 +40,7 @@ def test_a_stream_of_whole_messages_makes_an_archive_that_can_be_restored(spark,
     assert stored_queues(restored) == stored_queues(store)
 
 
-def test_a_stream_that_begins_anew_does_not_archive_anything_twice(spark, tmp_path):
+def test_restarted_stream_does_not_archive_twice(spark, tmp_path):
     store, root = tmp_path / "store", tmp_path / "archive"
     write_store(store, 300)
     start(spark, str(store), str(root), str(tmp_path / "one")).awaitTermination()
@@ -69,7 +69,7 @@ def test_rows_of_any_shape_are_archived(spark, tmp_path):
         frame.select("tags").write.format("rocketd").mode("append").option("archive", str(root)).save()
 
 
-def test_rows_in_any_order_are_archived_and_those_that_are_there_twice_are_refused(spark, tmp_path):
+def test_rows_in_any_order_are_archived_and_duplicates_refused(spark, tmp_path):
     store, root = tmp_path / "store", tmp_path / "archive"
     write_store(store, 900, queues=2)
     frame = spark.read.format("rocketd").schema(MESSAGES).options(store=str(store), subscribe="orders").load()
@@ -90,7 +90,7 @@ def test_rows_in_any_order_are_archived_and_those_that_are_there_twice_are_refus
     assert stored_queues(restored) == stored_queues(store)
 
 
-def test_an_archive_that_was_deleted_is_begun_anew_by_the_next_stream(spark, tmp_path):
+def test_deleted_archive_is_begun_again_by_next_stream(spark, tmp_path):
     store, root = tmp_path / "store", tmp_path / "archive"
     write_store(store, 500)
     for checkpoint in ("one", "two"):
@@ -99,7 +99,7 @@ def test_an_archive_that_was_deleted_is_begun_anew_by_the_next_stream(spark, tmp
         shutil.rmtree(root)
 
 
-def test_ranges_are_read_where_they_are_archived(spark, tmp_path):
+def test_ranges_are_read_by_the_archiving_tasks(spark, tmp_path):
     store, root = tmp_path / "store", tmp_path / "archive"
     write_store(store, 300)
     given = {"store": str(store), "subscribe": "orders"}
@@ -115,7 +115,7 @@ def test_ranges_are_read_where_they_are_archived(spark, tmp_path):
     assert "keys" not in table.column_names
     assert set(table.column("tags").to_pylist()) == {"TagA"}
     assert table.num_rows == spark.read.format("rocketd").options(**given, subExpression="TagA").load().count()
-    # What is there tells the columns, where nothing else does.
+    # Without an option, the existing archive decides the columns.
     write_store(store, messages(10, first=300))
     archive = Archive.open(str(root))
     starts = {str(queue.queue_id): archive.ranges(queue)[-1].end for queue in archive.queues}
@@ -125,7 +125,7 @@ def test_ranges_are_read_where_they_are_archived(spark, tmp_path):
     assert set(dataset(str(root)).schema.names) == set(table.column_names)
 
 
-def test_what_ranges_cannot_be_is_told(spark, tmp_path):
+def test_wrong_use_of_ranges_raises(spark, tmp_path):
     store, root = tmp_path / "store", tmp_path / "archive"
     write_store(store, 30)
 
@@ -153,7 +153,7 @@ class StreamProcess(JobProcess):
 
 
 @pytest.mark.timeout(900)
-def test_a_stream_that_is_killed_again_and_again_archives_each_offset_once(tmp_path):
+def test_archive_stream_killed_repeatedly_archives_each_offset_once(tmp_path):
     store, root, checkpoint = tmp_path / "store", tmp_path / "archive", tmp_path / "checkpoint"
     write_store(store, 4000, queues=3)
     killed = 0

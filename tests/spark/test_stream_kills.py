@@ -1,6 +1,6 @@
 """A streaming query is killed at random while a producer runs: its archive holds every stored message exactly once.
 
-``ROCKETD_SPARK_KILLS`` says how often; 2 where it is not set. ``ROCKETD_SPARK_SEED`` makes the moments those of a run.
+``ROCKETD_SPARK_KILLS`` is the number of kills; 2 by default. ``ROCKETD_SPARK_SEED`` repeats the moments of a run.
 """
 
 import os
@@ -14,11 +14,11 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from clusters import ROCKETD, await_condition, start_cluster
-from kills import KILLS
 
 from rocketd.spark.archive.reader import dataset
-from rocketd.spark.wire import Cluster, Message, Sender
+from rocketd.spark.wire import ClusterClient, RawMessage, Sender
+from tests.spark.clusters import ROCKETD, await_condition, start_cluster
+from tests.spark.kills import KILLS
 
 HERE = Path(__file__).resolve().parent
 QUEUES = 4
@@ -45,7 +45,7 @@ class Producer:
         self.finish()
 
     def finish(self):
-        """Stop, and raise what went wrong."""
+        """Stop, and raise the first error."""
         self._stop.set()
         self._thread.join()
         if self.error is not None:
@@ -54,11 +54,11 @@ class Producer:
     def _run(self):
         number = 0
         try:
-            # A cluster of its own: connections are a thread's.
-            sender = Sender(Cluster(self._cluster.options), window=1)
+            # A separate cluster: connections belong to one thread.
+            sender = Sender(ClusterClient(self._cluster.options), window=1)
             while not self._stop.wait(0.05):
                 queue = self._cluster.queue(self._topic, number % QUEUES)
-                some = [Message(self._topic, b"%d" % each) for each in range(number * 10, number * 10 + 10)]
+                some = [RawMessage(self._topic, b"%d" % each) for each in range(number * 10, number * 10 + 10)]
                 for receipt in sender.deliver([(queue, some)], repeat_doubtful=True):
                     for position in receipt.positions:
                         self.positions[queue.queue_id, position.queue_offset] += 1
@@ -69,7 +69,7 @@ class Producer:
 
 
 class Driver:
-    """A run of the query in processes of its own, which are one group. Its output goes to a file."""
+    """A run of the query in separate processes, which are one group. Its output goes to a file."""
 
     def __init__(self, cluster, topic, directory, stop):
         self._log = directory / "driver.log"

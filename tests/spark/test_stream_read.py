@@ -1,4 +1,4 @@
-"""Streaming reads through Spark: each message once, whatever is restarted, and everything that was there is seen."""
+"""Streaming reads through Spark: each message exactly once, despite restarts, and every stored message is seen."""
 
 import json
 import os
@@ -6,11 +6,10 @@ from collections import Counter
 from contextlib import contextmanager
 from pathlib import Path
 
-from clusters import BROKER, ROCKETD, await_condition, start_cluster
-from stores import START_MS, message, messages, write_store
-
 from rocketd.spark.columns import COLUMNS
 from rocketd.spark.ranges import Queue
+from tests.spark.clusters import BROKER, ROCKETD, await_condition, start_cluster
+from tests.support.stores import START_MS, message, messages, write_store
 
 
 class Sink:
@@ -55,7 +54,7 @@ class Sink:
         return Counter((topic, queue_id, offset) for topic, queue_id, offset, _ in self.rows())
 
     def checkpoint(self):
-        """What the checkpoint has of the last batch."""
+        """Return the offsets of the last batch in the checkpoint."""
         directory = Path(self.directory, "checkpoint", "offsets")
         last = max(int(name) for name in os.listdir(directory) if name.isdigit())
         return json.loads((directory / str(last)).read_text().splitlines()[-1])
@@ -83,7 +82,7 @@ def test_each_message_once_over_restarts(spark, tmp_path):
     sink.drain()
     assert sink.batches == [300, 300, 300, 100]
     write_store(store, messages(500, first=1000, body_size=50))
-    # The checkpoint decides where to go on, whatever the option says.
+    # The checkpoint decides the position, not the option.
     sink.drain(startingOffsets="latest", maxOffsetsPerTrigger=10_000)
     assert sink.batches == [300, 300, 300, 100, 500]
     rows = sink.rows()
@@ -92,11 +91,11 @@ def test_each_message_once_over_restarts(spark, tmp_path):
     assert sink.checkpoint() == {"offsets": {"orders": {"broker-a": dict.fromkeys("0123", 375)}}, "v": 1}
 
 
-def test_a_batch_that_is_run_again_reads_the_same(spark, tmp_path):
+def test_batch_run_again_reads_the_same_messages(spark, tmp_path):
     store = str(tmp_path / "store")
     write_store(store, 400, body_size=50)
     sink = Sink(spark, tmp_path, store=store, subscribe="orders", startingOffsets="earliest").drain()
-    # As if the driver had died after the batch was planned: what has come meanwhile is not in it.
+    # As if the driver had died after the batch was planned: later messages are not in it.
     for directory in (tmp_path / "checkpoint" / "commits", tmp_path / "rows" / "_spark_metadata"):
         for path in directory.iterdir():
             path.unlink()
@@ -106,7 +105,7 @@ def test_a_batch_that_is_run_again_reads_the_same(spark, tmp_path):
     assert sink.offsets() == every("orders", dict.fromkeys(range(4), 200))
 
 
-def test_all_that_was_there_is_processed(spark, tmp_path):
+def test_process_all_available_covers_all_messages(spark, tmp_path):
     """Each round: some messages, some in a new queue, once in a new topic; all of them are in the sink at once."""
     store = str(tmp_path / "store")
     write_store(store, 40, topic="a-1", queues=1, body_size=50)
@@ -124,7 +123,7 @@ def test_all_that_was_there_is_processed(spark, tmp_path):
             assert done == 5 * (number + 1)
     expected = {(topic, queue_id, offset) for (topic, queue_id), end in spans.items() for offset in range(end)}
     assert sink.offsets() == Counter(expected - {("a-1", 0, offset) for offset in range(40)})
-    # A queue's first batch tells where it began, so that it can be run again.
+    # A queue's first batch records its start, so that it can be run again.
     assert "started" in sink.checkpoint()
 
 
@@ -198,7 +197,7 @@ def test_lost_messages_are_named_or_left_out(spark, tmp_path):
     assert sink.offsets() == every("orders", {0: 400}) + Counter(("orders", 0, offset) for offset in range(first, 1400))
 
 
-def test_wrong_streams_are_told(spark, tmp_path):
+def test_wrong_streams_raise(spark, tmp_path):
     store = str(tmp_path / "store")
     write_store(store, 10)
     wrong = Sink(spark, tmp_path / "a", store=store, subscribe="orders", endingOffsets="latest")
@@ -226,7 +225,7 @@ def test_a_stream_of_a_cluster_commits_for_a_group(spark, tmp_path, live_cluster
         assert sum(one.numInputRows for one in query.recentProgress) == 70
     sink.drain()
     assert sink.offsets() == every(topic, {0: 50, 1: 20})
-    # What a batch has done is committed with the next one: good enough to watch the lag, and nothing else.
+    # Offsets of a batch are committed with the next one: this is good enough to watch the lag, but not for more.
     committed = catalog.group_offset(group, Queue(topic, BROKER, 0))
     assert committed is not None
     assert 0 < committed <= 50

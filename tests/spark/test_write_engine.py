@@ -1,4 +1,4 @@
-"""The deliveries of writes against real brokers, without Spark: what it would call is called here."""
+"""The deliveries of writes against real brokers, without Spark: the tests make Spark's calls."""
 
 import subprocess
 import sys
@@ -8,24 +8,24 @@ from pathlib import Path
 from threading import Event, Thread
 
 import pytest
-from clusters import APACHE, BROKER, ROCKETD, await_condition
-from kills import KILLS
-from write_helpers import bodies, count_of, options_of, outgoing
 
 from rocketd.common.names import TRANS_HALF_TOPIC
-from rocketd.spark.errors import BrokerError
+from rocketd.spark.errors import ClusterError
 from rocketd.spark.ranges import Queue
-from rocketd.spark.sink import halves
-from rocketd.spark.sink.cluster_outlet import ClusterOutlet
+from rocketd.spark.sink import transactional
+from rocketd.spark.sink.cluster_output import ClusterOutput
 from rocketd.spark.sink.exact import EffectivelyOnce
-from rocketd.spark.sink.halves import Preparing
 from rocketd.spark.sink.plain import AtLeastOnce
 from rocketd.spark.sink.staging import Staging, mark_folder
-from rocketd.spark.wire import Cluster, Transactions, UnknownTopicError
+from rocketd.spark.sink.transactional import Preparing
+from rocketd.spark.wire import ClusterClient, Transactions, UnknownTopicError
 from rocketd.spark.wire.transactions import Ended
+from tests.spark.clusters import APACHE, BROKER, ROCKETD, await_condition
+from tests.spark.kills import KILLS
+from tests.spark.write_helpers import bodies, count_of, options_of, outgoing
 
 RESTARTED = [ROCKETD] if KILLS <= 2 else [ROCKETD, APACHE]
-"""Brokers that are restarted; Apache's takes ten seconds, so only where more than usual is killed."""
+"""Brokers to be restarted; Apache's takes ten seconds, so only if more kills than usual are wanted."""
 
 ONCE = {"delivery": "effectively-once", "sinkId": "s"}
 
@@ -59,7 +59,7 @@ def kill_at(cluster, topic, count, command):
 def test_at_least_once_sends_each_queue_its_rows_in_order(live_cluster):
     topic = live_cluster.create_topic(4)
     options = options_of(live_cluster, topic=topic, batchBytes="1k")
-    plain = AtLeastOnce(options, ClusterOutlet(options), 1)
+    plain = AtLeastOnce(options, ClusterOutput(options), 1)
     plain.deliver(outgoing(topic, range(300)))
     assert plain.sent == 300
     assert bodies(live_cluster, topic, 300) == in_turn(300, start=1)
@@ -69,14 +69,14 @@ def test_effectively_once_sends_a_batch_once(live_cluster, tmp_path):
     topic = live_cluster.create_topic(4)
     options = options_of(live_cluster, topic=topic, batchBytes="1k", stagingDir=str(tmp_path), **ONCE)
     staging = Staging(str(tmp_path / "s"))
-    sink = EffectivelyOnce(options, "s", "q", lambda: ClusterOutlet(options))
+    sink = EffectivelyOnce(options, "s", "q", lambda: ClusterOutput(options))
     sink.commit("7", stage(staging, "7", topic, 3, 100))
     sink.commit("7", stage(staging, "7", topic, 1, 5))
     assert bodies(live_cluster, topic, 300) == in_turn(300)
     assert not list(tmp_path.glob("**/*.arrow"))
 
 
-def test_effectively_once_through_kills_of_the_process_that_commits(live_cluster, tmp_path):
+def test_effectively_once_survives_kills_of_committing_process(live_cluster, tmp_path):
     topic = live_cluster.create_topic(3)
     rows = 400 * (1 + KILLS)
     staging = Staging(str(tmp_path / "s"))
@@ -91,14 +91,14 @@ def test_effectively_once_through_kills_of_the_process_that_commits(live_cluster
 
 
 @pytest.mark.parametrize("kind", RESTARTED)
-def test_effectively_once_waits_for_a_broker_that_goes_and_comes(request, kind, tmp_path):
+def test_effectively_once_waits_for_restarting_broker(request, kind, tmp_path):
     live_cluster = request.getfixturevalue(f"{kind}_cluster")
     topic = live_cluster.create_topic(2)
     options = options_of(
         live_cluster, topic=topic, batchBytes="1k", messagesPerSecond="400", stagingDir=str(tmp_path), **ONCE
     )
     staged = stage(Staging(str(tmp_path / "s")), "0", topic, 1, 1200)
-    sink = EffectivelyOnce(options, "s", "q", lambda: ClusterOutlet(options))
+    sink = EffectivelyOnce(options, "s", "q", lambda: ClusterOutput(options))
     errors = []
 
     def commit():
@@ -117,16 +117,16 @@ def test_effectively_once_waits_for_a_broker_that_goes_and_comes(request, kind, 
     assert bodies(live_cluster, topic, 1200) == in_turn(1200, 2)
 
 
-def test_at_least_once_waits_for_a_topic_whose_only_broker_starts_again(rocketd_cluster):
+def test_at_least_once_waits_for_restart_of_only_broker(rocketd_cluster):
     topic = rocketd_cluster.create_topic(2)
     options = options_of(rocketd_cluster, topic=topic, batchBytes="1k")
     rocketd_cluster.stop_broker()
     with pytest.raises(UnknownTopicError):  # it has told the name server that it goes, and took its topics along
-        Cluster(replace(rocketd_cluster.options, patience=0.0)).write_queues(topic, fresh=True)
+        ClusterClient(replace(rocketd_cluster.options, patience=0.0)).write_queues(topic, fresh=True)
     asked = Event()
     errors = []
 
-    class Asking(ClusterOutlet):
+    class Asking(ClusterOutput):
         def queues(self, topic):
             asked.set()
             return super().queues(topic)
@@ -149,54 +149,56 @@ def test_at_least_once_waits_for_a_topic_whose_only_broker_starts_again(rocketd_
 def test_half_messages_are_seen_when_they_are_committed(live_cluster):
     topic = live_cluster.create_topic(2)
     options = options_of(live_cluster, topic=topic, delivery="transactional")
-    committed = Preparing(options, ClusterOutlet(options), "w").deliver(outgoing(topic, range(60)))
-    dropped = Preparing(options, ClusterOutlet(options), "w").deliver(outgoing(topic, range(60, 90)))
+    committed = Preparing(options, ClusterOutput(options), "w").deliver(outgoing(topic, range(60)))
+    dropped = Preparing(options, ClusterOutput(options), "w").deliver(outgoing(topic, range(60, 90)))
     assert (len(committed), len(dropped)) == (60, 30)
     assert count_of(live_cluster, topic) == 0
-    halves.roll_back(options, [dropped])
-    halves.commit(options, [committed])
+    transactional.roll_back(options, [dropped])
+    transactional.commit(options, [committed])
     found = bodies(live_cluster, topic, 60)
     assert {queue: sorted(some) for queue, some in found.items()} == {
         queue: sorted(some) for queue, some in in_turn(60, 2).items()
     }
 
 
-def test_a_second_end_of_a_half_message(live_cluster):
-    """What the delivery in transactions rests on: it never ends one twice, since brokers show it twice then."""
+def test_second_end_of_half_message_repeats_it(live_cluster):
+    """Brokers show a message twice if its transaction is ended twice, so the transactional delivery never does that."""
     topic = live_cluster.create_topic(1)
     options = options_of(live_cluster, topic=topic, delivery="transactional")
-    prepared = Preparing(options, ClusterOutlet(options), "w").deliver(outgoing(topic, range(5)))
+    prepared = Preparing(options, ClusterOutput(options), "w").deliver(outgoing(topic, range(5)))
     pairs = list(prepared.halves(options.producer_group))
     transactions = Transactions(live_cluster.cluster, options.producer_group)
     for _ in range(2):
         assert [one.error for one in transactions.end(pairs, commit=True)] == [None] * 5
     assert Counter(bodies(live_cluster, topic, 10)[0]) == {b"body %d" % n: 2 for n in range(5)}
-    # What tells a commit that was carried out from one that was not.
-    shown = halves._shown(ClusterOutlet(options), live_cluster.queue(topic), 0)
+    # These distinguish a commit that was carried out from one that was not.
+    shown = transactional._shown(ClusterOutput(options), live_cluster.queue(topic), 0)
     assert shown == {half.commit_log_offset for half in pairs}
 
 
-def test_half_messages_of_attempts_that_lost_are_dropped(live_cluster):
+def test_half_messages_of_lost_attempts_are_dropped(live_cluster):
     topic = live_cluster.create_topic(2)
     options = options_of(live_cluster, topic=topic, delivery="transactional", producerGroup="losers")
-    won = Preparing(options, ClusterOutlet(options), "w").deliver(outgoing(topic, range(20)))
-    lost = Preparing(options, ClusterOutlet(options), "w").deliver(outgoing(topic, range(20, 30)))
-    others = Preparing(options, ClusterOutlet(options), "x").deliver(outgoing(topic, range(30, 40)))
+    won = Preparing(options, ClusterOutput(options), "w").deliver(outgoing(topic, range(20)))
+    lost = Preparing(options, ClusterOutput(options), "w").deliver(outgoing(topic, range(20, 30)))
+    others = Preparing(options, ClusterOutput(options), "x").deliver(outgoing(topic, range(30, 40)))
     last = max(lost.state_offsets[-1], others.state_offsets[-1])
     live_cluster.await_end(Queue(TRANS_HALF_TOPIC, BROKER, 0), last + 1)
-    halves.commit(options, [won])
-    found = list(halves._lost(options, ClusterOutlet(options), BROKER, won.state_offsets[0], "w", set(won.log_offsets)))
+    transactional.commit(options, [won])
+    found = list(
+        transactional._lost(options, ClusterOutput(options), BROKER, won.state_offsets[0], "w", set(won.log_offsets))
+    )
     assert {half.commit_log_offset for half in found} >= {*lost.log_offsets}
     assert not {half.commit_log_offset for half in found} & {*won.log_offsets, *others.log_offsets}
-    assert halves.roll_back_lost(options, "w", [won]) >= 10
-    halves.commit(options, [others])
+    assert transactional.roll_back_lost(options, "w", [won]) >= 10
+    transactional.commit(options, [others])
     assert sum(map(len, bodies(live_cluster, topic, 30).values())) == 30
 
 
-def test_an_end_without_an_answer_is_looked_for(live_cluster, monkeypatch):
+def test_transaction_end_without_answer_is_looked_up(live_cluster, monkeypatch):
     topic = live_cluster.create_topic(2)
     options = options_of(live_cluster, topic=topic, delivery="transactional")
-    prepared = Preparing(options, ClusterOutlet(options), "w").deliver(outgoing(topic, range(40)))
+    prepared = Preparing(options, ClusterOutput(options), "w").deliver(outgoing(topic, range(40)))
     times = []
 
     class Unheard(Transactions):
@@ -207,11 +209,11 @@ def test_an_end_without_an_answer_is_looked_for(live_cluster, monkeypatch):
             if len(times) > 1:
                 return super().end(halves, commit=commit)
             super().end([half for n, half in enumerate(halves) if n % 3 < 2], commit=commit)
-            silence = BrokerError("no answer", retriable=True, doubtful=True)
+            silence = ClusterError("no answer", retriable=True, doubtful=True)
             return [Ended(half, silence if n % 3 else None) for n, half in enumerate(halves)]
 
-    monkeypatch.setattr(halves, "Transactions", Unheard)
-    halves.commit(options, [prepared])
+    monkeypatch.setattr(transactional, "Transactions", Unheard)
+    transactional.commit(options, [prepared])
     assert times == [40, 13]
     found = bodies(live_cluster, topic, 40)
     assert sorted(found[0] + found[1]) == sorted(b"body %d" % n for n in range(40))

@@ -3,12 +3,12 @@
 from pathlib import Path
 
 import pytest
-from guarded import ADMIN, READER
 from pyspark.errors import PySparkException
-from write_helpers import bodies, count_of, rows_of
 
 from rocketd.common.names import TRANS_HALF_TOPIC
-from rocketd.spark.wire import Message
+from rocketd.spark.wire import RawMessage
+from tests.spark.guarded import ADMIN, READER
+from tests.spark.write_helpers import bodies, count_of, rows_of
 
 ROWS = 300
 PARTS = 3
@@ -78,7 +78,7 @@ def small_batches(spark):
 
 
 @pytest.mark.parametrize("delivery", DELIVERIES)
-def test_a_frame_with_tasks_that_fail_at_first(small_batches, live_cluster, tmp_path, delivery):
+def test_frame_with_failing_first_attempts_is_written(small_batches, live_cluster, tmp_path, delivery):
     spark = small_batches
     topic = live_cluster.create_topic(4)
     frame = failing_once(spark, str(tmp_path), live_cluster, topic, delivery)
@@ -94,7 +94,7 @@ def test_a_frame_with_tasks_that_fail_at_first(small_batches, live_cluster, tmp_
     assert not list(tmp_path.glob("staging/**/*.arrow"))
 
 
-def test_columns_arrive_as_they_are(spark, live_cluster):
+def test_written_columns_arrive_unchanged(spark, live_cluster):
     topic = live_cluster.create_topic(2)
     frame = spark.sql(
         "select 'b' as body, 'TagA' as tags, array('k1', 'k2') as keys, 7 as flag, map('a', '1') as properties, "
@@ -108,10 +108,10 @@ def test_columns_arrive_as_they_are(spark, live_cluster):
     assert len(properties["UNIQ_KEY"]) == 32
 
 
-def test_a_frame_as_it_was_read_is_written_to_another_topic(spark, live_cluster):
+def test_read_frame_is_written_to_another_topic(spark, live_cluster):
     topics = [live_cluster.create_topic(1) for _ in range(2)]
     large = b"large " * 2000
-    messages = [Message(topics[0], body, tags="T", keys="k", properties={"a": "1"}) for body in (b"small", large)]
+    messages = [RawMessage(topics[0], body, tags="T", keys="k", properties={"a": "1"}) for body in (b"small", large)]
     live_cluster.send(topics[0], messages)
     frame = spark.read.format("rocketd").options(namesrv=live_cluster.namesrv, subscribe=topics[0]).load()
     write(frame, live_cluster, topics[1])
@@ -122,7 +122,7 @@ def test_a_frame_as_it_was_read_is_written_to_another_topic(spark, live_cluster)
 
 
 @pytest.mark.parametrize("delivery", DELIVERIES)
-def test_a_write_that_fails_for_good(spark, rocketd_cluster, tmp_path, delivery):
+def test_permanently_failing_write_raises(spark, rocketd_cluster, tmp_path, delivery):
     topic = rocketd_cluster.create_topic(2)
     frame = spark.range(0, 90, 1, 2).selectExpr("if(id = 80, '', concat('body ', id)) as body")
     more = {"sinkId": "s", "stagingDir": str(tmp_path)} if delivery == "effectively-once" else {}
@@ -133,7 +133,7 @@ def test_a_write_that_fails_for_good(spark, rocketd_cluster, tmp_path, delivery)
     assert not list(tmp_path.glob("**/*.arrow"))
 
 
-def test_what_cannot_be_written_is_said_at_once(spark, tmp_path):
+def test_wrong_writes_raise_at_once(spark, tmp_path):
     frame = spark.range(5).selectExpr("string(id) as body")
     options = {"namesrv": "127.0.0.1:1"}
     for mode, more, text in (
@@ -147,7 +147,7 @@ def test_what_cannot_be_written_is_said_at_once(spark, tmp_path):
             frame.write.format("rocketd").mode(mode).options(**options, **more).save()
 
 
-def test_a_stream_of_each_delivery(spark, live_cluster, tmp_path):
+def test_stream_with_each_delivery_writes_all_rows(spark, live_cluster, tmp_path):
     source = tmp_path / "source"
     source.mkdir()
     for number in range(3):
@@ -172,14 +172,14 @@ def test_a_stream_of_each_delivery(spark, live_cluster, tmp_path):
 
 
 def signed_for(cluster, path, account):
-    """Options of an account, and of TLS where the cluster has it."""
+    """Return options of an account, and of TLS if the cluster has it."""
     path.write_text(f"accessKey: {account['access_key']}\nsecretKey: {account['secret_key']}\n")
     tls = {"tls": "true", "tlsCaFile": cluster.options.tls_ca} if cluster.options.tls else {}
     return {"credentialsFile": str(path), **tls}
 
 
 @pytest.mark.parametrize("delivery", DELIVERIES)
-def test_a_broker_that_asks_for_an_account_and_for_tls(spark, rocketd_guarded, tmp_path, delivery):
+def test_write_to_broker_with_accounts_and_tls_is_delivered(spark, rocketd_guarded, tmp_path, delivery):
     cluster = rocketd_guarded
     topic = cluster.create_topic(2)
     more = {"sinkId": "s", "stagingDir": str(tmp_path / "staging")} if delivery == "effectively-once" else {}
@@ -193,7 +193,7 @@ def test_a_broker_that_asks_for_an_account_and_for_tls(spark, rocketd_guarded, t
 
 
 @pytest.mark.parametrize("delivery", DELIVERIES)
-def test_who_may_not_write(spark, rocketd_guarded, tmp_path, delivery):
+def test_account_without_permission_cannot_write(spark, rocketd_guarded, tmp_path, delivery):
     cluster = rocketd_guarded
     topic = cluster.create_topic(2)
     more = {"sinkId": "s", "stagingDir": str(tmp_path / "staging")} if delivery == "effectively-once" else {}

@@ -4,10 +4,10 @@ import sys
 
 import pyarrow as pa
 
-from rocketd.spark.sink.cluster_outlet import ClusterOutlet
+from rocketd.spark.sink.cluster_output import ClusterOutput
 from rocketd.spark.sink.exact import EffectivelyOnce
 from rocketd.spark.sink.options import WriteOptions
-from rocketd.spark.sink.staging import Staged
+from rocketd.spark.sink.staging import StagedFile
 
 namesrv, topic, staging, *names = sys.argv[1:]
 options = WriteOptions.parse(
@@ -30,5 +30,5 @@ def rows_in(name):
         return sum(batch.num_rows for batch in reader)
 
 
-staged = [Staged(name, rows_in(name), frozenset({topic})) for name in names]
-EffectivelyOnce(options, "s", "q", lambda: ClusterOutlet(options)).commit("0", staged)
+staged = [StagedFile(name, rows_in(name), frozenset({topic})) for name in names]
+EffectivelyOnce(options, "s", "q", lambda: ClusterOutput(options)).commit("0", staged)

@@ -1,12 +1,11 @@
-"""What the tests of writes have in common."""
-
-from clusters import await_condition
+"""Shared code of the tests of writes."""
 
 from rocketd.spark.ranges import QueueRange, ReadPlan
 from rocketd.spark.sink.message import Outgoing
 from rocketd.spark.sink.options import WriteOptions
 from rocketd.spark.wire import read_range
 from rocketd.spark.wire.unique_keys import unique_keys
+from tests.spark.clusters import await_condition
 
 
 def outgoing(topic, numbers, **more):

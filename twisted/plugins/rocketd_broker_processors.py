@@ -1,6 +1,7 @@
 """The broker's own request processors, found by ``twisted.plugin`` as those of third parties are.
 
-Which codes a processor handles is said here and in its module's constants; a unit test compares the two.
+The codes that each one handles are declared here alone; those of sends and pulls, which their hot paths check, in
+``rocketd.remoting.wire.codes``.
 """
 
 from typing import Any
@@ -9,6 +10,7 @@ from twisted.python.reflect import namedAny
 from zope.interface import implementer
 
 from rocketd.remoting.interfaces import IProcessorPlugin, IRequestProcessor
+from rocketd.remoting.wire.codes import PULL_CODES, SEND_CODES, RequestCode
 
 
 @implementer(IProcessorPlugin)
@@ -17,40 +19,158 @@ class BuiltInProcessor:
 
     daemon = "broker"
 
-    def __init__(self, name: str, pool: str, codes: tuple[int, ...], path: str) -> None:
+    def __init__(self, name: str, pool: str, codes: tuple[RequestCode, ...], path: str) -> None:
         self.name = f"rocketd.broker.{name}"
         self.pool = pool
         self.codes = codes
-        self._path = f"rocketd.broker.processors.{path}"
+        self.path = f"rocketd.broker.{path}"
 
     def create(self, daemon: Any) -> IRequestProcessor:
         """Make the processor."""
-        processor: IRequestProcessor = namedAny(self._path)(daemon)
+        processor: IRequestProcessor = namedAny(self.path)(daemon)
         return processor
 
 
-send = BuiltInProcessor("send", "send", (10, 310, 320), "send.SendMessageProcessor")
-send_back = BuiltInProcessor("send-back", "send", (36,), "send_back.SendBackProcessor")
-end_transaction = BuiltInProcessor("end-transaction", "send", (37,), "end_transaction.EndTransactionProcessor")
-resume_check = BuiltInProcessor("resume-check", "send", (323,), "end_transaction.ResumeCheckProcessor")
-reply = BuiltInProcessor("reply", "reply", (324, 325), "reply.ReplyMessageProcessor")
-pull = BuiltInProcessor("pull", "pull", (11, 361), "pull.PullMessageProcessor")
-heartbeat = BuiltInProcessor("heartbeat", "heartbeat", (34,), "client_manage.ClientManageProcessor")
-client = BuiltInProcessor("client", "client", (35, 46), "client_manage.ClientManageProcessor")
-consumer = BuiltInProcessor("consumer", "consumer", (38, 15, 14), "consumer_manage.ConsumerManageProcessor")
-query = BuiltInProcessor("query", "query", (12, 33), "query.QueryMessageProcessor")
-offset = BuiltInProcessor("offset", "query", (29, 30, 31, 32), "query.QueueOffsetProcessor")
-lock = BuiltInProcessor("lock", "admin", (41, 42), "queue_lock.QueueLockProcessor")
-admin = BuiltInProcessor("admin", "admin", (17, 215, 21, 200, 207, 201, 25, 26), "admin.AdminBrokerProcessor")
-state = BuiltInProcessor(
-    "state", "admin", (28, 43, 45, 202, 203, 204, 328, 300, 305), "admin_state.AdminStateProcessor"
+send = BuiltInProcessor(
+    "send",
+    "send",
+    SEND_CODES,
+    "send.processor.SendMessageProcessor",
 )
-table_changes = BuiltInProcessor("table-changes", "admin", (30003,), "table_changes.TableChangesProcessor")
-lag = BuiltInProcessor("lag", "lag", (30002,), "lag.LagProcessor")
-statistics = BuiltInProcessor("statistics", "admin", (208, 303, 308, 315, 317), "statistics.StatisticsProcessor")
-client_relay = BuiltInProcessor("client-relay", "admin", (223, 307, 309), "client_relay.ClientRelayProcessor")
-offset_reset = BuiltInProcessor("offset-reset", "admin", (222, 314), "offset_reset.OffsetResetProcessor")
-clean_up = BuiltInProcessor("clean-up", "send", (306, 316, 329), "clean_up.CleanUpProcessor")
-consume_queue = BuiltInProcessor("consume-queue", "query", (321,), "consume_queue.ConsumeQueueProcessor")
-acl_config = BuiltInProcessor("acl-config", "admin", (50, 51, 52, 53, 54), "acl_config.AclConfigProcessor")
-group_problems = BuiltInProcessor("group-problems", "admin", (30001,), "group_problems.GroupProblemsProcessor")
+send_back = BuiltInProcessor(
+    "send-back", "send", (RequestCode.CONSUMER_SEND_MSG_BACK,), "send.send_back.SendBackProcessor"
+)
+end_transaction = BuiltInProcessor(
+    "end-transaction", "send", (RequestCode.END_TRANSACTION,), "transaction.processor.EndTransactionProcessor"
+)
+resume_check = BuiltInProcessor(
+    "resume-check", "send", (RequestCode.RESUME_CHECK_HALF_MESSAGE,), "transaction.processor.ResumeCheckProcessor"
+)
+reply = BuiltInProcessor(
+    "reply",
+    "reply",
+    (RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2),
+    "clients.reply.ReplyMessageProcessor",
+)
+pull = BuiltInProcessor("pull", "pull", PULL_CODES, "pull.processor.PullMessageProcessor")
+heartbeat = BuiltInProcessor(
+    "heartbeat", "heartbeat", (RequestCode.HEART_BEAT,), "clients.heartbeats.ClientManageProcessor"
+)
+client = BuiltInProcessor(
+    "client",
+    "client",
+    (RequestCode.UNREGISTER_CLIENT, RequestCode.CHECK_CLIENT_CONFIG),
+    "clients.heartbeats.ClientManageProcessor",
+)
+consumer = BuiltInProcessor(
+    "consumer",
+    "consumer",
+    (RequestCode.GET_CONSUMER_LIST_BY_GROUP, RequestCode.UPDATE_CONSUMER_OFFSET, RequestCode.QUERY_CONSUMER_OFFSET),
+    "clients.consumer_requests.ConsumerManageProcessor",
+)
+query = BuiltInProcessor(
+    "query", "query", (RequestCode.QUERY_MESSAGE, RequestCode.VIEW_MESSAGE_BY_ID), "admin.query.QueryMessageProcessor"
+)
+offset = BuiltInProcessor(
+    "offset",
+    "query",
+    (
+        RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,
+        RequestCode.GET_MAX_OFFSET,
+        RequestCode.GET_MIN_OFFSET,
+        RequestCode.GET_EARLIEST_MSG_STORETIME,
+    ),
+    "admin.query.QueueOffsetProcessor",
+)
+lock = BuiltInProcessor(
+    "lock", "admin", (RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ), "clients.queue_locks.QueueLockProcessor"
+)
+admin = BuiltInProcessor(
+    "admin",
+    "admin",
+    (
+        RequestCode.UPDATE_AND_CREATE_TOPIC,
+        RequestCode.DELETE_TOPIC_IN_BROKER,
+        RequestCode.GET_ALL_TOPIC_CONFIG,
+        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
+        RequestCode.DELETE_SUBSCRIPTIONGROUP,
+        RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
+        RequestCode.UPDATE_BROKER_CONFIG,
+        RequestCode.GET_BROKER_CONFIG,
+    ),
+    "admin.changes.AdminBrokerProcessor",
+)
+state = BuiltInProcessor(
+    "state",
+    "admin",
+    (
+        RequestCode.GET_BROKER_RUNTIME_INFO,
+        RequestCode.GET_ALL_CONSUMER_OFFSET,
+        RequestCode.GET_ALL_DELAY_OFFSET,
+        RequestCode.GET_TOPIC_STATS_INFO,
+        RequestCode.GET_CONSUMER_CONNECTION_LIST,
+        RequestCode.GET_PRODUCER_CONNECTION_LIST,
+        RequestCode.GET_ALL_PRODUCER_INFO,
+        RequestCode.QUERY_TOPIC_CONSUME_BY_WHO,
+        RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER,
+        RequestCode.GET_TOPIC_CONFIG,
+        RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG,
+    ),
+    "admin.state.AdminStateProcessor",
+)
+table_changes = BuiltInProcessor(
+    "table-changes", "admin", (RequestCode.AWAIT_TABLE_CHANGES,), "replication.table_requests.TableChangesProcessor"
+)
+lag = BuiltInProcessor("lag", "lag", (RequestCode.GET_CONSUMER_LAG,), "lag.processor.LagProcessor")
+statistics = BuiltInProcessor(
+    "statistics",
+    "admin",
+    (
+        RequestCode.GET_CONSUME_STATS,
+        RequestCode.QUERY_CONSUME_TIME_SPAN,
+        RequestCode.QUERY_CORRECTION_OFFSET,
+        RequestCode.VIEW_BROKER_STATS_DATA,
+        RequestCode.GET_BROKER_CONSUME_STATS,
+    ),
+    "admin.statistics.StatisticsProcessor",
+)
+client_relay = BuiltInProcessor(
+    "client-relay",
+    "admin",
+    (
+        RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS,
+        RequestCode.GET_CONSUMER_RUNNING_INFO,
+        RequestCode.CONSUME_MESSAGE_DIRECTLY,
+    ),
+    "clients.relay.ClientRelayProcessor",
+)
+offset_reset = BuiltInProcessor(
+    "offset-reset",
+    "admin",
+    (RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, RequestCode.CLONE_GROUP_OFFSET),
+    "clients.offset_reset.OffsetResetProcessor",
+)
+clean_up = BuiltInProcessor(
+    "clean-up",
+    "send",
+    (RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE, RequestCode.CLEAN_UNUSED_TOPIC, RequestCode.DELETE_EXPIRED_COMMITLOG),
+    "admin.clean_up.CleanUpProcessor",
+)
+consume_queue = BuiltInProcessor(
+    "consume-queue", "query", (RequestCode.QUERY_CONSUME_QUEUE,), "admin.consume_queue.ConsumeQueueProcessor"
+)
+acl_config = BuiltInProcessor(
+    "acl-config",
+    "admin",
+    (
+        RequestCode.UPDATE_AND_CREATE_ACL_CONFIG,
+        RequestCode.DELETE_ACL_CONFIG,
+        RequestCode.GET_BROKER_CLUSTER_ACL_INFO,
+        RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG,
+        RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG,
+    ),
+    "admin.accounts.AclConfigProcessor",
+)
+group_problems = BuiltInProcessor(
+    "group-problems", "admin", (RequestCode.GET_GROUP_PROBLEMS,), "lag.group_problems.GroupProblemsProcessor"
+)

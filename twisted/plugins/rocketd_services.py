@@ -4,3 +4,6 @@ from twisted.application.service import ServiceMaker
 
 namesrv = ServiceMaker("rocketd name server", "rocketd.namesrv.tap", "RocketMQ name server.", "rocketd-namesrv")
 broker = ServiceMaker("rocketd broker", "rocketd.broker.tap", "RocketMQ broker with its store.", "rocketd-broker")
+console = ServiceMaker(
+    "rocketd console", "rocketd.console.tap", "Web console of a RocketMQ cluster.", "rocketd-console"
+)

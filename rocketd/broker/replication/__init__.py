@@ -1,1 +1,15 @@
-"""Replication: a master sends its log to slaves, a slave copies log and tables of its master."""
+"""Replication: slaves copy the log and the tables of their master.
+
+- The log: `master` serves the port for slaves, one `slave_connection` each; `slave` follows a master through a
+  `master_connection`. Every broker has the master's side, because a slave may have slaves too.
+- The short way of the log, without TLS: `log_sender` writes to the socket in the thread that appends, and `log_receiver`
+  reads, appends and reports in one thread of the slave.
+- The tables: `synchronize` copies them on a slave; `table_changes` and `table_requests` announce changes on a master.
+- Protection: `admission`, `known_brokers` and `ha_tls` decide which connections belong to slaves.
+- Roles: `group` asks about brokers of the same name. `single_master` prevents a second master, and `returning` adopts
+  entries and larger offsets from slaves before a master serves.
+
+Everything belongs to the reactor thread, with exceptions named in the docstrings. One thread appends copied data: that of
+the receiver or, with TLS, the storage thread. A slave compares its log before it continues (docs/decisions/0014). The
+protocol is in docs/protocol/replication.md.
+"""

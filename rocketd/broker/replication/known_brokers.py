@@ -1,55 +1,71 @@
-"""The addresses of the brokers of this broker's name, as name servers know them.
+"""The hosts of the slaves of this broker's name, from name servers and confirmed by the slaves.
 
-No counterpart in Apache. They tell slaves from strangers where nobody has listed addresses: a slave registers itself with a
-name server before, or soon after, it connects to its master. All of it belongs to the reactor thread.
+They tell slaves from strangers if the operator has not listed addresses. A slave registers itself with a name server
+before, or soon after, it connects to its master. Others may register too, so the broker at each registered address is
+asked whether it is a slave of this name. Everything belongs to the reactor thread.
 """
 
 import socket
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from twisted.internet import defer, threads
 from twisted.logger import Logger
 
-from rocketd.broker.address import local_addresses
+from rocketd.broker.base.address import local_addresses
+from rocketd.broker.replication.group import together
+from rocketd.broker.replication.parts import ReplicationParts
 from rocketd.common.networks import PRIVATE, network_list, parse_host
-from rocketd.remoting.bodies import ClusterInfo
-from rocketd.remoting.channel_table import split_address
-from rocketd.remoting.codes import RequestCode, ResponseCode
-from rocketd.remoting.command import RemotingCommand
+from rocketd.common.reactor import IReactor
+from rocketd.remoting.bodies.tables import ClusterInfo
+from rocketd.remoting.calling.channel_table import split_address
 from rocketd.remoting.errors import RemotingError
+from rocketd.remoting.interfaces import IRemotingClient
+from rocketd.remoting.wire.codes import RequestCode, ResponseCode
+from rocketd.remoting.wire.command import RemotingCommand
 
 TIMEOUT_MS = 3_000
 LOOK_SECONDS = 2.0
-"""Name servers are not asked more often."""
+"""The minimum interval between two questions to the name servers."""
 REMEMBER_SECONDS = 600.0
-"""For how long a broker counts that name servers no longer know: those that were restarted know none for a while."""
+"""The time for which a broker counts after name servers have forgotten it: restarted ones know none for a while."""
 
-_MAX_HOSTS = 256
-"""Brokers of one name that are looked at."""
+_MAX_BROKERS = 256
+"""The maximum number of brokers of one name to ask."""
 
 
 class KnownBrokers:
-    """Hosts of the other brokers of this name. ``client`` is the RemotingClient for requests to name servers."""
+    """Hosts of the slaves of this name. ``client`` sends the requests to name servers.
+
+    ``is_slave`` asks the broker at an address (``host:port``) whether it is a slave of this name.
+    """
 
     _log = Logger()
 
-    def __init__(self, broker: Any, client: Any, reactor: Any) -> None:
+    def __init__(
+        self,
+        broker: ReplicationParts,
+        client: IRemotingClient,
+        reactor: IReactor,
+        is_slave: Callable[[str], Awaitable[bool]],
+    ) -> None:
         self._broker = broker
         self._client = client
         self._reactor = reactor
+        self._is_slave = is_slave
         self._missed_at: dict[str, float | None] = {}
-        """Each host, and when name servers answered without it; None if it was in their last answer."""
+        """The time of the first answers without a host, by host; None if it was in the last answer."""
         self._looked_at = float("-inf")
         self._looking: list[defer.Deferred[None]] | None = None
 
     def knows(self, host: str) -> bool:
-        """Tell whether a broker of this name has been seen at a host lately."""
+        """Return whether a slave of this name was seen at a host recently."""
         if not self._client.name_servers.addresses:
             return network_list(PRIVATE).allows(host)
         return str(parse_host(host)) in self._missed_at
 
     def look(self) -> "defer.Deferred[None]":
-        """Ask the name servers, unless that was done just now; fires when ``knows`` can be asked again."""
+        """Ask the name servers, unless that was done just now. Fires when ``knows`` can be asked again."""
         done: defer.Deferred[None] = defer.Deferred()
         if self._looking is not None:
             self._looking.append(done)
@@ -74,7 +90,9 @@ class KnownBrokers:
         lists = [hosts for _, hosts in answers if hosts is not None]
         if not lists:
             return
-        hosts = sorted({host for found in lists for host in found})[:_MAX_HOSTS]
+        brokers = sorted({broker for found in lists for broker in found})[:_MAX_BROKERS]
+        said = await together(self._host_if_slave(address) for address in brokers)
+        hosts = sorted({host for host in said if host is not None})
         pool = self._reactor.getThreadPool()
         self._take(await threads.deferToThreadPool(self._reactor, pool, _addresses_of, hosts))
 
@@ -89,7 +107,7 @@ class KnownBrokers:
         self._missed_at.update(dict.fromkeys(present))
 
     async def _ask(self, name_server: str) -> list[str] | None:
-        """List the hosts that one name server knows; None if it does not answer."""
+        """Return the addresses of other brokers known to one name server; None if it does not answer."""
         request = RemotingCommand(RequestCode.GET_BROKER_CLUSTER_INFO)
         try:
             response = await self._client.invoke_sync(name_server, request, TIMEOUT_MS)
@@ -99,8 +117,11 @@ class KnownBrokers:
             known = brokers.get(self._broker.settings.broker.broker_name)
         except RemotingError:
             return None
-        others = [] if known is None else [a for a in known.broker_addrs.values() if a != self._broker.address]
-        return [host for host in map(_host_of, others) if host is not None]
+        return [] if known is None else [a for a in known.broker_addrs.values() if a != self._broker.address]
+
+    async def _host_if_slave(self, address: str) -> str | None:
+        host = _host_of(address)
+        return host if host is not None and await self._is_slave(address) else None
 
 
 def _host_of(address: str) -> str | None:

@@ -1,7 +1,10 @@
-"""The master's side of replication: the port for slaves, their connections, and the sends that wait for them.
+"""The master's side of replication: the port for slaves, their connections, and sends waiting for them.
 
-Answers to Apache's HAService with its AcceptSocketService and GroupTransferService. Every broker has it, a slave too: other
-slaves may follow it. All of it belongs to the reactor thread but for ``when_replicated`` and ``behind_bytes``.
+Every broker has it, even a slave: other slaves may follow it. Everything belongs to the reactor thread, except
+``when_replicated`` and ``behind_bytes``. Appended data is sent by the thread that has appended it, if the sockets of
+the slaves accept it.
+
+Counterpart: `HAService` with `AcceptSocketService` and `GroupTransferService` (Apache).
 """
 
 from collections.abc import Callable
@@ -9,27 +12,34 @@ from typing import Any
 
 from twisted.internet import defer
 from twisted.internet.error import CannotListenError
-from twisted.internet.interfaces import IAddress, IProtocolFactory
+from twisted.internet.interfaces import IAddress, IDelayedCall, ILoggingContext, IProtocolFactory
 from twisted.internet.protocol import Factory
 from twisted.logger import Logger
+from zope.interface import implementer
 
-from rocketd.broker.replication.admission import Admission, Brokers
+from rocketd.broker.replication.slave_admission import Brokers, SlaveAdmission
 from rocketd.broker.replication.slave_connection import SlaveConnection
 from rocketd.common.clocked_loop import ClockedLoop
+from rocketd.common.reactor import IReactor
 from rocketd.remoting.peer import peer_of
-from rocketd.remoting.server import ListenError, open_port
-from rocketd.store.flush import FlushCallback
-from rocketd.store.message_store import MessageStore
-from rocketd.store.replicated import ReplicatedOffset
-from rocketd.store.settings import MessageStoreConfig
+from rocketd.remoting.serving.server import ListenError, open_port
+from rocketd.store.base.settings import MessageStoreConfig
+from rocketd.store.interfaces import IMessageStore
+from rocketd.store.log.flush import FlushCallback
+from rocketd.store.log.replicated import ReplicatedOffset
 
 STOP_SECONDS = 3.0
-"""How long a stop waits for slaves to get what they lack."""
+"""The time a stop waits for slaves to receive the rest of the log."""
 _WATCH_SECONDS = 1.0
 
 
+@implementer(ILoggingContext)
 class _SlaveFactory(Factory):
     noisy = False
+
+    def logPrefix(self) -> str:  # noqa: N802 - the name is Twisted's
+        """Return the name in Twisted's line about the open port."""
+        return "port for slaves"
 
     def __init__(self, master: "ReplicationMaster") -> None:
         self._master = master
@@ -39,36 +49,43 @@ class _SlaveFactory(Factory):
 
 
 class ReplicationMaster:
-    """Serves slaves. ``listen``, then ``start`` with the open store, at last ``stop``."""
+    """Serves slaves. Call ``listen``, then ``start`` with the open store, and ``stop`` at the end."""
 
     _log = Logger()
 
     def __init__(
         self,
         config: MessageStoreConfig,
-        reactor: Any,
+        reactor: IReactor,
         brokers: Brokers,
         wrap: Callable[[IProtocolFactory], IProtocolFactory] | None = None,
+        interface: str | None = None,
     ) -> None:
-        """``brokers`` are the other brokers of this name; ``wrap`` puts TLS around the factory of connections."""
+        """``brokers`` knows the slaves of this name; ``wrap`` adds TLS to the factory of connections.
+
+        ``interface`` is the address to listen on. The default is all addresses.
+        """
         self.config = config
-        self.store: MessageStore
+        self.store: IMessageStore
         self.port = config.ha_listen_port
         self.slaves: set[SlaveConnection] = set()
-        """Those that have identified themselves."""
-        self.admission = Admission(config, reactor, brokers)
+        """The identified connections."""
+        self.admission = SlaveAdmission(config, reactor, brokers)
         self._wrap = wrap
+        self._interface = interface
         self._reactor = reactor
         self._listening: list[Any] = []
         self._replicated = ReplicatedOffset(
             lambda: config.slave_timeout, lambda: config.ha_slave_fallbehind_max, reactor.seconds
         )
-        self._watch = ClockedLoop(reactor, self._look_after)
+        self._watch = ClockedLoop(reactor, self._check_connections)
         self._woken = False
-        self._timer: Any = None
+        self._timed = False
+        """Whether the reactor is going to look at the deadline of the first waiting send."""
+        self._timer: IDelayedCall | None = None
         self._drained: defer.Deferred[None] | None = None
 
-    # ------------------------------------------------------------ life
+    # ------------------------------------------------------------ lifecycle
 
     def listen(self) -> None:
         """Open the port; ``port`` is then the real one. Raises ListenError."""
@@ -76,7 +93,7 @@ class ReplicationMaster:
             factory: Any = _SlaveFactory(self)
             if self._wrap is not None:
                 factory = self._wrap(factory)
-            self._listening = open_port(self._reactor, self.port, factory)
+            self._listening = open_port(self._reactor, self.port, factory, interface=self._interface)
         except CannotListenError as error:
             raise ListenError(self.port, error, "haListenPort") from error
         self.port = self._listening[0].getHost().port
@@ -87,7 +104,7 @@ class ReplicationMaster:
         self._listening.clear()
         return defer.DeferredList(closing)
 
-    def start(self, store: MessageStore) -> None:
+    def start(self, store: IMessageStore) -> None:
         """Serve slaves from an open store."""
         self.store = store
         store.add_append_listener(self._appended)
@@ -99,8 +116,9 @@ class ReplicationMaster:
         self._watch.start(seconds, now=False)
 
     async def stop(self) -> None:
-        """Let the slaves get what they lack, if they are quick, and close all connections. Nothing is appended any
-        more.
+        """Give slaves a short time for the rest of the log, and close all connections.
+
+        Nothing is appended any more.
         """
         if self._watch.running:
             self._watch.stop()
@@ -132,16 +150,22 @@ class ReplicationMaster:
     # ------------------------------------------------------------ storage thread
 
     def when_replicated(self, end_offset: int, callback: FlushCallback) -> None:
-        """Call back with PUT_OK when a slave has the log up to an offset, FLUSH_SLAVE_TIMEOUT after slaveTimeout, or
-        SLAVE_NOT_AVAILABLE. Storage thread; the callback comes from there or from the reactor thread.
+        """Call back when a slave has the log up to an offset, or cannot get it in time.
+
+        The status is PUT_OK, FLUSH_SLAVE_TIMEOUT after slaveTimeout, or SLAVE_NOT_AVAILABLE. Storage thread; the
+        callback runs there or in the reactor thread.
         """
-        self._replicated.when_replicated(end_offset, callback)
-        self._wake()
+        if self._replicated.when_replicated(end_offset, callback):
+            self._wake()
+        elif self._replicated.has_waiters and not self._timed:
+            self._timed = True
+            self._reactor.callFromThread(self._settle)
 
     def _appended(self) -> None:
-        # Without slaves an append is to cost nothing.
-        if self.slaves:
-            self._wake()
+        # Without slaves an append must cost nothing.
+        for slave in tuple(self.slaves):
+            if not slave.send_appended():
+                self._wake()
 
     def _wake(self) -> None:
         if not self._woken:
@@ -156,27 +180,27 @@ class ReplicationMaster:
         return seconds
 
     def accept(self, address: str) -> SlaveConnection | None:
-        """Make the protocol of a connection from an address; None if it has to be closed."""
+        """Return the protocol for a connection from an address; None if it has to be closed."""
         slave = SlaveConnection(self, self.config.ha_transfer_batch_size, address)
         return slave if self.admission.opened(slave) else None
 
     def first_reported(self, slave: SlaveConnection) -> None:
-        """A connection has said what it has: find out whether it is that of a slave."""
+        """Check the connection at its first report: is it a slave's?"""
         self.admission.reported(slave)
 
     def identified(self, slave: SlaveConnection) -> None:
-        """Count a slave: sends may wait for it."""
+        """Add a slave: sends may wait for it."""
         self.slaves.add(slave)
         self._replicated.connections = len(self.slaves)
 
     def disconnected(self, slave: SlaveConnection, fault: str | None = None) -> None:
-        """Forget a connection. ``fault`` says what was wrong with it, if anything was."""
+        """Forget a connection. ``fault`` describes a problem, if there was one."""
         self.admission.closed(slave, fault)
         self.slaves.discard(slave)
         self._replicated.connections = len(self.slaves)
         if slave.reported_offset >= 0:
             self._log.warn(
-                "slave {address} is gone, with the log up to {offset}",
+                "slave {address} has disconnected; it has the log up to {offset}",
                 address=slave.address,
                 offset=slave.reported_offset,
             )
@@ -184,18 +208,21 @@ class ReplicationMaster:
             self._check_drained()
 
     def reported(self, slave: SlaveConnection, offset: int) -> None:
-        """A slave has the log up to an offset."""
+        """Record that a slave has the log up to an offset."""
         self._replicated.reported(offset)
         if self._drained is not None:
             self._check_drained()
 
     def behind_bytes(self) -> int:
-        """Bytes of the log that no slave has. Any thread."""
+        """The number of bytes of the log that no slave has. Any thread."""
         return max(0, self.store.max_physical_offset() - self._replicated.offset)
 
     @property
     def slaves_lag(self) -> bool:
-        """Whether sends do not wait for slaves, as one has waited in vain and no slave has caught up since. Any thread."""
+        """Whether sends do not wait for slaves: one has waited in vain, and no slave has caught up since.
+
+        Any thread.
+        """
         return self._replicated.lagging
 
     def _send_all(self) -> None:
@@ -205,18 +232,21 @@ class ReplicationMaster:
         self._settle()
 
     def _settle(self) -> None:
-        """Answer whom can be answered, and come back when the next has waited long enough."""
+        """Answer the sends that are due, and schedule the next call for the following timeout."""
+        self._timed = False
         deadline = self._replicated.settle()
-        if deadline is not None and (self._timer is None or not self._timer.active()):
-            self._timer = self._reactor.callLater(max(0.0, deadline - self.seconds()), self._settle)
+        if deadline is not None:
+            self._timed = True
+            if self._timer is None or not self._timer.active():
+                self._timer = self._reactor.callLater(max(0.0, deadline - self.seconds()), self._settle)
 
-    def _look_after(self) -> None:
-        self.admission.look_after()
+    def _check_connections(self) -> None:
+        self.admission.close_unidentified()
         now = self.seconds()
         silence = self.config.ha_housekeeping_interval / 1000
         idle = self.config.ha_send_heartbeat_interval / 1000
         for slave in list(self.slaves):
             if now - slave.last_read > silence:
-                slave.drop(f"nothing was heard from it for {now - slave.last_read:.0f} s")
+                slave.drop(f"nothing was received from it for {now - slave.last_read:.0f} s")
             elif now - slave.last_write >= idle:
                 slave.heartbeat()

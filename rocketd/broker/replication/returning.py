@@ -1,7 +1,7 @@
-"""What a master takes from its slaves before it serves: topics, groups and offsets that came while it was away.
+"""Copies topics, groups and offsets from the slaves to a returning master, before it serves.
 
-No counterpart in Apache's 4.9.7; 5.x calls it pre-online. Consumers go on at a slave while the master is away, and commit
-there. Without this the slave's offsets would be replaced by the master's older ones. All of it belongs to the reactor
+Apache's 4.9.7 has nothing like it; 5.x calls it pre-online. While a master is away, consumers continue at a slave and
+commit there. Without this step, the master's older offsets would replace the slave's. Everything belongs to the reactor
 thread; tables are changed and written in a thread of its pool.
 """
 
@@ -13,29 +13,31 @@ from twisted.internet import threads
 from twisted.logger import Logger
 
 from rocketd.broker.replication.group import BrokerGroup, together
-from rocketd.remoting.bodies import (
+from rocketd.broker.replication.parts import ReplicationParts
+from rocketd.common.reactor import IReactor
+from rocketd.remoting.bodies.tables import (
     Body,
     ConsumerOffsetSerializeWrapper,
     SubscriptionGroupWrapper,
     TopicConfigSerializeWrapper,
 )
-from rocketd.remoting.codes import RequestCode, ResponseCode
+from rocketd.remoting.wire.codes import RequestCode, ResponseCode
 
 B = TypeVar("B", bound=Body)
 
 
 class ReturningMaster:
-    """Asks slaves, Apache's too, for what this master lacks; a slave that is away costs at most a few seconds."""
+    """Asks slaves, also Apache's, for entries this master lacks. An absent slave costs at most a few seconds."""
 
     _log = Logger()
 
-    def __init__(self, broker: Any, group: BrokerGroup, reactor: Any) -> None:
+    def __init__(self, broker: ReplicationParts, group: BrokerGroup, reactor: IReactor) -> None:
         self._broker = broker
         self._group = group
         self._reactor = reactor
 
     async def take_over(self, slaves: list[str]) -> None:
-        """Take over topics and groups that are missing here, and the larger offset of each queue."""
+        """Adopt topics and groups missing here, and the larger offset of each queue."""
         await together(self._take_over(address) for address in slaves)
 
     async def _take_over(self, slave: str) -> None:
@@ -43,7 +45,7 @@ class ReturningMaster:
         behind = broker.store.dispatch_behind_bytes()
 
         def end_of(topic: str, queue_id: int) -> int | None:
-            """The end of a queue, None while it is not known."""
+            """Return the end of a queue, None while it is unknown."""
             return None if behind else broker.store.get_max_offset(topic, queue_id)
 
         tables: list[tuple[int, Callable[[bytes], Any], Callable[[Any], int], str]] = [
@@ -66,7 +68,7 @@ class ReturningMaster:
             if response is None or response.code != ResponseCode.SUCCESS:
                 why = "it does not answer" if response is None else f"it answers {response.code}: {response.remark}"
                 self._log.warn(
-                    "slave {address} was not asked for {table} that this master lacks: {why}",
+                    "cannot get the {table} that this master lacks from slave {address}: {why}",
                     address=slave,
                     table=name,
                     why=why,
@@ -76,7 +78,7 @@ class ReturningMaster:
                 count = await self._in_thread(partial(_taken, decode, take, response.body or b"{}"))
             except Exception as error:
                 self._log.error(
-                    "the {table} of slave {address} cannot be taken over: {error}",
+                    "the {table} of slave {address} cannot be copied: {error}",
                     table=name,
                     address=slave,
                     error=error,
@@ -84,7 +86,7 @@ class ReturningMaster:
             else:
                 if count:
                     self._log.info(
-                        "{table} were taken over from slave {address}: {count}", count=count, table=name, address=slave
+                        "{table} were copied from slave {address}: {count}", count=count, table=name, address=slave
                     )
 
     async def _in_thread(self, function: Callable[[], int]) -> int:

@@ -1,61 +1,75 @@
-"""Replication as the broker sees it: its part, whatever its role is.
+"""Replication as the broker sees it, for every role.
 
-Answers to what Apache's BrokerController does by role: handleSlaveSynchronize and updateMasterHAServerAddr. All of it
-belongs to the reactor thread but for ``when_replicated``, ``port`` and ``table``.
+Everything belongs to the reactor thread, except ``when_replicated``, ``port`` and ``table``.
+
+Counterpart: `BrokerController.handleSlaveSynchronize`, `BrokerController.updateMasterHAServerAddr` (Apache).
 """
 
 from secrets import token_hex
-from typing import Any
+
+from twisted.internet import defer, threads
+from twisted.logger import Logger
 
 from rocketd.broker.replication.group import INSTANCE, NAME, REFUSES, ROLE, BrokerGroup, Instance
 from rocketd.broker.replication.ha_tls import slave_tls, wrap_slave_factory
 from rocketd.broker.replication.known_brokers import KnownBrokers
 from rocketd.broker.replication.master import ReplicationMaster
+from rocketd.broker.replication.parts import ReplicationParts
 from rocketd.broker.replication.returning import ReturningMaster
 from rocketd.broker.replication.single_master import SingleMaster
 from rocketd.broker.replication.slave import ReplicationSlave
 from rocketd.broker.replication.synchronize import SlaveSynchronize
 from rocketd.broker.replication.table_changes import TableChanges
 from rocketd.common.clocked_loop import ClockedLoop
-from rocketd.remoting.headers import RegisterBrokerResponseHeader
-from rocketd.store.flush import FlushCallback
-from rocketd.store.message_store import MessageStore
+from rocketd.common.reactor import IReactor
+from rocketd.remoting.headers.client import RegisterBrokerResponseHeader
+from rocketd.remoting.interfaces import IRemotingClient
+from rocketd.store.interfaces import IMessageStore
+from rocketd.store.log.flush import FlushCallback
 
 _SETTING_SECONDS = 1.0
 
 
 class Replication:
-    """Serves slaves; on a slave, follows the master too. ``listen``, ``start``, ``stop_following``, ``stop``."""
+    """Serves slaves; on a slave, also follows the master.
 
-    def __init__(self, broker: Any, client: Any, reactor: Any) -> None:
-        """``client`` is the RemotingClient for requests to other brokers. Raises TLSConfigError."""
+    Order: ``listen``, ``start``, ``stop_following``, ``stop``.
+    """
+
+    _log = Logger()
+
+    def __init__(self, broker: ReplicationParts, client: IRemotingClient, reactor: IReactor) -> None:
+        """``client`` sends the requests to other brokers. Raises TLSConfigError."""
         self._broker = broker
         self._config = broker.settings.store
         self._client = client
+        self._reactor = reactor
         self.is_slave = self._config.broker_role == "SLAVE"
         self.is_sync = self._config.broker_role == "SYNC_MASTER"
         tls = broker.settings.tls
+        self._instance = Instance(broker.now_ms(), token_hex(8))
+        self._group = BrokerGroup(broker, client, self._instance, reactor)
         self.master = ReplicationMaster(
             self._config,
             reactor,
-            KnownBrokers(broker, client, reactor),
+            KnownBrokers(broker, client, reactor, self._group.is_slave),
             wrap_slave_factory(self._config, tls, reactor),
+            interface=broker.settings.server.bind_address,
         )
         self.slave = ReplicationSlave(
             self._config, reactor, broker.dispatcher.pool("send"), slave_tls(self._config, tls)
         )
         self.synchronize = SlaveSynchronize(broker, client, reactor)
-        self.table_changes = TableChanges(broker, reactor, lambda: bool(self.master.slaves))
-        self._instance = Instance(broker.now_ms(), token_hex(8))
-        self._group = BrokerGroup(broker, client, self._instance)
+        self.table_changes = TableChanges(broker, reactor, lambda: {slave.host for slave in self.master.slaves})
         self._single = SingleMaster(broker, self._group, self._instance, reactor)
         self._returning = ReturningMaster(broker, self._group, reactor)
+        self._looked = False
         self._learnt: dict[str, RegisterBrokerResponseHeader] = {}
         self._setting = ClockedLoop(reactor, self._follow)
 
     @property
     def port(self) -> int:
-        """The port for slaves; before ``listen`` the one that is to be opened, 0 for any. Any thread."""
+        """The port for slaves; before ``listen`` the one to open, 0 for any. Any thread."""
         return self.master.port
 
     def listen(self) -> None:
@@ -63,11 +77,11 @@ class Replication:
         self.master.listen()
 
     def stop_listening(self) -> None:
-        """Close it again, when the start has failed."""
+        """Close the port again after a failed start."""
         self.master.stop_listening()
 
-    def start(self, store: MessageStore) -> None:
-        """Begin, with the open store."""
+    def start(self, store: IMessageStore) -> None:
+        """Start with the open store."""
         self.master.start(store)
         self.table_changes.start()
         if self.is_sync:
@@ -79,22 +93,41 @@ class Replication:
             self._setting.start(_SETTING_SECONDS)
 
     async def before_serving(self) -> None:
-        """On a master, before it serves and registers: see that there is no other, and take from slaves what they have.
+        """On a master, before it serves and registers: check for another master, and adopt entries of slaves.
 
-        ``start`` comes before. Raises SecondMasterError.
+        Call it after ``start``. Raises SecondMasterError.
         """
+        self._looked = bool(self._client.name_servers.addresses)
         members = await self._group.members()
         await self._single.before_start(members.masters)
         await self._returning.take_over(members.slaves)
 
     def serving(self) -> None:
-        """On a master: look for another from now on."""
+        """On a master, begin to look for another one.
+
+        If no name server was known so far, the first registration is preceded by the check.
+        """
         if not self.is_slave:
-            self._broker.registration.before_repeat = self._single.check
+            self._broker.registration.before_each = self._single.check_at
+            if not self._looked:
+                self._broker.registration.before_first = self._before_registering
             self._single.start()
 
+    def _before_registering(self) -> defer.Deferred[None]:
+        """Do the same as ``before_serving`` for a master that serves already: it steps down instead of failing."""
+
+        async def look() -> None:
+            members = await self._group.members()
+            await self._single.before_registering(members.masters)
+            if not self._single.refuses:
+                await self._returning.take_over(members.slaves)
+
+        return defer.Deferred.fromCoroutine(look()).addErrback(
+            lambda failure: self._log.failure("the other brokers of this name could not be queried", failure)
+        )
+
     def stop_following(self) -> None:
-        """Take no more from the master; the storage thread may still append what has come."""
+        """Stop following the master. The storage thread may still append received data."""
         if self._setting.running:
             self._setting.stop()
         self._single.stop()
@@ -102,12 +135,14 @@ class Replication:
         self.synchronize.stop()
 
     async def stop(self) -> None:
-        """Let slaves get what they lack, and close everything. Nothing is appended any more."""
+        """Give slaves the rest of the log, and close everything. Nothing is appended any more."""
         self.table_changes.stop()
+        if self.slave.has_receiver:
+            await threads.deferToThreadPool(self._reactor, self._reactor.getThreadPool(), self.slave.join)
         await self.master.stop()
 
     def registered(self, name_server: str, answer: RegisterBrokerResponseHeader) -> None:
-        """Learn from a name server's answer where the master is; one without is that of a name server that knows none."""
+        """Learn the master's address from a name server's answer. An answer without one means it is unknown there."""
         if not self.is_slave:
             return
         self._learnt[name_server] = answer
@@ -117,7 +152,7 @@ class Replication:
         self._follow()
 
     def _answers(self) -> list[RegisterBrokerResponseHeader]:
-        """What the name servers in use have said last."""
+        """Return the last answers of the name servers in use."""
         return [self._learnt[address] for address in self._client.name_servers.addresses if address in self._learnt]
 
     def _follow(self) -> None:
@@ -132,7 +167,7 @@ class Replication:
         self.master.when_replicated(end_offset, callback)
 
     def table(self) -> dict[str, str]:
-        """Describe it for brokerStatus. Any thread."""
+        """Return the figures for brokerStatus. Any thread."""
         table = {f"haSlave_{slave.address}": str(slave.reported_offset) for slave in list(self.master.slaves)}
         if table:
             table["haSlavesBehindBytes"] = str(self.master.behind_bytes())

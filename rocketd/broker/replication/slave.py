@@ -1,30 +1,37 @@
 """The slave's side of replication: follows the log of its master.
 
-Answers to Apache's HAClient. The slave reports what it has, appends what comes in the storage thread, and reports again.
-While the disk is slower than the network, it reads no more. A connection that is lost, or on which nothing is heard, is
-made again. All of it belongs to the reactor thread unless a method says otherwise.
+The slave reports the end of its log, appends received data, and reports again. While the disk is slower than the
+network, it pauses reading. A lost or silent connection is replaced. Everything belongs to the reactor thread unless a
+method says otherwise.
+
+The storage thread appends data from TLS connections. The thread of a `LogReceiver` does everything for a plain
+connection. Only one of them appends: the storage thread waits for the end of the last receiver before it begins.
+
+Counterpart: `HAClient` (Apache).
 """
 
 from typing import Any
 
 from twisted.internet.abstract import isIPAddress
 from twisted.internet.endpoints import TCP4ClientEndpoint, TCP6ClientEndpoint
-from twisted.internet.interfaces import IStreamClientEndpoint
+from twisted.internet.interfaces import IDelayedCall, IStreamClientEndpoint
 from twisted.internet.protocol import Factory
 from twisted.logger import Logger
 from twisted.protocols.tls import TLSMemoryBIOFactory
 from twisted.python.failure import Failure
 
+from rocketd.broker.replication.log_receiver import LogReceiver
 from rocketd.broker.replication.master_connection import MasterConnection
 from rocketd.common.clocked_loop import ClockedLoop
-from rocketd.remoting.channel_table import split_address
+from rocketd.common.reactor import IReactor
+from rocketd.remoting.calling.channel_table import split_address
+from rocketd.remoting.calling.host_endpoint import HostEndpoint
 from rocketd.remoting.errors import RemotingConnectError
-from rocketd.remoting.host_endpoint import HostEndpoint
-from rocketd.remoting.pools import Pool
-from rocketd.remoting.tls import ClientTLS
-from rocketd.store.errors import StoreError
-from rocketd.store.message_store import MessageStore
-from rocketd.store.settings import MessageStoreConfig
+from rocketd.remoting.serving.pools import Pool
+from rocketd.remoting.tls.contexts import ClientTLS
+from rocketd.store.base.errors import StoreError
+from rocketd.store.base.settings import MessageStoreConfig
+from rocketd.store.interfaces import IMessageStore
 
 RECONNECT_SECONDS = 5.0
 CONNECT_SECONDS = 5.0
@@ -36,22 +43,26 @@ class ReplicationSlave:
 
     _log = Logger()
 
-    def __init__(self, config: MessageStoreConfig, reactor: Any, storage: Pool, tls: ClientTLS | None = None) -> None:
-        """With ``tls`` connections are encrypted."""
+    def __init__(
+        self, config: MessageStoreConfig, reactor: IReactor, storage: Pool, tls: ClientTLS | None = None
+    ) -> None:
+        """With ``tls``, connections are encrypted."""
         self._config = config
         self._tls = tls
         self._reactor = reactor
         self._storage = storage
-        self._store: MessageStore
+        self._store: IMessageStore
         self.master_address: str | None = None
         self.connection: MasterConnection | None = None
+        self._receiver: LogReceiver | None = None
+        """The last one, which may have ended."""
         self._attempt: Any = None
-        self._retry: Any = None
+        self._retry: IDelayedCall | None = None
         self._running = False
         self._trouble = ""
-        self._watch = ClockedLoop(reactor, self._look_after)
+        self._watch = ClockedLoop(reactor, self._check_connection)
 
-    def start(self, store: MessageStore) -> None:
+    def start(self, store: IMessageStore) -> None:
         """Begin to follow."""
         self._store = store
         self._running = True
@@ -64,11 +75,21 @@ class ReplicationSlave:
         self._connect()
 
     def stop(self) -> None:
-        """Follow no more. What has come may still be appended."""
+        """Stop following. Received data may still be appended."""
         self._running = False
         if self._watch.running:
             self._watch.stop()
         self._disconnect()
+
+    @property
+    def has_receiver(self) -> bool:
+        """Whether a thread appends, or has appended."""
+        return self._receiver is not None
+
+    def join(self) -> None:
+        """Wait until the last thread that appends has ended. Not in the reactor thread."""
+        if self._receiver is not None:
+            self._receiver.join()
 
     def follow(self, address: str) -> None:
         """Follow the master whose replication port has this address."""
@@ -102,7 +123,7 @@ class ReplicationSlave:
             factory = TLSMemoryBIOFactory(self._tls.connection_creator(host), True, factory, clock=self._reactor)
         attempt = self._attempt = endpoint.connect(factory)
 
-        def done(result: Any) -> None:
+        def done(result: object) -> None:
             if self._attempt is attempt:
                 self._attempt = None
             if isinstance(result, Failure) and self._running and address == self.master_address:
@@ -133,10 +154,11 @@ class ReplicationSlave:
             connection.close()
 
     def connected(self, connection: MasterConnection) -> None:
-        """Ask the storage thread, behind all that it has to append, where to begin."""
+        """Ask the storage thread for the offset to begin at, behind all data waiting there."""
         self.connection = connection
 
         def begin() -> None:
+            self.join()
             offset = self._store.begin_replica()
             self._reactor.callFromThread(self._begin, connection, offset, self._store.max_physical_offset())
 
@@ -145,53 +167,59 @@ class ReplicationSlave:
     def _begin(self, connection: MasterConnection, offset: int, end: int) -> None:
         self._log.info("following the master at {address} from {offset} on", address=self.master_address, offset=end)
         connection.begin(offset, end)
+        self._receiver = connection.receiver or self._receiver
 
     def lost(self, connection: MasterConnection, reason: str | None) -> None:
-        """A connection is lost: make another at once if it was of use, else after a while."""
+        """Replace a lost connection: at once if it was useful, otherwise after a while."""
         if connection is self.connection:
             self.connection = None
             if connection.useful:
                 self._complain(f"the connection to the master at {self.master_address} is lost")
             elif reason is not None:
                 self._complain(
-                    f"the connection to the master at {self.master_address} was closed before the master sent anything "
-                    f"({reason}): its log says why; see its haAllowedAddresses and haTlsMode"
+                    f"the connection to the master at {self.master_address} was closed before the master sent "
+                    f"anything ({reason}): see the master's log, its haAllowedAddresses and haTlsMode"
                 )
             self._connect_later(0.0 if connection.useful else RECONNECT_SECONDS)
 
     def failed(self, connection: MasterConnection, why: str) -> None:
-        """What came on a connection cannot be used; another attempt may find the cause gone."""
+        """Close a connection with unusable data. Another attempt may find the cause gone."""
         connection.useful = False
         self._complain(f"cannot follow the master at {self.master_address}: {why}")
         connection.close()
 
-    def goes_well(self) -> None:
-        """What a connection brought could be used."""
+    def mark_usable(self) -> None:
+        """Record that the data of a connection was usable. Any thread."""
         if self._trouble:
             self._trouble = ""
             self._log.info("the master at {address} is followed again", address=self.master_address)
 
     def _complain(self, trouble: str) -> None:
-        """Log once what is wrong, though it is met again with each attempt."""
+        """Log a problem once, although every attempt meets it again."""
         if trouble != self._trouble:
             self._trouble = trouble
             self._log.error("{trouble}", trouble=trouble)
 
-    def _look_after(self) -> None:
+    def _check_connection(self) -> None:
         connection, now = self.connection, self.seconds()
         if connection is None or connection.closed:
             return
         if now - connection.last_read > self._config.ha_housekeeping_interval / 1000:
             connection.useful = False
-            self._complain(f"nothing was heard of the master at {self.master_address} for too long: connecting again")
+            self._complain(
+                f"nothing was received from the master at {self.master_address} for too long: connecting again",
+            )
             connection.close()
-        elif now - connection.last_write >= self._config.ha_send_heartbeat_interval / 1000:
+        elif (
+            connection.has_unsent_report
+            or now - connection.last_write >= self._config.ha_send_heartbeat_interval / 1000
+        ):
             connection.report()
 
     # ------------------------------------------------------------ storage thread
 
     def append_soon(self, connection: MasterConnection) -> None:
-        """Have the storage thread append what waits. Reactor thread."""
+        """Have the storage thread append the waiting data. Reactor thread."""
         if not connection.append_called:
             connection.append_called = True
             self._storage.call(lambda: self._append(connection))
@@ -204,12 +232,31 @@ class ReplicationSlave:
             return
         data = b"".join([transfer.body for transfer in transfers])
         try:
-            # They follow on each other: that was checked when they came.
+            # They are contiguous: this was checked at their arrival.
             confirmed = self._store.append_replica(transfers[0].offset, data)
         except Exception as error:
             if not isinstance(error, StoreError):
-                self._log.failure("what the master sent could not be appended")
+                self._log.failure("the master's data could not be appended")
             waiting.clear()
             self._reactor.callFromThread(self.failed, connection, str(error))
         else:
             self._reactor.callFromThread(connection.appended, len(data), confirmed)
+
+    # ------------------------------------------------------------ thread of a receiver
+
+    def append(self, offset: int, data: bytes) -> int:
+        """Append contiguous data. Raises StoreError."""
+        return self._store.append_replica(offset, data)
+
+    def dispatch(self) -> None:
+        """Make the appended messages visible."""
+        self._store.release_dispatch(True)
+
+    def receiver_ended(self, connection: MasterConnection, failure: Exception | None) -> None:
+        """Have the reactor find the end of the connection, or close it after a failure."""
+        if failure is None:
+            self._reactor.callFromThread(connection.read_on)
+            return
+        if not isinstance(failure, StoreError):
+            self._log.failure("the master's data could not be appended", Failure(failure))
+        self._reactor.callFromThread(self.failed, connection, str(failure))

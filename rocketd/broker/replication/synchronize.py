@@ -1,8 +1,10 @@
-"""A slave's copy of its master's tables: topics, consumer offsets, progress of delays, consumer groups.
+"""A slave's copy of its master's tables: topics, consumer offsets, delay progress, consumer groups.
 
-Answers to Apache's SlaveSynchronize. The master is asked every 10 s; what it answers replaces what is here and is written
-to its file. A table that cannot be had leaves the others alone, and is asked for again. A rocketd master is asked as soon
-as one of its tables changes as well: see table_changes.
+The master is asked every 10 s. Its answer replaces the table here and is written to the file. A table that is not
+available does not affect the others, and is requested again. A rocketd master is also asked as soon as one of its
+tables changes: see `table_changes`.
+
+Counterpart: `SlaveSynchronize` (Apache).
 """
 
 from collections.abc import Callable
@@ -10,46 +12,50 @@ from functools import partial
 from typing import Any
 
 from twisted.internet import defer
+from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 
+from rocketd.broker.replication.parts import ReplicationParts
 from rocketd.broker.replication.table_changes import DELAYS, GROUPS, HOLD_SECONDS, OFFSETS, TOPICS, version_text
 from rocketd.common.clocked_loop import ClockedLoop
-from rocketd.remoting.bodies import (
+from rocketd.common.reactor import IReactor
+from rocketd.remoting.bodies.tables import (
     ConsumerOffsetSerializeWrapper,
     DelayOffsetSerializeWrapper,
     SubscriptionGroupWrapper,
     TopicConfigSerializeWrapper,
 )
-from rocketd.remoting.codes import RequestCode, ResponseCode
-from rocketd.remoting.command import RemotingCommand
 from rocketd.remoting.errors import RemotingError
+from rocketd.remoting.interfaces import IRemotingClient
+from rocketd.remoting.wire.codes import RequestCode, ResponseCode
+from rocketd.remoting.wire.command import RemotingCommand
 
 FIRST_SECONDS = 3.0
 PERIOD_SECONDS = 10.0
 TIMEOUT_MS = 3_000
 RETRY_SECONDS = 1.0
-"""After a master that did not answer, or a table that could not be had."""
+"""The pause after a master did not answer, or a table was not available."""
 REST = 4
-"""After a copy that took so long, no other is begun for so many times as long."""
+"""The pause after a copy, as a multiple of its duration."""
 _SHORTEST_REST = 0.02
 
 
 class SlaveSynchronize:
-    """Asks the master whose clients' address is ``master_address``, None while it is not known.
+    """Asks the master at ``master_address``, the address for clients; None while it is unknown.
 
-    All of it belongs to the reactor thread; tables are replaced in the admin pool. ``client`` is a RemotingClient.
+    Everything belongs to the reactor thread; tables are replaced in the admin pool.
     """
 
     _log = Logger()
 
-    def __init__(self, broker: Any, client: Any, reactor: Any) -> None:
+    def __init__(self, broker: ReplicationParts, client: IRemotingClient, reactor: IReactor) -> None:
         self.master_address: str | None = None
         self._broker = broker
         self._client = client
         self._reactor = reactor
         self._loop = ClockedLoop(reactor, self.synchronize)
-        self._first: Any = None
-        self._pause: Any = None
+        self._first: IDelayedCall | None = None
+        self._pause: IDelayedCall | None = None
         self._troubled: set[str] = set()
         self._watching = False
         self._seen: dict[str, str] = {}
@@ -93,7 +99,7 @@ class SlaveSynchronize:
         defer.Deferred.fromCoroutine(self._watch())
 
     def stop(self) -> None:
-        """Ask no more."""
+        """Stop asking."""
         self._watching = False
         if self._pause is not None and self._pause.active():
             self._pause.cancel()
@@ -103,7 +109,7 @@ class SlaveSynchronize:
             self._loop.stop()
 
     def synchronize(self) -> "defer.Deferred[None]":
-        """Ask for all tables, one after the other; fires when all were answered or failed."""
+        """Ask for all tables in turn. Fires when each was answered or failed."""
         return defer.Deferred.fromCoroutine(self._synchronize())
 
     async def _synchronize(self) -> None:
@@ -116,7 +122,7 @@ class SlaveSynchronize:
         return None if self.master_address == self._broker.address else self.master_address
 
     async def _ask(self, wanted: str) -> "defer.Deferred[bool] | None":
-        """Ask for a table; returns a Deferred of whether it was taken over, None if it cannot be had."""
+        """Ask for a table. Returns a Deferred with the success of its replacement; None if it is not available."""
         code, decode, replace = next(table[1:] for table in self._tables if table[0] == wanted)
         master = self._master()
         if master is None:
@@ -141,25 +147,25 @@ class SlaveSynchronize:
         body: bytes,
         taken: "defer.Deferred[bool]",
     ) -> None:
-        """Replace a table; in the admin pool, since tables may be long."""
+        """Replace a table. Runs in the admin pool, because tables may be long."""
         try:
             replace(decode(body))
         except Exception as error:
             self._reactor.callFromThread(self._complain, name, str(error))
             self._reactor.callFromThread(taken.callback, False)
         else:
-            self._reactor.callFromThread(self._goes_well, name)
+            self._reactor.callFromThread(self._mark_copied, name)
             self._reactor.callFromThread(taken.callback, True)
 
     # ------------------------------------------------------------ following a rocketd master
 
     async def _watch(self) -> None:
-        """Have the master say when a table has changed, and copy that table, again and again."""
+        """Follow the master: wait for a change, copy that table, and repeat."""
         while self._watching:
             try:
                 seconds = await self._watch_once()
             except Exception as error:
-                self._log.debug("the master's tables cannot be followed now: {error}", error=error)
+                self._log.debug("cannot wait for changes of the master's tables: {error}", error=error)
                 seconds = RETRY_SECONDS
             if self._watching:
                 rest: defer.Deferred[None] = defer.Deferred()
@@ -167,7 +173,7 @@ class SlaveSynchronize:
                 await rest
 
     async def _watch_once(self) -> float:
-        """Wait for one change and copy it; returns how long to rest then."""
+        """Wait for one change and copy it; return the following pause in seconds."""
         master = self._master()
         if master is None:
             return RETRY_SECONDS
@@ -179,8 +185,10 @@ class SlaveSynchronize:
         }
         request = RemotingCommand(RequestCode.AWAIT_TABLE_CHANGES, fields)
         response = await self._client.invoke_sync(master, request, HOLD_SECONDS * 1000 + TIMEOUT_MS)
+        if response.code == ResponseCode.SYSTEM_BUSY:
+            return RETRY_SECONDS  # this slave does not follow the master's log yet
         if response.code != ResponseCode.SUCCESS:
-            return PERIOD_SECONDS  # one of Apache's, which does not know the request
+            return PERIOD_SECONDS  # an Apache master, which does not know the request
         began = self._reactor.seconds()
         for table, wanted in self._names.items():
             value = (response.ext_fields or {}).get(table, "")
@@ -197,7 +205,7 @@ class SlaveSynchronize:
             self._troubled.add(name)
             self._log.error("the master's {table} cannot be copied, trying again: {why}", table=name, why=why)
 
-    def _goes_well(self, name: str) -> None:
+    def _mark_copied(self, name: str) -> None:
         if name in self._troubled:
             self._troubled.discard(name)
             self._log.info("the master's {table} are copied again", table=name)

@@ -1,36 +1,42 @@
-"""The master's side of tables that slaves follow: requests that are held until a table changes.
+"""The master's side of following tables: requests held until a table changes.
 
-No counterpart in Apache, whose slaves ask every 10 s. A slave of rocketd says which tables it has, by AWAIT_TABLE_CHANGES
-(30003). The answer says what the master has, as soon as that is another. So the next request tells that the slave has
-taken over what the answer before has announced.
+Apache's slaves ask every 10 s instead. A rocketd slave sends the versions of its tables with AWAIT_TABLE_CHANGES
+(30003). The answer holds the master's versions, as soon as they differ. So the next request confirms that the slave has
+adopted the changes announced in the last answer.
+
+Only slaves count: hosts with an identified connection at the port for slaves. Others are refused, so they acknowledge
+nothing and occupy no places. A connection has one place. A host has as many as it may have slaves
+(haMaxSlavesPerAddress); its oldest request makes room.
 """
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Collection
+from typing import NamedTuple
 
 from twisted.logger import Logger
 
-from rocketd.broker.settlement import Settled
+from rocketd.broker.replication.parts import ReplicationParts
+from rocketd.broker.tables.settlement import Settled
 from rocketd.common.clocked_loop import ClockedLoop
-from rocketd.remoting.bodies import DataVersion
-from rocketd.remoting.codes import ResponseCode
-from rocketd.remoting.command import RemotingCommand
-from rocketd.store.message import PutStatus
+from rocketd.common.reactor import IReactor
+from rocketd.remoting.bodies.tables import DataVersion
+from rocketd.remoting.interfaces import IRequestContext
+from rocketd.remoting.wire.codes import ResponseCode
+from rocketd.remoting.wire.command import RemotingCommand
+from rocketd.store.format.message import PutStatus
 
 TOPICS, GROUPS, OFFSETS, DELAYS = "topics", "groups", "offsets", "delays"
-"""Fields of the request and its answer, one for each table."""
+"""The fields of the request and its answer, one per table."""
 HOLD_SECONDS = 5.0
-"""How long a request is held; also how long a slave counts as following after it was heard."""
+"""The time a request is held, also the time a slave counts as following after a request."""
 PROGRESS_SECONDS = 1.0
-"""Offsets alone are announced to a slave once in so long: they change all the time."""
-MAX_HELD = 64
+"""The minimum interval between announcements of offsets alone: they change all the time."""
 _LOOK_SECONDS = 0.25
 
 _log = Logger()
 
 
 def version_text(version: DataVersion) -> str:
-    """Write a table's version as a field."""
+    """Return a table's version in the form of a field."""
     return f"{version.counter}-{version.timestamp}"
 
 
@@ -43,7 +49,8 @@ def _version(text: str) -> DataVersion | None:
 
 
 class _Held(NamedTuple):
-    context: Any
+    context: IRequestContext
+    host: str
     seen: dict[str, str]
     since: float
     deadline: float
@@ -56,16 +63,16 @@ class _Waiter(NamedTuple):
 
 
 class TableChanges:
-    """Answers slaves, and sends that wait for slaves to know a new topic.
+    """Answers slaves, and sends waiting until slaves know a new topic.
 
-    All of it belongs to the reactor thread, but for ``watch`` and ``settle``, which any thread may call.
+    Everything belongs to the reactor thread, except ``watch`` and ``settle``: any thread.
     """
 
-    def __init__(self, broker: Any, reactor: Any, has_slaves: Callable[[], bool]) -> None:
-        """``has_slaves`` tells whether slaves follow the log."""
+    def __init__(self, broker: ReplicationParts, reactor: IReactor, slave_hosts: Callable[[], Collection[str]]) -> None:
+        """``slave_hosts`` returns the hosts of the slaves following the log."""
         self._broker = broker
         self._reactor = reactor
-        self._has_slaves = has_slaves
+        self._slave_hosts = slave_hosts
         self._held: list[_Held] = []
         self._waiting: list[_Waiter] = []
         self._heard = float("-inf")
@@ -74,13 +81,13 @@ class TableChanges:
         self._loop = ClockedLoop(reactor, self._look)
 
     def start(self) -> None:
-        """Begin to look for changes; those of topics and groups announce themselves."""
-        self._broker.topics.on_change(lambda _: self._look_soon())
-        self._broker.groups.on_change(self._look_soon)
+        """Begin to look for changes. Topics and groups announce theirs."""
+        self._broker.topics.on_change(lambda _: self._check_soon())
+        self._broker.groups.on_change(self._check_soon)
         self._loop.start(_LOOK_SECONDS, now=False)
 
     def stop(self) -> None:
-        """Answer all that is held, and everybody who waits."""
+        """Answer all held requests and all waiting sends."""
         if self._loop.running:
             self._loop.stop()
         for held in self._held:
@@ -90,43 +97,57 @@ class TableChanges:
 
     # ------------------------------------------------------------ any thread
 
-    def watch(self, request: RemotingCommand, context: Any) -> None:
+    def watch(self, request: RemotingCommand, context: IRequestContext) -> None:
         """Take a slave's request; ``context`` gets the answer."""
         fields = request.ext_fields or {}
         seen = {name: fields.get(name, "") for name in (TOPICS, GROUPS, OFFSETS, DELAYS)}
         self._reactor.callFromThread(self._watch, seen, context)
 
     def settle(self, names: frozenset[str], callback: Settled) -> None:
-        """Call back when a slave that follows the tables has those of now; see Settlement."""
+        """Call back when a slave following the tables has the current topics; see NewNameSettlement."""
         self._reactor.callFromThread(self._settle, self._broker.topics.data_version, callback)
 
-    def _look_soon(self) -> None:
+    def _check_soon(self) -> None:
         if self._held and not self._looking:
             self._looking = True
             self._reactor.callFromThread(self._look)
 
     # ------------------------------------------------------------ requests of slaves
 
-    def _watch(self, seen: dict[str, str], context: Any) -> None:
-        now = self._reactor.seconds()
-        self._heard = now
-        self._acknowledge(_version(seen[TOPICS]))
-        if len(self._held) >= MAX_HELD:
+    def _watch(self, seen: dict[str, str], context: IRequestContext) -> None:
+        address = context.connection.address
+        host = address.rpartition(":")[0]
+        if host not in self._slave_hosts():
             context.answer(
                 RemotingCommand.response(
                     ResponseCode.SYSTEM_BUSY,
-                    f"{MAX_HELD} slaves follow the tables already, which is the most there may be",
+                    f"no slave at {host} follows the log of this broker: connect to its port for slaves (haListenPort) "
+                    "from this address first",
                 )
             )
             return
-        held = _Held(context, seen, now, now + HOLD_SECONDS)
+        now = self._reactor.seconds()
+        self._heard = now
+        self._acknowledge(_version(seen[TOPICS]))
+        self._make_room(address, host)
+        held = _Held(context, host, seen, now, now + HOLD_SECONDS)
         self._held.append(held)
         self._look()
 
+    def _make_room(self, address: str, host: str) -> None:
+        """Answer the previous request of the connection, and the host's oldest one if it has too many."""
+        here = [held for held in self._held if held.host == host]
+        ended = [held for held in here if held.context.connection.address == address]
+        if not ended and len(here) >= self._broker.settings.store.ha_max_slaves_per_address:
+            ended = here[:1]
+        for held in ended:
+            self._held.remove(held)
+            self._answer(held.context)
+
     def _look(self) -> None:
-        """Answer the requests whose slave lacks something, or that were held long enough."""
+        """Answer the requests of slaves with outdated tables, and those held long enough."""
         self._looking = False
-        self._look_at_waiting()
+        self._check_waiting()
         if not self._held:
             return
         now = self._reactor.seconds()
@@ -150,15 +171,15 @@ class TableChanges:
             DELAYS: str(broker.schedule.changes),
         }
 
-    def _answer(self, context: Any) -> None:
+    def _answer(self, context: IRequestContext) -> None:
         context.answer(RemotingCommand.response(ext_fields=self._known()))
 
-    # ------------------------------------------------------------ sends that wait
+    # ------------------------------------------------------------ waiting sends
 
     def _settle(self, version: DataVersion, callback: Settled) -> None:
         now = self._reactor.seconds()
-        if not self._has_slaves() or now - self._heard > 2 * HOLD_SECONDS:
-            callback(PutStatus.PUT_OK)  # nobody follows the tables: slaves of Apache's ask in their time
+        if not self._slave_hosts() or now - self._heard > 2 * HOLD_SECONDS:
+            callback(PutStatus.PUT_OK)  # no slave follows the tables: Apache's slaves ask at fixed intervals
         elif self._lagging:
             callback(PutStatus.SLAVE_NOT_AVAILABLE)
         else:
@@ -167,7 +188,7 @@ class TableChanges:
             self._look()
 
     def _acknowledge(self, seen: DataVersion | None) -> None:
-        """Go on with those who wait for no later version than a slave has."""
+        """Answer the waiting sends whose version is not later than a slave's."""
         current = self._broker.topics.data_version
         if seen is None or seen.counter > current.counter:
             return  # not a version of this table
@@ -181,16 +202,16 @@ class TableChanges:
             else:
                 self._waiting.append(waiter)
 
-    def _look_at_waiting(self) -> None:
-        """Give up when a send has waited too long: the next ones need not find out again."""
+    def _check_waiting(self) -> None:
+        """Give up if a send has waited too long. The next ones are then answered at once."""
         if not self._waiting:
             return
-        if not self._has_slaves():
-            self._end_waiting(PutStatus.PUT_OK)  # what became of the log says more
+        if not self._slave_hosts():
+            self._end_waiting(PutStatus.PUT_OK)  # the result of replicating the log is more informative
         elif self._waiting[0].deadline <= self._reactor.seconds():
             self._lagging = True
             _log.warn(
-                "no slave has taken over the topics in time: sends to new topics are answered SLAVE_NOT_AVAILABLE at once "
+                "no slave has copied the topics in time: sends to new topics are answered SLAVE_NOT_AVAILABLE at once "
                 "until one has"
             )
             self._end_waiting(PutStatus.FLUSH_SLAVE_TIMEOUT)

@@ -1,7 +1,9 @@
-"""Counts what goes into topics and out to groups, for the last minute, hour and day; sans-io.
+"""Counts messages into topics and out to groups, for the last minute, hour and day; sans-io.
 
-Answers to Apache's BrokerStatsManager and StatsItemSet: the same names, keys and samples, counted at the same places. Unlike
-there a group of messages is counted at once, and nothing is printed to a log of its own.
+Names, keys and samples are Apache's, and the counting is at the same places. Unlike in Apache's broker, a group of
+messages is counted at once, and nothing is written to a separate log.
+
+Counterpart: `BrokerStatsManager`, `StatsItemSet` (Apache).
 """
 
 import threading
@@ -30,17 +32,17 @@ from rocketd.broker.stats.names import (
 )
 from rocketd.broker.stats.stats_item import HOURS_MS, MINUTES_MS, StatsItem, StatsSnapshot
 from rocketd.common.names import LMQ_PREFIX, SCHEDULE_TOPIC
-from rocketd.store.message import MessageInner, PutResult
+from rocketd.store.format.message import MessageInner, PutResult
 
 SAMPLE_SECONDS: Final = 10.0
-"""How often ``sample`` is to be called."""
+"""The interval at which ``sample`` is to be called."""
 
 SCHEDULE_CONSUMER: Final = "SCHEDULE_CONSUMER"
-"""The group under whose name deliveries of delayed messages are counted."""
+"""The group name for deliveries of delayed messages."""
 
 
 class StatsOfSpans(NamedTuple):
-    """One statistic of one thing."""
+    """One statistic of one key over the three spans."""
 
     minute: StatsSnapshot
     hour: StatsSnapshot
@@ -50,11 +52,12 @@ class StatsOfSpans(NamedTuple):
 class BrokerStatsManager:
     """All statistics of a broker.
 
-    ``count_gets`` belongs to the thread of the pull pool, all else that counts to the storage thread: no two threads ever
-    change one item, so that counting needs no lock. ``sample`` belongs to one thread, the rest to any.
+    ``count_gets`` belongs to the pull pool's thread, all other counting to the storage thread. So each item is changed
+    by one thread only, and counting needs no lock. ``sample`` belongs to one thread, the rest to any.
 
-    ``clock_ms`` tells monotonic milliseconds; ``per_queue`` is whether latencies are kept for each queue, and delayed
-    messages for each level; ``merge_lmq`` is whether all light queues are counted as one, there may be very many.
+    - ``clock_ms`` returns monotonic milliseconds.
+    - ``per_queue``: keep latencies for each queue, and counts of delayed messages for each level.
+    - ``merge_lmq``: count all light queues as one, because there may be very many.
     """
 
     def __init__(
@@ -66,7 +69,7 @@ class BrokerStatsManager:
         self._per_queue = per_queue
         self._guard = threading.RLock()
         self._tables: dict[str, dict[str, StatsItem]] = {name: {} for name in COUNTED}
-        # The items of what is counted often, so that their keys need not be built again.
+        # Items counted often are cached, so that their keys are not built again.
         self._puts: dict[str, tuple[StatsItem, StatsItem, StatsItem]] = {}
         self._gets: dict[tuple[str, str, int], tuple[StatsItem, StatsItem, StatsItem, StatsItem]] = {}
         self._next_hour_sample_ms = clock_ms() + MINUTES_MS
@@ -75,13 +78,13 @@ class BrokerStatsManager:
     # ---------------------------------------------------------------- counting
 
     def count_sends(self, messages: Sequence[MessageInner], results: Sequence[PutResult]) -> None:
-        """Count messages that were each sent alone, and whose puts ended so."""
+        """Count messages sent separately, with the results of their puts."""
         first = messages[0]
         topic = first.topic
         if len(messages) == 1:
             size = results[0].size
             if size:
-                self._count_puts(topic, first.queue_id, 1, size, 1)
+                self._add_puts(topic, first.queue_id, 1, size, 1).value += 1
             return
         sizes = [result.size for result in results]
         if topic == SCHEDULE_TOPIC or len({message.topic for message in messages}) > 1:
@@ -94,26 +97,26 @@ class BrokerStatsManager:
                 self._count_puts(topic, first.queue_id, stored, sum(sizes), stored)
 
     def count_batch(self, messages: Sequence[MessageInner], results: Sequence[PutResult]) -> None:
-        """Count messages that were sent together, all to one queue."""
+        """Count messages sent together, all to one queue."""
         size = sum([result.size for result in results])
         if size:
             self._count_puts(messages[0].topic, messages[0].queue_id, len(messages), size, 1)
 
     def count_reply(self, topic: str, size: int) -> None:
-        """Count a stored reply of so many bytes."""
+        """Count a stored reply; ``size`` in bytes."""
         self._count_puts(topic, 0, 1, size, 1)
 
     def count_send_back(self, group: str, origin: str, message: MessageInner, result: PutResult) -> None:
-        """Count a message that a group could not consume, which came to it in the topic ``origin`` at first.
+        """Count a message a group failed to consume; ``origin`` is its first topic.
 
-        Only what waits before it is tried again counts for its topic, as with Apache.
+        Only a message that waits before its retry counts for its topic, as in Apache's broker.
         """
         self._item(SNDBCK_PUT_NUMS, self._key(origin, group)).add(1, 1)
         if message.topic == SCHEDULE_TOPIC:
             self._add_puts(message.topic, message.queue_id, 1, result.size, 1)
 
     def count_delivery(self, level: int, topic: str, size: int) -> None:
-        """Count a delayed message of a level and so many bytes that was stored in its topic."""
+        """Count a delayed message stored in its topic; ``size`` in bytes."""
         queue_id = level - 1
         if self._per_queue:
             key = topic_queue_group(SCHEDULE_TOPIC, queue_id, SCHEDULE_CONSUMER)
@@ -125,7 +128,7 @@ class BrokerStatsManager:
         self._add_puts(topic, 0, 1, size, 1).value += 1
 
     def count_gets(self, group: str, topic: str, queue_id: int, messages: int, size: int, took_ms: int) -> None:
-        """Count an answer with messages of so many bytes, and how long it took."""
+        """Count the answer to a pull; ``size`` in bytes, ``took_ms`` its duration."""
         items = self._gets.get((group, topic, queue_id))
         if items is None:
             items = self._items_of_gets(group, topic, queue_id)
@@ -142,7 +145,7 @@ class BrokerStatsManager:
         self._add_puts(topic, queue_id, messages, size, times).value += messages
 
     def _add_puts(self, topic: str, queue_id: int, messages: int, size: int, times: int) -> StatsItem:
-        """Count for the topic, and return what counts for the broker."""
+        """Count for the topic, and return the item of the broker."""
         items = self._puts.get(topic)
         if items is None:
             with self._guard:
@@ -184,7 +187,7 @@ class BrokerStatsManager:
         return topic_group(self._name(topic), self._name(group))
 
     def _item(self, name: str, key: str) -> StatsItem:
-        """Return an item, made now if need be: with the lock, as others look through the tables."""
+        """Return an item, created if missing. Creation takes the lock, because others iterate over the tables."""
         table = self._tables[name]
         item = table.get(key)
         if item is None:
@@ -192,18 +195,23 @@ class BrokerStatsManager:
                 item = table[key] = StatsItem()
         return item
 
-    # ---------------------------------------------------------------- asking
+    # ---------------------------------------------------------------- queries
 
     def find(self, name: str, key: str) -> StatsOfSpans | None:
-        """Return a statistic, None when there is none of that name or nothing was counted for that key."""
+        """Return a statistic; None if the name is unknown or nothing was counted for the key."""
         with self._guard:
             item = self._tables.get(name, {}).get(key)
             if item is None:
                 return None
             return StatsOfSpans(item.minute.snapshot(), item.hour.snapshot(), item.day.snapshot())
 
+    def rates(self, name: str) -> dict[str, float]:
+        """Return the sums per second of the last minute by key, for one statistic."""
+        with self._guard:
+            return {key: item.minute.snapshot().tps for key, item in self._tables[name].items()}
+
     def tps_group_get_nums(self, group: str, topic: str) -> float:
-        """Messages a second that a group got of a topic in the last minute."""
+        """Return the messages per second a group got of a topic in the last minute."""
         with self._guard:
             item = self._tables[GROUP_GET_NUMS].get(self._key(topic, group))
             return 0.0 if item is None else item.minute.snapshot().tps
@@ -211,7 +219,7 @@ class BrokerStatsManager:
     # ---------------------------------------------------------------- time
 
     def sample(self) -> None:
-        """Note all totals for the minute, and for hour and day when it is time."""
+        """Record all totals for the minute, and if it is time for hour and day."""
         clock_ms = self._clock_ms()
         for_hour = clock_ms >= self._next_hour_sample_ms
         for_day = clock_ms >= self._next_day_sample_ms
@@ -220,7 +228,7 @@ class BrokerStatsManager:
         if for_day:
             self._next_day_sample_ms = _next_after(self._next_day_sample_ms, HOURS_MS, clock_ms)
         for table in self._tables.values():
-            # A table at a time, so that nobody who counts waits for long.
+            # One table at a time, so that counting threads do not wait for long.
             with self._guard:
                 for item in table.values():
                     value, times = item.value, item.times
@@ -233,7 +241,7 @@ class BrokerStatsManager:
     # ---------------------------------------------------------------- deletion
 
     def on_topic_deleted(self, topic: str) -> None:
-        """Forget what was counted for a topic."""
+        """Remove the statistics of a topic."""
         with self._guard:
             for name in (TOPIC_PUT_NUMS, TOPIC_PUT_SIZE):
                 self._tables[name].pop(topic, None)
@@ -243,7 +251,7 @@ class BrokerStatsManager:
             self._gets.clear()
 
     def on_group_deleted(self, group: str) -> None:
-        """Forget what was counted for a group."""
+        """Remove the statistics of a group."""
         with self._guard:
             self._remove(_OF_GROUP, lambda key: key.endswith(SEPARATOR + group))
             self._gets.clear()
@@ -269,10 +277,10 @@ _OF_GROUP: Final = (GROUP_GET_NUMS, GROUP_GET_SIZE, GROUP_GET_LATENCY, QUEUE_GET
 
 
 def _topic_of_latency(key: str) -> str:
-    """Find the topic in ``queue@topic@group``, or in ``topic@group`` where queues are not told apart."""
+    """Return the topic in ``queue@topic@group``, or in ``topic@group`` if queues are not counted separately."""
     return key.split(SEPARATOR)[-2]
 
 
 def _next_after(due_ms: int, interval_ms: int, clock_ms: int) -> int:
-    """Return the first of the times ``interval_ms`` apart that lies behind now."""
+    """Return the first time after now, of the times ``interval_ms`` apart."""
     return due_ms + ((clock_ms - due_ms) // interval_ms + 1) * interval_ms

@@ -1,6 +1,6 @@
-"""Names of the statistics, and the keys of their things.
+"""Names and keys of the statistics. Clients ask by these names.
 
-Answers to Apache's Stats and BrokerStatsManager.buildStatsKey. Clients ask by these names.
+Counterpart: `Stats`, `BrokerStatsManager.buildStatsKey` (Apache).
 """
 
 from typing import Final
@@ -34,26 +34,28 @@ COUNTED: Final = (
     QUEUE_GET_NUMS,
     QUEUE_GET_SIZE,
 )
-"""What is counted. Apache declares more, GROUP_GET_FROM_DISK_*, BROKER_GET_FROM_DISK_* and COMMERCIAL_*, which nothing in it
-counts: asked for these it answers that they do not exist, as for any other name.
+"""The statistics counted here.
+
+Apache declares more: GROUP_GET_FROM_DISK_*, BROKER_GET_FROM_DISK_* and COMMERCIAL_*. Its code counts none of them, and
+answers that they do not exist, as for any unknown name.
 """
 
 
 def topic_group(topic: str, group: str) -> str:
-    """Key of a group's reading of a topic."""
+    """Return the key of a group's reading of a topic."""
     return f"{topic}{SEPARATOR}{group}"
 
 
 def topic_queue(topic: str, queue_id: int) -> str:
-    """Key of a queue."""
+    """Return the key of a queue."""
     return f"{topic}{SEPARATOR}{queue_id}"
 
 
 def topic_queue_group(topic: str, queue_id: int, group: str) -> str:
-    """Key of a group's reading of a queue."""
+    """Return the key of a group's reading of a queue."""
     return f"{topic}{SEPARATOR}{queue_id}{SEPARATOR}{group}"
 
 
 def queue_topic_group(queue_id: int, topic: str, group: str) -> str:
-    """Key of a group's latency in a queue, which Apache builds the other way round."""
+    """Return the key of a group's latency in a queue, which Apache builds in the opposite order."""
     return f"{queue_id}{SEPARATOR}{topic}{SEPARATOR}{group}"

@@ -1,7 +1,9 @@
-"""How long puts take: their distribution and percentiles of the last full minute, and the longest ever; sans-io.
+"""Durations of puts: distribution and percentiles of the last full minute, and the longest ever; sans-io.
 
-Answers to the put times of Apache's StoreStatsService, with its classes of milliseconds, its way to find a percentile within
-one, and its texts. Unlike there a percentile beyond the last class's beginning, 10 s, is told as that.
+Classes of milliseconds, interpolation of percentiles, and texts are Apache's. Unlike in Apache's broker, a percentile
+in the last class is reported as the beginning of that class, 10 s.
+
+Counterpart: the put times of `StoreStatsService` (Apache).
 """
 
 import threading
@@ -28,19 +30,19 @@ _CLASSES: Final = (
     ("[5~10s]", 5000),
     ("[10s~]", 10_000),
 )
-"""Name of each class of the distribution, and its least milliseconds."""
+"""The name of each class of the distribution, and its lower bound in milliseconds."""
 _BEGINS: Final = tuple(begin for _, begin in _CLASSES[1:])
 
 _STEPS: Final = ((1, 20), (2, 15), (5, 10), (10, 10), (50, 6), (100, 5), (1000, 9))
-"""For percentiles: width of the classes in milliseconds, and how many follow each other."""
+"""For percentiles: the width of classes in milliseconds, and the number of classes with this width."""
 _ENDS: Final = tuple(accumulate(width for width, count in _STEPS for _ in range(count)))
-"""The greatest milliseconds of each class but the last, which has no end."""
+"""The upper bound of each class in milliseconds. The last class has none."""
 
 PERCENTILES: Final = (("putLatency99", 0.99), ("putLatency999", 0.999))
 
 
 class PutTimes:
-    """Counts puts by their time. Methods may be called from any thread."""
+    """Counts puts by duration. Any thread."""
 
     def __init__(self, clock_ms: Callable[[], int]) -> None:
         self._clock_ms = clock_ms
@@ -53,9 +55,9 @@ class PutTimes:
         self._max_ms = 0
 
     def count(self, puts: int, took_ms: float) -> None:
-        """Count puts that took so long."""
+        """Count puts of the given duration."""
         if took_ms < 1:
-            # As nearly all are.
+            # Nearly all puts are this fast.
             with self._guard:
                 self._distribution[0] += puts
                 self._buckets[0] += puts
@@ -68,7 +70,7 @@ class PutTimes:
                 self._max_ms = took
 
     def sample(self) -> None:
-        """Begin the next minute when this one has ended; to be called every second."""
+        """Begin the next minute if this one has ended. Call it every second."""
         clock_ms = self._clock_ms()
         if clock_ms <= self._minute_began_ms + MINUTE_MS:
             return
@@ -78,7 +80,7 @@ class PutTimes:
             self._last_buckets, self._buckets = self._buckets, [0] * (len(_ENDS) + 1)
 
     def table(self) -> dict[str, str]:
-        """Write all of it with Apache's keys. Before the first minute has ended there is no distribution: ``null``."""
+        """Return all figures with Apache's keys. Before the end of the first minute the distribution is ``null``."""
         table = {
             "putMessageEntireTimeMax": str(self._max_ms),
             "putMessageDistributeTime": self._distribution_text(),
@@ -94,7 +96,7 @@ class PutTimes:
 
 
 def percentile(buckets: list[int], part: float) -> float:
-    """Find the milliseconds that ``part`` of the puts did not exceed, as if those of a class were spread evenly over it."""
+    """Return the milliseconds not exceeded by ``part`` of the puts, with even spread within a class."""
     wanted = int(sum(buckets) * part)
     passed = 0
     for number, count in enumerate(buckets):
@@ -108,5 +110,5 @@ def percentile(buckets: list[int], part: float) -> float:
 
 
 def _two_digits(number: float) -> str:
-    """Write with two digits behind the point, rounded as Java does it."""
+    """Return a number with two decimals, rounded as in Java."""
     return str(Decimal(number).quantize(Decimal("0.01"), ROUND_HALF_UP))

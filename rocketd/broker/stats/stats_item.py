@@ -1,7 +1,9 @@
-"""One statistic of one thing: what was counted in the last minute, hour and day; sans-io.
+"""One statistic of one key over the last minute, hour and day; sans-io.
 
-Answers to Apache's StatsItem and StatsSnapshot, with its samples: the minute is seen by samples 10 s apart, the hour by such
-10 minutes apart, the day by such an hour apart. So a span has nothing in it before its first sample, and ends with its last.
+The samples are Apache's: 10 s apart for the minute, 10 minutes apart for the hour, and an hour apart for the day. So a
+span is empty before its first sample, and ends with its last.
+
+Counterpart: `StatsItem`, `StatsSnapshot` (Apache).
 """
 
 from collections import deque
@@ -10,11 +12,11 @@ from typing import Final, NamedTuple
 SECONDS_MS: Final = 10_000
 MINUTES_MS: Final = 10 * 60_000
 HOURS_MS: Final = 60 * 60_000
-"""Milliseconds between the samples of the minute, of the hour, of the day."""
+"""The intervals of samples for the minute, the hour and the day, in milliseconds."""
 
 
 class StatsSnapshot(NamedTuple):
-    """What was counted in a span: sum, sum a second, how often something was counted, and the sum of one time."""
+    """A span's sum, sum per second, number of additions, and mean sum per addition."""
 
     sum: int = 0
     tps: float = 0.0
@@ -29,7 +31,7 @@ class _Sample(NamedTuple):
 
 
 class StatsWindow:
-    """Samples of one span. The first one comes with one before it, an ``interval_ms`` earlier, of nothing."""
+    """Samples of one span. Before the first one, an empty sample is added, ``interval_ms`` earlier."""
 
     __slots__ = ("_interval_ms", "_samples")
 
@@ -38,13 +40,13 @@ class StatsWindow:
         self._samples: deque[_Sample] = deque(maxlen=intervals + 1)
 
     def sample(self, clock_ms: int, value: int, times: int) -> None:
-        """Note the totals."""
+        """Record the totals."""
         if not self._samples:
             self._samples.append(_Sample(clock_ms - self._interval_ms, 0, 0))
         self._samples.append(_Sample(clock_ms, value, times))
 
     def snapshot(self) -> StatsSnapshot:
-        """Compare the last sample with the first."""
+        """Return the difference of the last sample and the first."""
         if not self._samples:
             return StatsSnapshot()
         first, last = self._samples[0], self._samples[-1]
@@ -54,7 +56,7 @@ class StatsWindow:
 
 
 class StatsItem:
-    """Totals since the thing was first counted, and the three spans. Totals are changed by one thread."""
+    """Totals since the first count, and the three spans. One thread changes the totals."""
 
     __slots__ = ("day", "hour", "minute", "times", "value")
 
@@ -66,6 +68,6 @@ class StatsItem:
         self.day = StatsWindow(HOURS_MS, 24)
 
     def add(self, value: int, times: int) -> None:
-        """Count."""
+        """Add to the totals."""
         self.value += value
         self.times += times

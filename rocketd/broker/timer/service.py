@@ -1,9 +1,10 @@
-"""Delivers messages at their own times.
+"""Delivers messages at their delivery times.
 
-Answers to TimerMessageStore of Apache's 5.x. A thread of its own reads the timer topic into a table, sleeps until the first
-message is due, and has the storage thread append what is due together with a note that it is done. Until that note is read
-back nothing else is delivered; so the log alone says what has been delivered, after a crash as well, and on a slave that
-becomes the master.
+The timer thread reads the timer topic into a table and sleeps until the first message is due. It lets the storage
+thread append due messages together with a note of delivery. Nothing else is delivered until that note is read back. So
+the log alone determines which messages have been delivered, even after a crash, and on a slave that becomes the master.
+
+Counterpart: `TimerMessageStore` (Apache 5.x).
 """
 
 import os
@@ -11,39 +12,47 @@ import sqlite3
 import threading
 from collections.abc import Callable, Sequence
 from time import monotonic
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from twisted.logger import Logger
 
-from rocketd.broker.timer.gate import TimerGate
+from rocketd.broker.tables.implied_topics import make_topic_of
+from rocketd.broker.timer.parts import TimerParts
 from rocketd.broker.timer.reader import TimerReader
 from rocketd.broker.timer.records import identity_in, message_to_deliver, message_to_roll, note_done
+from rocketd.broker.timer.redirect import TimerRedirect
 from rocketd.broker.timer.table import Row, TimerTable
 from rocketd.common.names import TIMER_TOPIC
-from rocketd.store.errors import StoreError
-from rocketd.store.message import MessageInner, PutStatus
-from rocketd.store.record import store_timestamp_of
+from rocketd.store.base.errors import StoreError
+from rocketd.store.format.message import MessageInner, PutStatus
+from rocketd.store.format.record import store_timestamp_of
 
 GROUP_MESSAGES = 512
 GROUP_BYTES = 4 << 20
-"""Most that is delivered by one write, so that sends get their turn."""
+"""Limits of one write in messages and bytes, so that sends get their turn."""
 
 LOOK_SECONDS = 0.1
-"""How long the thread sleeps at most: the system's clock may be set."""
+"""The longest sleep of the thread, because the system's clock may be set."""
 EAGER_SECONDS = 0.005
-"""How often the topic is looked at while messages come in, or while a note is awaited."""
+"""The interval between looks at the topic while messages come in or a note is awaited."""
 EAGER_FOR_SECONDS = 0.2
 RETRY_SECONDS = 1.0
 
 ROLL_SECONDS = 60.0
-"""How often the thread looks for messages that have to be stored anew."""
+"""The interval between searches for messages that have to be stored again."""
+STUCK_SECONDS = 0.1
+"""The interval at which a stop checks whether the thread waits for a plugin."""
 HALF_HOUR_MS = 1_800_000
 
 _NEVER_STORED = (PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED)
 
 
+_Make = Callable[[memoryview, int], MessageInner]
+"""Builds the message to store from a record and its due time in ms."""
+
+
 class _Item(NamedTuple):
-    """A message to be stored, None when it cannot be, with the queue offset that is then done and its identity."""
+    """A message to store (None if it cannot be built), its queue offset in the topic, and its identity."""
 
     queue_offset: int
     identity: str
@@ -51,17 +60,19 @@ class _Item(NamedTuple):
 
 
 class TimerMessageService:
-    """``start`` and ``stop`` belong to the owner of the store, ``_store`` to the storage thread, ``wake`` and ``table`` to
-    any, the rest to the timer thread. ``clock`` tells seconds that only go forward.
+    """The delivery of timed messages.
+
+    ``start`` and ``stop`` belong to the store's owner, ``_store`` to the storage thread. ``wake`` and ``table`` may be
+    called from any thread; the rest belongs to the timer thread. ``clock`` returns monotonic seconds.
     """
 
     _log = Logger()
 
-    def __init__(self, broker: Any, clock: Callable[[], float] = monotonic) -> None:
+    def __init__(self, broker: TimerParts, clock: Callable[[], float] = monotonic) -> None:
         self._broker = broker
         self._clock = clock
         self._settings = broker.settings.store
-        self.gate = TimerGate(broker, self.wake)
+        self.gate = TimerRedirect(broker, self.wake)
         self.waiting = TimerTable(os.path.join(self._settings.store_path_root_dir, "timer", "waiting.db"))
         self._reader: TimerReader | None = None
         self._thread: threading.Thread | None = None
@@ -74,12 +85,12 @@ class TimerMessageService:
         self._rested: tuple[int, int | None] | None = None
         self._told = ""
         self.delivered = 0
-        """Messages delivered since the start. Any thread may read it."""
+        """The number of messages delivered since the start. Any thread may read it."""
         self.lost = 0
-        """Messages whose record was gone, or that no queue could take."""
+        """The number of messages whose record was gone, or too large for any queue."""
 
     def start(self) -> None:
-        """Begin to deliver, with the open store: on a master, and where it is wanted."""
+        """Start the thread on a master with ``timerWheelEnable``. The store must be open."""
         if self._settings.broker_role == "SLAVE" or not self._settings.timer_wheel_enable:
             return
         self.prepare()
@@ -87,26 +98,32 @@ class TimerMessageService:
         self._thread.start()
 
     def prepare(self) -> None:
-        """Get ready for ``run_once``, with the open store."""
-        self._reader = TimerReader(self._broker.store, self.waiting)
-        # All that is in the log now has to be read before anything is delivered.
+        """Prepare for ``run_once``. The store must be open."""
+        self._reader = TimerReader(self._broker.store, self.waiting, self._broker.stamps)
+        # Everything in the log now must be read before the first delivery.
         self._log_end = self._broker.store.max_physical_offset()
 
     def stop(self) -> None:
-        """End the thread and close the table. Blocks; the storage thread must still work."""
+        """End the thread and close the table. Blocks; the storage thread must still run.
+
+        Does not wait for a storage thread that hangs in a plugin beyond the plugins' stop time.
+        """
         self._stopping.set()
         self._awake.set()
-        if self._thread is not None:
-            self._thread.join()
-            self._thread = None
+        thread, self._thread = self._thread, None
+        while thread is not None and thread.is_alive():
+            thread.join(STUCK_SECONDS)
+            if thread.is_alive() and (stuck := self._broker.dispatcher.plugin_calls.stuck()):
+                self._log.error("timers: due messages are delivered after the next start: {stuck}", stuck=stuck)
+                return
         self.waiting.close()
 
     def wake(self) -> None:
-        """Say that a message is about to wait."""
+        """Announce that a message is about to be stored in the topic."""
         self._awake.set()
 
     def rests(self, end: int) -> bool:
-        """Whether it has read the topic up to an offset, and nothing is due. Any thread."""
+        """Whether the topic is read up to an offset and nothing is due. Any thread."""
         rested = self._rested
         if rested is None or rested[0] < end:
             return False
@@ -114,11 +131,11 @@ class TimerMessageService:
 
     @property
     def next_due_ms(self) -> int | None:
-        """When the next message was due when it rested last; None where none waited. Any thread."""
+        """The due time of the next message at the last rest, in ms; None if none waited. Any thread."""
         return None if self._rested is None else self._rested[1]
 
     def table(self) -> dict[str, str]:
-        """Describe it for brokerStatus, with the names that 5.x has; nothing until the topic is used."""
+        """Return the figures for brokerStatus, with the names of 5.x. Empty until the topic is used."""
         reader, store = self._reader, self._broker.store
         end = store.get_max_offset(TIMER_TOPIC, 0)
         if reader is None or not end:
@@ -142,7 +159,7 @@ class TimerMessageService:
                 self._awake.clear()
                 self._eager_until = monotonic() + EAGER_FOR_SECONDS
             if monotonic() < self._eager_until:
-                # Not to be woken by every message.
+                # Avoids a wake-up for every message.
                 self._stopping.wait(min(pause, EAGER_SECONDS))
             else:
                 self._awake.wait(pause)
@@ -151,14 +168,14 @@ class TimerMessageService:
         try:
             return self.run_once()
         except sqlite3.OperationalError as error:
-            # A full disk, for instance: what it has read is still right.
+            # The disk may be full, for example: the rows read so far are still right.
             self._complain(f"{self.waiting.path} cannot be used, trying again: {error}")
             self.waiting.close()
             return RETRY_SECONDS
         except sqlite3.DatabaseError as error:
-            # A loss of power may do that, and nothing is lost by it.
+            # A power loss may cause this; the topic holds everything.
             self._log.warn(
-                "timers: {path} is damaged and is made anew from {topic}: {error}",
+                "timers: {path} is damaged and is rebuilt from {topic}: {error}",
                 path=self.waiting.path,
                 topic=TIMER_TOPIC,
                 error=error,
@@ -178,12 +195,12 @@ class TimerMessageService:
         return LOOK_SECONDS
 
     def _complain(self, cause: str) -> None:
-        if cause != self._told:  # it is tried again all the time: once is enough
+        if cause != self._told:  # retried all the time: log it once
             self._told = cause
             self._log.error("timers: {cause}", cause=cause)
 
     def run_once(self) -> float:
-        """Read what is new, deliver what is due; returns the seconds to wait, 0 when there is more to do.
+        """Read new records and deliver due messages. Return the seconds to wait, 0 if there is more to do.
 
         Raises sqlite3.Error.
         """
@@ -191,7 +208,7 @@ class TimerMessageService:
         assert reader is not None
         if not self.waiting.is_open:
             reader.open()
-        # The end first: what is dispatched meanwhile counts the next time.
+        # Read the end first: records dispatched meanwhile count next time.
         dispatched_to = store.max_physical_offset()
         dispatched_to -= store.dispatch_behind_bytes()
         if reader.read():
@@ -200,7 +217,10 @@ class TimerMessageService:
         if dispatched_to < self._log_end or reader.next_offset <= reader.awaited:
             return EAGER_SECONDS
         self._log_end = 0
+        # Read the clock first: if it makes no step until then, the table's times are by this clock.
         now_ms = self._broker.now_ms()
+        if reader.follow_steps():
+            return 0.0
         due_ms = self.waiting.next_due()
         if due_ms is not None and due_ms <= now_ms:
             return self._deliver(now_ms)
@@ -214,15 +234,15 @@ class TimerMessageService:
 
     def _deliver(self, now_ms: int) -> float:
         rows = self.waiting.due(now_ms, self._group_limit())
-        return self._hand_over(rows, lambda record: message_to_deliver(record, now_ms), "delivered")
+        return self._hand_over(rows, lambda record, _: message_to_deliver(record, now_ms), "delivered")
 
     def _group_limit(self) -> int:
-        """Messages of one group: their note must have room in a record, with those of a group that was cut short."""
+        """Return the maximum size of a group: its note, with offsets left from earlier groups, must fit in a record."""
         limit: int = self._settings.max_message_size // 16
         return max(1, min(GROUP_MESSAGES, limit))
 
-    def _hand_over(self, rows: Sequence[Row], make: Callable[[memoryview], MessageInner], what: str) -> float:
-        """Have the storage thread store messages made of some records; returns the seconds to wait."""
+    def _hand_over(self, rows: Sequence[Row], make: _Make, what: str) -> float:
+        """Let the storage thread store messages built from some records; return the seconds to wait."""
         items: list[_Item] = []
         size = 0
         for row in rows:
@@ -244,12 +264,16 @@ class TimerMessageService:
         done.wait()
         return pauses[0] if pauses else RETRY_SECONDS
 
-    def _item(self, row: Row, make: Callable[[memoryview], MessageInner], what: str) -> tuple[_Item, int]:
+    def _item(self, row: Row, make: _Make, what: str) -> tuple[_Item, int]:
         record = self._broker.store.look_message(row.physical_offset)
         cause: object = "its record is gone from the log"
         if record is not None:
             try:
-                return _Item(row.queue_offset, identity_in(record), make(record)), len(record)
+                message = make(record, row.due_ms)
+                if message.topic != TIMER_TOPIC:
+                    stored_ms = store_timestamp_of(record)
+                    make_topic_of(self._broker, message.topic, message.queue_id, row.physical_offset, stored_ms)
+                return _Item(row.queue_offset, identity_in(record), message), len(record)
             except (StoreError, ValueError) as error:
                 cause = error
         self._lose(row.queue_offset, f"the message at {row.physical_offset} is not {what}: {cause}")
@@ -261,7 +285,7 @@ class TimerMessageService:
             self._log.error("timers: {text}", text=text)
 
     def _store(self, items: Sequence[_Item]) -> float:
-        """Store messages, and the note that they are done, by one write; returns the seconds to wait. Storage thread."""
+        """Store messages and their note with one write; return the seconds to wait. Storage thread."""
         broker = self._broker
         before = set(self._undone)
         chosen = [
@@ -303,9 +327,9 @@ class TimerMessageService:
     # ------------------------------------------------------------ long delays
 
     def _roll_some(self) -> float | None:
-        """Store anew what lies so far back that its log file might be deleted before its time.
+        """Store again messages whose log file might be deleted before their due time.
 
-        Returns the seconds to wait, None when there was nothing.
+        Returns the seconds to wait; None if there were none.
         """
         now = self._clock()
         if self._next_roll is not None and now < self._next_roll:

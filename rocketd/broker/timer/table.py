@@ -1,8 +1,10 @@
-"""Waiting messages in the order of their times: a table on the disk that can be made again from the timer topic.
+"""Waiting messages in the order of their due times: a table on disk, rebuilt from the timer topic if needed.
 
-Answers to TimerWheel and TimerLog of Apache's 5.x. SQLite keeps it, in one file with a write-ahead log, so that memory does
-not grow with what waits and a start need not read it all. Each statement handles many rows: SQLite lets go of Python's lock
-for each step, and to get it back takes long where another thread is busy.
+SQLite keeps it in one file with a write-ahead log. So memory does not grow with the number of waiting messages, and a
+start need not read them all. Each statement handles many rows: SQLite releases Python's lock (the GIL) for each step,
+and getting it back takes long while another thread is busy.
+
+Counterpart: `TimerWheel`, `TimerLog` (Apache 5.x).
 """
 
 import json
@@ -14,25 +16,29 @@ from typing import NamedTuple
 
 from rocketd.broker.timer.records import Wait
 
-VERSION = 1
+VERSION = 2
 _SCHEMA = f"""
     CREATE TABLE waiting(
         queue_offset INTEGER PRIMARY KEY, due_ms INTEGER NOT NULL, physical_offset INTEGER NOT NULL,
-        key_hash INTEGER NOT NULL
+        key_hash INTEGER NOT NULL, is_delay INTEGER NOT NULL DEFAULT 0
     );
     CREATE INDEX waiting_by_due ON waiting(due_ms);
     CREATE INDEX waiting_by_key ON waiting(key_hash);
     CREATE TABLE progress(next_offset INTEGER NOT NULL, physical_offset INTEGER NOT NULL, checksum INTEGER NOT NULL);
     PRAGMA user_version = {VERSION};
 """
+_FROM_VERSION_1 = f"""
+    ALTER TABLE waiting ADD COLUMN is_delay INTEGER NOT NULL DEFAULT 0;
+    PRAGMA user_version = {VERSION};
+"""
 _BLOCKS = (128, 16, 1)
-"""Rows of one statement: few sizes, as each is a statement to be prepared."""
-_COLUMNS = 4
+"""Numbers of rows per statement. There are few, because each one needs a prepared statement."""
+_COLUMNS = 5
 _CACHE_KIB = 16_384
 
 
-class Progress(NamedTuple):
-    """How far the topic is read: the offset to go on at, and of the record before it place and check sum."""
+class ReadProgress(NamedTuple):
+    """The progress in the topic: the next offset, and place and checksum of the record before it."""
 
     next_offset: int
     physical_offset: int
@@ -48,39 +54,44 @@ class Row(NamedTuple):
 
 
 class TimerTable:
-    """Belongs to one thread. Every method raises sqlite3.Error when the file cannot be used."""
+    """The table of waiting messages.
+
+    It belongs to one thread. Every method raises sqlite3.Error if the file is unusable.
+    """
 
     def __init__(self, path: str) -> None:
         self.path = path
         self.count = 0
-        """How many wait. Any thread may read it."""
+        """The number of waiting messages. Any thread may read it."""
         self._database: sqlite3.Connection | None = None
         self._next_due: int | None = None
         self._next_due_known = False
 
-    def open(self) -> Progress | None:
-        """Open the file, or make it; returns how far it has read the topic, None when it has nothing."""
+    def open(self) -> ReadProgress | None:
+        """Open or create the file. Return its progress in the topic; None if it is empty."""
         if self.path != ":memory:":
             os.makedirs(os.path.dirname(self.path), exist_ok=True)
         database = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
         self._database = database
-        # A power loss may take the last transactions, never a part of one; the topic has them.
+        # A power loss may remove the last transactions, but only whole ones; the topic holds them.
         database.execute("PRAGMA journal_mode = WAL")
         database.execute("PRAGMA synchronous = NORMAL")
         database.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
         (version,) = database.execute("PRAGMA user_version").fetchone()
         if version == 0:
             database.executescript("BEGIN;" + _SCHEMA + "COMMIT;")
+        elif version == 1:
+            database.executescript("BEGIN;" + _FROM_VERSION_1 + "COMMIT;")
         elif version != VERSION:
             raise sqlite3.DatabaseError(f"it has version {version}, not {VERSION}")
         (self.count,) = database.execute("SELECT count(*) FROM waiting").fetchone()
         self._next_due_known = False
         row = database.execute("SELECT next_offset, physical_offset, checksum FROM progress").fetchone()
-        return None if row is None else Progress(*row)
+        return None if row is None else ReadProgress(*row)
 
     @property
     def is_open(self) -> bool:
-        """Whether it can be used."""
+        """Whether the table is open."""
         return self._database is not None
 
     def close(self) -> None:
@@ -91,7 +102,7 @@ class TimerTable:
                 database.close()
 
     def discard(self) -> None:
-        """Close and remove the file, whatever is in it. Raises OSError."""
+        """Close and remove the file, even a damaged one. Raises OSError."""
         self.close()
         self.count = 0
         for suffix in ("", "-wal", "-shm", "-journal"):
@@ -99,7 +110,7 @@ class TimerTable:
                 os.remove(self.path + suffix)
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Delete all rows."""
         self._execute("BEGIN")
         self._execute("DELETE FROM waiting")
         self._execute("DELETE FROM progress")
@@ -107,8 +118,11 @@ class TimerTable:
         self.count = 0
         self._next_due_known = False
 
-    def apply(self, waits: Mapping[int, Wait], gone: Iterable[int], progress: Progress) -> int:
-        """Enter messages by queue offset, and remove others, at once with how far the topic is read; how many went."""
+    def apply(self, waits: Mapping[int, Wait], gone: Iterable[int], progress: ReadProgress) -> int:
+        """Insert and delete messages by queue offset and set the progress, in one transaction.
+
+        Returns the number deleted.
+        """
         self._execute("BEGIN IMMEDIATE")
         try:
             inserted = self._insert(waits)
@@ -137,31 +151,36 @@ class TimerTable:
         inserted = at = 0
         for rows in _BLOCKS:
             width = rows * _COLUMNS
-            statement = "INSERT OR IGNORE INTO waiting VALUES " + ",".join(["(?,?,?,?)"] * rows)
+            statement = "INSERT OR IGNORE INTO waiting VALUES " + ",".join(["(?,?,?,?,?)"] * rows)
             while len(values) - at >= width:
                 inserted += self._execute(statement, values[at : at + width]).rowcount
                 at += width
         return inserted
 
+    def shift_delays(self, by_ms: int) -> None:
+        """Shift the times of delayed messages by a step of the wall clock."""
+        self._execute("UPDATE waiting SET due_ms = due_ms + ? WHERE is_delay", (by_ms,))
+        self._next_due_known = False
+
     def next_due(self) -> int | None:
-        """When the next message is due, in ms; None when none waits."""
+        """Return the due time of the next message in ms; None if none waits."""
         if not self._next_due_known:
             (self._next_due,) = self._execute("SELECT min(due_ms) FROM waiting").fetchone()
             self._next_due_known = True
         return self._next_due
 
     def due(self, now_ms: int, limit: int) -> list[Row]:
-        """What is due, in the order of time, then of the topic."""
+        """Return the due messages, ordered by due time, then by queue offset."""
         where = "WHERE due_ms <= ? ORDER BY due_ms, queue_offset LIMIT ?"
         return sorted(self._rows(where, now_ms, limit))
 
     def oldest(self, limit: int) -> list[Row]:
-        """What was stored first."""
+        """Return the messages stored first."""
         rows = self._rows("WHERE queue_offset >= ? ORDER BY queue_offset LIMIT ?", 0, limit)
         return sorted(rows, key=lambda row: row.queue_offset)
 
     def with_hash(self, key_hash: int) -> list[Row]:
-        """What may have an identity of this hash."""
+        """Return the messages whose identity has this hash."""
         return self._rows("WHERE key_hash = ? ORDER BY queue_offset LIMIT ?", key_hash, -1)
 
     def _rows(self, where: str, *parameters: int) -> list[Row]:

@@ -1,57 +1,64 @@
-"""One look through the half messages: which have ended, whose producers are to be asked, which are given up.
+"""One pass over the half messages: skip the ended ones, check producers of others, give up the rest.
 
-Answers to TransactionalMessageServiceImpl.check and to the check listeners. What Apache's decides, this decides, but for
-what would lose or double messages there: a producer is asked only when every end that was stored has been read; what
-cannot be stored, as on a full disk, is looked at again; a message that is not to be checked yet does not use up its checks.
+Decides as Apache's broker does, except in three cases that lose or double messages there:
+
+- A producer is checked only after every op message stored so far has been read.
+- A message that cannot be stored, for example because the disk is full, is tried again in the next pass.
+- A message that is not to be checked yet does not use up its checks.
+
+Counterpart: `TransactionalMessageServiceImpl.check`, and the check listeners (Apache).
 """
 
 from collections.abc import Callable, Iterator
-from typing import Any
 
 from twisted.logger import Logger
 
-from rocketd.broker.transaction import half_messages
-from rocketd.broker.transaction.copies import Copies
+from rocketd.broker.clients.parts import ClientParts
+from rocketd.broker.send import half_messages
+from rocketd.broker.send.half_messages import QUEUE_ID
 from rocketd.broker.transaction.copy_search import CopySearch
-from rocketd.broker.transaction.half_messages import QUEUE_ID
+from rocketd.broker.transaction.half_copies import HalfCopies
 from rocketd.broker.transaction.op_messages import LateEnds, OpMessages, read_queue
 from rocketd.common import properties as names
+from rocketd.common.log_throttle import event_log
 from rocketd.common.names import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC
 from rocketd.common.permission import READ, WRITE
 from rocketd.common.properties import MAX_LENGTH
-from rocketd.store.message import MessageInner, PutResult, PutStatus
-from rocketd.store.record import MessageExt
+from rocketd.store.format.message import MessageInner, PutResult, PutStatus
+from rocketd.store.format.record import MessageExt
 
 TIME_LIMIT_MS = 60_000
-"""A look takes no longer; the next goes on where it was."""
+"""The maximum duration of a pass. The next pass continues at the same place."""
 _HOUR_MS = 3_600_000
 NEVER_STORED = (PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED)
-"""What another try would not change."""
+"""Statuses that another attempt would not change."""
 
 Ask = Callable[[MessageExt, dict[str, str], PutResult], None]
-"""Asks the producer of a half message, which has these properties and was stored again with this result."""
+"""Checks the producer of a half message: called with the message, its properties, and the result of storing its copy.
+"""
 
 
 class HalfMessageCheck:
-    """Goes through the half messages from an offset on. Storage thread only.
+    """Goes through the half messages, beginning at an offset. Storage thread only.
 
-    ``ends_stored()`` tells the offset behind the last op message that this broker has stored.
+    ``ends_stored()`` returns the offset behind the last op message this broker has stored.
     """
 
     _log = Logger()
 
     def __init__(
         self,
-        broker: Any,
+        broker: ClientParts,
         half_offset: int,
         op_offset: int,
         late: LateEnds,
-        copies: Copies,
+        copies: HalfCopies,
         search: CopySearch,
         ends_stored: Callable[[], int],
         ask: Ask,
     ) -> None:
         self._broker = broker
+        self._events = event_log(self._log)
         self._store = broker.store
         self._settings = broker.settings.broker
         self._ends_stored = ends_stored
@@ -60,23 +67,26 @@ class HalfMessageCheck:
         self._search = search
         self._end = self._store.get_max_offset(TRANS_HALF_TOPIC, QUEUE_ID)
         if half_offset > self._end:
-            # The queue has begun anew, or lost its end: nothing is known of what it has.
+            # The queue was recreated, or has lost its end: all former progress is void.
             half_offset = op_offset = 0
             late.clear()
         self.half_offset = max(half_offset, self._store.get_min_offset(TRANS_HALF_TOPIC, QUEUE_ID))
-        """Half messages before this one are dealt with."""
+        """All half messages before this offset are settled."""
         self._ops = OpMessages(self._store, op_offset, self.half_offset, late)
         self.asked = self.given_up = 0
         self.failure = ""
-        """Why the look ended early, when something could not be stored."""
+        """The reason of an early end, if something could not be stored."""
 
     @property
     def op_offset(self) -> int:
-        """Op messages before this one are dealt with."""
+        """All op messages before this offset are settled."""
         return self._ops.done_to
 
     def steps(self) -> Iterator[bool]:
-        """Take one small step after the other; yields True where what was stored has to become visible first."""
+        """Do one small step after the other.
+
+        Yields True if stored messages must become visible before the next step.
+        """
         deadline = self._broker.clock_ms() + TIME_LIMIT_MS
         yield from self._search.steps()
         self._ops.read_more()
@@ -93,7 +103,7 @@ class HalfMessageCheck:
             while not (ended := self._ops.take(self.half_offset)) and self._ops.read_more():
                 yield False
             if not ended and self._ops.next_offset < self._ends_stored():
-                # In this order: what was not visible when ends were looked for may be so by now.
+                # The order matters: messages invisible at the search for op messages may be visible by now.
                 behind = self._store.dispatch_behind_bytes() > 0
                 if behind or self._ops.read_more():
                     yield behind
@@ -106,7 +116,7 @@ class HalfMessageCheck:
         for _, message in read_queue(self._store, TRANS_HALF_TOPIC, offset, 1):
             if message is not None:
                 return message
-        self._log.error("the half message {offset} cannot be read; it is passed over", offset=offset)
+        self._events.error("unreadable", "the half message {offset} cannot be read; it is skipped", offset=offset)
         return None
 
     def _age_ms(self, half: MessageExt) -> int:
@@ -115,8 +125,9 @@ class HalfMessageCheck:
         return age
 
     def _is_too_young(self, half: MessageExt, table: dict[str, str]) -> bool:
-        """Whether this message, and with it all behind it, is looked at later. Those that say themselves how long they
-        are not to be checked hold up nobody.
+        """Whether this message, and thus all messages behind it, must wait for a later pass.
+
+        A message with CHECK_IMMUNITY_TIME_IN_SECONDS does not hold up the others.
         """
         if names.CHECK_IMMUNITY_TIME_IN_SECONDS in table:
             return False
@@ -124,7 +135,7 @@ class HalfMessageCheck:
         return 0 <= self._age_ms(half) < timeout_ms
 
     def _is_done_by_copy(self, half: MessageExt, table: dict[str, str]) -> bool:
-        """Whether a message was committed by another copy, or has a newer one, or ended by its first offset."""
+        """Whether another copy settles this one: by a commit, by being newer, or by an op message of the first copy."""
         if self._copies.is_committed(half.physical_offset):
             return True
         newer = self._search.newer(half, table)
@@ -135,7 +146,7 @@ class HalfMessageCheck:
         return first is not None and self._ops.take_first(_number(first))
 
     def _settle(self, half: MessageExt, table: dict[str, str]) -> bool:
-        """Do what is to be done with a half message that has not ended; False when it could not be stored."""
+        """Check, renew or give up a half message that has not ended. False if a message could not be stored."""
         checks = table.get(names.TRANSACTION_CHECK_TIMES)
         age_ms = self._age_ms(half)
         reserved_ms = self._broker.settings.store.file_reserved_time * _HOUR_MS
@@ -147,7 +158,7 @@ class HalfMessageCheck:
             return self._renew(half, half_messages.renewed(half, table)) is not None
         asked = {**table, names.TRANSACTION_CHECK_TIMES: str(1 if checks is None else _number(checks) + 1)}
         message = half_messages.renewed(half, asked)
-        if len(message.properties) > MAX_LENGTH:  # there is no room for a count
+        if len(message.properties) > MAX_LENGTH:  # there is no room for the count
             asked = table
             message = half_messages.renewed(half, asked)
         result = self._renew(half, message)
@@ -171,7 +182,8 @@ class HalfMessageCheck:
             return False
         self.given_up += 1
         self._broker.extensions.transaction_given_up(half)
-        self._log.error(
+        self._events.error(
+            "given up",
             "the half message {offset} of group {group} for topic {topic} is given up after {checks} checks and {age} ms; "
             "it is in {kept} now",
             offset=half.queue_offset,
@@ -184,17 +196,18 @@ class HalfMessageCheck:
         return True
 
     def _renew(self, half: MessageExt, message: MessageInner) -> PutResult | None:
-        """Store a half message once more, as ``_put`` does."""
+        """Store a copy of a half message, as ``_put`` does."""
         result = self._put(half, message)
         if result is not None and result.status is PutStatus.PUT_OK:
             self._copies.add(half.physical_offset, result.physical_offset)
         return result
 
     def _put(self, half: MessageExt, message: MessageInner) -> PutResult | None:
-        """Store a message; None, and a failure, when that may be tried again."""
+        """Store a message. None if another attempt may succeed; ``failure`` is set then."""
         result: PutResult = self._store.put_messages([message])[0]
         if result.status in NEVER_STORED:
-            self._log.error(
+            self._events.error(
+                "never stored",
                 "the half message {offset} can never be stored again and is lost: {cause}",
                 offset=half.queue_offset,
                 cause=result.cause,

@@ -1,56 +1,59 @@
-"""Transactional messages of one broker: what ends them, and when those that nobody ends are looked through.
+"""Ends transactions, and schedules the passes over half messages without an end.
 
-Answers to Apache's TransactionalMessageService and TransactionalMessageCheckService. Progress is kept as the offsets of
-group CID_RMQ_SYS_TRANS in both system topics, as Apache's, so that either broker goes on where the other was; it is written
-only when all that it rests on is on the disk.
+Progress is kept as the offsets of the group CID_RMQ_SYS_TRANS in both system topics, as in Apache's broker. So either
+broker can continue the work of the other. It is written only after everything it rests on is on disk.
+
+Counterpart: `TransactionalMessageService`, `TransactionalMessageCheckService` (Apache).
 """
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from time import monotonic
-from typing import Any
 
 from twisted.logger import Logger
 
-from rocketd.broker.transaction import half_messages
+from rocketd.broker.clients.parts import ClientParts
+from rocketd.broker.send import half_messages
+from rocketd.broker.send.half_messages import QUEUE_ID
 from rocketd.broker.transaction.check import NEVER_STORED, HalfMessageCheck
-from rocketd.broker.transaction.copies import Copies
 from rocketd.broker.transaction.copy_search import CopySearch
-from rocketd.broker.transaction.half_messages import QUEUE_ID
+from rocketd.broker.transaction.half_copies import HalfCopies
 from rocketd.broker.transaction.op_messages import LateEnds
 from rocketd.common import properties as names
 from rocketd.common.names import TRANS_GROUP, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
 from rocketd.common.permission import READ, WRITE
 from rocketd.common.record_host import offset_message_id
-from rocketd.remoting.headers import CheckTransactionStateRequestHeader
+from rocketd.remoting.headers.client import CheckTransactionStateRequestHeader
 from rocketd.remoting.interfaces import IConnection
-from rocketd.store.message import MessageInner, PutResult, PutStatus
-from rocketd.store.record import MessageExt
+from rocketd.store.format.message import MessageInner, PutResult, PutStatus
+from rocketd.store.format.record import MessageExt
 
 TICK_SECONDS = 0.1
-"""How often ``tick`` is to be called."""
+"""The interval at which ``tick`` is to be called."""
 _SLICE_SECONDS = 0.01
-"""How long the storage thread looks through half messages before others get their turn."""
+"""The time a pass may use the storage thread before other work gets its turn."""
 
 
 End = tuple[MessageExt, MessageInner | None]
-"""A half message that has ended, and the message for consumers if it was committed."""
+"""An ended half message, and the message for consumers if it was committed."""
 
 
 class TransactionService:
-    """``tick`` belongs to the reactor thread, ``put_ends`` to the storage thread; ``publish`` may be called from any but
-    these two. ``clock`` tells seconds that only go forward.
+    """The transactions of one broker.
+
+    ``tick`` belongs to the reactor thread, ``put_ends`` to the storage thread. ``publish`` blocks, so it may be called
+    from any thread except these two. ``clock`` returns monotonic seconds.
     """
 
     _log = Logger()
 
-    def __init__(self, broker: Any, clock: Callable[[], float] = monotonic) -> None:
+    def __init__(self, broker: ClientParts, clock: Callable[[], float] = monotonic) -> None:
         self._broker = broker
         self._clock = clock
         self._next_check = clock() + self._interval
         self._busy = False
         self._late = LateEnds()
-        self._copies = Copies()
+        self._copies = HalfCopies()
         self._search: CopySearch | None = None
         self._ends_stored = 0
         self._check: HalfMessageCheck | None = None
@@ -69,10 +72,10 @@ class TransactionService:
     # ------------------------------------------------------------ ends
 
     def put_ends(self, ends: Sequence[End]) -> list[PutResult]:
-        """Store that half messages have ended, and with it the messages for consumers of those that were committed.
+        """Store op messages, and for each commit the message for consumers. Return one result per end.
 
-        All are one write, so that a crash in between cannot double a message; each has its result. A message that was
-        committed by another copy of its half message is not stored again.
+        All of them share one write, so a crash cannot double a message. A message already committed through another
+        copy of its half message is not stored again.
         """
         broker = self._broker
         now_ms = broker.now_ms()
@@ -86,21 +89,23 @@ class TransactionService:
             messages.append(half_messages.end_mark(half.queue_offset, now_ms, broker.store_host))
         last: PutResult = broker.store.put_batch(messages)[-1]
         if last.status in NEVER_STORED:
-            # One of them, or all together, are too much for a batch.
+            # One of them, or all together, exceed the limits of a batch.
             return (
-                [self.put_ends([end])[0] for end in ends] if len(ends) > 1 else [self._put_apart(messages, committed)]
+                [self.put_ends([end])[0] for end in ends]
+                if len(ends) > 1
+                else [self._put_separately(messages, committed)]
             )
         self._note_ends(last, committed)
-        # Stored are all or none.
+        # All were stored, or none.
         return [last] * len(ends)
 
-    def _put_apart(self, messages: Sequence[MessageInner], committed: Iterable[int]) -> PutResult:
-        """Store a message and then the mark of its end, as a batch takes no message that is to go into several queues."""
+    def _put_separately(self, messages: Sequence[MessageInner], committed: Iterable[int]) -> PutResult:
+        """Store a message and then its op message: a batch refuses messages for several queues."""
         for message in messages:
             last: PutResult = self._broker.store.put_messages([message])[0]
             if last.status is not PutStatus.PUT_OK:
                 if message is not messages[0]:
-                    # Whoever ends it once more gets the mark stored, and not the message again.
+                    # The next end of this transaction stores the op message only.
                     for offset in committed:
                         self._copies.commit(offset, ends_again=True)
                 return last
@@ -116,7 +121,7 @@ class TransactionService:
     # ------------------------------------------------------------ checks
 
     def tick(self) -> None:
-        """Begin to look through the half messages when it is time, or go on with it."""
+        """Start a pass if it is time, or continue the current one."""
         if self._busy or (self._check is None and self._clock() < self._next_check):
             return
         self._busy = True
@@ -130,13 +135,14 @@ class TransactionService:
                 self._broker.dispatcher.pool("send").call(self._run_slice)
                 return
         except Exception:
-            self._log.failure("half messages could not be looked through; trying again")
+            self._log.failure("half messages could not be checked; trying again")
             self._end()
         self._busy = False
 
     def _is_caught_up(self) -> bool:
-        """Whether all that was in the log at the first check is visible: a start on a full disk makes queues later, and
-        until then ends seem to lack that are there.
+        """Whether everything in the log at the first check is visible by now.
+
+        After a start on a full disk, queues are built later. Until then, op messages seem to be missing.
         """
         store = self._broker.store
         end: int = store.max_physical_offset()
@@ -146,7 +152,7 @@ class TransactionService:
         return end - behind >= self._begin_of_new
 
     def _step(self, check: HalfMessageCheck) -> bool:
-        """Take steps for a while; True when more can be taken at once."""
+        """Run steps for a while. True if more can run at once."""
         deadline = self._clock() + _SLICE_SECONDS
         for must_wait in self._steps:
             self._reached = check.half_offset, check.op_offset
@@ -188,15 +194,16 @@ class TransactionService:
         self._failure = check.failure
         if check.asked or check.given_up:
             self._log.info(
-                "half messages: {asked} asked about, {given_up} given up, looked through up to {offset}",
+                "half messages: {asked} checks sent, {given_up} given up, checked up to offset {offset}",
                 asked=check.asked,
                 given_up=check.given_up,
                 offset=check.half_offset,
             )
 
     def _ask(self, half: MessageExt, table: dict[str, str], result: PutResult) -> None:
-        """Ask a producer of the group about a half message that was stored again. Never raises: its copy is asked about
-        again anyway.
+        """Check a producer of the group about a half message that was stored again.
+
+        Never raises: the copy is checked again anyway.
         """
         group = table.get(names.PGROUP, "")
         connection = self._broker.producers.available_connection(group)
@@ -207,7 +214,7 @@ class TransactionService:
             self._ask_at(connection, half, table, result)
         except Exception as error:
             self._log.error(
-                "nobody can be asked about the half message {offset} of group {group}: {error}",
+                "no producer can be asked about the half message {offset} of group {group}: {error}",
                 offset=half.queue_offset,
                 group=group,
                 error=error,
@@ -229,7 +236,7 @@ class TransactionService:
     # ------------------------------------------------------------ progress
 
     def _offsets(self) -> tuple[int, int]:
-        """Where to go on: where the last look ended, unless an administrator has set the group's offsets since."""
+        """Return the offsets to continue at: the last pass's, unless an administrator has set the group's since."""
         with self._guard:
             stored = self._stored_offsets()
             if self._reached is None or stored != self._published:
@@ -245,13 +252,13 @@ class TransactionService:
         )
 
     def publish(self) -> None:
-        """Commit how far half messages are dealt with, once what was stored meanwhile is on the disk. Blocks for that."""
+        """Commit the progress once everything stored for it is on disk. Blocks until the flush."""
         reached, published = self._reached, self._published
-        # Nothing dealt with is no progress: such a group is none that consumes the topics.
+        # Without progress nothing is committed: the group must not appear as a consumer of the topics.
         if reached is None or published is None or reached == (max(published[0], 0), max(published[1], 0)):
             return
         store, offsets = self._broker.store, self._broker.offsets
-        # Looked up behind the progress: what was stored for it lies before this end.
+        # This end is read after the progress, so everything stored for the progress lies before it.
         if not store.wait_until_flushed(store.max_physical_offset()):
             self._log.warn("half messages: progress is not written, as the log is not flushed in time")
             return

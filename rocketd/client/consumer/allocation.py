@@ -1,11 +1,10 @@
-"""How the queues of a topic are shared among the consumers of a group, sans-io.
+"""Strategies to share the queues of a topic among the consumers of a group, sans-io.
 
-Answers to AllocateMessageQueueStrategy and the six strategies that Apache's client has. Promises the same queues in the
-same order for the same lists, so that consumers of both kinds in one group neither miss nor share a queue: each member
-computes its own share, from lists that all have sorted alike (``sort_queues``, ``sort_client_ids``).
+Counterpart: `AllocateMessageQueueStrategy` and its six strategies (Apache). For the same lists they return the same queues
+in the same order. So consumers of both kinds in one group neither miss nor share a queue: each member computes its share
+from lists sorted alike (``sort_queues``, ``sort_client_ids``).
 """
 
-from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -14,54 +13,50 @@ from hashlib import md5
 from typing import Final, Protocol
 
 from rocketd.client.errors import AllocationError
-from rocketd.remoting.bodies import MessageQueue
+from rocketd.common.names import room_of_broker
+from rocketd.remoting.bodies.tables import MessageQueue
 
 VIRTUAL_NODES: Final = 10
 """Places of one client on the ring of consistent hashing."""
 
 
 class AllocationStrategy(Protocol):
-    """Computes one client's share of a topic's queues; the same object serves all topics and is asked again and again."""
+    """A strategy to compute one client's share of a topic's queues.
+
+    One object serves all topics, and is called repeatedly.
+    """
 
     @property
     def name(self) -> str:
-        """What logs and other programs call it."""
+        """The name for logs and other programs."""
 
     def __call__(
         self, consumer_group: str, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
     ) -> list[MessageQueue]:
-        """Return the share of ``client_id``: of all queues of a topic, among all members of the group, both sorted.
+        """Return the share of ``client_id``.
 
-        A client that is not among the members gets nothing: the caller should log that. Raises AllocationError when one
-        of the arguments but the group is empty.
+        ``queues`` are all queues of a topic and ``client_ids`` all members of the group, both sorted. A client outside
+        the group gets nothing; the caller should log this. Raises AllocationError if any argument except the group is
+        empty.
         """
 
 
 def sort_queues(queues: Iterable[MessageQueue]) -> list[MessageQueue]:
-    """Return queues in the order in which Java's clients have them: names go by UTF-16 units, not by characters."""
+    """Return queues in the order of Java's clients: names are compared by UTF-16 units, not by characters."""
     return sorted(queues, key=lambda queue: (_units(queue.topic), _units(queue.broker_name), queue.queue_id))
 
 
 def sort_client_ids(client_ids: Iterable[str]) -> list[str]:
-    """Return client ids in the order in which Java's clients have them, by UTF-16 units."""
+    """Return client ids in the order of Java's clients, by UTF-16 units."""
     return sorted(client_ids, key=_units)
-
-
-def room_of_broker(broker_name: str) -> str | None:
-    """Return the machine room in a name like ``room@broker``, None if the name has not just these two parts."""
-    # "room@broker@" still has two parts: Java's split leaves out empty ones at the end.
-    parts = broker_name.rstrip("@").split("@")
-    return parts[0] if len(parts) == 2 else None
 
 
 def _units(text: str) -> bytes:
     return text.encode("utf-16-be", "surrogatepass")
 
 
-class _AmongMembers(ABC):
-    """A strategy that shares among the members; subclasses say how, for a client that is one."""
-
-    __slots__ = ()
+class _AmongMembers:
+    """Base of strategies to share among the members. Subclasses compute the share of a client in the group."""
 
     def __call__(
         self, consumer_group: str, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
@@ -72,15 +67,15 @@ class _AmongMembers(ABC):
                 raise AllocationError(f"group {consumer_group!r} has nothing to share: no {what}")
         return self._share(consumer_group, client_id, queues, client_ids) if client_id in client_ids else []
 
-    @abstractmethod
     def _share(
         self, consumer_group: str, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
-    ) -> list[MessageQueue]: ...
+    ) -> list[MessageQueue]:
+        raise NotImplementedError
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class AllocateMessageQueueAveragely(_AmongMembers):
-    """Gives each client neighbouring queues, the first clients one more. What is used when nothing is said."""
+    """The default strategy: each client gets neighbouring queues, and the first clients one more."""
 
     @property
     def name(self) -> str:
@@ -96,9 +91,9 @@ class AllocateMessageQueueAveragely(_AmongMembers):
         return list(queues[begin : begin + share + (index < more)])
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class AllocateMessageQueueAveragelyByCircle(_AmongMembers):
-    """Deals the queues out one by one, round and round."""
+    """Deals the queues out one by one, in rounds."""
 
     @property
     def name(self) -> str:
@@ -111,9 +106,9 @@ class AllocateMessageQueueAveragelyByCircle(_AmongMembers):
         return list(queues[client_ids.index(client_id) :: len(client_ids)])
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class AllocateMessageQueueByConfig:
-    """Gives this client the queues it was made with, of whatever topic and whoever else is in the group."""
+    """Gives this client fixed queues, for any topic and any other members."""
 
     message_queues: Sequence[MessageQueue] = ()
 
@@ -125,13 +120,13 @@ class AllocateMessageQueueByConfig:
     def __call__(
         self, consumer_group: str, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
     ) -> list[MessageQueue]:
-        """Return the queues it was made with; looks at none of the arguments."""
+        """Return the fixed queues. The arguments are ignored."""
         return list(self.message_queues)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class AllocateMessageQueueByMachineRoom(_AmongMembers):
-    """Shares only the queues of brokers named ``room@broker`` with one of these rooms; what is left over goes one by one."""
+    """Shares only queues of brokers ``room@broker`` in one of these rooms. The remainder is dealt out one by one."""
 
     rooms: Collection[str]
 
@@ -152,12 +147,12 @@ class AllocateMessageQueueByMachineRoom(_AmongMembers):
         return mine
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class AllocateMachineRoomNearby(_AmongMembers):
-    """Shares a room's queues among the clients in that room; queues of rooms without a client among all.
+    """Shares a room's queues among the clients in the room, and queues of rooms without a client among all.
 
-    ``strategy`` does the sharing within both. ``broker_room`` and ``client_room`` tell where a queue's broker and a client
-    are. Raises AllocationError when they do not know.
+    ``strategy`` shares within both. ``broker_room`` and ``client_room`` return the room of a queue's broker and of a client.
+    Raises AllocationError if a room is unknown.
     """
 
     strategy: AllocationStrategy
@@ -166,7 +161,7 @@ class AllocateMachineRoomNearby(_AmongMembers):
 
     @property
     def name(self) -> str:
-        """MACHINE_ROOM_NEARBY and the inner strategy's name."""
+        """MACHINE_ROOM_NEARBY and the name of the inner strategy."""
         return f"MACHINE_ROOM_NEARBY-{self.strategy.name}"
 
     def _share(
@@ -195,16 +190,16 @@ def _known(room: str | None, whose: MessageQueue | str) -> str:
 
 def hash_by_md5(key: str) -> int:
     """Return a place on the ring, 0 to 2^32 - 1: the first four bytes of the key's MD5."""
-    # Java encodes a lone surrogate as "?" too.
+    # Java also encodes a lone surrogate as "?".
     return int.from_bytes(md5(key.encode("utf-8", "replace"), usedforsecurity=False).digest()[:4], "big")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class AllocateMessageQueueConsistentHash(_AmongMembers):
-    """Puts each client on a ring at ``virtual_nodes`` places; a queue goes to the next client. Few queues move at a change.
+    """Puts each client on a ring at ``virtual_nodes`` places. A queue goes to the next client, so a change moves few queues.
 
-    ``hash_function`` gives places on the ring; all clients of a group must have the same one, and as many virtual nodes.
-    Raises AllocationError for a number of virtual nodes below 0; with 0, nobody gets anything.
+    ``hash_function`` returns a place on the ring. All clients of a group need the same function and number of virtual nodes.
+    Raises AllocationError if ``virtual_nodes`` is below 0. With 0, each share is empty.
     """
 
     virtual_nodes: int = VIRTUAL_NODES
@@ -236,7 +231,7 @@ class AllocateMessageQueueConsistentHash(_AmongMembers):
         ring: dict[int, str] = {}
         standing: Counter[str] = Counter()
         for client in client_ids:
-            # A client that is listed twice goes on counting; where two places collide, the later client stands.
+            # A client listed twice continues its count. If two places collide, the later client wins.
             first = standing[client]
             for number in range(first, first + self.virtual_nodes):
                 place = self.hash_function(f"{client}-{number}")
@@ -248,5 +243,5 @@ class AllocateMessageQueueConsistentHash(_AmongMembers):
 
 
 def _java_text(queue: MessageQueue) -> str:
-    """Return what Java's clients hash, the queue's toString()."""
+    """Return the queue's toString(), which Java's clients hash."""
     return f"MessageQueue [topic={queue.topic}, brokerName={queue.broker_name}, queueId={queue.queue_id}]"

@@ -1,32 +1,33 @@
-"""How much of a queue a consumer holds before it stops to pull, sans-io.
+"""Flow control: limits on the messages held of a queue, above which it is not pulled, sans-io.
 
-Answers to the flow control of DefaultMQPushConsumerImpl.pullMessage, with its figures, and to what RebalancePushImpl makes
-of the limits of a topic. ``ProcessQueue`` compares.
+Counterpart: the flow control of `DefaultMQPushConsumerImpl.pullMessage`, with the same figures, and the topic limits of
+`RebalancePushImpl` (Apache). ``ProcessQueue`` compares.
 """
 
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
+import msgspec
+
 from rocketd.client.consumer.option_checks import check_number
 
 MIB: Final = 1024 * 1024
 
 FLOW_CONTROL_DELAY_MS: Final = 50
-"""How long the next pull waits that flow control holds back."""
+"""Delay of a pull held back by flow control."""
 
 
 class FlowLimit(Enum):
-    """The limits that hold pulls back."""
+    """The limits for held messages."""
 
     COUNT = "count"
     SIZE = "size"
     SPAN = "span"
 
 
-@dataclass(frozen=True, slots=True)
-class QueueLimits:
-    """How much of one queue may be held. ``max_span`` None is no limit."""
+class QueueLimits(msgspec.Struct, frozen=True):
+    """Limits of one queue. ``max_span`` None means unlimited."""
 
     messages: int
     size_mib: int
@@ -35,24 +36,28 @@ class QueueLimits:
 
 @dataclass(frozen=True, slots=True)
 class FlowLimits:
-    """How much a consumer may hold. Raises IllegalOptionError for a value that is not accepted, as Apache's ranges are."""
+    """Limits of a consumer. The ranges are Apache's. Raises IllegalOptionError for a value outside its range."""
 
     messages: int = 1000
-    """Messages of a queue, up to 65535."""
+    """Maximum number of held messages of a queue, up to 65535."""
 
     size_mib: int = 100
-    """MiB of the bodies of a queue's messages, up to 1024."""
+    """Maximum size of the held bodies of a queue in MiB, up to 1024."""
 
     max_span: int | None = 2000
-    """How far the last offset of a queue's messages lies behind the first one, up to 65535; None for any. It does not count
-    with order ``queue``."""
+    """Maximum distance between the first and last offset of a queue's held messages, up to 65535. None for no
+    limit. No effect with order ``queue``.
+    """
 
     topic_messages: int | None = None
-    """Messages of all queues of a topic that this consumer has, up to 6553500: each queue may have an equal share, instead
-    of ``messages``. None for no such limit."""
+    """Maximum number of held messages of a topic, up to 6553500, in place of ``messages``. Each of the consumer's
+    queues gets an equal share. None for no such limit.
+    """
 
     topic_size_mib: int | None = None
-    """MiB of the bodies of all queues of a topic, up to 102400, shared in the same way, instead of ``size_mib``."""
+    """Maximum size of the held bodies of a topic in MiB, up to 102400, in place of ``size_mib``. It is shared in
+    the same way.
+    """
 
     def __post_init__(self) -> None:
         check_number("messages", self.messages, 1, 65535)
@@ -64,11 +69,11 @@ class FlowLimits:
 
     @property
     def of_topics(self) -> bool:
-        """Whether it counts how many queues a topic has."""
+        """Whether a limit depends on the number of queues of a topic."""
         return self.topic_messages is not None or self.topic_size_mib is not None
 
     def of_queue(self, queues: int, *, in_order: bool) -> QueueLimits:
-        """Return the limits of a queue whose topic has so many here, and that is consumed ``in_order`` or not."""
+        """Return the limits of a queue. ``queues`` is the number of the topic's queues in this consumer."""
         return QueueLimits(
             self.messages if self.topic_messages is None else max(1, self.topic_messages // queues),
             self.size_mib if self.topic_size_mib is None else max(1, self.topic_size_mib // queues),
@@ -76,11 +81,10 @@ class FlowLimits:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class FlowControl:
-    """Why the next pull waits: the limit with its figure, and what is held. Its text is for the log.
+class FlowControl(msgspec.Struct, frozen=True):
+    """The reason why the next pull waits: the limit with its threshold, and the messages held. Its text is for the log.
 
-    The offsets are None when all that is held is being consumed in order.
+    The offsets are None if all held messages are being consumed in order.
     """
 
     limit: FlowLimit

@@ -1,7 +1,7 @@
-"""Which messages of one queue may be handled at once when those of one key must follow each other, sans-io.
+"""Order by key: which messages of one queue may be handled at once, sans-io.
 
-No counterpart in Apache, whose consumers handle a queue either in order or in none. Here messages with the same key are
-handled one after the other by queue offset, and those with different keys at once, up to a number.
+Messages with the same key are handled one after the other, by queue offset. Messages with different keys are handled at
+once, up to a limit. Apache's consumers handle a queue either in order or without any order.
 """
 
 from collections import deque
@@ -13,11 +13,12 @@ from rocketd.client.consumer.process_queue import M
 
 
 class KeyedOrder(Generic[M]):
-    """Hands out the messages of one queue. All methods belong to one thread.
+    """The messages of one queue, in order by key. All methods belong to one thread.
 
-    ``key_of`` gives a message's key; messages whose key is None wait for nobody. At most ``concurrency`` messages are out
-    at once; it may be changed at any time, and what is out then stays so. Of those that may go out, the one with the
-    lowest offset does: that lets the group's offset move on soonest. No operation costs more than O(log n).
+    ``key_of`` returns a message's key; messages with key None are independent. At most ``concurrency`` messages are out
+    at once. It may be changed at any time, without effect on messages already out. Among the messages ready to go out,
+    the lowest offset is first, so that the group's offset moves on early. A failed message may rest: it then blocks its
+    key, but is not out. Each operation costs O(log n) at most.
     """
 
     def __init__(self, key_of: Callable[[M], Hashable | None], concurrency: int) -> None:
@@ -25,24 +26,25 @@ class KeyedOrder(Generic[M]):
         self._key_of = key_of
         self._waiting: dict[int, tuple[Hashable | None, M]] = {}
         self._out: dict[int, tuple[Hashable | None, M]] = {}
+        self._resting: dict[int, tuple[Hashable | None, M]] = {}
         self._ready: list[int] = []
-        # Offsets that wait for another of their key; a key is here as long as it has one that is ready or out.
+        # Offsets waiting for another of their key. A key is in the table while one of its messages is ready, out or resting.
         self._behind: dict[Hashable, deque[int]] = {}
 
     @property
     def waiting(self) -> int:
-        """Messages that are not handed out yet."""
+        """Messages not handed out yet."""
         return len(self._waiting)
 
     @property
     def in_flight(self) -> int:
-        """Messages that are handed out and not done."""
+        """Messages handed out and not done."""
         return len(self._out)
 
     def put(self, messages: Iterable[M]) -> None:
-        """Add messages, by rising offset among those of a key. Offsets that are here already are ignored.
+        """Add messages, with rising offsets within each key. Offsets already present are ignored.
 
-        Raises what ``key_of`` raises, and TypeError for a key that has no hash; then none of the messages was added.
+        Raises the errors of ``key_of``, and TypeError for an unhashable key. No message is added then.
         """
         keyed: list[tuple[Hashable | None, M]] = []
         for message in messages:
@@ -51,7 +53,7 @@ class KeyedOrder(Generic[M]):
             keyed.append((key, message))
         for key, message in keyed:
             offset = message.queue_offset
-            if offset in self._waiting or offset in self._out:
+            if offset in self._waiting or offset in self._out or offset in self._resting:
                 continue
             self._waiting[offset] = (key, message)
             if key is None:
@@ -63,7 +65,7 @@ class KeyedOrder(Generic[M]):
                 heappush(self._ready, offset)
 
     def take(self, count: int | None = None) -> list[M]:
-        """Hand out what may be handled now, by offset; at most ``count``. Each is to be told ``done`` or ``again``."""
+        """Hand out the messages ready now, by offset, ``count`` at most. Each needs a ``done`` or ``again`` later."""
         room = self.concurrency - len(self._out)
         if count is not None:
             room = min(room, count)
@@ -75,11 +77,12 @@ class KeyedOrder(Generic[M]):
         return messages
 
     def done(self, message: M) -> bool:
-        """Note that a message needs nothing more, so that the next one of its key may go out.
+        """Mark a message as finished, so that the next one of its key may go out.
 
-        Returns whether it was out: one that was given up already, because it took too long, is ignored when it ends.
+        Return whether it was out, or resting. A late result is ignored if the message was given up already after a
+        timeout.
         """
-        entry = self._out.pop(message.queue_offset, None)
+        entry = self._out.pop(message.queue_offset, None) or self._resting.pop(message.queue_offset, None)
         if entry is None:
             return False
         key = entry[0]
@@ -91,13 +94,24 @@ class KeyedOrder(Generic[M]):
                 del self._behind[key]
         return True
 
-    def again(self, message: M) -> bool:
-        """Take back a message that is to be handled once more, still before the others of its key.
+    def rest(self, message: M) -> bool:
+        """Keep a message in front of the others of its key until ``again``. Messages with other keys may go out.
 
-        Returns whether it was out.
+        Return False if it has no key, or was not out.
+        """
+        entry = self._out.get(message.queue_offset)
+        if entry is None or entry[0] is None:
+            return False
+        self._resting[message.queue_offset] = self._out.pop(message.queue_offset)
+        return True
+
+    def again(self, message: M) -> bool:
+        """Take back a message, to be handled again before the others of its key.
+
+        Return whether it was out, or resting.
         """
         offset = message.queue_offset
-        entry = self._out.pop(offset, None)
+        entry = self._out.pop(offset, None) or self._resting.pop(offset, None)
         if entry is None:
             return False
         self._waiting[offset] = entry
@@ -105,9 +119,10 @@ class KeyedOrder(Generic[M]):
         return True
 
     def clear(self) -> list[M]:
-        """Forget what waits and return it, by offset. What is out stays so, and is still to be told done."""
+        """Remove the waiting messages and return them, by offset. Messages out or resting stay."""
         messages = [self._waiting[offset][1] for offset in sorted(self._waiting)]
         self._waiting.clear()
         self._ready.clear()
-        self._behind = {key: deque() for key, _ in self._out.values() if key is not None}
+        kept = (*self._out.values(), *self._resting.values())
+        self._behind = {key: deque() for key, _ in kept if key is not None}
         return messages

@@ -1,49 +1,48 @@
-"""Gives messages when it is asked for them: of a share of the queues, or of queues that the application names.
+"""A consumer with ``poll``, for a share of the queues or for queues named by the application.
 
-Answers to DefaultLitePullConsumer, DefaultLitePullConsumerImpl and AssignedMessageQueue. Unlike there, the offset of a
-message that ``poll`` gave is committed by itself only when the next ones are asked for, or the consumer is closed.
+Counterpart: `DefaultLitePullConsumer`, `DefaultLitePullConsumerImpl` and `AssignedMessageQueue` (Apache). Unlike Apache,
+auto-commit covers a polled message only after the next ``poll``, or on closing.
 """
 
 from collections import deque
-from collections.abc import Callable, Collection, Mapping
-from datetime import datetime
+from collections.abc import Callable, Collection
 from typing import Any, Generic
 
 from twisted.internet.defer import Deferred, ensureDeferred
 from twisted.internet.defer import TimeoutError as WaitedEnough
 from twisted.logger import Logger
 
-from rocketd.client import queue_questions
-from rocketd.client.codec import BYTES, Codec
-from rocketd.client.config import Duration, milliseconds
+from rocketd.client.consumer.assigned_queue import AssignedQueue, PulledMessage
 from rocketd.client.consumer.flow_control import FlowControl
-from rocketd.client.consumer.group_member import GroupMember
-from rocketd.client.consumer.offset_store import NO_OFFSET, ReadOffsetType
 from rocketd.client.consumer.options import LitePullOptions
-from rocketd.client.consumer.pulled import AssignedQueue, Pulled
 from rocketd.client.consumer.running_info import running_info
+from rocketd.client.consumer.seekable_member import SeekableMember
 from rocketd.client.consumer.subscription import Sql, subscription_of
-from rocketd.client.errors import CommitError, IllegalMessageError, UsageError, check_topic
+from rocketd.client.errors import ClientClosedError, IllegalMessageError, UsageError, check_topic
 from rocketd.client.hooks import ConsumeMessageContext
 from rocketd.client.instance.client_instance import ClientInstance
-from rocketd.client.message import ReceivedMessage, T
-from rocketd.client.namespace import queue_with_namespace, queue_without_namespace, with_namespace
-from rocketd.client.wire_message import received_message
+from rocketd.client.messages.codec import BYTES, Codec
+from rocketd.client.messages.message import ReceivedMessage, T
+from rocketd.client.messages.namespace import queue_with_namespace, queue_without_namespace, with_namespace
+from rocketd.client.messages.received import received_message
+from rocketd.client.queries import queues as queue_questions
+from rocketd.client.settings.config import Duration, milliseconds
+from rocketd.client.stats import ConsumerStats
 from rocketd.common.sysflag import PULL_LITE, PULL_SUBSCRIPTION, PULL_SUSPEND
-from rocketd.remoting.admin_bodies import ConsumeMessageDirectlyResult, ConsumerRunningInfo
-from rocketd.remoting.bodies import ConsumerData, ConsumeType, MessageQueue
-from rocketd.remoting.codes import ResponseCode
+from rocketd.remoting.bodies.admin import ConsumeMessageDirectlyResult, ConsumerRunningInfo
+from rocketd.remoting.bodies.tables import ConsumerData, ConsumeType, MessageQueue
 from rocketd.remoting.errors import RequestError
-from rocketd.store.record import MessageExt
+from rocketd.remoting.wire.codes import ResponseCode
+from rocketd.store.format.record import MessageExt
 
 QueueListener = Callable[[str, list[MessageQueue]], Any]
-"""Gets a topic and its queues, when they are others than before; may be a coroutine function."""
+"""Gets a topic and its queues after they have changed. May be a coroutine function."""
 
 
-class LitePullConsumer(GroupMember, Generic[T]):
-    """A consumer of one group, between ``start`` and ``stop``. All methods belong to the reactor thread.
+class LitePullConsumerEngine(SeekableMember, Generic[T]):
+    """A polling consumer of one group, between ``start`` and ``stop``. All methods belong to the reactor thread.
 
-    Either ``subscribe`` or ``assign`` says what it reads, before ``start`` or later. Making it raises IllegalGroupError.
+    Call either ``subscribe`` or ``assign``, before ``start`` or later. The constructor raises IllegalGroupError.
     """
 
     log = Logger()
@@ -66,24 +65,28 @@ class LitePullConsumer(GroupMember, Generic[T]):
         self._codec = codec
         self._namespace = instance.config.namespace
         self._chosen: set[MessageQueue] | None = None
-        self._ready: deque[tuple[AssignedQueue, list[Pulled]]] = deque()
+        self._ready: deque[tuple[AssignedQueue, list[PulledMessage]]] = deque()
         self._asking: deque[Deferred[None]] = deque()
         self._moved: set[MessageQueue] = set()
         self._out: ConsumeMessageContext | None = None
+        self._given: tuple[AssignedQueue, list[PulledMessage], int | None, ReceivedMessage[T]] | None = None
+        """The messages polled last: their queue, its position before, and the first as it was given."""
+        self._polled = 0
         self._watched: dict[str, tuple[QueueListener, list[MessageQueue]]] = {}
 
     # ------------------------------------------------------------ what it reads
 
     def subscribe(self, topic: str, wanted: str | Sql | None = None) -> None:
-        """Read a share of a topic's queues. Raises UsageError after ``assign``, and as GroupMember does."""
+        """Read a share of a topic's queues. Raises UsageError after ``assign``, and the errors of GroupMember."""
         if self._chosen is not None:
             raise UsageError(f"consumer {self.group} has queues assigned: it cannot subscribe, too")
         super().subscribe(topic, wanted)
 
     async def assign(self, queues: Collection[MessageQueue], wanted: str | Sql | None = None) -> None:
-        """Read these queues from now on and no others, whoever else does; before the start, from then on.
+        """Read exactly these queues from now on, independently of other members.
 
-        ``wanted`` is as that of ``subscribe``. Raises UsageError after ``subscribe``, and for no queues.
+        Before ``start``, it takes effect at the start. ``wanted`` is as in ``subscribe``. Raises UsageError after
+        ``subscribe``, or if ``queues`` is empty.
         """
         if self._chosen is None and self.subscriptions:
             raise UsageError(f"consumer {self.group} subscribes to topics: it cannot be assigned queues, too")
@@ -100,20 +103,20 @@ class LitePullConsumer(GroupMember, Generic[T]):
             await self._rebalance.now()
 
     def chosen(self, topic: str) -> set[MessageQueue] | None:
-        """Return the queues that were assigned; None where the group shares them."""
+        """Return the assigned queues; None if the group shares them."""
         if self._chosen is None:
             return None
         return {queue for queue in self._chosen if queue.topic == topic}
 
     def unsubscribe(self, topic: str) -> None:
-        """Read a topic no more."""
+        """Stop reading a topic."""
         if self._chosen is not None:
             name = with_namespace(self._namespace, topic)
             self._chosen = {queue for queue in self._chosen if queue.topic != name}
         super().unsubscribe(topic)
 
     def consumer_data(self) -> ConsumerData:
-        """What heartbeats say of this consumer: assigned queues are nobody else's matter."""
+        """Return the entry in heartbeats. Assigned queues are left out, because the group does not share them."""
         data = super().consumer_data()
         if self._chosen is not None:
             data.subscription_data_set = []
@@ -122,20 +125,23 @@ class LitePullConsumer(GroupMember, Generic[T]):
     # ------------------------------------------------------------ start and stop
 
     async def start(self) -> None:
-        """Join the group; returns when the first share of queues is taken. Raises as ``join`` does."""
+        """Join the group. Return after the first share of queues is taken. Raises the errors of ``join``."""
         if await self.join():
             self.repeat(milliseconds("watch_interval", self.options.watch_interval), self._look_at_watched)
 
     async def stop(self, *, consumed: bool = True) -> None:
-        """Pull no more, store the offsets, leave the group.
+        """Stop pulling, store the offsets, leave the group.
 
-        With ``auto_commit`` that is what ``poll`` has given, unless ``consumed`` says that the last of it was not consumed.
+        With ``auto_commit``, all polled messages are committed, unless ``consumed`` is False: the last ones were not
+        consumed.
         """
         await self.stop_pulling()
         self._ready.clear()
         for asking in list(self._asking):
             self._wake(asking)
-        if self.options.auto_commit and consumed:
+        if not consumed:
+            self._moved.clear()  # else a ``commit`` in on_revoked would cover them
+        elif self.options.auto_commit:
             self._commit_positions()
         self._handled(consumed)
         await self.leave()
@@ -143,30 +149,63 @@ class LitePullConsumer(GroupMember, Generic[T]):
     # ------------------------------------------------------------ messages
 
     async def poll(self, timeout: Duration | None = None) -> list[ReceivedMessage[T]]:
-        """Return messages of one queue; none when there are none within the timeout, or the consumer is stopped.
+        """Return messages of one queue; an empty list after the timeout or if the consumer is stopped.
 
-        Raises NotStartedError and ClientClosedError, and IllegalMessageError for a message of which ``codec`` can make no
-        value: the next call goes on behind it.
+        Raises:
+
+        - NotStartedError, ClientClosedError: the consumer does not run.
+        - IllegalMessageError: ``codec`` cannot decode a message. The next call continues after it.
         """
         self.check()
         milli = milliseconds("timeout", self.options.poll_timeout if timeout is None else timeout, zero=True)
-        if self.options.auto_commit:
-            self._commit_positions()
-        self._handled(True)
+        self._consumed()
         reactor = self.instance.reactor
         ends = reactor.seconds() + milli / 1000
         while self._state is None:
-            while self._ready:
-                assigned, pulled = self._ready.popleft()
-                if not assigned.held.dropped:
-                    return self._give(assigned, pulled)
+            if messages := self._take_ready():
+                return messages
             left = ends - reactor.seconds()
             if left <= 0:
                 break
             await self._arrival(left)
         return []
 
-    def _give(self, assigned: AssignedQueue, pulled: list[Pulled]) -> list[ReceivedMessage[T]]:
+    async def next_message(self) -> ReceivedMessage[T] | None:
+        """Return the next message of an iteration, however long that takes; None after the consumer was stopped.
+
+        Raises UsageError if another call waits for messages, and the errors of ``poll``.
+        """
+        if self._state is ClientClosedError:
+            return None
+        self.check()
+        if self._asking:
+            raise UsageError("another call already waits for messages: one task at a time polls or iterates")
+        self._consumed()
+        while self._state is None:
+            if messages := self._take_ready(1):
+                return messages[0]
+            await self._arrival()
+        return None
+
+    def _consumed(self) -> None:
+        """Note that the messages given out before are consumed."""
+        self._given = None
+        if self.options.auto_commit:
+            self._commit_positions()
+        self._handled(True)
+
+    def _take_ready(self, most: int | None = None) -> list[ReceivedMessage[T]]:
+        """Return messages of one queue, ``most`` of those pulled together; an empty list if there are none."""
+        while self._ready:
+            assigned, pulled = self._ready.popleft()
+            if assigned.is_ending:
+                continue
+            if most is not None and len(pulled) > most:
+                self._ready.appendleft((assigned, pulled[most:]))
+            return self._give(assigned, pulled[:most])
+        return []
+
+    def _give(self, assigned: AssignedQueue, pulled: list[PulledMessage]) -> list[ReceivedMessage[T]]:
         messages: list[ReceivedMessage[T]] = []
         bare = queue_without_namespace(self._namespace, assigned.queue)
         done = len(pulled)
@@ -175,10 +214,12 @@ class LitePullConsumer(GroupMember, Generic[T]):
             try:
                 messages.append(received_message(one.record, bare, self._codec, self._namespace))
             except IllegalMessageError as illegal:
-                # The good ones before it come first.
+                # The good messages before it come first.
                 error, done = (None, place) if messages else (illegal, place + 1)
-                self._ready.appendleft((assigned, pulled[done:]))
+                if pulled[done:]:
+                    self._ready.appendleft((assigned, pulled[done:]))
                 break
+        before = assigned.position
         position = assigned.held.remove(pulled[:done], int(self.instance.clock_ms()))
         if position is not None:
             self._move(assigned, position)
@@ -186,18 +227,41 @@ class LitePullConsumer(GroupMember, Generic[T]):
         if error is not None:
             raise error
         self._out = self.hooks.consumption.begin(assigned.queue, messages)
+        self._polled += len(messages)
+        self._given = assigned, pulled[:done], before, messages[0]
         return messages
 
+    def put_back(self, messages: list[ReceivedMessage[T]]) -> None:
+        """Give the messages polled last out again, because their caller was cancelled before it got them."""
+        given, self._given = self._given, None
+        if given is None or not messages:
+            return
+        assigned, pulled, position, first = given
+        if first is not messages[0] or assigned.is_ending:
+            return
+        assigned.held.put(pulled)
+        assigned.position = position
+        self._polled -= len(messages)
+        self._handled(False)
+        self._ready.appendleft((assigned, pulled))
+        if self._asking:
+            self._wake(self._asking[0])
+
+    def stats(self) -> ConsumerStats:
+        """Return the numbers since the start. Any thread."""
+        return ConsumerStats(self._polled, 0, 0.0, *self.holdings())
+
     def _handled(self, consumed: bool) -> None:
-        """Tell hooks that the application has done with what it got last."""
+        """Tell the hooks the result of the last polled messages."""
         out, self._out = self._out, None
         self.hooks.consumption.end(out, consumed, None)
 
-    async def _arrival(self, seconds: float) -> None:
-        """Return when there may be messages, or after the time."""
+    async def _arrival(self, seconds: float | None = None) -> None:
+        """Wait until messages may be there, or until the time is over, if there is a limit."""
         asking: Deferred[None] = Deferred()
         self._asking.append(asking)
-        asking.addTimeout(seconds, self.instance.reactor)
+        if seconds is not None:
+            asking.addTimeout(seconds, self.instance.reactor)
         try:
             await asking
         except WaitedEnough:
@@ -210,21 +274,21 @@ class LitePullConsumer(GroupMember, Generic[T]):
         self._asking.remove(asking)
         asking.callback(None)
 
-    def pulled(self, assigned: AssignedQueue, new: list[Pulled], took_ms: float) -> None:
+    def pulled(self, assigned: AssignedQueue, new: list[PulledMessage], took_ms: float) -> None:
         """Keep new messages for ``poll``."""
         self._ready.append((assigned, new))
         if self._asking:
             self._wake(self._asking[0])
 
     def skipped(self, assigned: AssignedQueue, offset: int) -> None:
-        """Take note that all before an offset was for others, and nothing waits for ``poll``."""
+        """Note that all messages before ``offset`` were filtered out, and none waits for ``poll``."""
         if assigned.position is None or offset > assigned.position:
             self._move(assigned, offset)
 
     def offset_moved(self, assigned: AssignedQueue, offset: int) -> None:
-        """Pull from another offset: the one asked for is not there."""
+        """Pull from another offset, because the requested one does not exist."""
         self.log.warn(
-            "{queue}: offset {old} is not there, goes on from {new}",
+            "{queue}: offset {old} is not available, continuing from {new}",
             queue=assigned,
             old=assigned.next_offset,
             new=offset,
@@ -232,7 +296,7 @@ class LitePullConsumer(GroupMember, Generic[T]):
         assigned.next_offset = offset
 
     def holds_enough(self, assigned: AssignedQueue) -> FlowControl | str | None:
-        """Why the queue is pulled no further now; None where it is."""
+        """Return the reason to hold the next pull back; None if it may begin."""
         held = sum(one.held.count for one in self.assigned.values())
         if held > self.options.max_held:
             return f"{held} messages of all queues wait for poll, more than the {self.options.max_held} allowed"
@@ -240,59 +304,8 @@ class LitePullConsumer(GroupMember, Generic[T]):
 
     # ------------------------------------------------------------ offsets
 
-    async def seek(self, queue: MessageQueue, offset: int) -> None:
-        """Go on from an offset. Raises UsageError when the queue is not read here, or has no such offset."""
-        assigned = self._assigned(queue)
-        first = await queue_questions.min_offset(self.instance, assigned.queue)
-        behind = await queue_questions.max_offset(self.instance, assigned.queue)
-        if not first <= offset <= behind:
-            raise UsageError(f"{assigned} has offsets from {first} to {behind}, not {offset}")
-        self._seek(queue, offset)
-
-    async def seek_to_begin(self, queue: MessageQueue) -> None:
-        """Go on from the first message there is. Raises as ``seek`` does."""
-        self._seek(queue, await queue_questions.min_offset(self.instance, self._assigned(queue).queue))
-
-    async def seek_to_end(self, queue: MessageQueue) -> None:
-        """Go on with the next message that is sent. Raises as ``seek`` does."""
-        self._seek(queue, await queue_questions.max_offset(self.instance, self._assigned(queue).queue))
-
-    def _seek(self, queue: MessageQueue, offset: int) -> None:
-        self._move(self.replace(self._assigned(queue), offset), offset)
-
-    async def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
-        """Store these offsets, or without any how far ``poll`` has given messages; returns when they are stored.
-
-        Raises CommitError when some are not stored, and UsageError for a queue that is not read here.
-        """
-        self.check()
-        named: dict[MessageQueue, int] | None = None
-        if offsets is None:
-            self._commit_positions()
-        else:
-            named = {self._assigned(queue).queue: offset for queue, offset in offsets.items()}
-            for queue, offset in named.items():
-                self.offsets.update(queue, offset, False)
-        if named is None or self.options.broadcast:
-            failed = await self.offsets.persist_all(list(self.assigned), oneway=False)
-        else:
-            failed = [queue for queue in named if not await self.offsets.persist(queue, oneway=False)]
-        if failed:
-            names = ", ".join(str(self.assigned.get(queue, queue)) for queue in failed)
-            raise CommitError(f"offsets of {names} were not stored: the log says why; commit again")
-
-    async def committed(self, queue: MessageQueue) -> int | None:
-        """Return the group's offset of a queue, None when there is none. Raises RocketMQError when it is not known."""
-        self.check()
-        name = queue_with_namespace(self._namespace, queue)
-        await self.instance.routes.subscribe_queues(name.topic)
-        offset = await self.offsets.read(name, ReadOffsetType.MEMORY_FIRST_THEN_STORE)
-        return None if offset == NO_OFFSET else offset
-
-    async def offset_for_timestamp(self, queue: MessageQueue, moment: datetime) -> int:
-        """Return the offset of the first message stored at a moment or later; the queue's end when there is none."""
-        self.check()
-        return await queue_questions.search_offset(self.instance, queue_with_namespace(self._namespace, queue), moment)
+    async def _continue_from(self, assigned: AssignedQueue, offset: int) -> None:
+        self._move(self.replace(assigned, offset), offset)
 
     def _commit_positions(self) -> None:
         for queue in self._moved:
@@ -305,25 +318,15 @@ class LitePullConsumer(GroupMember, Generic[T]):
         assigned.position = offset
         self._moved.add(assigned.queue)
 
-    def _assigned(self, queue: MessageQueue) -> AssignedQueue:
-        self.check()
-        assigned = self.assigned.get(queue_with_namespace(self._namespace, queue))
-        if assigned is None:
-            raise UsageError(
-                f"queue {queue.queue_id} of {queue.topic} at {queue.broker_name} is not read by this consumer: it is not "
-                "assigned, or it is another's share now"
-            )
-        return assigned
-
     # ------------------------------------------------------------ topics
 
     async def topic_queues(self, topic: str) -> list[MessageQueue]:
-        """Return all queues of a topic that can be read. Raises NoRouteError."""
+        """Return all readable queues of a topic. Raises NoRouteError."""
         self.check()
         return await queue_questions.subscribe_queues(self.instance, topic)
 
     async def watch_queues(self, topic: str, listener: QueueListener) -> None:
-        """Have ``listener`` called when a topic has other queues than now. Raises NoRouteError."""
+        """Call ``listener`` whenever the queues of a topic change. Raises NoRouteError."""
         self._watched[topic] = (listener, await self.topic_queues(topic))
 
     async def _look_at_watched(self) -> None:
@@ -340,11 +343,11 @@ class LitePullConsumer(GroupMember, Generic[T]):
     # ------------------------------------------------------------ for the instance
 
     def running_info(self, stacks: bool) -> ConsumerRunningInfo:
-        """How it is; with the stacks of what runs, if asked for."""
+        """Return the state of the consumer, with the stacks of all threads if ``stacks``."""
         return running_info(self, stacks, {"autoCommit": str(self.options.auto_commit).lower()})
 
     async def consume_directly(self, record: MessageExt, broker_name: str | None) -> ConsumeMessageDirectlyResult:
-        """Refuse: there is no handler. Raises RequestError."""
+        """Refuse, because a polling consumer has no handler. Raises RequestError."""
         raise RequestError(
             ResponseCode.SYSTEM_ERROR, f"The Consumer Group <{self.group}> has no handler in this consumer: it polls"
         )

@@ -1,21 +1,21 @@
-"""How far a group has consumed its queues: what is remembered, and what every place of keeping it offers.
+"""A group's offsets: the common interface of stores, and the offsets in memory.
 
-Answers to OffsetStore and ReadOffsetType. ``offset_store_remote`` keeps offsets at the brokers (clustering),
-``offset_store_local`` in a file (broadcasting).
+Counterpart: `OffsetStore` and `ReadOffsetType` (Apache). ``offset_store_remote`` keeps offsets at the brokers
+(clustering), ``offset_store_local`` in a file (broadcasting).
 """
 
 from collections.abc import Iterable
 from enum import Enum
 from typing import Final, Protocol
 
-from rocketd.remoting.bodies import MessageQueue
+from rocketd.remoting.bodies.tables import MessageQueue
 
 NO_OFFSET: Final = -1
-"""What reading returns for a queue that the group has no offset of."""
+"""Result of a read if the group has no offset of the queue."""
 
 
 class ReadOffsetType(Enum):
-    """Where an offset is read."""
+    """The source of an offset."""
 
     READ_FROM_MEMORY = "memory"
     READ_FROM_STORE = "store"
@@ -23,53 +23,56 @@ class ReadOffsetType(Enum):
 
 
 class OffsetStore(Protocol):
-    """The offsets of one group. All methods belong to the reactor thread; an offset is the next message's to consume."""
+    """The offsets of one group.
+
+    All methods belong to the reactor thread. An offset is that of the next message to consume.
+    """
 
     async def load(self) -> None:
-        """Read what is kept, before the consumer begins."""
+        """Read the stored offsets before the consumer begins."""
 
     def update(self, queue: MessageQueue, offset: int, increase_only: bool) -> None:
-        """Remember an offset; with ``increase_only`` only one above that which is remembered."""
+        """Remember an offset. With ``increase_only``, ignore it unless it is above the remembered one."""
 
     async def read(self, queue: MessageQueue, source: ReadOffsetType) -> int:
-        """Return an offset, NO_OFFSET when there is none. What was read from the store is remembered.
+        """Return an offset; NO_OFFSET if there is none. An offset read from the store is remembered.
 
-        Raises RocketMQError when the store cannot be read: then it is not known whether there is one.
+        Raises RocketMQError if the store cannot be read. Whether there is an offset is unknown then.
         """
         ...
 
     async def persist_all(self, queues: Iterable[MessageQueue], *, oneway: bool = True) -> list[MessageQueue]:
-        """Store what is remembered of these queues; does nothing when there are none.
+        """Store the remembered offsets of these queues. Without queues, do nothing.
 
-        Returns the queues whose offsets were not stored, each of which was logged. Without ``oneway`` it waits until
-        they are known to be stored; until then no other offset of the queue is stored: of two requests that are under
-        way a broker may come to the older one last.
+        Return the queues whose offsets were not stored; each was logged. Without ``oneway``, wait for confirmation.
+        Until then no other offset of the queue is stored, because a broker may process the older of two concurrent
+        requests last.
         """
         ...
 
     async def persist(self, queue: MessageQueue, *, oneway: bool = True) -> bool:
-        """Store what is remembered of one queue, where the store can do so; returns whether nothing failed.
+        """Store the remembered offset of one queue, if the store supports it. Return False after a failure.
 
-        ``oneway`` is as that of ``persist_all``.
+        ``oneway`` is as in ``persist_all``.
         """
         ...
 
     def remove(self, queue: MessageQueue) -> None:
-        """Forget a queue that is no longer consumed here, where the store belongs to the whole group."""
+        """Forget a queue no longer consumed here, if the store belongs to the whole group."""
 
     def clone(self, topic: str = "") -> dict[MessageQueue, int]:
-        """Return what is remembered, of one topic or, without a name, of all."""
+        """Return the remembered offsets of one topic, or of all by default."""
         ...
 
     async def update_to_broker(self, queue: MessageQueue, offset: int, *, oneway: bool = True) -> None:
-        """Have the queue's broker store an offset now, whatever is remembered, where brokers keep them.
+        """Store an offset at the queue's broker now, independently of the remembered one, if brokers keep the offsets.
 
         Raises RocketMQError.
         """
 
 
 class OffsetTable:
-    """What all stores remember in memory."""
+    """The offsets in memory, for all stores."""
 
     def __init__(self) -> None:
         self._offsets: dict[MessageQueue, int] = {}

@@ -1,7 +1,7 @@
-"""Keeps a group's offsets in a file of this client's.
+"""Keeps a group's offsets in a file of this client.
 
-Answers to LocalFileOffsetStore: the same file, so that a consumer may go from one client to the other. Unlike there, new
-content is on the disk before it takes the file's place, and a file that cannot be read is an error, not an empty table.
+Counterpart: `LocalFileOffsetStore` (Apache). The file is the same, so a consumer may change between the clients. Unlike
+Apache, new content is on the disk before it replaces the file, and an unreadable file is an error, not an empty table.
 """
 
 import os
@@ -13,39 +13,38 @@ from twisted.logger import Logger
 
 from rocketd.client.consumer.offset_store import NO_OFFSET, OffsetStore, OffsetTable, ReadOffsetType
 from rocketd.client.errors import RocketMQError
-from rocketd.remoting import fastjson
-from rocketd.remoting.bodies import BroadcastOffsetSerializeWrapper, MessageQueue
-from rocketd.store.filesystem import IFileSystem, RealFileSystem
-from rocketd.store.small_file import replace_file
+from rocketd.remoting.bodies.tables import BroadcastOffsetSerializeWrapper, MessageQueue
+from rocketd.remoting.fastjson import dialect as fastjson
+from rocketd.store.base.filesystem import IFileSystem, RealFileSystem
+from rocketd.store.base.small_file import replace_file
 
 DEFAULT_DIRECTORY: Final = os.path.join("~", ".rocketmq_offsets")
-"""Where the files of all clients are, unless a program says otherwise (Apache's ``rocketmq.client.localOffsetStoreDir``)."""
+"""Default directory of all clients' files (Apache's ``rocketmq.client.localOffsetStoreDir``)."""
 
 T = TypeVar("T")
 
 
 class DeferToThread(Protocol):
-    """Runs a function in a thread that may block; what it returns or raises comes back to the reactor thread."""
+    """Runs a blocking function in a thread, and returns its result or error to the reactor thread."""
 
     def __call__(self, function: Callable[[], T], /) -> Awaitable[T]:
-        """Run it."""
+        """Run the function."""
         ...
 
 
 class OffsetFileError(RocketMQError):
-    """A file of offsets that cannot be read; the text names it."""
+    """An unreadable offset file. The text names it."""
 
 
 def offsets_path(client_id: str, group: str, directory: str | os.PathLike[str] = DEFAULT_DIRECTORY) -> str:
-    """Return where a group's offsets are; ``~`` stands for the user's home."""
+    """Return the path of a group's offset file. ``~`` is the user's home."""
     return os.path.join(os.path.expanduser(directory), client_id, group, "offsets.json")
 
 
 class LocalFileOffsetStore(OffsetTable, OffsetStore):
     """The offsets of one group in the broadcasting model.
 
-    All methods belong to the reactor thread; the file is touched by what they hand to ``defer_to_thread``, one such call
-    at a time.
+    All methods belong to the reactor thread. Only functions passed to ``defer_to_thread`` touch the file, one at a time.
     """
 
     log = Logger()
@@ -60,9 +59,9 @@ class LocalFileOffsetStore(OffsetTable, OffsetStore):
         self._damaged = False
 
     async def load(self) -> None:
-        """Read the file, or its ``.bak`` where it is missing or damaged, which is logged; without both, nothing.
+        """Read the file, or its ``.bak`` with a log line if the file is missing or damaged. Without both, do nothing.
 
-        Raises OffsetFileError when there is something, but nothing readable.
+        Raises OffsetFileError if a file exists but none is readable.
         """
         self._offsets.update(await self._read())
 
@@ -83,10 +82,10 @@ class LocalFileOffsetStore(OffsetTable, OffsetStore):
         return self._offsets.setdefault(queue, offset)
 
     async def persist_all(self, queues: Iterable[MessageQueue], *, oneway: bool = True) -> list[MessageQueue]:
-        """See OffsetStore: writes one file, and returns when it is on the disk, ``oneway`` or not.
+        """See OffsetStore. Writes one file and returns when it is on the disk, even with ``oneway``.
 
-        Beside these queues it holds what is remembered of topics that none of them is of: those may only not have been
-        shared out yet. Other queues, which no longer exist, are left out. Nothing is written when nothing has changed.
+        The file also keeps remembered offsets of topics without a queue here: their queues may not be shared out yet. Other
+        queues no longer exist and are left out. Unchanged offsets are not written.
         """
         wanted = set(queues)
         if not wanted:
@@ -113,14 +112,14 @@ class LocalFileOffsetStore(OffsetTable, OffsetStore):
         return []
 
     async def persist(self, queue: MessageQueue, *, oneway: bool = True) -> bool:
-        """Do nothing: the one file is written by ``persist_all``."""
+        """Do nothing: ``persist_all`` writes the one file."""
         return True
 
     def remove(self, queue: MessageQueue) -> None:
-        """Do nothing: the offset is this client's alone, and holds when the queue comes back."""
+        """Do nothing: the offset belongs to this client alone, and stays valid if the queue comes back."""
 
     async def update_to_broker(self, queue: MessageQueue, offset: int, *, oneway: bool = True) -> None:
-        """Do nothing: no broker keeps these offsets."""
+        """Do nothing: brokers do not keep these offsets."""
 
     async def _read(self) -> dict[MessageQueue, int]:
         await self._lock.acquire()
@@ -136,17 +135,17 @@ class LocalFileOffsetStore(OffsetTable, OffsetStore):
         self._damaged = bool(faults)
         if path is not None and path != self.path:
             self.log.warn(
-                "{path} is {state}: using {backup}, which holds what was stored before it",
+                "{path} is {state}: using {backup}, the version before it",
                 path=self.path,
                 state="damaged" if faults else "missing",
                 backup=path,
             )
         return offsets
 
-    # ------------------------------------------------------------ in the thread; no attribute changes there
+    # ------------------------------------------------------------ in the thread; attributes are not changed there
 
     def _read_files(self) -> tuple[str | None, dict[MessageQueue, int], list[str]]:
-        """Return which file was read, what is in it, and what is wrong with those tried before."""
+        """Return the path of the file read, its offsets, and the faults of files tried before."""
         faults: list[str] = []
         for path in (self.path, self.path + ".bak"):
             try:

@@ -1,6 +1,6 @@
 """Keeps a group's offsets at the brokers of its queues.
 
-Answers to RemoteBrokerOffsetStore. Unlike there, a broker's refusal is not taken for a queue without offset, which would
+Counterpart: `RemoteBrokerOffsetStore` (Apache). Unlike Apache, a broker's refusal does not mean "no offset": the queue would
 be consumed from its end or its beginning then.
 """
 
@@ -12,44 +12,43 @@ from twisted.internet.defer import DeferredLock
 from twisted.logger import Logger
 
 from rocketd.client.consumer.offset_store import NO_OFFSET, OffsetStore, OffsetTable, ReadOffsetType
-from rocketd.client.errors import RocketMQError, check_response, of_remoting
-from rocketd.client.gathering import all_of
-from rocketd.remoting.bodies import MessageQueue
-from rocketd.remoting.codes import RequestCode, ResponseCode
-from rocketd.remoting.command import RemotingCommand
+from rocketd.client.errors import RocketMQError, of_remoting
+from rocketd.client.instance.all_of import all_of
+from rocketd.protocol import offsets
+from rocketd.remoting.bodies.tables import MessageQueue
 from rocketd.remoting.errors import RemotingError
-from rocketd.remoting.headers import (
-    OffsetResponseHeader,
-    QueryConsumerOffsetRequestHeader,
-    UpdateConsumerOffsetRequestHeader,
-    read_header,
-    write_header,
-)
+from rocketd.remoting.wire.command import RemotingCommand
 
 Ask = Callable[[str, RemotingCommand], Awaitable[RemotingCommand]]
-"""Sends a request to a broker of this name and returns its answer. Raises RocketMQError or RemotingError."""
+"""Sends a request to the broker of this name and returns its answer. Raises RocketMQError or RemotingError."""
 
 Tell = Callable[[str, RemotingCommand], Awaitable[Any]]
-"""Sends a request to a broker of this name that it does not answer. Raises RocketMQError or RemotingError."""
+"""Sends a oneway request to the broker of this name. Raises RocketMQError or RemotingError."""
 
 
 class RemoteBrokerOffsetStore(OffsetTable, OffsetStore):
-    """The offsets of one group in the clustering model. All methods belong to the reactor thread."""
+    """The offsets of one group in the clustering model. All methods belong to the reactor thread.
+
+    ``covers`` gets a failure, and returns whether it is logged as an outage of the broker.
+    """
 
     log = Logger()
 
-    def __init__(self, group: str, ask: Ask, tell: Tell) -> None:
+    def __init__(
+        self, group: str, ask: Ask, tell: Tell, covers: Callable[[str, Exception], bool] | None = None
+    ) -> None:
         super().__init__()
         self._group = group
         self._ask = ask
         self._tell = tell
+        self._covers = covers
         self._locks: defaultdict[MessageQueue, DeferredLock] = defaultdict(DeferredLock)
 
     async def load(self) -> None:
-        """Read nothing: each queue's offset is asked for when it is needed."""
+        """Do nothing: each queue's offset is read when it is needed."""
 
     async def read(self, queue: MessageQueue, source: ReadOffsetType) -> int:
-        """See OffsetStore. The broker is asked for what is to come from the store."""
+        """See OffsetStore. The store is the broker."""
         if source is not ReadOffsetType.READ_FROM_STORE and queue in self._offsets:
             return self._offsets[queue]
         if source is ReadOffsetType.READ_FROM_MEMORY:
@@ -59,15 +58,15 @@ class RemoteBrokerOffsetStore(OffsetTable, OffsetStore):
             if source is ReadOffsetType.READ_FROM_STORE:
                 self._offsets[queue] = offset
             else:
-                # Set meanwhile, it is what memory says first.
+                # If it was set meanwhile, memory comes first.
                 offset = self._offsets.setdefault(queue, offset)
         return offset
 
     async def persist_all(self, queues: Iterable[MessageQueue], *, oneway: bool = True) -> list[MessageQueue]:
-        """See OffsetStore. All brokers are told at once; offsets of other queues are forgotten.
+        """See OffsetStore. All brokers are asked at once; offsets of other queues are forgotten.
 
-        Without ``oneway`` a broker is told of one queue of a topic first, and of the topic's others when it has answered:
-        told of two at once, Apache's broker may forget one where it knows no offset of the group and topic yet.
+        Without ``oneway``, a broker gets one queue per topic first, and the topic's other queues after its answer. Otherwise
+        Apache's broker may lose one of two offsets if it has none of the group and topic yet.
         """
         wanted = set(queues)
         if not wanted:
@@ -98,6 +97,8 @@ class RemoteBrokerOffsetStore(OffsetTable, OffsetStore):
         try:
             await self.update_to_broker(queue, offset, oneway=oneway)
         except RocketMQError as error:
+            if self._covers is not None and self._covers(f"storing an offset of group {self._group}", error):
+                return False
             self.log.warn(
                 "group {group}: the offset {offset} of {queue} was not stored: {error}",
                 group=self._group,
@@ -115,43 +116,21 @@ class RemoteBrokerOffsetStore(OffsetTable, OffsetStore):
             self.log.debug("group {group}: {queue} is no longer remembered", group=self._group, queue=queue)
 
     async def update_to_broker(self, queue: MessageQueue, offset: int, *, oneway: bool = True) -> None:
-        """See OffsetStore (15). Oneway it returns when the request is handed to the connection."""
-        request = RemotingCommand(
-            RequestCode.UPDATE_CONSUMER_OFFSET,
-            write_header(
-                UpdateConsumerOffsetRequestHeader(
-                    consumer_group=self._group,
-                    topic=queue.topic,
-                    queue_id=queue.queue_id,
-                    commit_offset=offset,
-                    bname=queue.broker_name,
-                )
-            ),
-        )
+        """See OffsetStore (request code 15). With ``oneway``, return when the request is handed to the connection."""
+        question = offsets.commit_offset(self._group, queue, offset)
         try:
             if oneway:
-                await self._tell(queue.broker_name, request)
+                await self._tell(queue.broker_name, question.command())
             else:
-                check_response(queue.broker_name, await self._ask(queue.broker_name, request))
+                question.result(queue.broker_name, await self._ask(queue.broker_name, question.command()))
         except RemotingError as error:
             raise of_remoting(error, queue.broker_name) from error
 
     async def _query(self, queue: MessageQueue) -> int:
-        request = RemotingCommand(
-            RequestCode.QUERY_CONSUMER_OFFSET,
-            write_header(
-                QueryConsumerOffsetRequestHeader(
-                    consumer_group=self._group,
-                    topic=queue.topic,
-                    queue_id=queue.queue_id,
-                    bname=queue.broker_name,
-                )
-            ),
-        )
+        question = offsets.group_offset(self._group, queue)
         try:
-            response = await self._ask(queue.broker_name, request)
-            if response.code == ResponseCode.QUERY_NOT_FOUND:
-                return NO_OFFSET
-            return read_header(OffsetResponseHeader, check_response(queue.broker_name, response)).offset
+            response = await self._ask(queue.broker_name, question.command())
+            offset = question.result(queue.broker_name, response)
+            return NO_OFFSET if offset is None else offset
         except RemotingError as error:
             raise of_remoting(error, queue.broker_name) from error

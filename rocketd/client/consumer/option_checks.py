@@ -1,6 +1,6 @@
-"""Checks of numbers that the application gives.
+"""Checks of numeric options.
 
-Answers to checkConfig of DefaultMQPushConsumerImpl. Pure functions.
+Counterpart: `checkConfig` of `DefaultMQPushConsumerImpl` (Apache). Pure functions.
 """
 
 from rocketd.client.errors import IllegalOptionError

@@ -1,6 +1,6 @@
-"""What a consumer can be told.
+"""Options of consumers.
 
-Answers to the fields of DefaultMQPushConsumer and DefaultLitePullConsumer.
+Counterpart: the fields of `DefaultMQPushConsumer` and `DefaultLitePullConsumer` (Apache).
 """
 
 from collections.abc import Callable, Hashable
@@ -8,23 +8,24 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Literal
 
-from rocketd.client.config import Duration
 from rocketd.client.consumer.member_options import MemberOptions
 from rocketd.client.errors import IllegalOptionError
-from rocketd.client.message import ReceivedMessage
+from rocketd.client.messages.message import ReceivedMessage
+from rocketd.client.runtime.listeners import check_function
+from rocketd.client.settings.config import Duration
 
 MAX_CONCURRENCY = 1000
 
 
 class Order(Enum):
-    """Which messages are handled one after the other."""
+    """The scope within which messages are handled one after the other."""
 
     NONE = "none"
-    """None: as many at once as ``concurrency`` allows."""
+    """No order: up to ``concurrency`` messages at once."""
     QUEUE = "queue"
-    """Those of a queue, which the broker locks for this consumer meanwhile."""
+    """The messages of a queue. The broker locks the queue for this consumer."""
     KEY = "key"
-    """Those of a queue that have the same key."""
+    """The messages of a queue with the same key. A failed message is tried again here, before the others of its key."""
 
 
 OrderName = Literal["none", "queue", "key"]
@@ -32,34 +33,48 @@ OrderName = Literal["none", "queue", "key"]
 
 @dataclass(kw_only=True)
 class ConsumerOptions(MemberOptions):
-    """Raises IllegalOptionError for a value that is not accepted."""
+    """Options of a consumer with a handler. Raises IllegalOptionError for an invalid value."""
 
     order: Order | OrderName = Order.NONE
-    """``none``, ``queue`` or ``key``."""
+    """Scope of messages handled one after the other: ``none``, ``queue`` or ``key``."""
 
     key: Callable[[ReceivedMessage[Any]], Hashable | None] | None = None
-    """For the order by key: the key of a message, which has failed where this raises. Without it, the first of its keys."""
+    """Function from a message to its key, for the order by key. If it raises, the message has failed. If None, the
+    first of the message's keys.
+    """
 
     concurrency: int = 20
-    """Messages that are handled at once, at most."""
+    """Maximum number of messages handled at the same time."""
 
     batch: int = 1
-    """Messages that are handed over together, at most; above 1 the handler gets lists."""
+    """Maximum number of messages in one call of the handler. Above 1 the handler gets lists."""
 
     max_reconsume_times: int = -1
-    """How often a message comes again before it becomes a dead letter. -1: 16 times, in order without end."""
+    """Number of redeliveries of a failed message before it becomes a dead letter. -1 means 16, and no limit with
+    order ``queue``. A consumer with ``broadcast`` gets the message again itself, and then leaves it behind; -1 means at
+    once, unless there is an order.
+    """
 
     consume_timeout: Duration = 900.0
-    """How long a message may be handled before it is given back to the broker. Without effect with order ``queue``."""
+    """Maximum time for handling a message. After it, the message is sent back to the broker. No effect with order
+    ``queue``.
+    """
 
     suspend_time: Duration = 1.0
-    """How long a queue waits that is consumed in order, when its first message was not."""
+    """Pause of a queue with order ``queue`` after its first message failed. With order ``key``, first pause of a key
+    after a failure; with ``broadcast``, of the failed message. Each further one is twice as long, up to 60 s.
+    """
 
     grace: Duration = 25.0
-    """How long stopping waits for handlers."""
+    """Time for which a stop waits for handlers."""
 
     blocked_after: Duration = 60.0
-    """How long a message may hold its queue's offset before the log says so."""
+    """Time after which the log names a message that keeps the offset of its queue from advancing."""
+
+    on_error: Callable[[BaseException, Any], Any] | None = None
+    """Function called with the exception of a failed handler and its message, or its list of messages. It may be a
+    coroutine function. The message comes again afterwards.
+    """
 
     def __post_init__(self) -> None:
         try:
@@ -74,29 +89,31 @@ class ConsumerOptions(MemberOptions):
         self._check_number("max_reconsume_times", -1, 2**31 - 1)
         if self.key is not None and self.order is not Order.KEY:
             raise IllegalOptionError("key is for order='key'")
+        if self.on_error is not None:
+            check_function("on_error", self.on_error)
 
 
 @dataclass(kw_only=True)
 class LitePullOptions(MemberOptions):
-    """Raises IllegalOptionError for a value that is not accepted.
+    """Options of a polling consumer. Raises IllegalOptionError for an invalid value.
 
-    ``persist_interval`` is also how often positions are committed with ``auto_commit``.
+    ``persist_interval`` is also the interval of commits with ``auto_commit``.
     """
 
     pull_batch: int = 10
-    """Messages that are asked for at once, and that ``poll`` gives at once, at most."""
+    """Maximum number of messages in one pull, and in one result of ``poll``."""
 
     auto_commit: bool = True
-    """Whether what ``poll`` gave is committed when it is called again, and when the consumer closes."""
+    """Whether the messages of a ``poll`` are committed at the next ``poll``, and at the close of the consumer."""
 
     poll_timeout: Duration = 5.0
-    """How long ``poll`` waits for messages unless it is told."""
+    """Default time for which ``poll`` waits for messages."""
 
     max_held: int = 10_000
-    """Messages of all queues together that are held before nothing more is pulled."""
+    """Maximum number of held messages of all queues. Beyond it nothing more is pulled."""
 
     watch_interval: Duration = 30.0
-    """How often it is looked whether watched topics have other queues."""
+    """Interval at which watched topics are checked for other queues."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -1,31 +1,32 @@
-"""What a consumer has pulled of one queue and not finished yet, sans-io.
+"""The messages of one queue pulled by a consumer and not finished yet, sans-io.
 
-Answers to ProcessQueue. Nothing costs time that grows
-with the number of messages held, as long as they come in order. Times are in ms; offsets are the queue's.
+Counterpart: `ProcessQueue` (Apache). As long as messages come in order, no operation gets slower with their number. Times
+are in ms; offsets are those of the queue.
 """
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from typing import Final, Generic, Protocol, TypeVar
 
+import msgspec
+
 from rocketd.client.consumer.flow_control import MIB, FlowControl, FlowLimit, QueueLimits
-from rocketd.remoting.admin_bodies import ProcessQueueInfo
+from rocketd.remoting.bodies.admin import ProcessQueueInfo
 
 LOCK_MAX_LIVE_MS: Final = 30_000
-"""How long a queue that the broker locked for this client counts as locked, from the broker's last word on it."""
+"""Time for which a queue counts as locked after the broker's last confirmation."""
 
 PULL_MAX_IDLE_MS: Final = 120_000
-"""How long a queue may go without a pull before its pulling counts as broken off."""
+"""Time without a pull after which the pulling of a queue counts as interrupted."""
 
 MAX_EXPIRED: Final = 16
-"""Messages at most that one clean-up gives back."""
+"""Messages given back by one clean-up, at most."""
 
 _COMPACT_FROM: Final = 1024
 
 
 class HasQueueOffset(Protocol):
-    """What is asked of a message: its place in the queue."""
+    """The required attribute of a message: its place in the queue."""
 
     @property
     def queue_offset(self) -> int:
@@ -36,18 +37,17 @@ class HasQueueOffset(Protocol):
 M = TypeVar("M", bound=HasQueueOffset)
 
 
-@dataclass(frozen=True, slots=True)
-class Blocking:
-    """The message that keeps a queue's offset where it is.
+class Blocking(msgspec.Struct, frozen=True):
+    """The message holding a queue's offset in place.
 
-    It was first tried at ``since_ms`` of the queue's clock, ``waited_ms`` ago.
+    ``since_ms`` is the time of its first try by the queue's clock, ``waited_ms`` the time since.
     """
 
     queue_offset: int
     since_ms: int
     waited_ms: int
     count: int
-    """Messages of the queue that are held, this one included."""
+    """Messages of the queue held, including this one."""
 
 
 class _Entry(Generic[M]):
@@ -56,7 +56,7 @@ class _Entry(Generic[M]):
     def __init__(self, message: M, size: int) -> None:
         self.message = message
         self.size = size
-        # When a handler got it that runs at once with others; when any handler got it for the first time.
+        # Start of the current handler (concurrent consumption), and of the first handler.
         self.started_ms: int | None = None
         self.tried_ms: int | None = None
 
@@ -64,26 +64,24 @@ class _Entry(Generic[M]):
 class ProcessQueue(Generic[M]):
     """The messages of one queue. All methods belong to the reactor thread.
 
-    ``size_of`` gives the bytes a message counts with. Consumers that run messages at once use ``put``, ``begin`` and
-    ``remove``; those that consume in order use ``put``, ``take_turn``, ``take_messages`` and then ``commit``,
-    ``rollback`` or ``make_to_consume_again``.
+    ``size_of`` returns the size of a message in bytes. Concurrent consumers use ``put``, ``begin`` and ``remove``.
+    Consumers in order use ``put``, ``take_turn``, ``take_messages`` and then ``commit``, ``rollback`` or
+    ``make_to_consume_again``.
     """
 
     def __init__(self, now_ms: int, size_of: Callable[[M], int]) -> None:
         self.dropped = False
-        """The queue is no longer this consumer's: results that still come do not count."""
+        """The queue no longer belongs to this consumer: late results do not count."""
         self.locked = False
-        """The broker has the queue locked for this client; see also ``is_lock_expired``."""
+        """The broker has locked the queue for this client. See also ``is_lock_expired``."""
         self.try_unlock_times = 0
-        """How often the queue could not be unlocked since it was being consumed."""
+        """Number of failed unlocks because the queue was being consumed."""
         self.last_lock_ms = now_ms
         self.last_pull_ms = now_ms
         self.last_consume_ms = now_ms
-        self.behind = 0
-        """Messages that lay in the broker behind the last one pulled, where the broker told."""
         self._size_of = size_of
         self._entries: dict[int, _Entry[M]] = {}
-        # Offsets in order from _head on; those no longer in _entries are skipped when they come first or last.
+        # Offsets in order from _head on. Offsets missing in _entries are skipped when they come first or last.
         self._order: list[int] = []
         self._head = 0
         self._taken: dict[int, _Entry[M]] = {}
@@ -95,7 +93,7 @@ class ProcessQueue(Generic[M]):
 
     @property
     def count(self) -> int:
-        """Messages held, those taken out to be consumed in order included."""
+        """Messages held, including those taken out to be consumed in order."""
         return len(self._entries) + len(self._taken)
 
     @property
@@ -105,12 +103,12 @@ class ProcessQueue(Generic[M]):
 
     @property
     def has_waiting(self) -> bool:
-        """Whether there are messages that are not taken out."""
+        """Whether any message is not taken out."""
         return bool(self._entries)
 
     @property
     def first_offset(self) -> int | None:
-        """The lowest offset that is not taken out; None when there is none."""
+        """The lowest offset not taken out; None if there is none."""
         order, entries = self._order, self._entries
         if not entries:
             order.clear()
@@ -124,8 +122,17 @@ class ProcessQueue(Generic[M]):
         return order[self._head]
 
     @property
+    def lowest_offset(self) -> int | None:
+        """The lowest offset held, taken out or not; None if there is none."""
+        first = self.first_offset
+        if not self._taken:
+            return first
+        taken = min(self._taken)
+        return taken if first is None else min(taken, first)
+
+    @property
     def last_offset(self) -> int | None:
-        """The highest offset that is not taken out; None when there is none."""
+        """The highest offset not taken out; None if there is none."""
         order, entries = self._order, self._entries
         if not entries:
             return None
@@ -135,12 +142,12 @@ class ProcessQueue(Generic[M]):
 
     @property
     def span(self) -> int:
-        """How far the highest offset lies above the lowest; 0 when there is none."""
+        """Distance between the lowest and the highest offset; 0 if there is none."""
         first, last = self.first_offset, self.last_offset
         return 0 if first is None or last is None else last - first
 
     def waiting(self) -> Iterator[M]:
-        """Yield what is not taken out, by offset; the queue must not change meanwhile."""
+        """Yield the messages not taken out, by offset. The queue must not change meanwhile."""
         for index in range(self._head, len(self._order)):
             entry = self._entries.get(self._order[index])
             if entry is not None:
@@ -148,13 +155,9 @@ class ProcessQueue(Generic[M]):
 
     # ------------------------------------------------------------ pulling
 
-    def put(self, messages: Iterable[M], max_offset: int | None = None) -> list[M]:
-        """Add what was pulled; return what is new: an offset that is held already is ignored.
-
-        ``max_offset`` is the queue's end as the broker told it with these messages.
-        """
+    def put(self, messages: Iterable[M]) -> list[M]:
+        """Add pulled messages. Return the new ones: an offset already held is ignored."""
         new = []
-        last = None
         for message in messages:
             last = message.queue_offset
             if last in self._entries or last in self._taken:
@@ -164,20 +167,18 @@ class ProcessQueue(Generic[M]):
             self._size += entry.size
             self._max_offset = max(self._max_offset, last)
             new.append(message)
-        if last is not None and max_offset is not None and max_offset > last:
-            self.behind = max_offset - last
         return new
 
     def pulled(self, now_ms: int) -> None:
-        """Note that a pull begins, or that it is known why it waits."""
+        """Note that a pull begins, or waits for a known reason."""
         self.last_pull_ms = now_ms
 
     def is_pull_expired(self, now_ms: int) -> bool:
-        """Whether nobody pulled for two minutes."""
+        """Whether the last pull was more than two minutes ago."""
         return now_ms - self.last_pull_ms > PULL_MAX_IDLE_MS
 
     def flow_control(self, limits: QueueLimits) -> FlowControl | None:
-        """Tell which limit holds the next pull back; None when it may go out."""
+        """Return the limit holding the next pull back; None if it may begin."""
         size_mib = self._size // MIB
         if self.count > limits.messages:
             limit, threshold = FlowLimit.COUNT, limits.messages
@@ -189,7 +190,7 @@ class ProcessQueue(Generic[M]):
             return None
         return FlowControl(limit, threshold, self.first_offset, self.last_offset, self.count, size_mib, self.span)
 
-    # ------------------------------------------------------------ consuming at once
+    # ------------------------------------------------------------ concurrent consumption
 
     def begin(self, messages: Iterable[M], now_ms: int) -> None:
         """Note that messages are given to a handler now."""
@@ -200,11 +201,17 @@ class ProcessQueue(Generic[M]):
                 if entry.tried_ms is None:
                     entry.tried_ms = now_ms
 
-    def remove(self, messages: Iterable[M], now_ms: int) -> int | None:
-        """Forget messages that are done with; return the offset that may be committed now.
+    def rest(self, message: M) -> None:
+        """Note that the handler of a message has ended, and that the message waits for another one."""
+        entry = self._entries.get(message.queue_offset)
+        if entry is not None:
+            entry.started_ms = None
 
-        That is the lowest one still held or, when nothing is, the one behind the highest that ever was. None when
-        nothing was held before, so that nothing is known. Messages that are not held are ignored.
+    def remove(self, messages: Iterable[M], now_ms: int) -> int | None:
+        """Remove finished messages. Return the offset to commit.
+
+        It is the lowest offset still held. If none is held, it is the offset after the highest ever held. Return None
+        if nothing was held before the call. Messages not held are ignored.
         """
         self.last_consume_ms = now_ms
         if not self._entries:
@@ -216,24 +223,38 @@ class ProcessQueue(Generic[M]):
         first = self.first_offset
         return self._max_offset + 1 if first is None else first
 
-    def expired(self, consume_timeout_ms: float, now_ms: int) -> list[M]:
-        """Return the messages at the queue's head that have been consumed for longer than the timeout.
+    def expired(
+        self, consume_timeout_ms: float, now_ms: int, has_more_time: Callable[[M], bool] = lambda _: False
+    ) -> list[M]:
+        """Return the messages at the head of the queue in handlers for longer than the timeout.
 
-        At most 16, up to the first one that has not. They stay until they are removed: give them back to the broker
-        first. What is consumed in order never expires.
+        At most 16, up to the first one within the time. Those that have more time, or rest, are left out. They stay until
+        they are removed; give them back to the broker first. Messages consumed in order never expire.
         """
         found: list[M] = []
         for message in self.waiting():
-            started_ms = self._entries[message.queue_offset].started_ms
+            if has_more_time(message):
+                continue
+            entry = self._entries[message.queue_offset]
+            started_ms = entry.started_ms
+            if started_ms is None and entry.tried_ms is not None:
+                continue
             if started_ms is None or now_ms - started_ms <= consume_timeout_ms or len(found) == MAX_EXPIRED:
                 break
             found.append(message)
         return found
 
-    def blocking(self, now_ms: int) -> Blocking | None:
-        """Tell of the first message held, on which the offset waits; None when no handler has had it yet.
+    def has_expired(self, message: M, consume_timeout_ms: float, now_ms: int) -> bool:
+        """Whether a message is still held, and has been in its handler for longer than the timeout."""
+        entry = self._entries.get(message.queue_offset)
+        if entry is None or entry.message is not message or entry.started_ms is None:
+            return False
+        return now_ms - entry.started_ms > consume_timeout_ms
 
-        It counts from the first try on, also when it fails time and again.
+    def blocking(self, now_ms: int) -> Blocking | None:
+        """Return the first message held, if a handler has had it; otherwise None. The offset waits for this message.
+
+        Its time counts from the first try on, across repeated failures.
         """
         offsets = list(self._taken)
         first = self.first_offset
@@ -245,12 +266,12 @@ class ProcessQueue(Generic[M]):
         tried_ms = (self._taken.get(offset) or self._entries[offset]).tried_ms
         return None if tried_ms is None else Blocking(offset, tried_ms, now_ms - tried_ms, self.count)
 
-    # ------------------------------------------------------------ consuming in order
+    # ------------------------------------------------------------ consumption in order
 
     def take_turn(self) -> bool:
-        """Whether consuming in order must be started: there are messages, and it is not under way.
+        """Return whether consumption in order must be started: there are messages, and it does not run yet.
 
-        It then counts as under way until ``take_messages`` finds nothing.
+        It then counts as running until ``take_messages`` finds nothing.
         """
         if self._consuming or not self._entries:
             return False
@@ -258,7 +279,7 @@ class ProcessQueue(Generic[M]):
         return True
 
     def take_messages(self, count: int, now_ms: int) -> list[M]:
-        """Take the first messages out, at most ``count``; they are being consumed from now on."""
+        """Take out the first messages, ``count`` at most. They are being consumed from now on."""
         self.last_consume_ms = now_ms
         messages: list[M] = []
         while len(messages) < count and (first := self.first_offset) is not None:
@@ -273,9 +294,9 @@ class ProcessQueue(Generic[M]):
         return messages
 
     def commit(self) -> int | None:
-        """Forget what was taken out; return the offset that may be committed, None when nothing was out.
+        """Remove the messages taken out. Return the offset to commit; None if nothing was out.
 
-        That is the one behind the highest taken, but never one behind a message that was put back.
+        It is the offset after the highest taken one, but never above a message put back.
         """
         if not self._taken:
             return None
@@ -285,29 +306,45 @@ class ProcessQueue(Generic[M]):
         first = self.first_offset
         return behind if first is None else min(behind, first)
 
+    def commit_first(self, messages: Iterable[M]) -> int:
+        """Remove the first of the messages taken out. Return the offset to commit, which is that of the next message."""
+        behind = 0
+        for message in messages:
+            self._size -= self._taken.pop(message.queue_offset).size
+            behind = message.queue_offset + 1
+        rest = min(self._taken) if self._taken else self.first_offset
+        return behind if rest is None else rest
+
+    def put_back_untried(self, messages: Iterable[M]) -> None:
+        """Put these taken messages back, which no handler has had."""
+        offsets = {message.queue_offset for message in messages} & self._taken.keys()
+        for offset in offsets:
+            self._taken[offset].tried_ms = None
+        self._put_back(offsets)
+
     def rollback(self) -> None:
-        """Put everything back that was taken out."""
+        """Put all taken messages back."""
         self._put_back(self._taken.keys())
 
     def make_to_consume_again(self, messages: Iterable[M]) -> None:
-        """Put messages back that were taken out."""
+        """Put these taken messages back."""
         self._put_back({message.queue_offset for message in messages} & self._taken.keys())
 
     # ------------------------------------------------------------ the broker's lock
 
     def lock(self, now_ms: int) -> None:
-        """Note that the broker has the queue locked for this client."""
+        """Note the broker's lock on the queue for this client."""
         self.locked = True
         self.last_lock_ms = now_ms
 
     def is_lock_expired(self, now_ms: int) -> bool:
-        """Whether the broker's last word is so old that another client may have the queue."""
+        """Whether the broker's last confirmation is so old that another client may have the queue."""
         return now_ms - self.last_lock_ms > LOCK_MAX_LIVE_MS
 
-    # ------------------------------------------------------------ all of it
+    # ------------------------------------------------------------ the whole queue
 
     def clear(self) -> None:
-        """Forget all messages, as when the offset is set anew. What is under way ends without effect."""
+        """Forget all messages, for example after a reset of the offset. Handlers still running have no effect."""
         self._entries.clear()
         self._order.clear()
         self._head = 0
@@ -316,9 +353,9 @@ class ProcessQueue(Generic[M]):
         self._max_offset = -1
 
     def info(self, commit_offset: int = 0, wall_ms: int = 0) -> ProcessQueueInfo:
-        """Return the figures that a consumer tells of the queue when it is asked (307).
+        """Return the queue's part of the consumer's running info (request code 307).
 
-        ``wall_ms`` is by how much Unix milliseconds are more than those of the queue's clock.
+        ``wall_ms`` is the difference between Unix milliseconds and the queue's clock.
         """
         info = ProcessQueueInfo(
             commit_offset=commit_offset,
@@ -342,7 +379,7 @@ class ProcessQueue(Generic[M]):
         return info
 
     def _put_back(self, offsets: Iterable[int]) -> None:
-        # From the highest down: each then goes into the place before the first one, which is free.
+        # From the highest down: each goes into the place before the first one, which is free.
         for offset in sorted(offsets, reverse=True):
             self._insert(offset, self._taken.pop(offset))
 
@@ -354,7 +391,7 @@ class ProcessQueue(Generic[M]):
             self._head -= 1
             order[self._head] = offset
         else:
-            # An offset that was removed may still stand in its place.
+            # A removed offset may still be in its place.
             place = bisect_left(order, offset, self._head)
             if place == len(order) or order[place] != offset:
                 order.insert(place, offset)

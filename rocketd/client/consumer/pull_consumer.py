@@ -1,7 +1,7 @@
-"""Pulls from queues when and where it is told: the application keeps its own account of offsets.
+"""A consumer pulling only on request. The application keeps its offsets.
 
-Answers to DefaultMQPullConsumer, DefaultMQPullConsumerImpl and PullResult. Unlike there, nothing is shared out unless the
-application asks for its share: it chooses the queues.
+Counterpart: `DefaultMQPullConsumer`, `DefaultMQPullConsumerImpl` and `PullResult` (Apache). Unlike Apache, queues are shared
+only if the application asks for its share: it chooses the queues.
 """
 
 from collections.abc import Awaitable, Callable
@@ -11,46 +11,47 @@ from typing import Any, Generic
 import msgspec
 from twisted.internet.defer import Deferred, ensureDeferred
 
-from rocketd.client import queue_questions
-from rocketd.client.codec import BYTES, Codec
-from rocketd.client.config import Duration, milliseconds
 from rocketd.client.consumer.allocation import sort_queues
+from rocketd.client.consumer.assigned_queue import AssignedQueue, PulledMessage
 from rocketd.client.consumer.group_member import GroupMember
 from rocketd.client.consumer.member_options import MemberOptions
 from rocketd.client.consumer.offset_store import NO_OFFSET, ReadOffsetType
-from rocketd.client.consumer.pull import PULL_TIMEOUT_MS, address_to_pull, pull, pull_header, wanted_records
-from rocketd.client.consumer.pulled import AssignedQueue, Pulled
+from rocketd.client.consumer.pull import PULL_TIMEOUT_MS, address_to_pull, pull, wanted_records
 from rocketd.client.consumer.running_info import running_info
 from rocketd.client.consumer.send_back import SendBack
 from rocketd.client.consumer.subscription import Sql, subscription_of
 from rocketd.client.errors import CommitError, UsageError, check_group, check_topic
 from rocketd.client.instance.client_instance import ClientInstance
-from rocketd.client.instance.routes import MASTER
-from rocketd.client.message import ReceivedMessage, T
-from rocketd.client.namespace import queue_with_namespace, queue_without_namespace, with_namespace
-from rocketd.client.wire_message import received_message
+from rocketd.client.messages.codec import BYTES, Codec
+from rocketd.client.messages.message import ReceivedMessage, T
+from rocketd.client.messages.namespace import queue_with_namespace, queue_without_namespace, with_namespace
+from rocketd.client.messages.received import received_message
+from rocketd.client.queries import queues as queue_questions
+from rocketd.client.settings.config import Duration, milliseconds
 from rocketd.common.sysflag import PULL_SUBSCRIPTION, PULL_SUSPEND
-from rocketd.remoting.admin_bodies import ConsumeMessageDirectlyResult, ConsumerRunningInfo
-from rocketd.remoting.bodies import ConsumeType, MessageQueue
-from rocketd.remoting.codes import ResponseCode
+from rocketd.protocol.cluster import MASTER
+from rocketd.protocol.pull import pull_header
+from rocketd.remoting.bodies.admin import ConsumeMessageDirectlyResult, ConsumerRunningInfo
+from rocketd.remoting.bodies.tables import ConsumeType, MessageQueue
 from rocketd.remoting.errors import RequestError
-from rocketd.remoting.headers import PullMessageResponseHeader, read_header
-from rocketd.store.record import MessageExt
+from rocketd.remoting.headers.client import PullMessageResponseHeader, read_header
+from rocketd.remoting.wire.codes import ResponseCode
+from rocketd.store.format.record import MessageExt
 
 DEFAULT_TIMEOUT = 10.0
-"""Seconds that a pull may take that does not wait for messages."""
+"""Default timeout in seconds of a pull without waiting for messages."""
 
 
 class PullStatus(Enum):
-    """What came of a pull."""
+    """The result of a pull."""
 
     FOUND = "found"
     NO_NEW_MSG = "no new message"
-    """There is nothing at the offset yet."""
+    """The queue has no message at the offset yet."""
     NO_MATCHED_MSG = "no matched message"
-    """What there is was for others: go on from ``next_begin_offset``."""
+    """The messages did not match the subscription: continue from ``next_begin_offset``."""
     OFFSET_ILLEGAL = "offset illegal"
-    """The offset is not there: go on from ``next_begin_offset``."""
+    """The offset does not exist: continue from ``next_begin_offset``."""
 
 
 _STATUS = {
@@ -62,7 +63,7 @@ _STATUS = {
 
 
 class PullResult(msgspec.Struct, Generic[T], frozen=True):
-    """The answer to a pull: messages, where the next one begins, and where the queue begins and ends."""
+    """The answer to a pull: messages, the offset for the next pull, and the beginning and end of the queue."""
 
     status: PullStatus
     next_begin_offset: int
@@ -71,10 +72,10 @@ class PullResult(msgspec.Struct, Generic[T], frozen=True):
     messages: list[ReceivedMessage[T]]
 
 
-class PullConsumer(GroupMember, Generic[T]):
-    """A consumer of one group, between ``start`` and ``stop``. All methods belong to the reactor thread.
+class PullConsumerEngine(GroupMember, Generic[T]):
+    """A pulling consumer of one group, between ``start`` and ``stop``. All methods belong to the reactor thread.
 
-    Of the options it needs those of offsets, hooks and ``allocation`` only: it holds nothing. Making it raises
+    It uses only the options for offsets, hooks and ``allocation``, because it holds no messages. The constructor raises
     IllegalGroupError.
     """
 
@@ -101,7 +102,7 @@ class PullConsumer(GroupMember, Generic[T]):
         await self.join()
 
     async def stop(self) -> None:
-        """Store the offsets that were updated, and leave the group."""
+        """Store the updated offsets and leave the group."""
         await self.stop_pulling()
         await self._persist()
         await self.leave()
@@ -109,20 +110,24 @@ class PullConsumer(GroupMember, Generic[T]):
     # ------------------------------------------------------------ pulling
 
     async def fetch_subscribe_queues(self, topic: str) -> list[MessageQueue]:
-        """Return the queues of a topic that can be read. Raises IllegalTopicError and NoRouteError."""
+        """Return the readable queues of a topic. Raises IllegalTopicError and NoRouteError."""
         self.check()
         return await queue_questions.subscribe_queues(self.instance, topic)
 
     async def fetch_queues_in_balance(self, topic: str) -> list[MessageQueue]:
-        """Return this member's share of a topic's queues, as long as the group is as it is now; with ``broadcast`` all.
+        """Return this member's share of a topic's queues for the current members; with ``broadcast`` all queues.
 
-        Raises IllegalTopicError and NoRouteError, and AllocationError where ``allocation`` cannot share.
+        Raises:
+
+        - IllegalTopicError: the topic name is invalid.
+        - NoRouteError: the topic is unknown.
+        - AllocationError: ``allocation`` cannot share these queues.
         """
         self.check()
         check_topic(topic)
         name = with_namespace(self._namespace, topic)
         await self.instance.routes.subscribe_queues(name)
-        await self.instance.greet()  # brokers that were not known before have to count this member
+        await self.instance.greet()  # newly found brokers must count this member
         share = await self._rebalance.share_of(name)
         return [queue_without_namespace(self._namespace, queue) for queue in sort_queues(share or ())]
 
@@ -135,10 +140,17 @@ class PullConsumer(GroupMember, Generic[T]):
         *,
         timeout: Duration = DEFAULT_TIMEOUT,
     ) -> PullResult[T]:
-        """Ask for messages from an offset on, and do not wait for new ones.
+        """Pull messages from an offset on, without waiting for new ones.
 
-        ``wanted`` is tags such as ``TagA || TagB``, an Sql, or None for all. Raises UsageError, NoRouteError,
-        BrokerError, RequestTimeoutError and the other errors of connections, and IllegalMessageError.
+        ``wanted`` is tags such as ``TagA || TagB``, an Sql, or None for all.
+
+        Raises:
+
+        - UsageError: the offset is negative, ``max_messages`` is below 1, or the Sql is empty.
+        - NoRouteError: the topic or its broker is unknown.
+        - BrokerError: the broker refuses.
+        - RequestTimeoutError and other errors of connections.
+        - IllegalMessageError: a message is unreadable.
         """
         return await self._pull(queue, wanted, offset, max_messages, 0, milliseconds("timeout", timeout))
 
@@ -149,7 +161,7 @@ class PullConsumer(GroupMember, Generic[T]):
         offset: int,
         max_messages: int = 32,
     ) -> PullResult[T]:
-        """Ask for messages from an offset on; where there are none, wait for new ones, 20 s at most. As ``pull``."""
+        """Pull messages from an offset on, and wait for new ones, 20 s at most. Raises the errors of ``pull``."""
         return await self._pull(queue, wanted, offset, max_messages, PULL_SUSPEND, PULL_TIMEOUT_MS)
 
     async def _pull(
@@ -163,12 +175,10 @@ class PullConsumer(GroupMember, Generic[T]):
     ) -> PullResult[T]:
         self.check()
         if offset < 0 or most < 1:
-            raise UsageError(
-                f"offset={offset}, max_messages={most}: offsets begin with 0, and one message is the least"
-            )
+            raise UsageError(f"offset={offset}, max_messages={most}: an offset is 0 or more, max_messages 1 or more")
         queue = queue_with_namespace(self._namespace, bare)
         await self.instance.routes.subscribe_queues(queue.topic)
-        # The version matters only where a group's members have to agree on an expression.
+        # The version matters only if the members of a group must agree on an expression.
         version = int(self.instance.now_ms()) if isinstance(wanted, Sql) else 0
         subscription = subscription_of(queue.topic, wanted, version)
         broker_id = self._suggested.get(queue, MASTER)
@@ -184,7 +194,7 @@ class PullConsumer(GroupMember, Generic[T]):
         status = _STATUS[ResponseCode(response.code)]
         messages = [received_message(record, bare, self._codec, self._namespace) for record in records]
         if messages:
-            # What becomes of them is not known here: they count as consumed, as with Apache's.
+            # The result of their handling is unknown here: they count as consumed, as in Apache's client.
             self.hooks.consumption.end(self.hooks.consumption.begin(queue, messages), True, None)
         return PullResult(
             PullStatus.NO_MATCHED_MSG if status is PullStatus.FOUND and not records else status,
@@ -197,14 +207,14 @@ class PullConsumer(GroupMember, Generic[T]):
     # ------------------------------------------------------------ offsets
 
     def update_consume_offset(self, queue: MessageQueue, offset: int) -> None:
-        """Remember how far a queue is consumed; it is stored every ``persist_interval`` and on closing."""
+        """Remember the offset of a queue. It is stored every ``persist_interval`` and on closing."""
         self.check()
         self.offsets.update(queue_with_namespace(self._namespace, queue), offset, False)
 
     async def fetch_consume_offset(self, queue: MessageQueue, *, from_store: bool = False) -> int | None:
-        """Return the group's offset of a queue: what is remembered here, or what is stored; None when there is none.
+        """Return the group's offset of a queue, remembered here or stored; None if there is none.
 
-        Raises RocketMQError when it is not known.
+        Raises RocketMQError if it cannot be read.
         """
         self.check()
         name = queue_with_namespace(self._namespace, queue)
@@ -214,7 +224,7 @@ class PullConsumer(GroupMember, Generic[T]):
         return None if offset == NO_OFFSET else offset
 
     async def persist_consume_offsets(self) -> None:
-        """Store all that is remembered; returns when it is stored. Raises CommitError when some is not."""
+        """Store all remembered offsets. Return after they are stored. Raises CommitError if some are not."""
         self.check()
         queues = list(self.offsets.clone())
         for topic in {queue.topic for queue in queues}:
@@ -226,14 +236,15 @@ class PullConsumer(GroupMember, Generic[T]):
     async def _persist(self) -> None:
         await self.offsets.persist_all(list(self.offsets.clone()), oneway=False)
 
-    # ------------------------------------------------------------ messages that failed
+    # ------------------------------------------------------------ failed messages
 
     async def send_message_back(
         self, message: ReceivedMessage[Any], delay_level: int = 0, *, group: str | None = None
     ) -> None:
-        """Have a message come again to ``group``, this consumer's unless given, after a delay.
+        """Have a message delivered again to ``group``, by default this consumer's, after a delay.
 
-        Level 0 leaves the delay to the broker, a negative one makes it a dead letter. Raises NoRouteError and BrokerError.
+        With level 0 the broker chooses the delay; a negative level makes it a dead letter. Raises NoRouteError and
+        BrokerError.
         """
         self.check()
         if group is not None:
@@ -245,15 +256,15 @@ class PullConsumer(GroupMember, Generic[T]):
 
     # ------------------------------------------------------------ for the instance
 
-    def pulled(self, assigned: AssignedQueue, new: list[Pulled], took_ms: float) -> None:
-        """Drop what came: no queue is pulled without being asked for."""
+    def pulled(self, assigned: AssignedQueue, new: list[PulledMessage], took_ms: float) -> None:
+        """Drop the messages: queues are pulled only on request."""
 
     def running_info(self, stacks: bool) -> ConsumerRunningInfo:
-        """How it is; with the stacks of what runs, if asked for."""
+        """Return the state of the consumer, with the stacks of all threads if ``stacks``."""
         return running_info(self, stacks, {})
 
     def consume_directly(self, record: MessageExt, broker_name: str | None) -> Awaitable[ConsumeMessageDirectlyResult]:
-        """Refuse: there is no handler. Raises RequestError."""
+        """Refuse, because a pulling consumer has no handler. Raises RequestError."""
         raise RequestError(
             ResponseCode.SYSTEM_ERROR, f"The Consumer Group <{self.group}> has no handler in this consumer: it pulls"
         )

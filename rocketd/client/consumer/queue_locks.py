@@ -1,6 +1,6 @@
-"""Locks at the brokers: who has one consumes the queue alone.
+"""Locks at the brokers: the owner of a lock consumes the queue alone.
 
-Answers to the locks of RebalanceImpl and RebalancePushImpl. Reactor thread.
+Counterpart: the locks of `RebalanceImpl` and `RebalancePushImpl` (Apache). Reactor thread.
 """
 
 from collections.abc import Iterable, Mapping
@@ -8,12 +8,12 @@ from typing import ClassVar
 
 from twisted.logger import Logger
 
-from rocketd.client.consumer.pulled import AssignedQueue
+from rocketd.client.consumer.assigned_queue import AssignedQueue
 from rocketd.client.errors import RocketMQError
 from rocketd.client.instance.client_instance import ClientInstance
-from rocketd.remoting.bodies import LockBatchRequestBody, LockBatchResponseBody, MessageQueue
-from rocketd.remoting.codes import RequestCode
+from rocketd.remoting.bodies.tables import LockBatchRequestBody, LockBatchResponseBody, MessageQueue
 from rocketd.remoting.errors import RemotingError
+from rocketd.remoting.wire.codes import RequestCode
 
 LOCK_TIMEOUT_MS = 1000
 
@@ -22,7 +22,7 @@ class QueueLocks:
     """The locks of one consumer."""
 
     RENEW_SECONDS: ClassVar[float] = 20.0
-    """How often locks are asked for anew; the broker lets one go after 60 s."""
+    """Interval to renew locks. The broker drops a lock after 60 s."""
 
     log = Logger()
 
@@ -31,7 +31,7 @@ class QueueLocks:
         self._group = group
 
     async def lock(self, assigned: Iterable[AssignedQueue]) -> None:
-        """Ask for these queues (41); each knows then whether it is locked. A broker that does not answer changes nothing."""
+        """Ask for these queues (request code 41) and mark each as locked or not. Without an answer nothing changes."""
         for broker_name, queues in _by_broker(assigned).items():
             body = LockBatchRequestBody(self._group, self._instance.client_id, {one.queue for one in queues})
             try:
@@ -50,7 +50,7 @@ class QueueLocks:
                     one.held.locked = False
 
     async def unlock(self, assigned: Mapping[MessageQueue, AssignedQueue]) -> None:
-        """Let these queues go (42)."""
+        """Release these queues (request code 42)."""
         for broker_name, queues in _by_broker(assigned.values()).items():
             body = LockBatchRequestBody(self._group, self._instance.client_id, {one.queue for one in queues})
             for one in queues:

@@ -1,34 +1,35 @@
-"""Pulls one queue as long as it is assigned: long polls one after the other, held back where much is held.
+"""Pulls one queue while it is assigned: long polls one after the other, with flow control.
 
-Answers to PullMessageService and the pull half of DefaultMQPushConsumerImpl. Reactor thread.
+Counterpart: `PullMessageService` and the pull half of `DefaultMQPushConsumerImpl` (Apache). Reactor thread.
 """
 
 from collections.abc import Callable
 from typing import Any, Protocol
 
 from twisted.internet.defer import CancelledError, Deferred
-from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
-from rocketd.client.config import milliseconds
+from rocketd.client.consumer.assigned_queue import AssignedQueue, PulledMessage
 from rocketd.client.consumer.flow_control import FLOW_CONTROL_DELAY_MS
 from rocketd.client.consumer.member_options import MemberOptions
-from rocketd.client.consumer.pull import address_to_pull, pull, pull_header, wanted_records
-from rocketd.client.consumer.pulled import AssignedQueue, Pulled
+from rocketd.client.consumer.pull import address_to_pull, pull, wanted_records
 from rocketd.client.errors import BrokerError, RocketMQError
 from rocketd.client.instance.client_instance import ClientInstance
-from rocketd.client.instance.routes import MASTER
+from rocketd.client.settings.config import milliseconds
+from rocketd.common import timers
 from rocketd.common.sysflag import PULL_COMMIT_OFFSET
-from rocketd.remoting.bodies import MessageQueue
-from rocketd.remoting.codes import ResponseCode
-from rocketd.remoting.command import RemotingCommand
+from rocketd.protocol.cluster import MASTER
+from rocketd.protocol.pull import pull_header
+from rocketd.remoting.bodies.tables import MessageQueue
 from rocketd.remoting.errors import RemotingError
-from rocketd.remoting.headers import PullMessageResponseHeader, read_header
-from rocketd.store.errors import RecordError
-from rocketd.store.record import MessageExt
+from rocketd.remoting.headers.client import PullMessageResponseHeader, read_header
+from rocketd.remoting.wire.codes import ResponseCode
+from rocketd.remoting.wire.command import RemotingCommand
+from rocketd.store.base.errors import RecordError
+from rocketd.store.format.record import MessageExt
 
 ERROR_DELAY_SECONDS = 3.0
-"""How long to wait after a pull that failed; less after the first few in a row, for what is only a moment's trouble."""
+"""Delay after a failed pull. It is shorter after the first failures in a row, which are often temporary."""
 
 FIRST_ERROR_DELAY_SECONDS = 0.1
 PAUSED_SECONDS = 1.0
@@ -36,7 +37,7 @@ TELL_SECONDS = 60.0
 
 
 class Pulls(Protocol):
-    """The consumer, as a puller needs it."""
+    """The methods of a consumer needed by a puller."""
 
     instance: ClientInstance
     group: str
@@ -44,37 +45,37 @@ class Pulls(Protocol):
     pull_flags: int
     """The sysFlag of its pulls."""
     suspend_ms: int
-    """How long a broker may hold a pull for which there is nothing."""
+    """Time for which a broker may hold a pull without messages."""
 
     @property
     def options(self) -> MemberOptions:
-        """What it was told."""
+        """The options of the consumer."""
 
     def holds_enough(self, assigned: AssignedQueue) -> object | None:
-        """Why the queue is pulled no further now; None where it is."""
+        """Return the reason to hold the next pull back; None if it may begin."""
 
     def offset_to_commit(self, queue: MessageQueue) -> int:
-        """What a pull from the master commits on its way; 0 for nothing."""
+        """Return the offset to commit with a pull from the master; 0 for none."""
 
     def may_pull(self, assigned: AssignedQueue) -> bool:
-        """Whether the queue is this consumer's to read now."""
+        """Whether this consumer may read the queue now."""
 
-    def pulled(self, assigned: AssignedQueue, new: list[Pulled], took_ms: float) -> None:
-        """Take new messages, for which the broker took this time."""
+    def pulled(self, assigned: AssignedQueue, new: list[PulledMessage], took_ms: float) -> None:
+        """Accept new messages. ``took_ms`` is the duration of the pull."""
 
     def offset_moved(self, assigned: AssignedQueue, offset: int) -> None:
-        """Go on from another offset: the one asked for is not there."""
+        """Continue from another offset, because the requested one does not exist."""
 
     def skipped(self, assigned: AssignedQueue, offset: int) -> None:
-        """Take note that all before an offset was for others, and nothing is held."""
+        """Note that all messages before ``offset`` were filtered out, and none is held."""
 
 
 Keep = Callable[[MessageQueue, list[MessageExt]], list[MessageExt]]
-"""Returns those of a queue's records that are to be handed out."""
+"""Returns the records of a queue to hand out."""
 
 
 class QueuePuller:
-    """Pulls ``assigned`` from its ``next_offset`` on, until ``stop``; of what comes, what ``keep`` keeps."""
+    """Pulls ``assigned`` from its ``next_offset`` on, until ``stop``. ``keep`` filters the records."""
 
     log = Logger()
 
@@ -90,18 +91,18 @@ class QueuePuller:
         self._told_at = float("-inf")
 
     def start(self) -> None:
-        """Begin to pull."""
+        """Start pulling."""
         self._run = Deferred.fromCoroutine(self._pull_all())
         self._run.addErrback(lambda failure: self.log.failure("pulling {queue} ended", failure, queue=self._assigned))
 
     def stop(self) -> None:
-        """Pull no more; a pull that waits at the broker is given up."""
+        """Stop pulling. A pull waiting at the broker is abandoned."""
         self._stopped = True
         if self._waiting is not None:
             self._waiting.cancel()
 
     def wake(self) -> None:
-        """Look again whether there is room, now that something is finished."""
+        """Check the limits again after messages are finished."""
         if self._held_back and self._waiting is not None and self._consumer.holds_enough(self._assigned) is None:
             self._waiting.cancel()
 
@@ -135,9 +136,10 @@ class QueuePuller:
                     return
                 if not getattr(consumer.instance.reactor, "running", True):
                     return  # the process ends, and its connections with it
-                self.log.warn("pulling {queue}: {error}", queue=self._assigned, error=error)
+                if not consumer.instance.outages.covers(f"pulling {self._assigned}", error):
+                    self.log.warn("pulling {queue}: {error}", queue=self._assigned, error=error)
                 if isinstance(error, BrokerError) and error.code == ResponseCode.SUBSCRIPTION_NOT_EXIST:
-                    # It has forgotten the group with its last connection: no need to wait for the next heartbeat.
+                    # It dropped the group with its last connection: announce it now, not with the next heartbeat.
                     await consumer.instance.greet()
                 await self._sleep(error_delay)
                 error_delay = min(error_delay * 2, ERROR_DELAY_SECONDS)
@@ -147,7 +149,7 @@ class QueuePuller:
                 await self._sleep(pause)
 
     def _tell(self, reason: object) -> None:
-        """Say why the queue is not pulled, once in a while: a fast producer makes it so all the time."""
+        """Log why the queue is not pulled, once per minute: with a fast producer it happens all the time."""
         now = self._consumer.instance.reactor.seconds()
         if now - self._told_at >= TELL_SECONDS:
             self._told_at = now
@@ -166,12 +168,12 @@ class QueuePuller:
         if response.code == ResponseCode.PULL_OFFSET_MOVED:
             self._consumer.offset_moved(assigned, header.next_begin_offset)
             return
-        new: list[Pulled] = []
+        new: list[PulledMessage] = []
         if response.code == ResponseCode.SUCCESS:
             records = wanted_records(response, assigned.subscription)
             if self._keep is not None:
                 records = self._keep(assigned.queue, records)
-            new = assigned.held.put(map(Pulled, records), header.max_offset)
+            new = assigned.held.put(map(PulledMessage, records))
         assigned.next_offset = header.next_begin_offset
         if new:
             self._consumer.pulled(assigned, new, took_ms)
@@ -181,9 +183,12 @@ class QueuePuller:
     async def _ask(self, offset: int) -> RemotingCommand:
         consumer, queue = self._consumer, self._assigned.queue
         broker_id, address = address_to_pull(consumer.instance, queue.broker_name, self._broker_id)
+        if consumer.instance.is_forgotten_by(address):
+            # The other members share the queues without this one until its next heartbeat.
+            await self._interruptible(Deferred.fromCoroutine(consumer.instance.greet_again(address)))
         committed = consumer.offset_to_commit(queue)
-        # Only where nothing is under way: a broker may come to a pull after it stored a later offset, and would go back to
-        # this one. With nothing under way, later offsets can only come of this pull's own answer.
+        # Only if nothing is under way. A broker may process a pull after it stored a later offset, and would go back to
+        # this one. With nothing under way, later offsets can only come from the answer to this pull.
         commit = 0 < committed == offset and broker_id == MASTER
         header = pull_header(
             consumer.group,
@@ -201,11 +206,11 @@ class QueuePuller:
         return response
 
     async def _sleep(self, seconds: float) -> None:
-        """Wait; ends early when stopped or woken."""
+        """Sleep. Return early if stopped or woken."""
         if self._stopped:
             return
         try:
-            await self._interruptible(deferLater(self._consumer.instance.reactor, seconds, lambda: None))
+            await self._interruptible(timers.deferLater(self._consumer.instance.reactor, seconds, lambda: None))
         except CancelledError:
             return
 

@@ -1,44 +1,44 @@
-"""Sends messages that their own broker does not take back to the group's retry topic, at whichever broker takes them.
+"""Sends messages refused by their broker to the group's retry topic, at any broker.
 
-Answers to the second half of sendMessageBack of DefaultMQPushConsumerImpl. Unlike there, what the handler asked for holds
-here, too, be it a delay or a dead letter, and a message comes again as often as when its own broker takes it. Reactor
-thread.
+Counterpart: the second half of `sendMessageBack` of `DefaultMQPushConsumerImpl` (Apache). Unlike Apache, the handler's
+choice of a delay or a dead letter applies here, too. The limit of retries is also the same as at the message's broker.
+Reactor thread.
 """
 
 from collections.abc import Mapping
 from random import Random
 
-from rocketd.client.consumer.outcome import BROKER_CHOOSES, DEAD_LETTER
+from rocketd.client.consumer.handler_results import BROKER_CHOOSES, DEAD_LETTER
+from rocketd.client.errors import NoRouteError
 from rocketd.client.instance.client_instance import ClientInstance
 from rocketd.client.producer.options import ProducerOptions
 from rocketd.client.producer.outgoing import OutgoingMessage
-from rocketd.client.producer.sender import Sender
+from rocketd.client.producer.sender import ProducerSender
 from rocketd.common import properties as names
 from rocketd.common.names import CLIENT_INNER_PRODUCER_GROUP, retry_topic
 from rocketd.common.properties import encode_properties
 from rocketd.common.sysflag import COMPRESSED, COMPRESSION_MASK
-from rocketd.remoting.bodies import MessageQueue
-from rocketd.remoting.codes import RequestCode
-from rocketd.remoting.headers import SendMessageRequestHeader
-from rocketd.store.record import MessageExt
+from rocketd.remoting.bodies.tables import MessageQueue
+from rocketd.remoting.wire.codes import RequestCode
+from rocketd.store.format.record import MessageExt
 
 FIRST_LEVEL = 3
-"""Delay level of the first retry where the broker is to choose; it rises by one each time."""
+"""Delay level of the first retry if the broker may choose. It rises by one each time."""
 
 _NOT_SENT_AGAIN = (names.TRAN_MSG, names.DELAY, names.INNER_MULTI_DISPATCH, names.INNER_MULTI_QUEUE_OFFSET)
-"""What the message was sent with, and its retry is not: that is in no transaction, and in no further queues."""
+"""Properties of the message not copied to its retry, which is in no transaction and in no further queues."""
 
 
 class _Retry(OutgoingMessage, kw_only=True):
-    """A message for the retry topic; a broker makes it a dead letter when ``tries`` are as many as ``limit``."""
+    """A message for the retry topic. A broker makes it a dead letter if ``tries`` reaches ``limit``."""
 
     born_timestamp: int
     tries: int
     limit: int
 
 
-class RetrySender(Sender):
-    """Sends for the consumer group ``group``, which has its namespace; ``most`` are the retries of a message."""
+class RetrySender(ProducerSender):
+    """Sends for consumer group ``group``, given with its namespace. ``most`` is the limit of retries."""
 
     def __init__(self, instance: ClientInstance, group: str, most: int, random: Random) -> None:
         super().__init__(instance, CLIENT_INNER_PRODUCER_GROUP, ProducerOptions(), random)
@@ -46,9 +46,18 @@ class RetrySender(Sender):
         self._most = most
 
     async def send_again(
-        self, record: MessageExt, more: Mapping[str, str], reconsume_times: int, delay_level: int
+        self,
+        record: MessageExt,
+        more: Mapping[str, str],
+        reconsume_times: int,
+        delay_level: int,
+        broker_name: str | None = None,
     ) -> None:
-        """Send a record, with ``more`` properties, that came again so often already. Raises as ``send`` does."""
+        """Send a record again, with ``more`` properties, to any broker or to the named one.
+
+        It came again ``reconsume_times`` times. Raises the errors of ``send``, and NoRouteError if the named broker does
+        not have the retry topic.
+        """
         table = {
             name: value
             for name, value in record.properties_map().items()
@@ -74,12 +83,20 @@ class RetrySender(Sender):
             tries=tries,
             limit=tries if dead else self._most + 1,
         )
-        await self.send(outgoing, self.send_timeout_ms)
+        if broker_name is None:
+            await self.send(outgoing, self.send_timeout_ms)
+            return
+        queues = await self._instance.routes.subscribe_queues(self._topic)
+        queue = next((queue for queue in queues if queue.broker_name == broker_name), None)
+        if queue is None:
+            raise NoRouteError(f"broker {broker_name} does not have topic {self._topic}", broker=broker_name)
+        await self.send(outgoing, self.send_timeout_ms, queue=queue)
 
-    def _header(self, outgoing: OutgoingMessage, queue: MessageQueue) -> SendMessageRequestHeader:
-        header = super()._header(outgoing, queue)
+    def fields(self, outgoing: OutgoingMessage, queue: MessageQueue) -> dict[str, str]:
+        """Return the fields of the request, with those of a retry."""
         assert isinstance(outgoing, _Retry)
-        header.born_timestamp = outgoing.born_timestamp
-        header.reconsume_times = outgoing.tries
-        header.max_reconsume_times = outgoing.limit
-        return header
+        fields = super().fields(outgoing, queue)
+        fields["g"] = str(outgoing.born_timestamp)
+        fields["j"] = str(outgoing.tries)
+        last = {name: fields.pop(name) for name in "mn"}
+        return {**fields, "l": str(outgoing.limit), **last}

@@ -1,6 +1,6 @@
-"""What a consumer tells of itself when it is asked: its options, subscriptions, queues, rates and stacks.
+"""A consumer's running info for administrators: options, subscriptions, queues, rates and stacks.
 
-Answers to ConsumerRunningInfo as the Impl classes of consumers fill it, and to ConsumerStatsManager.
+Counterpart: `ConsumerRunningInfo`, as filled by the consumers' Impl classes, and `ConsumerStatsManager` (Apache).
 """
 
 import sys
@@ -8,19 +8,20 @@ import threading
 from collections import defaultdict, deque
 from collections.abc import Callable, Mapping
 from traceback import format_stack
-from typing import Any
 
-from rocketd.remoting.admin_bodies import ConsumerRunningInfo, ConsumeStatus
+from rocketd.client.consumer.group_member import GroupMember
+from rocketd.client.consumer.member_options import consume_from_where, message_model
+from rocketd.remoting.bodies.admin import ConsumerRunningInfo, ConsumeStatus
 
 WINDOW_SECONDS = 60.0
-"""Span over which rates and times are given."""
+"""Time span of rates and durations."""
 
 HOUR_SECONDS = 3600.0
-"""Span over which failures are counted."""
+"""Time span of failure counts."""
 
 
 class _Window:
-    """Sums over the last seconds, in slots of a sixtieth of the span."""
+    """Sums over the last ``span`` seconds, in slots of a sixtieth of the span."""
 
     def __init__(self, span: float) -> None:
         self._span = span
@@ -35,7 +36,7 @@ class _Window:
         self._slots[-1][2] += time
 
     def sums(self, now: float) -> tuple[float, float]:
-        """Return the sum of numbers and of times."""
+        """Return the sum of numbers and the sum of times."""
         self._forget(now)
         return sum(slot[1] for slot in self._slots), sum(slot[2] for slot in self._slots)
 
@@ -62,15 +63,15 @@ class ConsumeStatistics:
         self._topics: defaultdict[str, _Topic] = defaultdict(_Topic)
 
     def pulled(self, topic: str, count: int, took_ms: float) -> None:
-        """Count a pull that found messages, from the question to the answer."""
+        """Count a pull with messages. ``took_ms`` is the time from request to answer."""
         now = self._seconds()
         self._topics[topic].pulls.add(now, 1, took_ms)
         self._topics[topic].pulled.add(now, count)
 
-    def handled(self, topic: str, consumed: int, failed: int, took_ms: float) -> None:
-        """Count a call of the handler, with the messages that it has consumed and those that are to come again."""
+    def handled(self, topic: str, consumed: int, failed: int, took_ms: float, calls: int = 1) -> None:
+        """Count calls of the handler, with the consumed messages and those to come again."""
         now, counts = self._seconds(), self._topics[topic]
-        counts.handled.add(now, 1, took_ms)
+        counts.handled.add(now, calls, took_ms)
         counts.consumed.add(now, consumed)
         counts.failed.add(now, failed)
         counts.failed_hour.add(now, failed)
@@ -94,9 +95,9 @@ class ConsumeStatistics:
 
 
 def running_info(
-    consumer: Any, stacks: bool, more: Mapping[str, str], statistics: ConsumeStatistics | None = None
+    consumer: GroupMember, stacks: bool, more: Mapping[str, str], statistics: ConsumeStatistics | None = None
 ) -> ConsumerRunningInfo:
-    """Fill the answer of ``consumer``, a GroupMember, with ``more`` properties of its own."""
+    """Return the running info of ``consumer``, with ``more`` properties."""
     options = consumer.options
     wall_ms = int(consumer.instance.now_ms() - consumer.instance.clock_ms())
     offsets = {topic: consumer.offsets.clone(topic) for topic in consumer.subscriptions}
@@ -106,8 +107,8 @@ def running_info(
         "PROP_CLIENT_VERSION": "V4_9_7",
         "PROP_CONSUMER_START_TIMESTAMP": str(consumer.started_ms),
         "consumerGroup": consumer.group,
-        "consumeFromWhere": options.consume_from_where.value,
-        "messageModel": options.message_model.value,
+        "consumeFromWhere": consume_from_where(options).value,
+        "messageModel": message_model(options).value,
         "clientLanguage": "PYTHON",
         "pullBatchSize": str(options.pull_batch),
         "pullThresholdForQueue": str(options.limits.messages),

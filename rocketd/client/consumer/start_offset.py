@@ -1,8 +1,10 @@
-"""Where a group begins in a queue it has not consumed yet.
+"""The first offset of a group in a queue it has not consumed yet.
 
-Answers to RebalancePushImpl.computePullFromWhere. Unlike there, "latest" is the end of the queue also when the broker says 0
-because all of the queue is young: a broker's 0 is believed only when the group really has stored it. And a moment is one:
-of the messages before and after it brokers name the nearer one, here it is always the one after.
+Counterpart: `RebalancePushImpl.computePullFromWhere` (Apache), with two differences:
+
+- "latest" is always the end of the queue. A broker may answer 0 because the whole queue is young. This 0 counts only if
+  the group really has stored it.
+- A moment is exact. Brokers return the message nearest to it, before or after. Here it is always the one after.
 """
 
 from datetime import datetime
@@ -11,73 +13,66 @@ from twisted.logger import Logger
 
 from rocketd.client.consumer.member_options import MemberOptions
 from rocketd.client.consumer.offset_store import NO_OFFSET, OffsetStore, ReadOffsetType
-from rocketd.client.consumer.subscription import ALL
-from rocketd.client.errors import RocketMQError
+from rocketd.client.errors import BrokerUnreachableError, RocketMQError
 from rocketd.client.instance.client_instance import ClientInstance
 from rocketd.common.names import RETRY_PREFIX
-from rocketd.common.sysflag import PULL_SUBSCRIPTION
-from rocketd.remoting.bodies import ConsumerOffsetSerializeWrapper, MessageQueue
-from rocketd.remoting.codes import RequestCode, ResponseCode
+from rocketd.protocol import offsets
+from rocketd.protocol.pull import everything, pull_header
+from rocketd.remoting.bodies.tables import MessageQueue
 from rocketd.remoting.errors import RemotingError
-from rocketd.remoting.headers import (
-    OffsetResponseHeader,
-    PullMessageRequestHeader,
-    QueueRequestHeader,
-    SearchOffsetRequestHeader,
-    read_header,
-)
-from rocketd.store.record import decode_messages
+from rocketd.remoting.wire.codes import RequestCode, ResponseCode
+from rocketd.store.format.record import decode_messages
 
 _log = Logger()
 
 
 async def start_offset(
-    instance: ClientInstance, group: str, queue: MessageQueue, options: MemberOptions, store: OffsetStore
+    instance: ClientInstance,
+    group: str,
+    queue: MessageQueue,
+    options: MemberOptions,
+    store: OffsetStore,
+    since: datetime | None = None,
 ) -> int:
-    """Return the offset to go on from: the stored one, else what ``start`` says, which is stored at once.
+    """Return the offset to continue from: the stored one, or the offset for ``begin``, which is stored at once.
 
-    Raises RocketMQError when the broker cannot tell.
+    ``since`` takes the place of ``begin="latest"``. Raises RocketMQError if the broker cannot tell, and
+    BrokerUnreachableError if only a slave answers that has no offset: it may not have copied it from its master yet.
     """
+    known_by_master = options.broadcast or instance.routes.address_of(queue.broker_name) is not None
+    start = since if since is not None and options.begin == "latest" else options.begin
     stored = await store.read(queue, ReadOffsetType.READ_FROM_STORE)
     if stored > 0 or (stored == 0 and (options.broadcast or await _has_stored(instance, group, queue))):
         return stored
-    first = await _begin(instance, group, queue, options)
+    if not known_by_master:
+        raise BrokerUnreachableError(
+            f"the master of {queue.broker_name} is away, and its slave has no offset of group {group} for queue "
+            f"{queue.queue_id} of {queue.topic}",
+            broker=queue.broker_name,
+        )
+    first = await _begin(instance, group, queue, start)
     if first > 0 or stored == NO_OFFSET:
         store.update(queue, first, False)
         await store.update_to_broker(queue, first, oneway=False)
     return first
 
 
-async def _begin(instance: ClientInstance, group: str, queue: MessageQueue, options: MemberOptions) -> int:
+async def _begin(instance: ClientInstance, group: str, queue: MessageQueue, start: str | datetime) -> int:
     retry = queue.topic.startswith(RETRY_PREFIX)
-    if options.start == "earliest" or (retry and not isinstance(options.start, datetime)):
+    if start == "earliest" or (retry and not isinstance(start, datetime)):
         return 0
-    if isinstance(options.start, datetime) and not retry:
-        return await _first_since(instance, group, queue, int(options.start.timestamp() * 1000))
-    header = QueueRequestHeader(topic=queue.topic, queue_id=queue.queue_id)
-    response = await instance.ask_broker(queue.broker_name, RequestCode.GET_MAX_OFFSET, header)
-    return read_header(OffsetResponseHeader, response).offset
+    if isinstance(start, datetime) and not retry:
+        return await first_since(instance, group, queue, int(start.timestamp() * 1000))
+    return await instance.answer(queue.broker_name, offsets.max_offset(queue))
 
 
-async def _first_since(instance: ClientInstance, group: str, queue: MessageQueue, moment_ms: int) -> int:
-    """Return the offset of the first message that was stored at a moment or later; the end where there is none."""
-    searched = SearchOffsetRequestHeader(topic=queue.topic, queue_id=queue.queue_id, timestamp=moment_ms)
-    response = await instance.ask_broker(queue.broker_name, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, searched)
-    offset = read_header(OffsetResponseHeader, response).offset
-    looked_at = PullMessageRequestHeader(
-        consumer_group=group,
-        topic=queue.topic,
-        queue_id=queue.queue_id,
-        queue_offset=offset,
-        max_msg_nums=1,
-        sys_flag=PULL_SUBSCRIPTION,
-        commit_offset=0,
-        suspend_timeout_millis=0,
-        sub_version=0,
-        subscription=ALL,
-        expression_type="TAG",
-        bname=queue.broker_name,
-    )
+async def first_since(instance: ClientInstance, group: str, queue: MessageQueue, moment_ms: int) -> int:
+    """Return the offset of the first message stored at or after a moment; the end of the queue if there is none.
+
+    Raises RocketMQError.
+    """
+    offset = await instance.answer(queue.broker_name, offsets.search_offset(queue, moment_ms))
+    looked_at = pull_header(group, queue, everything(queue.topic), offset, 1)
     response = await instance.ask(instance.master(queue.broker_name), RequestCode.PULL_MESSAGE, looked_at)
     if response.code == ResponseCode.SUCCESS:
         for record in decode_messages(response.body or b""):
@@ -86,11 +81,18 @@ async def _first_since(instance: ClientInstance, group: str, queue: MessageQueue
 
 
 async def _has_stored(instance: ClientInstance, group: str, queue: MessageQueue) -> bool:
-    """Whether the group has stored an offset of the queue; a broker that does not say is taken to mean it."""
+    """Whether the group has stored an offset of the queue. If the broker does not answer, assume so, unless it is a slave.
+
+    Brokers answer 0 for groups without an offset if the queue is young.
+    """
     try:
-        response = await instance.ask_broker(queue.broker_name, RequestCode.GET_ALL_CONSUMER_OFFSET)
-        table = ConsumerOffsetSerializeWrapper.decode(response.body).offset_table
+        table = await instance.answer_for_group(queue.broker_name, offsets.group_offsets())
     except (RocketMQError, RemotingError) as error:
-        _log.warn("{queue}: whether group {group} is new is not known: {error}", queue=queue, group=group, error=error)
-        return True
+        _log.warn(
+            "{queue}: cannot find out whether group {group} is new: {error}",
+            queue=queue,
+            group=group,
+            error=error,
+        )
+        return instance.routes.address_of(queue.broker_name) is not None
     return queue.queue_id in table.get(f"{queue.topic}@{group}", {})

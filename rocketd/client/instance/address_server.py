@@ -1,18 +1,18 @@
-"""The name servers of a client whose config has a ``name_server_url``.
+"""The address server of a client: its name servers come from ``name_server_url``.
 
-Counterpart: `MQClientAPIImpl.fetchNameServerAddr` (Apache). Unlike there, a caller that needs a name server while none is
-known has the page asked for at once, and is told the fault.
+Counterpart: `MQClientAPIImpl.fetchNameServerAddr` (Apache). Unlike Apache, a caller that needs a name server while none is
+known has the page fetched at once, and gets the error.
 """
 
 from rocketd.client.errors import NoNameServerError
-from rocketd.remoting.address_server import AddressServer, AddressServerError
+from rocketd.remoting.calling.address_server import AddressServer, AddressServerError
 
 
 class ClientAddressServer(AddressServer):
-    """An address server whose faults are those of a client."""
+    """An address server that raises the errors of a client."""
 
     async def fetch(self) -> None:
-        """Ask once for all callers that wait at a time. Raises NoNameServerError."""
+        """Fetch the page once for all waiting callers. Raises NoNameServerError."""
         try:
             await self.ask()
         except AddressServerError as error:

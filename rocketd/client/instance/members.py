@@ -1,45 +1,45 @@
-"""What an instance needs its producers and consumers to be.
+"""The interfaces of producers and consumers for their instance.
 
-Answers to MQProducerInner and MQConsumerInner.
+Counterpart: `MQProducerInner` and `MQConsumerInner` (Apache).
 """
 
 from collections.abc import Awaitable, Mapping
 from typing import Protocol
 
-from rocketd.remoting.admin_bodies import ConsumeMessageDirectlyResult, ConsumerRunningInfo
-from rocketd.remoting.bodies import ConsumerData, MessageQueue
-from rocketd.remoting.headers import CheckTransactionStateRequestHeader
-from rocketd.store.record import MessageExt
+from rocketd.remoting.bodies.admin import ConsumeMessageDirectlyResult, ConsumerRunningInfo
+from rocketd.remoting.bodies.tables import ConsumerData, MessageQueue
+from rocketd.remoting.headers.client import CheckTransactionStateRequestHeader
+from rocketd.store.format.record import MessageExt
 
 
-class Producer(Protocol):
+class ProducerMember(Protocol):
     """A producer, as its instance sees it."""
 
     group: str
 
     def check_transaction(self, address: str, header: CheckTransactionStateRequestHeader, record: MessageExt) -> None:
-        """Find out what became of a half message, and tell the broker."""
+        """Find out the state of a half message, and tell the broker."""
 
 
-class Consumer(Protocol):
+class ConsumerMember(Protocol):
     """A consumer, as its instance sees it."""
 
     group: str
 
     def consumer_data(self) -> ConsumerData:
-        """What heartbeats say of it."""
+        """Return the entry of this consumer in heartbeats."""
 
     def rebalance_soon(self) -> None:
-        """Share the queues anew."""
+        """Start a rebalance."""
 
     def reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int]) -> None:
-        """Go on from these offsets."""
+        """Continue from these offsets."""
 
     def offsets_of(self, topic: str) -> Mapping[MessageQueue, int]:
-        """How far the queues of a topic are consumed."""
+        """Return the offsets of the queues of a topic."""
 
     def running_info(self, stacks: bool) -> ConsumerRunningInfo:
-        """How it is; with the stacks of what runs, if asked for."""
+        """Return the state of the consumer, with the stacks of all threads if ``stacks``."""
 
     def consume_directly(self, record: MessageExt, broker_name: str | None) -> Awaitable[ConsumeMessageDirectlyResult]:
-        """Have its listener consume one message now."""
+        """Have the listener consume one message now."""

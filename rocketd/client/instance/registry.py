@@ -1,20 +1,21 @@
-"""The instances of this process, shared by producers and consumers whose configs are equal.
+"""The instances of this process, shared by producers and consumers with equal configs.
 
-Answers to MQClientManager. All belongs to the reactor thread of the instances it is asked for.
+Counterpart: `MQClientManager` (Apache). Each function belongs to the reactor thread of its instances.
 """
 
-from typing import Any, Literal
+from typing import Literal
 
-from rocketd.client.config import ClientConfig
 from rocketd.client.errors import IllegalOptionError
-from rocketd.client.hosting.fork import at_fork_in_child
 from rocketd.client.instance.client_instance import ClientInstance
+from rocketd.client.runtime.fork import at_fork_in_child
+from rocketd.client.settings.config import ClientConfig
+from rocketd.common.reactor import IReactor
 
 Kind = Literal["producer", "consumer", "admin"]
 
 
 class _Shared:
-    def __init__(self, reactor: Any, config: ClientConfig) -> None:
+    def __init__(self, reactor: IReactor, config: ClientConfig) -> None:
         self.reactor = reactor
         self.config = config
         self.instance = ClientInstance(reactor, config)
@@ -25,11 +26,11 @@ _shared: list[_Shared] = []
 at_fork_in_child(_shared.clear)
 
 
-def acquire(reactor: Any, config: ClientConfig, kind: Kind, group: str) -> ClientInstance:
-    """Return a started instance of the config; give it back with ``release``.
+def acquire(reactor: IReactor, config: ClientConfig, kind: Kind, group: str) -> ClientInstance:
+    """Return a started instance of the config. Give it back with ``release``.
 
-    One without an instance name of the program's serves a group only once a kind: a second member of it gets another,
-    with a client id of its own. Raises IllegalOptionError when an instance name is in use with other options.
+    Without an instance name in the config, an instance has one member per kind and group. A second one gets another instance
+    with another client id. Raises IllegalOptionError if an instance name is in use with other options.
     """
     for shared in _shared:
         if shared.reactor is not reactor:
@@ -49,8 +50,8 @@ def acquire(reactor: Any, config: ClientConfig, kind: Kind, group: str) -> Clien
     return fresh.instance
 
 
-def instances_on(reactor: Any) -> list[ClientInstance]:
-    """Return the instances that live on a reactor. Its thread."""
+def instances_on(reactor: IReactor) -> list[ClientInstance]:
+    """Return the instances on a reactor. Call it in the reactor's thread."""
     return [shared.instance for shared in list(_shared) if shared.reactor is reactor]
 
 
@@ -63,7 +64,7 @@ def _same_client(one: ClientConfig, other: ClientConfig) -> bool:
 
 
 async def release(instance: ClientInstance, kind: Kind, group: str) -> None:
-    """Give an instance back; after the last member its connections are closed when this returns."""
+    """Give an instance back. After its last member, return when its connections are closed."""
     for shared in _shared:
         if shared.instance is instance:
             shared.claims.remove((kind, group))

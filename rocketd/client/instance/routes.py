@@ -1,11 +1,11 @@
-"""Where topics are: routes asked of the name servers, the queues made of them, and why a topic has none.
+"""Routes of topics from the name servers, their queues, and the reason if a topic has none.
 
-Answers to the route half of MQClientInstance and to TopicPublishInfo.
+Counterpart: the route half of `MQClientInstance`, and `TopicPublishInfo` (Apache).
 """
 
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
 
+import msgspec
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -20,36 +20,35 @@ from rocketd.client.errors import (
     RocketMQError,
     TopicNotFoundError,
     UnreachableError,
-    check_response,
 )
 from rocketd.common.log_throttle import LogThrottle
-from rocketd.common.names import AUTO_CREATE_TOPIC
-from rocketd.common.permission import is_readable, is_writable
-from rocketd.remoting.bodies import ClusterInfo, MessageQueue, QueueData, TopicRouteData
-from rocketd.remoting.channel_table import join, tell_all
-from rocketd.remoting.codes import RequestCode, ResponseCode
-from rocketd.remoting.command import RemotingCommand
-from rocketd.remoting.headers import GetRouteInfoRequestHeader, Header
-from rocketd.remoting.name_servers import NameServers
-
-DEFAULT_TOPIC_QUEUES = 4
-"""Queues of a topic that the first message makes, if the broker allows as many."""
-
-MASTER = 0
+from rocketd.common.names import AUTO_CREATE_TOPIC, DEFAULT_TOPIC_QUEUES
+from rocketd.protocol import cluster
+from rocketd.protocol.cluster import MASTER
+from rocketd.protocol.question import Question, R
+from rocketd.protocol.queues import readable_queues, writable_queues
+from rocketd.remoting.bodies.tables import MessageQueue, QueueData, TopicRouteData
+from rocketd.remoting.calling.channel_table import join, tell_all
+from rocketd.remoting.calling.name_servers import NameServers
+from rocketd.remoting.headers.client import Header
+from rocketd.remoting.wire.codes import ResponseCode
+from rocketd.remoting.wire.command import RemotingCommand
 
 Ask = Callable[[int, Header | None], Awaitable[RemotingCommand]]
-"""Asks a name server; fails with the errors of a client."""
+"""Asks a name server. Fails with the errors of a client."""
 
 
-@dataclass(slots=True)
-class _Topic:
+class _Topic(msgspec.Struct):
     route: TopicRouteData
     writable: list[MessageQueue]
     readable: list[MessageQueue]
 
 
 class Routes:
-    """The routes of the topics that were asked for, and the addresses of the brokers in them. Reactor thread."""
+    """The routes of requested topics, and the addresses of their brokers.
+
+    Reactor thread, except for ``known_publish_queues`` and ``address_of``: their lists and tables are replaced, not changed.
+    """
 
     _log = Logger()
 
@@ -65,10 +64,16 @@ class Routes:
     async def publish_queues(
         self, topic: str, template: str = AUTO_CREATE_TOPIC, most: int = DEFAULT_TOPIC_QUEUES
     ) -> list[MessageQueue]:
-        """Return the queues that can be written; for a new topic those it will have: as ``template``, at most ``most``.
+        """Return the writable queues. A new topic will have the queues of ``template``, at most ``most``.
 
-        The list is not to be changed. Raises NoNameServerError, NoBrokerError, TopicNotFoundError or
-        BrokerUnreachableError.
+        The list must not be changed.
+
+        Raises:
+
+        - NoNameServerError: no name server answers.
+        - NoBrokerError: no broker is registered.
+        - TopicNotFoundError: no broker has the topic or creates it.
+        - BrokerUnreachableError: no broker takes messages of the topic.
         """
         known = self._topics.get(topic)
         if known is None:
@@ -78,38 +83,38 @@ class Routes:
         return known.writable
 
     def known_publish_queues(self, topic: str) -> list[MessageQueue] | None:
-        """Return what ``publish_queues`` would without asking; None where it would ask, or raise."""
+        """Return the result of ``publish_queues`` if it is known without a request; otherwise None. Any thread."""
         known = self._topics.get(topic)
         return known.writable or None if known is not None else None
 
     async def subscribe_queues(self, topic: str) -> list[MessageQueue]:
-        """Return the queues that can be read; the list is not to be changed. Raises as ``publish_queues`` does."""
+        """Return the readable queues. The list must not be changed. Raises the errors of ``publish_queues``."""
         known = self._topics.get(topic)
         if known is None:
             known = await self._find(topic, None, 0)
         return known.readable
 
     async def route(self, topic: str) -> TopicRouteData:
-        """Return the route of a topic that there is. Raises as ``publish_queues`` does."""
+        """Return the route of an existing topic. Raises the errors of ``publish_queues``."""
         known = self._topics.get(topic)
         return (known or await self._find(topic, None, 0)).route
 
     async def refresh(self, topics: Iterable[str]) -> None:
-        """Ask anew for topics; one that nobody knows any more keeps its route. Raises NoNameServerError or BrokerError."""
+        """Fetch the routes of topics. An unknown topic keeps its route. Raises NoNameServerError or BrokerError."""
         for topic in set(topics):
             route = await self._fetch(topic)
             if route is not None:
                 self._keep(topic, route)
 
     def forget(self, topic: str) -> None:
-        """Ask anew when the topic is next needed."""
+        """Drop the route. It is fetched again when it is needed."""
         self._topics.pop(topic, None)
 
     def doubt(self, topic: str) -> None:
-        """Ask anew for a topic that has a route, behind the scenes; the route stays as long as there is no other.
+        """Refresh the route of a topic in the background. The old route stays in use until there is another.
 
-        That a broker cannot be reached is no reason to have no route: the name servers may be out of reach, too, and
-        asking as for a new topic would make it at another broker.
+        An unreachable broker does not invalidate the route: the name servers may be unreachable, too, and a lookup as
+        for a new topic would create it at another broker.
         """
         if topic in self._topics and topic not in self._doubted:
             looking = self._doubted[topic] = Deferred.fromCoroutine(self.refresh([topic]))
@@ -128,12 +133,12 @@ class Routes:
             self._log.failure("asking for the route of {topic}", failure, topic=topic)
 
     def stop(self) -> None:
-        """Ask for nothing any more behind the scenes."""
+        """Stop the requests in the background."""
         for looking in list(self._doubted.values()):
             looking.cancel()
 
     def forget_offline_brokers(self) -> None:
-        """Forget the addresses that stand in no topic's route any more."""
+        """Forget addresses without any route."""
         listed = {
             (broker.broker_name, address)
             for known in self._topics.values()
@@ -149,12 +154,20 @@ class Routes:
 
     @property
     def topics(self) -> set[str]:
-        """All topics that have a route."""
+        """All topics with a route."""
         return set(self._topics)
 
     def address_of(self, broker_name: str, broker_id: int = MASTER) -> str | None:
-        """Return the address of a broker with this id, if it is known."""
+        """Return the address of a broker with this id, if it is known. Any thread."""
         return self._brokers.get(broker_name, {}).get(broker_id)
+
+    def group_address(self, broker_name: str) -> str | None:
+        """Return the address for members and offsets of groups: the master's, or a slave's while the master is gone.
+
+        None if neither is known. Any thread.
+        """
+        found = self.address_to_read(broker_name, MASTER)
+        return None if found is None else found[1]
 
     def address_to_read(self, broker_name: str, broker_id: int) -> tuple[int, str] | None:
         """Return id and address of a broker to pull from: the one with this id, else the master, else any."""
@@ -173,10 +186,10 @@ class Routes:
             if slaves or broker_id == MASTER
         ]
 
-    # ------------------------------------------------------------ asking
+    # ------------------------------------------------------------ requests
 
     async def _find(self, topic: str, template: str | None, most: int) -> _Topic:
-        """Ask, once for all who want to know at a time."""
+        """Look a topic up, once for all concurrent callers."""
         key = (topic, template is not None)
         waiting = self._asking.get(key)
         if waiting is not None:
@@ -203,9 +216,7 @@ class Routes:
 
     async def _reason(self, topic: str, template: str | None) -> NoRouteError:
         """Find out why a topic has no route."""
-        info = ClusterInfo.decode(
-            check_response("name server", await self._asked(RequestCode.GET_BROKER_CLUSTER_INFO, None)).body
-        )
+        info = await self._answer(cluster.cluster_info())
         servers = ";".join(self._name_servers.addresses)
         if not info.broker_addr_table:
             return NoBrokerError(
@@ -223,21 +234,21 @@ class Routes:
         )
 
     async def _fetch(self, topic: str) -> TopicRouteData | None:
-        header = GetRouteInfoRequestHeader(topic=topic, accept_standard_json_only=True)
-        response = await self._asked(RequestCode.GET_ROUTEINFO_BY_TOPIC, header)
-        if response.code == ResponseCode.TOPIC_NOT_EXIST:
-            return None
-        check_response(self._name_servers.chosen or "name server", response)
-        return TopicRouteData.decode(response.body)
+        return await self._answer(cluster.route(topic))
 
-    async def _asked(self, code: int, header: Header | None) -> RemotingCommand:
+    async def _answer(self, question: Question[R]) -> R:
+        """Return the result of a question to a name server. Raises NoNameServerError, and BrokerError if it refuses."""
+        response = await self._asked(question)
+        return question.result(self._name_servers.chosen or "name server", response)
+
+    async def _asked(self, question: Question[R]) -> RemotingCommand:
         """Return a name server's answer. Raises NoNameServerError."""
         try:
-            answer = await self._ask(code, header)
+            answer = await self._ask(question.code, question.header)
             if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
                 raise NoNameServerError(
-                    f"{self._name_servers.chosen} is no name server, for it knows no routes; it may be a broker: give the "
-                    "address of its name server, whose port is 9876 unless it was told another",
+                    f"{self._name_servers.chosen} is not a name server, because it knows no routes; it may be a broker: "
+                    "give the address of its name server, whose port is 9876 unless it was given another",
                     code=answer.code,
                 )
             return answer
@@ -255,42 +266,12 @@ class Routes:
         known = self._topics.get(topic)
         fresh = _Topic(route, writable_queues(topic, route), readable_queues(topic, route))
         if known is not None and known.writable == fresh.writable and _in_order(known.route) == _in_order(route):
-            # The lists stay the same ones: whoever goes through them in turn need not begin anew.
+            # Keep the same lists, so that a turn through them does not start again.
             known.route, fresh = route, known
         self._topics[topic] = fresh
         for broker in route.broker_datas:
             self._brokers[broker.broker_name] = dict(broker.broker_addrs)
         return fresh
-
-
-def writable_queues(topic: str, route: TopicRouteData) -> list[MessageQueue]:
-    """Return the queues of a route that can be written: of brokers with a master, in the order of broker names.
-
-    An ordered topic has those that its configuration lists.
-    """
-    if route.order_topic_conf:
-        queues = []
-        for part in route.order_topic_conf.split(";"):
-            broker, _, number = part.partition(":")
-            queues += [MessageQueue(topic, broker, queue_id) for queue_id in range(int(number or 0))]
-        return queues
-    masters = {broker.broker_name for broker in route.broker_datas if MASTER in broker.broker_addrs}
-    return [
-        MessageQueue(topic, data.broker_name, queue_id)
-        for data in sorted(route.queue_datas, key=lambda data: data.broker_name)
-        if is_writable(data.perm) and data.broker_name in masters
-        for queue_id in range(data.write_queue_nums)
-    ]
-
-
-def readable_queues(topic: str, route: TopicRouteData) -> list[MessageQueue]:
-    """Return the queues of a route that can be read."""
-    return [
-        MessageQueue(topic, data.broker_name, queue_id)
-        for data in route.queue_datas
-        if is_readable(data.perm)
-        for queue_id in range(data.read_queue_nums)
-    ]
 
 
 def _describe(route: TopicRouteData) -> str:

@@ -1,54 +1,68 @@
-"""What brokers ask of a client: states of transactions, new offsets, how a consumer is, a message to consume; and replies.
+"""Requests from brokers: transaction checks, new offsets, running info, messages to consume directly, and replies.
 
-Answers to ClientRemotingProcessor. Reactor thread, except that long bodies are decoded in the callback executor of the
-remoting client.
+Counterpart: `ClientRemotingProcessor` (Apache). Reactor thread, except that long bodies are decoded in the callback
+executor of the remoting client.
 """
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
-from rocketd.client.instance.members import Consumer
+from rocketd.client.instance.members import ConsumerMember, ProducerMember
+from rocketd.client.instance.pending_replies import PendingReplies
 from rocketd.common.properties import PGROUP, decode_properties
-from rocketd.remoting.admin_bodies import GetConsumerStatusBody, ResetOffsetBody
-from rocketd.remoting.admin_headers import (
+from rocketd.remoting.bodies.admin import GetConsumerStatusBody, ResetOffsetBody
+from rocketd.remoting.calling.client_connection import ClientConnection
+from rocketd.remoting.errors import RequestError
+from rocketd.remoting.headers.admin import (
     ConsumeMessageDirectlyRequestHeader,
     GetConsumerRunningInfoRequestHeader,
     GetConsumerStatusRequestHeader,
     ResetOffsetRequestHeader,
 )
-from rocketd.remoting.client_connection import ClientConnection
-from rocketd.remoting.codes import RequestCode, ResponseCode
-from rocketd.remoting.command import RemotingCommand
-from rocketd.remoting.errors import RequestError
-from rocketd.remoting.headers import (
+from rocketd.remoting.headers.client import (
     CheckTransactionStateRequestHeader,
     ConsumerGroupRequestHeader,
     ReplyMessageRequestHeader,
     read_header,
 )
-from rocketd.store.record import MessageExt, decode_messages
+from rocketd.remoting.interfaces import IRemotingClient
+from rocketd.remoting.wire.codes import RequestCode, ResponseCode
+from rocketd.remoting.wire.command import RemotingCommand
+from rocketd.store.format.record import MessageExt, decode_messages
 
 LONG_BODY: Final = 64 << 10
-"""Bytes from which on a body is decoded in the callback executor: below, the way there takes longer than the work."""
+"""Bytes from which on a body is decoded in the callback executor.
+
+For shorter bodies the detour takes longer than decoding.
+"""
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 
+class Served(Protocol):
+    """The instance whose members get the requests."""
+
+    remoting: IRemotingClient
+    producers: dict[str, ProducerMember]
+    consumers: dict[str, ConsumerMember]
+    replies: PendingReplies
+
+
 class ServerRequests:
-    """Handles what arrives for the members of ``instance``, a ClientInstance."""
+    """Handles requests for the members of ``instance``."""
 
     _log = Logger()
 
-    def __init__(self, instance: Any) -> None:
+    def __init__(self, instance: Served) -> None:
         self._instance = instance
 
     def register(self) -> None:
-        """Take these requests from now on."""
+        """Accept these requests from now on."""
         for code, processor in (
             (RequestCode.CHECK_TRANSACTION_STATE, self._check_transaction),
             (RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, self._consumer_ids_changed),
@@ -60,14 +74,17 @@ class ServerRequests:
         ):
             self._instance.remoting.register_processor(code, processor)
 
-    def _decoded(self, decode: Callable[[bytes], T], request: RemotingCommand, take: Callable[[T], R]) -> Any:
-        """Call ``take`` in the reactor thread with the body as ``decode`` reads it; return its result, now or later."""
+    def _decoded(
+        self, decode: Callable[[bytes], T], request: RemotingCommand, take: Callable[[T], "R | Deferred[R]"]
+    ) -> "R | Deferred[R]":
+        """Call ``take`` in the reactor thread with the decoded body. Return its result, now or later."""
         body = request.body or b""
         if len(body) < LONG_BODY:
             return take(decode(body))
-        return self._instance.remoting.invoke.in_executor(decode, body).addCallback(take)
+        later: Deferred[R] = self._instance.remoting.invoke.in_executor(decode, body).addCallback(take)
+        return later
 
-    def _check_transaction(self, connection: ClientConnection, request: RemotingCommand) -> Any:
+    def _check_transaction(self, connection: ClientConnection, request: RemotingCommand) -> "Deferred[None] | None":
         header = read_header(CheckTransactionStateRequestHeader, request)
         return self._decoded(_record_of, request, partial(self._take_check, connection, header))
 
@@ -75,10 +92,10 @@ class ServerRequests:
         self, connection: ClientConnection, header: CheckTransactionStateRequestHeader, record: MessageExt
     ) -> None:
         group = decode_properties(record.properties.decode("utf-8", "replace")).get(PGROUP)
-        producer = self._instance.producers.get(group)
+        producer = self._instance.producers.get(group or "")
         if producer is None:
             self._log.warn(
-                "{address} asks about a transaction of {group}, which is not here",
+                "{address} asks about a transaction of group {group}, which has no producer here",
                 address=connection.address,
                 group=group,
             )
@@ -90,7 +107,7 @@ class ServerRequests:
         if consumer is not None:
             consumer.rebalance_soon()
 
-    def _reset_offsets(self, connection: ClientConnection, request: RemotingCommand) -> Any:
+    def _reset_offsets(self, connection: ClientConnection, request: RemotingCommand) -> "Deferred[None] | None":
         header = read_header(ResetOffsetRequestHeader, request)
         if header.group not in self._instance.consumers:
             return None
@@ -119,7 +136,9 @@ class ServerRequests:
         result = await consumer.consume_directly(record, header.broker_name)
         return RemotingCommand.response(ResponseCode.SUCCESS, body=result.encode())
 
-    def _consume_directly(self, connection: ClientConnection, request: RemotingCommand) -> Any:
+    def _consume_directly(
+        self, connection: ClientConnection, request: RemotingCommand
+    ) -> "RemotingCommand | Deferred[RemotingCommand]":
         header = read_header(ConsumeMessageDirectlyRequestHeader, request)
         self._consumer(header.consumer_group)
         return self._decoded(_record_of, request, lambda record: Deferred.fromCoroutine(self._consume(header, record)))
@@ -129,8 +148,8 @@ class ServerRequests:
         self._instance.replies.arrived(header, request.body or b"")
         return RemotingCommand.response(ResponseCode.SUCCESS)
 
-    def _consumer(self, group: str) -> Consumer:
-        consumer: Consumer | None = self._instance.consumers.get(group)
+    def _consumer(self, group: str) -> ConsumerMember:
+        consumer: ConsumerMember | None = self._instance.consumers.get(group)
         if consumer is None:
             raise RequestError(ResponseCode.SYSTEM_ERROR, f"The Consumer Group <{group}> not exist in this consumer")
         return consumer

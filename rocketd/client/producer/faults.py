@@ -1,41 +1,44 @@
-"""Which brokers answered so slowly, or not at all, that they should have no messages for a while, sans-io.
+"""Fault tolerance: brokers to avoid for a while because they answered slowly or not at all, sans-io.
 
-Answers to LatencyFaultToleranceImpl and the tables of MQFaultStrategy. Promises Apache's times: the longer the last send
-took, the longer its broker is passed over. Times are milliseconds of any one clock. Belongs to the reactor thread.
+Counterpart: `LatencyFaultToleranceImpl` and the tables of `MQFaultStrategy`, with the same times (Apache). The longer the
+last send took, the longer its broker is avoided. Times are milliseconds of any one clock. Belongs to the reactor thread.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from itertools import count
 from typing import Final
 
+import msgspec
+
 LATENCY_MAX_MS: Final = (50, 100, 550, 1000, 2000, 3000, 15000)
-"""From each of these latencies on, the duration at the same place counts."""
+"""Lower bounds of latency. The duration at the same index applies from each bound on."""
 
 NOT_AVAILABLE_DURATION_MS: Final = (0, 0, 30_000, 60_000, 120_000, 180_000, 600_000)
 
 ISOLATION_LATENCY_MS: Final = 30_000
-"""A send that failed puts its broker away for as long as one that took this time."""
+"""A failed send counts with this latency."""
 
 _POSITIVE: Final = 0x7FFFFFFF
 
 
 class Turn:
-    """A counter that goes round at 2^31; answers to ThreadLocalIndex. ``start`` should be random: clients then differ."""
+    """A counter with wrap-around at 2^31, for any thread. ``start`` should be random, so that clients differ.
 
-    __slots__ = ("_value",)
+    Counterpart: `ThreadLocalIndex` (Apache).
+    """
+
+    __slots__ = ("_next",)
 
     def __init__(self, start: int) -> None:
-        self._value = start
+        self._next = count(start + 1).__next__
 
     def advance(self) -> int:
-        """Count on by one and return where it is, 0 to 2^31 - 1; the first time, one after the start."""
-        self._value = (self._value + 1) & _POSITIVE
-        return self._value
+        """Increase the counter and return it, 0 to 2^31 - 1. The first result is the start plus one."""
+        return self._next() & _POSITIVE
 
 
-@dataclass(frozen=True, slots=True)
-class FaultItem:
-    """A broker's last send: what it took, and from when on the broker is available."""
+class FaultItem(msgspec.Struct, frozen=True):
+    """A broker's last send: its latency, and the time from which the broker is available."""
 
     latency_ms: float
     available_from_ms: float
@@ -44,8 +47,8 @@ class FaultItem:
 class LatencyFaultTolerance:
     """The last send of each broker, by its name.
 
-    ``start`` is where the turn of ``pick_one_at_least`` starts. ``latency_max_ms`` (ascending) and
-    ``not_available_duration_ms`` are as long as one another, otherwise ValueError.
+    ``start`` is the start of the turn of ``pick_one_at_least``. Raises ValueError if ``latency_max_ms`` (ascending) and
+    ``not_available_duration_ms`` differ in length.
     """
 
     def __init__(
@@ -59,16 +62,16 @@ class LatencyFaultTolerance:
         self._turn = Turn(start)
 
     def update(self, broker_name: str, latency_ms: float, now_ms: float, *, isolation: bool = False) -> None:
-        """Note a send that has ended now; ``isolation``: with an exception that makes the broker doubtful."""
+        """Note the end of a send. ``isolation``: it ended with an exception that makes the broker doubtful."""
         duration = self.not_available_duration_ms(ISOLATION_LATENCY_MS if isolation else latency_ms)
         self._items[broker_name] = FaultItem(latency_ms, now_ms + duration)
 
     def not_available_duration_ms(self, latency_ms: float) -> float:
-        """Return for how long a broker is passed over after a send of this latency."""
+        """Return the time for which a broker is avoided after a send of this latency."""
         return next((duration for at_least, duration in reversed(self._durations) if latency_ms >= at_least), 0)
 
     def is_available(self, broker_name: str, now_ms: float) -> bool:
-        """Return whether a broker may have messages: it is unknown, or its time has passed."""
+        """Return whether a broker may get messages: it is unknown, or its time has passed."""
         item = self._items.get(broker_name)
         return item is None or now_ms >= item.available_from_ms
 
@@ -77,10 +80,10 @@ class LatencyFaultTolerance:
         self._items.pop(broker_name, None)
 
     def pick_one_at_least(self, now_ms: float) -> str:
-        """Return, in turn, a broker of the better half of those known. IndexError when none is known.
+        """Return, in turn, a broker of the better half of the known ones. Raises IndexError if none is known.
 
-        Better are the available ones, then those with the lower latency, then those available earlier, then those known
-        for longer. The half is rounded down, but of one broker it is that one.
+        Brokers are ordered by availability, then by latency, then by the time of availability, then by age in the
+        table. The half is rounded down, but a single broker is returned.
         """
 
         def badness(name: str) -> tuple[bool, float, float]:

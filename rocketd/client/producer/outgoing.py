@@ -1,43 +1,36 @@
-"""A message, or a batch, made ready for the wire.
+"""Messages and batches encoded for the wire.
 
-Answers to what DefaultMQProducerImpl does to a message before it is sent, and to MessageBatch. Pure functions.
+Counterpart: the preparation of a message in `DefaultMQProducerImpl`, and `MessageBatch` (Apache). Pure functions.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from struct import Struct
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 from twisted.logger import Logger
 
-from rocketd.client.codec import Codec
 from rocketd.client.errors import IllegalMessageError, MessageTooLargeError
-from rocketd.client.message import Message, T, check_is_message
-from rocketd.client.namespace import with_namespace
-from rocketd.client.wire_message import pack
+from rocketd.client.messages.codec import CONTENT_TYPE, Codec, content_type_of
+from rocketd.client.messages.message import Message, T, check_is_message
+from rocketd.client.messages.namespace import with_namespace
 from rocketd.common import properties as names
 from rocketd.common.names import RETRY_PREFIX
-from rocketd.common.properties import MAX_LENGTH, decode_properties, encode_properties
+from rocketd.common.properties import decode_properties
 from rocketd.common.sysflag import TRANSACTION_PREPARED
-from rocketd.remoting.codes import RequestCode
-
-_BATCH_HEAD = Struct(">iiiii")
-_BATCH_PROPERTIES = Struct(">h")
-_BATCH_ENTRY = _BATCH_HEAD.size + _BATCH_PROPERTIES.size
-
-_RECORD_OVERHEAD = 150
-"""Bytes of a stored record beside topic, body and properties; more than any has."""
-
+from rocketd.protocol.batch import RECORD_OVERHEAD, batch_entry, batch_properties
+from rocketd.protocol.compression import Compression, compress
+from rocketd.protocol.message import EMPTY_BODY, property_text
+from rocketd.remoting.wire.codes import RequestCode
 
 _log = Logger()
 
 
 class OutgoingMessage(msgspec.Struct):
-    """What a request carries. ``unique_keys`` are those of all its messages, ``topic`` has its namespace.
+    """The content of a send request. ``unique_keys`` has a key per message; ``topic`` has its namespace.
 
-    ``body_size`` is that of the body in bytes before it was compressed.
+    ``body_size`` is the size of the body in bytes before compression.
     """
 
     code: int
@@ -52,7 +45,10 @@ class OutgoingMessage(msgspec.Struct):
 
 
 def encode_body(message: Message[T], codec: Codec[T], limit: int) -> bytes:
-    """Return a message's body. Raises IllegalMessageError when it is none, MessageTooLargeError above ``limit`` bytes."""
+    """Return a message's body.
+
+    Raises IllegalMessageError for an invalid body, MessageTooLargeError above ``limit`` bytes.
+    """
     try:
         body = codec.encode(message.body)
     except (ValueError, TypeError, AttributeError) as error:
@@ -64,11 +60,11 @@ def encode_body(message: Message[T], codec: Codec[T], limit: int) -> bytes:
             f"the body is of type {type(body).__name__}: give bytes, or a codec where the producer is made"
         )
     if not body:
-        raise IllegalMessageError("the body is empty, and the protocol has no messages without a body")
+        raise IllegalMessageError(EMPTY_BODY)
     if len(body) > limit:
         raise MessageTooLargeError(
-            f"the body has {len(body)} bytes, more than this producer's max_message_size of {limit}; the brokers have a "
-            "limit of their own, maxMessageSize"
+            f"the body has {len(body)} bytes, more than this producer's max_message_size of {limit}; the brokers have "
+            "a separate limit, maxMessageSize"
         )
     return bytes(body)
 
@@ -80,57 +76,79 @@ def outgoing_message(
     *,
     limit: int,
     compress_over: int,
+    compression: Compression = "zlib",
     namespace: str = "",
     more: Mapping[str, str] = MappingProxyType({}),
 ) -> OutgoingMessage:
-    """Make a checked message ready. ``more`` are properties that only clients may set. Raises IllegalMessageError."""
+    """Encode a checked message. ``more`` are properties set only by clients. Raises IllegalMessageError."""
     whole = encode_body(message, codec, limit)
-    body, sys_flag = pack(whole, compress_over)
-    table = _properties(message, unique_key, namespace, more)
-    if names.TRAN_MSG in table:
-        sys_flag |= TRANSACTION_PREPARED
-    reply = table.get(names.MSG_TYPE) == "reply"
+    body, sys_flag = compress(whole, compression) if len(whole) >= compress_over else (whole, 0)
+    code, topic = RequestCode.SEND_MESSAGE_V2, message.topic
+    content_type = content_type_of(codec)
+    if not namespace and not more and content_type is None and _is_plain(message):
+        properties = (_STORED if message.wait_stored else _NOT_STORED) % unique_key
+    else:
+        table = _properties(message, unique_key, namespace, content_type, more)
+        if names.TRAN_MSG in table:
+            sys_flag |= TRANSACTION_PREPARED
+        if table.get(names.MSG_TYPE) == "reply":
+            code = RequestCode.SEND_REPLY_MESSAGE_V2
+        topic = with_namespace(namespace, topic)
+        properties = property_text(table)
     return OutgoingMessage(
-        RequestCode.SEND_REPLY_MESSAGE_V2 if reply else RequestCode.SEND_MESSAGE_V2,
-        with_namespace(namespace, message.topic),
+        code,
+        topic,
         body,
         sys_flag,
         message.flag,
-        _text_of(table),
+        properties,
         [unique_key],
         (message,),
         len(whole),
     )
 
 
+_STORED, _NOT_STORED = (
+    property_text({names.UNIQ_KEY: "%s", names.WAIT: wait_stored}) for wait_stored in ("true", "false")
+)
+
+
+def _is_plain(message: Message[T]) -> bool:
+    """Return whether a message has only the properties that every message has."""
+    return (
+        not message.tags
+        and not message.keys
+        and not message.properties
+        and not message.delay_level
+        and message.deliver_at is None
+        and message.deliver_after is None
+    )
+
+
 def with_properties(outgoing: OutgoingMessage, table: Mapping[str, str]) -> OutgoingMessage:
-    """Return the message with these properties instead; as it is when they cannot be sent, which is logged."""
+    """Return the message with these properties. If they cannot be sent, log it and return the message unchanged."""
     if table == decode_properties(outgoing.properties):
         return outgoing
     try:
-        text = _text_of(table)
+        text = property_text(table)
         if decode_properties(text) != table:
-            raise IllegalMessageError(f"{table!r} has what is empty, no text, or separates properties")
-    except (TypeError, ValueError) as error:  # the compiled core says TypeError of what is no text
+            raise IllegalMessageError(f"{table!r} has a part that is empty, not a text, or separates properties")
+    except (TypeError, ValueError) as error:  # the compiled core raises TypeError for a value other than text
         _log.warn("properties that hooks have changed cannot be sent: {error}", error=error)
         return outgoing
     return replace(outgoing, properties=text)
 
 
-def _properties(message: Message[T], unique_key: str, namespace: str, more: Mapping[str, str]) -> dict[str, str]:
+def _properties(
+    message: Message[T], unique_key: str, namespace: str, content_type: str | None, more: Mapping[str, str]
+) -> dict[str, str]:
     table = message.wire_properties(unique_key)
+    if content_type is not None:
+        table.setdefault(CONTENT_TYPE, content_type)
     if namespace:
         table[names.INSTANCE_ID] = namespace
     table.update(more)
     return table
-
-
-def _text_of(table: Mapping[str, str]) -> str:
-    text = encode_properties(table)
-    size = len(text.encode())
-    if size > MAX_LENGTH:
-        raise IllegalMessageError(f"tags, keys and properties have {size} bytes together, more than {MAX_LENGTH}")
-    return text
 
 
 def outgoing_batches(
@@ -141,48 +159,57 @@ def outgoing_batches(
     limit: int,
     namespace: str = "",
 ) -> Iterator[OutgoingMessage]:
-    """Make checked messages of one topic ready, as many together as ``limit`` allows.
+    """Encode checked messages of one topic, as many per request as ``limit`` allows.
 
-    Raises IllegalMessageError when they cannot be sent together, before the first is given out.
+    Raises IllegalMessageError before the first request if they cannot be sent together.
     """
     check_batch(messages)
     topic = with_namespace(namespace, messages[0].topic)
-    entries = []
-    for message in messages:
-        key = next(unique_keys)
-        body = encode_body(message, codec, limit)
-        properties = _text_of(_properties(message, key, namespace, {})).encode()
-        head = _BATCH_HEAD.pack(_BATCH_ENTRY + len(body) + len(properties), 0, 0, message.flag, len(body))
-        entry = b"".join((head, body, _BATCH_PROPERTIES.pack(len(properties)), properties))
-        entries.append((key, entry, message))
-    return _together(topic, "true" if messages[0].wait_stored else "false", entries, limit)
+    parts = [batch_part(message, codec, next(unique_keys), limit=limit, namespace=namespace) for message in messages]
+    return _together(topic, parts, limit)
 
 
-def _together(
-    topic: str, wait_stored: str, entries: Sequence[tuple[str, bytes, Message[Any]]], limit: int
-) -> Iterator[OutgoingMessage]:
-    properties = encode_properties({names.WAIT: wait_stored})
-    overhead = _RECORD_OVERHEAD + len(topic)
+class BatchPart(NamedTuple):
+    """A message encoded as a part of a batch."""
 
-    def batch() -> OutgoingMessage:
-        keys, parts, messages = map(list, zip(*together, strict=True))
-        body = b"".join(parts)
-        return OutgoingMessage(RequestCode.SEND_BATCH_MESSAGE, topic, body, 0, 0, properties, keys, messages, len(body))
+    unique_key: str
+    entry: bytes
+    message: Message[Any]
+    body_size: int
 
-    together: list[tuple[str, bytes, Message[Any]]] = []
+
+def batch_part(message: Message[T], codec: Codec[T], unique_key: str, *, limit: int, namespace: str = "") -> BatchPart:
+    """Encode a checked message as a part of a batch. Raises IllegalMessageError."""
+    body = encode_body(message, codec, limit)
+    properties = property_text(_properties(message, unique_key, namespace, content_type_of(codec), {})).encode()
+    return BatchPart(unique_key, batch_entry(body, properties, message.flag), message, len(body))
+
+
+def batch_of(topic: str, parts: Sequence[BatchPart]) -> OutgoingMessage:
+    """Return a batch of at least one part. ``topic`` has its namespace."""
+    keys = [part.unique_key for part in parts]
+    messages = [part.message for part in parts]
+    body = b"".join([part.entry for part in parts])
+    properties = batch_properties(messages[0].wait_stored)
+    return OutgoingMessage(RequestCode.SEND_BATCH_MESSAGE, topic, body, 0, 0, properties, keys, messages, len(body))
+
+
+def _together(topic: str, parts: Sequence[BatchPart], limit: int) -> Iterator[OutgoingMessage]:
+    overhead = RECORD_OVERHEAD + len(topic)
+    together: list[BatchPart] = []
     size = 0
-    for one in entries:
-        stored = len(one[1]) + overhead
+    for part in parts:
+        stored = len(part.entry) + overhead
         if together and size + stored > limit:
-            yield batch()
+            yield batch_of(topic, together)
             together, size = [], 0
-        together.append(one)
+        together.append(part)
         size += stored
-    yield batch()
+    yield batch_of(topic, together)
 
 
 def check_batch(messages: Sequence[Message[T]]) -> None:
-    """Raise IllegalMessageError when messages cannot be sent together."""
+    """Raise IllegalMessageError if messages cannot be sent together."""
     if not messages:
         raise IllegalMessageError("a batch needs at least one message")
     first = messages[0]

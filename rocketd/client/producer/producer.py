@@ -1,10 +1,10 @@
-"""Sends messages: one by one, in batches, in transactions, and with a reply to wait for.
+"""Producers: single messages, batches, transactions, and requests with a reply.
 
-Answers to DefaultMQProducer, TransactionMQProducer and DefaultMQProducerImpl. The three faces of the client hand their
-calls to it.
+Counterpart: `DefaultMQProducer`, `TransactionMQProducer` and `DefaultMQProducerImpl` (Apache). The three faces of the client
+pass their calls to it.
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence, Sized
 from itertools import count
 from random import Random
 from types import MappingProxyType
@@ -12,8 +12,6 @@ from typing import Any, Generic, TypeVar
 
 from twisted.internet.defer import Deferred, ensureDeferred
 
-from rocketd.client.codec import BYTES, Codec
-from rocketd.client.config import Duration, milliseconds
 from rocketd.client.errors import (
     ClientClosedError,
     IllegalMessageError,
@@ -27,34 +25,41 @@ from rocketd.client.errors import (
 )
 from rocketd.client.hooks import ProducerHooks
 from rocketd.client.instance.client_instance import ClientInstance
-from rocketd.client.listeners import HandlerThreads
-from rocketd.client.message import Message, ReceivedMessage, SendResult, T, check_is_message
-from rocketd.client.namespace import with_namespace, without_namespace
+from rocketd.client.messages.codec import BYTES, Codec
+from rocketd.client.messages.message import Message, ReceivedMessage, SendResult, T, check_is_message
+from rocketd.client.messages.namespace import with_namespace, without_namespace
+from rocketd.client.producer.gatherer import MAX_GATHERED_BYTES, Gatherer
 from rocketd.client.producer.options import ProducerOptions
-from rocketd.client.producer.outgoing import OutgoingMessage, outgoing_batches, outgoing_message
+from rocketd.client.producer.outgoing import OutgoingMessage, batch_part, outgoing_batches, outgoing_message
+from rocketd.client.producer.queue_choice import TopicPublishInfo
 from rocketd.client.producer.request_reply import reply_properties, request_reply
 from rocketd.client.producer.selectors import SelectMessageQueueByHash
-from rocketd.client.producer.sender import Select, Sender
-from rocketd.client.producer.transaction import TransactionListener, Transactions, TransactionSendResult
-from rocketd.client.trace.tracing import ProducerTracing, Tracing
+from rocketd.client.producer.sender import BegunSend, FirstTry, ProducerSender, Select
+from rocketd.client.producer.tracing import ProducerTracing, Tracing
+from rocketd.client.producer.transaction import ProducerTransactions, TransactionListener, TransactionSendResult
+from rocketd.client.runtime.listeners import HandlerThreads
+from rocketd.client.settings.config import Duration, milliseconds
+from rocketd.client.stats import ProducerStats
 from rocketd.common.properties import PGROUP, TRAN_MSG
-from rocketd.remoting.bodies import MessageQueue
-from rocketd.remoting.headers import CheckTransactionStateRequestHeader
-from rocketd.store.record import MessageExt
+from rocketd.remoting.bodies.tables import MessageQueue
+from rocketd.remoting.errors import RemotingError
+from rocketd.remoting.headers.client import CheckTransactionStateRequestHeader
+from rocketd.remoting.wire.command import RemotingCommand
+from rocketd.store.format.record import MessageExt
 
 R = TypeVar("R")
 
 BY_HASH = SelectMessageQueueByHash()
-"""How a key chooses a queue where nothing else is said: as in Java's clients, which always name it."""
+"""The default selector for a key. Java's clients always name it explicitly."""
 
 Selector = Callable[[Sequence[MessageQueue], Message[Any], Any], MessageQueue]
-"""Chooses a queue by the message and a key of the application's."""
+"""Chooses a queue by the message and a key of the application."""
 
 
-class Producer(Generic[T]):
+class ProducerEngine(Generic[T]):
     """A producer of one group, between ``start`` and ``stop``. All methods belong to the reactor thread.
 
-    ``run_coroutine`` runs what coroutine functions of the application return. Making it raises IllegalGroupError.
+    ``run_coroutine`` runs the coroutines of the application's coroutine functions. The constructor raises IllegalGroupError.
     """
 
     def __init__(
@@ -78,13 +83,25 @@ class Producer(Generic[T]):
         self._tracing = Tracing(instance, self.group, "PRODUCE", trace, random) if trace else None
         traces = [ProducerTracing(self._tracing)] if self._tracing is not None else []
         self.hooks = ProducerHooks([*traces, *self.options.send_hooks])
-        self._sender = Sender(instance, self.group, self.options, random, self.hooks)
+        self._sender = ProducerSender(instance, self.group, self.options, random, self.hooks, patient=True)
         self.threads = HandlerThreads(
             instance.reactor, f"rocketd-transactions-{self.group}", self.options.transaction_threads, run_coroutine
         )
-        self._transactions = None if transactions is None else Transactions(self, transactions, self.threads.invoke)
+        self._transactions = (
+            None if transactions is None else ProducerTransactions(self, transactions, self.threads.invoke)
+        )
+        linger_ms = milliseconds("linger", self.options.linger, zero=True)
+        self._gatherer = (
+            Gatherer(instance.reactor, self._send_gathered, linger_ms / 1000, self.options.linger_messages)
+            if linger_ms
+            else None
+        )
         self._state: type[NotStartedError] | type[ClientClosedError] | None = NotStartedError
         self._pending = 0
+        self.direct: Sized = ()
+        """The sends that other threads make themselves. They count as sends under way."""
+        self.direct_sent: Callable[[], int] = lambda: 0
+        """Returns the number of messages that other threads have sent themselves."""
 
     async def start(self) -> None:
         """Name the group in heartbeats from now on. Raises GroupInUseError."""
@@ -96,12 +113,18 @@ class Producer(Generic[T]):
             await self.instance.send_heartbeats()
 
     async def stop(self) -> None:
-        """Tell the brokers that the group has gone; what is under way ends as it does."""
+        """Tell the brokers that the group is gone. Sends under way end normally."""
         if self._state is None:
             self._state = ClientClosedError
+            self._sender.stop()
+            ends = None if self._transactions is None else Deferred.fromCoroutine(self._transactions.stop())
+            if self._gatherer is not None:
+                await self._gatherer.stop()
             if self._tracing is not None:
                 await self._tracing.stop()
             await self.instance.remove_producer(self)
+            if ends is not None:
+                await ends
             await self.threads.stop()
 
     # ------------------------------------------------------------ sending
@@ -112,17 +135,105 @@ class Producer(Generic[T]):
         *,
         queue: MessageQueue | None = None,
         selector: Selector | None = None,
-        key: Any = None,
+        key: object = None,
         timeout: Duration | None = None,
     ) -> SendResult:
-        """Send a message to ``queue``, to the one of ``key`` by its hash or by ``selector``, or to the queues in turn.
+        """Send a message to ``queue``, to a queue chosen by ``key`` (``selector`` or hash), or to the queues in turn.
 
-        Raises IllegalMessageError, IllegalTopicError, NoRouteError, BrokerError, UnreachableError, ConnectionLostError,
-        RequestTimeoutError, TooManyRequestsError, NotStartedError or ClientClosedError.
+        Raises:
+
+        - IllegalMessageError, IllegalTopicError: the message or its topic is invalid.
+        - UsageError: ``queue``, ``selector`` and ``key`` do not fit together.
+        - NoRouteError: no broker takes messages of the topic, or no name server answers.
+        - SendForbiddenError: a hook refused.
+        - BrokerError: the broker refused.
+        - UnreachableError: the broker cannot be reached.
+        - ConnectionLostError: the connection closed before the answer.
+        - RequestTimeoutError: the answer did not come in time.
+        - TooManyRequestsError: too many sends are under way.
+        - NotStartedError, ClientClosedError: the producer does not run.
         """
-        outgoing = self._outgoing(message)
-        where = self._where(message, queue, selector, key)
-        return await self._counted(self._sender.send(outgoing, self._timeout_ms(timeout), **where))
+        if queue is None and selector is None and key is None:
+            gathered = self.gather(message, timeout)
+            if gathered is not None:
+                return await gathered
+            begun = self.begin(message, timeout)
+            if begun is not None:
+                try:
+                    result = self.ended(begun, await begun.answer)
+                except RemotingError as error:
+                    result = self.failed(begun, error)
+                finally:
+                    self.settle(begun)
+                return result if isinstance(result, SendResult) else await self.send_again(begun, result)
+        outgoing = self.outgoing(message)
+        where = self.where(message, queue, selector, key)
+        return await self._counted(self._sender.send(outgoing, self.timeout_ms(timeout), **where))
+
+    def begin(self, message: Message[T], timeout: Duration | None) -> BegunSend | None:
+        """Make the first try of a send to the queues in turn. None if the way is not known: use ``send``.
+
+        The caller waits for its ``answer``, calls ``ended`` or ``failed``, then ``settle``, and after a failure
+        ``send_again``. Raises the errors of ``send`` about its arguments and the state.
+        """
+        turn = self._turn_of(message)
+        if turn is None:
+            return None
+        outgoing = self.outgoing(message)
+        begun = self._sender.begin(outgoing, turn, self.timeout_ms(timeout))
+        if begun is not None:
+            self._pending += 1
+        return begun
+
+    def _turn_of(self, message: Message[T]) -> TopicPublishInfo | None:
+        if (
+            self._gatherer is not None
+            or self._state is not None
+            or not isinstance(message, Message)
+            or not isinstance(message.topic, str)
+        ):
+            return None
+        return self._sender.turn_of(with_namespace(self.instance.config.namespace, message.topic))
+
+    def ended(self, begun: BegunSend, response: RemotingCommand) -> SendResult | FirstTry:
+        """Return the result of a first try."""
+        return self._sender.ended(begun, response)
+
+    def failed(self, begun: BegunSend, error: RemotingError) -> FirstTry:
+        """Return the failure of a first try."""
+        return self._sender.failed(begun, error)
+
+    def gather(self, message: Message[T], timeout: Duration | None) -> Deferred[SendResult] | None:
+        """Let a message wait for others, and return its result. None if it is sent alone, such as a compressed one.
+
+        The Deferred fails with the errors of ``send``. Raises those about the arguments and the state.
+        """
+        gatherer = self._gatherer
+        if gatherer is None:
+            return None
+        self._check()
+        check_is_message(message)
+        message.check()
+        if not gatherer.takes(message):
+            return None
+        namespace = self.instance.config.namespace
+        limit, key = self.options.max_message_size, self.instance.unique_keys.next_key()
+        part = batch_part(message, self.codec, key, limit=limit, namespace=namespace)
+        if part.body_size >= self.options.compress_over or len(part.entry) >= MAX_GATHERED_BYTES:
+            return None
+        return gatherer.add(with_namespace(namespace, message.topic), part, self.timeout_ms(timeout))
+
+    async def _send_gathered(self, outgoing: OutgoingMessage, timeout_ms: float) -> list[SendResult]:
+        return _of_each(await self._sender.send(outgoing, timeout_ms), outgoing)
+
+    def settle(self, begun: BegunSend) -> None:
+        """Note that a first try is over, however it ended."""
+        self._pending -= 1
+
+    async def send_again(self, begun: BegunSend, first: FirstTry) -> SendResult:
+        """Make the other tries of a send, in the time left. Raises the errors of ``send``."""
+        left_ms = max(0.0, begun.ends - self.instance.reactor.seconds()) * 1000
+        return await self._counted(self._sender.send(begun.outgoing, left_ms, first=first))
 
     async def send_oneway(
         self,
@@ -130,11 +241,14 @@ class Producer(Generic[T]):
         *,
         queue: MessageQueue | None = None,
         selector: Selector | None = None,
-        key: Any = None,
+        key: object = None,
     ) -> None:
-        """Send a message and do not wait for an answer: whether it is stored is not known. Raises as ``send`` does."""
-        outgoing = self._outgoing(message)
-        await self._counted(self._sender.tell(outgoing, **self._where(message, queue, selector, key)))
+        """Send a message without waiting for an answer: whether it is stored stays unknown.
+
+        Raises the errors of ``send``.
+        """
+        outgoing = self.outgoing(message)
+        await self._counted(self._sender.tell(outgoing, **self.where(message, queue, selector, key)))
 
     async def send_batch(
         self,
@@ -143,14 +257,14 @@ class Producer(Generic[T]):
         queue: MessageQueue | None = None,
         timeout: Duration | None = None,
     ) -> list[SendResult]:
-        """Send messages of one topic together, in as many requests as the size limit needs; each gets its result.
+        """Send messages of one topic together, in as many requests as the size limit needs. Return a result for each.
 
-        ``timeout`` is for all of them together. Raises as ``send`` does; the error has the results of those messages that
-        are stored all the same, in ``results``.
+        ``timeout`` applies to all of them together. Raises the errors of ``send``. ``results`` of the error has the
+        results of messages already stored.
         """
         self._check()
         seconds = self.instance.reactor.seconds
-        timeout_ms = self._timeout_ms(timeout)
+        timeout_ms = self.timeout_ms(timeout)
         ends = seconds() + timeout_ms / 1000
         if not isinstance(messages, Iterable):
             raise IllegalMessageError(f"a batch is a list of messages, {type(messages).__name__} is none")
@@ -158,7 +272,7 @@ class Producer(Generic[T]):
         namespace = self.instance.config.namespace
         keys = (self.instance.unique_keys.next_key() for _ in count())
         batches = outgoing_batches(messages, self.codec, keys, limit=self.options.max_message_size, namespace=namespace)
-        where = self._where(messages[0], queue, None, None)
+        where = self.where(messages[0], queue, None, None)
         results: list[SendResult] = []
         try:
             for outgoing in batches:
@@ -174,10 +288,10 @@ class Producer(Generic[T]):
             raise
         return results
 
-    async def send_in_transaction(self, message: Message[T], arg: Any = None) -> TransactionSendResult:
-        """Send a half message, do the local transaction, and commit or roll back as it ended.
+    async def send_in_transaction(self, message: Message[T], arg: object = None) -> TransactionSendResult:
+        """Send a half message, run the local transaction, and commit or roll back by its result.
 
-        Consumers get the message only when it is committed. Raises as ``send`` does, and UsageError without a listener.
+        Consumers get the message only after the commit. Raises the errors of ``send``, and UsageError without a listener.
         """
         self._check()
         if self._transactions is None:
@@ -191,26 +305,29 @@ class Producer(Generic[T]):
         *,
         queue: MessageQueue | None = None,
         selector: Selector | None = None,
-        key: Any = None,
+        key: object = None,
         timeout: Duration | None = None,
     ) -> ReceivedMessage[T]:
-        """Send a message and wait for a consumer's reply; ``timeout`` is for both together.
+        """Send a message and wait for a consumer's reply. ``timeout`` applies to both together.
 
-        Raises RequestTimeoutError when none comes in time, and as ``send`` does.
+        Raises RequestTimeoutError if no reply comes in time, and the errors of ``send``.
         """
         self._check()
         check_is_message(message)
         message.check()
-        where = self._where(message, queue, selector, key)
-        return await self._counted(request_reply(self, message, where, self._timeout_ms(timeout)))
+        where = self.where(message, queue, selector, key)
+        return await self._counted(request_reply(self, message, where, self.timeout_ms(timeout)))
 
     async def reply(self, request: ReceivedMessage[Any], body: T, *, timeout: Duration | None = None) -> SendResult:
-        """Send the reply to a request. Raises IllegalMessageError when that message is none, and as ``send`` does."""
+        """Send the reply to a request.
+
+        Raises IllegalMessageError if the message is not a request, and the errors of ``send``.
+        """
         topic, more = reply_properties(request)
-        return await self._counted(self.send_with(Message(topic, body), more, self._timeout_ms(timeout), {}))
+        return await self._counted(self.send_with(Message(topic, body), more, self.timeout_ms(timeout), {}))
 
     async def publish_queues(self, topic: str) -> list[MessageQueue]:
-        """Return the queues of a topic that can be written. Raises NoRouteError."""
+        """Return the writable queues of a topic. Raises NoRouteError."""
         self._check()
         check_topic(topic)
         namespace = self.instance.config.namespace
@@ -220,25 +337,55 @@ class Producer(Generic[T]):
     # ------------------------------------------------------------ for transactions and requests
 
     async def find_queues(self, topic: str, timeout_ms: float) -> None:
-        """Have the route of a topic, and with it its brokers. Raises NoRouteError and RequestTimeoutError."""
+        """Get the route of a topic, with its brokers. Raises NoRouteError and RequestTimeoutError."""
         await self._sender.find_queues(with_namespace(self.instance.config.namespace, topic), timeout_ms)
 
     async def send_with(
         self, message: Message[T], more: dict[str, str], timeout_ms: float, where: dict[str, Any]
     ) -> SendResult:
-        """Send a message with properties that only clients set."""
-        return await self._sender.send(self._outgoing(message, more), timeout_ms, **where)
+        """Send a message with properties set only by clients."""
+        return await self._sender.send(self.outgoing(message, more), timeout_ms, **where)
 
     async def send_half(self, message: Message[T]) -> SendResult:
         """Send the half message of a transaction."""
         return await self._counted(
-            self.send_with(message, {TRAN_MSG: "true", PGROUP: self.group}, self._timeout_ms(None), {})
+            self.send_with(message, {TRAN_MSG: "true", PGROUP: self.group}, self.timeout_ms(None), {})
         )
 
     def check_transaction(self, address: str, header: CheckTransactionStateRequestHeader, record: MessageExt) -> None:
-        """Find out what became of a half message, and tell the broker at ``address``."""
+        """Find out the state of a half message, and tell the broker at ``address``."""
         if self._transactions is not None:
             self._transactions.check(address, header, record)
+
+    # ------------------------------------------------------------ for first tries in other threads
+
+    async def send_encoded(
+        self, outgoing: OutgoingMessage, timeout_ms: float, where: dict[str, Any], first: FirstTry | None
+    ) -> SendResult:
+        """Send a message encoded by ``outgoing``, after a failed first try if there was one. Reactor thread.
+
+        Raises the errors of ``send``.
+        """
+        self._check()
+        return await self._counted(self._sender.send(outgoing, timeout_ms, first=first, **where))
+
+    def publish_info(self, topic: str, queues: list[MessageQueue]) -> TopicPublishInfo | None:
+        """Return the turn through the queues of a topic. None if there is none yet, or one of other queues. Any thread."""
+        return self._sender.publish_info(topic, queues)
+
+    def send_fields(self, outgoing: OutgoingMessage, queue: MessageQueue) -> dict[str, str]:
+        """Return the fields of a request to send a message. Any thread."""
+        return self._sender.fields(outgoing, queue)
+
+    def send_result(self, outgoing: OutgoingMessage, queue: MessageQueue, response: RemotingCommand) -> SendResult:
+        """Return the result from a broker's answer. Any thread."""
+        return self._sender.result(outgoing, queue, response)
+
+    def stats(self) -> ProducerStats:
+        """Return the numbers since the start. Any thread."""
+        sender = self._sender
+        sent = sender.sent_count + self.direct_sent()
+        return ProducerStats(sent, sender.failed_count, sender.retry_count, self._under_way())
 
     # ------------------------------------------------------------ within
 
@@ -247,10 +394,15 @@ class Producer(Generic[T]):
             raise NotStartedError(f"producer {self.group} is not started: start it, or use it in a with block")
         if self._state is not None:
             raise ClientClosedError(f"producer {self.group} is stopped: make a new one")
-        if self._pending >= self.options.max_pending:
+        pending = self._under_way()
+        if pending >= self.options.max_pending:
             raise TooManyRequestsError(
-                f"{self._pending} sends of producer {self.group} are under way, as many as max_pending allows: wait for some"
+                f"{pending} sends of producer {self.group} are under way, as many as max_pending allows: wait for some"
             )
+
+    def _under_way(self) -> int:
+        pending = self._pending + len(self.direct)
+        return pending if self._gatherer is None else pending + self._gatherer.pending
 
     async def _counted(self, sending: Awaitable[R]) -> R:
         self._pending += 1
@@ -259,23 +411,31 @@ class Producer(Generic[T]):
         finally:
             self._pending -= 1
 
-    def _outgoing(self, message: Message[T], more: Mapping[str, str] = MappingProxyType({})) -> OutgoingMessage:
+    def outgoing(
+        self,
+        message: Message[T],
+        more: Mapping[str, str] = MappingProxyType({}),
+        unique_key: str | None = None,
+    ) -> OutgoingMessage:
+        """Check and encode a message, with a new key unless one is given. Any thread, if it gives a key."""
         self._check()
         check_is_message(message)
         message.check()
         return outgoing_message(
             message,
             self.codec,
-            self.instance.unique_keys.next_key(),
+            self.instance.unique_keys.next_key() if unique_key is None else unique_key,
             limit=self.options.max_message_size,
             compress_over=self.options.compress_over,
+            compression=self.options.compression,
             namespace=self.instance.config.namespace,
             more=more,
         )
 
-    def _where(
-        self, message: Message[T], queue: MessageQueue | None, selector: Selector | None, key: Any
+    def where(
+        self, message: Message[T], queue: MessageQueue | None, selector: Selector | None, key: object
     ) -> dict[str, Any]:
+        """Return the arguments of the sender that choose the queue. Any thread. Raises UsageError."""
         if queue is not None:
             if selector is not None or key is not None:
                 raise UsageError(
@@ -297,12 +457,13 @@ class Producer(Generic[T]):
         select: Select = lambda queues: chosen(queues, message, key)  # noqa: E731
         return {"select": select}
 
-    def _timeout_ms(self, timeout: Duration | None) -> float:
+    def timeout_ms(self, timeout: Duration | None) -> float:
+        """Return the timeout of a send in ms. Any thread. Raises IllegalOptionError."""
         return self._sender.send_timeout_ms if timeout is None else milliseconds("timeout", timeout)
 
 
 def _of_each(whole: SendResult, outgoing: OutgoingMessage) -> list[SendResult]:
-    """Take the answer to a batch apart: its messages stand in one queue, one behind the other."""
+    """Split the result of a batch: its messages are in one queue, one after the other."""
     offset_ids = whole.offset_msg_id.split(",")
     return [
         SendResult(

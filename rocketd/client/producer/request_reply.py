@@ -1,39 +1,56 @@
 """Requests whose replies come back as messages.
 
-Answers to the request methods of DefaultMQProducerImpl, and to MessageUtil.createReplyMessage.
+Counterpart: the request methods of `DefaultMQProducerImpl`, and `MessageUtil.createReplyMessage` (Apache).
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 from uuid import uuid4
 
 from twisted.internet.defer import Deferred
 from twisted.internet.defer import TimeoutError as DeferredTimeoutError
 
 from rocketd.client.errors import IllegalMessageError, RequestTimeoutError
-from rocketd.client.message import Message, ReceivedMessage, T
-from rocketd.client.namespace import without_namespace
-from rocketd.client.wire_message import unpack
+from rocketd.client.instance.client_instance import ClientInstance
+from rocketd.client.messages.codec import Codec
+from rocketd.client.messages.message import Message, ReceivedMessage, SendResult, T
+from rocketd.client.messages.namespace import without_namespace
+from rocketd.client.messages.received import unpack
 from rocketd.common import properties as names
 from rocketd.common.names import reply_topic
 from rocketd.common.properties import decode_properties
-from rocketd.remoting.bodies import MessageQueue
-from rocketd.remoting.headers import ReplyMessageRequestHeader
+from rocketd.remoting.bodies.tables import MessageQueue
+from rocketd.remoting.headers.client import ReplyMessageRequestHeader
 
 REPLY = "reply"
 CREATE_REPLY_MESSAGE = 10007
-"""Apache's code of a reply to what is no request."""
+"""Apache's error code for a reply to a message other than a request."""
 
 GREETING_SHARE = 3
-"""The part of the time left, one in so many, that brokers have to take note of who asks; those that need longer may not
-keep the others' answer waiting.
+"""Divisor of the remaining time: the share of it in which brokers must note the asker. Slower brokers may not delay the
+answer of the others.
 """
 
 
+class Asker(Protocol[T]):
+    """The producer of a request."""
+
+    instance: ClientInstance
+    codec: Codec[T]
+
+    async def find_queues(self, topic: str, timeout_ms: float) -> object:
+        """Wait until a queue of the topic is known."""
+
+    async def send_with(
+        self, message: Message[T], more: dict[str, str], timeout_ms: float, where: dict[str, Any]
+    ) -> SendResult:
+        """Send a message with further properties."""
+
+
 async def request_reply(
-    producer: Any, message: Message[T], where: dict[str, Any], timeout_ms: float
+    producer: Asker[T], message: Message[T], where: dict[str, Any], timeout_ms: float
 ) -> ReceivedMessage[T]:
-    """Send a request and return its reply; ``timeout_ms`` is for all of it. See ``Producer.request``."""
+    """Send a request and return its reply. ``timeout_ms`` applies to everything. See ``Producer.request``."""
     instance = producer.instance
     seconds: Callable[[], float] = instance.reactor.seconds
     ends = seconds() + timeout_ms / 1000
@@ -65,8 +82,8 @@ async def request_reply(
     return _reply_of(header, body, producer)
 
 
-def _reply_of(header: ReplyMessageRequestHeader, packed: bytes, producer: Any) -> ReceivedMessage[Any]:
-    """Make the application's message of a reply. Raises IllegalMessageError when its body cannot be read."""
+def _reply_of(header: ReplyMessageRequestHeader, packed: bytes, producer: Asker[T]) -> ReceivedMessage[T]:
+    """Return a reply as the application's message. Raises IllegalMessageError if its body is unreadable."""
     table = decode_properties(header.properties)
     topic = without_namespace(producer.instance.config.namespace, header.topic)
     try:
@@ -96,17 +113,17 @@ def _reply_of(header: ReplyMessageRequestHeader, packed: bytes, producer: Any) -
 
 
 def reply_properties(request: ReceivedMessage[Any]) -> tuple[str, dict[str, str]]:
-    """Return the topic of replies to a request, and the properties that bring one back to who asked.
+    """Return the topic of replies to a request, and the properties for the way back to the asker.
 
-    Raises IllegalMessageError when the message is no request.
+    Raises IllegalMessageError if the message is not a request.
     """
     if not isinstance(request, ReceivedMessage):
-        raise IllegalMessageError(f"{type(request).__name__} is no request: a reply needs the message that asks")
+        raise IllegalMessageError(f"{type(request).__name__} is not a request: a reply needs the message that asks")
     table = request.properties
     cluster = table.get(names.CLUSTER)
     if cluster is None or names.CORRELATION_ID not in table:
         raise IllegalMessageError(
-            f"message {request.msg_id} is no request: it has no {names.CLUSTER} or {names.CORRELATION_ID}",
+            f"message {request.msg_id} is not a request: it has no {names.CLUSTER} or {names.CORRELATION_ID}",
             code=CREATE_REPLY_MESSAGE,
         )
     more = {names.MSG_TYPE: REPLY}

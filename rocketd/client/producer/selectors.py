@@ -1,7 +1,7 @@
-"""How an application chooses the queue of a message itself: by a key, at random, or by machine room, sans-io.
+"""Selectors for an application to choose the queue of a message: by key, at random or by machine room, sans-io.
 
-Answers to MessageQueueSelector and its three implementations. Promises that a key which Java's client can have too goes
-to the same queue as there; the choice by machine room, which Apache's client leaves empty, is rocketd's own.
+Counterpart: `MessageQueueSelector` and its three implementations (Apache). A key possible in Java's client goes to the same
+queue as there. The choice by machine room, which Apache's client leaves empty, is specific to rocketd.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -9,20 +9,20 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, TypeAlias
 
-from rocketd.client.consumer.allocation import room_of_broker
 from rocketd.client.errors import IllegalOptionError, UsageError
-from rocketd.client.message import Message
+from rocketd.client.messages.message import Message
 from rocketd.common.java_hash import java_string_hash
-from rocketd.remoting.bodies import MessageQueue
+from rocketd.common.names import room_of_broker
+from rocketd.remoting.bodies.tables import MessageQueue
 
 MessageQueueSelector: TypeAlias = Callable[[Sequence[MessageQueue], Message[Any], object], MessageQueue]
-"""Called with the queues of the topic that can be written (at least one), the message and the key given to ``send``."""
+"""Called with the writable queues of the topic (at least one), the message and the key given to ``send``."""
 
 
 def java_hash_of_key(key: object) -> int:
     """Return Java's hashCode of a key, a signed 32-bit number: of String, Integer, Long (beyond 32 bits) and Boolean.
 
-    Other keys count as their text, str(key). ValueError for None, and for an object that is as text only its address.
+    Other keys count as their text, str(key). Raises ValueError for None, and for an object whose text is only its address.
     """
     if isinstance(key, str):
         return java_string_hash(key)
@@ -35,16 +35,19 @@ def java_hash_of_key(key: object) -> int:
         return folded - (1 << 32) if folded >> 31 else folded
     kind = type(key)
     if key is None or (kind.__str__ is object.__str__ and kind.__repr__ is object.__repr__):
-        raise ValueError(f"{key!r} is no key: nothing about it stays the same")
+        raise ValueError(f"{key!r} is not a key: its text is not the same in each run")
     return java_string_hash(str(key))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SelectMessageQueueByHash:
-    """The same key, the same queue, as long as the topic has as many queues. See ``java_hash_of_key`` for keys."""
+    """Sends the same key to the same queue, as long as the number of queues is unchanged.
+
+    For keys see ``java_hash_of_key``.
+    """
 
     def __call__(self, queues: Sequence[MessageQueue], message: Message[Any], key: object) -> MessageQueue:
-        """Return the queue of a key. Raises UsageError for what is none."""
+        """Return the queue of a key. Raises UsageError for an invalid key."""
         try:
             place = abs(java_hash_of_key(key)) % len(queues)
         except ValueError as error:
@@ -56,25 +59,25 @@ class SelectMessageQueueByHash:
         return queues[place]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SelectMessageQueueByRandom:
-    """Any queue; the key does not matter."""
+    """Chooses any queue; the key is ignored."""
 
     random: Random
 
     def __call__(self, queues: Sequence[MessageQueue], message: Message[Any], key: object) -> MessageQueue:
-        """Return some queue."""
+        """Return a random queue."""
         return self.random.choice(queues)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SelectMessageQueueByMachineRoom:
-    """Of the queues of brokers named ``room@broker`` with one of these rooms, the key's."""
+    """Chooses by key among the queues of brokers ``room@broker`` in one of these rooms."""
 
     rooms: Collection[str]
 
     def __call__(self, queues: Sequence[MessageQueue], message: Message[Any], key: object) -> MessageQueue:
-        """Return the queue of a key. Raises IllegalOptionError when no queue is in these rooms."""
+        """Return the queue of a key. Raises IllegalOptionError if no queue is in these rooms."""
         near = [queue for queue in queues if room_of_broker(queue.broker_name) in self.rooms]
         if not near:
             rooms = ", ".join(sorted(self.rooms))

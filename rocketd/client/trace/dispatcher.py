@@ -1,13 +1,13 @@
-"""Collects trace contexts and sends them, many in a message, to the trace topic.
+"""Collects trace contexts and sends them, many per message, to the trace topic.
 
-Answers to AsyncTraceDispatcher of Apache's client 4.9.7. Appending never waits and never raises: what cannot be told is
-dropped and counted.
+Counterpart: `AsyncTraceDispatcher` of client 4.9.7 (Apache). Appending never waits and never raises. Traces that cannot be
+sent are dropped and counted.
 """
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
 from typing import Final
 
+import msgspec
 from msgspec.structs import replace
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
@@ -22,53 +22,51 @@ from rocketd.client.trace.records import (
 from rocketd.common.names import SYSTEM_TOPIC_PREFIX, TRACE_TOPIC
 
 QUEUE_SIZE: Final = 2048
-"""How many records may wait or be under way."""
+"""Records waiting or under way, at most."""
 BATCH_SIZE: Final = 100
-"""Contexts in one message at most."""
+"""Contexts per message, at most."""
 MAX_MESSAGE_SIZE: Final = 128_000
-"""Bytes of a trace message's body at most."""
+"""Bytes of a trace message's body, at most."""
 MAX_KEYS_SIZE: Final = 30_000
-"""Bytes of a trace message's keys at most: all properties together have to stay below 32 KiB."""
+"""Bytes of a trace message's keys, at most: all properties together must stay below 32 KiB."""
 MAX_WAIT: Final = 0.5
 """Seconds from the first context of a message until it is sent, full or not."""
 FLUSH_TIMEOUT: Final = 0.5
-"""Seconds that a stop waits for what is under way."""
+"""Seconds for a stop to wait for sends under way."""
 SEND_TIMEOUT: Final = 5.0
 """Seconds within which the given ``send`` should end, as in Apache's client."""
 
 CLOUD_TOPIC_PREFIX: Final = SYSTEM_TOPIC_PREFIX + "TRACE_DATA_"
-"""What precedes the region in the trace topic of AccessChannel.CLOUD."""
+"""Prefix before the region in the trace topic of AccessChannel.CLOUD."""
 
 SendTrace = Callable[[str, bytes, tuple[str, ...]], Awaitable[object]]
-"""Sends one message: topic, body, keys. Returns a Deferred or coroutine that ends when the message is stored or given up."""
+"""Sends one message: topic, body, keys. Returns a Deferred or coroutine for the end of the send, successful or not."""
 
 
 def trace_producer_group(group: str, kind: str, number: int) -> str:
-    """Name the producer group that a dispatcher's messages are sent by.
+    """Return the producer group for a dispatcher's messages.
 
-    ``group`` is of the producer or consumer that is traced, ``kind`` PRODUCE or CONSUME, ``number`` counts the
+    ``group`` is the group of the traced producer or consumer, ``kind`` PRODUCE or CONSUME. ``number`` counts the
     dispatchers of the process from 1.
     """
     return f"_INNER_TRACE_PRODUCER-{group}-{kind}-{number}"
 
 
-@dataclass(slots=True)
-class _Piece:
-    """A context, or one message of it, written. ``keys_size`` is in bytes, with a separator after each."""
+class _Piece(msgspec.Struct):
+    """An encoded context, or one message of it. ``keys_size`` is in bytes, with a separator after each key."""
 
     data: bytes
     keys: tuple[str, ...]
     keys_size: int
 
 
-@dataclass(slots=True)
-class _Batch:
-    """The message that is being filled for a topic."""
+class _Batch(msgspec.Struct):
+    """The message being filled for a topic."""
 
     deadline: IDelayedCall
-    records: list[bytes] = field(default_factory=list)
+    records: list[bytes] = []
     size: int = 0
-    keys: dict[str, None] = field(default_factory=dict)
+    keys: dict[str, None] = {}
     keys_size: int = 0
 
     def add(self, piece: _Piece) -> None:
@@ -79,18 +77,17 @@ class _Batch:
 
 
 class AsyncTraceDispatcher:
-    """Sends traces by ``send``. Belongs to the reactor's thread.
+    """Sends traces by ``send``. Belongs to the reactor thread.
 
-    ``send`` is the caller's, by a producer of its own that is not traced, whose group ``trace_producer_group`` names; it
-    should end within SEND_TIMEOUT. ``topic`` is where traces go (None or empty: RMQ_SYS_TRACE_TOPIC); with
-    AccessChannel.CLOUD they go to a topic of their region instead. A message is sent when it has ``batch_size`` contexts,
-    when the next one would make it longer than ``max_message_size`` bytes, or ``max_wait`` seconds after its first. A
-    context that is too long for one message is sent in parts, one for each message it is about; a part that is still too
-    long goes alone.
+    ``send`` should use a separate, untraced producer with the group ``trace_producer_group``, and end within SEND_TIMEOUT.
+    ``topic`` is the trace topic (None or empty: RMQ_SYS_TRACE_TOPIC). With AccessChannel.CLOUD there is a topic per region
+    instead. A message is sent when it has ``batch_size`` contexts, when the next one would make it longer than
+    ``max_message_size`` bytes, or ``max_wait`` seconds after its first. A context too long for one message is sent in parts,
+    one for each traced message. A part still too long goes alone.
 
-    At most about ``queue_size`` contexts wait or are under way; further ones are dropped. ``dropped`` counts those and
-    those that came after the stop or could not be written, ``failed`` those whose message could not be sent. Each kind of
-    loss is logged once when it begins, and again only when it begins anew; a stop logs the sums.
+    About ``queue_size`` contexts wait or are under way, at most; further ones are dropped. ``dropped`` counts them,
+    those after the stop, and those that could not be encoded. ``failed`` counts those whose message could not be sent.
+    Each kind of loss is logged once when it begins, and again only when it begins anew. A stop logs the sums.
     """
 
     _log = Logger()
@@ -126,9 +123,9 @@ class AsyncTraceDispatcher:
         self._failing = False
 
     def append(self, context: TraceContext | None) -> bool:
-        """Take a context to be sent soon; return whether it was taken.
+        """Accept a context to be sent soon. Return whether it was accepted.
 
-        None, and what is about messages of a trace topic itself, is nothing to tell: it counts as taken.
+        None and contexts of messages of a trace topic are ignored, and count as accepted.
         """
         if context is None or any(self._is_trace_topic(bean.topic) for bean in context.beans):
             return True
@@ -140,7 +137,7 @@ class AsyncTraceDispatcher:
             return False
         try:
             pieces = self._written(context)
-        except Exception as error:  # whatever it is: the send or the listener it is about must not fail by it
+        except Exception as error:  # any error: the traced send or listener must not fail because of it
             self.dropped += 1
             self._log.warn("a trace cannot be written and is dropped: {error}", error=error)
             return False
@@ -150,14 +147,14 @@ class AsyncTraceDispatcher:
         return True
 
     def flush(self) -> None:
-        """Send at once what waits."""
+        """Send the waiting contexts at once."""
         for topic in list(self._batches):
             self._close(topic)
 
     async def stop(self, timeout: float = FLUSH_TIMEOUT) -> None:
-        """Send what waits, take nothing more, and return when all is sent, or after ``timeout`` seconds without the rest.
+        """Send the waiting contexts, accept no more, and return when all are sent, or after ``timeout`` seconds.
 
-        Sends that are then still under way are cancelled and count as failed.
+        Sends still under way then are cancelled and count as failed.
         """
         first = not self._stopped
         self._stopped = True
@@ -219,7 +216,7 @@ class AsyncTraceDispatcher:
             self._close(topic)
 
     def _close(self, topic: str) -> None:
-        """Send the message that is being filled for this topic."""
+        """Send the message being filled for this topic."""
         batch = self._batches.pop(topic)
         if batch.deadline.active():
             batch.deadline.cancel()
@@ -230,7 +227,7 @@ class AsyncTraceDispatcher:
     async def _deliver(self, topic: str, batch: _Batch) -> None:
         try:
             await self._send(topic, b"".join(batch.records), tuple(batch.keys))
-        except Exception as error:  # whatever it is: a trace that is not told must not trouble what it is about
+        except Exception as error:  # any error: an unsent trace must not disturb the traced message
             self.failed += len(batch.records)
             if not self._failing:
                 self._failing = True
@@ -255,7 +252,7 @@ class AsyncTraceDispatcher:
     def _cancel_all(self) -> None:
         for sending in list(self._under_way):
             sending.cancel()
-        # A send that does not let itself be cancelled is not waited for.
+        # A send that ignores its cancellation is not waited for.
         self._release()
 
     def _release(self) -> None:

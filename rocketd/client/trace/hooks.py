@@ -1,7 +1,7 @@
-"""Makes trace contexts of what a producer and a consumer know at the time.
+"""Makes trace contexts from the data of a producer or a consumer.
 
-Answers to SendMessageTraceHookImpl, ConsumeMessageTraceHookImpl and EndTransactionTraceHookImpl. Pure functions, made to
-be called in one line and handed to the dispatcher's ``append``, which takes None as "nothing to tell".
+Counterpart: `SendMessageTraceHookImpl`, `ConsumeMessageTraceHookImpl` and `EndTransactionTraceHookImpl` (Apache). Pure
+functions, to be called in one line and handed to the dispatcher's ``append``, which ignores None.
 
 Topics and groups are given without the client's namespace, moments in ms since 1970.
 """
@@ -29,15 +29,15 @@ _UNKNOWN: Final = "UNKNOW"
 
 
 class ConsumedMessage(Protocol):
-    """What a trace needs of a message that is consumed; ReceivedMessage has it."""
+    """The parts of a consumed message needed for a trace. ReceivedMessage has them."""
 
     @property
     def topic(self) -> str:
-        """The topic it was sent to, also when it is a retry."""
+        """The original topic, even for a retry."""
 
     @property
     def msg_id(self) -> str:
-        """Its unique key, or its offset message id when it has none."""
+        """Its unique key, or its offset message id if it has none."""
 
     @property
     def properties(self) -> Mapping[str, str]:
@@ -45,7 +45,7 @@ class ConsumedMessage(Protocol):
 
     @property
     def reconsume_times(self) -> int:
-        """How often it has come back."""
+        """The number of its retries so far."""
 
 
 def trace_of_send(
@@ -63,12 +63,12 @@ def trace_of_send(
     region: str | None = None,
     trace_on: bool = True,
 ) -> TraceContext | None:
-    """Tell of a send that a broker has answered; one that got no answer is in no trace, as with Apache's.
+    """Return the trace of a send answered by a broker. As in Apache's client, a send without an answer is not traced.
 
-    ``properties`` are the message's as sent: they have tags and keys, and tell half and delayed messages. ``body_length``
-    is of the body before it was compressed. ``store_host`` is the broker's address, host:port. ``msg_id`` is the unique
-    key; of a batch the unique keys with commas between. ``success`` is whether the status is SEND_OK. ``region`` and
-    ``trace_on`` are MSG_REGION and TRACE_ON of the response: None when it has switched tracing off.
+    ``properties`` are those sent, with tags and keys; they also identify half and delayed messages. ``body_length`` is
+    the length before compression. ``store_host`` is the broker's address, host:port. ``msg_id`` is the unique key; for
+    a batch, the unique keys separated by commas. ``success`` is whether the status is SEND_OK. ``region`` and
+    ``trace_on`` are MSG_REGION and TRACE_ON of the response. Return None if it has switched tracing off.
     """
     if not trace_on:
         return None
@@ -96,10 +96,10 @@ def trace_of_send(
 def trace_of_consume(
     *, group: str, messages: Collection[ConsumedMessage], request_id: str, started_ms: int
 ) -> TraceContext | None:
-    """Tell that a listener is about to get messages; keep the result for ``trace_of_consumed``.
+    """Return the trace of messages about to be handled. Keep it for ``trace_of_consumed``.
 
-    ``request_id`` is a new unique key. Messages whose property TRACE_ON is "false" are left out: None when no other is
-    there.
+    ``request_id`` is a new unique key. Messages with the property TRACE_ON "false" are left out. Return None if no other is
+    left.
     """
     traced = [message for message in messages if message.properties.get(names.TRACE_ON) != "false"]
     if not traced:
@@ -133,10 +133,10 @@ def trace_of_consumed(
     finished_ms: int,
     access_channel: AccessChannel = AccessChannel.LOCAL,
 ) -> TraceContext | None:
-    """Tell how the listener came back. None when ``before``, what ``trace_of_consume`` returned, is None.
+    """Return the trace of handled messages. Return None if ``before``, the result of ``trace_of_consume``, is None.
 
-    ``message_count`` is how many messages the listener got, those without a trace included: the cost told is the time it
-    took divided by that.
+    ``message_count`` is the number of messages given to the listener, including untraced ones. The reported cost is the
+    duration divided by it.
     """
     if before is None:
         return None
@@ -163,11 +163,11 @@ def trace_of_end_transaction(
     from_check: bool,
     now_ms: int,
 ) -> TraceContext:
-    """Tell how a transaction ends.
+    """Return the trace of the end of a transaction.
 
-    ``properties`` are the half message's, ``store_host`` the broker's address. ``commit_or_rollback`` is that of the
-    request END_TRANSACTION: TRANSACTION_COMMIT, TRANSACTION_ROLLBACK, anything else is unknown. ``from_check`` is whether
-    the broker asked for it.
+    ``properties`` are the half message's, ``store_host`` is the broker's address. ``commit_or_rollback`` is the field of the
+    request END_TRANSACTION: TRANSACTION_COMMIT or TRANSACTION_ROLLBACK; any other value means unknown. ``from_check`` is
+    whether the broker asked.
     """
     bean = TraceBean(
         topic=topic,
@@ -175,7 +175,7 @@ def trace_of_end_transaction(
         tags=properties.get(names.TAGS),
         keys=properties.get(names.KEYS),
         store_host=store_host,
-        # Apache's says so whatever the state is.
+        # Apache's client writes it for every state.
         message_type=MessageType.TRANSACTION_COMMIT,
         transaction_id=transaction_id,
         transaction_state=_STATES.get(commit_or_rollback, _UNKNOWN),
@@ -191,7 +191,7 @@ def trace_of_end_transaction(
 
 
 def message_type_of(properties: Mapping[str, str]) -> MessageType:
-    """Tell from its properties what kind of message is sent."""
+    """Return the type of a message by its properties."""
     if names.DELAY in properties or _START_DELIVER_TIME in properties:
         return MessageType.DELAY
     if properties.get(names.TRAN_MSG) == "true":

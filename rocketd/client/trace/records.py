@@ -1,18 +1,18 @@
-r"""The records of a message trace: what they say, and how they are written and read.
+r"""The records of a message trace: their contents, encoding and decoding.
 
-Answers to TraceContext, TraceBean, TraceTransferBean and TraceDataEncoder of Apache's client 4.9.7, and writes the same
-text as that. Plain values and pure functions.
+Counterpart: `TraceContext`, `TraceBean`, `TraceTransferBean` and `TraceDataEncoder` of client 4.9.7 (Apache). The encoded
+text is the same. Plain values and pure functions.
 
-A trace message's body is records one after the other, its KEYS the message ids and keys that they are about:
+The body of a trace message is a sequence of records. Its KEYS are the ids and keys of the traced messages:
 
     Pub             type, time, region, group, topic, message id, tags, keys, store host, body length, cost, message type,
                     offset message id, success
     SubBefore       type, time, region, group, request id, message id, retry times, keys
     SubAfter        type, request id, message id, cost, success, keys, context code, time, group
     EndTransaction  type, time, region, group, topic, message id, tags, keys, store host, message type, transaction id,
-                    state, whether it was told in answer to a check
+                    state, whether it answers a check
 
-Fields are separated by \x01, and each record ends with \x02. A text that is not there is written as Java writes null.
+Fields are separated by \x01, and each record ends with \x02. A missing text is written as null, as in Java.
 """
 
 from collections.abc import Callable, Iterator
@@ -25,17 +25,17 @@ CONTENT_SEPARATOR: Final = "\x01"
 RECORD_SEPARATOR: Final = "\x02"
 KEY_SEPARATOR: Final = " "
 DEFAULT_REGION: Final = "DefaultRegion"
-"""Region of a broker that tells none."""
+"""Region of a broker without a configured one."""
 
 _NULL = "null"
 
 
 class TraceRecordError(ValueError):
-    """What is no trace record, or cannot be written as one."""
+    """A text that is not a trace record, or a context that cannot be encoded."""
 
 
 class TraceType(StrEnum):
-    """What happened: the first field of a record."""
+    """The kind of event: the first field of a record."""
 
     PUB = "Pub"
     SUB_BEFORE = "SubBefore"
@@ -44,7 +44,7 @@ class TraceType(StrEnum):
 
 
 class MessageType(IntEnum):
-    """What kind of message was sent."""
+    """The type of the sent message."""
 
     NORMAL = 0
     TRANSACTION_HALF = 1
@@ -53,7 +53,7 @@ class MessageType(IntEnum):
 
 
 class ConsumeReturnType(IntEnum):
-    """How a listener came back: the context code of a SubAfter record."""
+    """The way a listener ended: the context code of a SubAfter record."""
 
     SUCCESS = 0
     TIME_OUT = 1
@@ -63,18 +63,18 @@ class ConsumeReturnType(IntEnum):
 
 
 class AccessChannel(Enum):
-    """Which kind of service a client uses; with CLOUD each region has a trace topic, and SubAfter is shorter."""
+    """The kind of service used by a client. With CLOUD each region has a trace topic, and SubAfter is shorter."""
 
     LOCAL = "LOCAL"
     CLOUD = "CLOUD"
 
 
 class TraceBean(msgspec.Struct, frozen=True, kw_only=True):
-    """One message in a trace. Only the fields that its record's type has are written.
+    """One message in a trace. Only the fields of its record's type are written.
 
-    ``keys`` is the message's KEYS property, words with blanks between. ``body_length`` is in bytes. ``message_type`` is a
-    MessageType, or a number of a later version. ``transaction_state`` is COMMIT_MESSAGE, ROLLBACK_MESSAGE or UNKNOW.
-    ``client_host`` was written by other clients and is only read.
+    ``keys`` is the message's KEYS property, words separated by blanks. ``body_length`` is in bytes. ``message_type`` is a
+    MessageType, or a number of a later version. ``transaction_state`` is COMMIT_MESSAGE, ROLLBACK_MESSAGE or UNKNOW. Other
+    clients wrote ``client_host``, which is only read.
     """
 
     msg_id: str
@@ -93,10 +93,10 @@ class TraceBean(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TraceContext(msgspec.Struct, frozen=True, kw_only=True):
-    """What happened to one or more messages at once.
+    """An event of one message or several.
 
     ``timestamp`` is in ms since 1970, ``cost_time`` in ms. ``request_id`` joins SubAfter to its SubBefore. Pub and
-    EndTransaction are about one message.
+    EndTransaction have one message.
     """
 
     trace_type: TraceType
@@ -112,17 +112,17 @@ class TraceContext(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TraceTransferBean(msgspec.Struct, frozen=True):
-    """A context as it is sent: its records, and the words a trace message that holds them is to be found by, each once."""
+    """An encoded context: its records, and the keys for its trace message, each once."""
 
     trans_data: str
     trans_key: tuple[str, ...]
 
 
-# ------------------------------------------------------------ writing
+# ------------------------------------------------------------ encoding
 
 
 def encode_context(context: TraceContext) -> TraceTransferBean:
-    """Write a context. Raises TraceRecordError when it has no message, or a text holds one of the separators."""
+    """Encode a context. Raises TraceRecordError if it has no message, or a text contains a separator."""
     if not context.beans:
         raise TraceRecordError(f"a {context.trace_type} trace without a message")
     match context.trace_type:
@@ -175,7 +175,7 @@ def _sub_before(context: TraceContext, bean: TraceBean) -> str:
 def _sub_after(context: TraceContext, bean: TraceBean) -> str:
     start = (context.trace_type, context.request_id, bean.msg_id, context.cost_time, context.success, bean.keys)
     if context.access_channel is AccessChannel.CLOUD:
-        # Apache ends these with the separator of fields, so the next record follows as if it were more of this one.
+        # Apache ends these records with the separator of fields, so the next one follows like further fields.
         return _record(*start, context.context_code, end=CONTENT_SEPARATOR)
     return _record(*start, context.context_code, context.timestamp, context.group)
 
@@ -188,16 +188,16 @@ def _end_transaction(context: TraceContext, bean: TraceBean) -> str:
     )
 
 
-# ------------------------------------------------------------ reading
+# ------------------------------------------------------------ decoding
 
 
 def decode_records(data: str) -> list[TraceContext]:
-    """Read the records of a trace message's body, each as a context of one message.
+    """Decode the body of a trace message. Each record becomes a context of one message.
 
-    Reads what versions from 4.4 on and other clients write: Pub with 12, 13, 14 or more fields, SubAfter with 6 (no
-    context code), 7 or 8 (no time and group), 9 or more. What a record does not tell has the default. Records of other
-    types are passed over. The text "null" in a field that may be missing is read as None. Raises TraceRecordError for a
-    record that is too short, or that has a text where a number should be.
+    Records of versions from 4.4 on and of other clients are accepted: Pub with 12, 13, 14 or more fields, SubAfter with
+    6 (no context code), 7 or 8 (no time and group), 9 or more. Missing fields have their defaults. Records of other
+    types are skipped. The text "null" in an optional field is read as None. Raises TraceRecordError if a record is too
+    short, or has a text in place of a number.
     """
     contexts = []
     for record in data.split(RECORD_SEPARATOR):
@@ -213,7 +213,7 @@ def decode_records(data: str) -> list[TraceContext]:
 
 
 def _apart(fields: list[str]) -> Iterator[list[str]]:
-    """Take off what precedes another record's type: SubAfter records for the cloud have no end of their own."""
+    """Split off records before another record's type: SubAfter records of the cloud have no end mark."""
     while fields[0] == TraceType.SUB_AFTER and len(fields) > 7 and (fields[7] in _READERS or fields[7:] == [""]):
         yield fields[:7]
         fields = fields[7:]
@@ -226,7 +226,7 @@ def _nullable(text: str) -> str | None:
 
 def _number(text: str) -> int:
     if not (text.isascii() and text.removeprefix("-").isdigit()):
-        raise ValueError(f"{text!r} is no number")
+        raise ValueError(f"{text!r} is not a number")
     return int(text)
 
 

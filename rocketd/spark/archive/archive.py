@@ -1,8 +1,8 @@
-"""One archive as a whole: what is committed, committing more, and clearing away what never was.
+"""One archive: its commits, new commits, and the removal of files that were never committed.
 
-A file is written into a writer's staging directory, moved to its place while the lock is held, and counts when the
-numbered commit that names it is there. A crash at any moment leaves files that no commit names: in staging they belong to
-their writer, below `data` to nobody, and whoever holds the lock next removes them.
+A file is written into a writer's staging directory and moved to its place while the lock is held. It counts once a
+numbered commit names it. A crash at any moment leaves only files without a commit. In staging they belong to their
+writer. Below `data` a later holder of the lock removes them.
 """
 
 import contextlib
@@ -21,21 +21,21 @@ from rocketd.spark.errors import ArchiveError
 from rocketd.spark.ranges import Queue, QueueRange, joined
 
 _LOCK_SECONDS = 120.0
-"""How long a commit waits for that of another writer."""
+"""Seconds for which a commit waits for the commit of another writer."""
 _ABANDONED_SECONDS = 7 * 86400.0
-"""After so long without a change, what a writer has staged is taken for given up."""
+"""Seconds without a change after which a writer's staged files count as abandoned."""
 
 
 @dataclass(frozen=True, slots=True)
-class Staged:
-    """A file that is on the disk but not committed: its path now, within the archive, and what its commit will say."""
+class UncommittedFile:
+    """A file on the disk that is not committed: its present path within the archive, and its entry for the commit."""
 
     path: str
     file: ArchiveFile
 
 
 class Archive:
-    """An archive that is open; belongs to one thread. Nothing is held open on the disk between calls."""
+    """An open archive, for one thread. No file is held open between calls."""
 
     def __init__(self, root: str, settings: Settings) -> None:
         self.root = root
@@ -49,12 +49,12 @@ class Archive:
 
     @staticmethod
     def open(root: str) -> "Archive":
-        """The archive in a directory. Raises ArchiveError where there is none, or a damaged one."""
+        """Open the archive in a directory. Raises ArchiveError if there is none, or if it is damaged."""
         return Archive(root, Archive.settings_of(root))
 
     @staticmethod
     def settings_of(root: str) -> Settings:
-        """What the archive in a directory holds. Raises ArchiveError where there is none."""
+        """Return the settings of the archive in a directory. Raises ArchiveError if there is none."""
         path = settings_path(root)
         try:
             with open(path, "rb") as file:
@@ -65,8 +65,10 @@ class Archive:
 
     @staticmethod
     def wanted_settings(root: str, columns: str | None) -> Settings:
-        """Those of an archive of messages with the columns that an option names; without one, of the archive that is there
-        or a new one's. Raises OptionError, ArchiveError when the archive that is there has other rows.
+        """Return the settings of an archive of messages with the columns of an option.
+
+        Without the option, they are those of the existing archive, or the defaults. Raises OptionError, and
+        ArchiveError if the existing archive has other rows.
         """
         if columns is not None:
             return Settings.of_messages(check_archive_columns(columns))
@@ -78,23 +80,24 @@ class Archive:
 
     @staticmethod
     def open_or_create(root: str, settings: Settings) -> "Archive":
-        """The archive in a directory, made if there is none. Raises ArchiveError when it has other columns, or the
-        directory holds something else.
+        """Open the archive in a directory, or create it.
+
+        Raises ArchiveError if the archive has other columns, or if the directory holds other files.
         """
         Archive.ensure(root, settings)
         return Archive(root, settings)
 
     @staticmethod
     def ensure(root: str, settings: Settings) -> None:
-        """See to it that there is an archive with these settings; its commits are not read. Raises as `open_or_create`."""
+        """Create the archive if needed, without reading its commits. Raises the same errors as `open_or_create`."""
         if not os.path.exists(settings_path(root)):
             others = os.listdir(root) if os.path.isdir(root) else []
             taken = any(not name.startswith(".") and name != "lost+found" for name in others)
-            # Asked again: another writer may have made the archive before the directory was listed.
+            # Checked again: another writer may have created the archive before the directory was listed.
             if taken and not os.path.exists(settings_path(root)):
                 raise ArchiveError(f"{root} is neither an archive nor empty: use another directory")
             make_dirs(root)
-            with contextlib.suppress(FileExistsError):  # another writer makes it at the same time
+            with contextlib.suppress(FileExistsError):  # another writer creates it at the same time
                 write_once(settings_path(root), settings.encoded())
         Archive.settings_of(root).check_same(settings, root)
 
@@ -118,7 +121,7 @@ class Archive:
 
     @property
     def files(self) -> list[ArchiveFile]:
-        """All files that count, in the order of the commits."""
+        """All committed files, in the order of the commits."""
         return [file for commit in self.commits for file in commit.files]
 
     @property
@@ -128,28 +131,30 @@ class Archive:
 
     @property
     def queues(self) -> list[Queue]:
-        """All queues that something is known of."""
+        """All queues with committed ranges."""
         return sorted(self._ranges)
 
     def ranges(self, queue: Queue) -> list[QueueRange]:
-        """The ranges of a queue that are dealt with, lost ones included; sorted, none touching another."""
+        """Return the committed ranges of a queue, including lost ones; sorted, and merged if they touch."""
         return joined(self._ranges.get(queue, ()))
 
     def last_batch(self, writer: str) -> int:
-        """The last batch that a stream has committed, -1 without."""
+        """Return the last batch that a stream has committed, or -1."""
         return self._batches.get(writer, -1)
 
     def path_of(self, file: ArchiveFile) -> str:
-        """Where a file lies."""
+        """Return the path of a file."""
         return os.path.join(self.root, file.path)
 
     def lock(self, wait_seconds: float = _LOCK_SECONDS) -> Lock:
-        """The lock that a commit takes."""
+        """Return the lock that a commit takes."""
         return Lock(lock_path(self.root), f"the archive {self.root}", wait_seconds)
 
-    def commit(self, commit: Commit, staged: Sequence[Staged]) -> bool:
-        """Make staged files part of the archive, all or none; `commit` is complete but for them. Returns False when the
-        writer's batch has been committed before: then the files are removed. Raises ArchiveError, OSError.
+    def commit(self, commit: Commit, staged: Sequence[UncommittedFile]) -> bool:
+        """Add staged files to the archive, all or none. `commit` has all fields except the files.
+
+        Returns False if the writer's batch was committed before: then the files are removed. Raises ArchiveError,
+        OSError.
         """
         with self.lock():
             self.refresh()
@@ -193,7 +198,7 @@ class Archive:
                         "use another directory, or the checkpoint that the stream had before"
                     )
 
-    def _move(self, staged: Sequence[Staged]) -> None:
+    def _move(self, staged: Sequence[UncommittedFile]) -> None:
         directories = set()
         for one in staged:
             target = self.path_of(one.file)
@@ -206,8 +211,9 @@ class Archive:
             sync_dir(directory)
 
     def sweep(self) -> list[str]:
-        """Remove files below `data` that no commit names, the journal's leftovers, and what was staged long ago by a writer
-        that never came back; the caller holds the lock. Returns the paths of the first within the archive.
+        """Remove files without a commit below `data`, leftovers of the journal, and abandoned staged files.
+
+        The caller holds the lock. Returns the paths removed below `data`, relative to the archive.
         """
         named = {file.path for file in self.files}
         removed = []
@@ -228,7 +234,7 @@ class Archive:
 
 
 def _last_change(directory: str) -> float:
-    """Unix time at which anything below a directory was written last; now, where that cannot be told."""
+    """Return the Unix time of the last write below a directory; the present time if unknown."""
     try:
         times = [os.stat(directory).st_mtime]
         for folder, folders, names in os.walk(directory):
@@ -238,7 +244,7 @@ def _last_change(directory: str) -> float:
     return max(times)
 
 
-def discard(root: str, staged: Iterable[Staged]) -> None:
+def discard(root: str, staged: Iterable[UncommittedFile]) -> None:
     """Remove staged files that will not be committed."""
     for one in staged:
         with contextlib.suppress(FileNotFoundError):
@@ -246,5 +252,5 @@ def discard(root: str, staged: Iterable[Staged]) -> None:
 
 
 def clear_staging(root: str, writer: str) -> None:
-    """Remove all that a writer has staged; only for one that is known to have ended."""
+    """Remove all staged files of a writer; only for a writer that has certainly ended."""
     shutil.rmtree(staging_dir(root, writer), ignore_errors=True)

@@ -14,12 +14,12 @@ from rocketd.spark.archive.reader import by_queue
 from rocketd.spark.archive.selection import Selection
 from rocketd.spark.errors import ArchiveError
 from rocketd.spark.ranges import Queue
-from rocketd.store.layout import offset_to_file_name
+from rocketd.store.base.layout import offset_to_file_name
 
 
 @dataclass(frozen=True, slots=True)
-class QueueTask:
-    """One queue to be compared with the archive: where the log is, and the queue's files."""
+class CheckTask:
+    """One queue to compare with the archive: the directory of the log, and the queue's files."""
 
     root: str
     directory: str
@@ -31,7 +31,7 @@ class QueueTask:
 
 @dataclass(frozen=True, slots=True)
 class QueueRestored:
-    """A queue as it stands in the log: wanted offsets, messages, and the SHA-256 of all records in the queue's order."""
+    """A queue in the restored log: its offsets, messages, and the SHA-256 of all records in the order of the queue."""
 
     queue: Queue
     first: int
@@ -43,16 +43,16 @@ class QueueRestored:
 
 def queue_tasks(
     files: Iterable[ArchiveFile], log_file_size: int, root: str, selection: Selection, directory: str
-) -> list[QueueTask]:
-    """A task for each queue that the files are of; `directory` is that of the log."""
+) -> list[CheckTask]:
+    """Return a task for each queue of the files; `directory` is that of the log."""
     return [
-        QueueTask(root, directory, log_file_size, queue, tuple(some), selection)
+        CheckTask(root, directory, log_file_size, queue, tuple(some), selection)
         for queue, some in by_queue(files).items()
     ]
 
 
-def check_queue(task: QueueTask) -> QueueRestored:
-    """Compare the records in the log with the archive's, byte for byte. Raises ArchiveError where they differ."""
+def check_queue(task: CheckTask) -> QueueRestored:
+    """Compare the records in the log with the archive's, byte for byte. Raises ArchiveError if they differ."""
     pa.set_cpu_count(1)
     log = _Log(task.directory, task.log_file_size)
     found, wanted = hashlib.sha256(), hashlib.sha256()
@@ -67,7 +67,7 @@ def check_queue(task: QueueTask) -> QueueRestored:
                 for offset, length in zip(offsets, batch.column("store_size").to_pylist(), strict=True):
                     found.update(log.record(offset, length))
                 if found.digest() != wanted.digest():
-                    raise ArchiveError(f"{task.queue}: what stands in the restored log is not what {file.path} has")
+                    raise ArchiveError(f"{task.queue}: the records in the restored log differ from {file.path}")
                 first = batch.column("queue_offset")[0].as_py() if first < 0 else first
                 last = max(last, batch.column("queue_offset")[-1].as_py())
                 messages += batch.num_rows
@@ -78,7 +78,7 @@ def check_queue(task: QueueTask) -> QueueRestored:
 
 
 class _Log:
-    """Reads records of a log by offset; keeps the file that was read last mapped."""
+    """Reads records of a log by offset, and keeps the last file mapped."""
 
     def __init__(self, directory: str, file_size: int) -> None:
         self._directory = directory

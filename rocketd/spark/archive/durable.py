@@ -1,6 +1,7 @@
-"""Writing files so that a crash leaves all of one or nothing, and a lock against a second writer.
+"""Crash-safe writing of files, complete or not at all, and a lock against a second writer.
 
-Errors of the disk are OSError; that somebody else was faster, or holds the lock, is an ArchiveError.
+Errors of the disk are OSError. If another process was faster or holds the lock, the error is ArchiveError or
+FileExistsError.
 """
 
 import errno
@@ -15,11 +16,11 @@ from rocketd.spark.errors import ArchiveError
 
 _WAIT_SECONDS = 0.05
 _BUSY = (errno.EACCES, errno.EAGAIN, errno.ENOENT)
-"""What tells that another has it, or has removed it just now."""
+"""Errors meaning that another process holds the lock, or has just removed the file."""
 
 
 def sync_dir(path: str) -> None:
-    """Return when the names in a directory are on the disk."""
+    """Return once the names in a directory are on the disk."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(fd)
@@ -28,7 +29,7 @@ def sync_dir(path: str) -> None:
 
 
 def make_dirs(path: str) -> None:
-    """Make a directory and those above it; returns when their names are on the disk."""
+    """Create a directory and its parents. Returns once their names are on the disk."""
     missing = []
     while not os.path.isdir(path):
         missing.append(path)
@@ -61,7 +62,7 @@ def _write_temporary(path: str, data: bytes) -> str:
 
 
 def write_once(path: str, data: bytes) -> None:
-    """Make a file with this content, on the disk when this returns. Raises FileExistsError when there is one."""
+    """Create a file with this content, on the disk when this returns. Raises FileExistsError if it exists."""
     temporary = _write_temporary(path, data)
     try:
         os.link(temporary, path)
@@ -71,28 +72,31 @@ def write_once(path: str, data: bytes) -> None:
 
 
 def replace(path: str, data: bytes) -> None:
-    """Give a file new content, on the disk when this returns; a crash leaves the old or the new one."""
+    """Replace the content of a file, on the disk when this returns. A crash leaves the old or the new content."""
     temporary = _write_temporary(path, data)
     os.rename(temporary, path)
     sync_dir(os.path.dirname(path))
 
 
 class Lock:
-    """An exclusive lock of a file, which is made; a context manager. It ends with the process, however that ends."""
+    """An exclusive lock on a file, which is created; a context manager.
+
+    The lock ends with the process, for whatever reason.
+    """
 
     _held: set[str] = set()
-    """A process may lock one file twice as far as the system is concerned."""
+    """Paths locked by this process: the operating system would let a process lock a file twice."""
     _guard = threading.Lock()
 
     def __init__(self, path: str, purpose: str, wait_seconds: float = 0.0) -> None:
-        """`purpose` says what is locked, for the error; `wait_seconds` how long to try."""
+        """`purpose` describes the locked object in the error; `wait_seconds` is how long to try."""
         self._path = os.path.abspath(path)
         self._purpose = purpose
         self._wait = wait_seconds
         self._fd = -1
 
     def acquire(self) -> None:
-        """Take the lock. Raises ArchiveError when another has it."""
+        """Take the lock. Raises ArchiveError if another process holds it."""
         deadline = time.monotonic() + self._wait
         while not self._try():
             if time.monotonic() >= deadline:
@@ -104,11 +108,11 @@ class Lock:
             return self._path not in self._held and self._take()
 
     def _take(self) -> bool:
-        # Not locked by descriptor (flock): a child that inherits that would keep the lock when this process is gone.
+        # Not flock: a child process that inherits the descriptor would keep the lock after this process ends.
         fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
             fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # Who held it may have removed the file meanwhile: the next would lock another one.
+            # The previous holder may have removed the file meanwhile: then the next process would lock another file.
             same = os.path.samestat(os.fstat(fd), os.stat(self._path))
         except OSError as error:
             os.close(fd)
@@ -136,7 +140,7 @@ class Lock:
             return "another process"
 
     def release(self) -> None:
-        """Give the lock back; nothing happens when it is not held."""
+        """Release the lock, if it is held."""
         if self._fd >= 0:
             self._held.discard(self._path)
             fd, self._fd = self._fd, -1

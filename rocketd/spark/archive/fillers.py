@@ -1,17 +1,17 @@
-"""What stands in a restored commit log where the archive has no record.
+"""Fillers for the parts of a restored commit log without a record in the archive.
 
-A record says at which offset of the log it stands, and messages are found by that offset. So each is put back to its own
-place, and what lay between them is covered by records that both brokers walk over: they count as rolled back, which no
-queue and no index takes in. Their bodies are zeros, so that a large one takes up no room on the disk.
+A record states its offset in the log, and messages are found by that offset. So each record returns to its place. The
+space between records is covered by filler records that both brokers walk over. They count as rolled back, so queues and
+index skip them. Their bodies are zeros, so that a large filler takes no room on the disk.
 """
 
 import zlib
 from collections.abc import Iterator
 from functools import lru_cache
 
-from rocketd.store.layout import BLANK_MAGIC, END_OF_FILE_BLANK, MESSAGE_MAGIC
-from rocketd.store.message import SYS_FLAG_TRANSACTION_ROLLBACK
-from rocketd.store.record import (
+from rocketd.store.base.layout import BLANK_MAGIC, END_OF_FILE_BLANK, MESSAGE_MAGIC
+from rocketd.store.format.message import SYS_FLAG_TRANSACTION_ROLLBACK
+from rocketd.store.format.record import (
     CRC_MASK,
     HEAD_STRUCTS,
     HOST_V4,
@@ -21,7 +21,7 @@ from rocketd.store.record import (
 )
 
 LONGEST_FILLER = 1 << 20
-"""No longer than a message may be."""
+"""The most bytes of a filler: no more than a message may have."""
 
 FILLER_TOPIC = b"ROCKETD_FILLER"
 
@@ -31,21 +31,22 @@ _ZEROS = bytes(LONGEST_FILLER + MIN_RECORD_SIZE)
 
 
 class NoRoomError(ValueError):
-    """Something does not fit between two offsets of the commit log."""
+    """The space between two offsets of the commit log is too small."""
 
 
 Piece = tuple[int, bytes]
-"""Bytes that belong at an offset of the log; all around them is zero."""
+"""Bytes for an offset of the log; everything around them is zero."""
 
 
 def fillers(begin: int, end: int, store_ms: int) -> Iterator[Piece]:
-    """Yield what makes the log from one offset to another walkable: head and tail of each filler. `store_ms` is the store
-    time of the next record. Raises NoRoomError where there is no room for a record.
+    """Yield the head and the tail of each filler from one offset of the log to another.
+
+    `store_ms` is the store time of the next record. Raises NoRoomError if a record does not fit.
     """
     while begin < end:
         size = end - begin
         if size > LONGEST_FILLER:
-            # What is left must have room for another one.
+            # The rest must have room for another filler.
             size = min(LONGEST_FILLER, size - MIN_RECORD_SIZE - len(FILLER_TOPIC))
         yield from _filler(begin, size, store_ms)
         begin += size
@@ -86,7 +87,7 @@ def _crc_of_zeros(size: int) -> int:
 
 
 def end_of_file(begin: int, end: int) -> Piece:
-    """What tells that a file has nothing from an offset of the log on to its end. Raises NoRoomError without room."""
+    """Return the bytes that mark a file as empty from an offset of the log to its end. Raises NoRoomError without room."""
     if end - begin < END_OF_FILE_BLANK:
         raise NoRoomError(f"{end - begin} bytes at {begin} of the commit log have no room for the end of a file")
     return begin, (end - begin).to_bytes(4, "big") + (BLANK_MAGIC & 0xFFFFFFFF).to_bytes(4, "big")

@@ -1,7 +1,7 @@
-"""Fills an archive with ranges of queues: what is still to be read, one range in a task, and the commits in order.
+"""Fills an archive with ranges of queues: one range after the other in each task, and commits in order.
 
-The ranges of a queue are committed in the order of their offsets, so that what is archived of it never has a hole that
-nobody knows of, whenever the job ends.
+The ranges of a queue are committed in the order of their offsets. So the archived part of a queue never has an unknown
+hole, whenever the job ends.
 """
 
 import os
@@ -12,10 +12,10 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from rocketd.spark.archive.archive import Archive, Staged
+from rocketd.spark.archive.archive import Archive, UncommittedFile
 from rocketd.spark.archive.layout import staging_dir
 from rocketd.spark.archive.manifest import ArchiveFile, Commit
-from rocketd.spark.archive.parquet import DEFAULT_MAX_FILE_BYTES, OF_QUEUE, QueueFiles
+from rocketd.spark.archive.parquet import DEFAULT_MAX_FILE_BYTES, OF_QUEUE, QueueFileWriter
 from rocketd.spark.archive.reader import check_file
 from rocketd.spark.columns import arrow_schema
 from rocketd.spark.errors import DataLossError
@@ -23,16 +23,16 @@ from rocketd.spark.ranges import OnLoss, Queue, QueueRange, joined
 
 
 class RangeSource(Protocol):
-    """What a task reads from; crosses to it by pickle."""
+    """The source of a task; sent to the task by pickle."""
 
     def read(self, part: QueueRange, columns: Sequence[str], on_loss: OnLoss | None = None) -> Iterator[pa.RecordBatch]:
-        """Yield the messages of a range; without `on_loss`, raise DataLossError for one that is gone."""
+        """Yield the messages of a range. Without `on_loss`, raise DataLossError for a message that is gone."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class RangeTask:
-    """Ranges to be archived by one task. `check` has each file read back."""
+    """The ranges for one task to archive. With `check`, each file is read back."""
 
     source: RangeSource
     root: str
@@ -46,15 +46,15 @@ class RangeTask:
 
 @dataclass(frozen=True, slots=True)
 class Archived:
-    """What came of a range: files that are staged, and the offsets of it whose messages are gone."""
+    """The result of a range: staged files, and the offsets whose messages are gone."""
 
     part: QueueRange
-    staged: tuple[Staged, ...]
+    staged: tuple[UncommittedFile, ...]
     gaps: tuple[QueueRange, ...]
 
 
 def archive_ranges(task: RangeTask) -> list[Archived]:
-    """Read ranges and write them into staged files: what a Spark task does. Raises DataLossError, BrokerError, OSError."""
+    """Read ranges and write them into staged files, in a Spark task. Raises DataLossError, ClusterError, OSError."""
     pa.set_cpu_count(1)
     return [_archive_range(task, part) for part in task.parts]
 
@@ -63,7 +63,7 @@ def _archive_range(task: RangeTask, part: QueueRange) -> Archived:
     gaps: list[QueueRange] = []
     wanted = [name for name in task.columns if name not in OF_QUEUE]
     staging = os.path.relpath(staging_dir(task.root, task.writer), task.root)
-    files = QueueFiles(task.root, staging, arrow_schema(task.columns), part.queue, task.max_file_bytes)
+    files = QueueFileWriter(task.root, staging, arrow_schema(task.columns), part.queue, task.max_file_bytes)
     try:
         for batch in task.source.read(part, wanted, gaps.append if task.allow_loss else None):
             files.add(batch)
@@ -79,7 +79,7 @@ def _archive_range(task: RangeTask, part: QueueRange) -> Archived:
     return Archived(part, tuple(staged), tuple(lost))
 
 
-def _as_staged(one: Staged) -> ArchiveFile:
+def _as_staged(one: UncommittedFile) -> ArchiveFile:
     file = one.file
     return ArchiveFile(
         one.path, file.rows, file.size, file.crc32, file.queue, file.first, file.last, file.raw_bytes, file.raw_crc32
@@ -97,12 +97,12 @@ def _check_whole(part: QueueRange, files: list[ArchiveFile], gaps: list[QueueRan
 
 
 RunTasks = Callable[[list[RangeTask]], Iterable[list[Archived]]]
-"""Runs tasks, at the same time as far as it can, and yields what comes of each as it ends."""
+"""Runs tasks in parallel as far as possible, and yields the results of each as it ends."""
 
 
 @dataclass
 class Totals:
-    """What a run has committed."""
+    """Totals of the commits of a run."""
 
     messages: int = 0
     raw_bytes: int = 0
@@ -111,7 +111,7 @@ class Totals:
     ranges: list[QueueRange] = field(default_factory=list)
     gaps: list[QueueRange] = field(default_factory=list)
 
-    def add(self, commit: Commit, staged: Iterable[Staged]) -> None:
+    def add(self, commit: Commit, staged: Iterable[UncommittedFile]) -> None:
         """Count one commit."""
         for one in staged:
             self.messages += one.file.rows
@@ -130,13 +130,14 @@ def fill(
     brokers: dict[str, dict[str, Any]],
     totals: Totals,
 ) -> None:
-    """Record the gaps, run the tasks, and commit what they make; `totals` counts it. Raises what the tasks raise,
-    ArchiveError, OSError.
+    """Record the gaps, run the tasks, and commit their files. `totals` is updated.
+
+    Raises the errors of the tasks, ArchiveError, OSError.
     """
     writer = tasks[0].writer if tasks else "archive"
     facts = brokers
 
-    def commit(ranges: list[QueueRange], gaps: list[QueueRange], staged: list[Staged]) -> None:
+    def commit(ranges: list[QueueRange], gaps: list[QueueRange], staged: list[UncommittedFile]) -> None:
         nonlocal facts
         made = Commit(
             writer,

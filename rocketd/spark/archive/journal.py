@@ -1,7 +1,7 @@
-"""A directory of numbered JSON files without a gap, each there whole or not at all, quick to open with thousands of them.
+"""A directory of JSON files numbered without gaps, each complete or missing, and quick to open with thousands of files.
 
-The single files are the truth. Summaries, each the content of a hundred files or of a hundred times as many, are only read
-instead of them; one that is missing or damaged costs time.
+The single files are the truth. Summaries hold the content of a hundred files, or of a hundred times as many, and are
+read instead. A missing or damaged summary only costs time.
 """
 
 import contextlib
@@ -15,7 +15,7 @@ from rocketd.spark.archive.layout import NUMBER_DIGITS, numbered
 from rocketd.spark.errors import ArchiveError
 
 FOLD = 100
-"""So many files, and so many summaries of the level below, make a summary."""
+"""The number of files, or of summaries of the level below, in a summary."""
 
 _NAME = re.compile(rf"\d{{{NUMBER_DIGITS}}}\.json")
 _SUMMARY = re.compile(r"(\d+)-(\d+)\.json")
@@ -24,28 +24,29 @@ Entry = dict[str, Any]
 
 
 class Journal:
-    """The numbered files of one directory. `append` needs a lock of the caller's; reading needs none."""
+    """The numbered files of one directory. `append` needs a lock held by the caller; reading needs none."""
 
     def __init__(self, directory: str, fold: int = FOLD) -> None:
         self.directory = directory
         self._fold = fold
         self.entries: list[Entry] = []
-        """All that was read or appended; the position is the number."""
+        """All entries read or appended; the position is the number."""
 
     def refresh(self) -> list[Entry]:
-        """Read what was appended since the last time; returns that. Raises ArchiveError when a number is missing or its
-        file damaged, OSError.
+        """Read and return the entries appended since the last call.
+
+        Raises ArchiveError if a number is missing or its file is damaged; OSError.
         """
         begin = len(self.entries)
         numbers = self._numbers()
         if numbers != list(range(len(numbers))):
-            # A directory that grows while it is listed may be listed with gaps.
+            # Listing a directory while it grows may show gaps.
             numbers = self._numbers()
         later = numbers[begin:]
         if numbers[:begin] != list(range(begin)) or later != list(range(begin, begin + len(later))):
             known = set(numbers)
             lost = next(number for number in range(max([*numbers, begin - 1]) + 1) if number not in known)
-            raise ArchiveError(f"{self._path(lost)} is missing: what it committed is not known; bring the file back")
+            raise ArchiveError(f"{self._path(lost)} is missing: its commit is not known; bring the file back")
         found: list[Entry] = []
         summaries = self._summaries() if len(later) > 1 else {}
         while (number := begin + len(found)) < begin + len(later):
@@ -54,7 +55,7 @@ class Journal:
         return found
 
     def append(self, entry: Entry) -> int:
-        """Write the next file; returns its number. Raises ArchiveError when another process has written that."""
+        """Write the next file and return its number. Raises ArchiveError if another process has written that number."""
         number = len(self.entries)
         make_dirs(self.directory)
         try:
@@ -64,14 +65,14 @@ class Journal:
         self.entries.append(entry)
         span = self._fold
         while (number + 1) % span == 0:
-            # What was appended counts without it.
+            # The appended entry counts without the summary.
             with contextlib.suppress(OSError):
                 self._summarise(number + 1 - span, number)
             span *= self._fold
         return number
 
     def sweep(self) -> None:
-        """Remove what writers that were killed have left; the caller holds the lock."""
+        """Remove leftovers of killed writers. The caller holds the lock."""
         for directory in (self.directory, self._summary_dir):
             with contextlib.suppress(FileNotFoundError):
                 for name in os.listdir(directory):
@@ -104,7 +105,7 @@ class Journal:
         return entry
 
     def _summaries(self) -> dict[int, list[int]]:
-        """The last numbers of the summaries that begin at a number, the furthest first."""
+        """Return for each first number of a summary its last numbers, the largest first."""
         found: dict[int, list[int]] = {}
         with contextlib.suppress(FileNotFoundError):
             for name in os.listdir(self._summary_dir):
@@ -116,7 +117,7 @@ class Journal:
         return found
 
     def _summary(self, summaries: dict[int, list[int]], number: int, end: int) -> list[Entry]:
-        """What the widest summary that begins at a number holds; empty when there is none that can be used."""
+        """Return the entries of the widest usable summary that begins at a number; empty if there is none."""
         for last in summaries.get(number, ()):
             if last < end:
                 with contextlib.suppress(OSError, ValueError), open(self._summary_path(number, last), "rb") as file:
@@ -133,5 +134,5 @@ class Journal:
         replace(self._summary_path(first, last), _encoded(self.entries[first : last + 1]))
 
 
-def _encoded(value: Any) -> bytes:
+def _encoded(value: object) -> bytes:
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()

@@ -1,4 +1,4 @@
-"""Writes files of a commit log from an archive, each record at its own offset; one file is one task."""
+"""Writes files of a commit log from an archive, each record at its old offset. One file is one task."""
 
 import heapq
 import os
@@ -16,10 +16,10 @@ from rocketd.spark.archive.manifest import ArchiveFile
 from rocketd.spark.archive.parquet import raw_bytes
 from rocketd.spark.archive.selection import Selection
 from rocketd.spark.errors import ArchiveError
-from rocketd.store.layout import END_OF_FILE_BLANK, offset_to_file_name
+from rocketd.store.base.layout import END_OF_FILE_BLANK, offset_to_file_name
 
 WINDOW = 32 * 1024 * 1024
-"""So much of a file is put together in memory."""
+"""Bytes of a file assembled in memory at once."""
 
 _COLUMNS = ("commit_log_offset", "store_size", "store_time", "raw")
 
@@ -28,9 +28,10 @@ Longs = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class LogFileTask:
-    """One file of the log: its first offset and its length, and the files of the archive that reach into it. `last` says
-    that nothing follows, so that the broker goes on behind the last record. It is written in `staging`, on the same disk,
-    so that what a killed task leaves is never in the `directory` of the log.
+    """One file of the log: its first offset, its length, and the archive files that overlap it.
+
+    `last` means no file follows, so the broker continues after the last record. The file is written in `staging`, on
+    the same disk. So leftovers of a killed task are never in the `directory` of the log.
     """
 
     root: str
@@ -45,7 +46,7 @@ class LogFileTask:
 
 @dataclass(frozen=True, slots=True)
 class LogFileMade:
-    """What was put into a file of the log: records, their bytes, and bytes that fillers cover; the last store time in ms."""
+    """The content of a log file: records, their bytes, bytes covered by fillers, and the last store time (ms)."""
 
     begin: int
     records: int
@@ -68,7 +69,7 @@ class _Rows:
         self.starts = np.concatenate(([0], np.cumsum(self.size[:-1]))) if len(self.size) else self.size
 
     def before(self, limit: int) -> tuple["_Rows", "_Rows | None"]:
-        """The rows that begin before an offset, and the others, if any."""
+        """Split into the rows that begin before an offset, and the others, if any."""
         count = int(np.searchsorted(self.offset, limit))
         if count == len(self.offset):
             return self, None
@@ -80,7 +81,7 @@ class _Rows:
 
 
 def write_log_file(task: LogFileTask) -> LogFileMade:
-    """Write one file; on the disk, under its own name, when this returns. Raises ArchiveError, OSError."""
+    """Write one file. It is on the disk, under its final name, when this returns. Raises ArchiveError, OSError."""
     pa.set_cpu_count(1)
     name = offset_to_file_name(task.begin)
     temporary = os.path.join(task.staging, f"{name}-{random_part()}")
@@ -126,7 +127,7 @@ class _Writer:
         return LogFileMade(task.begin, self._records, self._bytes, self._filled, self._time)
 
     def _write_window(self, parts: list[_Rows]) -> None:
-        """Write records that follow each other in the log, and what is to stand between them."""
+        """Write consecutive records of the log, and the fillers between them."""
         offset = np.concatenate([part.offset for part in parts])
         order = np.argsort(offset, kind="stable")
         offset = offset[order]
@@ -170,7 +171,7 @@ class _Writer:
 
 
 def _windows(task: LogFileTask) -> Iterator[list[_Rows]]:
-    """Yield the file's records, so many at a time as are put together in memory; each part is by offset."""
+    """Yield the file's records in windows of limited memory; each part is in order of offset."""
     sources = [_Source(task, file) for file in task.files]
     heap = [(source.next, number) for number, source in enumerate(sources) if source.advance()]
     heapq.heapify(heap)
@@ -187,7 +188,7 @@ def _windows(task: LogFileTask) -> Iterator[list[_Rows]]:
 
 
 class _Source:
-    """The wanted records of one archive file that lie in the file of the log, by offset."""
+    """The wanted records of one archive file that belong to the log file, by offset."""
 
     def __init__(self, task: LogFileTask, file: ArchiveFile) -> None:
         self._task = task
@@ -198,16 +199,16 @@ class _Source:
 
     @property
     def next(self) -> int:
-        """Offset of the next record, -1 when there is none."""
+        """The offset of the next record, or -1."""
         return -1 if self._held is None else int(self._held.offset[0])
 
     def advance(self) -> bool:
-        """Hold the next records; returns whether there are any."""
+        """Load the next records. Return whether there are any."""
         self._held = next(self._batches, None)
         return self._held is not None
 
     def take(self, limit: int) -> list[_Rows]:
-        """The records that begin before an offset."""
+        """Return the records that begin before an offset."""
         taken = []
         while self._held is not None and self.next < limit:
             part, self._held = self._held.before(limit)

@@ -1,6 +1,6 @@
-"""What one commit of an archive says, and its JSON.
+"""The content of an archive's commit, and its JSON.
 
-Pure values. Offsets of ranges are those of queues, the end not included; times are ms since 1970.
+Pure values. Offsets of ranges are queue offsets, without the end; times are ms since 1970.
 """
 
 from dataclasses import dataclass, field
@@ -12,12 +12,13 @@ from rocketd.spark.ranges import Queue, QueueRange
 
 @dataclass(frozen=True, slots=True)
 class ArchiveFile:
-    """One Parquet file: where it is, what it holds and the checksums of it.
+    """One Parquet file: its path, its content and its checksums.
 
-    `path` is within the archive. `rows` are fewer than the offsets from `first` to `last`, both included, where messages
-    were lost or filtered. `raw_crc32` is of the records one after the other as the broker has them; `log_begin` and
-    `log_end` are the lowest offset of them in its commit log and the end of the highest. Of rows that belong to no queue,
-    only path, rows, size and `crc32`, of the whole file, are known.
+    `path` is within the archive. `rows` is smaller than the number of offsets from `first` to `last` (both included) if
+    messages were lost or filtered out. `raw_crc32` covers the records one after the other, as the broker has them.
+    `log_begin` and `log_end` are the lowest offset of a record in the commit log, and the end of the highest record.
+
+    For rows without a queue, only path, rows, size and `crc32` (of the whole file) are known.
     """
 
     path: str
@@ -35,7 +36,7 @@ class ArchiveFile:
     max_time: int = -1
 
     def to_json(self) -> dict[str, Any]:
-        """The file as it stands in a commit."""
+        """Return the file as an entry of a commit."""
         said: dict[str, Any] = {"path": self.path, "rows": self.rows, "bytes": self.size, "crc32": self.crc32}
         if self.queue is not None:
             said |= {
@@ -75,10 +76,10 @@ class ArchiveFile:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """One commit: files, the ranges that are dealt with by it, and those of them whose messages were lost.
+    """One commit: files, the ranges it covers, and the parts of them whose messages were lost.
 
-    `writer` is who committed, `batch` the number of a stream's batch. `brokers` has for each broker what a restore needs
-    to know of it: `commitLogFileSize` in bytes, `topics` and offset tables as the broker keeps them in its files.
+    `writer` names the writer, and `batch` the number of a stream's batch. `brokers` holds for each broker the facts for
+    a restore: `commitLogFileSize` in bytes, and `topics` and offset tables as in the broker's files.
     """
 
     writer: str
@@ -90,7 +91,7 @@ class Commit:
     brokers: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """The commit as it stands in its file."""
+        """Return the commit as JSON."""
         said: dict[str, Any] = {
             "version": 1,
             "writer": self.writer,
@@ -107,7 +108,7 @@ class Commit:
 
     @staticmethod
     def from_json(said: dict[str, Any]) -> "Commit":
-        """The reverse of `to_json`. Raises ArchiveError when the value is no commit, or one of a later version."""
+        """The reverse of `to_json`. Raises ArchiveError for an invalid commit, or one of a later version."""
         try:
             if said["version"] != 1:
                 raise ArchiveError(
@@ -127,7 +128,7 @@ class Commit:
 
 
 def range_to_json(one: QueueRange) -> dict[str, Any]:
-    """A range of a queue's offsets as it stands in a commit and in reports."""
+    """Return a range of a queue's offsets as JSON for commits and reports."""
     return {**_queue_to_json(one.queue), "start": one.start, "end": one.end}
 
 

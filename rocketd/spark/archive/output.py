@@ -1,4 +1,4 @@
-"""A Parquet file that is written once, from its beginning to its end, with the encodings that suit messages."""
+"""A Parquet file, written sequentially and only once, with encodings suited to messages."""
 
 import os
 from typing import Any
@@ -13,15 +13,15 @@ ROW_GROUP_BYTES = 16 * 1024 * 1024
 ZSTD_LEVEL = 1
 
 _REPEATING = ("broker", "topic", "queue_id", "sys_flag", "flag", "tags", "tag_hash", "born_host", "store_host")
-"""Columns of few values: only for these does a dictionary pay."""
+"""Columns with few values: only for these a dictionary saves space."""
 _ASCENDING = ("queue_offset", "commit_log_offset", "store_time", "born_time", "store_size")
-"""Columns of numbers that lie near each other: the differences are stored."""
+"""Columns of numbers close to each other: the differences are stored."""
 _BIG = ("raw", "body", "properties_raw", "properties")
-"""Columns whose least and greatest value nobody asks for."""
+"""Columns without statistics: least and greatest value are never queried."""
 
 
 class HashingFile:
-    """A new file that is written from its beginning to its end, and the CRC-32 of what was written."""
+    """A new file written from its beginning to its end, with the CRC-32 of its content."""
 
     def __init__(self, path: str) -> None:
         self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
@@ -30,7 +30,7 @@ class HashingFile:
         self.closed = False
 
     def write(self, data: Any) -> int:
-        """Write all of a buffer; returns its length."""
+        """Write all of a buffer and return its length."""
         view = memoryview(data).cast("B")
         self._crc32.update(view)
         done = 0
@@ -40,26 +40,26 @@ class HashingFile:
         return done
 
     def tell(self) -> int:
-        """Bytes written."""
+        """Return the number of bytes written."""
         return self.size
 
     def flush(self) -> None:
-        """Nothing is kept back."""
+        """Do nothing: no data is buffered."""
 
     def readable(self) -> bool:
-        """It is not."""
+        """Return False: the file is only written."""
         return False
 
     def writable(self) -> bool:
-        """It is."""
+        """Return True."""
         return True
 
     def seekable(self) -> bool:
-        """It is not."""
+        """Return False: the file is written sequentially."""
         return False
 
     def sync(self) -> str:
-        """Wait until all is on the disk; returns the CRC-32 as hexadecimal digits."""
+        """Wait until everything is on the disk. Return the CRC-32 as hexadecimal digits."""
         os.fsync(self._fd)
         return self._crc32.hexdigest()
 
@@ -71,7 +71,7 @@ class HashingFile:
 
 
 def open_writer(sink: HashingFile, schema: pa.Schema) -> pq.ParquetWriter:
-    """A Parquet writer with the encodings that suit messages, and zstd."""
+    """Return a Parquet writer with encodings suited to messages, and zstd."""
     flat = [field.name for field in schema if not pa.types.is_nested(field.type)]
     numbers = [name for name in _ASCENDING if name in flat and _is_number(schema.field(name).type)]
     return pq.ParquetWriter(
@@ -82,7 +82,7 @@ def open_writer(sink: HashingFile, schema: pa.Schema) -> pq.ParquetWriter:
         use_dictionary=[name for name in _REPEATING if name in flat],
         column_encoding=dict.fromkeys(numbers, "DELTA_BINARY_PACKED"),
         write_statistics=[name for name in flat if name not in _BIG],
-        # Else constants, which are handed over as dictionaries, would be read as such.
+        # Otherwise readers would take constants, which are passed as dictionaries, for dictionary columns.
         store_schema=False,
     )
 
@@ -92,10 +92,10 @@ def _is_number(kind: pa.DataType) -> bool:
 
 
 class Output:
-    """One file that is being written."""
+    """One file being written."""
 
     def __init__(self, root: str, directory: str, schema: pa.Schema) -> None:
-        """Make it in a directory within the archive, which must be there, under a name of its own."""
+        """Create the file under a unique name, in an existing directory within the archive."""
         self.random = random_part()
         self.path = os.path.join(directory, self.random + PARQUET)
         self._sink = HashingFile(os.path.join(root, self.path))
@@ -107,11 +107,11 @@ class Output:
 
     @property
     def size(self) -> int:
-        """Bytes written so far."""
+        """The bytes written so far."""
         return self._sink.size
 
     def add(self, batch: pa.RecordBatch, size: int) -> None:
-        """Take a batch, whose records have so many bytes."""
+        """Add a batch whose records have `size` bytes."""
         self._pending.append(batch)
         self._pending_bytes += size
         self.rows += batch.num_rows
@@ -126,7 +126,7 @@ class Output:
             self._pending_bytes = 0
 
     def finish(self) -> str:
-        """Write the rest and wait until all is on the disk; returns the file's CRC-32."""
+        """Write the rest and wait until everything is on the disk. Return the file's CRC-32."""
         self._flush()
         self._writer.close()
         crc32 = self._sink.sync()

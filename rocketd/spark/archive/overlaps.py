@@ -1,6 +1,6 @@
-"""Finds messages that the files of one write have twice.
+"""Finds messages that occur twice in the files of one write.
 
-Files of rows that came in order do not overlap. Those of rows that Spark has shuffled do, and only these are read.
+Files of ordered rows do not overlap. Files of rows shuffled by Spark do, and only these are read.
 """
 
 import os
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import pyarrow.parquet as pq
 
-from rocketd.spark.archive.archive import Staged
+from rocketd.spark.archive.archive import UncommittedFile
 from rocketd.spark.errors import ArchiveError
 from rocketd.spark.ranges import Queue
 
@@ -20,14 +20,14 @@ _SHOWN = 5
 Offsets = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 
-def check_none_twice(root: str, staged: Iterable[Staged]) -> None:
-    """Raise ArchiveError when two of the staged files have the same offset of a queue."""
+def check_none_twice(root: str, staged: Iterable[UncommittedFile]) -> None:
+    """Raise ArchiveError if two of the staged files have the same offset of a queue."""
     for queue, files in _overlapping(staged):
         check_distinct(queue, np.sort(np.concatenate([_offsets(root, one) for one in files])))
 
 
 def check_distinct(queue: Queue, offsets: Offsets) -> None:
-    """Raise ArchiveError when one of a queue's offsets, which are sorted, is there twice."""
+    """Raise ArchiveError if one of a queue's sorted offsets occurs twice."""
     twice = np.unique(offsets[1:][np.diff(offsets) == 0])
     if len(twice):
         shown = ", ".join(map(str, twice[:_SHOWN].tolist())) + (", ..." if len(twice) > _SHOWN else "")
@@ -37,14 +37,14 @@ def check_distinct(queue: Queue, offsets: Offsets) -> None:
         )
 
 
-def _overlapping(staged: Iterable[Staged]) -> Iterator[tuple[Queue, list[Staged]]]:
-    """Of each queue, groups of files whose extents overlap."""
-    queues: defaultdict[Queue, list[Staged]] = defaultdict(list)
+def _overlapping(staged: Iterable[UncommittedFile]) -> Iterator[tuple[Queue, list[UncommittedFile]]]:
+    """Yield for each queue the groups of files whose ranges overlap."""
+    queues: defaultdict[Queue, list[UncommittedFile]] = defaultdict(list)
     for one in staged:
         if one.file.queue is not None:
             queues[one.file.queue].append(one)
     for queue, files in sorted(queues.items()):
-        group: list[Staged] = []
+        group: list[UncommittedFile] = []
         end = -1
         for one in sorted(files, key=lambda one: one.file.first):
             if one.file.first > end:
@@ -57,6 +57,6 @@ def _overlapping(staged: Iterable[Staged]) -> Iterator[tuple[Queue, list[Staged]
             yield queue, group
 
 
-def _offsets(root: str, one: Staged) -> Offsets:
+def _offsets(root: str, one: UncommittedFile) -> Offsets:
     column = pq.read_table(os.path.join(root, one.path), columns=["queue_offset"], partitioning=None)["queue_offset"]
     return np.asarray(column, np.int64)

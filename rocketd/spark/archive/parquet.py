@@ -1,6 +1,6 @@
-"""Writes message batches into Parquet files of an archive, inside a task, and says what each holds.
+"""Writes message batches into Parquet files of an archive, inside a task, and records the content of each file.
 
-A file is cut where a day of store time ends and where it has become large enough. Checksums are taken on the way, so that
+A new file begins with each day of store time, and once a file is large enough. Checksums are taken on the way, so that
 nothing is read twice.
 """
 
@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rocketd.spark.archive.archive import Staged
+from rocketd.spark.archive.archive import UncommittedFile
 from rocketd.spark.archive.crc32 import Crc32
 from rocketd.spark.archive.durable import make_dirs
 from rocketd.spark.archive.layout import data_name, date_of, rows_name
@@ -24,14 +24,15 @@ from rocketd.spark.ranges import Queue
 DEFAULT_MAX_FILE_BYTES = 512 * 1024 * 1024
 
 OF_QUEUE = ("broker", "topic", "queue_id")
-"""Columns that tell the queue, and so are the same in a whole file."""
+"""Columns that identify the queue, and so are constant within a file."""
 
 _DAY_US = 86_400_000_000
 
 
-class QueueFiles:
-    """Writes the messages of one queue, in ascending order, into files of a staging directory. `add` batches, then
-    `finish`; a task that fails leaves its files to the sweeping.
+class QueueFileWriter:
+    """Writes the messages of one queue, in ascending order, into files of a staging directory.
+
+    Call `add` for each batch, then `finish`. The files of a failed task are swept later.
     """
 
     def __init__(
@@ -44,8 +45,11 @@ class QueueFiles:
         *,
         ordered: bool = True,
     ) -> None:
-        """`staging` is a directory within the archive; batches must have the columns of `schema`, those that tell the
-        queue may be missing. Unless `ordered`, a batch that goes back begins a new file.
+        """`staging` is a directory within the archive.
+
+        Batches must have the columns of `schema`, except those of the queue.
+
+        Unless `ordered`, a batch with lower offsets begins a new file.
         """
         self._root = root
         self._staging = staging
@@ -54,13 +58,13 @@ class QueueFiles:
         self._max = max_file_bytes
         self._ordered = ordered
         self._output: Output | None = None
-        self._staged: list[Staged] = []
+        self._staged: list[UncommittedFile] = []
         self._last = -1
         self._day = -1
         make_dirs(os.path.join(root, staging))
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Write one batch. Raises DataLossError when its offsets do not ascend, OSError."""
+        """Write one batch. Raises DataLossError if its offsets do not ascend; OSError."""
         if not batch.num_rows:
             return
         offsets = batch.column("queue_offset").to_numpy()
@@ -90,7 +94,7 @@ class QueueFiles:
             self._close()
 
     def _complete(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The batch with the columns that are the same for all of its rows."""
+        """Add the constant columns to a batch."""
         names = set(batch.schema.names)
         columns = [
             batch.column(field.name)
@@ -110,21 +114,21 @@ class QueueFiles:
         date = date_of(self._day * _DAY_US // 1000)
         path = data_name(queue.topic, date, queue.broker, queue.queue_id, facts.first, facts.last, output.random)
         file = ArchiveFile(path, output.rows, output.size, crc32, queue, *facts.values())
-        self._staged.append(Staged(output.path, file))
+        self._staged.append(UncommittedFile(output.path, file))
 
-    def finish(self) -> list[Staged]:
-        """Close the last file; returns all, on the disk."""
+    def finish(self) -> list[UncommittedFile]:
+        """Close the last file, and return all files; they are on the disk."""
         self._close()
         return self._staged
 
     def abandon(self) -> None:
-        """Close what is open and leave it."""
+        """Close the open file and leave it."""
         if self._output is not None:
             self._output.abandon()
 
 
 class _Facts:
-    """What a commit says of the messages of one file."""
+    """The facts of a commit about the messages of one file."""
 
     def __init__(self) -> None:
         self.first = self.last = -1
@@ -134,7 +138,7 @@ class _Facts:
         self._time = [1 << 62, -1]
 
     def add(self, batch: pa.RecordBatch) -> int:
-        """Take in a batch; returns how many bytes its records have."""
+        """Add a batch, and return the number of bytes of its records."""
         offsets = batch.column("queue_offset")
         if self.first < 0:
             self.first = offsets[0].as_py()
@@ -151,7 +155,7 @@ class _Facts:
         return len(raw)
 
     def values(self) -> tuple[int, int, int, str, int, int, int, int]:
-        """The fields of an ArchiveFile from `first` on."""
+        """Return the fields of an ArchiveFile from `first` on."""
         return (
             self.first,
             self.last,
@@ -165,7 +169,7 @@ class _Facts:
 
 
 def raw_bytes(column: pa.Array) -> memoryview:
-    """All values of a binary column without nulls, one after the other; not copied."""
+    """Return all values of a binary column without nulls, one after the other, without copying."""
     buffers = column.buffers()
     wide = pa.types.is_large_binary(column.type)
     offsets = np.frombuffer(buffers[1], dtype=np.int64 if wide else np.int32)
@@ -174,7 +178,7 @@ def raw_bytes(column: pa.Array) -> memoryview:
 
 
 def _runs(values: "np.ndarray[Any, Any]") -> Iterator[tuple[int, int]]:
-    """Begin and end of each stretch of equal values."""
+    """Yield begin and end of each run of equal values."""
     borders = np.flatnonzero(values[1:] != values[:-1]) + 1
     begin = 0
     for end in [*borders.tolist(), len(values)]:
@@ -182,8 +186,8 @@ def _runs(values: "np.ndarray[Any, Any]") -> Iterator[tuple[int, int]]:
         begin = end
 
 
-def write_rows(root: str, staging: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> list[Staged]:
-    """Write rows that belong to no queue into one file of a staging directory; none without rows."""
+def write_rows(root: str, staging: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> list[UncommittedFile]:
+    """Write rows without a queue into one file of a staging directory. Without rows, no file is made."""
     make_dirs(os.path.join(root, staging))
     output: Output | None = None
     try:
@@ -198,4 +202,4 @@ def write_rows(root: str, staging: str, schema: pa.Schema, batches: Iterable[pa.
         if output is not None:
             output.abandon()
         raise
-    return [Staged(output.path, ArchiveFile(rows_name(output.random), output.rows, output.size, crc32))]
+    return [UncommittedFile(output.path, ArchiveFile(rows_name(output.random), output.rows, output.size, crc32))]

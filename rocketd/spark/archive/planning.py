@@ -1,4 +1,4 @@
-"""What of a source is still to be archived, and what of it is gone."""
+"""Finds the messages of a source that are not archived yet, and those that are gone."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,9 +14,7 @@ from rocketd.spark.ranges import Catalog, Queue, QueueRange
 
 @dataclass(frozen=True, slots=True)
 class Remaining:
-    """Ranges to read, and ranges that are lost since they were asked for first; both sorted. `queues` are all those that
-    were looked at.
-    """
+    """Ranges to read, and ranges lost in the source; both sorted. `queues` are all queues examined."""
 
     ranges: list[QueueRange]
     gaps: list[QueueRange]
@@ -26,10 +24,12 @@ class Remaining:
 def remaining(
     archive: Archive, catalog: Catalog, options: ReadOptions, *, from_earliest: bool, again: bool = False
 ) -> Remaining:
-    """What the options ask for and the archive does not have. Raises OptionError, ArchiveError, BrokerError.
+    """Return the ranges named by the options but missing in the archive.
 
-    With `from_earliest` each queue goes on where the archive ends, whatever the source has thrown away since. Asked
-    `again`, queues that are not there are left out, as brokers come and go.
+    Raises OptionError, ArchiveError, ClusterError.
+
+    With `from_earliest`, each queue continues at the end of its archived part, even if the source has deleted messages
+    since. With `again`, missing queues are left out, because brokers come and go.
     """
     queues = chosen_queues(catalog, options, again=again)
     bounds = bounds_of(catalog, queues)
@@ -46,7 +46,7 @@ def remaining(
 
 
 def without(part: QueueRange, known: list[QueueRange]) -> list[QueueRange]:
-    """The offsets of a range that are in none of the others, which are sorted."""
+    """Return the offsets of a range that are in none of the others, which are sorted."""
     left = []
     at = part.start
     for one in known:

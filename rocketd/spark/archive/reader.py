@@ -1,4 +1,4 @@
-"""Reading an archive: the files that count, for any program that reads Parquet, and messages in order for ours.
+"""Reading an archive: the committed files, for any program that reads Parquet, and messages in order for this package.
 
 ::
 
@@ -6,7 +6,7 @@
     pyarrow.dataset.dataset(archive_files("archive"))
     duckdb.read_parquet(archive_files("archive"))
 
-A column that the archive was not given is made from the raw record.
+Columns missing in the archive are parsed from the raw record.
 """
 
 import os
@@ -25,22 +25,23 @@ from rocketd.spark.archive.parquet import raw_bytes
 from rocketd.spark.archive.settings import MESSAGES
 from rocketd.spark.columns import COLUMNS, arrow_schema, check_columns
 from rocketd.spark.errors import ArchiveError
-from rocketd.spark.parse import parse_frames
 from rocketd.spark.ranges import Queue
+from rocketd.spark.records.parse import parse_frames
 
 _CHUNK = 1 << 20
 
 
 def archive_files(root: str, topics: Iterable[str] | None = None) -> list[str]:
-    """Paths of the files of an archive that count, in the order of their commits; of these topics only, where some are
-    given. Raises ArchiveError.
+    """Return the paths of an archive's committed files, in the order of their commits; optionally of some topics only.
+
+    Raises ArchiveError.
     """
     archive = Archive.open(root)
     return [archive.path_of(file) for file in _selected(archive.files, topics)]
 
 
 def dataset(root: str, topics: Iterable[str] | None = None) -> ds.Dataset:
-    """The same files as a dataset of Arrow. Raises ArchiveError."""
+    """Return the same files as an Arrow dataset. Raises ArchiveError."""
     files = archive_files(root, topics)
     if files:
         return ds.dataset(files, format="parquet")
@@ -56,7 +57,7 @@ def _selected(files: Iterable[ArchiveFile], topics: Iterable[str] | None) -> lis
 
 
 def by_queue(files: Iterable[ArchiveFile]) -> dict[Queue, list[ArchiveFile]]:
-    """The files of each queue, by offset; queues in order. Raises ArchiveError for a file that belongs to none."""
+    """Group files by queue and sort them by offset; queues in order. Raises ArchiveError for a file without a queue."""
     found: dict[Queue, list[ArchiveFile]] = {}
     for file in files:
         if file.queue is None:
@@ -66,7 +67,7 @@ def by_queue(files: Iterable[ArchiveFile]) -> dict[Queue, list[ArchiveFile]]:
 
 
 def open_parquet(root: str, file: ArchiveFile) -> pq.ParquetFile:
-    """A file of an archive, opened. Raises ArchiveError when it is not there or no Parquet file."""
+    """Open a file of an archive. Raises ArchiveError if it is missing or not a Parquet file."""
     path = os.path.join(root, file.path)
     try:
         return pq.ParquetFile(path, memory_map=True)
@@ -75,7 +76,7 @@ def open_parquet(root: str, file: ArchiveFile) -> pq.ParquetFile:
 
 
 Limits = Mapping[str, tuple[int, int]]
-"""For columns of numbers or of times, in microseconds: the least wanted value, and the end."""
+"""For columns of numbers, or of times in microseconds: the least wanted value, and the end."""
 
 
 def read_messages(
@@ -87,16 +88,15 @@ def read_messages(
     decompress: bool = True,
     batch_rows: int = 8192,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the messages of a file by offset as batches of these columns, of `rocketd.spark.columns`.
+    """Yield the messages of a file by offset, as batches of these columns of `rocketd.spark.columns`.
 
-    Without `decompress`, bodies that were sent compressed stay so, unless the archive has a column of plain ones.
-
-    Raises ArchiveError when the file is damaged.
+    Without `decompress`, compressed bodies stay compressed, unless the archive has a column of decompressed ones.
+    Raises ArchiveError if the file is damaged.
     """
     check_columns(columns)
     parquet = open_parquet(root, file)
     limits = limits or {}
-    # A stream's archive may have a column of one of our names and another type.
+    # A stream's archive may have a column with a name from COLUMNS and another type.
     there = {
         field.name
         for field in parquet.schema_arrow
@@ -121,10 +121,10 @@ def read_messages(
 
 
 def _row_groups(parquet: pq.ParquetFile, limits: Limits) -> list[int]:
-    """The parts of a file that may have something within the limits, by the extents that the file tells of columns."""
+    """Return the row groups that may have rows within the limits, according to the file's statistics."""
     metadata = parquet.metadata
     kept = list(range(metadata.num_row_groups))
-    # Parquet counts the leaves: a column of maps has two.
+    # Parquet counts the leaves: a map column has two.
     places = {metadata.schema.column(place).path: place for place in range(metadata.num_columns)}
     for name, (low, end) in limits.items():
         at = places[name]
@@ -155,7 +155,7 @@ def _parsed(batch: pa.RecordBatch, file: ArchiveFile, columns: Sequence[str], de
 
 
 def check_file(root: str, file: ArchiveFile) -> None:
-    """Read a whole file back and compare it with what its commit says. Raises ArchiveError that names the file."""
+    """Read a whole file back and compare it with its commit. Raises ArchiveError that names the file."""
     path = os.path.join(root, file.path)
     found = _crc32_of(path)
     if found != file.crc32:
@@ -188,7 +188,7 @@ def _crc32_of(path: str) -> str:
 
 
 def uncommitted(root: str) -> list[str]:
-    """Paths below `data` that no commit names: what a killed writer left, or one that runs now is about to commit."""
+    """Return paths below `data` without a commit: leftovers of a killed writer, or files of a commit in progress."""
     named = {file.path for file in Archive.open(root).files}
     found = []
     for folder, _, names in os.walk(data_dir(root)):
@@ -203,7 +203,7 @@ def check_is_messages(archive: Archive) -> None:
 
 
 def config_of(archive: Archive) -> dict[str, Mapping[str, object]]:
-    """The last that the commits say of each broker; of tables the last of each entry, as a commit has some topics only."""
+    """Return the latest facts about each broker. Tables are merged by entry, because a commit covers only some topics."""
     found: dict[str, dict[str, object]] = {}
     for commit in archive.commits:
         for broker, said in commit.brokers.items():

@@ -1,7 +1,7 @@
-"""Sends the messages of an archive, in batches that are cut the same way each time, so that each is sent once.
+"""Sends the messages of an archive in batches, cut in the same way each time, so that each message is sent once.
 
-A batch takes from every queue the next so many offsets. A queue's messages go to one queue of the target and keep their
-order: which one is settled at the beginning and noted.
+A batch takes the next offsets of every queue. The messages of a queue go to one target queue and keep their order. The
+target is fixed at the beginning and recorded.
 """
 
 import os
@@ -24,7 +24,7 @@ from rocketd.spark.sink.exact import sink_folder
 from rocketd.spark.sink.message import Outgoing
 from rocketd.spark.sink.options import WriteOptions
 from rocketd.spark.sink.rows import RowReader
-from rocketd.spark.sink.staging import Staged, Staging, check_reached
+from rocketd.spark.sink.staging import StagedFile, Staging, check_reached
 from rocketd.spark.wire.unique_keys import unique_keys
 
 SINK = "replay"
@@ -36,8 +36,8 @@ _DELAYS = (DELAY, "TIMER_")
 
 
 @dataclass(frozen=True, slots=True)
-class Slice:
-    """Offsets of one queue that are sent in one batch, the files that have them, and the queue that they go to."""
+class OffsetSlice:
+    """Offsets of one queue for one batch, the files that contain them, and the target queue."""
 
     queue: Queue
     start: int
@@ -48,11 +48,11 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class StageTask:
-    """What a task makes ready for one batch."""
+    """The work of a task for one batch."""
 
     root: str
     selection: Selection
-    slice: Slice
+    slice: OffsetSlice
     options: WriteOptions
     mark: str
     batch: str
@@ -60,9 +60,7 @@ class StageTask:
 
 
 def targets_of(queues: Sequence[Queue], there: dict[str, list[Queue]], topic: str) -> dict[Queue, Queue]:
-    """The queue that each queue's messages go to: those of a topic are taken in turn, and wrap around where the target
-    has fewer.
-    """
+    """Return the target queue of each queue: the queues of a topic take turns, and wrap around if the target has fewer."""
     turns: dict[str, int] = {}
     found = {}
     for queue in sorted(queues):
@@ -73,8 +71,10 @@ def targets_of(queues: Sequence[Queue], there: dict[str, list[Queue]], topic: st
     return found
 
 
-def batches(files: Sequence[ArchiveFile], selection: Selection, targets: dict[Queue, Queue]) -> Iterator[list[Slice]]:
-    """Yield the slices of each batch. Raises ArchiveError where a queue's files overlap: nobody knows their order."""
+def batches(
+    files: Sequence[ArchiveFile], selection: Selection, targets: dict[Queue, Queue]
+) -> Iterator[list[OffsetSlice]]:
+    """Yield the slices of each batch. Raises ArchiveError if a queue's files overlap, since their order is unknown."""
     queues = by_queue(files)
     window = max(_LEAST_WINDOW, _BATCH_MESSAGES // len(queues))
     extents = {}
@@ -91,14 +91,14 @@ def batches(files: Sequence[ArchiveFile], selection: Selection, targets: dict[Qu
             start, stop = first + begin, min(end, first + begin + window)
             held = tuple(file for file in queues[queue] if file.first < stop and file.last >= start)
             if start < stop and held:
-                cut.append(Slice(queue, start, stop, held, targets[queue]))
-        # Nothing where all have a gap.
+                cut.append(OffsetSlice(queue, start, stop, held, targets[queue]))
+        # Empty if all queues have a gap here.
         if cut:
             yield cut
 
 
-def stage(task: StageTask) -> Staged:
-    """Make the messages of a slice ready in a staged file."""
+def stage(task: StageTask) -> StagedFile:
+    """Write the messages of a slice into a staged file."""
     pa.set_cpu_count(1)
     check_reached(task.options.staging, task.mark, os.uname().nodename)
     staging = Staging(sink_folder(task.options, SINK))
@@ -116,7 +116,7 @@ def _messages(task: StageTask) -> Iterator[Outgoing]:
 
 
 def _readdressed(batch: pa.RecordBatch, target: Queue) -> pa.RecordBatch:
-    """The batch with the target's queue, and without delays that are over."""
+    """Return the batch with the target's queue, and without expired delays."""
     made: dict[str, Any] = {
         "broker": pa.repeat(pa.scalar(target.broker, pa.string()), batch.num_rows),
         "topic": pa.repeat(pa.scalar(target.topic, pa.string()), batch.num_rows),
@@ -138,14 +138,14 @@ def _without_delays(properties: pa.MapArray) -> pa.MapArray:
 
 
 class ReplayState:
-    """What a replay has settled and done, in its state directory."""
+    """The plan and the progress of a replay, in its state directory."""
 
     def __init__(self, directory: str) -> None:
         self._journal = Journal(os.path.join(directory, "journal"))
         self._journal.refresh()
 
     def plan(self, wanted: Entry) -> Entry:
-        """The plan that was begun, or this one. Raises ArchiveError when another was begun."""
+        """Return the recorded plan, or record this one. Raises ArchiveError if another plan was begun."""
         if not self._journal.entries:
             self._journal.append(wanted)
         begun = self._journal.entries[0]
@@ -159,21 +159,21 @@ class ReplayState:
 
     @property
     def done(self) -> int:
-        """How many batches are done."""
+        """The number of finished batches."""
         return max(0, len(self._journal.entries) - 1)
 
     @property
     def messages(self) -> int:
-        """How many messages these have."""
+        """The number of messages in finished batches."""
         return sum(entry["messages"] for entry in self._journal.entries[1:])
 
     def note_batch(self, messages: int) -> None:
-        """Note that the next batch is done."""
+        """Record that the next batch is done."""
         self._journal.append({"messages": messages})
 
 
 def targets_to_json(targets: dict[Queue, Queue]) -> list[list[Any]]:
-    """The targets as the plan has them."""
+    """Return the targets as JSON for the plan."""
     return [
         [*(one.topic, one.broker, one.queue_id), *(other.topic, other.broker, other.queue_id)]
         for one, other in sorted(targets.items())

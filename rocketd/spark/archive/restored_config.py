@@ -1,4 +1,4 @@
-"""The configuration and the checkpoint of a restored store: what its broker is to know besides the messages."""
+"""The configuration and the checkpoint of a restored store."""
 
 import json
 import os
@@ -7,15 +7,15 @@ from typing import Any
 
 from rocketd.spark.archive.checking import QueueRestored
 from rocketd.spark.archive.durable import make_dirs, replace
-from rocketd.store.checkpoint import StoreCheckpoint
-from rocketd.store.layout import SCHEDULE_TOPIC, checkpoint_path
+from rocketd.store.base.layout import SCHEDULE_TOPIC, checkpoint_path
+from rocketd.store.state.checkpoint import StoreCheckpoint
 
 _READ_WRITE = 6
-"""Permission of a topic of which nothing else is known."""
+"""Permission of a topic, if its configuration is unknown."""
 
 
 def write_config(store: str, config: Mapping[str, Any], queues: Iterable[QueueRestored]) -> None:
-    """Write the broker's tables of topics and of consumers' offsets; `config` is what the archive says of the broker."""
+    """Write the broker's tables of topics and of consumer offsets; `config` holds the archive's facts about the broker."""
     restored = list(queues)
     topics = {one.queue.topic for one in restored}
     ends = {(one.queue.topic, one.queue.queue_id): one.last + 1 for one in restored}
@@ -59,16 +59,16 @@ def _topics(
 
 
 def _within(offsets: Mapping[str, int], topic: str, ends: Mapping[tuple[str, int], int]) -> dict[str, int]:
-    """Offsets of a group, none behind the end of what was restored: a queue without messages begins at 0 again."""
+    """Limit a group's offsets to the end of the restored messages: a queue without messages begins at 0 again."""
     return {queue: min(offset, ends.get((topic, int(queue)), 0)) for queue, offset in offsets.items()}
 
 
-def _write(directory: str, name: str, value: Any) -> None:
+def _write(directory: str, name: str, value: object) -> None:
     replace(os.path.join(directory, f"{name}.json"), json.dumps(value, indent=2).encode())
 
 
 def write_checkpoint(store: str, last_time: int, *, indexed: bool) -> None:
-    """Say that log, queues and index are on the disk up to a store time in ms."""
+    """Record that log, queues and index are on the disk up to a store time (ms)."""
     checkpoint = StoreCheckpoint(checkpoint_path(store))
     checkpoint.physic_msg_timestamp = checkpoint.logics_msg_timestamp = last_time
     checkpoint.index_msg_timestamp = last_time if indexed else 0

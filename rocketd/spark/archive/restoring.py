@@ -1,7 +1,7 @@
-"""Makes a store's directory from an archive, in steps that are noted, so that a run that was killed is gone on with.
+"""Makes a store's directory from an archive, in recorded steps, so that a killed run can be resumed.
 
-All is made in a directory of its own within the target, and put in place by a few renamings at the end: no broker can open
-a store of which half is missing and go on writing to it.
+Everything is made in a work directory below the target, and renamed into place at the end. So no broker can open half a
+store and write to it.
 """
 
 import os
@@ -18,7 +18,7 @@ from rocketd.spark.archive.manifest import ArchiveFile
 from rocketd.spark.archive.reader import config_of
 from rocketd.spark.archive.selection import Selection
 from rocketd.spark.errors import ArchiveError
-from rocketd.store.layout import (
+from rocketd.store.base.layout import (
     DEFAULT_COMMIT_LOG_FILE_SIZE,
     commit_log_dir,
 )
@@ -26,24 +26,27 @@ from rocketd.store.layout import (
 WORK = ".rocketd-restore"
 _DONE = WORK + "-done"
 _MOVED = ("config", "checkpoint", "index", "consumequeue", "commitlog")
-"""The log last: without it, a broker takes nothing of the others for good."""
+"""The log is last: without it, a broker does not use the others."""
 
 
 def was_ended(target: str, plan: Entry) -> bool:
-    """Whether a restore of this plan is in place, and was killed while it cleaned up: what it left is removed now."""
+    """Tell whether a restore with this plan is in place, but was killed while cleaning up.
+
+    Its leftovers are removed now.
+    """
     done = os.path.join(target, _DONE)
     if not os.path.isdir(done):
         return False
     try:
         begun = Journal(os.path.join(done, "journal")).refresh()
     except ArchiveError:
-        begun = []  # removed in part
+        begun = []  # partly removed
     shutil.rmtree(done)
     return not begun or not _changes(begun[0], plan)
 
 
 def _changes(begun: Entry, plan: Entry) -> list[str]:
-    """What is asked otherwise than at the beginning. How many commits the archive has may differ: it may have grown."""
+    """Describe the differences to the original arguments. The number of commits may differ, since an archive may grow."""
     before, now = begun["asked"], plan["asked"]
     return [
         f"{name} {_shown(before.get(name))}, now {_shown(now[name])}" for name in now if now[name] != before.get(name)
@@ -55,11 +58,13 @@ def _shown(value: object) -> str:
 
 
 class RestoreWork:
-    """The directory in which a restore is made, and the journal of what is done."""
+    """The work directory of a restore, and the journal of finished steps."""
 
     def __init__(self, target: str, plan: Entry) -> None:
-        """Go on with a restore of this plan, or begin it. The plan says how many `commits` the archive has, and by the names
-        of arguments what is `asked`, as JSON. Raises ArchiveError when the target holds something else.
+        """Resume a restore with this plan, or begin it.
+
+        The plan holds the number of `commits` in the archive, and the arguments by name in `asked`, as JSON. Raises
+        ArchiveError if the target holds other files.
         """
         self.target = target
         self.work = os.path.join(target, WORK)
@@ -84,37 +89,37 @@ class RestoreWork:
             self.commits = plan["commits"]
         self.staging = os.path.join(self.work, "staging")
         if not self.is_moving:
-            # Else what is in place already would be in the way of an empty directory of its name.
+            # Otherwise entries already in place would collide with an empty directory of the same name.
             make_dirs(self.staging)
             make_dirs(commit_log_dir(self.store))
 
     @property
     def is_moving(self) -> bool:
-        """Whether all is made, and was begun to be put in place."""
+        """Whether everything is made, and the renaming has begun."""
         return any(entry.get("step") == "moving" for entry in self._journal.entries)
 
     def log_files(self) -> dict[int, LogFileMade]:
-        """The files of the log that are there, by their first offset."""
+        """Return the finished files of the log, by their first offset."""
         made = [LogFileMade(**entry["made"]) for entry in self._journal.entries if entry.get("step") == "log"]
         return {one.begin: one for one in made}
 
     def note_log_file(self, made: LogFileMade) -> None:
-        """Note that a file of the log is there."""
+        """Record that a file of the log is finished."""
         self._journal.append({"step": "log", "made": asdict(made)})
 
     @property
     def queues(self) -> Entry | None:
-        """What was told of the queues and the index, once they are made."""
+        """The recorded result of queues and index, once they are made."""
         return next((entry for entry in self._journal.entries if entry.get("step") == "queues"), None)
 
     def note_queues(self, entries: int, index_entries: int, problems: Sequence[str]) -> Entry:
-        """Note that queues and index are made."""
+        """Record that queues and index are made."""
         said = {"step": "queues", "entries": entries, "indexEntries": index_entries, "problems": list(problems)}
         self._journal.append(said)
         return said
 
     def put_in_place(self) -> None:
-        """Move what was made into the target, and remove the rest; may be repeated."""
+        """Move the result into the target, and remove the rest; may be repeated."""
         if not self.is_moving:
             for name in ("consumequeue", "index"):
                 made = os.path.join(self.made, name)
@@ -127,7 +132,7 @@ class RestoreWork:
             if os.path.exists(path):
                 os.rename(path, os.path.join(self.target, name))
                 sync_dir(self.target)
-        # In one step: half a journal would be taken for a damaged one.
+        # In one step: half a journal would look like a damaged one.
         done = os.path.join(self.target, _DONE)
         os.rename(self.work, done)
         sync_dir(self.target)
@@ -136,7 +141,7 @@ class RestoreWork:
 
 @dataclass(frozen=True, slots=True)
 class RestorePlan:
-    """What is restored: the broker, its files, and how its commit log is cut."""
+    """The plan of a restore: the broker, the archive's files, and the size of log files."""
 
     broker: str
     files: tuple[ArchiveFile, ...]
@@ -145,19 +150,20 @@ class RestorePlan:
 
     @property
     def log_range(self) -> range:
-        """First offsets of the files of the log."""
+        """The first offsets of the log files."""
         size = self.log_file_size
         first = min(file.log_begin for file in self.files) // size * size
         return range(first, max(file.log_end for file in self.files), size)
 
 
 def plan_restore(archive: Archive, commits: int, selection: Selection, log_file_size: int | None) -> RestorePlan:
-    """What a selection of the first commits of an archive makes. Raises ArchiveError when that is nothing, or of several
-    brokers.
+    """Return the plan for a selection of the archive's first commits.
+
+    Raises ArchiveError if the selection is empty, or has several brokers.
     """
     found = selection.files(file for commit in archive.commits[:commits] for file in commit.files)
     if not found:
-        raise ArchiveError(f"{archive.root} has no messages of what is asked for")
+        raise ArchiveError(f"{archive.root} has no messages that were asked for")
     brokers = sorted({file.queue.broker for file in found if file.queue is not None})
     if len(brokers) > 1:
         raise ArchiveError(f"{archive.root} has messages of {', '.join(brokers)}; name one with --broker-name")
@@ -168,7 +174,7 @@ def plan_restore(archive: Archive, commits: int, selection: Selection, log_file_
 
 
 def log_tasks(plan: RestorePlan, root: str, selection: Selection, work: RestoreWork) -> list[LogFileTask]:
-    """A task for each file of the log."""
+    """Return a task for each file of the log."""
     size = plan.log_file_size
     offsets = plan.log_range
     return [

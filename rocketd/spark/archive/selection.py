@@ -1,4 +1,4 @@
-"""Which messages of an archive are wanted: of one broker or all, of some topics, in ranges of offsets or of store time."""
+"""A selection of an archive's messages: by broker, topics, ranges of offsets, or store time."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -15,8 +15,9 @@ _NO_END = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What is wanted. Empty `topics` are all; offsets are for queues that they name, others are taken whole; times are ms
-    since 1970.
+    """The wanted messages. Empty `topics` means all topics.
+
+    `starts` and `ends` limit the queues they name; other queues are taken whole. Times are ms since 1970.
     """
 
     topics: frozenset[str] = frozenset()
@@ -28,15 +29,15 @@ class Selection:
 
     @property
     def is_all(self) -> bool:
-        """Whether no queue is cut short."""
+        """Whether all queues are taken whole."""
         return not self.starts and not self.ends and self.start_ms == 0 and self.end_ms == _NO_END
 
     def limits(self, queue: Queue) -> tuple[int, int]:
-        """First wanted offset of a queue, and the end."""
+        """Return the first wanted offset of a queue, and the end."""
         return dict(self.starts).get(queue, 0), dict(self.ends).get(queue, _NO_END)
 
     def files(self, files: Iterable[ArchiveFile]) -> list[ArchiveFile]:
-        """The files that may hold something wanted."""
+        """Return the files that may hold wanted messages."""
         return [file for file in files if self._may_hold(file)]
 
     def _may_hold(self, file: ArchiveFile) -> bool:
@@ -59,7 +60,7 @@ class Selection:
         *,
         decompress: bool = True,
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the wanted messages of a file, within further limits."""
+        """Yield the wanted messages of a file, within additional limits."""
         within = dict(limits or {})
         if file.queue is not None:
             start, end = self.limits(file.queue)
@@ -71,7 +72,7 @@ class Selection:
         yield from read_messages(root, file, columns, within, decompress=decompress)
 
     def to_json(self) -> dict[str, Any]:
-        """The selection as a journal keeps it, to be compared with another one."""
+        """Return the selection as JSON for a journal, to compare it with another one."""
         return {
             "topics": sorted(self.topics),
             "broker": self.broker,

@@ -1,4 +1,4 @@
-"""What an archive holds: written once into its `rocketd-archive.json`, and the same for all that is added later."""
+"""The settings of an archive, written once to `rocketd-archive.json`, and binding for everything added later."""
 
 import json
 import time
@@ -12,12 +12,12 @@ from rocketd.spark.columns import COLUMNS, arrow_schema, check_columns
 from rocketd.spark.errors import ArchiveError, OptionError
 
 MESSAGES = "messages"
-"""Kind of an archive of whole messages: each offset of a queue is in it at most once, and it can be restored."""
+"""Kind of an archive of whole messages. It has each offset of a queue at most once, and can be restored."""
 ROWS = "rows"
-"""Kind of an archive of whatever a stream yields."""
+"""Kind of an archive of any other rows of a stream."""
 
 NEEDED_COLUMNS = ("broker", "topic", "queue_id", "queue_offset", "commit_log_offset", "store_size", "store_time", "raw")
-"""Without these a message cannot be restored to its place."""
+"""Without these columns a message cannot be restored to its place."""
 
 DEFAULT_COLUMNS = (
     "broker",
@@ -34,20 +34,20 @@ DEFAULT_COLUMNS = (
     "tag_hash",
     "raw",
 )
-"""What queries usually select by; all other columns can be had from the raw record."""
+"""Columns that queries usually select by; all others can be parsed from the raw record."""
 
 _FORMAT = "rocketd-archive"
 
 
 def message_columns(names: Sequence[str]) -> tuple[str, ...]:
-    """The columns of an archive of messages: those given, and those that must be there. Raises OptionError."""
+    """Return the columns of an archive of messages: the given and the needed ones. Raises OptionError."""
     wanted = set(check_columns(names)) | set(NEEDED_COLUMNS)
     return tuple(name for name in COLUMNS if name in wanted)
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Kind, and the names and types of the columns: types as Arrow writes them."""
+    """Kind of the archive, and names and types of its columns; types as Arrow prints them."""
 
     kind: str
     columns: tuple[tuple[str, str], ...]
@@ -55,22 +55,22 @@ class Settings:
 
     @staticmethod
     def of_messages(names: Sequence[str] = DEFAULT_COLUMNS) -> "Settings":
-        """An archive of messages with these columns. Raises OptionError."""
+        """Return the settings for messages with these columns. Raises OptionError."""
         return Settings.of_schema(arrow_schema(message_columns(names)), MESSAGES)
 
     @staticmethod
     def of_schema(schema: pa.Schema, kind: str = ROWS) -> "Settings":
-        """An archive of rows of this schema."""
+        """Return the settings for rows of this schema."""
         columns = tuple((field.name, str(field.type)) for field in schema)
         return Settings(kind, columns, time.time_ns() // 1_000_000)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the columns in order."""
+        """The names of the columns, in order."""
         return tuple(name for name, _ in self.columns)
 
     def check_same(self, other: "Settings", root: str) -> None:
-        """Raise ArchiveError unless the other describes the same columns."""
+        """Raise ArchiveError unless the other settings describe the same columns."""
         if self.kind != other.kind:
             raise ArchiveError(f"{root} is an archive of {self.kind}, not of {other.kind}: use another directory")
         if self.columns != other.columns:
@@ -78,13 +78,13 @@ class Settings:
             raise ArchiveError(f"{root} has the columns {there}: write these, or use another directory")
 
     def check_whole(self, root: str) -> None:
-        """Raise ArchiveError unless it holds whole messages, and no column that is not one of theirs."""
+        """Raise ArchiveError unless the archive holds whole messages with message columns only."""
         known = {name: str(COLUMNS[name].arrow) for name in self.names if name in COLUMNS}
         if self.kind != MESSAGES or known != dict(self.columns):
             raise ArchiveError(f"{root} has rows or columns that only a stream makes: use another directory")
 
     def encoded(self) -> bytes:
-        """Content of the file."""
+        """Return the content of the file."""
         said = {
             "format": _FORMAT,
             "version": FORMAT_VERSION,
@@ -112,12 +112,12 @@ class Settings:
 
 
 def is_of_messages(schema: pa.Schema) -> bool:
-    """Whether rows of this schema are messages that can be restored: all needed columns, each of its own type."""
+    """Tell whether rows of this schema are restorable messages: all needed columns, each with the right type."""
     return all(name in schema.names and schema.field(name).type == COLUMNS[name].arrow for name in NEEDED_COLUMNS)
 
 
 def check_archive_columns(text: str) -> tuple[str, ...]:
-    """The columns of a comma-separated option value; "all" for every one. Raises OptionError."""
+    """Return the columns of a comma-separated option value; "all" means every column. Raises OptionError."""
     if text.strip() == "all":
         return tuple(COLUMNS)
     names = [name.strip() for name in text.split(",") if name.strip()]

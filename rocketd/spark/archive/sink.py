@@ -1,10 +1,11 @@
-"""A stream's sink that writes Parquet in its tasks and makes each batch a commit of the archive.
+"""The sink for Spark's writes into an archive: tasks write Parquet, and each batch becomes a commit.
 
-``df.writeStream.format("rocketd").option("archive", DIR)``. Whatever columns the stream has are kept. Where they are those
-of whole messages, the files are laid out by topic, day and queue, and the commits tell the ranges. Where they are
-ranges (`rocketd.spark.range_rows`), the tasks read the messages themselves, and none goes through Spark's own rows. A batch
-that is run again after a crash is known by the query's id and its number, and what was staged for it the first time is never
-seen.
+``df.writeStream.format("rocketd").option("archive", DIR)``. All columns of the stream are kept. If they form whole
+messages, files are laid out by topic, day and queue, and commits record ranges. If they are ranges
+(`rocketd.spark.range_rows`), the tasks read the messages themselves, bypassing Spark's row format.
+
+A batch repeated after a crash is recognized by the id of the query and its number. Files staged the first time are
+never seen.
 """
 
 import os
@@ -21,43 +22,44 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from rocketd.spark.archive.archive import Archive, Staged, clear_staging, discard
+from rocketd.spark.archive.archive import Archive, UncommittedFile, clear_staging, discard
 from rocketd.spark.archive.layout import random_part, settings_path, staging_dir
 from rocketd.spark.archive.manifest import Commit
 from rocketd.spark.archive.overlaps import check_distinct, check_none_twice
-from rocketd.spark.archive.parquet import DEFAULT_MAX_FILE_BYTES, OF_QUEUE, QueueFiles, write_rows
+from rocketd.spark.archive.parquet import DEFAULT_MAX_FILE_BYTES, OF_QUEUE, QueueFileWriter, write_rows
 from rocketd.spark.archive.settings import MESSAGES, ROWS, Settings, is_of_messages
 from rocketd.spark.columns import arrow_schema
 from rocketd.spark.errors import ArchiveError, OptionError
-from rocketd.spark.range_rows import RANGE, RangeReader, are_ranges
+from rocketd.spark.range_rows import RANGE, RangeRowReader, are_ranges
 from rocketd.spark.ranges import Queue, QueueRange, joined
 
 SINK_OPTIONS = ("archive", "sinkId", "maxFileBytes", "columns")
 
 _OF_SPARK = ("path", "checkpointlocation", "queryname")
-"""What Spark hands over of its own with a stream, in lower case."""
+"""Options that Spark adds to a stream, in lower case."""
 
 _BATCH_ID = "streaming.sql.batchId"
 _QUERY_ID = "sql.streaming.queryId"
 
 _open: dict[tuple[str, int], Archive] = {}
-"""Archives of the process that commits, which is one for all batches of a query run; by directory, and the file in it that
-says what it is: an archive may be deleted and made anew.
+"""Open archives of the committing process, which serves all batches of a query run.
+
+The key is the directory and the inode of the settings file, because an archive may be deleted and created anew.
 """
 
 
 @dataclass(frozen=True)
 class StagedMessage(WriterCommitMessage):
-    """What a task has staged, and for which writer and batch."""
+    """The staged files of a task, and their writer and batch."""
 
     writer: str
     batch: int
-    staged: tuple[Staged, ...]
+    staged: tuple[UncommittedFile, ...]
 
 
 @dataclass(frozen=True)
 class _Target:
-    """Where rows go, of which schema they are, and of which they are archived. Crosses by pickle."""
+    """The target of a write: the archive, the schema of the rows, and the schema archived. Sent to tasks by pickle."""
 
     root: str
     sink_id: str
@@ -70,18 +72,18 @@ class _Target:
 def stream_writer(
     options: Mapping[str, str], schema: StructType, overwrite: bool = False
 ) -> DataSourceStreamArrowWriter:
-    """The writer of a stream whose rows have this schema. Raises OptionError, ArchiveError."""
+    """Return the writer of a stream with this schema. Raises OptionError, ArchiveError."""
     _refuse_overwriting(overwrite, "outputMode('append')")
     return ArchiveStreamWriter(_prepared(options, schema))
 
 
 def _refuse_overwriting(overwrite: bool, instead: str) -> None:
     if overwrite:
-        raise OptionError(f"an archive is only added to, and this write replaces what is there: use {instead}")
+        raise OptionError(f"an archive is only added to, and this write replaces its content: use {instead}")
 
 
 def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool = False) -> DataSourceArrowWriter:
-    """The writer of a DataFrame whose rows have this schema: one commit for all of it. Raises OptionError, ArchiveError."""
+    """Return the writer of a DataFrame with this schema: one commit for all of it. Raises OptionError, ArchiveError."""
     _refuse_overwriting(overwrite, "mode('append')")
     return ArchiveBatchWriter(_prepared(options, schema))
 
@@ -114,7 +116,7 @@ def _prepared(options: Mapping[str, str], schema: StructType) -> _Target:
 
 
 def plain_schema(schema: pa.Schema) -> pa.Schema:
-    """The schema as the archive keeps it: times in UTC, texts with short offsets, all of which may be null."""
+    """Return the schema as archived: times in UTC, texts with 32-bit offsets, and every column nullable."""
     return pa.schema([pa.field(field.name, _plain(field.type)) for field in schema])
 
 
@@ -129,7 +131,7 @@ def _plain(kind: pa.DataType) -> pa.DataType:
 
 
 class _Writer:
-    """What both writers have in common; crosses to tasks and to the process that commits by pickle."""
+    """The common part of both writers; sent by pickle to tasks and to the committing process."""
 
     def __init__(self, target: _Target) -> None:
         self._target = target
@@ -146,9 +148,9 @@ class _Writer:
         stage = self._stage_ranges if are_ranges(target.source) else self._stage_messages
         return StagedMessage(writer, batch, tuple(stage(staging, plain)))
 
-    def _stage_ranges(self, staging: str, batches: Iterable[pa.RecordBatch]) -> Iterator[Staged]:
+    def _stage_ranges(self, staging: str, batches: Iterable[pa.RecordBatch]) -> Iterator[UncommittedFile]:
         names = [name for name in self._target.archived.names if name not in OF_QUEUE]
-        reader = RangeReader()
+        reader = RangeRowReader()
         try:
             for batch in batches:
                 for row in batch.column(RANGE).to_pylist():
@@ -164,8 +166,8 @@ class _Writer:
         finally:
             reader.close()
 
-    def _stage_messages(self, staging: str, batches: Iterable[pa.RecordBatch]) -> Iterator[Staged]:
-        queues: dict[Queue, QueueFiles] = {}
+    def _stage_messages(self, staging: str, batches: Iterable[pa.RecordBatch]) -> Iterator[UncommittedFile]:
+        queues: dict[Queue, QueueFileWriter] = {}
         try:
             for batch in batches:
                 for queue, rows in parted(batch):
@@ -179,9 +181,9 @@ class _Writer:
                 files.abandon()
             raise
 
-    def _files(self, staging: str, queue: Queue, *, ordered: bool = True) -> QueueFiles:
+    def _files(self, staging: str, queue: Queue, *, ordered: bool = True) -> QueueFileWriter:
         target = self._target
-        return QueueFiles(self._root, staging, target.archived, queue, target.max_file_bytes, ordered=ordered)
+        return QueueFileWriter(self._root, staging, target.archived, queue, target.max_file_bytes, ordered=ordered)
 
     def _commit(self, messages: Sequence[WriterCommitMessage | None], batch: int | None) -> None:
         told = [one for one in messages if isinstance(one, StagedMessage)]
@@ -201,7 +203,7 @@ class _Writer:
             self._clear(told[0].writer, batch)
 
     def _clear(self, writer: str, batch: int) -> None:
-        """Remove what attempts of this batch and of earlier ones that did not win have staged."""
+        """Remove files staged by losing attempts of this batch and of earlier ones."""
         directory = staging_dir(self._root, writer)
         for name in os.listdir(directory) if os.path.isdir(directory) else ():
             if name.isdigit() and int(name) <= batch:
@@ -214,7 +216,7 @@ class _Writer:
 
 
 class ArchiveStreamWriter(_Writer, DataSourceStreamArrowWriter):
-    """Stages in the tasks of a micro-batch, and commits it under its number."""
+    """Stages files in the tasks of a micro-batch, and commits them under its number."""
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedMessage:
         """Stage the rows of one partition, as a task."""
@@ -227,16 +229,16 @@ class ArchiveStreamWriter(_Writer, DataSourceStreamArrowWriter):
         return self._stage(f"stream-{sink}", int(batch), iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batch_id: int) -> None:
-        """Make the staged files a commit, unless the batch has one."""
+        """Commit the staged files, unless the batch is committed already."""
         self._commit(messages, batch_id)
 
     def abort(self, messages: list[WriterCommitMessage | None], batch_id: int) -> None:
-        """Remove what was staged."""
+        """Remove the staged files."""
         self._abort(messages)
 
 
 class ArchiveBatchWriter(_Writer, DataSourceArrowWriter):
-    """Stages in the tasks of a job, and commits all of it at once."""
+    """Stages files in the tasks of a job, and commits all of them at once."""
 
     def __init__(self, target: _Target) -> None:
         super().__init__(target)
@@ -247,22 +249,25 @@ class ArchiveBatchWriter(_Writer, DataSourceArrowWriter):
         return self._stage(self._writer, 0, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Make the staged files a commit."""
+        """Commit the staged files."""
         self._commit(messages, 0 if self._sink_id else None)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Remove what was staged."""
+        """Remove the staged files."""
         self._abort(messages)
         clear_staging(self._root, self._writer)
 
 
 def parted(batch: pa.RecordBatch) -> Iterator[tuple[Queue, pa.RecordBatch]]:
-    """Part the rows of a batch by queue, each part by offset. Raises ArchiveError for a row that is no whole message, and
-    for one that is there twice.
+    """Split the rows of a batch by queue, each part in order of offset.
+
+    Raises ArchiveError for a row that is not a whole message, and for a duplicate row.
     """
     for name in ("topic", "broker", "queue_id", "queue_offset", "commit_log_offset", "store_size", "store_time", "raw"):
         if batch.column(name).null_count:
-            raise ArchiveError(f"a row has no {name}: it is no message; leave the column raw out to archive mere rows")
+            raise ArchiveError(
+                f"a row has no {name}: it is not a message; leave the column raw out to archive mere rows"
+            )
     codes = np.zeros(batch.num_rows, np.int64)
     for name in ("topic", "broker", "queue_id"):
         encoded = pc.dictionary_encode(batch.column(name))
@@ -279,8 +284,8 @@ def parted(batch: pa.RecordBatch) -> Iterator[tuple[Queue, pa.RecordBatch]]:
         yield queue, part
 
 
-def _ranges(staged: Iterable[Staged]) -> tuple[QueueRange, ...]:
-    """For each queue, the offsets from the first to the last that a batch has of it."""
+def _ranges(staged: Iterable[UncommittedFile]) -> tuple[QueueRange, ...]:
+    """Return for each queue the offsets from the first to the last message of a batch."""
     extents: dict[Queue, tuple[int, int]] = {}
     for one in staged:
         queue = one.file.queue
@@ -291,5 +296,5 @@ def _ranges(staged: Iterable[Staged]) -> tuple[QueueRange, ...]:
 
 
 def options_of(root: str, **others: Any) -> dict[str, str]:
-    """Options of a write to an archive, for `DataStreamWriter.options`."""
+    """Return the options of a write to an archive, for `DataStreamWriter.options`."""
     return {"archive": root, **{name: str(value) for name, value in others.items()}}

@@ -1,4 +1,4 @@
-"""The reader of a batch: planned once, in a process of its own; its tasks get their ranges by pickle."""
+"""The reader of a batch: planned once, in a separate process. Its tasks receive their ranges by pickle."""
 
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from rocketd.spark.datasource.arrow_schema import columns_of
 from rocketd.spark.datasource.partition import RangesPartition, read_partition
-from rocketd.spark.datasource.shape import columns_of
 from rocketd.spark.options import ReadOptions
 from rocketd.spark.source import Source
 
@@ -16,21 +16,21 @@ if TYPE_CHECKING:
 
 
 class BatchReader(DataSourceReader):
-    """Reads what the options name; Spark applies all filters to it.
+    """Reads the messages named by the options. Spark applies all filters to the rows.
 
-    It takes none of them: with ``pushFilters``, Spark 4.3 keeps what the filters of one query left, and reads only that for
-    every other query over the same frame or view.
+    The reader accepts no pushed filters. With ``pushFilters``, Spark 4.3 keeps the state after one query's filters, and
+    reads only those rows for every other query over the same frame or view.
     """
 
     def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
-        """Raises OptionError for wrong options, and for columns that there are not."""
+        """Raises OptionError for wrong options and for unknown columns."""
         self._given = dict(given)
         self._source = Source(ReadOptions.parse(given))
         self._schema = schema
         self._columns = columns_of(schema, given)
 
     def partitions(self) -> list[InputPartition]:
-        """One partition for each task. Raises OptionError, DataLossError, BrokerError, StoreFilesError."""
+        """Return one partition for each task. Raises OptionError, DataLossError, ClusterError, StoreFilesError."""
         source = self._source
         try:
             return [RangesPartition(task) for task in source.tasks(source.plan())]
@@ -38,5 +38,5 @@ class BatchReader(DataSourceReader):
             source.close()
 
     def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
-        """The rows of a partition."""
+        """Yield the rows of a partition."""
         yield from read_partition(self._source, self._schema, self._columns, self._given, partition)

@@ -1,6 +1,8 @@
-"""The entry of the data source. It is pickled and sent about, and made in a fresh process for every query.
+"""The entry point of the data source.
 
-So it holds nothing but the options, and imports the rest where it is used.
+Spark pickles it, sends it around, and rebuilds it in a new process for every query.
+
+So it holds only the options, and imports everything else on use.
 """
 
 from typing import TYPE_CHECKING
@@ -19,11 +21,11 @@ class RocketdDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """The format's name."""
+        """Return the name of the format."""
         return "rocketd"
 
     def schema(self) -> str:
-        """The columns of a read without a schema of its own, as DDL. Raises OptionError for an unknown option."""
+        """Return the columns of a read without an explicit schema, as DDL. Raises OptionError for wrong options."""
         from rocketd.spark.columns import DEFAULT_COLUMNS, ddl
         from rocketd.spark.options import ReadOptions
 
@@ -31,13 +33,13 @@ class RocketdDataSource(DataSource):
         return ddl(DEFAULT_COLUMNS)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """The reader of a batch. Raises OptionError."""
+        """Return the reader of a batch. Raises OptionError."""
         from rocketd.spark.datasource.batch import BatchReader
 
         return BatchReader(self.options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - the name is Spark's
-        """The reader of a stream: with wrong options, one whose methods all raise OptionError."""
+        """Return the reader of a stream. With wrong options, it is one whose methods all raise OptionError."""
         from rocketd.spark.datasource.refused import RefusedStream
         from rocketd.spark.datasource.stream import StreamReader
         from rocketd.spark.errors import OptionError
@@ -48,7 +50,7 @@ class RocketdDataSource(DataSource):
             return RefusedStream(error)
 
     def writer(self, schema: StructType, overwrite: bool) -> "DataSourceWriter":
-        """The writer of a batch: into an archive where option `archive` or `path` names one, else into a topic."""
+        """Return the writer of a batch: to an archive if option `archive` or `path` names one, else to a topic."""
         if archive := _archive_options(self.options):
             from rocketd.spark.archive import sink
 
@@ -58,7 +60,7 @@ class RocketdDataSource(DataSource):
         return batch_writer(self.options, schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> "DataSourceStreamWriter":  # noqa: N802
-        """The writer of a stream, likewise."""
+        """Return the writer of a stream, chosen in the same way."""
         if archive := _archive_options(self.options):
             from rocketd.spark.archive import sink
 
@@ -69,7 +71,10 @@ class RocketdDataSource(DataSource):
 
 
 def _archive_options(options: "Mapping[str, str]") -> dict[str, str]:
-    """The options of a write into an archive; nothing where it is none. `start(path)` names one as well."""
+    """Return the options of a write to an archive, or an empty dict for other writes.
+
+    `start(path)` names an archive too.
+    """
     given = dict(options)
     root = given.get("archive") or given.get("path")
     return {**given, "archive": root} if root else {}

@@ -14,12 +14,12 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from rocketd.spark.datasource.arrow_schema import columns_of
 from rocketd.spark.datasource.partition import RangesPartition, read_partition
-from rocketd.spark.datasource.shape import columns_of
 from rocketd.spark.errors import SparkError
 from rocketd.spark.options import ReadOptions
 from rocketd.spark.planning.checkpoint import batch_ranges, decode, encode
-from rocketd.spark.planning.follow import Follower, Limits
+from rocketd.spark.planning.follow import Limits, QueueFollower
 from rocketd.spark.planning.losses import log
 from rocketd.spark.ranges import Offsets, QueueRange
 from rocketd.spark.source import Source
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads what comes, each message once: what a micro-batch reads is in the checkpoint before it runs."""
+    """Reads new messages, each once: the range of a micro-batch is in the checkpoint before the micro-batch runs."""
 
     def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
-        """Raises OptionError for wrong options, and for columns that there are not."""
+        """Raises OptionError for wrong options and for unknown columns."""
         self._given = dict(given)
-        # The follower is patient, with all brokers at once.
+        # The follower does the waiting, for all brokers at once.
         self._source = Source(ReadOptions.parse(given, stream=True), patience=0)
         self._schema = schema
         self._columns = columns_of(schema, given)
-        self._follower: Follower | None = None
+        self._follower: QueueFollower | None = None
         self._target: Offsets | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -48,21 +48,21 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _options(self) -> ReadOptions:
         return self._source.options
 
-    def _follow(self) -> Follower:
+    def _follow(self) -> QueueFollower:
         if self._follower is None:
-            self._follower = Follower(lambda: self._source.catalog, self._options, self._size)
+            self._follower = QueueFollower(lambda: self._source.catalog, self._options, self._size)
         return self._follower
 
     def _size(self, part: QueueRange) -> int | None:
-        # Few messages may be large ones: a guess would not keep to maxBytesPerTrigger.
+        # A few messages may be large: an estimate from their number would exceed maxBytesPerTrigger.
         return self._source.size(part, worth_asking=0)
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - this and the following names are Spark's
-        """Where a new query starts. Raises OptionError, DataLossError, BrokerError, StoreFilesError."""
+        """Return the start of a new query. Raises OptionError, DataLossError, ClusterError, StoreFilesError."""
         return encode(self._follow().initial())
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """What the options limit micro-batches to. Spark may ask for all that there is all the same."""
+        """Return the limit that the options set for micro-batches. Spark may still ask for everything available."""
         options = self._options
         if options.max_offsets_per_trigger is not None:
             return ReadMaxRows(options.max_offsets_per_trigger)
@@ -73,9 +73,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        """Where the next micro-batch ends; just `start` where there is nothing new.
+        """Return the end of the next micro-batch, or `start` if there is nothing new.
 
-        Raises DataLossError for messages that are gone, BrokerError when a server is away for too long.
+        Raises DataLossError for messages that are gone, and ClusterError if a server is unreachable for too long.
         """
         positions, _ = decode(start)
         news = self._follow().news(positions, self._limits(limit), self._target)
@@ -95,24 +95,24 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
-        """The ends as they were last seen, for the progress of the query."""
+        """Return the last known ends, for the progress report of the query."""
         seen = self._follow().seen
         return encode(seen) if seen else None
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Fix the ends of now: the query stops when it has read up to there."""
+        """Fix the present ends: the query stops once it has read up to them."""
         self._target = self._follow().target()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """One partition for each task of the micro-batch. Whether its messages are there is seen as they are read."""
+        """Return one partition for each task of the micro-batch. Missing messages are detected while reading."""
         return [RangesPartition(task) for task in self._source.tasks(batch_ranges(start, end))]
 
     def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
-        """The rows of a partition."""
+        """Yield the rows of a partition."""
         yield from read_partition(self._source, self._schema, self._columns, self._given, partition)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Commit what is done for the group of commitGroup. Its failure harms nobody but who looks at the lag."""
+        """Commit the finished offsets for the group of commitGroup. A failure only affects tools that show the lag."""
         group = self._options.commit_group
         if not group:
             return
@@ -122,5 +122,5 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             log.warning("the offsets of group %s were not committed, and will be with a later batch: %s", group, error)
 
     def stop(self) -> None:
-        """Let go of files and connections."""
+        """Close files and connections."""
         self._source.close()

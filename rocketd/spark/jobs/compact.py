@@ -1,20 +1,21 @@
-"""``rocketd spark compact``: the newest message of each key, into a new topic or an archive.
+"""``rocketd spark compact``: the newest message of each key, written to a new topic or an archive.
 
-The offset decides within a queue, not the time: clocks of producers and brokers may go back, offsets do not. A key should
-be in one queue; where it is in several, the newest of each queue are compared by store time, and the report tells it.
+Within a queue the offset decides, not the time: clocks of producers and brokers may go back, offsets do not. A key
+should be in one queue. If it is in several, the newest messages of the queues are compared by store time, and the
+report says so.
 """
 
-import argparse
 import time
 from typing import TYPE_CHECKING, Any
 
 from rocketd.spark.errors import OptionError
-from rocketd.spark.jobs.arguments import add_source_arguments, check_archive_arguments
-from rocketd.spark.jobs.frames import archive_frame, frozen_options, message_frame
-from rocketd.spark.jobs.job import Job as BaseJob
-from rocketd.spark.jobs.job import JobContext
-from rocketd.spark.jobs.report import Report
-from rocketd.spark.jobs.targets import Target, add_target_arguments
+from rocketd.spark.jobs.running.arguments import check_archive_arguments, source_options, source_section
+from rocketd.spark.jobs.running.command import job
+from rocketd.spark.jobs.running.context import JobContext
+from rocketd.spark.jobs.running.frames import archive_frame, frozen_options, message_frame
+from rocketd.spark.jobs.running.options import Arguments, Section, option
+from rocketd.spark.jobs.running.report import Report
+from rocketd.spark.jobs.running.targets import Target, target_section
 from rocketd.spark.options.kinds import DURATION
 
 if TYPE_CHECKING:
@@ -30,108 +31,114 @@ _PLAIN_KEYS = ("keys", "tags", "uniq_key")
 DEFAULT_TOMBSTONE = "TOMBSTONE"
 
 
-class Job(BaseJob):
-    """Keep the newest message of each key."""
+@job(
+    "compact",
+    source_section(archive=True),
+    Section(
+        "keys",
+        [
+            option(
+                "--key",
+                default="keys",
+                metavar="FIELD",
+                help="field of the key: keys, tags, uniq_key or properties.NAME (default: keys)",
+            ),
+            option(
+                "--tombstone",
+                default=DEFAULT_TOMBSTONE,
+                metavar="NAME",
+                help=f"property of tombstones; the value false means none (default: {DEFAULT_TOMBSTONE})",
+            ),
+            option(
+                "--tombstones-kept",
+                default="24h",
+                metavar="DURATION",
+                help="time for which tombstones stay (default: 24h)",
+            ),
+        ],
+    ),
+    target_section(),
+)
+def compact(context: JobContext, args: Arguments) -> Report:
+    """Keep the newest message of each key.
 
-    description = (
-        "A message with the tombstone property says that its key is gone: earlier messages of the key go, and the tombstone "
-        "itself stays for --tombstones-kept, counted back from the newest message, so that readers of the result learn of "
-        "it. Messages without a key are left out, and counted."
-    )
+    A message with the tombstone property deletes its key: earlier messages of the key are left out. The tombstone
+    stays for --tombstones-kept, counted back from the newest message, so that readers of the result see it.
+    Messages without a key are left out, and counted.
+    """
+    from pyspark.sql import functions as f
 
-    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Source, key, tombstones, target."""
-        add_source_arguments(parser, archive=True)
-        group = parser.add_argument_group("keys")
-        group.add_argument(
-            "--key", default="keys", metavar="FIELD", help="keys, tags, uniq_key or properties.NAME (default: keys)"
-        )
-        group.add_argument(
-            "--tombstone",
-            default=DEFAULT_TOMBSTONE,
-            metavar="NAME",
-            help="property that marks a tombstone, unless it is false (default: %(default)s)",
-        )
-        group.add_argument(
-            "--tombstones-kept", default="24h", metavar="DURATION", help="how long they stay (default: %(default)s)"
-        )
-        add_target_arguments(parser)
+    began = time.monotonic()
+    if args.archive:
+        check_archive_arguments(args)
+    given = source_options(args)
+    target = Target.of("compact", args, given)
+    key_of(args.key)
+    kept = _seconds(args.tombstones_kept)
+    options = {} if args.archive else frozen_options(given)
+    if options is None:
+        return Report({"target": target.description, "messages": 0, "written": 0})
+    spark = context.spark()
+    key = f.expr(key_of(args.key))
 
-    def run(self, context: JobContext, args: argparse.Namespace) -> Report:
-        """Find the newest of each key, then write them, in the order of their queues."""
-        from pyspark.sql import functions as f
-
-        began = time.monotonic()
+    def frame(columns: tuple[str, ...]) -> "DataFrame":
         if args.archive:
-            check_archive_arguments(args)
-        given = context.source_options(args)
-        target = Target.of(self.name, args, given)
-        key_of(args.key)
-        kept = _seconds(args.tombstones_kept)
-        options = {} if args.archive else frozen_options(given)
-        if options is None:
-            return Report({"target": target.description, "messages": 0, "written": 0})
-        spark = context.spark()
-        key = f.expr(key_of(args.key))
+            return archive_frame(spark, args.archive, args.topic, columns)
+        return message_frame(spark, options, columns)
 
-        def frame(columns: tuple[str, ...]) -> "DataFrame":
-            if args.archive:
-                return archive_frame(spark, args.archive, args.topic, columns)
-            return message_frame(spark, options, columns)
-
-        context.progress.begin("find the newest of each key")
-        tombstone = f.coalesce(f.lower(f.col("properties")[args.tombstone]) != "false", f.lit(False))
-        marked = frame(_KEY_COLUMNS).select(*_PLACE, "store_time", key.alias("key"), tombstone.alias("tombstone"))
-        winners = _winners(marked).cache()
-        try:
-            totals = _first(
-                marked.agg(
-                    f.count(f.lit(1)).alias("messages"),
-                    f.count_if(_has_no_key()).alias("without"),
-                    f.max(f.unix_micros("store_time")).alias("newest"),
-                )
+    context.progress.begin("find the newest of each key")
+    tombstone = f.coalesce(f.lower(f.col("properties")[args.tombstone]) != "false", f.lit(False))
+    marked = frame(_KEY_COLUMNS).select(*_PLACE, "store_time", key.alias("key"), tombstone.alias("tombstone"))
+    winners = _winners(marked).cache()
+    try:
+        totals = _first(
+            marked.agg(
+                f.count(f.lit(1)).alias("messages"),
+                f.count_if(_has_no_key()).alias("without"),
+                f.max(f.unix_micros("store_time")).alias("newest"),
             )
-            limit = (totals["newest"] or 0) - int(kept * 1_000_000)
-            expired = f.col("tombstone") & (f.unix_micros("store_time") < limit)
-            counts = _first(
-                winners.agg(
-                    f.count(f.lit(1)).alias("keys"),
-                    f.count_if("tombstone").alias("tombstones"),
-                    f.count_if(expired).alias("expired"),
-                    f.count_if(f.col("queues") > 1).alias("spread"),
-                )
+        )
+        limit = (totals["newest"] or 0) - int(kept * 1_000_000)
+        expired = f.col("tombstone") & (f.unix_micros("store_time") < limit)
+        counts = _first(
+            winners.agg(
+                f.count(f.lit(1)).alias("keys"),
+                f.count_if("tombstone").alias("tombstones"),
+                f.count_if(expired).alias("expired"),
+                f.count_if(f.col("queues") > 1).alias("spread"),
             )
-            context.progress.begin("write them")
-            places = winners.where(~expired).select(*_PLACE)
-            newest = frame(COLUMNS).join(places, _PLACE, "left_semi")
-            more = {"queueSelector": "key"} if target.state else {}
-            target.write(_in_order(newest, key, target), **more)
-        finally:
-            winners.unpersist()
-            context.progress.end()
-        facts: dict[str, Any] = {
-            "target": target.description,
-            "messages": totals["messages"],
-            "without_key": totals["without"],
-            "keys": counts["keys"],
-            "tombstones": counts["tombstones"],
-            "tombstones_expired": counts["expired"],
-            "keys_in_several_queues": counts["spread"],
-            "written": counts["keys"] - counts["expired"],
-            "seconds": round(time.monotonic() - began, 3),
-        }
-        return Report(facts)
+        )
+        context.progress.begin("write them")
+        places = winners.where(~expired).select(*_PLACE)
+        newest = frame(COLUMNS).join(places, _PLACE, "left_semi")
+        more = {"queueSelector": "key"} if target.state else {}
+        target.write(_in_order(newest, key, target), **more)
+    finally:
+        winners.unpersist()
+        context.progress.end()
+    facts: dict[str, Any] = {
+        "target": target.description,
+        "messages": totals["messages"],
+        "without_key": totals["without"],
+        "keys": counts["keys"],
+        "tombstones": counts["tombstones"],
+        "tombstones_expired": counts["expired"],
+        "keys_in_several_queues": counts["spread"],
+        "written": counts["keys"] - counts["expired"],
+        "seconds": round(time.monotonic() - began, 3),
+    }
+    return Report(facts)
 
 
 def key_of(field: str) -> str:
-    """The SQL expression of a key. Raises OptionError when there is no such field."""
+    """Return the SQL expression of a key. Raises OptionError for an unknown field."""
     if field in _PLAIN_KEYS:
         return field
     column, _, name = field.partition(".")
     if column == "properties" and name and "'" not in name and "\\" not in name:
         return f"properties['{name}']"
     raise OptionError(
-        f"--key {field} is no field to compact by; there are {', '.join(_PLAIN_KEYS)} and properties.NAME"
+        f"--key {field} is not a field to compact by; there are {', '.join(_PLAIN_KEYS)} and properties.NAME"
     )
 
 
@@ -153,7 +160,7 @@ def _first(frame: "DataFrame") -> Any:
 
 
 def _winners(marked: "DataFrame") -> "DataFrame":
-    """For each key the place, store time and tombstone mark of its newest message, and in how many queues it is."""
+    """Return for each key the place, store time and tombstone mark of its newest message, and the number of its queues."""
     from pyspark.sql import functions as f
 
     of_queue = (
@@ -173,7 +180,7 @@ def _winners(marked: "DataFrame") -> "DataFrame":
 
 
 def _in_order(newest: "DataFrame", key: "Column", target: Target) -> "DataFrame":
-    """The rows as they are written: by queue and offset, and for a topic with what chooses the queue there."""
+    """Return the rows in order of queue and offset, with the key that selects the queue if the target is a topic."""
     if target.state:
         newest = newest.withColumn("queue_key", key)
     return newest.sortWithinPartitions(*_PLACE)

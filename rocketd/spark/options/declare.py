@@ -1,6 +1,6 @@
-"""Options as fields of a dataclass: each is declared once, and its name, kind and doc follow from that.
+"""Options as fields of a dataclass: name, kind and doc follow from one declaration.
 
-The option of the field `max_rows` is `maxRows`; letter case does not count, as Spark folds it. Pure.
+The option of the field `max_rows` is `maxRows`. Letter case is ignored, because Spark folds it. Pure.
 """
 
 from collections.abc import Callable, Mapping
@@ -9,41 +9,43 @@ from typing import Any
 
 from rocketd.common.suggest import did_you_mean
 from rocketd.spark.errors import OptionError
-from rocketd.spark.options.kinds import Kind
+from rocketd.spark.options.kinds import OptionKind
 
 _HIDDEN = "(not shown)"
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One option as the reference lists it.
+    """One option, as listed in the reference.
 
-    `default` is told in words, "" where it is not set; `only` is "batch" or "stream" where it is for those alone.
+    `default` is given in words, "" if unset. `only` is "batch" or "stream" if the option is limited to one of them.
     """
 
     name: str
     field: str
-    kind: Kind[Any]
+    kind: OptionKind[Any]
     default: str
     doc: str
     only: str = ""
     secret: bool = False
 
 
-def option(kind: Kind[Any], default: Any, doc: str, *, shown: str = "", only: str = "", secret: bool = False) -> Any:
-    """A field of a dataclass of options. `shown` is its default in words, where it is no text that one could give."""
+def option(
+    kind: OptionKind[Any], default: object, doc: str, *, shown: str = "", only: str = "", secret: bool = False
+) -> Any:
+    """Return a dataclass field for an option. `shown` is its default in words, if it is not a text that a user can give."""
     metadata = {"kind": kind, "doc": doc, "shown": shown, "only": only, "secret": secret}
     return field(default=default, metadata=metadata, repr=not secret)
 
 
 def camel(name: str) -> str:
-    """`max_rows` as `maxRows`."""
+    """Convert `max_rows` to `maxRows`."""
     head, *tail = name.split("_")
     return head + "".join(part.capitalize() for part in tail)
 
 
 def declared(options: type[Any]) -> tuple[Option, ...]:
-    """The options of such a dataclass, in the order of its fields."""
+    """Return the options of such a dataclass, in the order of its fields."""
     return tuple(
         Option(
             camel(one.name),
@@ -59,7 +61,7 @@ def declared(options: type[Any]) -> tuple[Option, ...]:
     )
 
 
-def _in_words(default: Any) -> str:
+def _in_words(default: object) -> str:
     if default is None or default is MISSING or default in ("", ()):
         return ""
     return str(default).lower() if isinstance(default, bool) else str(default)
@@ -68,10 +70,10 @@ def _in_words(default: Any) -> str:
 def read_values(
     known: tuple[Option, ...], given: Mapping[str, str], what: str, *, elsewhere: Callable[[str], str] | None = None
 ) -> dict[str, Any]:
-    """The values of the given options, by field. `what` names what takes them, for messages: "a batch read".
+    """Return the values of the given options, by field. `what` names the reader in messages, such as "a batch read".
 
-    `elsewhere` may say in a few words, for an unknown name, where it belongs. Raises OptionError for an unknown option
-    and for a value that is not accepted; the value of a secret is never told.
+    `elsewhere` may return a hint for an unknown name. Raises OptionError for an unknown option or an invalid value. The
+    value of a secret never appears in the error.
     """
     by_name = {one.name.lower(): one for one in known}
     values: dict[str, Any] = {}

@@ -1,6 +1,6 @@
-"""The kinds of values that options take: how each is read from its text, and what is accepted, in words.
+"""Kinds of option values: the reader of each text, and a description of the accepted values.
 
-Spark hands every option over as text. A reader raises ValueError for what it does not accept; its caller names the
+Spark passes every option as text. A reader raises ValueError for an invalid text; the caller adds the name of the
 option. Pure.
 """
 
@@ -17,8 +17,8 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Kind(Generic[T]):
-    """One kind of value: what is accepted, in words, and the reader of its text."""
+class OptionKind(Generic[T]):
+    """One kind of value: a description of accepted texts, and the reader of a text."""
 
     accepted: str
     read: Callable[[str], T]
@@ -74,8 +74,8 @@ def _duration(text: str) -> float:
     return float(match[1]) * _SECONDS[match[2]]
 
 
-def read_time(value: Any) -> int:
-    """Milliseconds since 1970 from a number of them or an ISO-8601 text (UTC where it names no zone).
+def read_time(value: object) -> int:
+    """Return milliseconds since 1970 from a number of milliseconds or an ISO-8601 text (UTC without a zone).
 
     Raises ValueError for anything else.
     """
@@ -116,13 +116,13 @@ def _sql92(text: str) -> str:
     condition = _text(text)
     rest = condition[parse(condition).end :]
     if rest.strip():
-        # Brokers would pass over it.
-        raise ValueError(f"it is whole before {rest!r}: leave that out, or join it by AND")
+        # Brokers would ignore the rest.
+        raise ValueError(f"it ends before {rest!r}: remove that, or join it by AND")
     return condition
 
 
 def read_json(text: str) -> Any:
-    """JSON in which no key is given twice. Raises ValueError."""
+    """Parse JSON, without duplicate keys. Raises ValueError."""
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)
@@ -133,26 +133,26 @@ def read_json(text: str) -> Any:
     return json.loads(text, object_pairs_hook=unique)
 
 
-TEXT = Kind("a text that is not empty", _text)
-PATH = Kind("a path", _text)
-NAMES = Kind("names, separated by commas", _names)
-ADDRESSES = Kind(checks.ADDRESSES, _addresses)
-FLAG = Kind("true or false", _flag)
-COUNT = Kind("a whole number from 1 on", _count)
-SIZE = Kind("bytes, or a number with k, m or g, like 64m", _size)
-DURATION = Kind("a number with ms, s, m, h or d, like 15m", _duration)
-TIME = Kind("milliseconds since 1970, or ISO-8601 like 2024-05-01T12:00:00Z (UTC where no zone is named)", read_time)
-PATTERN = Kind("a regular expression that matches whole topic names", _pattern)
-TAGS = Kind("tags separated by ||, like TagA || TagB, or * for all", _tags)
-SQL92 = Kind("an SQL92 expression over the properties, like a > 5 AND b IN ('x', 'y')", _sql92)
+TEXT = OptionKind("any text except an empty one", _text)
+PATH = OptionKind("a path", _text)
+NAMES = OptionKind("names, separated by commas", _names)
+ADDRESSES = OptionKind(checks.ADDRESSES, _addresses)
+FLAG = OptionKind("true or false", _flag)
+COUNT = OptionKind("a whole number from 1 on", _count)
+SIZE = OptionKind("bytes, or a number with k, m or g, like 64m", _size)
+DURATION = OptionKind("a number with ms, s, m, h or d, like 15m", _duration)
+TIME = OptionKind("milliseconds since 1970, or ISO-8601 like 2024-05-01T12:00:00Z (UTC without a zone)", read_time)
+PATTERN = OptionKind("a regular expression that matches whole topic names", _pattern)
+TAGS = OptionKind("tags separated by ||, like TagA || TagB, or * for all", _tags)
+SQL92 = OptionKind("an SQL92 expression over the properties, like a > 5 AND b IN ('x', 'y')", _sql92)
 
 
-def choice(*words: str) -> Kind[str]:
-    """One of these words, letter case aside."""
+def choice(*words: str) -> OptionKind[str]:
+    """Return a kind that accepts one of these words, ignoring letter case."""
 
     def read(text: str) -> str:
         if text.strip().lower() not in words:
             raise ValueError("none of them")
         return text.strip().lower()
 
-    return Kind(" or ".join(words), read)
+    return OptionKind(" or ".join(words), read)

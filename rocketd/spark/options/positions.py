@@ -1,7 +1,7 @@
-"""Where a read starts or ends, as its options say it: not yet numbers, which only a catalog can give.
+"""Starts and ends of a read, as the options name them. Only a catalog can turn them into offsets.
 
-Answers to the offsets JSON of Spark's Kafka source, with a broker's level between topic and queue, which may be left out
-where the topic is on one broker only. -2 stands for the earliest offset, -1 for the latest.
+The format is the offsets JSON of Spark's Kafka source, with a broker level between topic and queue. That level may be
+left out for a topic on a single broker. -2 stands for the earliest offset, -1 for the latest.
 """
 
 import re
@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from rocketd.spark.options.kinds import Kind, read_json, read_time
+from rocketd.spark.options.kinds import OptionKind, read_json, read_time
 from rocketd.spark.ranges import Queue
 
 EARLIEST_MARK: Final = -2
@@ -18,14 +18,14 @@ LATEST_MARK: Final = -1
 
 @dataclass(frozen=True, slots=True)
 class QueueName:
-    """A queue as an option names it; `broker` "" stands for every broker of the topic."""
+    """A queue as named in an option; `broker` "" stands for every broker of the topic."""
 
     topic: str
     broker: str
     queue_id: int
 
     def names(self, queue: Queue) -> bool:
-        """Tell whether this is a name of that queue."""
+        """Tell whether this name matches the queue."""
         return (
             (self.topic, self.queue_id) == (queue.topic, queue.queue_id)
             and self.broker in ("", queue.broker)
@@ -41,17 +41,17 @@ PerQueue = tuple[tuple[QueueName, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class Earliest:
-    """The lowest offset that each queue has."""
+    """The lowest offset of each queue."""
 
 
 @dataclass(frozen=True, slots=True)
 class Latest:
-    """Behind the last message of each queue."""
+    """The offset after the last message of each queue."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupOffsets:
-    """What a consumer group has committed."""
+    """The committed offsets of a consumer group."""
 
     group: str
 
@@ -65,14 +65,14 @@ class ExactOffsets:
 
 @dataclass(frozen=True, slots=True)
 class SinceTime:
-    """The first message of each queue that was stored at or after this time (ms)."""
+    """The first message of each queue stored at or after this time (ms)."""
 
     timestamp_ms: int
 
 
 @dataclass(frozen=True, slots=True)
 class SinceTimes:
-    """The same with a time for each queue."""
+    """Like `SinceTime`, with a time for each queue."""
 
     timestamps: PerQueue
 
@@ -86,8 +86,8 @@ def _queue_id(text: Any) -> int:
     return int(text)
 
 
-def _leaves(nested: Any) -> Iterator[tuple[QueueName, Any]]:
-    """Each queue and its value of {"topic": {"broker": {"0": value}}} or {"topic": {"0": value}}."""
+def _leaves(nested: object) -> Iterator[tuple[QueueName, Any]]:
+    """Yield each queue and its value from {"topic": {"broker": {"0": value}}} or {"topic": {"0": value}}."""
     if not isinstance(nested, Mapping) or not nested:
         raise ValueError("no object")
     for topic, below in nested.items():
@@ -105,13 +105,13 @@ def _numbers(text: str, read: Callable[[Any], int]) -> PerQueue:
     return tuple((name, read(leaf)) for name, leaf in _leaves(read_json(text)))
 
 
-def _start_offset(value: Any) -> int:
+def _start_offset(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < EARLIEST_MARK:
         raise ValueError("no offset")
     return value
 
 
-def _end_offset(value: Any) -> int:
+def _end_offset(value: object) -> int:
     if _start_offset(value) == EARLIEST_MARK:
         raise ValueError("no end")
     return _start_offset(value)
@@ -149,14 +149,14 @@ def _assigned(text: str) -> tuple[QueueName, ...]:
     return tuple(dict.fromkeys(names))
 
 
-_SHAPE = '{"topic": {"broker": {"0": %s}}} or, where the topic is on one broker, {"topic": {"0": %s}}'
+_SHAPE = '{"topic": {"broker": {"0": %s}}} or, for a topic on one broker, {"topic": {"0": %s}}'
 
-START = Kind(
+START = OptionKind(
     f"earliest, latest, group:NAME or JSON: {_SHAPE % (17, 17)}, with -2 for earliest and -1 for latest", _start
 )
-END = Kind(f"latest or JSON: {_SHAPE % (17, 17)}, with -1 for latest", _end)
-TIMES = Kind(
+END = OptionKind(f"latest or JSON: {_SHAPE % (17, 17)}, with -1 for latest", _end)
+TIMES = OptionKind(
     f"JSON: {_SHAPE % (1714564800000, 1714564800000)}, with milliseconds or ISO-8601 texts",
     lambda text: _numbers(text, read_time),
 )
-ASSIGNED = Kind('JSON: {"topic": {"broker": [0, 1]}} or {"topic": [0, 1]}', _assigned)
+ASSIGNED = OptionKind('JSON: {"topic": {"broker": [0, 1]}} or {"topic": [0, 1]}', _assigned)

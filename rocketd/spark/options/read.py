@@ -1,7 +1,7 @@
-"""What a read may be told: each option is declared here, once.
+"""The options of reads, each declared once.
 
-Answers to the options of Spark's Kafka source, of rocketmq-spark and of rocketmq-flink, under Spark's names where both
-have one.
+They combine the options of Spark's Kafka source, of rocketmq-spark and of rocketmq-flink. Shared options have Spark's
+names.
 """
 
 from collections.abc import Mapping
@@ -30,9 +30,9 @@ _MOST_BATCH_BYTES: Final = 1024**3
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions(ConnectOptions):
-    """The options of a read, checked. The values of secrets are in no repr.
+    """The checked options of a read. Secrets are left out of the repr.
 
-    `stream` says which of both they are for: some are for one alone, and defaults differ.
+    `stream` tells a stream from a batch: some options are limited to one of them, and defaults differ.
     """
 
     stream: bool = False
@@ -40,121 +40,154 @@ class ReadOptions(ConnectOptions):
     store: str = option(
         kinds.PATH,
         "",
-        "Directory of a broker's store (its storePathRootDir), which is read in place of a cluster. "
-        "All executors must see it.",
+        "Directory of a broker's store (its storePathRootDir). It is read in place of a cluster. All executors must "
+        "see it.",
     )
     commit_log: str = option(
         kinds.PATH,
         "",
-        "Directory of the commit log, or several separated by commas, where it is not below the store "
+        "Directory of the commit log, or several separated by commas, if it is outside the store "
         "(storePathCommitLog, readOnlyCommitLogStorePaths).",
     )
     broker_name: str = option(
         kinds.TEXT,
         "",
-        "With store: the broker's name, which the files do not hold. With namesrv: only this broker is read.",
+        "With store: name of the broker, because the files do not have it. With namesrv: the only broker to read.",
         shown="broker-a with store, all with namesrv",
     )
     subscribe: tuple[str, ...] = option(kinds.NAMES, (), "Topics to read.")
     subscribe_pattern: str = option(
-        kinds.PATTERN, "", "Read each topic whose whole name matches. A stream takes up new ones as they come."
+        kinds.PATTERN,
+        "",
+        "Pattern of the topics to read. A stream also reads matching topics created later.",
     )
     assign: tuple[QueueName, ...] = option(positions.ASSIGNED, (), "Queues to read.")
     starting_offsets: Position | None = option(
         positions.START,
         None,
-        "Where to start. A group that has no offset for a queue starts it at the earliest. "
-        "A stream that goes on from its checkpoint does not ask.",
+        "First offsets to read. A queue without an offset of the group starts at the earliest. A stream with a "
+        "checkpoint continues there and ignores this option.",
         shown="earliest, in a stream latest",
     )
     ending_offsets: Position | None = option(
-        positions.END, None, "Where to end: the offset behind the last one read.", shown="latest", only="batch"
+        positions.END,
+        None,
+        "End offsets: the offset after the last message to read.",
+        shown="latest",
+        only="batch",
     )
     starting_timestamp: int | None = option(
         kinds.TIME,
         None,
-        "Start each queue at its first message that was stored at or after this time, to the millisecond: a broker's own "
-        "search may name another message near it, and is only where ours begins. Where all messages are newer, that is "
-        "the first that is still there; where all are older, timestampStrategy decides.",
+        "First store time to read. Each queue starts at its first message stored at or after this time, exact to the "
+        "millisecond. If all messages are newer, it starts at the first existing one. If all are older, "
+        "timestampStrategy decides.",
     )
     ending_timestamp: int | None = option(
         kinds.TIME,
         None,
-        "End each queue before its first message that was stored at or after this time, as exactly. Where all messages are "
-        "newer, none is read; where all are older, all that are there when the read is planned.",
+        "End of the store times to read. Each queue ends before its first message stored at or after this time. If "
+        "all messages are newer, none is read. If all are older, all messages existing at planning are read.",
         only="batch",
     )
     starting_offsets_by_timestamp: PerQueue = option(
-        positions.TIMES, (), "The same as startingTimestamp, with a time for each queue."
+        positions.TIMES,
+        (),
+        "First store time of each queue, as in startingTimestamp.",
     )
     ending_offsets_by_timestamp: PerQueue = option(
-        positions.TIMES, (), "The same as endingTimestamp, with a time for each queue.", only="batch"
+        positions.TIMES,
+        (),
+        "End of the store times of each queue, as in endingTimestamp.",
+        only="batch",
     )
     timestamp_strategy: str = option(
         kinds.choice("latest", "error"),
         "latest",
-        "What a starting time does with a queue that has no message since then: start behind its last one, or fail. A "
-        "stream that started there reads all that comes, also what is stored before a time that is still to come.",
+        "Start of a queue without messages since the starting time: latest starts after its last message, error "
+        "fails. A stream started there reads all later messages, even if the starting time is in the future.",
     )
     sub_expression: frozenset[str] | None = option(
-        kinds.TAGS, None, "Read only messages with one of these tags; a broker leaves the others out.", shown="*"
+        kinds.TAGS,
+        None,
+        "Tags of the messages to read. A broker leaves out the others.",
+        shown="*",
     )
-    sql92: str = option(kinds.SQL92, "", "Read only messages whose properties make this true.")
-    keys: tuple[str, ...] = option(kinds.NAMES, (), "Read only messages that have one of these keys.")
+    sql92: str = option(kinds.SQL92, "", "Condition over the properties of the messages to read.")
+    keys: tuple[str, ...] = option(
+        kinds.NAMES,
+        (),
+        "Keys of the messages to read. A message needs one of them.",
+    )
     max_rows: int | None = option(
         kinds.COUNT,
         None,
-        "Read at most so many messages, from the start of the queues, each with a share like its length. "
-        "Counted before tags, sql92, keys and WHERE leave any out.",
+        "Maximum number of messages, from the start of the queues. Each queue gets a share in proportion to its "
+        "length. Messages count before tags, sql92, keys and WHERE filter them.",
         only="batch",
     )
     max_offsets_per_trigger: int | None = option(
         kinds.COUNT,
         None,
-        "At most so many messages in a micro-batch, each queue with a share like its backlog.",
+        "Maximum number of messages in a micro-batch. Each queue gets a share in proportion to its backlog.",
         only="stream",
     )
     max_bytes_per_trigger: int | None = option(
         kinds.SIZE,
         None,
-        "At most about so many bytes of records in a micro-batch; one message goes always.",
+        "Approximate maximum size of the records in a micro-batch. A micro-batch has at least one message.",
         only="stream",
     )
     min_offsets_per_trigger: int | None = option(
         kinds.COUNT,
         None,
-        "Wait until there are so many new messages, or until maxTriggerDelay is over. "
-        "A run with trigger(availableNow=True) does not wait.",
+        "Number of new messages to wait for before a micro-batch. maxTriggerDelay limits the time. A run with "
+        "trigger(availableNow=True) does not wait.",
         only="stream",
     )
     max_trigger_delay: float = option(
-        kinds.DURATION, 900.0, "How long minOffsetsPerTrigger may hold back what is there.", shown="15m", only="stream"
+        kinds.DURATION,
+        900.0,
+        "Maximum time for which minOffsetsPerTrigger delays messages.",
+        shown="15m",
+        only="stream",
     )
     min_partitions: int | None = option(
-        kinds.COUNT, None, "At least so many tasks, if there are as many messages.", shown="as many as pay"
+        kinds.COUNT,
+        None,
+        "Minimum number of tasks, if there are as many messages.",
+        shown="chosen by size",
     )
     max_bytes_per_partition: int = option(
-        kinds.SIZE, 512 * 1024 * 1024, "A task reads at most about so many bytes of records.", shown="512m"
+        kinds.SIZE,
+        512 * 1024 * 1024,
+        "Approximate maximum size of the records read by one task.",
+        shown="512m",
     )
     fail_on_data_loss: bool = option(
-        kinds.FLAG, True, "Fail when messages of the wanted range are gone; else warn, naming the ranges, and go on."
+        kinds.FLAG,
+        True,
+        "Whether the read fails if messages of its range are deleted. If false, it warns with the lost ranges, and "
+        "continues.",
     )
-    decompress: bool = option(kinds.FLAG, True, "Decompress bodies that were sent compressed.")
-    verify_crc: bool = option(kinds.FLAG, False, "Check the CRC of every body.")
+    decompress: bool = option(kinds.FLAG, True, "Whether compressed bodies are decompressed.")
+    verify_crc: bool = option(kinds.FLAG, False, "Whether the CRC of each body is checked.")
     commit_group: str = option(
         kinds.TEXT,
         "",
-        "Commit what is done as the offsets of this consumer group, for tools that show its lag. "
-        "Never used to start again.",
+        "Consumer group that gets the finished offsets, for tools that show the lag. A read never starts from them.",
         only="stream",
     )
     batch_bytes: int = option(
-        kinds.SIZE, _DEFAULT_BATCH_BYTES, "Bytes of records in one Arrow batch, at most 1g.", shown="8m"
+        kinds.SIZE,
+        _DEFAULT_BATCH_BYTES,
+        "Size of the records in one Arrow batch, at most 1g.",
+        shown="8m",
     )
 
     @classmethod
     def parse(cls, given: Mapping[str, str], *, stream: bool = False) -> Self:
-        """Options from what Spark hands over. Raises OptionError, one clear sentence, for whatever is wrong."""
+        """Parse the options passed by Spark. Raises OptionError with one clear sentence for the first problem."""
         what = "a streaming read" if stream else "a batch read"
         values = read_values(READ_OPTIONS, given, what, elsewhere=_elsewhere)
         for one in READ_OPTIONS:
@@ -165,12 +198,12 @@ class ReadOptions(ConnectOptions):
 
     @staticmethod
     def check(given: Mapping[str, str]) -> None:
-        """Raises OptionError for what is wrong with options of a batch and of a stream alike."""
+        """Raise OptionError for options that are wrong in batches and streams alike."""
         _check_together(read_values(READ_OPTIONS, given, "a read", elsewhere=_elsewhere), stream=True)
 
     @property
     def starting(self) -> Position:
-        """Where to start, whichever option says so."""
+        """The start position, from whichever option sets it."""
         if self.starting_timestamp is not None:
             return SinceTime(self.starting_timestamp)
         if self.starting_offsets_by_timestamp:
@@ -179,7 +212,7 @@ class ReadOptions(ConnectOptions):
 
     @property
     def ending(self) -> Position:
-        """Where to end, whichever option says so."""
+        """The end position, from whichever option sets it."""
         if self.ending_timestamp is not None:
             return SinceTime(self.ending_timestamp)
         if self.ending_offsets_by_timestamp:
@@ -187,7 +220,7 @@ class ReadOptions(ConnectOptions):
         return self.ending_offsets or Latest()
 
     def read_plan(self, columns: tuple[str, ...]) -> ReadPlan:
-        """What a task needs to know."""
+        """Return the part of the options that a task needs."""
         return ReadPlan(columns, self.decompress, self.verify_crc, self.batch_bytes, self.sub_expression, self.sql92)
 
 
@@ -207,7 +240,7 @@ _NAMES: Final = {one.field: one.name for one in READ_OPTIONS}
 
 
 def _check_together(values: Mapping[str, Any], stream: bool) -> None:
-    """Options that contradict each other, and those of which one must be there."""
+    """Raise OptionError for contradicting options, and for missing required options."""
     for group in _ONE_OF:
         given = [_NAMES[name] for name in group if name in values]
         if len(given) > 1:
@@ -223,14 +256,14 @@ def _check_together(values: Mapping[str, Any], stream: bool) -> None:
     elif "commit_log" in values:
         raise OptionError("option commitLog goes with store, and this reads a cluster")
     if "max_trigger_delay" in values and "min_offsets_per_trigger" not in values:
-        raise OptionError("option maxTriggerDelay bounds what minOffsetsPerTrigger holds back: give that as well")
+        raise OptionError("option maxTriggerDelay needs minOffsetsPerTrigger: give that as well")
     most, least = values.get("max_offsets_per_trigger"), values.get("min_offsets_per_trigger")
     if most is not None and least is not None and least > most:
         raise OptionError(f"option minOffsetsPerTrigger is {least}, more than maxOffsetsPerTrigger, which is {most}")
     if values.get("batch_bytes", 0) > _MOST_BATCH_BYTES:
         raise OptionError(f"option batchBytes is {values['batch_bytes']}; accepted is at most {_MOST_BATCH_BYTES}")
     if not stream and isinstance(values.get("starting_offsets"), Latest):
-        raise OptionError("option startingOffsets is 'latest', where a batch read has nothing left to read")
+        raise OptionError("option startingOffsets is 'latest', so a batch read has nothing to read")
     _check_times(values)
     check_connection(values)
 

@@ -1,4 +1,4 @@
-"""Options as Python programs write them, turned into the texts that Spark hands over. Pure."""
+"""Converts options written as Python values to the texts that Spark passes on. Pure."""
 
 import datetime
 import json
@@ -10,13 +10,13 @@ from rocketd.spark.errors import OptionError
 from rocketd.spark.options.declare import camel
 
 _SEPARATORS = {"namesrv": ";", "subExpression": " || "}
-"""Between the parts of a list, where that is no comma."""
+"""Separators of list values, for options that do not use a comma."""
 
 
 def option_texts(options: Mapping[str, Any]) -> dict[str, str]:
-    """Texts of options by their names in camelCase; those that are None are left out.
+    """Return option texts by camelCase name, without options that are None.
 
-    Raises OptionError for an option given twice, and for a value that has no text.
+    Raises OptionError for an option given twice, and for a value without a text form.
     """
     texts: dict[str, str] = {}
     for name, value in options.items():
@@ -29,7 +29,7 @@ def option_texts(options: Mapping[str, Any]) -> dict[str, str]:
     return texts
 
 
-def _text(name: str, value: Any) -> str:
+def _text(name: str, value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, (str, int, float, os.PathLike)):

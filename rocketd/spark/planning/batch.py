@@ -1,4 +1,4 @@
-"""The ranges of a batch read: fixed once, so that every try of every task reads the same messages."""
+"""The ranges of a batch read, fixed once: every attempt of every task reads the same messages."""
 
 from rocketd.spark.options import ReadOptions
 from rocketd.spark.planning.limits import first_rows
@@ -9,7 +9,10 @@ from rocketd.spark.ranges import Catalog, QueueRange
 
 
 def planned_ranges(catalog: Catalog, options: ReadOptions) -> list[QueueRange]:
-    """What the options ask for, within what there is now. Raises OptionError, DataLossError, BrokerError."""
+    """Return the ranges named by the options, within the present bounds.
+
+    Raises OptionError, DataLossError, ClusterError.
+    """
     bounds = bounds_of(catalog, chosen_queues(catalog, options))
     starts = start_offsets(catalog, bounds, options)
     ends = end_offsets(catalog, bounds, options)

@@ -1,9 +1,9 @@
-"""The offsets of a stream as its checkpoint keeps them.
+"""The offsets of a stream, as the checkpoint keeps them.
 
-``{"offsets": {topic: {broker: {queue: offset}}}, "started": {…}, "v": 1}``: `offsets` is where a micro-batch ended.
-`started` says where it started those of its queues that did not start at the end of the one before: new queues, and with
-failOnDataLoss=false those that had lost messages. So a batch that is run again reads the same. Spark compares the text:
-keys are in a fixed order, and all numbers whole.
+``{"offsets": {topic: {broker: {queue: offset}}}, "started": {…}, "v": 1}``: `offsets` is the end of a micro-batch.
+`started` holds the start of each queue that did not start at the end of the micro-batch before. These are new queues,
+and with failOnDataLoss=false queues that had lost messages. So a repeated batch reads the same messages. Spark compares
+the text: keys have a fixed order, and all numbers are integers.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ VERSION: Final = 1
 
 
 def encode(offsets: Mapping[Queue, int], started: Mapping[Queue, int] | None = None) -> dict[str, Any]:
-    """What goes into the checkpoint."""
+    """Return the entry for the checkpoint."""
     result: dict[str, Any] = {"offsets": offsets_to_json(offsets)}
     if started:
         result["started"] = offsets_to_json(started)
@@ -25,7 +25,7 @@ def encode(offsets: Mapping[Queue, int], started: Mapping[Queue, int] | None = N
 
 
 def decode(kept: Mapping[str, Any]) -> tuple[Offsets, Offsets]:
-    """Offsets and starts of what a checkpoint has. Raises SparkError where it is not of this version."""
+    """Return the offsets and the starts of a checkpoint entry. Raises SparkError for an entry of another version."""
     if kept.get("v") != VERSION or "offsets" not in kept:
         raise SparkError(
             "the checkpoint's offsets are not of this version of rocketd: start the query with another checkpointLocation"
@@ -34,7 +34,7 @@ def decode(kept: Mapping[str, Any]) -> tuple[Offsets, Offsets]:
 
 
 def batch_ranges(start: Mapping[str, Any], end: Mapping[str, Any]) -> list[QueueRange]:
-    """The ranges of the micro-batch between two entries, sorted, none empty."""
+    """Return the ranges of the micro-batch between two entries, sorted, without empty ranges."""
     starts, _ = decode(start)
     ends, started = decode(end)
     starts |= started

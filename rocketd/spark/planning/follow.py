@@ -1,8 +1,8 @@
-"""Follows the ends of a stream's queues: what is new, never what was new some time ago.
+"""Follows the ends of a stream's queues.
 
-A server that is away is waited for, and so is a queue that seems to have gone or to end before its position: brokers
-restart. Meanwhile the stream goes on with what other brokers have. An answer without news is given only when all queues
-were asked: who waits for a stream to have everything relies on that.
+An unreachable server is waited for. So is a queue that seems deleted, or that seems to end before its position: brokers
+restart. Meanwhile the stream goes on with the messages of other brokers. "Nothing new" is answered only after all
+queues answered. A caller waiting until the stream has everything relies on this.
 """
 
 import time
@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from rocketd.spark.errors import BrokerError, DataLossError
+from rocketd.spark.errors import ClusterError, DataLossError
 from rocketd.spark.options import ReadOptions
 from rocketd.spark.planning.limits import by_bytes, by_rows, is_held_back, new_messages
 from rocketd.spark.planning.losses import checked_starts, log, report_losses
@@ -20,10 +20,10 @@ from rocketd.spark.planning.splits import Sizer
 from rocketd.spark.ranges import Catalog, Offsets, Queue, QueueRange
 
 FIRST_PATIENCE: Final = 30.0
-"""Seconds that a new stream waits for a server: a wrong address should be told soon."""
+"""Seconds for which a new stream waits for a server. It is short, so that a wrong address is reported soon."""
 
 SETTLING: Final = 30.0
-"""Seconds in which a queue may still come back to its position: a broker that starts builds the ends of its queues."""
+"""Seconds in which a queue may return to its position: a starting broker first rebuilds the ends of its queues."""
 
 _FIRST_REST: Final = 0.02
 _LONGEST_REST: Final = 0.2
@@ -31,12 +31,14 @@ _FIRST_PAUSE: Final = 0.1
 _LONGEST_PAUSE: Final = 2.0
 _HOLDING: Final = 0.25
 _NAME_SERVERS: Final = "the name servers"
-_ADVICE: Final = "; start with another checkpointLocation, or set failOnDataLoss=false to go on with what is there"
+_ADVICE: Final = (
+    "; start with another checkpointLocation, or set failOnDataLoss=false to continue with the remaining messages"
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Bounds of one micro-batch, None where there is none."""
+    """Bounds of one micro-batch; None means unlimited."""
 
     most_rows: int | None = None
     most_bytes: int | None = None
@@ -45,7 +47,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """From where to where a micro-batch reads. `starts` differ from the positions asked about where messages are lost."""
+    """The starts and ends of a micro-batch. A start differs from the given position if messages were lost."""
 
     starts: Offsets
     ends: Offsets
@@ -53,18 +55,18 @@ class News:
 
 @dataclass(slots=True)
 class _Round:
-    """What one round of questions has given."""
+    """The answers of one round of questions."""
 
     bounds: dict[Queue, tuple[int, int]] = field(default_factory=dict)
-    away: dict[str, BrokerError] = field(default_factory=dict)
+    away: dict[str, ClusterError] = field(default_factory=dict)
     gone: list[Queue] = field(default_factory=list)
 
 
-_Troubles = dict[str, tuple[float, BrokerError | DataLossError]]
+_Troubles = dict[str, tuple[float, ClusterError | DataLossError]]
 
 
-class Follower:
-    """One stream's view of its queues. `clock` and `pause` are those of the process but in tests."""
+class QueueFollower:
+    """One stream's view of its queues. `clock` and `pause` are replaced in tests only."""
 
     def __init__(
         self,
@@ -84,10 +86,10 @@ class Follower:
         self._since: dict[str, float] = {}
         self._accepted: set[str] = set()
         self.seen: Offsets = {}
-        """The ends as the last round saw them."""
+        """The ends as of the last round."""
 
     def initial(self) -> Offsets:
-        """Where a new stream starts. Raises OptionError, DataLossError, BrokerError."""
+        """Return the offsets at which a new stream starts. Raises OptionError, DataLossError, ClusterError."""
         bounds, starts = self._asked_first()
         starts = checked_starts(starts, bounds, self._options)
         lost = [
@@ -103,20 +105,20 @@ class Follower:
                 catalog = self._catalog()
                 bounds = bounds_of(catalog, chosen_queues(catalog, self._options))
                 return bounds, start_offsets(catalog, bounds, self._options)
-            except BrokerError as error:
+            except ClusterError as error:
                 if not error.retriable or self._clock() >= ends:
                     raise
             self._pause(_FIRST_PAUSE)
 
     def target(self) -> Offsets:
-        """The ends of now, of all queues: waits until every broker has told. Raises BrokerError."""
+        """Return the present ends of all queues. Waits until every broker has answered. Raises ClusterError."""
         return self._until_sound({}, stop_at_news=False).ends
 
     def news(self, positions: Offsets, limits: Limits, target: Mapping[Queue, int] | None = None) -> News:
-        """What there is behind these positions, within the limits and no further than the target.
+        """Return the messages after these positions, within the limits and not beyond the target.
 
-        Starts and ends are equal where there is nothing new; new queues are in both only if they have messages.
-        Blocks while messages are held back. Raises DataLossError, BrokerError.
+        Starts equal ends if there is nothing new. New queues are included only if they have messages. Blocks while
+        messages are held back by minOffsetsPerTrigger. Raises DataLossError, ClusterError.
         """
         if self._rest:
             self._pause(self._rest)
@@ -147,7 +149,10 @@ class Follower:
         )
 
     def _until_sound(self, positions: Offsets, *, stop_at_news: bool) -> News:
-        """Ask until there are news or all queues have answered, soundly. Raises for troubles that last too long."""
+        """Ask until there are new messages, or all queues gave valid answers.
+
+        Raises the error of a trouble that lasts too long.
+        """
         pause = _FIRST_PAUSE
         while True:
             asked = self._ask(positions)
@@ -163,7 +168,7 @@ class Follower:
         catalog = self._catalog()
         try:
             queues = chosen_queues(catalog, self._options, again=True)
-        except BrokerError as error:
+        except ClusterError as error:
             if not error.retriable:
                 raise
             asked.away[_NAME_SERVERS] = error
@@ -175,7 +180,7 @@ class Follower:
                 continue
             try:
                 asked.bounds[queue] = catalog.bounds(queue)
-            except BrokerError as error:
+            except ClusterError as error:
                 if not error.retriable:
                     raise
                 asked.away[queue.broker] = error
@@ -183,7 +188,7 @@ class Follower:
         return asked
 
     def _troubles(self, positions: Offsets, asked: _Round) -> _Troubles:
-        """What keeps the answers from being sound: for how long (s) each may last, and the error that it is then."""
+        """Return the troubles in the answers: for each, the time (s) it may last and the error to raise then."""
         patience = self._options.retry_timeout
         troubles: _Troubles = {f"broker {name}": (patience, error) for name, error in asked.away.items()}
         if _NAME_SERVERS in asked.away and not positions and not self._reached:
@@ -198,7 +203,10 @@ class Follower:
         return troubles
 
     def _lasting(self, troubles: _Troubles) -> _Troubles:
-        """Those that are still waited for. Raises the error of one that lasts too long, unless the loss is accepted."""
+        """Return the troubles still waited for.
+
+        Raises the error of one that lasts too long, unless its loss is accepted.
+        """
         now = self._clock()
         self._since = {name: self._since.get(name, now) for name in troubles}
         self._accepted &= set(troubles)
@@ -206,7 +214,7 @@ class Follower:
             lasting = now - self._since[name]
             if name in self._accepted or lasting < patience:
                 continue
-            if isinstance(error, BrokerError) or self._options.fail_on_data_loss:
+            if isinstance(error, ClusterError) or self._options.fail_on_data_loss:
                 advice = _ADVICE if isinstance(error, DataLossError) else ""
                 raise type(error)(f"{error} (for {lasting:.0f} s){advice}")
             log.warning("%s; going on, as failOnDataLoss is false", error)
@@ -214,7 +222,7 @@ class Follower:
         return {name: trouble for name, trouble in troubles.items() if name not in self._accepted}
 
     def _merged(self, positions: Offsets, asked: _Round) -> News:
-        """Starts and ends of all queues. No queue goes back, unless its loss is accepted."""
+        """Return the starts and ends of all queues. An end moves back only if that loss is accepted."""
         starts, ends = dict(positions), dict(positions)
         lost: list[QueueRange] = []
         for queue, (low, end) in asked.bounds.items():
@@ -241,7 +249,7 @@ def _behind(queue: Queue) -> str:
 
 
 def _up_to(found: News, positions: Mapping[Queue, int], target: Mapping[Queue, int]) -> News:
-    """The news without what came after the target was set; queues that are newer than it are left out."""
+    """Drop messages that came after the target was set, and queues that are newer than the target."""
     starts = {queue: start for queue, start in found.starts.items() if queue in positions or queue in target}
     ends = {queue: max(min(found.ends[queue], target.get(queue, start)), start) for queue, start in starts.items()}
     return News(starts, ends)

@@ -1,4 +1,4 @@
-"""How far a micro-batch goes: shares of a limit, fair to all queues, the same whenever it is worked out again. Pure."""
+"""The size of a micro-batch: fair shares of a limit for all queues, the same at each computation. Pure."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -7,19 +7,19 @@ from rocketd.spark.planning.splits import Sizer
 from rocketd.spark.ranges import Offsets, Queue, QueueRange
 
 _SMALLEST: Final = 91
-"""Bytes of the smallest record, without a body: what bounds how many fit."""
+"""Bytes of the smallest record, without a body: it bounds how many records fit."""
 _GUESS: Final = 512
 
 
 def new_messages(starts: Mapping[Queue, int], ends: Mapping[Queue, int]) -> int:
-    """How many messages there are between."""
+    """Count the messages between the starts and the ends."""
     return sum(max(0, end - starts.get(queue, 0)) for queue, end in ends.items())
 
 
 def by_rows(starts: Mapping[Queue, int], ends: Mapping[Queue, int], most: int) -> Offsets:
-    """Ends such that there are at most `most` messages, each queue with a share in proportion to its backlog.
+    """Return ends with at most `most` messages in total, each queue with a share in proportion to its backlog.
 
-    A queue with a backlog gets one at least; where there are more queues than messages, they take turns.
+    A queue with a backlog gets at least one message. If there are more queues than messages, they take turns.
     """
     backlog = _backlog(starts, ends)
     shares = fair_shares([backlog[queue] for queue in backlog], most, turn=sum(starts.values()))
@@ -27,8 +27,9 @@ def by_rows(starts: Mapping[Queue, int], ends: Mapping[Queue, int], most: int) -
 
 
 def by_bytes(starts: Mapping[Queue, int], ends: Mapping[Queue, int], most: int, size: Sizer) -> Offsets:
-    """Ends such that there are at most about `most` bytes, shared in the same way; of the queues that have no part
-    in that, one gives a message all the same.
+    """Return ends with at most about `most` bytes in total, shared in the same way.
+
+    One of the queues whose share is too small for a message gives one message nevertheless.
     """
     backlog = _backlog(starts, ends)
     if not backlog:
@@ -37,7 +38,7 @@ def by_bytes(starts: Mapping[Queue, int], ends: Mapping[Queue, int], most: int, 
     result = dict(starts)
     for queue, share in zip(backlog, shares, strict=True):
         result[queue] += _fitting(queue, starts[queue], backlog[queue], share, size)
-    # Of those whose share is too small for a message one has its turn, else they might wait for ever.
+    # Of the queues whose share is too small for a message, one takes its turn. Otherwise they might wait forever.
     if waiting := [queue for queue in backlog if result[queue] == starts[queue]]:
         result[waiting[sum(starts.values()) % len(waiting)]] += 1
     return result
@@ -48,7 +49,7 @@ def _backlog(starts: Mapping[Queue, int], ends: Mapping[Queue, int]) -> dict[Que
 
 
 def _fitting(queue: Queue, start: int, count: int, share: int, size: Sizer) -> int:
-    """How many of the messages from `start` on have at most `share` bytes together."""
+    """Return how many messages from `start` on fit into `share` bytes together."""
     messages = min(count, share // _SMALLEST)
     while messages:
         known = size(QueueRange(queue, start, start + messages))
@@ -60,9 +61,9 @@ def _fitting(queue: Queue, start: int, count: int, share: int, size: Sizer) -> i
 
 
 def fair_shares(backlogs: Sequence[int], most: int, *, turn: int) -> list[int]:
-    """Parts of `most`, one for each backlog (all above 0) and none greater than it, in proportion to them.
+    """Split `most` in proportion to the backlogs (all above 0). A share is at most its backlog.
 
-    Each is 1 at least; with fewer than one for each, consecutive ones from number `turn` on get 1.
+    Each share is at least 1. If there are fewer units than backlogs, consecutive backlogs from index `turn` on get 1.
     """
     total, queues = sum(backlogs), len(backlogs)
     if total <= most:
@@ -80,12 +81,12 @@ def fair_shares(backlogs: Sequence[int], most: int, *, turn: int) -> list[int]:
 
 
 def is_held_back(messages: int, least: int | None, waited: float, longest: float) -> bool:
-    """Whether so few new messages wait for more; `waited` is for how long (s) there have been any."""
+    """Tell whether a micro-batch waits for more messages. `waited` is the time (s) since the question began."""
     return bool(least) and 0 < messages < (least or 0) and waited < longest
 
 
 def first_rows(ranges: Sequence[QueueRange], most: int | None) -> list[QueueRange]:
-    """The ranges cut so that there are at most `most` messages, each with a share like its length."""
+    """Cut the ranges to at most `most` messages in total, each with a share in proportion to its length."""
     if most is None:
         return list(ranges)
     shares = fair_shares([one.count for one in ranges], most, turn=0)

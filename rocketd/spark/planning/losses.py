@@ -1,4 +1,4 @@
-"""What of the wanted ranges is not there any more, and what to do about it."""
+"""Lost messages: the parts of wanted ranges that are gone, and the reaction to them."""
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,7 +15,11 @@ _SHOWN = 10
 
 
 def checked_starts(starts: Mapping[Queue, int], bounds: Bounds, options: ReadOptions) -> Offsets:
-    """The starts, none behind the end of its queue. Raises OptionError, DataLossError for one that is."""
+    """Return the starts, none after the end of its queue.
+
+    Raises OptionError or DataLossError for a start after the end. With failOnDataLoss=false, such a queue starts at its
+    end.
+    """
     checked: Offsets = {}
     for queue, start in starts.items():
         end = bounds[queue][1]
@@ -34,12 +38,12 @@ def checked_starts(starts: Mapping[Queue, int], bounds: Bounds, options: ReadOpt
 
 
 def ranges_between(starts: Mapping[Queue, int], ends: Mapping[Queue, int]) -> list[QueueRange]:
-    """The ranges that are not empty, sorted."""
+    """Return the ranges that are not empty, sorted."""
     return [QueueRange(queue, starts[queue], ends[queue]) for queue in sorted(starts) if ends[queue] > starts[queue]]
 
 
 def within(ranges: Iterable[QueueRange], bounds: Bounds) -> tuple[list[QueueRange], list[QueueRange]]:
-    """What of the ranges is within the bounds of their queues, and what is not: lost. Both sorted."""
+    """Split the ranges into parts within the bounds of their queues, and lost parts. Both are sorted."""
     there: list[QueueRange] = []
     lost: list[QueueRange] = []
     for one in sorted(ranges):
@@ -56,14 +60,14 @@ def within(ranges: Iterable[QueueRange], bounds: Bounds) -> tuple[list[QueueRang
 
 
 def loss_text(lost: Sequence[QueueRange]) -> str:
-    """The lost ranges in words."""
+    """Describe the lost ranges."""
     more = f" and {len(lost) - _SHOWN} more ranges" if len(lost) > _SHOWN else ""
     messages = sum(one.count for one in lost)
     return f"{messages} messages are not there any more: {', '.join(map(str, lost[:_SHOWN]))}{more}"
 
 
 def report_losses(lost: Sequence[QueueRange], *, fail: bool, hint: str = "") -> None:
-    """Raise DataLossError that names the ranges, or warn of them; nothing when there are none."""
+    """Raise DataLossError that names the lost ranges, or log a warning. Does nothing without losses."""
     if not lost:
         return
     if fail:
@@ -74,10 +78,10 @@ def report_losses(lost: Sequence[QueueRange], *, fail: bool, hint: str = "") -> 
 
 
 def warn_of_loss(lost: QueueRange) -> None:
-    """The `on_loss` of reads with failOnDataLoss=false: warns and goes on."""
+    """The `on_loss` of reads with failOnDataLoss=false: log a warning and go on."""
     report_losses([lost], fail=False)
 
 
 def on_loss(fail: bool) -> OnLoss | None:
-    """What a task does when a range's messages are gone while it reads."""
+    """Return the reaction of a task to messages that disappear while it reads."""
     return None if fail else warn_of_loss

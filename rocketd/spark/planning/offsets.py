@@ -1,7 +1,7 @@
-"""Where each queue starts and ends: positions of the options turned into offsets.
+"""The start and end of each queue: positions of the options, resolved into offsets.
 
-Answers to how Spark's Kafka source resolves its offsets, but for two things: a consumer group's offsets can be a start,
-and a starting time with no message since then means the end unless timestampStrategy is error.
+The rules are those of Spark's Kafka source, with two differences. The offsets of a consumer group can be a start. A
+starting time without later messages means the end, unless timestampStrategy is error.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,20 +24,21 @@ from rocketd.spark.options.positions import (
 from rocketd.spark.ranges import Catalog, Offsets, Queue
 
 Bounds = Mapping[Queue, tuple[int, int]]
-"""Lowest and end offset of each queue, as they were asked once: all of one plan uses the same."""
+"""The lowest and the end offset of each queue. One plan asks once and uses the same bounds throughout."""
 
 _SHOWN = 5
 
 
 def bounds_of(catalog: Catalog, queues: Iterable[Queue]) -> dict[Queue, tuple[int, int]]:
-    """Lowest and end offset of each queue, asked now."""
+    """Ask for the present lowest and end offset of each queue."""
     return {queue: catalog.bounds(queue) for queue in queues}
 
 
 def start_offsets(catalog: Catalog, bounds: Bounds, options: ReadOptions) -> Offsets:
-    """Where each queue starts. Exact offsets are as given, whether or not the queue has them still.
+    """Return the start of each queue. Exact offsets are returned as given, even if the queue no longer has them.
 
-    Raises OptionError when the position does not name just these queues, or a time finds nothing and must not.
+    Raises OptionError if the position does not name exactly these queues, or if a time finds no message and
+    timestampStrategy is error.
     """
     starts = _offsets(catalog, bounds, options.starting, _start_option(options))
     if options.timestamp_strategy == "error" and isinstance(options.starting, SinceTime | SinceTimes):
@@ -51,7 +52,7 @@ def start_offsets(catalog: Catalog, bounds: Bounds, options: ReadOptions) -> Off
 
 
 def end_offsets(catalog: Catalog, bounds: Bounds, options: ReadOptions) -> Offsets:
-    """Where each queue ends. Raises as `start_offsets` does."""
+    """Return the end of each queue. Raises OptionError if the position does not name exactly these queues."""
     return _offsets(catalog, bounds, options.ending, _end_option(options))
 
 
@@ -89,7 +90,10 @@ def _offsets(catalog: Catalog, bounds: Bounds, position: Position, option: str) 
 
 
 def _of_group(catalog: Catalog, bounds: Bounds, group: str) -> Offsets:
-    """The group's offsets, the lowest where it has none: what it has not said to have read is to be read."""
+    """Return the group's offsets.
+
+    A queue without a committed offset starts at the lowest, so that nothing unread is skipped.
+    """
     offsets: Offsets = {}
     for queue, (low, _) in bounds.items():
         committed = catalog.group_offset(group, queue)
@@ -103,9 +107,9 @@ def _at(catalog: Catalog, queue: Queue, span: tuple[int, int], timestamp_ms: int
 
 
 def by_queue(named: PerQueue, queues: Sequence[Queue], option: str) -> Offsets:
-    """The number that an option gives to each of the queues.
+    """Return the number that an option gives to each of the queues.
 
-    Raises OptionError when it leaves one out, gives one twice, or names one that is not read.
+    Raises OptionError if the option omits a queue, names one with two different values, or names one outside the read.
     """
     values: Offsets = {}
     for name, value in named:

@@ -1,4 +1,4 @@
-"""Which queues a read has: by topics, by a pattern, or by name."""
+"""The queues of a read: chosen by topics, by a pattern, or by name."""
 
 import re
 from collections.abc import Iterable
@@ -16,10 +16,10 @@ NO_TOPIC = (
 
 
 def chosen_queues(catalog: Catalog, options: ReadOptions, *, again: bool = False) -> list[Queue]:
-    """The queues that the options ask for, sorted.
+    """Return the queues named by the options, sorted.
 
-    Raises OptionError for a topic or queue that is not there; not so where it is asked `again`, as brokers come
-    and go. A stream by pattern may begin with no queue at all: a topic may come.
+    Raises OptionError for an unknown topic or queue. With `again` it is left out instead, because brokers come and go.
+    A stream by pattern may begin without queues, because a topic may be created later.
     """
     if again:
         return _still_there(catalog, options)
@@ -40,7 +40,7 @@ def chosen_queues(catalog: Catalog, options: ReadOptions, *, again: bool = False
 
 
 def _matching(catalog: Catalog, pattern: str) -> list[str]:
-    """Topics of applications and groups: those of the system must be named."""
+    """Return the matching topics of applications and groups. System topics never match; they must be named."""
     whole = re.compile(pattern)
     return [topic for topic in catalog.topics() if whole.fullmatch(topic) and not _is_system(topic)]
 
@@ -50,7 +50,7 @@ def _no_match(catalog: Catalog, pattern: str) -> str:
     if not topics:
         return NO_TOPIC
     own = [topic for topic in topics if re.fullmatch(pattern, topic)]
-    advice = f"; {_some(own)} must be named, as the broker's own topics are no matches" if own else ""
+    advice = f"; {_some(own)} must be named, because system topics never match" if own else ""
     return f"option subscribePattern is {pattern!r}, and no topic matches; there are {_some(topics)}{advice}"
 
 
@@ -79,7 +79,7 @@ def _assigned(catalog: Catalog, names: tuple[QueueName, ...]) -> list[Queue]:
             raise OptionError(f"option assign: {_no_topic(catalog, name.topic)}")
         found = [queue for queue in there if name.names(queue)]
         if not found:
-            raise OptionError(f"option assign: there is no queue {name}; there are {_some(map(str, there))}")
+            raise OptionError(f"option assign: queue {name} does not exist; there are {_some(map(str, there))}")
         queues.update(found)
     return sorted(queues)
 
@@ -87,8 +87,8 @@ def _assigned(catalog: Catalog, names: tuple[QueueName, ...]) -> list[Queue]:
 def _no_topic(catalog: Catalog, topic: str) -> str:
     topics = catalog.topics()
     if not topics:
-        return f"there is no topic {topic!r}; {NO_TOPIC}"
-    return f"there is no topic {topic!r}{did_you_mean(topic, topics) or f'; there are {_some(topics)}'}"
+        return f"topic {topic!r} does not exist; {NO_TOPIC}"
+    return f"topic {topic!r} does not exist{did_you_mean(topic, topics) or f'; there are {_some(topics)}'}"
 
 
 def _some(names: Iterable[str], most: int = 10) -> str:

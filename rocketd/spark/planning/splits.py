@@ -1,4 +1,4 @@
-"""Ranges cut and grouped into tasks: few large ones are quicker than many small ones. Pure."""
+"""Ranges cut and grouped into tasks. Few large tasks are faster than many small ones. Pure."""
 
 import os
 from bisect import bisect_right
@@ -9,23 +9,23 @@ from typing import Final
 from rocketd.spark.ranges import QueueRange
 
 Sizer = Callable[[QueueRange], int | None]
-"""About how many bytes a range has, None where that cannot be told."""
+"""Estimates the size of a range in bytes, or returns None if unknown."""
 
 _GUESS: Final = 512
-"""Bytes of a record, where nobody knows."""
+"""Bytes of a record, if the size is unknown."""
 _WORTH_A_TASK: Final = 4 * 1024 * 1024
-"""Bytes below which a further task costs more than it saves."""
+"""Bytes below which an additional task costs more than it saves."""
 _NEAR: Final = 0.05
-"""A cut so near to the border of two queues, as a part of a task, is made at the border."""
+"""A cut this near to the border of two queues is moved to the border; the distance is a fraction of a task."""
 
 
 def into_tasks(
     ranges: Sequence[QueueRange], size: Sizer, *, min_partitions: int | None, max_bytes: int, cores: int
 ) -> list[tuple[QueueRange, ...]]:
-    """The ranges of each task, together just the given ones: in order, no task empty.
+    """Return the ranges of each task, in order. Together they are exactly the given ranges, and no task is empty.
 
-    There are at least `min_partitions` tasks where there are as many messages, and as many more as `max_bytes` asks
-    for; without `min_partitions`, as many as there are `cores` where that pays.
+    There are at least `min_partitions` tasks if there are as many messages, and more if `max_bytes` requires it.
+    Without `min_partitions` there are as many tasks as `cores`, if the data is large enough to benefit.
     """
     ranges = [one for one in ranges if one.count]
     weights = [_weight(one, size) for one in ranges]
@@ -43,7 +43,7 @@ def _weight(one: QueueRange, size: Sizer) -> int:
 
 
 def _cut(ranges: Sequence[QueueRange], weights: Sequence[int], tasks: int) -> list[tuple[QueueRange, ...]]:
-    """Lay the ranges end to end and cut that line into pieces of like weight, each of at least one message."""
+    """Lay the ranges end to end and cut that line into pieces of equal weight, each with at least one message."""
     borders = list(accumulate((one.count for one in ranges), initial=0))
     heights = list(accumulate(weights, initial=0))
     cuts = [0]
@@ -56,7 +56,7 @@ def _cut(ranges: Sequence[QueueRange], weights: Sequence[int], tasks: int) -> li
 
 
 def _position(target: float, heights: Sequence[int], borders: Sequence[int], near: float) -> int:
-    """Where on the line of messages so much weight is reached; a border of two ranges where one is near."""
+    """Return the message position at this weight, or the border of two ranges if one is near."""
     index = min(bisect_right(heights, target) - 1, len(heights) - 2)
     if target - heights[index] <= near:
         return borders[index]
@@ -78,5 +78,5 @@ def _piece(ranges: Sequence[QueueRange], borders: Sequence[int], start: int, end
 
 
 def cores_here() -> int:
-    """The cores of this machine that this process may use: what is known of a cluster where a read is planned."""
+    """The cores available to this process: the only figure known about the cluster during planning."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

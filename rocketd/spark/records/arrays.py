@@ -1,6 +1,6 @@
 """Arrow arrays made of pieces of a buffer.
 
-Pieces are copied once, by Arrow; numpy only computes where they begin and end. Positions are numpy arrays of int64.
+Arrow copies the pieces once; numpy only computes their begins and ends. Positions are numpy arrays of int64.
 """
 
 from typing import Any
@@ -13,13 +13,13 @@ Positions = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 
 LONGEST = 2**31 - 1
-"""Bytes that an Arrow array of texts or bytes may have: its offsets have 32 bits."""
+"""The most bytes that an Arrow array of texts or bytes may have: its offsets have 32 bits."""
 
 _evens = pa.array(np.arange(0, 2 * 16384, 2, dtype=np.int32))
 
 
 def even_numbers(count: int) -> pa.Array:
-    """The first even numbers, as indices for Arrow."""
+    """Return the first even numbers, as indices for Arrow."""
     global _evens
     if count > len(_evens):
         _evens = pa.array(np.arange(0, 2 * max(count, 2 * len(_evens)), 2, dtype=np.int32))
@@ -27,9 +27,10 @@ def even_numbers(count: int) -> pa.Array:
 
 
 def pieces(data: pa.Buffer, begins: Positions, ends: Positions, kind: pa.DataType = None) -> pa.Array:
-    """An array of bytes, or of `kind`, made of the pieces of a buffer of at most `LONGEST` bytes.
+    """Return an array of bytes, or of `kind`, made of the pieces of a buffer of at most `LONGEST` bytes.
 
-    Pieces must ascend and may not overlap: the offsets of the source that Arrow takes from are begin, end, begin, end …
+    Pieces must be in ascending order without overlap. Arrow takes every second value of a source array, and that array
+    has the offsets begin, end, begin, end …
     """
     count = len(begins)
     if not count:
@@ -37,15 +38,15 @@ def pieces(data: pa.Buffer, begins: Positions, ends: Positions, kind: pa.DataTyp
     offsets = np.empty(2 * count + 1, np.int32)
     offsets[:-1:2] = begins
     offsets[1::2] = ends
-    # Arrow makes room for the mean length of the source's values, which would be that of the gaps too. The last offset,
-    # of a value that is never taken, makes the mean right.
+    # Arrow reserves room by the mean length of the source's values, which would include the gaps. The last offset, of a
+    # value that is never taken, corrects the mean.
     offsets[-1] = min(int(begins[0]) + 2 * int((ends - begins).sum()) + 2 * count, data.size, LONGEST)
     buffers = [None, pa.py_buffer(offsets), data]
     return pa.Array.from_buffers(kind or pa.binary(), 2 * count, buffers).take(even_numbers(count))
 
 
 def content(array: pa.Array) -> tuple[Positions, Bytes]:
-    """Offsets (one more than there are values) and bytes of an array of texts or bytes that begins at its own start."""
+    """Return the offsets (one more than values) and the bytes of a text or binary array that is not a slice."""
     _, offsets, data = array.buffers()
     count = len(array)
     where = np.frombuffer(offsets, np.int32, count + 1) if offsets is not None else np.zeros(1, np.int32)
@@ -53,8 +54,8 @@ def content(array: pa.Array) -> tuple[Positions, Bytes]:
     return where.astype(np.int64), held
 
 
-def of_parts(kind: pa.DataType, count: int, offsets: npt.NDArray[Any], data: Any) -> pa.Array:
-    """An array without nulls of offsets and bytes."""
+def of_parts(kind: pa.DataType, count: int, offsets: npt.NDArray[Any], data: object) -> pa.Array:
+    """Build an array without nulls from offsets and bytes."""
     where = pa.py_buffer(np.ascontiguousarray(offsets, np.int32))
     return pa.Array.from_buffers(
         kind, count, [None, where, data if isinstance(data, pa.Buffer) else pa.py_buffer(data)]
@@ -62,7 +63,7 @@ def of_parts(kind: pa.DataType, count: int, offsets: npt.NDArray[Any], data: Any
 
 
 def with_nulls(array: pa.Array, present: npt.NDArray[np.bool_]) -> pa.Array:
-    """The same array of texts, null where `present` is false."""
+    """Return the same array of texts, with nulls where `present` is false."""
     if present.all():
         return array
     _, offsets, data = array.buffers()
@@ -71,7 +72,7 @@ def with_nulls(array: pa.Array, present: npt.NDArray[np.bool_]) -> pa.Array:
 
 
 def as_text(array: pa.Array) -> pa.Array:
-    """The same bytes as text; what is no UTF-8 gets the replacement character."""
+    """Return the same bytes as text. Invalid UTF-8 becomes the replacement character."""
     try:
         return array.cast(pa.string())
     except pa.ArrowInvalid:
@@ -81,12 +82,12 @@ def as_text(array: pa.Array) -> pa.Array:
 
 
 def repeated(value: str, count: int) -> pa.Array:
-    """An array of the same text."""
+    """Return an array that repeats the same text."""
     return pa.repeat(pa.scalar(value, pa.string()), count)
 
 
 def same_or_taken(texts: list[str], codes: npt.NDArray[Any]) -> pa.Array:
-    """The texts that the codes, positions in `texts`, stand for."""
+    """Return the texts selected by the codes, which are positions in `texts`."""
     if len(texts) == 1:
         return repeated(texts[0], len(codes))
     return pa.array(texts, pa.string()).take(pa.array(codes))

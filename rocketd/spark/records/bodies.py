@@ -1,6 +1,6 @@
-"""Bodies: taken as they are, unpacked where the producer has compressed them, and checked.
+"""Bodies of messages: taken as stored, decompressed if the producer compressed them, and checked.
 
-Arrow itself unpacks LZ4 and Zstandard, so no further library is needed.
+Arrow itself decompresses LZ4 and Zstandard, so no other library is needed.
 """
 
 import zlib
@@ -14,26 +14,29 @@ import pyarrow as pa
 from rocketd.common.sysflag import (
     COMPRESSED,
     COMPRESSION_LZ4,
-    COMPRESSION_MASK,
     COMPRESSION_ZLIB,
     COMPRESSION_ZSTD,
 )
+from rocketd.protocol.compression import algorithm_of
 from rocketd.spark.errors import SparkError, StoreFilesError
 from rocketd.spark.records.arrays import pieces
 from rocketd.spark.records.frames import Frames
-from rocketd.store.crc import crc32
-from rocketd.store.record import CRC_MASK
+from rocketd.store.format.crc import crc32
+from rocketd.store.format.record import CRC_MASK
 
 UNPACKED_LIMIT = 256 * 1024 * 1024
-"""Bytes of unpacked bodies that one batch may have."""
+"""The most bytes of decompressed bodies in one batch."""
 
 
 class TooMuchError(SparkError):
-    """The unpacked bodies are too much for one batch: half of the records may do."""
+    """The decompressed bodies are too large for one batch: half of the records may fit."""
 
 
 def bodies(frames: Frames, decompress: bool) -> pa.Array:
-    """The bodies. Raises StoreFilesError for one that cannot be unpacked, TooMuchError when they are too long."""
+    """Return the bodies as an array.
+
+    Raises StoreFilesError if a body cannot be decompressed, and TooMuchError if the bodies are too large for one batch.
+    """
     taken = pieces(frames.buffer, *frames.bodies)
     if not decompress:
         return taken
@@ -49,7 +52,7 @@ def bodies(frames: Frames, decompress: bool) -> pa.Array:
 
 
 def check_bodies(frames: Frames) -> None:
-    """Raise StoreFilesError when a body is not the one that was stored, by its CRC."""
+    """Raise StoreFilesError if the CRC of a body differs from the stored one."""
     view = memoryview(frames.buffer)
     begins, ends = frames.bodies
     found = np.fromiter(
@@ -70,7 +73,7 @@ def _unpacked(frames: Frames, rows: npt.NDArray[Any]) -> list[bytes]:
     unpacked = []
     flags = frames.sys_flags[rows]
     for row, flag in zip(rows.tolist(), flags.tolist(), strict=True):
-        kind = flag & COMPRESSION_MASK or COMPRESSION_ZLIB
+        kind = algorithm_of(flag)
         unpack = _UNPACKERS.get(kind)
         if unpack is None:
             raise StoreFilesError(
@@ -105,7 +108,7 @@ def _zlib(body: memoryview, limit: int) -> bytes:
 def _by_arrow(codec: str) -> Callable[[memoryview, int], bytes]:
     def unpack(body: memoryview, limit: int) -> bytes:
         if not body:
-            raise ValueError("there are no bytes")
+            raise ValueError("the body is empty")
         with pa.CompressedInputStream(pa.BufferReader(pa.py_buffer(body)), codec) as stream:
             return bytes(stream.read(limit))
 

@@ -1,7 +1,7 @@
-"""The fixed fields of many records at once, and where their parts of varying length lie.
+"""The fixed fields of many records at once, and the positions of their parts of variable length.
 
-Answers to the layout in `rocketd.store.record`. Every position is checked before it is read: a damaged store gives an
-error that tells the place, never a column of garbage.
+The layout is that of `rocketd.store.format.record`. Every position is checked before it is read. A damaged store raises
+an error with the position; it never gives a column of garbage.
 """
 
 from functools import cache, cached_property
@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from typing_extensions import Buffer
 
 from rocketd.spark.errors import SparkError, StoreFilesError
 from rocketd.spark.records.arrays import LONGEST, Bytes, Positions
-from rocketd.store.layout import MESSAGE_MAGIC
-from rocketd.store.message import SYS_FLAG_BORN_HOST_V6, SYS_FLAG_STORE_HOST_V6
-from rocketd.store.record import (
+from rocketd.store.base.layout import MESSAGE_MAGIC
+from rocketd.store.format.message import SYS_FLAG_BORN_HOST_V6, SYS_FLAG_STORE_HOST_V6
+from rocketd.store.format.record import (
     HEAD_STRUCTS,
     HOST_V4,
     MIN_RECORD_SIZE,
@@ -30,12 +31,12 @@ _ALL = slice(None)
 _WRONG_LENGTH = "its parts have another length than the record"
 
 Rows = Any
-"""What picks rows of an array: a slice of all of them, or their numbers."""
+"""A row selector: a slice or an array of indices."""
 
 
 @cache
 def head_type(born: int, store: int) -> np.dtype[Any]:
-    """The fixed fields of a record whose hosts have these sizes."""
+    """Return the numpy type of a record's fixed fields, for hosts of these sizes."""
     fields = [
         ("size", ">i4"),
         ("magic", ">i4"),
@@ -60,17 +61,17 @@ def head_type(born: int, store: int) -> np.dtype[Any]:
 
 
 def _items(data: Bytes, size: int) -> npt.NDArray[np.void]:
-    """A view of the bytes in which an item of this size begins at every one."""
+    """Return a view of the bytes with an item of this size at every byte position."""
     return np.ndarray((len(data) - size + 1,), f"V{size}", data, strides=(1,))
 
 
 class Frames:
-    """Whole records in a buffer. Raises StoreFilesError when there is none at one of the `starts`.
+    """Whole records in a buffer. Raises StoreFilesError if one of the `starts` does not begin a record.
 
-    `starts` ascend. `where` names the buffer in errors, `base` is added to the positions they tell.
+    `starts` must ascend. `where` names the buffer in errors; `base` is added to the positions in them.
     """
 
-    def __init__(self, buffer: Any, starts: npt.ArrayLike, where: str = "the buffer", base: int = 0) -> None:
+    def __init__(self, buffer: Buffer, starts: npt.ArrayLike, where: str = "the buffer", base: int = 0) -> None:
         given = np.asarray(starts, np.int64)
         whole = pa.py_buffer(buffer)
         self._where = where
@@ -102,12 +103,12 @@ class Frames:
         self.groups = self._grouped(heads)
 
     def _heads(self, starts: Positions, born: int, store: int) -> npt.NDArray[Any]:
-        """The fixed fields, gathered."""
+        """Return the fixed fields of the records at these starts, gathered into one array."""
         kind = head_type(born, store)
         return _items(self.data, kind.itemsize)[starts].view(kind)
 
     def _grouped(self, heads: npt.NDArray[Any]) -> list[tuple[Rows, npt.NDArray[Any]]]:
-        """Rows by the sizes of their hosts."""
+        """Group the rows by the sizes of their hosts."""
         bits = heads["sys_flag"].astype(np.int32) & _V6_FLAGS
         if not bits.any():
             return [(_ALL, heads)]
@@ -124,7 +125,7 @@ class Frames:
         return groups
 
     def field(self, name: str, kind: Any) -> npt.NDArray[Any]:
-        """One fixed field of all records as numbers of this type."""
+        """Return one fixed field of all records, as numbers of this type."""
         if len(self.groups) == 1 and self.groups[0][0] is _ALL:
             return self.groups[0][1][name].astype(kind)
         values = np.empty(self.count, kind)
@@ -134,12 +135,12 @@ class Frames:
 
     @cached_property
     def sys_flags(self) -> npt.NDArray[np.int32]:
-        """The system flags."""
+        """The system flags of all records."""
         return self.field("sys_flag", np.int32)
 
     @cached_property
     def ends(self) -> Positions:
-        """Where the records end."""
+        """The end positions of the records."""
         return self.starts + self.sizes
 
     @cached_property
@@ -151,7 +152,7 @@ class Frames:
 
     @cached_property
     def _tails(self) -> tuple[Positions, Positions, bytes | None]:
-        """Where the topic's length and the properties' length stand; and the topic, where all have the same."""
+        """Return the positions of the topic length and of the properties length, and the topic if all records share it."""
         lengths = self.field("body_length", np.int64)
         topic_at = self._body_begins + lengths
         self._check((lengths >= 0) & (topic_at <= self.ends - _LENGTHS_SIZE), "its body is longer than the record")
@@ -159,7 +160,7 @@ class Frames:
         width = _LENGTHS_SIZE + first
         topic: bytes | None = None
         if self.count and topic_at[-1] + width <= len(self.data):
-            # Most often all have one topic: then what follows the body is one piece of the same length everywhere.
+            # Usually all records have one topic: then the bytes after the body have the same length in every record.
             tails = _items(self.data, width)[topic_at].view(np.uint8).reshape(self.count, width)
             if (tails[:, 0] == first).all():
                 properties_at = topic_at + (width - PROPERTIES_LENGTH_SIZE)
@@ -177,37 +178,37 @@ class Frames:
 
     @property
     def bodies(self) -> tuple[Positions, Positions]:
-        """Where the bodies begin and end."""
+        """The begin and end positions of the bodies."""
         return self._body_begins, self._tails[0]
 
     @property
     def topics(self) -> tuple[Positions, Positions]:
-        """Where the topics begin and end."""
+        """The begin and end positions of the topics."""
         return self._tails[0] + TOPIC_LENGTH_SIZE, self._tails[1]
 
     @property
     def properties(self) -> tuple[Positions, Positions]:
-        """Where the property strings begin and end."""
+        """The begin and end positions of the property strings."""
         return self._tails[1] + PROPERTIES_LENGTH_SIZE, self.ends
 
     @property
     def topic(self) -> bytes | None:
-        """The topic of all records, None when they have several."""
+        """The topic of all records, or None if they have several."""
         return self._tails[2]
 
     def have_topic(self, topic: bytes) -> npt.NDArray[np.bool_]:
-        """Which records have this topic."""
+        """Return a mask of the records with this topic."""
         if self.topic is not None:
             return np.full(self.count, self.topic == topic)
         begins, ends = self.topics
         return np.array([self.data[a:b].tobytes() == topic for a, b in zip(begins, ends, strict=True)], np.bool_)
 
     def place(self, row: int) -> str:
-        """Where a record is, for errors."""
+        """Describe the place of a record, for errors."""
         return f"byte {int(self.starts[row]) + self._base} of {self._where}"
 
     def name(self, row: int) -> str:
-        """Topic, queue id and offset of a record, for errors."""
+        """Describe a record by topic, queue id and offset, for errors."""
         begin, end = self.topics
         topic = bytes(self.data[begin[row] : end[row]]).decode("utf-8", "replace")
         queue_id, offset = (int(self.field(name, np.int64)[row]) for name in ("queue_id", "queue_offset"))
@@ -217,4 +218,4 @@ class Frames:
         if not right.all():
             wrong = int(np.argmin(right))
             row = wrong if rows is None else int(rows[wrong])
-            raise StoreFilesError(f"there is no whole record at {self.place(row)}: {fault}")
+            raise StoreFilesError(f"no whole record at {self.place(row)}: {fault}")

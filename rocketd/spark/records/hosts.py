@@ -1,6 +1,6 @@
-"""Hosts as text, and the message ids that are made of them.
+"""Hosts as text, and the message ids made from them.
 
-Answers to `rocketd.common.record_host`. There are few hosts among many records: each is written once.
+The format is that of `rocketd.common.record_host`. Many records share few hosts, so each host is formatted once.
 """
 
 import numpy as np
@@ -13,11 +13,11 @@ from rocketd.spark.records.frames import Frames
 
 _OFFSET_SIZE = 8
 _HEX = np.frombuffer("".join(f"{byte:02X}" for byte in range(256)).encode(), np.uint16)
-"""The two digits of each byte."""
+"""The two hexadecimal digits of each byte value."""
 
 
 def host_texts(frames: Frames, name: str) -> pa.Array:
-    """``address:port`` of the field `name` of all records."""
+    """Return ``address:port`` of the field `name` for all records."""
     texts: list[str] = []
     codes = np.zeros(frames.count, np.int32)
     for rows, heads in frames.groups:
@@ -35,7 +35,7 @@ def host_texts(frames: Frames, name: str) -> pa.Array:
 
 
 def message_ids(frames: Frames) -> pa.Array:
-    """Store host and offset in the log, in hexadecimal digits."""
+    """Return the offset message ids: store host and commit-log offset, in hexadecimal digits."""
     if len(frames.groups) == 1:
         digits = _digits(frames.groups[0][1])
         count, width = digits.shape
@@ -53,13 +53,13 @@ def message_ids(frames: Frames) -> pa.Array:
 
 
 def _is_one(hosts: npt.NDArray[np.uint8]) -> bool:
-    """Whether all are the same; their sizes are multiples of four."""
+    """Tell whether all hosts are the same. Their sizes are multiples of four bytes."""
     words = np.ascontiguousarray(hosts).view(np.uint32)
     return bool((words == words[0]).all())
 
 
 def _digits(heads: npt.NDArray[np.void]) -> npt.NDArray[np.uint8]:
-    """The ids' characters, one row for each record."""
+    """Return the characters of the ids, one row for each record."""
     hosts = heads["store_host"]
     count, size = hosts.shape
     digits = np.empty((count, size + _OFFSET_SIZE), np.uint16)

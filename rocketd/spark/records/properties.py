@@ -1,8 +1,8 @@
 """Property strings as columns: single values, and maps.
 
-Answers to `rocketd.common.properties`: entries without a name or a value do not count, and of equal names the last wins.
-All strings of a batch are copied into one run of bytes, in which numpy finds the two separators; a name is compared by its
-first eight bytes as one number.
+The rules are those of `rocketd.common.properties`: entries without a name or a value are ignored, and the last of
+several equal names wins. All strings of a batch are copied into one run of bytes, and numpy finds the two separators in
+it. A name is compared by its first eight bytes, read as one number.
 """
 
 from functools import cached_property
@@ -25,12 +25,12 @@ _MOST_PASSES = 24
 
 
 class Properties:
-    """The property strings of a batch, taken apart once for all columns that need them."""
+    """The property strings of a batch, parsed once for all columns that need them."""
 
     def __init__(self, frames: Frames) -> None:
         begins, ends = frames.properties
         self.count = frames.count
-        # With the byte before each string, which then becomes a separator: so every entry begins behind one.
+        # Include the byte before each string and turn it into a separator: then a separator precedes every entry.
         self._set(pieces(frames.buffer, begins - 1, ends))
         if self.text.size and self.text.max() > 0x7F:
             strings = self._strings
@@ -47,9 +47,7 @@ class Properties:
 
     @cached_property
     def _entries(self) -> tuple[Positions, Positions, Positions, npt.NDArray[np.int64]]:
-        """Where names begin, where they end, where values end; and the number of entries before each string's, with that of
-        all at the end.
-        """
+        """Return name begins, name ends and value ends, and the entry count before each string, followed by the total."""
         text = self.text
         places = np.flatnonzero(text <= _PAIR_END)
         kinds = text[places]
@@ -57,7 +55,7 @@ class Properties:
             before, marks = places[::2], places[1::2]
             begins, ends = before + 1, np.append(before[1:], len(text))
         else:
-            # Entries without a separator or with several: the first one behind each beginning counts.
+            # Entries without a name separator, or with several: the first separator after each beginning counts.
             before, marks = places[kinds == _PAIR_END], places[kinds == _NAME_END]
             begins, ends = before + 1, np.append(before[1:], len(text))
             marks = np.minimum(np.append(marks, len(text))[np.searchsorted(marks, begins)], ends)
@@ -69,7 +67,7 @@ class Properties:
         return begins, marks, ends, firsts
 
     def _firsts(self, before: Positions) -> npt.NDArray[np.int64]:
-        """The number of the first entry of each string, by the separators before all entries; and that of entries."""
+        """Return the index of each string's first entry, then the total; `before` has the separator before each entry."""
         begins = self._offsets[:-1]
         if self.count:
             each = len(before) // self.count
@@ -81,13 +79,13 @@ class Properties:
 
     @cached_property
     def _names(self) -> npt.NDArray[np.uint64]:
-        """The first eight bytes of each name as a number, zeros behind a shorter one."""
+        """The first eight bytes of each name as a number; shorter names are padded with zeros."""
         begins, marks, _, _ = self._entries
         names: npt.NDArray[np.uint64] = self._words(begins) & _MASKS[np.minimum(marks - begins, _WORD)]
         return names
 
     def _words(self, begins: Positions) -> npt.NDArray[np.uint64]:
-        """Eight bytes from each of the ascending positions on, zeros behind the end."""
+        """Return eight bytes from each of the ascending positions on, padded with zeros beyond the end."""
         text = self.text
         if len(text) < _WORD:
             text = np.append(text, np.zeros(_WORD - len(text), np.uint8))
@@ -100,11 +98,11 @@ class Properties:
 
     @cached_property
     def _rows(self) -> npt.NDArray[np.int64]:
-        """The string that each entry belongs to."""
+        """The string index of each entry."""
         return np.repeat(np.arange(self.count), np.diff(self._entries[3]))
 
     def values(self, name: str) -> pa.Array:
-        """The value of one name in each string, null where there is none. Names have at most eight characters."""
+        """Return the value of one name in each string, null if it is absent. The name has at most eight characters."""
         names, marks, ends, _ = self._entries
         encoded = name.encode()
         wanted = int.from_bytes(encoded.ljust(_WORD, b"\0"), "little")
@@ -120,14 +118,14 @@ class Properties:
         begins = self._offsets[:-1].copy()
         stops = begins.copy()
         present = np.zeros(self.count, np.bool_)
-        # Of several for one row the last one counts, as numpy keeps the last.
+        # If a row has several, the last one counts, because numpy keeps the last assignment.
         begins[rows] = marks[found] + 1
         stops[rows] = ends[found]
         present[rows] = True
         return with_nulls(pieces(pa.py_buffer(self.text), begins, stops, pa.string()), present)
 
     def every(self, name: str) -> tuple[npt.NDArray[np.int64], pa.Array]:
-        """All values of one name: the number of each one's string, ascending, and the value. Names as for `values`."""
+        """Return all values of one name, and the string index of each in ascending order. Names as for `values`."""
         names, marks, ends, _ = self._entries
         encoded = name.encode()
         found = np.flatnonzero(self._names == int.from_bytes(encoded.ljust(_WORD, b"\0"), "little"))
@@ -140,18 +138,18 @@ class Properties:
         return self.values("TAGS")
 
     def tag_hashes(self) -> pa.Array:
-        """Java's hash of the tag, 0 without one."""
+        """Return Java's hash of each tag, 0 without a tag."""
         coded = self.tags.dictionary_encode()
         hashes = np.array([java_string_hash(tag) for tag in coded.dictionary.to_pylist()] + [0], np.int64)
         codes = coded.indices.fill_null(len(hashes) - 1).to_numpy()
         return pa.array(hashes[codes])
 
     def maps(self) -> pa.Array:
-        """All properties of each string."""
+        """Return all properties of each string as a map."""
         text = pa.py_buffer(self.text)
         begins, marks, ends, firsts = self._entries
         if each := self._alike:
-            # Of batches every string has a name twice (WAIT): what is dropped from one is dropped from all.
+            # Messages of a batch have one name twice (WAIT) in every string: dropping it from one drops it from all.
             kept = self._last_of_names(each)
             begins, marks, ends = (places.reshape(-1, each)[:, kept].ravel() for places in (begins, marks, ends))
             firsts = np.arange(0, len(begins) + 1, len(kept))
@@ -168,7 +166,7 @@ class Properties:
 
     @cached_property
     def _alike(self) -> int:
-        """How many entries each string has, where all have the same names, of at most eight bytes; else 0."""
+        """The number of entries of each string if all strings have the same names of at most eight bytes; else 0."""
         begins, marks, _, firsts = self._entries
         each = len(begins) // max(1, self.count)
         if not each or len(begins) != each * self.count or (np.diff(firsts) != each).any():
@@ -179,13 +177,13 @@ class Properties:
         return each if same else 0
 
     def _last_of_names(self, each: int) -> list[int]:
-        """Which of the entries, the same in all strings, have a name that does not come again behind them."""
+        """Return the entries whose name is not repeated later, if all strings have the same names."""
         begins, marks, _, _ = self._entries
         names = list(zip(self._names[:each].tolist(), (marks - begins)[:each].tolist(), strict=True))
         return [at for at, name in enumerate(names) if name not in names[at + 1 :]]
 
     def _same_names(self, begins: Positions, marks: Positions) -> pa.Array:
-        """The names of all strings, when they are those of the first, which are at these places."""
+        """Return the names of all strings, which equal the names of the first string at these positions."""
         lengths = marks - begins
         each = len(lengths)
         row = np.concatenate([self.text[a:b] for a, b in zip(begins, marks, strict=True)])
@@ -195,7 +193,7 @@ class Properties:
         )
 
     def _repeated(self) -> list[int]:
-        """Entries whose name comes again in the same string."""
+        """Return the entries whose name is repeated later in the same string."""
         begins, marks, _, firsts = self._entries
         lengths = marks - begins
         most = int(np.diff(firsts).max()) if self.count else 0
@@ -214,7 +212,7 @@ class Properties:
             order = np.argsort(keys, kind="stable")
             pairs = keys[order[1:]] == keys[order[:-1]]
             early, late = order[:-1][pairs], order[1:][pairs]
-        # Short names are compared as the words that they are.
+        # Short names are compared as the numbers that they are stored as.
         sure = (
             (self._rows[early] == self._rows[late])
             & (lengths[early] == lengths[late])
@@ -233,12 +231,12 @@ class Properties:
 
 
 def _counted(good: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
-    """How many are good before each, and in all."""
+    """Count the true values before each position, followed by the total."""
     counts = np.zeros(len(good) + 1, np.int64)
     np.cumsum(good, out=counts[1:])
     return counts
 
 
 def raw_properties(frames: Frames) -> pa.Array:
-    """The property strings as they were stored."""
+    """Return the property strings as stored."""
     return pieces(frames.buffer, *frames.properties)

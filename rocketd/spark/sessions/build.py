@@ -1,4 +1,4 @@
-"""Starts Spark, or takes the session that is there."""
+"""Starts Spark, or returns the existing session."""
 
 import os
 import shutil
@@ -9,11 +9,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from rocketd.spark.errors import SparkError
-from rocketd.spark.jobs.unwrap import unwrapped
-from rocketd.spark.sessions.confs import DEFAULT_MASTER, LOOPBACK, Master, machine_settings, read_master, session_confs
+from rocketd.spark.sessions.confs import (
+    DEFAULT_MASTER,
+    LOOPBACK,
+    SparkMaster,
+    machine_settings,
+    read_master,
+    session_confs,
+)
 from rocketd.spark.sessions.gateway import gateway_is_given, start_gateway
 from rocketd.spark.sessions.java import choose_java
-from rocketd.spark.sessions.ship import package_zip
+from rocketd.spark.sessions.package_zip import package_zip
+from rocketd.spark.sessions.unwrap import unwrapped
 
 if TYPE_CHECKING:
     from pyspark import SparkConf
@@ -31,13 +38,13 @@ def build_session(
     py_files: Sequence[str] = (),
     log_level: str | None = None,
 ) -> "SparkSession":
-    """A Spark session with the settings of `rocketd.spark.sessions.confs`; the active one, where there is one.
+    """Return a Spark session with the settings of `rocketd.spark.sessions.confs`, or the active session.
 
-    On a cluster the executors get this package; `py_files` are shipped besides. `log_level` is one of Spark's.
-    Raises SparkError, in one sentence, when Java is missing or Spark does not start.
+    On a cluster the executors get this package, and the files in `py_files`. `log_level` is one of Spark's. Raises
+    SparkError with a one-sentence message if Java is missing or Spark does not start.
     """
     active = active_session()
-    # Of no use to anybody here: nothing of ours uses pandas.
+    # The warning does not apply: rocketd does not use pandas.
     warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
     given = dict(conf or {})
     if active is not None:
@@ -50,7 +57,7 @@ def build_session(
     try:
         if log_level is not None:
             session.sparkContext.setLogLevel(log_level)
-        # spark-submit has shipped it already, where it started us.
+        # If spark-submit started this process, it has already shipped the package.
         ours = [] if where.local or gateway_is_given() else [package_zip()]
         for path in [*ours, *py_files]:
             if not os.path.exists(path):
@@ -63,20 +70,20 @@ def build_session(
 
 
 def active_session() -> "SparkSession | None":
-    """The session that is there already. Raises SparkError when PySpark is missing."""
+    """Return the existing session, or None. Raises SparkError without PySpark."""
     require_pyspark()
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
     active: SparkSession | None = SparkSession.getActiveSession()
     if active is None and SparkContext._active_spark_context is not None:
-        # Another thread's.
+        # It belongs to another thread.
         active = SparkSession.builder.getOrCreate()
     return active
 
 
 def require_pyspark() -> None:
-    """Raises SparkError, with what to do, when the packages of the extra are not installed."""
+    """Raise SparkError with the remedy if the packages of the extra are not installed."""
     for package in ("numpy", "pyarrow", "pyspark"):
         try:
             import_module(package)
@@ -84,13 +91,13 @@ def require_pyspark() -> None:
             raise SparkError(f"{package} is not installed ({error}): run: pip install 'rocketd[spark]'") from None
 
 
-def prepare_environment(where: Master, workers_python: str | None = None) -> None:
-    """Set what Spark's programs read from the environment. Raises SparkError when something is missing."""
+def prepare_environment(where: SparkMaster, workers_python: str | None = None) -> None:
+    """Set the environment variables that Spark's programs read. Raises SparkError if a program is missing."""
     if shutil.which("bash") is None:
-        raise SparkError("Spark is started by bash scripts, and there is no bash on PATH: install it")
+        raise SparkError("Spark's scripts need bash, and PATH has no bash: install it")
     os.environ["JAVA_HOME"] = choose_java().home
-    # Spark would start "python3" from PATH: another interpreter, without our packages, which fails without a word.
-    # On a cluster there may be another one under another path, and PYSPARK_PYTHON names it.
+    # Spark would start "python3" from PATH: possibly another interpreter, without the needed packages, which fails
+    # silently. On a cluster PYSPARK_PYTHON may name an interpreter under another path.
     named = workers_python or (None if where.local else os.environ.get("PYSPARK_PYTHON"))
     os.environ["PYSPARK_PYTHON"] = named or sys.executable
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
@@ -98,12 +105,12 @@ def prepare_environment(where: Master, workers_python: str | None = None) -> Non
         os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)
 
 
-def _start(where: Master, app_name: str, confs: Mapping[str, str]) -> "SparkSession":
+def _start(where: SparkMaster, app_name: str, confs: Mapping[str, str]) -> "SparkSession":
     from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
 
     if gateway_is_given():
-        # spark-submit has read the master and its settings: they win.
+        # spark-submit has read the master and its settings: these override ours.
         SparkContext(conf=_with_defaults(SparkConf(), confs, app_name))
     else:
         prepare_environment(where, confs.get(_WORKERS_PYTHON))

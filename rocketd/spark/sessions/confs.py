@@ -1,6 +1,6 @@
-"""The settings that our sessions differ in from Spark's defaults, each with its reason.
+"""The settings of our sessions that differ from Spark's defaults, each with its reason.
 
-One table: `rocketd spark doctor --settings` prints it. What a user sets wins over it, in code or in spark-defaults.conf.
+`rocketd spark doctor --settings` prints this table. User settings, in code or in spark-defaults.conf, override it.
 """
 
 import os
@@ -14,8 +14,11 @@ from rocketd.spark.errors import SparkError
 
 LOOPBACK = "127.0.0.1"
 DEFAULT_MASTER = "local[*,4]"
-"""All cores of this machine. A task is tried four times, as on a cluster: with ``local[*]`` one worker that the system kills
-ends a streaming query."""
+"""All cores of this machine.
+
+A task is tried four times, as on a cluster: with ``local[*]`` one worker killed by the system would end a streaming
+query.
+"""
 LOG_FILE = str(Path(__file__).with_name("log4j2.properties"))
 _LOCAL = re.compile(r"local(?:\[(\*|[1-9]\d*)(?:,\s*[1-9]\d*)?\])?")
 _HOST_AND_PORT = r"(?:\[[0-9A-Fa-f:.]+\]|[^:/,\[\]\s]+):\d+"
@@ -24,13 +27,16 @@ _THIS_MACHINE = ("local-cluster", "spark://127.", "spark://localhost:", "spark:/
 _DRIVER_OPTIONS = "spark.driver.extraJavaOptions"
 _EXECUTOR_OPTIONS = "spark.executor.extraJavaOptions"
 _ARROW_OPTIONS = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
-"""Spark checks each value for null itself, and never reads behind a batch: Arrow's own looks at every value cost a fifth."""
+"""Spark checks each value for null itself, and never reads beyond a batch.
+
+Arrow's checks of every value would cost a fifth.
+"""
 _MEMORY = re.compile(r"[1-9]\d*[kmgtKMGT]")
 
 
 @dataclass(frozen=True, slots=True)
 class Conf:
-    """One of Spark's settings, our value, and why it is not Spark's own."""
+    """One of Spark's settings, with our value and the reason."""
 
     key: str
     value: str
@@ -38,26 +44,28 @@ class Conf:
 
 
 EVERYWHERE: tuple[Conf, ...] = (
-    Conf("spark.ui.enabled", "false", "no web server that nobody asked for"),
-    Conf("spark.ui.showConsoleProgress", "false", "its bar would be written over ours"),
-    Conf("spark.sql.session.timeZone", "UTC", "times of messages are UTC; shown alike on every machine"),
-    Conf("spark.network.timeout", "600s", "a loaded machine is not a dead one"),
-    Conf("spark.executor.heartbeatInterval", "60s", "belongs to the timeout above"),
-    Conf("spark.python.authenticate.socketTimeout", "300s", "a worker that starts slowly is not a failure"),
-    Conf("spark.python.worker.faulthandler.enabled", "true", "a worker that crashes tells where"),
-    Conf("spark.sql.execution.pyspark.udf.faulthandler.enabled", "true", "the same for queries"),
-    Conf("spark.sql.parquet.compression.codec", "zstd", "smaller than snappy, which is Spark's"),
+    Conf("spark.ui.enabled", "false", "a web server only on request"),
+    Conf("spark.ui.showConsoleProgress", "false", "Spark's bar would overwrite the job's bar"),
+    Conf("spark.sql.session.timeZone", "UTC", "times of messages are UTC, the same on every machine"),
+    Conf("spark.network.timeout", "600s", "a loaded machine may answer late"),
+    Conf("spark.executor.heartbeatInterval", "60s", "must match the timeout above"),
+    Conf("spark.python.authenticate.socketTimeout", "300s", "a worker may start slowly"),
+    Conf("spark.python.worker.faulthandler.enabled", "true", "a crashed worker prints its stack"),
+    Conf("spark.sql.execution.pyspark.udf.faulthandler.enabled", "true", "as above, for queries"),
+    Conf("spark.sql.parquet.compression.codec", "zstd", "smaller files than with Spark's default, snappy"),
 )
 LOCAL: tuple[Conf, ...] = (
-    Conf("spark.driver.host", LOOPBACK, "nothing outside this machine is needed, or let in"),
-    Conf("spark.driver.bindAddress", LOOPBACK, "the same"),
+    Conf("spark.driver.host", LOOPBACK, "no connections from or to other machines"),
+    Conf("spark.driver.bindAddress", LOOPBACK, "as above"),
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Master:
-    """Where Spark runs: its URL, whether that is this process alone, how many cores it names, and whether all of it is on
-    this machine.
+class SparkMaster:
+    """The place where Spark runs: its URL, and three facts about it.
+
+    `local` means this process alone, `cores` is the number of cores named, and `loopback` means all of Spark is on this
+    machine.
     """
 
     url: str
@@ -66,55 +74,55 @@ class Master:
     loopback: bool
 
 
-def read_master(text: str) -> Master:
-    """The master that `text` names. Raises SparkError for what Spark does not know."""
+def read_master(text: str) -> SparkMaster:
+    """Parse the name of a master. Raises SparkError for a name unknown to Spark."""
     if found := _LOCAL.fullmatch(text):
         cores = found[1]
         here = len(os.sched_getaffinity(0))
-        return Master(text, True, 1 if cores is None else here if cores == "*" else int(cores), True)
+        return SparkMaster(text, True, 1 if cores is None else here if cores == "*" else int(cores), True)
     if _REMOTE.fullmatch(text):
-        return Master(text, False, 0, text.startswith(_THIS_MACHINE))
+        return SparkMaster(text, False, 0, text.startswith(_THIS_MACHINE))
     raise SparkError(
-        f"{text!r} is no master of Spark: accepted are local[N], local[*], local[N,ATTEMPTS], spark://HOST:PORT, yarn and "
-        "k8s://URL"
+        f"{text!r} is not a master of Spark: accepted are local[N], local[*], local[N,ATTEMPTS], spark://HOST:PORT, "
+        "yarn and k8s://URL"
     )
 
 
 def machine_settings(environment: Mapping[str, str]) -> dict[str, str]:
-    """What whoever looks after this machine has set in spark-defaults.conf, if there is one."""
+    """Return the settings of spark-defaults.conf on this machine, if the file exists."""
     directory = environment.get("SPARK_CONF_DIR") or os.path.join(environment.get("SPARK_HOME", ""), "conf")
     try:
         with open(os.path.join(directory, "spark-defaults.conf"), "rb") as file:
             entries = parse(decode(file.read()))
     except (OSError, ValueError):
-        # Where there is none. One that is wrong is Spark's to complain about.
+        # There is no such file, or it is invalid; Spark reports an invalid one.
         return {}
     return {entry.key: entry.value.strip() for entry in entries}
 
 
 def session_confs(
-    master: Master,
+    master: SparkMaster,
     given: Mapping[str, str] | None = None,
     driver_memory: str | None = None,
     machine: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """All settings of a session: the table, but for what the `machine` says, then what was given.
+    """Return all settings of a session: the table, overridden by `machine`, and that by `given`.
 
-    Raises SparkError for a wrong amount of memory, and for what is no name of a setting.
+    Raises SparkError for a wrong amount of memory, and for an invalid name of a setting.
     """
     machine = {} if machine is None else machine
     given = {key: _text(value) for key, value in (given or {}).items()}
     for key in given:
         if not key.startswith("spark.") or key != key.strip():
-            raise SparkError(f"{key!r} is no setting of Spark: their names begin with spark.")
+            raise SparkError(f"{key!r} is not a setting of Spark: their names begin with spark.")
     confs = {conf.key: conf.value for conf in (*EVERYWHERE, *(LOCAL if master.loopback else ()))}
     if master.local:
-        # Spark's 200 partitions are for a cluster: each costs a task, and a file of state in a stream.
+        # Spark's default of 200 partitions is meant for clusters: each costs a task, and in a stream a state file.
         confs["spark.sql.shuffle.partitions"] = str(max(2, master.cores))
     confs = {key: value for key, value in confs.items() if key not in machine}
     if driver_memory is not None:
         if not _MEMORY.fullmatch(driver_memory):
-            raise SparkError(f"{driver_memory!r} is no amount of memory: accepted are for instance 800m and 4g")
+            raise SparkError(f"{driver_memory!r} is not an amount of memory: accepted are for instance 800m and 4g")
         confs["spark.driver.memory"] = driver_memory
     confs.update(given)
     for key, ours in (
@@ -129,7 +137,7 @@ def session_confs(
 
 
 def _java_options(given: str, ours: Mapping[str, str]) -> str:
-    """Options of a Java process: each of ours, unless the user has some that contain its key."""
+    """Return options for a Java process: ours, unless a user's option contains the key of one."""
     return " ".join([*(option for key, option in ours.items() if key not in given), given]).strip()
 
 

@@ -1,7 +1,7 @@
-"""Starts the Java of a session: apart from the terminal's Ctrl-C, and with what it writes sifted.
+"""Starts the Java of a session, out of reach of the terminal's Ctrl-C, and filters its output.
 
-Java warns at each start, before any setting of ours can count, of a module that Spark itself asks for. And when it does not
-start, its last words are the only hint at why: they belong into the error.
+At each start, before any setting can apply, Java warns about a module requested by Spark itself. If Java does not
+start, its last lines are the only hint at the cause, and belong in the error.
 """
 
 import contextlib
@@ -14,7 +14,7 @@ from rocketd.spark.errors import SparkError
 
 _NOISE = (
     "WARNING: Using incubator modules",
-    # Java 24 and newer, of the libraries that Spark carries.
+    # Warnings of Java 24 and newer, about libraries of Spark.
     "WARNING: A restricted method in",
     "WARNING: A terminally deprecated method in",
     "WARNING: Restricted methods will be blocked",
@@ -28,19 +28,19 @@ _HINTS = ("Error:", "Exception", "error", "Invalid", "Unrecognized", "insufficie
 
 
 def is_noise(line: str) -> bool:
-    """Tell whether a line of Java's is about nothing that a user did or could change."""
+    """Tell whether a line of Java's output concerns nothing that a user did or could change."""
     return line.startswith(_NOISE)
 
 
 class Sieve:
-    """Copies what Java writes, as it comes, to one of our files, but for the noise; keeps it back until Java has started."""
+    """Copies Java's output to a file descriptor of this process, without noise; holds it back until Java has started."""
 
     def __init__(self, descriptor: int) -> None:
         self.held: list[str] | None = []
         reading, self.writing = os.pipe()
         self._source = os.fdopen(reading, "rb")
         self._lock = threading.Lock()
-        # A file of its own: those of sys may be closed, or replaced by a test, while Java still writes.
+        # A duplicate: the files of sys may be closed, or replaced by a test, while Java still writes.
         try:
             self._target = os.dup(descriptor)
         except OSError:
@@ -64,25 +64,25 @@ class Sieve:
             os.write(self._target, line.encode(errors="replace"))
 
     def let_go(self) -> None:
-        """Close our copy of the end that Java writes to, so that it ends with Java."""
+        """Close our copy of the writing end, so that the pipe ends with Java."""
         os.close(self.writing)
 
     def started(self) -> None:
-        """Hold nothing back any more."""
+        """Write the held lines, and hold nothing back from now on."""
         with self._lock:
             for line in self.held or ():
                 self._write(line)
             self.held = None
 
     def last_words(self, seconds: float) -> list[str]:
-        """All that Java wrote, once it has ended."""
+        """Return all of Java's output, once it has ended."""
         self._thread.join(seconds)
         with self._lock:
             return [line.strip() for line in self.held or ()]
 
 
 def why(lines: Iterable[str]) -> str:
-    """What says most about why Java did not start: its first line about an error and the next, "" when there is none."""
+    """Return the most telling lines about a failed start: the first error line and the next one, "" without any."""
     lines = [line.strip() for line in lines if line.strip()]
     for position, line in enumerate(lines):
         if any(hint in line for hint in _HINTS):
@@ -91,25 +91,23 @@ def why(lines: Iterable[str]) -> str:
 
 
 def start_gateway(confs: Mapping[str, str]) -> Any:
-    """Start Java with these settings and return py4j's gateway. Raises SparkError with Java's own reason."""
+    """Start Java with these settings and return py4j's gateway. Raises SparkError with the reason given by Java."""
     from pyspark import SparkConf
     from pyspark.java_gateway import launch_gateway
 
     conf = SparkConf(loadDefaults=False)
     for key, value in confs.items():
         conf.set(key, value)
-    # Java's own errors about its start go to standard output.
+    # Java reports errors of its start on standard output.
     sieves = [Sieve(1), Sieve(2)]
     try:
-        # Of a group of its own: Ctrl-C is for Python, which then ends Java's work in order.
+        # In a separate process group: Ctrl-C goes to Python, which then ends Java's work in order.
         gateway = launch_gateway(conf, {"stdout": sieves[0].writing, "stderr": sieves[1].writing, "process_group": 0})
     except Exception as error:
         for sieve in sieves:
             sieve.let_go()
         words = [line for sieve in reversed(sieves) for line in sieve.last_words(10)]
-        failure = SparkError(
-            f"Spark's Java did not start: {why(words) or error}; rocketd spark doctor says what it runs on"
-        )
+        failure = SparkError(f"Spark's Java did not start: {why(words) or error}; see rocketd spark doctor")
         failure.add_note("\n".join(words))
         raise failure from error
     for sieve in sieves:
@@ -119,5 +117,5 @@ def start_gateway(confs: Mapping[str, str]) -> Any:
 
 
 def gateway_is_given() -> bool:
-    """Tell whether spark-submit has started Java already, and us from it."""
+    """Tell whether spark-submit has started Java, and this process from it."""
     return "PYSPARK_GATEWAY_PORT" in os.environ

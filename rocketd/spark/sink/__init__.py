@@ -1,4 +1,12 @@
-"""Writing to topics: rows made messages, and three ways to deliver them.
+"""Writing to topics: rows become messages, delivered in one of three ways.
 
-Nothing here is imported by a read. What runs in tasks imports neither Twisted nor, but for `writers`, PySpark.
+`writers` are the objects Spark calls; `rows` turns rows into messages and checks every limit. `plain` delivers at least
+once. `transactional` delivers in transactions, with half messages. `exact` delivers effectively once: it stages rows in
+files (`staging`) and keeps a `ledger` of its progress, under a `lock`. All send through a `message_output`, one request in
+flight for each queue.
+
+Invariant of effectively once: a batch is in the ledger before its first message is sent, with fixed files and queues.
+So after a crash only messages after the last noted offset of a queue are in doubt.
+
+Reads import nothing from here. Code for tasks imports neither Twisted nor, apart from `writers`, PySpark.
 """

@@ -1,9 +1,9 @@
-"""Delivery effectively once: the staged rows of a batch are sent by one process, which notes what brokers have.
+"""Delivery effectively once: one process sends the staged rows of a batch, and records what the brokers have stored.
 
-The messages of a queue are sent in order, a request at a time. So after a crash, or an answer that did not come, all that
-is in doubt lies behind the offset that was noted last for the queue: it is read from there to the queue's end, and what
-is not found there, by the property SPARK_SEQ, was not stored. Where that cannot be found out, nothing is sent: the batch
-stays begun, and the next start goes on with it.
+The messages of a queue are sent in order, one request at a time. So after a crash or a missing answer, the doubtful
+messages lie after the last offset recorded for the queue. The queue is read from there to its end. Messages not found
+there, by the property SPARK_SEQ, were not stored. If this check fails, nothing is sent: the batch stays open, and the
+next start resumes it.
 """
 
 import os
@@ -12,47 +12,47 @@ from contextlib import closing
 from time import monotonic, sleep, time
 from typing import Final
 
-from rocketd.spark.errors import BrokerError, DataLossError
+from rocketd.spark.errors import ClusterError, DataLossError
 from rocketd.spark.ranges import Queue
-from rocketd.spark.sink.ledger import Begun, Identity, Ledger, Progress
+from rocketd.spark.sink.ledger import BatchProgress, Begun, Ledger, LedgerOwner
 from rocketd.spark.sink.lock import SinkLock
 from rocketd.spark.sink.message import Outgoing, number_in, numbered
+from rocketd.spark.sink.message_output import MessageOutput, Parcel, Receipt, send_all
 from rocketd.spark.sink.options import WriteOptions
-from rocketd.spark.sink.outlet import Outlet, Parcel, Receipt, send_all
-from rocketd.spark.sink.pace import Pace
 from rocketd.spark.sink.problems import SinkError
 from rocketd.spark.sink.queue_choice import QueueChooser
-from rocketd.spark.sink.staging import Staged, Staging
+from rocketd.spark.sink.rate_limit import RateLimit
+from rocketd.spark.sink.staging import StagedFile, Staging
 
 _FIRST_PAUSE: Final = 0.1
 _LONGEST_PAUSE: Final = 5.0
 _SYNC_AFTER: Final = 0.5
-"""Seconds of noted progress that a crash of the machine may take with it: it is looked for at the brokers then."""
+"""Seconds of recorded progress that may be lost in a system crash. In that case the brokers are searched instead."""
 
 
 class EffectivelyOnce:
-    """Writes the batches of one sink. `open_outlet` connects to the cluster, when there is something to send."""
+    """Writes the batches of one sink. `open_outlet` connects to the cluster once there is something to send."""
 
     def __init__(
         self,
         options: WriteOptions,
         sink: str,
         query: str,
-        open_outlet: Callable[[], Outlet],
+        open_output: Callable[[], MessageOutput],
         clock: Callable[[], float] = monotonic,
         wait: Callable[[float], None] = sleep,
     ) -> None:
         self._options = options
-        self._identity = Identity(sink, options.namesrv, options.topic, query)
+        self._identity = LedgerOwner(sink, options.namesrv, options.topic, query)
         self._staging = Staging(sink_folder(options, sink))
-        self._open_outlet = open_outlet
+        self._open_output = open_output
         self._clock = clock
         self._wait = wait
 
-    def commit(self, batch: str, staged: Sequence[Staged]) -> None:
-        """Send a batch, unless it is done; one that was begun goes on with the files that it was begun with.
+    def commit(self, batch: str, staged: Sequence[StagedFile]) -> None:
+        """Send a batch, unless it is done. An open batch resumes with the files it was begun with.
 
-        Raises SinkError, BrokerError.
+        Raises SinkError, ClusterError.
         """
         folder = self._staging.folder
         with (
@@ -61,11 +61,11 @@ class EffectivelyOnce:
         ):
             if not ledger.is_done(batch):
                 self._send(ledger, batch, staged)
-            # Only now: a crash before this leaves files that the next batch sweeps.
+            # Only now: a crash before this leaves files behind, and the next batch sweeps them.
             self._staging.sweep(ledger.is_done, lambda one: _is_open(ledger, one), time())
 
-    def abort(self, batch: str, staged: Iterable[Staged]) -> None:
-        """Remove what was staged for a batch, unless it was begun: then it goes on at the next start."""
+    def abort(self, batch: str, staged: Iterable[StagedFile]) -> None:
+        """Remove the staged files of a batch, unless the batch is open: then the next start resumes it."""
         folder = self._staging.folder
         if not os.path.isdir(folder):
             return
@@ -76,7 +76,7 @@ class EffectivelyOnce:
             if not _is_open(ledger, batch):
                 self._staging.remove(one.name for one in staged)
 
-    def _send(self, ledger: Ledger, batch: str, staged: Sequence[Staged]) -> None:
+    def _send(self, ledger: Ledger, batch: str, staged: Sequence[StagedFile]) -> None:
         progress = ledger.open_batch
         if progress is not None and progress.begun.batch != batch:
             raise SinkError(_unfinished(self._identity, progress.begun, self._staging.folder))
@@ -84,18 +84,18 @@ class EffectivelyOnce:
             ledger.begin(Begun(batch, (), ()))
             ledger.finish()
             return
-        outlet = self._open_outlet()
+        output = self._open_output()
         try:
             resumed = progress is not None
             if progress is None:
-                progress = ledger.begin(self._plan(outlet, batch, staged))
+                progress = ledger.begin(self._plan(output, batch, staged))
             shipment = Shipment(
-                outlet, self._staging, ledger, progress, self._identity.sink, self._options, self._clock, self._wait
+                output, self._staging, ledger, progress, self._identity.sink, self._options, self._clock, self._wait
             )
             if resumed:
                 shipment.look_for_all()
             shipment.send()
-        except (BrokerError, DataLossError) as error:
+        except (ClusterError, DataLossError) as error:
             if ledger.open_batch is None:
                 raise
             again = "start the query again" if self._options.stream else f"write again with jobId={batch[len(JOB) :]}"
@@ -104,26 +104,26 @@ class EffectivelyOnce:
             ) from error
         ledger.finish()
 
-    def _plan(self, outlet: Outlet, batch: str, staged: Sequence[Staged]) -> Begun:
+    def _plan(self, output: MessageOutput, batch: str, staged: Sequence[StagedFile]) -> Begun:
         topics = sorted(frozenset().union(*(one.topics for one in staged)))
-        queues = {topic: outlet.queues(topic) for topic in topics}
+        queues = {topic: output.queues(topic) for topic in topics}
         chooser = QueueChooser(queues.__getitem__)
         files = tuple((one.name, one.rows) for one in staged if one.rows)
         for name, _ in files:
             for message in self._staging.read(name):
                 if message.queue_id is None:
                     break
-                # A row without a queue would hold the batch up for ever, were it begun.
+                # A row with an unknown queue would block the batch forever, if the batch were open.
                 chooser.choose(message)
-        return Begun(batch, files, tuple((queue, outlet.end(queue)) for topic in topics for queue in queues[topic]))
+        return Begun(batch, files, tuple((queue, output.end(queue)) for topic in topics for queue in queues[topic]))
 
 
 JOB: Final = "job-"
-"""What the id of a batch write begins with, as a batch; those of a stream are numbers."""
+"""The prefix of batch ids of batch writes; batch ids of streams are numbers."""
 
 
 def sink_folder(options: WriteOptions, sink: str) -> str:
-    """Where a sink keeps its staged files and its ledger."""
+    """Return the folder with the staged files and the ledger of a sink."""
     return os.path.join(options.staging, sink)
 
 
@@ -131,45 +131,46 @@ def _is_open(ledger: Ledger, batch: str) -> bool:
     return ledger.open_batch is not None and ledger.open_batch.begun.batch == batch
 
 
-def _unfinished(identity: Identity, begun: Begun, folder: str) -> str:
+def _unfinished(identity: LedgerOwner, begun: Begun, folder: str) -> str:
     if begun.batch.startswith(JOB):
         return (
             f"sink {identity.sink} has a write that was cut short, of {begun.rows} rows: write once more with "
-            f"jobId={begun.batch[len(JOB) :]} to finish it, or remove {folder} to give up what is left of it"
+            f"jobId={begun.batch[len(JOB) :]} to finish it, or remove {folder} to give up its unsent rows"
         )
     return (
         f"sink {identity.sink} has sent batch {begun.batch} in part, and the query does not begin with that: go on from "
-        f"the checkpoint that the query had, or remove {folder} to give up what is left of that batch"
+        f"the checkpoint that the query had, or remove {folder} to give up the batch's unsent rows"
     )
 
 
 class Shipment:
-    """The sending of one batch that was begun."""
+    """The sending of one open batch."""
 
     def __init__(
         self,
-        outlet: Outlet,
+        output: MessageOutput,
         staging: Staging,
         ledger: Ledger,
-        progress: Progress,
+        progress: BatchProgress,
         sink: str,
         options: WriteOptions,
         clock: Callable[[], float],
         wait: Callable[[float], None],
     ) -> None:
-        self._outlet = outlet
+        self._output = output
         self._staging = staging
         self._ledger = ledger
         self._progress = progress
         self._label = f"{sink}:{progress.begun.batch}:"
         self._batch_bytes = options.batch_bytes
         self._patience = options.retry_timeout
-        self._pace = Pace(options.messages_per_second, clock, wait)
+        self._rate_limit = RateLimit(options.messages_per_second, clock, wait)
         self._clock = clock
         self._wait = wait
         queues = progress.begun.queues
         self._places = {queue: place for place, (queue, _) in enumerate(queues)}
-        # Of each queue: up to which number all is stored, and from which offset on what is in doubt can be.
+        # For each queue: the number up to which all messages are stored, and the offset from which doubtful ones may
+        # lie.
         self._stored = {queue: progress.sent.get(place, (-1, end))[0] for queue, place, end in self._known()}
         self._ends = {queue: progress.sent.get(place, (-1, end))[1] for queue, place, end in self._known()}
         self._found: dict[Queue, frozenset[int]] = {}
@@ -181,15 +182,20 @@ class Shipment:
             yield queue, place, end
 
     def look_for_all(self) -> None:
-        """Find out what of the batch is stored beyond what was noted. Raises SinkError where that cannot be told."""
+        """Find the messages of the batch stored beyond the recorded progress.
+
+        Raises SinkError if the queue does not allow that.
+        """
         for broker in sorted({queue.broker for queue in self._places}):
-            self._outlet.settle(broker)
+            self._output.settle(broker)
         for queue in self._places:
             self._found[queue] = self._look(queue)
 
     def send(self) -> None:
-        """Send all that is not stored yet."""
-        send_all(self._outlet, self._missing(), self._batch_bytes, self._on_sent, self._on_failure, self._pace.take)
+        """Send all messages that are not stored yet."""
+        send_all(
+            self._output, self._missing(), self._batch_bytes, self._on_sent, self._on_failure, self._rate_limit.take
+        )
 
     def _missing(self) -> Iterator[tuple[Queue, Outgoing]]:
         by_topic: dict[str, list[Queue]] = {}
@@ -210,15 +216,18 @@ class Shipment:
                 )
 
     def _look(self, queue: Queue) -> frozenset[int]:
-        """The numbers of this batch that the queue has from its last noted offset on; its broker has settled."""
+        """Return the numbers of this batch found in the queue after its last recorded offset.
+
+        The broker must have settled.
+        """
         start = self._ends[queue]
-        end = self._outlet.end(queue)
+        end = self._output.end(queue)
         if end < start:
             raise SinkError(
                 f"queue {queue} ends at {end}, and this sink has seen it reach {start}: its broker has lost messages, or "
-                "the topic was made anew; what of the batch is stored cannot be told"
+                "the topic was made anew; how much of the batch is stored is unknown"
             )
-        numbers = (number_in(text, self._label) for _, text in self._outlet.properties(queue, start, end))
+        numbers = (number_in(text, self._label) for _, text in self._output.properties(queue, start, end))
         return frozenset(number for number in numbers if number is not None)
 
     def _on_sent(self, sent: Mapping[Queue, tuple[Parcel, Receipt]]) -> None:
@@ -233,7 +242,7 @@ class Shipment:
             self._ledger.sync()
             self._synced_at = self._clock()
 
-    def _on_failure(self, queue: Queue, parcel: Parcel, error: BrokerError, times: int) -> Parcel:
+    def _on_failure(self, queue: Queue, parcel: Parcel, error: ClusterError, times: int) -> Parcel:
         now = self._clock()
         since = self._failing_since.setdefault(queue, now)
         if not error.retriable and not error.doubtful:
@@ -243,6 +252,6 @@ class Shipment:
         self._wait(min(_FIRST_PAUSE * 2 ** min(times - 1, 10), _LONGEST_PAUSE))
         if not error.doubtful:
             return parcel
-        self._outlet.settle(queue.broker)
+        self._output.settle(queue.broker)
         found = self._look(queue)
         return [message for message in parcel if message.number not in found]

@@ -1,11 +1,11 @@
-"""Files that are there whole or not at all, whatever moment the machine stops at."""
+"""Files that exist completely or not at all, whenever the machine stops."""
 
 import os
 import uuid
 
 
 def sync_folder(path: str) -> None:
-    """Bring what was made, renamed and removed in a folder to the disk."""
+    """Bring created, renamed and removed entries of a folder to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -14,7 +14,7 @@ def sync_folder(path: str) -> None:
 
 
 def make_folder(path: str) -> None:
-    """Make a folder and those above it, on the disk."""
+    """Create a folder and its parents, and bring them to the disk."""
     missing = []
     while not os.path.isdir(path):
         missing.append(path)
@@ -25,13 +25,13 @@ def make_folder(path: str) -> None:
 
 
 def replace_durably(path: str, data: bytes) -> None:
-    """Write a file's new content: after a crash there is the old or the new one."""
+    """Write a file's new content: after a crash, the file has the old content or the new one."""
     os.replace(_written_beside(path, data), path)
     sync_folder(os.path.dirname(path))
 
 
 def create_durably(path: str, data: bytes) -> None:
-    """Write a file where there is none; where another process is faster, its content stays."""
+    """Write a file that does not exist. If another process creates it first, its content stays."""
     temporary = _written_beside(path, data)
     try:
         os.link(temporary, path)

@@ -1,8 +1,8 @@
-"""The ledger of a sink: what was begun, what its brokers have, what is done; in lines that outlive a crash.
+"""The ledger of a sink: batches begun, messages stored and batches done, in lines that survive a crash.
 
-One line an entry: eight hexadecimal digits of the CRC-32 of what follows the blank, then JSON. A line that a crash has cut
-short can only be the last, and is cut off when the ledger is opened to write; a bad line before good ones is damage.
-The first entry says whose ledger it is. Numbers and names only: messages lie in the staged files.
+An entry is one line: the CRC-32 of the JSON text in eight hexadecimal digits, a blank, and the JSON text. Only the last
+line can be cut short by a crash; it is removed when the ledger is opened. A bad line before good ones is damage. The
+first entry identifies the owner. Entries hold only numbers and names: the messages are in the staged files.
 """
 
 import json
@@ -18,12 +18,12 @@ from rocketd.spark.sink.problems import SinkError
 
 _VERSION: Final = 1
 _REWRITTEN_OVER: Final = 1 << 20
-"""Bytes of a ledger that is worth to be written anew with what still counts."""
+"""Ledgers larger than this (bytes) are rewritten with only the current entries."""
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
-    """Whose ledger it is: the sink, the cluster's name servers, the topic ("" when rows name it), the streaming query."""
+class LedgerOwner:
+    """The owner of a ledger: the sink, the name servers, the topic ("" if rows name it), and the streaming query."""
 
     sink: str
     namesrv: tuple[str, ...]
@@ -33,8 +33,10 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """A batch that is to be sent: its staged files, with the rows of each, in order; and its queues, each with its end
-    before anything of the batch was sent. The place of a queue in that order is how `Progress` names it.
+    """A batch to send: its staged files in order, each with its number of rows; and its queues.
+
+    A queue is listed with its end before the first send of the batch. `BatchProgress` names a queue by its place in
+    that list.
     """
 
     batch: str
@@ -43,14 +45,15 @@ class Begun:
 
     @property
     def rows(self) -> int:
-        """Messages of the batch."""
+        """The number of messages in the batch."""
         return sum(rows for _, rows in self.files)
 
 
 @dataclass(slots=True)
-class Progress:
-    """How far a batch is: for a queue's place, the highest number of its messages that are surely stored, with all of
-    lower numbers that belong to that queue, and the offset behind them.
+class BatchProgress:
+    """The progress of a batch. `sent` maps the place of a queue to a message number and an offset.
+
+    All messages of the queue up to this number are certainly stored. The offset is the one after the last of them.
     """
 
     begun: Begun
@@ -58,24 +61,24 @@ class Progress:
 
 
 class Ledger:
-    """The ledger in one folder, open for writing; its caller holds the sink's lock.
+    """The ledger in one folder, open for writing. The caller holds the sink's lock.
 
-    Raises SinkError for one that is damaged or another's.
+    Raises SinkError for a damaged ledger, or one of another owner.
     """
 
-    def __init__(self, path: str, identity: Identity) -> None:
+    def __init__(self, path: str, identity: LedgerOwner) -> None:
         self._path = path
         self.done: set[str] = set()
-        """Batches that are done and have no number: those of jobs."""
+        """Finished batches without a number: those of batch writes."""
         self._last_number = -1
-        self.open_batch: Progress | None = None
-        """The batch that was begun and is not done."""
+        self.open_batch: BatchProgress | None = None
+        """The batch that is begun but not done."""
         entries, good = _read(path)
         if entries:
             _check(path, _identity(entries[0], path), identity)
             for entry in entries[1:]:
                 self._take_in(entry)
-        self._file = open(path, "ab")  # noqa: SIM115 - as long as this
+        self._file = open(path, "ab")  # noqa: SIM115 - open as long as this object
         if good < os.path.getsize(path):
             self._file.truncate(good)
         if not entries:
@@ -84,11 +87,11 @@ class Ledger:
         self.sync()
 
     def is_done(self, batch: str) -> bool:
-        """Whether this batch, or of a numbered one a later, is done."""
+        """Tell whether this batch is done. A numbered batch is also done if a later one is."""
         return batch in self.done or (batch.isdigit() and int(batch) <= self._last_number)
 
-    def begin(self, begun: Begun) -> Progress:
-        """Note that a batch will be sent from now on. On the disk when this returns."""
+    def begin(self, begun: Begun) -> BatchProgress:
+        """Record that a batch will be sent from now on. It is on the disk when this returns."""
         if self._file.tell() > _REWRITTEN_OVER:
             self._rewrite()
         self._append(
@@ -100,17 +103,20 @@ class Ledger:
             }
         )
         self.sync()
-        self.open_batch = Progress(begun)
+        self.open_batch = BatchProgress(begun)
         return self.open_batch
 
     def note_sent(self, sent: Mapping[int, tuple[int, int]]) -> None:
-        """Note what is surely stored of the open batch. It need not reach the disk: without it, more is looked for."""
+        """Record the stored messages of the open batch.
+
+        This need not reach the disk: without it, more is searched at the brokers.
+        """
         assert self.open_batch is not None
         self._append({"entry": "sent", "queues": {str(place): list(two) for place, two in sent.items()}})
         self.open_batch.sent.update(sent)
 
     def finish(self) -> None:
-        """Note that the open batch is done. On the disk when this returns."""
+        """Record that the open batch is done. It is on the disk when this returns."""
         assert self.open_batch is not None
         batch = self.open_batch.begun.batch
         self._append({"entry": "done", "batch": batch})
@@ -118,7 +124,7 @@ class Ledger:
         self._note_done(batch)
 
     def sync(self) -> None:
-        """Bring all that was noted to the disk."""
+        """Bring all entries to the disk."""
         self._file.flush()
         os.fsync(self._file.fileno())
 
@@ -131,19 +137,19 @@ class Ledger:
         self._file.flush()
 
     def _rewrite(self) -> None:
-        """Put a new ledger in place of a long one, between two batches: whose it is, and what is done."""
+        """Replace a long ledger with a new one, between two batches: the owner and the finished batches."""
         done = sorted(self.done) + ([str(self._last_number)] if self._last_number >= 0 else [])
         with open(self._path, "rb") as old:
             first = old.readline()
         self._file.close()
         replace_durably(self._path, first + b"".join(_line({"entry": "done", "batch": batch}) for batch in done))
-        self._file = open(self._path, "ab")  # noqa: SIM115 - as before
+        self._file = open(self._path, "ab")  # noqa: SIM115 - as above
 
     def _take_in(self, entry: Mapping[str, Any]) -> None:
         kind = entry.get("entry")
         try:
             if kind == "begin":
-                self.open_batch = Progress(_begun(entry))
+                self.open_batch = BatchProgress(_begun(entry))
             elif kind == "sent" and self.open_batch is not None:
                 for place, (number, end) in entry["queues"].items():
                     self.open_batch.sent[int(place)] = (int(number), int(end))
@@ -169,7 +175,7 @@ def _line(entry: Mapping[str, Any]) -> bytes:
 
 
 def _read(path: str) -> tuple[list[dict[str, Any]], int]:
-    """The ledger's entries, and how many bytes they have. Raises SinkError for a bad line before a good one."""
+    """Return the ledger's entries, and their length in bytes. Raises SinkError for a bad line before a good one."""
     try:
         with open(path, "rb") as file:
             data = file.read()
@@ -184,7 +190,8 @@ def _read(path: str) -> tuple[list[dict[str, Any]], int]:
             bad = bad or number
         elif bad:
             raise SinkError(
-                f"{path} is damaged in line {bad}: what of the sink was sent cannot be told any more; choose another sinkId"
+                f"{path} is damaged in line {bad}: the messages that the sink has sent are no longer known; "
+                "choose another sinkId"
             )
         else:
             entries.append(entry)
@@ -199,7 +206,7 @@ def _entry(line: bytes) -> dict[str, Any] | None:
     return entry if isinstance(entry, dict) else None
 
 
-def _identity_entry(identity: Identity) -> dict[str, Any]:
+def _identity_entry(identity: LedgerOwner) -> dict[str, Any]:
     return {
         "entry": "sink",
         "version": _VERSION,
@@ -210,14 +217,16 @@ def _identity_entry(identity: Identity) -> dict[str, Any]:
     }
 
 
-def _identity(entry: Mapping[str, Any], path: str) -> Identity:
+def _identity(entry: Mapping[str, Any], path: str) -> LedgerOwner:
     if entry.get("entry") != "sink" or entry.get("version") != _VERSION:
-        raise SinkError(f"{path} is no ledger of this version ({_VERSION}): use the version of rocketd that wrote it")
-    return Identity(entry["sink"], tuple(entry["namesrv"]), entry["topic"], entry["query"])
+        raise SinkError(
+            f"{path} is not a ledger of this version ({_VERSION}): use the version of rocketd that wrote it"
+        )
+    return LedgerOwner(entry["sink"], tuple(entry["namesrv"]), entry["topic"], entry["query"])
 
 
-def _check(path: str, was: Identity, now: Identity) -> None:
-    """Raise SinkError when the ledger is another's. Name servers may come and go, but not all of them at once."""
+def _check(path: str, was: LedgerOwner, now: LedgerOwner) -> None:
+    """Raise SinkError for a ledger of another owner. Name servers may change, but not all of them at once."""
     other = ""
     if was.topic != now.topic:
         other = f"writes to {_topic(was.topic)}, and this write to {_topic(now.topic)}"
@@ -226,7 +235,7 @@ def _check(path: str, was: Identity, now: Identity) -> None:
     elif was.query != now.query:
         other = f"belongs to {_query(was.query)}, and this is {_query(now.query)}"
     if other:
-        raise SinkError(f"sink {was.sink} in {os.path.dirname(path)} {other}: give this write a sinkId of its own")
+        raise SinkError(f"sink {was.sink} in {os.path.dirname(path)} {other}: give this write another sinkId")
 
 
 def _topic(topic: str) -> str:

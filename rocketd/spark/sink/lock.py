@@ -1,7 +1,7 @@
-"""One process at a time writes for a sink.
+"""A lock that lets only one process at a time write for a sink.
 
-The system's lock on a file: it goes when the process does, however that ends, and holds on a network's folder as well
-where that has locks at all.
+It is the operating system's lock on a file. It is released when the process ends, for whatever reason. It also works on
+network file systems that support locks.
 """
 
 import errno
@@ -22,8 +22,8 @@ _BUSY: Final = (errno.EACCES, errno.EAGAIN)
 class SinkLock:
     """The lock of a sink's folder, held within a `with` block.
 
-    Another process that holds it is waited for `patience` seconds: it may be one whose driver was killed, and which ends
-    when its batch is sent. Raises SinkError then, and where the folder's file system has no locks.
+    If another process holds the lock, this waits for `patience` seconds. That process may belong to a killed driver,
+    and ends once its batch is sent. Raises SinkError after that time, and for a file system without locks.
     """
 
     def __init__(

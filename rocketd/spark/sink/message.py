@@ -1,25 +1,26 @@
-"""A message made ready: what a row becomes, what is staged, and what is sent."""
+"""A message ready to send: made from a row, staged, and sent."""
 
 from dataclasses import dataclass
 from typing import Final
 
 from rocketd.common.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR, find_property
+from rocketd.protocol.batch import ENTRY_OVERHEAD
 
 SEQUENCE: Final = "SPARK_SEQ"
-"""Property by which an effectively-once writer knows its messages again: ``SINK:BATCH:NUMBER``."""
+"""The property by which an effectively-once writer recognizes its messages: ``SINK:BATCH:NUMBER``."""
 
 TRANSACTION: Final = "SPARK_TXN"
-"""Property that tells of which write a half message is."""
+"""The property that names the write of a half message."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
     """One message as its broker is to store it.
 
-    `properties` is the property string in UTF-8 and has the unique key; `sys_flag` the compression's bits; `single` says
-    that it cannot share a request with others. `key` is what its queue is chosen by; `queue_id`, and `broker` where
-    several have such a queue, are the queue itself. None of them: any queue. `number` is its place in a batch that is
-    delivered effectively once.
+    `properties` is the property string in UTF-8, including the unique key. `sys_flag` holds the compression bits.
+    `single` means the message cannot share a request with others. `key` selects the queue. Otherwise `queue_id` names
+    it, with `broker` if several brokers have such a queue. If all three are None, any queue will do. `number` is the
+    place in a batch that is delivered effectively once.
     """
 
     topic: str
@@ -35,8 +36,8 @@ class Outgoing:
 
     @property
     def size(self) -> int:
-        """Bytes that it takes in a request, about."""
-        return len(self.body) + len(self.properties) + 22
+        """The approximate number of bytes in a request."""
+        return len(self.body) + len(self.properties) + ENTRY_OVERHEAD
 
 
 _SEPARATOR: Final = PROPERTY_SEPARATOR.encode()
@@ -44,7 +45,7 @@ _NAME: Final = SEQUENCE.encode()
 
 
 def numbered(message: Outgoing, label: str, number: int) -> Outgoing:
-    """The message as number so much of a batch; `label` is ``SINK:BATCH:``."""
+    """Return the message with its number in the batch; `label` is ``SINK:BATCH:``."""
     text = message.properties
     between = b"" if text.endswith(_SEPARATOR) else _SEPARATOR
     mark = f"{SEQUENCE}{NAME_VALUE_SEPARATOR}{label}{number}".encode()
@@ -63,7 +64,7 @@ def numbered(message: Outgoing, label: str, number: int) -> Outgoing:
 
 
 def number_in(properties: bytes, label: str) -> int | None:
-    """Which number of the batch with this label a stored message is, by its property string; None for any other."""
+    """Return the number of a stored message in the batch with this label, or None if it belongs to another."""
     value = find_property(properties, _NAME)
     if value is None or not value.startswith(label.encode()):
         return None

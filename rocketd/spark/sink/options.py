@@ -1,6 +1,7 @@
-"""What a write may be told: each option is declared here, once.
+"""The options of writes, each declared once.
 
-Answers to the options of Spark's Kafka sink and of rocketmq-spark, under Apache's client's names where it has one.
+They combine the options of Spark's Kafka sink and of rocketmq-spark. Options of Apache's client have the names used
+there.
 """
 
 import re
@@ -13,7 +14,7 @@ from rocketd.spark.errors import OptionError
 from rocketd.spark.options import kinds
 from rocketd.spark.options.connect import ConnectOptions, check_connection
 from rocketd.spark.options.declare import declared, option, read_values
-from rocketd.spark.options.kinds import Kind
+from rocketd.spark.options.kinds import OptionKind
 
 AT_LEAST_ONCE: Final = "at-least-once"
 TRANSACTIONAL: Final = "transactional"
@@ -26,7 +27,7 @@ BY_COLUMN: Final = "column"
 _LEAST_BATCH_BYTES: Final = 1024
 _CHECKPOINT: Final = "checkpointlocation"
 _OF_SPARK: Final = (_CHECKPOINT, "queryname")
-"""What Spark hands over of its own with a stream, in lower case."""
+"""Options that Spark adds to a stream, in lower case."""
 
 
 def _id(text: str) -> str:
@@ -68,83 +69,99 @@ def _folder(text: str) -> str:
     return path
 
 
-ID: Final = Kind("up to 64 letters, digits and . _ -, the first no dot", _id)
-TOPIC: Final = Kind("a topic that clients may send to: up to 127 letters, digits and % | - _", _topic)
-GROUP: Final = Kind("up to 255 letters, digits and % | - _", _group)
-WHOLE: Final = Kind("a whole number from 0 on", _whole)
-RATE: Final = Kind("a number from 0 on; 0 is without limit", _rate)
-FOLDER: Final = Kind("the absolute path of a folder that the driver and all executors see, no URL but file:", _folder)
+ID: Final = OptionKind("up to 64 letters, digits and . _ -, not beginning with a dot", _id)
+TOPIC: Final = OptionKind("a topic that clients may send to: up to 127 letters, digits and % | - _", _topic)
+GROUP: Final = OptionKind("up to 255 letters, digits and % | - _", _group)
+WHOLE: Final = OptionKind("a whole number from 0 on", _whole)
+RATE: Final = OptionKind("a number from 0 on; 0 means no limit", _rate)
+FOLDER: Final = OptionKind(
+    "absolute path of a folder shared by the driver and all executors; file: is the only accepted URL", _folder
+)
 
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions(ConnectOptions):
-    """The options of a write, checked. The values of secrets are in no repr. `stream` says which kind it is."""
+    """The checked options of a write. Secrets are left out of the repr. `stream` tells a stream from a batch."""
 
     stream: bool = False
     checkpoint: str = field(default="")
 
-    topic: str = option(TOPIC, "", "Where all rows go; without it each row has its own in column topic.")
+    topic: str = option(TOPIC, "", "Topic for all rows. Without it, each row needs the column topic.")
     delivery: str = option(
         kinds.choice(AT_LEAST_ONCE, TRANSACTIONAL, EFFECTIVELY_ONCE),
         AT_LEAST_ONCE,
-        "at-least-once sends from the tasks, and a task that is tried again sends again; transactional shows the rows of a "
-        "batch when all its tasks are done; effectively-once sends each row once through crashes of tasks and driver.",
+        "Delivery guarantee. With at-least-once, a repeated task sends its rows again. With transactional, the rows "
+        "of a batch become visible after all its tasks are done. With effectively-once, each row is sent once, also "
+        "if tasks or the driver crash.",
     )
     sink_id: str = option(
         ID,
         "",
-        "With effectively-once: names this writer for ever; two writers never share one.",
-        shown="the id of the streaming query",
+        "With effectively-once: permanent name of this writer. Two writers must not share one.",
+        shown="id of the streaming query",
     )
     job_id: str = option(
         ID,
         "",
-        "With effectively-once: names this write of the sink. One that was cut short is finished by a write of the same "
-        "name, and one that was done is not done again.",
+        "With effectively-once: name of this write within the sink. A later write with the same name finishes an "
+        "interrupted one, and does nothing after a complete one.",
         shown="a new one for each write",
         only="batch",
     )
     staging_dir: str = option(
         FOLDER,
         "",
-        "With effectively-once: where rows wait to be sent and the ledger is kept.",
+        "With effectively-once: folder for the rows to send, and for the ledger.",
         shown="staging below the checkpoint, if that is a folder",
     )
     queue_selector: str = option(
         kinds.choice(ROUND_ROBIN, BY_KEY, BY_COLUMN),
         ROUND_ROBIN,
-        "How a row's queue is chosen: in turn, by the hash of column queue_key (or keys, without one) as Apache's "
-        "SelectMessageQueueByHash does, or by the columns queue_id and broker.",
+        "Choice of a row's queue: in turn, by the hash of the column queue_key (or keys) like Apache's "
+        "SelectMessageQueueByHash, or by the columns queue_id and broker.",
     )
-    batch_bytes: int = option(kinds.SIZE, 256 * 1024, "Send about so many bytes for a queue at once.", shown="256k")
+    batch_bytes: int = option(
+        kinds.SIZE,
+        256 * 1024,
+        "Approximate size of the messages sent to a queue in one request.",
+        shown="256k",
+    )
     compress_over: int = option(
-        WHOLE, 4096, "Compress bodies of so many bytes and more with zlib; 0 compresses none. They are sent singly."
+        WHOLE,
+        4096,
+        "Size in bytes from which bodies are compressed with zlib. 0 means never. A compressed message is sent alone "
+        "in its request.",
     )
-    max_message_size: int = option(kinds.SIZE, 4 * 1024 * 1024, "The brokers' limit of that name.", shown="4m")
-    send_timeout: float = option(kinds.DURATION, 10.0, "How long the answer to a send is waited for.", shown="10s")
+    max_message_size: int = option(
+        kinds.SIZE,
+        4 * 1024 * 1024,
+        "Maximum size of a message, as in the brokers' setting maxMessageSize.",
+        shown="4m",
+    )
+    send_timeout: float = option(kinds.DURATION, 10.0, "Timeout of a send.", shown="10s")
     retries: int = option(
         WHOLE,
         10,
-        "How often a task sends again what was refused for the moment or not answered; the pauses grow to 5 s, so that ten "
-        "of them outlast the restart of a broker.",
+        "Number of further attempts of a task after a temporary refusal or a missing answer. The pauses grow to 5 s: "
+        "ten attempts outlast the restart of a broker.",
     )
-    producer_group: str = option(GROUP, "rocketd-spark", "The group that brokers know the writer by.")
+    producer_group: str = option(GROUP, "rocketd-spark", "Producer group of the writer.")
     messages_per_second: float = option(
         RATE,
         0.0,
-        "No more than so many messages a second; for each task, but with effectively-once for the whole write.",
+        "Maximum number of messages per second. It applies to each task; with effectively-once, to the whole write.",
         shown="no limit",
     )
     lock_timeout: float = option(
         kinds.DURATION,
         60.0,
-        "With effectively-once: how long another process that writes for this sink is waited for.",
+        "With effectively-once: time to wait for another process writing for this sink.",
         shown="60s",
     )
 
     @classmethod
     def parse(cls, given: Mapping[str, str], *, stream: bool = False) -> Self:
-        """Options from what Spark hands over. Raises OptionError, one clear sentence, for whatever is wrong."""
+        """Parse the options passed by Spark. Raises OptionError with one clear sentence for the first problem."""
         what = "a streaming write" if stream else "a batch write"
         own = {name.lower(): text for name, text in given.items()}
         checkpoint = own.get(_CHECKPOINT, "") if stream else ""
@@ -179,7 +196,7 @@ class WriteOptions(ConnectOptions):
 
     @property
     def staging(self) -> str:
-        """The staging folder. Raises OptionError where there is none."""
+        """The staging folder. Raises OptionError if none is set."""
         if self.staging_dir:
             return self.staging_dir
         if self.checkpoint:

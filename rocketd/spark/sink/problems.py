@@ -1,11 +1,11 @@
-"""What goes wrong with a write, beside bad options and servers that refuse."""
+"""Errors of writes, apart from wrong options and refusals of servers."""
 
 from rocketd.spark.errors import SparkError
 
 
 class RowError(SparkError):
-    """A row that cannot be a message: the text names the row and what is wrong with it."""
+    """A row that cannot become a message: the text names the row and the fault."""
 
 
 class SinkError(SparkError):
-    """The staging folder or the ledger of a sink is damaged, in use or another's: the text says what to do."""
+    """The staging folder or the ledger of a sink is damaged, in use or another's: the text names the remedy."""

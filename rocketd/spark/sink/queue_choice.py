@@ -1,7 +1,8 @@
-"""Which queue of its topic a row goes to.
+"""The choice of a queue for each row.
 
-Answers to Apache's client: queues stand in the order of its route, by broker name and then by queue id, and a key goes
-where SelectMessageQueueByHash puts it, the absolute value of Java's `String.hashCode` modulo the number of queues.
+The order of queues is by broker name and then by queue id, as in the route of Apache's client. A key selects the queue
+at the absolute value of Java's `String.hashCode` modulo the number of queues. Counterpart: `SelectMessageQueueByHash`
+(Apache).
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -13,15 +14,15 @@ from rocketd.spark.sink.problems import RowError
 
 
 def place_of_key(key: str, queues: int) -> int:
-    """Return where among so many queues (at least one) a key's messages go."""
+    """Return the index among `queues` queues (at least one) for a key's messages."""
     return abs(java_string_hash(key)) % queues
 
 
 class QueueChooser:
-    """Chooses among the queues of each topic that can be written. `queues_of` tells them, at least one, in any order.
+    """Chooses among the writable queues of each topic. `queues_of` returns them, at least one, in any order.
 
-    Rows without a key or a queue of their own go to the queues in turn, from place `start` on. The same rows in the same
-    order go to the same queues.
+    Rows without a key or a queue go to the queues in turn, from place `start` on. The same rows in the same order go to
+    the same queues.
     """
 
     def __init__(self, queues_of: Callable[[str], Sequence[Queue]], start: int = 0) -> None:
@@ -31,9 +32,11 @@ class QueueChooser:
         self._turns: dict[str, int] = {}
 
     def choose(self, message: Outgoing, avoided: Collection[str] = ()) -> Queue:
-        """Return the queue of a message; one that may go anywhere does not go to an `avoided` broker, if there is another.
+        """Return the queue of a message.
 
-        Raises RowError when it names a queue that cannot be written.
+        A message without a fixed queue avoids `avoided` brokers if there is another one.
+
+        Raises RowError if the message names a queue that is not writable.
         """
         queues = self._queues.get(message.topic)
         if queues is None:
@@ -52,7 +55,7 @@ class QueueChooser:
         return queue
 
     def brokers(self, topic: str) -> set[str]:
-        """The brokers that messages of a topic may go to."""
+        """Return the brokers that messages of a topic may go to."""
         return {queue.broker for queue in self._queues.get(topic, ())}
 
     def _next(self, topic: str, queues: Sequence[Queue]) -> Queue:

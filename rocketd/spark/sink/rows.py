@@ -1,6 +1,6 @@
-"""Rows made messages: what each column becomes, and every limit that a broker would refuse a message for.
+"""Turns rows into messages: the meaning of each column, and every limit for which a broker would refuse a message.
 
-Answers to what Apache's client does to a message before it sends it (Validators, DefaultMQProducerImpl).
+Counterpart: `Validators`, `DefaultMQProducerImpl` (Apache).
 """
 
 import zlib
@@ -13,28 +13,29 @@ import pyarrow as pa
 from rocketd.common import properties as names
 from rocketd.common.names import BROKER_ONLY_TOPICS, RETRY_PREFIX, topic_fault
 from rocketd.common.properties import MAX_LENGTH, NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR, encode_properties
-from rocketd.common.sysflag import COMPRESSED, COMPRESSION_MASK, COMPRESSION_ZLIB
+from rocketd.common.sysflag import COMPRESSED, COMPRESSION_MASK
+from rocketd.protocol.batch import RECORD_OVERHEAD
+from rocketd.protocol.compression import compress
 from rocketd.spark.sink.message import Outgoing
 from rocketd.spark.sink.options import BY_COLUMN, BY_KEY, EFFECTIVELY_ONCE, TRANSACTIONAL, WriteOptions
 from rocketd.spark.sink.problems import RowError
 from rocketd.spark.sink.write_columns import SET_BY_OTHERS, USED_COLUMNS, check_columns
 
 ADDED_BY_BROKERS: Final = 512
-"""Bytes of properties that are left to brokers, which store some of their own, and to the writer's sequence number."""
+"""Bytes of properties reserved for brokers, which add some, and for the writer's sequence number."""
 PROPERTIES_LIMIT: Final = MAX_LENGTH - ADDED_BY_BROKERS
 
-_RECORD_OVERHEAD: Final = 150
-"""Bytes of a stored record beside topic, body and properties, at most."""
-_ZLIB_LEVEL: Final = 5
 _INTS: Final = range(-(2**31), 2**31)
 _NEVER_TOGETHER: Final = (RETRY_PREFIX,)
 _DELAYS: Final = frozenset({names.DELAY, names.TIMER_DELIVER_MS, names.TIMER_DELAY_MS, names.TIMER_DELAY_SEC})
 
 
 class RowReader:
-    """Makes messages of a task's rows. `next_key` gives unique keys, `where` names the rows in errors: "partition 3".
+    """Makes messages from a task's rows.
 
-    Raises OptionError for columns that do not fit.
+    `next_key` returns unique keys, `where` names the rows in errors: "partition 3".
+
+    Raises OptionError for unsuitable columns.
     """
 
     def __init__(self, schema: pa.Schema, options: WriteOptions, next_key: Callable[[], str], where: str) -> None:
@@ -48,7 +49,10 @@ class RowReader:
         self._may_delay = options.delivery not in (TRANSACTIONAL, EFFECTIVELY_ONCE)
 
     def read(self, batch: pa.RecordBatch) -> Iterator[Outgoing]:
-        """The messages of a batch, in order. Raises RowError before any of them, so that no part of it is sent."""
+        """Return the messages of a batch, in order.
+
+        A RowError is raised before any is returned, so that no part is sent.
+        """
         columns = {name: batch.column(at).to_pylist() for at, name in enumerate(self._names) if name in USED_COLUMNS}
         messages = []
         for position in range(batch.num_rows):
@@ -78,7 +82,7 @@ class RowReader:
                 f"tags, keys and properties have {len(text)} bytes together, more than {PROPERTIES_LIMIT} (the limit is "
                 f"{MAX_LENGTH}, and brokers add some)"
             )
-        size = len(packed) + len(text) + len(topic) + ADDED_BY_BROKERS + _RECORD_OVERHEAD
+        size = len(packed) + len(text) + len(topic) + ADDED_BY_BROKERS + RECORD_OVERHEAD
         if size > limit:
             raise ValueError(
                 f"with its properties it has up to {size} bytes, more than maxMessageSize, which is {limit}"
@@ -92,14 +96,14 @@ class RowReader:
         topic: str = self._options.topic or row["topic"]
         if topic not in self._good_topics:
             if topic is None:
-                raise ValueError("its topic is null, and there is no option topic")
+                raise ValueError("its topic is null, and the option topic is missing")
             if topic_fault(topic) or topic in BROKER_ONLY_TOPICS:
                 raise ValueError(f"its topic is {topic!r}: {topic_fault(topic) or 'only brokers send to it'}")
             self._good_topics.add(topic)
         return topic
 
     def _queue(self, row: dict[str, Any]) -> tuple[str | None, int | None, str | None]:
-        """Key, queue id and broker that the queue is chosen by."""
+        """Return key, queue id and broker for the choice of the queue."""
         selector = self._options.queue_selector
         if selector == BY_KEY:
             key = row["queue_key"] if "queue_key" in row else row["keys"]
@@ -114,11 +118,11 @@ class RowReader:
     def _properties(self, row: dict[str, Any], topic: str) -> dict[str, str]:
         table: dict[str, str] = {}
         for name, value in row.get("properties") or ():
-            # What a group is to try again has to say where it came from.
+            # A message for the retry topic of a group must name its origin.
             if name not in SET_BY_OTHERS or (name == names.RETRY_TOPIC and topic.startswith(RETRY_PREFIX)):
                 table[_text("a property's name", name)] = _text(f"property {name!r}", value)
         if names.TIMER_OUT_MS in table:
-            # It has been delivered at its time already.
+            # The timer has already delivered this message.
             table = {name: value for name, value in table.items() if not name.startswith("TIMER_")}
         for column, name in (("tags", names.TAGS), ("keys", names.KEYS), ("uniq_key", names.UNIQ_KEY)):
             value = _joined(row.get(column))
@@ -140,17 +144,17 @@ class RowReader:
         return table
 
     def _packed(self, body: bytes, row: dict[str, Any]) -> tuple[bytes, int]:
-        """The body as it is sent, and the bits of sysFlag that say how."""
+        """Return the body as sent, and its bits of sysFlag."""
         was = row.get("sys_flag") or 0
         if was & COMPRESSED and row.get("body_crc") == zlib.crc32(body) & 0x7FFFFFFF:
-            # Read with decompress=false: it is what the broker had, compressed.
+            # Read with decompress=false: it is the compressed body of the broker.
             return body, was & (COMPRESSED | COMPRESSION_MASK)
         over = self._options.compress_over
         if not over or len(body) < over:
             return body, 0
-        return zlib.compress(body, _ZLIB_LEVEL), COMPRESSED | COMPRESSION_ZLIB
+        return compress(body)
 
-    def _number(self, row: dict[str, Any], column: str, default: Any) -> Any:
+    def _number(self, row: dict[str, Any], column: str, default: object) -> Any:
         value = row.get(column)
         if value is None:
             return default
@@ -160,11 +164,11 @@ class RowReader:
 
 
 def _joined(value: Any) -> str | None:
-    """A text, or words with a blank between them."""
+    """Return a text, or words joined by blanks."""
     if value is None or isinstance(value, str):
         return value
     if any(not word or " " in word for word in value):
-        raise ValueError(f"its keys are {value!r}: a key is not empty and has no blank, which is what separates keys")
+        raise ValueError(f"its keys are {value!r}: a key is not empty and has no blank: blanks separate keys")
     return " ".join(value)
 
 
@@ -172,7 +176,7 @@ def _text(what: str, text: str | None) -> str:
     if not text:
         raise ValueError(f"{what} is null or empty, which the protocol cannot carry")
     if NAME_VALUE_SEPARATOR in text or PROPERTY_SEPARATOR in text:
-        raise ValueError(f"{what} is {text!r}: \\x01 and \\x02 are what separates properties")
+        raise ValueError(f"{what} is {text!r}: \\x01 and \\x02 separate properties")
     return text
 
 

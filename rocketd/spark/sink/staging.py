@@ -1,8 +1,8 @@
-"""Rows that wait to be sent: Arrow files of ready messages, one for each attempt of a task.
+"""Rows waiting to be sent: Arrow files of finished messages, one for each attempt of a task.
 
-A file lies under ``STAGING/SINK/BATCH/`` and is named after partition and attempt, which do not make it unique, and a
-random part, which does. It has that name only when it is whole and on the disk. Which files count is said by the ledger:
-all others are left over from attempts that lost.
+A file lies under ``STAGING/SINK/BATCH/``. Its name has the partition, the attempt, and a random part that makes it
+unique. It gets this name once it is complete and on the disk. The ledger says which files count. All others are left
+over from losing attempts.
 """
 
 import os
@@ -31,18 +31,18 @@ _SCHEMA: Final = pa.schema(
         pa.field("broker", pa.string()),
     ]
 )
-"""The fields of Outgoing, in their order, but for its number."""
+"""The fields of Outgoing in order, without the number."""
 
 _BATCH_ROWS: Final = 4096
 _BATCH_BYTES: Final = 4 * 1024 * 1024
 _MARK: Final = "staging-folder"
 _ABANDONED_AFTER: Final = 7 * 86400.0
-"""Seconds after which a batch that was never begun is taken for given up."""
+"""Seconds after which a batch that was never begun counts as abandoned."""
 
 
 @dataclass(frozen=True, slots=True)
-class Staged:
-    """A whole staged file: its path below the sink's folder, how many messages it has, and for which topics."""
+class StagedFile:
+    """A complete staged file: its path below the sink's folder, the number of messages, and their topics."""
 
     name: str
     rows: int
@@ -50,7 +50,7 @@ class Staged:
 
 
 def mark_folder(staging: str) -> str:
-    """Make the staging folder where it is not there, and return what tells it from all others. Called on the driver."""
+    """Create the staging folder if needed, and return a mark that identifies it. Called on the driver."""
     path = os.path.join(staging, _MARK)
     try:
         make_folder(staging)
@@ -62,7 +62,7 @@ def mark_folder(staging: str) -> str:
 
 
 def check_reached(staging: str, mark: str, host: str) -> None:
-    """Raise SinkError when this is not the folder that the driver has marked. Called in a task, on its host."""
+    """Raise SinkError unless this is the folder that the driver has marked. Called in a task, on its host."""
     if _mark(os.path.join(staging, _MARK)) != mark:
         raise SinkError(
             f"the staging folder {staging} on {host} is not that of the driver: stagingDir has to be a folder that the "
@@ -76,8 +76,8 @@ class Staging:
     def __init__(self, folder: str) -> None:
         self.folder = folder
 
-    def write(self, batch: str, attempt: str, messages: Iterable[Outgoing]) -> Staged:
-        """Stage the messages of a task's attempt ("PARTITION-ATTEMPT"); on the disk when this returns."""
+    def write(self, batch: str, attempt: str, messages: Iterable[Outgoing]) -> StagedFile:
+        """Stage the messages of a task's attempt ("PARTITION-ATTEMPT"); they are on the disk when this returns."""
         folder = os.path.join(self.folder, batch)
         name = f"{attempt}-{uuid.uuid4().hex}.arrow"
         temporary = os.path.join(folder, f".{name}")
@@ -100,10 +100,10 @@ class Staging:
         finally:
             if os.path.exists(temporary):
                 os.remove(temporary)
-        return Staged(f"{batch}/{name}", rows, frozenset(topics))
+        return StagedFile(f"{batch}/{name}", rows, frozenset(topics))
 
     def read(self, name: str) -> Iterator[Outgoing]:
-        """The messages of a staged file. Raises SinkError when it is gone or damaged."""
+        """Yield the messages of a staged file. Raises SinkError if it is gone or damaged."""
         path = os.path.join(self.folder, name)
         try:
             with pa.OSFile(path) as file, pa.ipc.open_stream(file) as reader:
@@ -116,7 +116,7 @@ class Staging:
             ) from error
 
     def remove(self, names: Iterable[str]) -> None:
-        """Remove staged files, and folders of batches that are empty then; those that are gone already do not matter."""
+        """Remove staged files, and batch folders that become empty. Missing files are ignored."""
         folders = set()
         for name in names:
             path = os.path.join(self.folder, name)
@@ -126,8 +126,9 @@ class Staging:
             _quietly(os.rmdir, folder)
 
     def sweep(self, is_done: Callable[[str], bool], is_open: Callable[[str], bool], now: float) -> None:
-        """Remove the folders of all batches that are done, and of those that were given up long before `now` (Unix time)
-        without being begun. Both functions are told the id of a batch.
+        """Remove the folders of finished batches, and of batches abandoned before they began, long before `now` (Unix time).
+
+        Both functions are called with the id of a batch.
         """
         for entry in os.scandir(self.folder):
             is_old = now - entry.stat().st_mtime > _ABANDONED_AFTER

@@ -1,7 +1,7 @@
-"""Which columns a write takes, and what it does with those that only a read has.
+"""The columns of a write, and the treatment of columns that only reads have.
 
-A frame as it was read can be written: columns that say where a message was are passed over, and so are properties that
-brokers set themselves. A column that neither a read nor a write knows is an error.
+A frame can be written as it was read: columns about the place of a message are ignored, and so are properties set by
+brokers. Any other column is an error.
 """
 
 from collections.abc import Mapping
@@ -56,21 +56,21 @@ _KINDS: Final = {
 }
 
 USED_COLUMNS: Final = frozenset(_KINDS)
-"""All that a write looks at: the others of a frame that was read tell nothing that is sent."""
+"""All columns used by a write. The other columns of a read do not affect the message."""
 
 WRITE_COLUMNS: Final[Mapping[str, str]] = {
-    "body": "the body; a string is sent in UTF-8. Never null or empty",
-    "topic": "the topic, where option topic is not given",
-    "tags": "the tag; null leaves that of properties",
-    "keys": "keys, parted by spaces or as an array; null leaves those of properties",
-    "uniq_key": "the unique key; null leaves that of properties, and without one a new one is made",
-    "properties": "the application's properties, and TAGS, KEYS, UNIQ_KEY, DELAY of a frame that was read",
+    "body": "body; a string is sent in UTF-8; null or empty is an error",
+    "topic": "topic, without the option topic",
+    "tags": "tag; null means the one in properties",
+    "keys": "keys, separated by spaces or as an array; null means those in properties",
+    "uniq_key": "unique key; null means the one in properties, or else a new one",
+    "properties": "properties of the application; also TAGS, KEYS, UNIQ_KEY and DELAY of messages from a read",
     "flag": "the producer's flag",
-    "delay_level": "level of delay, 0 or null for none",
-    "deliver_time": "when to deliver it; Apache's brokers before 5.0 deliver at once",
-    "queue_key": "what the queue is chosen by, with queueSelector=key",
-    "queue_id": "the queue, with queueSelector=column; else passed over",
-    "broker": "the queue's broker, with queueSelector=column; else passed over",
+    "delay_level": "delay level; 0 or null means none",
+    "deliver_time": "time of delivery; Apache's brokers before 5.0 deliver at once",
+    "queue_key": "key for choosing the queue, with queueSelector=key",
+    "queue_id": "queue id, with queueSelector=column; otherwise ignored",
+    "broker": "broker of the queue, with queueSelector=column; otherwise ignored",
 }
 """The columns of a write, with their meaning."""
 
@@ -84,11 +84,11 @@ SET_BY_OTHERS: Final = frozenset(
         names.INNER_MULTI_QUEUE_OFFSET, SEQUENCE, TRANSACTION,
     }
 )  # fmt: skip
-"""Properties that are not carried over from a column of properties: brokers, consumers and writers set them."""
+"""Properties not copied from the column `properties`: brokers, consumers and writers set them."""
 
 
 def check_columns(schema: pa.Schema, options: WriteOptions) -> None:
-    """Raise OptionError for columns that are unknown, missing or of a wrong type; it names them."""
+    """Raise OptionError that names columns which are unknown, missing or of a wrong type."""
     known = [*WRITE_COLUMNS, *(name for name in COLUMNS if name not in WRITE_COLUMNS)]
     unknown = [name for name in schema.names if name not in known]
     if unknown:
@@ -102,7 +102,7 @@ def check_columns(schema: pa.Schema, options: WriteOptions) -> None:
             raise OptionError(f"column {name!r} is there twice")
         is_right, accepted = _KINDS.get(name, (None, ""))
         kind = schema.field(name).type
-        # A frame may have a column of nulls, which Spark calls void.
+        # A frame may have a column of nulls; its type in Spark is void.
         if is_right is not None and not is_right(kind) and not pa.types.is_null(kind):
             raise OptionError(f"column {name!r} is of type {kind}; accepted is {accepted}")
     if "body" not in schema.names:

@@ -1,7 +1,7 @@
 """The writers that Spark calls: `write` in tasks, `commit` and `abort` in a process beside the driver.
 
-Spark makes a writer once for a batch write, and pickles it; for a stream it makes one to be pickled to the tasks and
-another for each commit. So a batch write's id can be made here, and a stream's ids come with the commit messages.
+For a batch write, Spark creates one writer and pickles it. For a stream, it creates one for the tasks and another for
+each commit. So the id of a batch write can be generated here, while the ids of a stream come with the commit messages.
 """
 
 import socket
@@ -15,15 +15,15 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import StructType
 
 from rocketd.spark.errors import OptionError, SparkError
-from rocketd.spark.sink import halves
-from rocketd.spark.sink.cluster_outlet import ClusterOutlet
+from rocketd.spark.sink import transactional
+from rocketd.spark.sink.cluster_output import ClusterOutput
 from rocketd.spark.sink.exact import JOB, EffectivelyOnce, sink_folder
-from rocketd.spark.sink.halves import Prepared, Preparing
 from rocketd.spark.sink.message import Outgoing
 from rocketd.spark.sink.options import AT_LEAST_ONCE, EFFECTIVELY_ONCE, TRANSACTIONAL, WriteOptions
 from rocketd.spark.sink.plain import AtLeastOnce
 from rocketd.spark.sink.rows import RowReader
-from rocketd.spark.sink.staging import Staged, Staging, check_reached, mark_folder
+from rocketd.spark.sink.staging import StagedFile, Staging, check_reached, mark_folder
+from rocketd.spark.sink.transactional import Prepared, Preparing
 from rocketd.spark.sink.write_columns import check_columns
 from rocketd.spark.wire.unique_keys import unique_keys
 
@@ -35,13 +35,11 @@ _QUERY_ID = "sql.streaming.queryId"
 
 @dataclass(frozen=True)
 class Written(WriterCommitMessage):
-    """What became of a partition. `sink` and `query` are those of an effectively-once write, `label` is
-    that of a transactional one.
-    """
+    """The result of a partition. `sink` and `query` belong to effectively-once writes, `label` to transactional ones."""
 
     partition: int
     rows: int
-    staged: Staged | None = None
+    staged: StagedFile | None = None
     prepared: Prepared | None = None
     sink: str = ""
     query: str = ""
@@ -49,7 +47,7 @@ class Written(WriterCommitMessage):
 
 
 class _Writing:
-    """What both writers do. `job` names a batch write, `mark` the staging folder."""
+    """The common part of both writers. `job` names a batch write, `mark` the staging folder."""
 
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
         self._options = options
@@ -70,12 +68,12 @@ class _Writing:
         messages = self._messages(iterator, f"partition {partition}")
         options = self._options
         if options.delivery == AT_LEAST_ONCE:
-            plain = AtLeastOnce(options, ClusterOutlet(options), partition)
+            plain = AtLeastOnce(options, ClusterOutput(options), partition)
             plain.deliver(messages)
             return Written(partition, plain.sent)
         if options.delivery == TRANSACTIONAL:
             label = self._job or f"{context.getLocalProperty(_QUERY_ID)}:{context.getLocalProperty(_BATCH_ID)}"
-            prepared = Preparing(options, ClusterOutlet(options), label, partition).deliver(messages)
+            prepared = Preparing(options, ClusterOutput(options), label, partition).deliver(messages)
             return Written(partition, len(prepared), prepared=prepared, label=label)
         query = context.getLocalProperty(_QUERY_ID) or ""
         sink = options.sink_id or query
@@ -98,7 +96,7 @@ class _Writing:
         written = _in_order(messages)
         if self._options.delivery == TRANSACTIONAL:
             prepared = [one.prepared for one in written if one.prepared is not None]
-            halves.commit(self._options, prepared)
+            transactional.commit(self._options, prepared)
             self._roll_back_lost(written)
         elif self._options.delivery == EFFECTIVELY_ONCE and written:
             staged = [one.staged for one in written if one.staged is not None]
@@ -107,7 +105,7 @@ class _Writing:
     def _abort(self, messages: Sequence[WriterCommitMessage | None], batch: str) -> None:
         written = _in_order(messages)
         if self._options.delivery == TRANSACTIONAL:
-            halves.roll_back(self._options, [one.prepared for one in written if one.prepared is not None])
+            transactional.roll_back(self._options, [one.prepared for one in written if one.prepared is not None])
             self._roll_back_lost(written)
         elif self._options.delivery == EFFECTIVELY_ONCE and written:
             self._sink(written[0]).abort(batch, [one.staged for one in written if one.staged is not None])
@@ -115,21 +113,21 @@ class _Writing:
     def _roll_back_lost(self, written: Sequence[Written]) -> None:
         if written:
             prepared = [one.prepared for one in written if one.prepared is not None]
-            halves.roll_back_lost(self._options, written[0].label, prepared)
+            transactional.roll_back_lost(self._options, written[0].label, prepared)
 
     def _sink(self, one: Written) -> EffectivelyOnce:
-        return EffectivelyOnce(self._options, one.sink, one.query, lambda: ClusterOutlet(self._options))
+        return EffectivelyOnce(self._options, one.sink, one.query, lambda: ClusterOutput(self._options))
 
 
 class RocketdBatchWriter(_Writing, DataSourceArrowWriter):
     """Writes a data frame."""
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Show or send what the tasks have made ready."""
+        """Commit or send the messages that the tasks have prepared."""
         self._commit(messages, self._job)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Drop what the tasks have made ready."""
+        """Drop the messages that the tasks have prepared."""
         self._abort(messages, self._job)
 
 
@@ -137,23 +135,23 @@ class RocketdStreamWriter(_Writing, DataSourceStreamArrowWriter):
     """Writes the micro-batches of a stream."""
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """Show or send what the tasks of a batch have made ready, once for each batch id."""
+        """Commit or send the messages that the tasks of a batch have prepared, once for each batch id."""
         self._commit(messages, str(batchId))
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """Drop what the tasks of a batch have made ready."""
+        """Drop the messages that the tasks of a batch have prepared."""
         self._abort(messages, str(batchId))
 
 
 def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> RocketdBatchWriter:
-    """The writer of a data frame with this schema. Raises OptionError."""
+    """Return the writer of a data frame with this schema. Raises OptionError."""
     if overwrite:
         raise OptionError("a topic is only ever appended to: write with mode('append'), not 'overwrite'")
     return RocketdBatchWriter(WriteOptions.parse(options), schema)
 
 
 def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> RocketdStreamWriter:
-    """The writer of a stream with this schema. Raises OptionError."""
+    """Return the writer of a stream with this schema. Raises OptionError."""
     if overwrite:
         raise OptionError("a topic is only ever appended to: write with outputMode('append'), not 'complete'")
     return RocketdStreamWriter(WriteOptions.parse(options, stream=True), schema)
@@ -165,7 +163,7 @@ def _new_keys() -> Iterator[str]:
 
 
 def _in_order(messages: Sequence[WriterCommitMessage | None]) -> list[Written]:
-    """The messages of partitions that were written, by their numbers: Spark gives them as tasks end."""
+    """Return the messages of written partitions by partition number, because Spark passes them in order of completion."""
     written = sorted((one for one in messages if isinstance(one, Written)), key=lambda one: one.partition)
     if len({one.partition for one in written}) < len(written):
         raise SparkError(

@@ -1,41 +1,43 @@
-"""A small blocking client for tasks: reads, sends and administers live clusters, rocketd's and Apache's, without Twisted.
+"""A small blocking client for tasks, without Twisted, for clusters of rocketd and of Apache.
 
-What the rest of the pipeline uses:
+The API for the rest of the pipeline:
 
 - `ClusterOptions(namesrv, access_key=…, secret_key=…, tls=…, timeout=…, patience=…)`: picklable, names a cluster.
-- `BrokerCatalog(options)`: the Catalog of `rocketd.spark.ranges`; its `cluster` is a `Cluster`.
+- `BrokerCatalog(options)`: the Catalog of `rocketd.spark.ranges`; its `cluster` is a `ClusterClient`.
 - `read_range(options_or_cluster, part, plan, on_loss=None)`: batches of a range.
-- `Cluster(options)`: `topics()`, `queues(topic)`, `write_queues(topic)`, `master(broker)`, `ask(broker, code, header)`;
-  holds no socket. `admin` and `offsets` are functions over it.
-- `Message(topic, body, tags=…, keys=…, properties=…, flag=…, unique_key=…)`.
+- `ClusterClient(options)`: `topics()`, `queues(topic)`, `write_queues(topic)`, `master(broker)`, `answer(broker,
+  question)`; holds no socket. `admin` and `offsets` are functions over it.
+- `RawMessage(topic, body, tags=…, keys=…, properties=…, flag=…, unique_key=…)`.
 - `Sender(cluster, group=…, window=…)`: `send(queue, message)`, `send_batch(queue, messages)`, pipelined `submit(queue,
-  messages, token)` with `receipts()` and `finish()`; `deliver(items)` does it all.
-- `Transactions(cluster, group)`: `begin(queue, message)` gives a `Half`, which is picklable; `end(halves, commit=…)`.
+  messages, token)` with `receipts()` and `finish()`; `deliver(items)` combines them with retries.
+- `Transactions(cluster, group)`: `begin(queue, message)` returns a picklable `Half`; `end(halves, commit=…)`.
 
-All errors are BrokerErrors with `code`, `retriable` and `doubtful` (a send that may have been stored all the same);
-UnreachableError, NoMasterError and UnknownTopicError are kinds of it. Connections are kept per process and thread.
+Cluster errors are `ClusterError`s with `code`, `retriable` and `doubtful` (a send may have been stored although it
+failed). NoAnswerError, NoMasterError and UnknownTopicError are subclasses. Connections are kept per process and thread.
+
+Invariant: nothing is sent twice unless the caller allows it, because a repeated send can store a message twice.
 """
 
 from rocketd.spark.wire.catalog import BrokerCatalog
-from rocketd.spark.wire.cluster import Cluster
+from rocketd.spark.wire.cluster import ClusterClient
 from rocketd.spark.wire.connection import close_connections
 from rocketd.spark.wire.faults import NoMasterError, UnknownTopicError
-from rocketd.spark.wire.message import Message
+from rocketd.spark.wire.message import RawMessage
 from rocketd.spark.wire.options import ClusterOptions
 from rocketd.spark.wire.read import read_range
-from rocketd.spark.wire.request import Position, Receipt
+from rocketd.spark.wire.request import Position, SendReceipt
 from rocketd.spark.wire.send import Sender
 from rocketd.spark.wire.transactions import Half, Transactions
 
 __all__ = [
     "BrokerCatalog",
-    "Cluster",
+    "ClusterClient",
     "ClusterOptions",
     "Half",
-    "Message",
     "NoMasterError",
     "Position",
-    "Receipt",
+    "RawMessage",
+    "SendReceipt",
     "Sender",
     "Transactions",
     "UnknownTopicError",

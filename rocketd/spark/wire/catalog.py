@@ -4,56 +4,56 @@ from collections.abc import Mapping
 
 from rocketd.spark.ranges import Queue, QueueRange
 from rocketd.spark.wire import offsets as asked
-from rocketd.spark.wire.cluster import Cluster
+from rocketd.spark.wire.cluster import ClusterClient
 from rocketd.spark.wire.connection import close_connections
 from rocketd.spark.wire.faults import UnknownTopicError
 from rocketd.spark.wire.options import ClusterOptions
 
 
 class BrokerCatalog:
-    """A Catalog over name servers and brokers; see `rocketd.spark.ranges.Catalog`. All methods raise BrokerError.
+    """A Catalog over name servers and brokers; see `rocketd.spark.ranges.Catalog`. All methods raise ClusterError.
 
-    Only masters are asked: a slave may be behind. It holds no socket, so it crosses to tasks by pickle.
+    Only masters are asked, because a slave may be behind. It holds no socket, so it can be pickled for tasks.
     """
 
     def __init__(self, options: ClusterOptions) -> None:
-        self.cluster = Cluster(options)
+        self.cluster = ClusterClient(options)
 
     def topics(self) -> list[str]:
-        """All topics of applications and groups, sorted; without those of brokers themselves."""
+        """Return all topics of applications and groups, sorted, without the system topics of brokers."""
         return self.cluster.topics()
 
     def queues(self, topic: str) -> list[Queue]:
-        """The topic's queues, sorted; empty when there is no such topic."""
+        """Return the topic's queues, sorted; empty if the topic does not exist."""
         try:
             return self.cluster.queues(topic)
         except UnknownTopicError:
             return []
 
     def bounds(self, queue: Queue) -> tuple[int, int]:
-        """Lowest offset, and the one behind the highest."""
+        """Return the lowest offset, and the offset after the highest."""
         return asked.bounds(self.cluster, queue)
 
     def offset_at(self, queue: Queue, timestamp_ms: int) -> int:
-        """The first offset that was stored at or after this time, the end when there is none."""
+        """Return the first offset stored at or after this time, or the end offset if there is none."""
         return asked.offset_at(self.cluster, queue, timestamp_ms)
 
     def group_offset(self, group: str, queue: Queue) -> int | None:
-        """What the consumer group has committed, None when it has not."""
+        """Return the committed offset of the consumer group, or None if it has not committed."""
         return asked.group_offset(self.cluster, group, queue)
 
     def commit_group(self, group: str, offsets: Mapping[Queue, int]) -> None:
-        """Commit for a consumer group, for the tools that show its lag."""
+        """Commit offsets for a consumer group, so that lag tools can show them."""
         for queue, offset in sorted(offsets.items()):
             asked.commit_offset(self.cluster, group, queue, offset)
 
     def bytes_of(self, part: QueueRange) -> int | None:
-        """About how many bytes the range's records have, by a sample of them; None when none is there."""
+        """Estimate the size of the range's records in bytes from a sample; None if no message is left."""
         if not part.count:
             return 0
         mean = asked.mean_size(self.cluster, part.queue, part.start, part.end)
         return None if mean is None else round(mean * part.count)
 
     def close(self) -> None:
-        """Close this thread's connections; they are made again when something is asked."""
+        """Close this thread's connections; the next request opens them again."""
         close_connections()

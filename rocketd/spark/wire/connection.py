@@ -1,6 +1,7 @@
-"""One connection to a server, over a blocking socket, with as many requests under way as the caller likes.
+"""One connection to a server over a blocking socket, with any number of requests in flight.
 
-Answers may come in any order. Connections are kept per process and thread: one that a fork has copied is never used.
+Answers may come in any order. Connections are kept per process and thread: a connection inherited through fork is never
+used.
 """
 
 import contextlib
@@ -14,25 +15,26 @@ from collections.abc import Callable, Mapping
 from time import monotonic
 from typing import Final
 
-from rocketd.remoting.codes import request_name
-from rocketd.remoting.command import RemotingCommand, next_opaque
+from rocketd.acl.credentials import Credentials
 from rocketd.remoting.errors import FrameError
-from rocketd.remoting.frame import FrameDecoder
-from rocketd.remoting.headers import Header, write_header
-from rocketd.spark.errors import UnreachableError
+from rocketd.remoting.headers.client import Header, write_header
+from rocketd.remoting.wire.codes import request_name
+from rocketd.remoting.wire.command import RemotingCommand, next_opaque
+from rocketd.remoting.wire.frame import FrameDecoder
+from rocketd.spark.errors import NoAnswerError
 from rocketd.spark.wire.faults import unreachable
 from rocketd.spark.wire.options import ClusterOptions, host_and_port, tls_context
 
 _RECEIVED_AT_ONCE: Final = 1 << 18
 _LARGEST_FRAME: Final = 256 * 1024 * 1024
-"""Bytes of the largest answer: tables of all offsets of a large broker are beyond the usual limit."""
+"""Bytes of the largest accepted answer. Tables of all offsets of a large broker exceed the usual limit."""
 
-OnRequest = Callable[["Connection", RemotingCommand], None]
-"""Told of what the server asks by itself."""
+OnRequest = Callable[["BlockingConnection", RemotingCommand], None]
+"""Called with each request that the server sends on its initiative."""
 
 
-class Connection:
-    """A connected socket to one server. Raises UnreachableError, from the constructor too."""
+class BlockingConnection:
+    """A connected socket to one server. All methods raise NoAnswerError, and so does the constructor."""
 
     def __init__(self, address: str, options: ClusterOptions) -> None:
         self.address = address
@@ -66,11 +68,11 @@ class Connection:
 
     @property
     def signs(self) -> bool:
-        """Whether each request has to be signed."""
+        """Whether each request must be signed."""
         return self._signer is not None
 
     def is_alive(self) -> bool:
-        """Whether the server has not closed it so far, as it does with connections that were idle for long."""
+        """Tell whether the server has kept the connection open. Servers close connections that were idle for long."""
         if self.closed:
             return False
         readable = select.poll()
@@ -79,7 +81,7 @@ class Connection:
             while not self.closed and readable.poll(0):
                 if not self._receive(0, 0):
                     break
-        except UnreachableError:
+        except NoAnswerError:
             return False
         return not self.closed
 
@@ -93,7 +95,7 @@ class Connection:
         fields: Mapping[str, str] | None = None,
         timeout: float | None = None,
     ) -> RemotingCommand:
-        """Ask, and return the answer, whatever its code. Raises UnreachableError."""
+        """Send a request and return its answer, whatever the code. Raises NoAnswerError."""
         return self.wait(self.submit(code, header, body, fields), code, timeout)
 
     def submit(
@@ -105,7 +107,7 @@ class Connection:
         *,
         oneway: bool = False,
     ) -> int:
-        """Send a request and return its number, for `wait`. Raises UnreachableError; it is doubtful then."""
+        """Send a request and return its number, for `wait`. Raises a doubtful NoAnswerError."""
         texts = dict(fields or {}) if header is None else write_header(header)
         if self._signer is not None:
             texts = self._signer(texts, body)
@@ -116,13 +118,13 @@ class Connection:
         return command.opaque
 
     def expect(self) -> int:
-        """Number a request that the caller encodes itself, and writes next."""
+        """Reserve a number for a request that the caller encodes itself, and writes next."""
         opaque = next_opaque()
         self._waiting.add(opaque)
         return opaque
 
     def write(self, data: bytes, code: int) -> None:
-        """Write whole frames of requests with this code. Raises UnreachableError."""
+        """Write whole frames of requests. Raises NoAnswerError, whose text names their request code."""
         try:
             self._socket.settimeout(self._timeout)
             self._socket.sendall(data)
@@ -130,7 +132,7 @@ class Connection:
             raise self._lost(code, _reason(error)) from error
 
     def wait(self, opaque: int, code: int, timeout: float | None = None) -> RemotingCommand:
-        """Return the answer to a request. Raises UnreachableError where none comes in time; it is doubtful then."""
+        """Return the answer to a request. Raises a doubtful NoAnswerError if none comes in time."""
         answers = self._answers
         ends = monotonic() + (self._timeout if timeout is None else timeout)
         while True:
@@ -148,12 +150,12 @@ class Connection:
                 raise self._lost(code, f"no answer within {self._timeout if timeout is None else timeout:g} s")
 
     def forget(self, opaque: int) -> None:
-        """Let the answer to a request come unheard."""
+        """Drop the answer to a request, also one that comes later."""
         self._waiting.discard(opaque)
         self._answers.pop(opaque, None)
 
     def serve(self, seconds: float) -> bool:
-        """Wait so long for requests of the server, which go to `on_request`; whether one came."""
+        """Wait so many seconds for requests of the server, and pass them to `on_request`. Return whether one came."""
         if not self._asked and not self.closed:
             self._receive(seconds, 0)
         came = bool(self._asked)
@@ -161,7 +163,7 @@ class Connection:
         return came
 
     def close(self) -> None:
-        """Close the socket; what is under way gets no answer."""
+        """Close the socket; requests in flight get no answer."""
         self.closed = True
         with contextlib.suppress(OSError):
             self._socket.close()
@@ -169,7 +171,7 @@ class Connection:
     # ------------------------------------------------------------ receiving
 
     def _receive(self, seconds: float, code: int) -> bool:
-        """Take what has come, or comes within so many seconds; whether anything did."""
+        """Receive data within so many seconds. Return whether any came."""
         try:
             self._socket.settimeout(max(seconds, 0.001))
             data = self._socket.recv(_RECEIVED_AT_ONCE)
@@ -196,7 +198,7 @@ class Connection:
             if self.on_request is not None:
                 self.on_request(self, asked)
 
-    def _lost(self, code: int, reason: object) -> UnreachableError:
+    def _lost(self, code: int, reason: object) -> NoAnswerError:
         self.close()
         what = f"did not answer {request_name(code)}" if code else "went away"
         return unreachable(self.address, what, reason, doubtful=True)
@@ -209,32 +211,30 @@ def _reason(error: OSError) -> str:
 def _signer(options: ClusterOptions) -> Callable[[Mapping[str, str], bytes | None], dict[str, str]] | None:
     if not options.access_key:
         return None
-    from rocketd.acl.credentials import Credentials  # needs a YAML library, which not every worker has
-
     return Credentials(options.access_key, options.secret_key, options.security_token or None).sign
 
 
-# ---------------------------------------------------------------- those of this process
+# ---------------------------------------------------------------- connections of this process
 
 
 class _Kept(threading.local):
     def __init__(self) -> None:
         self.process = os.getpid()
-        self.connections: dict[tuple[ClusterOptions, str], Connection] = {}
+        self.connections: dict[tuple[ClusterOptions, str], BlockingConnection] = {}
 
 
 _kept = _Kept()
 
 
-def connection_to(address: str, options: ClusterOptions) -> Connection:
-    """The connection of this process and thread to a server, made where there is none. Raises UnreachableError."""
+def connection_to(address: str, options: ClusterOptions) -> BlockingConnection:
+    """Return the connection of this process and thread to a server, opened if needed. Raises NoAnswerError."""
     if _kept.process != os.getpid():
-        # The parent speaks on those; dropped here, they stay open there.
+        # The parent process uses those connections. Dropping them here leaves them open in the parent.
         _kept.process = os.getpid()
         _kept.connections = {}
     known = _kept.connections.get((options, address))
     if known is None or not known.is_alive():
-        known = _kept.connections[options, address] = Connection(address, options)
+        known = _kept.connections[options, address] = BlockingConnection(address, options)
     return known
 
 

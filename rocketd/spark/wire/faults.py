@@ -1,18 +1,18 @@
-"""What servers refuse, as errors of the pipeline: which of them pass by themselves, and which leave a send in doubt."""
+"""Refusals of servers as errors of the pipeline: whether they may pass, and whether they leave a send in doubt."""
 
 from collections.abc import Callable, Collection
 from time import monotonic, sleep
 from typing import Final, NoReturn, TypeVar
 
-from rocketd.remoting.bodies import Body
-from rocketd.remoting.codes import ResponseCode, request_name
-from rocketd.remoting.command import RemotingCommand
+from rocketd.protocol.errors import response_name
+from rocketd.protocol.question import Question, R
 from rocketd.remoting.errors import RemotingError
-from rocketd.remoting.headers import HeaderT, read_header
-from rocketd.spark.errors import BrokerError, UnreachableError
+from rocketd.remoting.headers.client import HeaderT, read_header
+from rocketd.remoting.wire.codes import ResponseCode, request_name
+from rocketd.remoting.wire.command import RemotingCommand
+from rocketd.spark.errors import ClusterError, NoAnswerError
 
 T = TypeVar("T")
-BodyT = TypeVar("BodyT", bound=Body)
 
 PASSING: Final = frozenset(
     {
@@ -24,7 +24,7 @@ PASSING: Final = frozenset(
         ResponseCode.PULL_RETRY_IMMEDIATELY,
     }
 )
-"""Answers after which the same request may pass later."""
+"""Answers after which the same request may succeed later."""
 
 _LASTING: Final = (
     "AclException",
@@ -35,7 +35,7 @@ _LASTING: Final = (
     "producer group wrong",
     "Find prepared",
 )
-"""What the remark of a SYSTEM_ERROR has where it will not pass by itself."""
+"""Words in the remark of a SYSTEM_ERROR that will not pass without a change."""
 
 _FIRST_PAUSE: Final = 0.05
 _LONGEST_PAUSE: Final = 2.0
@@ -47,25 +47,19 @@ _HINTS: Final = {
 }
 
 
-class NoMasterError(UnreachableError):
-    """A broker's master is not registered with any name server at this moment."""
+class NoMasterError(NoAnswerError):
+    """The master of a broker is not registered with any name server at present."""
 
 
-class UnknownTopicError(BrokerError):
-    """No name server has a route of the topic."""
+class UnknownTopicError(ClusterError):
+    """No name server has a route for the topic."""
 
 
-def response_name(code: int) -> str:
-    """Name a response code for an error: ``SYSTEM_BUSY (2)``."""
-    try:
-        return f"{ResponseCode(code).name} ({code})"
-    except ValueError:
-        return str(code)
+def refusal(address: str, request: int, answer: RemotingCommand) -> ClusterError:
+    """Return the error for an answer that is not a success.
 
-
-def refusal(address: str, request: int, answer: RemotingCommand) -> BrokerError:
-    """Make the error of an answer that is no success. One of a send or an update is doubtful where Apache's brokers
-    answer so although the message may be stored.
+    The error is doubtful if Apache's brokers send such an answer to a send or an update although the message may be
+    stored.
     """
     code, remark = answer.code, (answer.remark or "no reason given").strip()
     retriable = code in PASSING
@@ -74,8 +68,10 @@ def refusal(address: str, request: int, answer: RemotingCommand) -> BrokerError:
     hint = _HINTS.get(code)  # type: ignore[call-overload]
     if "does not support consumer to filter" in remark and "enablePropertyFilter" not in remark:
         hint = "filtering by SQL92 needs enablePropertyFilter=true at the broker"
-    text = f"{address} refused {request_name(request)}: {response_name(code)}: {remark.splitlines()[0].rstrip()}"
-    return BrokerError(
+    text = (
+        f"{address} refused {request_name(request)}: {response_name(code) or code}: {remark.splitlines()[0].rstrip()}"
+    )
+    return ClusterError(
         f"{text}; {hint}" if hint else text,
         code,
         retriable=retriable,
@@ -84,36 +80,36 @@ def refusal(address: str, request: int, answer: RemotingCommand) -> BrokerError:
 
 
 def header_of(kind: type[HeaderT], answer: RemotingCommand) -> HeaderT:
-    """The typed header of an answer. Raises BrokerError for one that makes no sense."""
+    """Return the typed header of an answer. Raises ClusterError for an invalid header."""
     try:
         return read_header(kind, answer)
     except RemotingError as error:
         raise _nonsense(error) from error
 
 
-def body_of(kind: type[BodyT], answer: RemotingCommand) -> BodyT:
-    """The typed body of an answer. Raises BrokerError for one that makes no sense."""
+def read_answer(question: Question[R], answer: RemotingCommand) -> R:
+    """Return the result of a question from an answer with a good code. Raises ClusterError for an invalid answer."""
     try:
-        return kind.decode(answer.body)
+        return question.read(answer)
     except RemotingError as error:
         raise _nonsense(error) from error
 
 
-def _nonsense(error: RemotingError) -> BrokerError:
-    return BrokerError(f"a server's answer makes no sense: {error}")
+def _nonsense(error: RemotingError) -> ClusterError:
+    return ClusterError(f"a server's answer makes no sense: {error}")
 
 
 def check(address: str, request: int, answer: RemotingCommand, good: Collection[int] = (0,)) -> RemotingCommand:
-    """Return the answer where its code is good. Raises BrokerError."""
+    """Return the answer if its code is good. Raises ClusterError."""
     if answer.code in good:
         return answer
     raise refusal(address, request, answer)
 
 
 def patiently(attempt: Callable[[], T], patience: float, repeat_doubtful: bool = True) -> T:
-    """Return what `attempt` does, trying again after a retriable error, with growing pauses, for so many seconds.
+    """Return the result of `attempt`, repeated after retriable errors, with growing pauses, for `patience` seconds.
 
-    A doubtful error ends it unless the attempt may be made twice.
+    A doubtful error is raised at once, unless `repeat_doubtful` allows a second attempt.
     """
     ends = monotonic() + patience
     pause = _FIRST_PAUSE
@@ -121,7 +117,7 @@ def patiently(attempt: Callable[[], T], patience: float, repeat_doubtful: bool =
     while True:
         try:
             return attempt()
-        except BrokerError as error:
+        except ClusterError as error:
             if not error.retriable or (error.doubtful and not repeat_doubtful):
                 raise
             if monotonic() + pause > ends:
@@ -131,8 +127,8 @@ def patiently(attempt: Callable[[], T], patience: float, repeat_doubtful: bool =
         tries += 1
 
 
-def give_up(error: BrokerError, tries: int, patience: float) -> NoReturn:
-    """Raise the error again, with how often and how long it was tried."""
+def give_up(error: ClusterError, tries: int, patience: float) -> NoReturn:
+    """Raise the error again, with the number of attempts and the time spent."""
     if tries == 1:
         raise error
     raise type(error)(
@@ -143,6 +139,6 @@ def give_up(error: BrokerError, tries: int, patience: float) -> NoReturn:
     ) from error
 
 
-def unreachable(address: str, what: str, reason: object, *, doubtful: bool = False) -> UnreachableError:
-    """Make the error of a server that does not answer."""
-    return UnreachableError(f"{address} {what}: {reason}", retriable=True, doubtful=doubtful)
+def unreachable(address: str, what: str, reason: object, *, doubtful: bool = False) -> NoAnswerError:
+    """Return the error for a server that does not answer."""
+    return NoAnswerError(f"{address} {what}: {reason}", retriable=True, doubtful=doubtful)

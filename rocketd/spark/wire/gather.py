@@ -1,6 +1,6 @@
-"""Records of pulls, gathered until they are a batch.
+"""Collects the records of pulls until they fill a batch.
 
-Every offset that the answers have passed over is looked for among their records: what is not there is told.
+Every offset that the answers passed over is looked up among their records; missing offsets are reported.
 """
 
 from collections.abc import Callable, Iterator
@@ -11,16 +11,16 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rocketd.spark.errors import BrokerError, StoreFilesError
-from rocketd.spark.parse import frame_starts, parse_batches
+from rocketd.spark.errors import ClusterError, StoreFilesError
 from rocketd.spark.ranges import Queue, QueueRange, ReadPlan
+from rocketd.spark.records.parse import frame_starts, parse_batches
 from rocketd.spark.wire.offsets import QUEUE_OFFSET_POSITION
 
 
 class Gathered:
-    """Records of one queue from offset `begin` on; `filtered` says that some in between may not have been wanted.
+    """Records of one queue from offset `begin` on. `filtered` means the broker may have filtered out some in between.
 
-    `size` is their bytes.
+    `size` is the number of bytes collected.
     """
 
     def __init__(self, queue: Queue, plan: ReadPlan, begin: int, *, filtered: bool) -> None:
@@ -35,15 +35,15 @@ class Gathered:
             self._columns = (*plan.columns, "tags")
 
     def add(self, records: bytes) -> None:
-        """Take the records of the next answer."""
+        """Add the records of the next answer."""
         if records:
             self._parts.append(records)
             self.size += len(records)
 
     def take(self, end: int, lost: Callable[[QueueRange], None]) -> Iterator[pa.RecordBatch]:
-        """Make batches of all records before `end`, up to which the answers have come; none is empty.
+        """Yield batches of all records before `end`, the offset reached by the answers. No batch is empty.
 
-        `lost` is told of the offsets that no record has. Raises BrokerError for an answer that makes no sense.
+        `lost` is called with the offsets that have no record. Raises ClusterError for an invalid answer.
         """
         records, self._parts, self.size = b"".join(self._parts), [], 0
         begin, self.begin = self.begin, end
@@ -52,7 +52,7 @@ class Gathered:
         try:
             starts = frame_starts(records)
         except StoreFilesError as error:
-            raise BrokerError(f"{self._queue}: the answer to a pull holds no whole records: {error}") from error
+            raise ClusterError(f"{self._queue}: the answer to a pull holds no whole records: {error}") from error
         offsets = _queue_offsets(records, starts)
         kept = offsets < end
         if not kept.all():
@@ -74,7 +74,7 @@ class Gathered:
             where=f"an answer of {self._queue}",
         ):
             if wanted is not None:
-                # The broker compares hashes of tags only.
+                # The broker compares only the hashes of tags.
                 batch = batch.filter(pc.is_in(batch.column(self._columns.index("tags")), wanted))
                 batch = batch.select(list(plan.columns))
             if batch.num_rows:
@@ -84,7 +84,7 @@ class Gathered:
         around = np.concatenate(([begin - 1], offsets, [end]))
         steps = np.diff(around)
         if (steps < 1).any():
-            raise BrokerError(f"{self._queue}: the broker's answers for [{begin}, {end}) are not in order")
+            raise ClusterError(f"{self._queue}: the broker's answers for [{begin}, {end}) are not in order")
         if self._filtered:
             return
         for place in np.flatnonzero(steps > 1).tolist():
@@ -92,7 +92,7 @@ class Gathered:
 
 
 def _queue_offsets(records: bytes, starts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """The queue offsets of the records that begin at `starts`."""
+    """Return the queue offsets of the records that begin at `starts`."""
     data = np.frombuffer(records, np.uint8)
     places = (starts + QUEUE_OFFSET_POSITION)[:, None] + np.arange(8)
     offsets: npt.NDArray[np.int64] = data[places].view(">i8").reshape(-1).astype(np.int64)

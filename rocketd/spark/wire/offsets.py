@@ -1,108 +1,88 @@
-"""Questions about the offsets of a queue: bounds, times, and what a consumer group has committed."""
+"""Questions about the offsets of a queue: bounds, times, and committed offsets of consumer groups."""
 
 import struct
 from bisect import bisect_left
 from collections.abc import Callable
 
-from rocketd.remoting.bodies import ConsumerOffsetSerializeWrapper, KVTable
-from rocketd.remoting.codes import RequestCode, ResponseCode
-from rocketd.remoting.command import RemotingCommand
-from rocketd.remoting.headers import (
-    OffsetResponseHeader,
-    PullMessageResponseHeader,
-    QueryConsumerOffsetRequestHeader,
-    QueueRequestHeader,
-    SearchOffsetRequestHeader,
-    TimestampResponseHeader,
-    UpdateConsumerOffsetRequestHeader,
-)
-from rocketd.spark.errors import BrokerError
+from rocketd.protocol import offsets as questions
+from rocketd.protocol.cluster import runtime_info
+from rocketd.protocol.pull import PULLED, everything, pull_header
+from rocketd.remoting.headers.client import PullMessageResponseHeader
+from rocketd.remoting.wire.codes import RequestCode, ResponseCode
+from rocketd.spark.errors import ClusterError
 from rocketd.spark.ranges import Queue
-from rocketd.spark.wire.cluster import Cluster
-from rocketd.spark.wire.faults import PASSING, body_of, header_of
-from rocketd.spark.wire.pull_request import FOUND_NOTHING, pull_header
-from rocketd.store.record import store_timestamp_of
+from rocketd.spark.wire.cluster import ClusterClient
+from rocketd.spark.wire.faults import PASSING, header_of
+from rocketd.store.format.record import store_timestamp_of
 
 _QUEUE_OFFSET = struct.Struct(">q")
 QUEUE_OFFSET_POSITION = 20
-"""Where a record has its offset in the queue."""
+"""The position of the queue offset in a record."""
 _SIZE = struct.Struct(">i")
 
 
-def max_offset(cluster: Cluster, queue: Queue) -> int:
-    """The offset behind the last message, by the master."""
-    return cluster.patiently(lambda: _offset(cluster, cluster.master(queue.broker), queue, RequestCode.GET_MAX_OFFSET))
+def max_offset(cluster: ClusterClient, queue: Queue) -> int:
+    """Return the offset after the last message, according to the master."""
+    return cluster.answer(queue.broker, questions.max_offset(queue))
 
 
-def bounds(cluster: Cluster, queue: Queue) -> tuple[int, int]:
-    """The lowest offset whose message is still there, and the one behind the last message, by the master.
+def bounds(cluster: ClusterClient, queue: Queue) -> tuple[int, int]:
+    """Return the lowest offset with a message, and the offset after the last message, according to the master.
 
-    The lower is never above the upper; both are 0 for a queue that never had messages.
+    The lower bound never exceeds the upper one. Both are 0 for a queue that never had messages.
     """
     return cluster.patiently(lambda: bounds_at(cluster, cluster.master(queue.broker), queue))
 
 
-def bounds_at(cluster: Cluster, address: str, queue: Queue) -> tuple[int, int]:
-    """The bounds by the broker at this address, asked once."""
-    upper = _offset(cluster, address, queue, RequestCode.GET_MAX_OFFSET)
-    lower = _offset(cluster, address, queue, RequestCode.GET_MIN_OFFSET)
+def bounds_at(cluster: ClusterClient, address: str, queue: Queue) -> tuple[int, int]:
+    """Return the bounds according to the broker at this address, without retries."""
+    upper = cluster.answer_at(queue.broker, address, questions.max_offset(queue))
+    lower = cluster.answer_at(queue.broker, address, questions.min_offset(queue))
     return min(max(lower, 0), upper), upper
 
 
-def _offset(cluster: Cluster, address: str, queue: Queue, code: RequestCode) -> int:
-    header = QueueRequestHeader(queue.topic, queue.queue_id, queue.broker)
-    return header_of(OffsetResponseHeader, cluster.ask_at(queue.broker, address, code, header)).offset
-
-
-def dispatch_behind(cluster: Cluster, broker: str) -> int:
-    """Bytes of the log that are not in the broker's queues yet; 0 where it does not tell."""
+def dispatch_behind(cluster: ClusterClient, broker: str) -> int:
+    """Return the bytes of the log that are not yet in the broker's queues; 0 if the broker does not tell."""
     try:
-        answer = cluster.ask(broker, RequestCode.GET_BROKER_RUNTIME_INFO)
-        return int(body_of(KVTable, answer).table["dispatchBehindBytes"])
-    except BrokerError as error:
+        return int(cluster.answer(broker, runtime_info())["dispatchBehindBytes"])
+    except ClusterError as error:
         if error.retriable:
             raise
-        return 0  # an account that may not ask
+        return 0  # the account lacks the permission
     except (KeyError, ValueError):
         return 0
 
 
-def earliest_time(cluster: Cluster, queue: Queue) -> int | None:
-    """Store time in ms of the first message that is still there, None where there is none."""
-    header = QueueRequestHeader(queue.topic, queue.queue_id, queue.broker)
-    answer = cluster.ask(queue.broker, RequestCode.GET_EARLIEST_MSG_STORETIME, header)
-    time = header_of(TimestampResponseHeader, answer).timestamp
-    return None if time < 0 else time
+def earliest_time(cluster: ClusterClient, queue: Queue) -> int | None:
+    """Return the store time (ms) of the first existing message, or None without messages."""
+    return cluster.answer(queue.broker, questions.earliest_time(queue))
 
 
 # ---------------------------------------------------------------- times
 
 
-def peek(cluster: Cluster, queue: Queue, offset: int, most: int = 1) -> tuple[int, bytes]:
-    """The records from an offset on, at most so many, and the offset to go on from; empty where there are none."""
-    header = pull_header(cluster.options.group, queue, offset, most)
-    good = (ResponseCode.SUCCESS, *FOUND_NOTHING)
-    answer = cluster.ask(queue.broker, RequestCode.PULL_MESSAGE, header, good=good)
+def peek(cluster: ClusterClient, queue: Queue, offset: int, most: int = 1) -> tuple[int, bytes]:
+    """Return the offset to go on from, and at most `most` records from an offset on; empty bytes without records."""
+    header = pull_header(cluster.options.group, queue, everything(queue.topic), offset, most)
+    answer = cluster.ask(queue.broker, RequestCode.PULL_MESSAGE, header, good=PULLED)
     following = header_of(PullMessageResponseHeader, answer).next_begin_offset
     return following, (answer.body or b"") if answer.code == ResponseCode.SUCCESS else b""
 
 
-def offset_at(cluster: Cluster, queue: Queue, timestamp_ms: int) -> int:
-    """The first offset that was stored at or after this time, the end when there is none.
+def offset_at(cluster: ClusterClient, queue: Queue, timestamp_ms: int) -> int:
+    """Return the first offset stored at or after this time, or the end offset if there is none.
 
-    A broker's own search names the nearer message, or any of those of one millisecond; so it is where the search begins
-    here, by the store times of single messages. Where a broker's clock was set back, it is one of the places where
-    times pass this one.
+    A broker's search returns the nearest message, or any message of the same millisecond. So its answer is only the
+    start of a search over the store times of single messages. If a broker's clock was set back, several offsets may
+    qualify; the result is one of them.
     """
     lower, upper = bounds(cluster, queue)
     if lower >= upper:
         return upper
-    header = SearchOffsetRequestHeader(queue.topic, queue.queue_id, timestamp_ms, queue.broker)
-    answer = cluster.ask(queue.broker, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header)
-    hint = header_of(OffsetResponseHeader, answer).offset
+    hint = cluster.answer(queue.broker, questions.search_offset(queue, timestamp_ms))
 
     def reached(offset: int) -> bool:
-        """Whether the message there was stored at the time or later; one that is lost was not."""
+        """Tell whether the message at this offset was stored at or after the time. False for a lost message."""
         _, records = peek(cluster, queue, offset)
         return bool(records) and store_timestamp_of(records) >= timestamp_ms
 
@@ -110,11 +90,12 @@ def offset_at(cluster: Cluster, queue: Queue, timestamp_ms: int) -> int:
 
 
 def first_true(test: Callable[[int], bool], lower: int, upper: int, hint: int) -> int:
-    """The first number from `lower` below `upper` with which `test` holds, `upper` where it does with none.
+    """Return the first number from `lower` below `upper` for which `test` holds, or `upper` if there is none.
 
-    The test holds from some number on. The search begins at `hint` and doubles its steps, so a good hint is cheap.
+    The test must hold for all later numbers too. The search begins at `hint` and doubles its steps, so a good hint is
+    cheap.
     """
-    low, high = lower, upper  # the result is from low up to high
+    low, high = lower, upper  # the result is between low and high
     probe, step, upwards = min(max(hint, lower), upper - 1), 1, True
     if lower >= upper:
         return upper
@@ -136,8 +117,8 @@ def first_true(test: Callable[[int], bool], lower: int, upper: int, hint: int) -
     return low + bisect_left(range(low, high), True, key=test)
 
 
-def mean_size(cluster: Cluster, queue: Queue, start: int, end: int, samples: int = 3) -> float | None:
-    """About how many bytes a record has, from a few pulls spread over the offsets; None where none is there."""
+def mean_size(cluster: ClusterClient, queue: Queue, start: int, end: int, samples: int = 3) -> float | None:
+    """Estimate the mean size of a record (bytes) from a few pulls spread over the offsets; None without messages."""
     count = size = 0
     for number in range(samples):
         at = start + (end - start) * number // samples
@@ -156,36 +137,29 @@ def mean_size(cluster: Cluster, queue: Queue, start: int, end: int, samples: int
 # ---------------------------------------------------------------- groups
 
 
-def group_offset(cluster: Cluster, group: str, queue: Queue) -> int | None:
-    """What a consumer group has committed, None when it has not.
+def group_offset(cluster: ClusterClient, group: str, queue: Queue) -> int | None:
+    """Return the committed offset of a consumer group, or None if it has not committed.
 
-    Brokers answer 0 for a group that is new to a young queue; such an answer is believed only when the group is among
-    those with offsets.
+    Brokers answer 0 for a group that is new to a young queue. Such an answer is accepted only if the group is in the
+    table of committed offsets.
     """
-    header = QueryConsumerOffsetRequestHeader(group, queue.topic, queue.queue_id, queue.broker)
-    good = (ResponseCode.SUCCESS, ResponseCode.QUERY_NOT_FOUND)
-    answer = cluster.ask(queue.broker, RequestCode.QUERY_CONSUMER_OFFSET, header, good=good)
-    if answer.code != ResponseCode.SUCCESS:
-        return None
-    offset = header_of(OffsetResponseHeader, answer).offset
-    if offset:
-        return None if offset < 0 else offset
+    offset = cluster.answer(queue.broker, questions.group_offset(group, queue))
+    if offset != 0:
+        return None if offset is None or offset < 0 else offset
     try:
         table = all_group_offsets(cluster, queue.broker)
-    except BrokerError as error:
+    except ClusterError as error:
         if error.code is None or error.code in PASSING:
             raise
-        return offset  # an account that may not ask for all offsets
+        return offset  # the account may not read the table of offsets
     return offset if queue.queue_id in table.get(f"{queue.topic}@{group}", {}) else None
 
 
-def all_group_offsets(cluster: Cluster, broker: str) -> dict[str, dict[int, int]]:
-    """What all groups have committed at a broker: ``topic@group`` to queue id to offset."""
-    answer = cluster.ask(broker, RequestCode.GET_ALL_CONSUMER_OFFSET)
-    return body_of(ConsumerOffsetSerializeWrapper, answer).offset_table if answer.body else {}
+def all_group_offsets(cluster: ClusterClient, broker: str) -> dict[str, dict[int, int]]:
+    """Return the committed offsets of all groups at a broker: ``topic@group`` to queue id to offset."""
+    return cluster.answer(broker, questions.group_offsets())
 
 
-def commit_offset(cluster: Cluster, group: str, queue: Queue, offset: int) -> RemotingCommand:
+def commit_offset(cluster: ClusterClient, group: str, queue: Queue, offset: int) -> None:
     """Commit the next offset that a group reads."""
-    header = UpdateConsumerOffsetRequestHeader(group, queue.topic, queue.queue_id, offset, queue.broker)
-    return cluster.ask(queue.broker, RequestCode.UPDATE_CONSUMER_OFFSET, header)
+    cluster.answer(queue.broker, questions.commit_offset(group, queue, offset))

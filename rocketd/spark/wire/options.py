@@ -1,6 +1,6 @@
-"""How a cluster is reached: addresses, account and TLS, as one value that crosses to the tasks.
+"""The connection settings of a cluster: addresses, account and TLS, as one value that is sent to the tasks.
 
-The names are the client's; what they mean is said in ``docs/spark.md``.
+Names are those of the client; ``docs/spark.md`` explains them.
 """
 
 import ssl
@@ -13,12 +13,12 @@ from rocketd.spark.errors import OptionError
 
 @dataclass(frozen=True, slots=True)
 class ClusterOptions:
-    """Where the name servers are and how to speak to them and to the brokers. Picklable, hashable.
+    """The name servers, and the settings of connections to them and to brokers. Picklable, hashable.
 
-    `namesrv` is a list of ``HOST:PORT``, or one text of several parted by ``;`` or ``,``; an IPv6 address stands in
-    brackets. `timeout` bounds one request, `patience` how long a request that may pass later is repeated, both in
-    seconds. `group` is the consumer group that pulls name: brokers have the preset one from their first start, and
-    nothing is committed for it. The secrets are not shown when this is printed. Raises OptionError.
+    `namesrv` is a list of ``HOST:PORT``, or one text with several separated by ``;`` or ``,``. An IPv6 address stands
+    in brackets. `timeout` limits one request, and `patience` the repetition of a request that may succeed later; both
+    in seconds. `group` is the consumer group named in pulls. Brokers have the default group from their first start, and
+    nothing is committed for it. Secrets are left out of the repr. Raises OptionError.
     """
 
     namesrv: tuple[str, ...]
@@ -84,19 +84,19 @@ class ClusterOptions:
 
 
 def host_and_port(address: str) -> tuple[str, int]:
-    """Part ``HOST:PORT``, an IPv6 address without its brackets. Raises OptionError."""
+    """Split ``HOST:PORT``; an IPv6 address loses its brackets. Raises OptionError."""
     host, _, port = address.rpartition(":")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
     elif ":" in host:
         host = ""
     if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 1 << 16:
-        raise OptionError(f"{address!r} is no address: give HOST:PORT, an IPv6 address in brackets")
+        raise OptionError(f"{address!r} is not an address: give HOST:PORT, an IPv6 address in brackets")
     return host, int(port)
 
 
 def tls_context(options: ClusterOptions) -> ssl.SSLContext:
-    """Make the context of all connections: without `tls_verify` every server is believed. Raises OptionError."""
+    """Return the TLS context of all connections. Without `tls_verify` servers are not verified. Raises OptionError."""
     try:
         context = ssl.create_default_context(cafile=options.tls_ca or None)
         if not options.tls_verify:

@@ -1,8 +1,9 @@
-"""Pulls of one queue, several under way at once.
+"""Pulls of one queue, with several requests in flight.
 
-A pull's answer tells where the next one begins. While answers keep having the same number of messages, as brokers that
-cut them at 32 do, the places of the next few are known before, and asked for together: the broker works while the
-task does. An answer that has fewer makes the guesses worthless: those answers are dropped.
+The answer to a pull tells where the next one begins. As long as all answers have the same number of messages, the next
+offsets can be predicted. Brokers that cut answers at 32 messages behave this way. The predicted pulls are sent
+together, so that the broker works while the task does. A shorter answer makes the predictions wrong, and the answers in
+flight are dropped.
 """
 
 from collections import deque
@@ -12,36 +13,37 @@ from typing import Final
 
 from rocketd.filter.expressions import SelectorError
 from rocketd.filter.selector import SQL92, compile_selector
-from rocketd.remoting.codes import RequestCode, ResponseCode
-from rocketd.remoting.command import RemotingCommand
-from rocketd.remoting.headers import PullMessageRequestHeader, PullMessageResponseHeader, write_header
+from rocketd.protocol.pull import ANY_TAG, BY_TAG, PULLED, pull_header
+from rocketd.remoting.bodies.tables import SubscriptionData
+from rocketd.remoting.headers.client import PullMessageRequestHeader, PullMessageResponseHeader, write_header
+from rocketd.remoting.wire.codes import RequestCode, ResponseCode
+from rocketd.remoting.wire.command import RemotingCommand
 from rocketd.spark.errors import OptionError
 from rocketd.spark.ranges import Queue, ReadPlan
-from rocketd.spark.wire.connection import Connection
+from rocketd.spark.wire.connection import BlockingConnection
 from rocketd.spark.wire.faults import header_of, refusal
-from rocketd.spark.wire.pull_request import ANY_TAG, BY_TAG, FOUND_NOTHING, pull_header
 
 CODE: Final = RequestCode.PULL_MESSAGE
 
 NOTHING_WANTED: Final = "NO_MATCHED_MESSAGE"
-"""Remark of an answer without messages: the filter wanted none of those that were looked at."""
+"""The remark of an answer without messages: the filter rejected all messages that the broker examined."""
 
 _DEEPEST: Final = 16
-"""Most pulls under way."""
+"""The most pulls in flight."""
 
 _MOST: Final = 1024
-"""Messages that a pull asks for; brokers cut it to a number of their own."""
+"""Messages requested by one pull; brokers apply a lower limit."""
 
 _PREFIX = Struct(">II")
 _OFFSET_MARK: Final = 1 << 62
 _MOST_MARK: Final = (1 << 30) + 7
 _OPAQUE_MARK: Final = (1 << 30) + 3
-"""Numbers that no request has, in whose place the template of a pull gets those of each."""
+"""Numbers that no real request uses. The template of a pull has them as placeholders."""
 
 
 @dataclass(frozen=True, slots=True)
-class Pulled:
-    """An answer: the offset it was asked from, the one to go on from, its code and remark, and its records."""
+class PullAnswer:
+    """An answer: the requested offset, the offset to go on from, code, remark and records."""
 
     start: int
     following: int
@@ -51,14 +53,14 @@ class Pulled:
 
     @property
     def found(self) -> bool:
-        """Whether there are records."""
+        """Whether the answer has records."""
         return self.code == ResponseCode.SUCCESS
 
 
 def subscription(plan: ReadPlan) -> tuple[str, str]:
-    """Type and text of the filter that the broker applies. Tags that it has no words for are left to the reader.
+    """Return type and text of the filter for the broker. Tags that the syntax cannot express are left to the reader.
 
-    Raises OptionError for what is no SQL92: Apache's brokers would send all messages.
+    Raises OptionError for invalid SQL92, because Apache's brokers would send all messages.
     """
     if plan.sql92:
         check_sql92(plan.sql92)
@@ -70,7 +72,7 @@ def subscription(plan: ReadPlan) -> tuple[str, str]:
 
 
 def check_sql92(text: str) -> None:
-    """Raise OptionError for what is no SQL92 expression."""
+    """Raise OptionError for an invalid SQL92 expression."""
     try:
         end = compile_selector(SQL92, text).end
     except SelectorError as error:
@@ -81,22 +83,20 @@ def check_sql92(text: str) -> None:
         )
 
 
-class Pulls:
-    """Asks one broker for one queue, over one connection. Raises UnreachableError, BrokerError for refusals.
+class PipelinedPulls:
+    """Pulls one queue from one broker, over one connection. Raises NoAnswerError, and ClusterError for refusals.
 
-    After an answer that is neither found nor `NOTHING_WANTED` nothing is under way any more, and it is of no further use.
-
-    `start` and `end` bound the offsets, `kind` and `expression` are what `subscription` gives.
+    `start` and `end` bound the offsets; `kind` and `expression` are the result of `subscription`. After an answer that
+    is neither found nor `NOTHING_WANTED`, no pull is in flight, and the object must not be used again.
     """
 
     def __init__(
-        self, connection: Connection, queue: Queue, start: int, end: int, group: str, kind: str, expression: str
+        self, connection: BlockingConnection, queue: Queue, start: int, end: int, group: str, kind: str, expression: str
     ) -> None:
         self._connection = connection
         self._queue = queue
         self._group = group
-        self._kind = kind
-        self._expression = expression
+        self._subscription = SubscriptionData(queue.topic, expression, expression_type=kind)
         self._end = end
         self._next = start
         self._step = 0
@@ -106,15 +106,15 @@ class Pulls:
         self._ask()
 
     def _header(self, offset: int, most: int) -> PullMessageRequestHeader:
-        return pull_header(self._group, self._queue, offset, most, self._kind, self._expression)
+        return pull_header(self._group, self._queue, self._subscription, offset, most)
 
     def _make_template(self) -> bytes:
         command = RemotingCommand(CODE, write_header(self._header(_OFFSET_MARK, _MOST_MARK)), opaque=_OPAQUE_MARK)
         text = command.encode_header(0)[_PREFIX.size :].replace(b"%", b"%%")
         for mark in (_OFFSET_MARK, _MOST_MARK, _OPAQUE_MARK):
             if text.count(b"%d" % mark) != 1:
-                raise AssertionError("a mark is not where it should be")
-        # Members are in the order of the header's fields, and the opaque number comes after them.
+                raise AssertionError("a mark is missing or repeated in the header")
+        # Fields are in the order of the header's fields, and the opaque number comes after them.
         return (
             text.replace(b"%d" % _OFFSET_MARK, b"%d")
             .replace(b"%d" % _MOST_MARK, b"%d")
@@ -122,11 +122,11 @@ class Pulls:
         )
 
     def _ask(self) -> None:
-        """Send the pulls that may be under way."""
+        """Send as many pulls as may be in flight."""
         connection, template = self._connection, self._template
         frames: list[bytes] = []
         if 2 * len(self._asked) > self._depth:
-            return  # several at a time cost both sides less
+            return  # sending several at a time costs both sides less
         while len(self._asked) < self._depth and self._next < self._end:
             offset = self._next
             most = min(self._end - offset, _MOST)
@@ -143,12 +143,12 @@ class Pulls:
         if frames:
             connection.write(b"".join(frames), CODE)
 
-    def take(self) -> Pulled:
-        """Return the next answer; the following pulls are on their way by then."""
+    def take(self) -> PullAnswer:
+        """Return the next answer, after sending the following pulls."""
         offset, opaque = self._asked.popleft()
         answer = self._connection.wait(opaque, CODE)
         code = answer.code
-        if code not in (ResponseCode.SUCCESS, *FOUND_NOTHING):
+        if code not in PULLED:
             self.drop()
             raise refusal(f"broker {self._queue.broker} at {self._connection.address}", CODE, answer)
         following = _following(answer)
@@ -165,10 +165,10 @@ class Pulls:
             self._ask()
         else:
             self.drop()
-        return Pulled(offset, following, code, remark, answer.body or b"")
+        return PullAnswer(offset, following, code, remark, answer.body or b"")
 
     def drop(self) -> None:
-        """Let all answers that are still to come go unheard."""
+        """Drop all answers still in flight."""
         for _, opaque in self._asked:
             self._connection.forget(opaque)
         self._asked.clear()
@@ -179,4 +179,4 @@ def _following(answer: RemotingCommand) -> int:
     try:
         return int(fields["nextBeginOffset"])  # type: ignore[index]
     except (KeyError, TypeError, ValueError):
-        return header_of(PullMessageResponseHeader, answer).next_begin_offset  # says what is wrong
+        return header_of(PullMessageResponseHeader, answer).next_begin_offset  # raises with the exact fault

@@ -1,6 +1,6 @@
 """Reads a range of a queue from a live broker, as Arrow batches.
 
-Every offset of the range is accounted for: it is in a batch, or it is not wanted, or it is told as lost.
+Every offset of the range is accounted for: it is in a batch, filtered out, or reported as lost.
 """
 
 from collections.abc import Iterator
@@ -9,48 +9,55 @@ from typing import Final
 
 import pyarrow as pa
 
-from rocketd.spark.errors import BrokerError, DataLossError, UnreachableError
+from rocketd.protocol.cluster import MASTER
+from rocketd.protocol.pull import ANY_TAG
+from rocketd.spark.errors import ClusterError, DataLossError, NoAnswerError
 from rocketd.spark.ranges import OnLoss, QueueRange, ReadPlan
-from rocketd.spark.wire.cluster import MASTER, Cluster
+from rocketd.spark.wire.cluster import ClusterClient
 from rocketd.spark.wire.connection import connection_to
 from rocketd.spark.wire.faults import give_up
 from rocketd.spark.wire.gather import Gathered
 from rocketd.spark.wire.offsets import bounds_at, dispatch_behind, max_offset
 from rocketd.spark.wire.options import ClusterOptions
-from rocketd.spark.wire.pull import NOTHING_WANTED, Pulled, Pulls, subscription
-from rocketd.spark.wire.pull_request import ANY_TAG
+from rocketd.spark.wire.pull import NOTHING_WANTED, PipelinedPulls, PullAnswer, subscription
 
 _FIRST_PAUSE: Final = 0.05
 _LONGEST_PAUSE: Final = 2.0
 
 _SETTLING: Final = 1.0
-"""Seconds in which messages behind a queue's end may still appear before they are lost. A broker that has restarted and
-builds the ends of its queues while it serves is waited for, however long it takes.
+"""Seconds in which messages beyond a queue's end may still appear before they count as lost.
+
+While a restarted broker rebuilds its queues, the wait goes on, up to the `patience` of the options.
 """
 
 
 def read_range(
-    cluster: ClusterOptions | Cluster, part: QueueRange, plan: ReadPlan, on_loss: OnLoss | None = None
+    cluster: ClusterOptions | ClusterClient, part: QueueRange, plan: ReadPlan, on_loss: OnLoss | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """The messages of a range as batches of ``arrow_schema(plan.columns)``, ascending by queue offset.
+    """Yield the messages of a range as batches of ``arrow_schema(plan.columns)``, ascending by queue offset.
 
-    Batches that would be empty are left out. A broker that is away is waited for, for as many seconds as the `patience`
-    of the options. Raises BrokerError then, and where it refuses; and DataLossError for messages that are
-    not there any more, unless `on_loss` takes their ranges. A filter hides single messages that are lost: then only
-    what lies outside the queue's bounds is told.
+    Empty batches are left out. An unreachable broker is waited for, up to the `patience` of the options (seconds).
+    Raises:
+
+    - ClusterError if the broker stays unreachable, or refuses,
+    - DataLossError for messages that are gone, unless `on_loss` accepts their ranges.
+
+    With a filter, the loss of single messages cannot be detected. Then only offsets outside the queue's bounds are
+    reported.
     """
     if plan.tags is not None and not plan.tags:
         return
-    known = cluster if isinstance(cluster, Cluster) else Cluster(cluster)
+    known = cluster if isinstance(cluster, ClusterClient) else ClusterClient(cluster)
     yield from _Reader(known, part, plan, on_loss).batches()
 
 
 class _Reader:
-    """One reading of one range. `_at` is the offset from which messages are still to come; `_inside` says that the queue's
-    bounds are known to have the rest.
+    """The reading of one range. `_at` is the next offset expected from the broker.
+
+    `_inside` means the rest of the range is known to lie within the queue's bounds.
     """
 
-    def __init__(self, cluster: Cluster, part: QueueRange, plan: ReadPlan, on_loss: OnLoss | None) -> None:
+    def __init__(self, cluster: ClusterClient, part: QueueRange, plan: ReadPlan, on_loss: OnLoss | None) -> None:
         self._cluster = cluster
         self._queue = part.queue
         self._at = part.start
@@ -64,15 +71,15 @@ class _Reader:
         self._failing: float | None = None
         self._stuck = 0
         self._inside = False
-        self._odd: Pulled | None = None
+        self._odd: PullAnswer | None = None
         self._slave = ""
         self._tried_slaves: set[str] = set()
 
     # ------------------------------------------------------------ pulling
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Pull until the range's end, and give out a batch whenever enough has come."""
-        pulls: Pulls | None = None
+        """Pull until the end of the range, and yield a batch whenever enough has come."""
+        pulls: PipelinedPulls | None = None
         try:
             while self._at < self._end:
                 try:
@@ -82,7 +89,7 @@ class _Reader:
                             continue
                         pulls = self._pulls()
                     answer = pulls.take()
-                except BrokerError as error:
+                except ClusterError as error:
                     pulls = None
                     self._wait_after(error)
                     continue
@@ -91,7 +98,7 @@ class _Reader:
                     self._advance(answer.following)
                 else:
                     pulls, self._inside = None, False
-                    # What a slave does not hand out is not lost: by default (slaveReadEnable) it hands out nothing.
+                    # Messages missing on a slave are not lost: by default (slaveReadEnable) a slave returns none.
                     self._odd, self._slave = None if self._slave else answer, ""
                     yield from self._batch()
                 if self._gathered.size >= self._plan.batch_bytes:
@@ -101,13 +108,13 @@ class _Reader:
             if pulls is not None:
                 pulls.drop()
 
-    def _pulls(self) -> Pulls:
+    def _pulls(self) -> PipelinedPulls:
         connection = connection_to(self._source(), self._cluster.options)
         group = self._cluster.options.group
-        return Pulls(connection, self._queue, self._at, self._end, group, self._kind, self._expression)
+        return PipelinedPulls(connection, self._queue, self._at, self._end, group, self._kind, self._expression)
 
     def _source(self) -> str:
-        """Address of the master, unless it is away and a slave holds what is to be read."""
+        """Return the master's address, or a slave's if only that is reachable and has the rest of the range."""
         return self._slave or self._cluster.master(self._queue.broker)
 
     def _advance(self, to: int) -> None:
@@ -115,19 +122,19 @@ class _Reader:
         self._pause, self._tries, self._stuck = _FIRST_PAUSE, 1, 0
         self._failing = None
 
-    def _wait_after(self, error: BrokerError) -> None:
-        """Wait a little before the next try. Raises the error where there is none."""
+    def _wait_after(self, error: ClusterError) -> None:
+        """Wait a little before the next attempt. Raises the error if there is none."""
         if self._slave:
-            self._slave = ""  # what a slave refuses, the master may have
+            self._slave = ""  # the master may have the messages that a slave refused
             return
         if not error.retriable:
             raise error
-        if isinstance(error, UnreachableError):
+        if isinstance(error, NoAnswerError):
             self._cluster.forget(self._queue.broker)
             if self._find_slave():
                 return
         patience = self._cluster.options.patience
-        if self._failing is None:  # not the last message's time: who reads may take its time for a batch
+        if self._failing is None:  # not the time of the last message: the reader may need long for a batch
             self._failing = monotonic()
         if monotonic() + self._pause > self._failing + patience:
             give_up(error, self._tries, patience)
@@ -136,7 +143,7 @@ class _Reader:
         self._tries += 1
 
     def _find_slave(self) -> bool:
-        """Find a slave that holds all that is still to be read: of another the ends say nothing."""
+        """Find a slave that holds the whole rest of the range. The ends of other slaves prove nothing."""
         cluster, queue = self._cluster, self._queue
         try:
             slaves = [
@@ -150,20 +157,20 @@ class _Reader:
                 if lower <= self._at and self._end <= upper:
                     self._slave, self._inside = address, True
                     return True
-        except BrokerError:
-            pass  # what was wrong with the master is what is told
+        except ClusterError:
+            pass  # the error of the master is the one to report
         return False
 
     def _batch(self) -> Iterator[pa.RecordBatch]:
-        """Make batches of what has come."""
+        """Yield batches of the collected records."""
         return self._gathered.take(min(self._at, self._end), self._leaves_out)
 
     # ------------------------------------------------------------ losses
 
     def _examine(self) -> None:
-        """Compare with the queue's bounds what is to be read, and what an answer without messages has said.
+        """Compare the rest of the range, and the last answer without messages, with the queue's bounds.
 
-        Before the first pull too: one outside of the bounds would leave its mark at the broker.
+        This also runs before the first pull, since a pull outside the bounds would leave traces at the broker.
         """
         lower, upper = bounds_at(self._cluster, self._source(), self._queue)
         odd, self._odd = self._odd, None
@@ -178,10 +185,10 @@ class _Reader:
                 self._lose(self._at, odd.following)
             elif self._stuck > 1:
                 text = f"{self._queue}: nothing comes from offset {self._at} on ({odd.remark})"
-                raise BrokerError(text, retriable=True)
+                raise ClusterError(text, retriable=True)
 
     def _await_end(self, upper: int) -> None:
-        """Wait until the queue reaches to the range's end; what does not come is lost."""
+        """Wait until the queue reaches the end of the range. Messages that do not come are lost."""
         began, pause = monotonic(), _FIRST_PAUSE
         while upper < self._end:
             waited = monotonic() - began

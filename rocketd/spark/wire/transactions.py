@@ -1,6 +1,6 @@
-"""Messages that are hidden until they are committed: half messages, their ends, and the brokers' questions about them.
+"""Transactional messages: half messages, their ends, and the brokers' checks of undecided ones.
 
-Answers to sendMessageInTransaction, endTransaction and checkTransactionState of Apache's producer.
+Counterpart: `sendMessageInTransaction`, `endTransaction`, `checkTransactionState` of the producer (Apache).
 """
 
 import os
@@ -12,33 +12,35 @@ from time import monotonic
 
 from rocketd.common import properties as names
 from rocketd.common.sysflag import TRANSACTION_COMMIT, TRANSACTION_NOT, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
-from rocketd.remoting.bodies import HeartbeatData, ProducerData
-from rocketd.remoting.codes import RequestCode
-from rocketd.remoting.command import RemotingCommand
-from rocketd.remoting.headers import CheckTransactionStateRequestHeader, EndTransactionRequestHeader
-from rocketd.spark.errors import BrokerError
+from rocketd.protocol.transaction import check_answer_header, end_header
+from rocketd.remoting.bodies.tables import HeartbeatData, ProducerData
+from rocketd.remoting.headers.client import CheckTransactionStateRequestHeader, EndTransactionRequestHeader
+from rocketd.remoting.wire.codes import RequestCode
+from rocketd.remoting.wire.command import RemotingCommand
+from rocketd.spark.errors import ClusterError
 from rocketd.spark.ranges import Queue
-from rocketd.spark.wire.cluster import Cluster
-from rocketd.spark.wire.connection import Connection
+from rocketd.spark.wire.cluster import ClusterClient
+from rocketd.spark.wire.connection import BlockingConnection
 from rocketd.spark.wire.faults import check, header_of
-from rocketd.spark.wire.message import Message
+from rocketd.spark.wire.message import RawMessage
 from rocketd.spark.wire.options import ClusterOptions
-from rocketd.spark.wire.send import GROUP, Position, Request, Sender
-from rocketd.store.errors import StoreError
-from rocketd.store.record import MessageExt, decode_message
+from rocketd.spark.wire.send import GROUP, Position, Sender, SendRequest
+from rocketd.store.base.errors import StoreError
+from rocketd.store.format.record import MessageExt, decode_message
 
 _GREETING_SECONDS = 30.0
-"""How often brokers are told that this group is there: they forget those that were silent for two minutes."""
+"""Seconds between heartbeats to brokers, which forget a group after two minutes of silence."""
 
 Check = Callable[[MessageExt, dict[str, str]], bool | None]
-"""Asked by a broker whether a half message, with its properties, is to be committed (True), rolled back (False), or is
-undecided yet (None).
+"""Called when a broker checks a half message, with the message and its properties.
+
+Returns True to commit, False to roll back, None if undecided.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Half:
-    """A half message: what its end has to name, and the queue it goes to, as far as that is known. Picklable."""
+    """A half message: the fields its end must name, and its target queue as far as known. Picklable."""
 
     broker: str
     topic: str
@@ -51,52 +53,55 @@ class Half:
 
     @property
     def queue(self) -> Queue:
-        """Where its message goes."""
+        """The target queue of the message."""
         return Queue(self.topic, self.broker, self.queue_id)
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """What became of an end: None, or the error; a doubtful one may have been carried out."""
+    """The result of an end: None, or the error. A doubtful error means the end may have been executed."""
 
     half: Half
-    error: BrokerError | None
+    error: ClusterError | None
 
 
 class Transactions:
-    """Begins and ends transactions as one producer group. One thread's.
+    """Begins and ends transactions as one producer group. For one thread.
 
-    Brokers ask about half messages that stay undecided, whoever has greeted them for the group: `on_check` answers,
-    while `serve` waits or any request does.
+    Brokers check undecided half messages by asking a producer of the group that sent them heartbeats. `on_check`
+    answers while `serve` or any request waits.
     """
 
     def __init__(
         self,
-        cluster: Cluster | ClusterOptions,
+        cluster: ClusterClient | ClusterOptions,
         group: str = GROUP,
         on_check: Check | None = None,
         *,
         window: int = 8,
         compress_over: int = 0,
     ) -> None:
-        self.cluster = cluster if isinstance(cluster, Cluster) else Cluster(cluster)
+        self.cluster = cluster if isinstance(cluster, ClusterClient) else ClusterClient(cluster)
         self.group = group
-        # Half messages of all queues are in one queue of the broker's, whose order means nothing.
+        # The half messages of all queues lie in one queue of the broker, whose order has no meaning.
         self._sender = Sender(self.cluster, group, window=window, compress_over=compress_over, ordered=False)
         self._window = window
         self._on_check = on_check
-        self._greeted: dict[Connection, float] = {}
+        self._greeted: dict[BlockingConnection, float] = {}
         self._client_id = f"{socket.gethostname()}@{os.getpid()}#{os.urandom(4).hex()}"
 
     # ------------------------------------------------------------ begin and end
 
-    def begin(self, queue: Queue, message: Message) -> Half:
-        """Store a message hidden. Raises BrokerError; what passes and cannot have stored it is tried again, patiently."""
+    def begin(self, queue: Queue, message: RawMessage) -> Half:
+        """Store a hidden message.
+
+        Raises ClusterError. Errors that may pass and that rule out a stored message lead to retries.
+        """
         (position,) = self._sender.send_request(queue, self._prepare(queue, message))
         return self._half(queue, position)
 
-    def begin_all(self, items: Iterable[tuple[Queue, Message]]) -> list[Half]:
-        """Store messages hidden, many under way at once. Raises BrokerError: those that were stored stay undecided then."""
+    def begin_all(self, items: Iterable[tuple[Queue, RawMessage]]) -> list[Half]:
+        """Store hidden messages, with many in flight. Raises ClusterError; messages stored before then stay undecided."""
         halves: list[Half] = []
         sender = self._sender
         for queue, message in items:
@@ -107,7 +112,7 @@ class Transactions:
             halves.append(self._half(receipt.token, receipt.positions[0]))
         return halves
 
-    def _prepare(self, queue: Queue, message: Message) -> Request:
+    def _prepare(self, queue: Queue, message: RawMessage) -> SendRequest:
         marks = {names.TRAN_MSG: "true", names.PGROUP: self.group}
         request = self._sender.request(queue, [replace(message, properties={**message.properties, **marks})])
         request.header.sys_flag |= TRANSACTION_PREPARED
@@ -126,14 +131,14 @@ class Transactions:
         )
 
     def end(self, halves: Iterable[Half], *, commit: bool) -> list[Ended]:
-        """Commit or roll back, many under way at once; tells of each what became of it, in order.
+        """Commit or roll back, with many in flight. Return the result of each, in order.
 
-        The messages of a queue become visible in this order: one end is under way for a queue. Nothing is sent twice: a
-        second commit of a half message shows it a second time at some brokers.
+        The messages of a queue become visible in this order, because one end is in flight for a queue. Nothing is sent
+        twice: with some brokers, a second commit of a half message shows it a second time.
         """
         state = TRANSACTION_COMMIT if commit else TRANSACTION_ROLLBACK
         code = RequestCode.END_TRANSACTION
-        waiting: deque[tuple[Half, Connection, int]] = deque()
+        waiting: deque[tuple[Half, BlockingConnection, int]] = deque()
         ended: list[Ended] = []
 
         def land() -> None:
@@ -142,7 +147,7 @@ class Transactions:
             try:
                 answer = connection.wait(opaque, code)
                 check(f"broker {half.broker} at {connection.address}", code, answer)
-            except BrokerError as problem:
+            except ClusterError as problem:
                 error = problem
             ended.append(Ended(half, error))
 
@@ -152,7 +157,7 @@ class Transactions:
             try:
                 connection = self.cluster.connection(half.broker)
                 opaque = connection.submit(code, self._end_header(half, state))
-            except BrokerError as problem:
+            except ClusterError as problem:
                 while waiting:
                     land()
                 ended.append(Ended(half, problem))
@@ -163,20 +168,23 @@ class Transactions:
         return ended
 
     def _end_header(self, half: Half, state: int) -> EndTransactionRequestHeader:
-        return EndTransactionRequestHeader(
-            producer_group=half.group,
-            tran_state_table_offset=half.state_offset,
+        return end_header(
+            half.group,
+            half.broker,
+            state,
+            state_offset=half.state_offset,
             commit_log_offset=half.commit_log_offset,
-            commit_or_rollback=state,
-            msg_id=half.unique_key,
+            unique_key=half.unique_key,
             transaction_id=half.transaction_id,
-            bname=half.broker,
         )
 
     # ------------------------------------------------------------ questions
 
     def serve(self, brokers: Iterable[str], seconds: float) -> None:
-        """Answer the brokers' questions for so long. Raises BrokerError where one cannot be greeted."""
+        """Answer the brokers' checks for so many seconds.
+
+        Raises ClusterError if a broker cannot be reached with a heartbeat.
+        """
         ends = monotonic() + seconds
         asked = sorted(brokers)
         turn = min(1.0, seconds) / max(1, len(asked))
@@ -186,7 +194,7 @@ class Transactions:
             if monotonic() >= ends:
                 return
 
-    def _greet(self, broker: str) -> Connection:
+    def _greet(self, broker: str) -> BlockingConnection:
         connection = self.cluster.connection(broker)
         connection.on_request = self._asked
         if monotonic() - self._greeted.get(connection, -_GREETING_SECONDS) >= _GREETING_SECONDS:
@@ -197,26 +205,19 @@ class Transactions:
             self._greeted[connection] = monotonic()
         return connection
 
-    def _asked(self, connection: Connection, request: RemotingCommand) -> None:
+    def _asked(self, connection: BlockingConnection, request: RemotingCommand) -> None:
         if request.code != RequestCode.CHECK_TRANSACTION_STATE or self._on_check is None:
             return
         asked = header_of(CheckTransactionStateRequestHeader, request)
         try:
             record = decode_message(request.body or b"")
         except StoreError as error:
-            raise BrokerError(f"{connection.address} asks about what is no message: {error}") from error
+            raise ClusterError(f"{connection.address} asks about something other than a message: {error}") from error
         table = record.properties_map()
         if table.get(names.PGROUP, self.group) != self.group:
             return
         verdict = self._on_check(record, table)
         states = {True: TRANSACTION_COMMIT, False: TRANSACTION_ROLLBACK, None: TRANSACTION_NOT}
-        header = EndTransactionRequestHeader(
-            producer_group=self.group,
-            tran_state_table_offset=asked.tran_state_table_offset,
-            commit_log_offset=asked.commit_log_offset,
-            commit_or_rollback=states[verdict],
-            msg_id=table.get(names.UNIQ_KEY, asked.msg_id or ""),
-            from_transaction_check=True,
-            transaction_id=asked.transaction_id,
-        )
+        unique_key = table.get(names.UNIQ_KEY, asked.msg_id or "")
+        header = check_answer_header(self.group, asked, states[verdict], unique_key)
         connection.submit(RequestCode.END_TRANSACTION, header, oneway=True)

@@ -1,1 +1,0 @@
-"""Servers to compare with: how to fetch, start, await and stop them."""

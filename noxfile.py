@@ -1,0 +1,141 @@
+"""Sessions of `nox`: the checks, each in an environment of its own under ``.nox``.
+
+``nox`` runs lint, types and unit; ``nox -s servers`` runs one; what stands after ``--`` goes to the program that the
+session runs: ``nox -s unit -- tests/unit/remoting/wire/test_frame.py -k limit``. ``nox -R`` installs nothing again. ``nox
+--no-venv`` takes the environment that is active, which has the extra ``dev``.
+"""
+
+import shutil
+import sys
+from pathlib import Path
+
+import nox
+
+nox.needs_version = ">=2026"
+nox.options.default_venv_backend = "venv"
+nox.options.reuse_venv = "yes"
+nox.options.sessions = ["lint", "types", "unit"]
+
+ROOT = Path(__file__).parent
+PAGES = (
+    "tests/unit/project/test_readme.py",
+    "tests/unit/project/test_features_page.py",
+    "tests/unit/project/test_security_page.py",
+)
+"""Tests of the pages that are written by hand."""
+
+
+def install(session: nox.Session, *requirements: str) -> None:
+    """Install into the session's environment. With ``--no-venv`` it is the developer's own, and nothing is installed."""
+    if session.virtualenv.is_sandboxed:
+        session.install("-q", *requirements)
+
+
+def ring(session: nox.Session, extra: str, *arguments: str) -> None:
+    """Run pytest with some arguments, or with those after ``--``."""
+    install(session, "-e", f".[{extra}]")
+    session.run("python", "-m", "pytest", *(session.posargs or arguments))
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Style, format and the layers of docs/architecture.md."""
+    install(session, "-e", ".[lint]")
+    session.run("ruff", "check", *session.posargs)
+    session.run("ruff", "format", "--check", *session.posargs)
+    session.run("lint-imports")
+
+
+@nox.session
+def types(session: nox.Session) -> None:
+    """Strict types, which needs every optional package. Misspelt attributes on the paths of requests must be found."""
+    install(session, "-e", ".[dev]")
+    session.run("mypy", *session.posargs)
+    session.run("python", "-m", "tests.support.typos")
+
+
+@nox.session
+def unit(session: nox.Session) -> None:
+    """Tests without sockets to other processes, on virtual clocks."""
+    ring(session, "dev", "-n", "auto", "tests/unit")
+
+
+@nox.session
+def servers(session: nox.Session) -> None:
+    """Servers in processes of their own, on free ports."""
+    ring(session, "dev", "-n", "4", "tests/servers")
+
+
+@nox.session
+def crash(session: nox.Session) -> None:
+    """Brokers that are killed, and power cuts."""
+    ring(session, "test", "tests/crash")
+
+
+@nox.session
+def fuzz(session: nox.Session) -> None:
+    """Damaged frames, requests and store files."""
+    ring(session, "test", "tests/fuzz")
+
+
+@nox.session
+def interop(session: nox.Session) -> None:
+    """Unmodified clients and Apache's own servers. Needs JDK 17 with Maven, Go, and Node with npm."""
+    ring(session, "dev", "tests/interop")
+
+
+@nox.session
+def spark(session: nox.Session) -> None:
+    """The pipeline, in one Spark session."""
+    ring(session, "dev", "tests/spark")
+
+
+@nox.session
+def bench(session: nox.Session) -> None:
+    """Measure three rows of rocketd alone, in half a minute. Needs Go."""
+    install(session, "-e", ".")
+    rows = ("--rows", "send 1 KB C=8 W=64", "--rows", "pull of 32", "--rows", "start to first send")
+    short = ("--sides", "rocketd", "--rounds", "1", "--seconds", "2", "--warm", "2", *rows)
+    session.run("python", "-m", "benchmarks", *(session.posargs or short))
+
+
+@nox.session
+def docs(session: nox.Session) -> None:
+    """Write the generated pages, fail if one was out of date, check links and indexes of the others, build the site."""
+    install(session, "-e", ".[test,spark,docs]")
+    before = pages()
+    for name in ("settings", "errors", "commands"):
+        text = session.run("python", "-m", f"rocketd.tools.gen_{name}_docs", silent=True)
+        (ROOT / "docs" / f"{name}.md").write_text(text)
+    session.run("python", "-m", "rocketd.spark.gen_docs", "docs/spark.md")
+    session.run("python", "-m", "pytest", "-q", *PAGES, *session.posargs)
+    after = pages()
+    changed = sorted(path for path in before.keys() | after.keys() if before.get(path) != after.get(path))
+    if changed:
+        session.error(f"these pages were out of date and are written anew, commit them: {', '.join(changed)}")
+    session.run("mkdocs", "build", "--strict", env={"NO_MKDOCS_2_WARNING": "1"})
+
+
+def pages() -> dict[str, str]:
+    """Return the text of each page by its path."""
+    return {str(path.relative_to(ROOT)): path.read_text() for path in ROOT.glob("docs/**/*.md")}
+
+
+@nox.session
+def dist(session: nox.Session) -> None:
+    """Build sdist and wheel into dist/, and start `twistd` of a fresh environment that has the wheel alone."""
+    install(session, "build")
+    shutil.rmtree(ROOT / "dist", ignore_errors=True)
+    session.run("python", "-m", "build")
+    (wheel,) = (ROOT / "dist").glob("*.whl")
+    directory = Path(session.create_tmp()).resolve()
+    fresh = directory / "fresh"
+    session.run(sys.executable, "-m", "venv", "--clear", str(fresh), external=True)
+    session.run(str(fresh / "bin" / "python"), "-m", "pip", "install", "-q", str(wheel), external=True)
+    # Outside of the clone, whose own packages Python would import.
+    with session.chdir(directory):
+        overview = session.run(str(fresh / "bin" / "twistd"), "--help", silent=True, external=True)
+        session.run(str(fresh / "bin" / "rocketd"), "--version", external=True)
+    for plugin in ("rocketd-namesrv", "rocketd-broker"):
+        if plugin not in overview:
+            session.error(f"twistd of an environment with {wheel.name} does not list {plugin}")

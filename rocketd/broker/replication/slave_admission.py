@@ -1,0 +1,165 @@
+"""Admission of slaves: a connection identifies itself by address or certificate before it gets a byte.
+
+Apache's port accepts every connection. Here a connection is identified when its address is allowed and its first report
+has arrived. Until then it gets no byte of the log, no send waits for it, and it occupies no place for slaves.
+Unidentified connections have a separate limit. Beyond it the oldest one of the busiest address is closed, so that idle
+connections keep no slave out. Everything belongs to the reactor thread.
+"""
+
+import typing
+from collections import Counter
+
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
+from twisted.logger import Logger
+
+from rocketd.common.log_throttle import LogThrottle, ThrottledLog
+from rocketd.common.networks import network_list
+from rocketd.store.base.settings import MessageStoreConfig
+
+
+class Brokers(typing.Protocol):
+    """The hosts of the slaves of this name: see KnownBrokers."""
+
+    def knows(self, host: str) -> bool:
+        """Return whether a slave is at a host."""
+
+    def look(self) -> "Deferred[None]":
+        """Update the known hosts; fires when ``knows`` can be asked again."""
+
+
+class Candidate(typing.Protocol):
+    """A connection to the port for slaves, as seen here."""
+
+    host: str
+    address: str
+
+    @property
+    def has_certificate(self) -> bool:
+        """Whether it has shown a verified certificate."""
+
+    def abort(self) -> None:
+        """Close it at once."""
+
+    def identified(self) -> None:
+        """Serve it from now on."""
+
+
+class SlaveAdmission:
+    """Decides about each connection: ``opened``, ``reported`` at its first report, ``closed``."""
+
+    _log = Logger()
+
+    def __init__(self, config: MessageStoreConfig, reactor: IReactorTime, brokers: Brokers) -> None:
+        self._config = config
+        self._reactor = reactor
+        self._brokers = brokers
+        self.refused = 0
+        """The number of connections closed as unidentified or because of a limit."""
+        self._opened_at: dict[Candidate, float] = {}
+        """The unidentified connections, in the order of arrival."""
+        self._identified: dict[Candidate, str] = {}
+        self._lines = ThrottledLog(self._log, LogThrottle(reactor.seconds))
+
+    # ------------------------------------------------------------ connections
+
+    def opened(self, candidate: Candidate) -> bool:
+        """Accept a new connection. False if it has to be closed at once."""
+        if not self._may_identify(candidate.host):
+            self._refuse(candidate, "address", "its address is not in haAllowedAddresses")
+            return False
+        if len(self._opened_at) >= self._config.ha_max_unidentified:
+            self._close_oldest()
+        self._opened_at[candidate] = self._reactor.seconds()
+        return True
+
+    def reported(self, candidate: Candidate) -> None:
+        """Serve or close a connection at its first report, after asking the name servers if necessary."""
+        asks = network_list(self._config.ha_allowed_addresses).brokers and not candidate.has_certificate
+        if not asks:
+            self._decide(candidate)
+        elif self._is_allowed(candidate):
+            self._identify(candidate)
+            # For the next time: the name servers' answers must not grow old.
+            self._brokers.look()
+        else:
+            self._brokers.look().addCallback(lambda _: self._decide(candidate))
+
+    def closed(self, candidate: Candidate, fault: str | None = None) -> None:
+        """Forget a connection. ``fault`` describes a problem, for example with its certificate."""
+        if self._opened_at.pop(candidate, None) is not None and fault is not None:
+            self._refuse(candidate, "fault", fault)
+        self._identified.pop(candidate, None)
+
+    def close_unidentified(self) -> None:
+        """Close the connections that did not identify themselves in time."""
+        seconds = self._config.ha_identify_timeout / 1000
+        oldest = self._reactor.seconds() - seconds
+        for candidate in [candidate for candidate, opened_at in self._opened_at.items() if opened_at <= oldest]:
+            self._close(
+                candidate, "haIdentifyTimeout", f"it has made no report within {seconds:g} s (haIdentifyTimeout)"
+            )
+
+    def stop(self) -> None:
+        """Close the unidentified connections."""
+        for candidate in list(self._opened_at):
+            candidate.abort()
+
+    # ------------------------------------------------------------ decisions
+
+    def _may_identify(self, host: str) -> bool:
+        allowed = network_list(self._config.ha_allowed_addresses)
+        return allowed.brokers or allowed.allows(host)
+
+    def _is_allowed(self, candidate: Candidate) -> bool:
+        allowed = network_list(self._config.ha_allowed_addresses)
+        if allowed.allows(candidate.host):
+            return True
+        return allowed.brokers and (candidate.has_certificate or self._brokers.knows(candidate.host))
+
+    def _decide(self, candidate: Candidate) -> None:
+        if candidate not in self._opened_at:
+            return
+        if self._is_allowed(candidate):
+            self._identify(candidate)
+        else:
+            self._close(
+                candidate,
+                "address",
+                f"haAllowedAddresses is {self._config.ha_allowed_addresses}, and at this address the name servers "
+                "know no broker of this brokerName, or none that answers as a slave; if it is a slave, add its "
+                "address",
+            )
+
+    def _identify(self, candidate: Candidate) -> None:
+        slaves = Counter(self._identified.values())
+        total, here = slaves.total(), slaves[candidate.host]
+        if total >= self._config.ha_max_slaves:
+            self._close(candidate, "haMaxSlaves", f"{total} slaves are connected (haMaxSlaves)")
+        elif here >= self._config.ha_max_slaves_per_address:
+            why = f"{here} slaves are connected from its address (haMaxSlavesPerAddress)"
+            self._close(candidate, "haMaxSlavesPerAddress", why)
+        else:
+            del self._opened_at[candidate]
+            self._identified[candidate] = candidate.host
+            candidate.identified()
+
+    def _close_oldest(self) -> None:
+        """Close the oldest unidentified connection of the address with most of them."""
+        hosts = Counter(candidate.host for candidate in self._opened_at)
+        (busiest, _) = hosts.most_common(1)[0]
+        oldest = next(candidate for candidate in self._opened_at if candidate.host == busiest)
+        self._close(
+            oldest,
+            "haMaxUnidentified",
+            f"{len(self._opened_at)} connections have not reported their offset (haMaxUnidentified)",
+        )
+
+    def _close(self, candidate: Candidate, kind: str, why: str) -> None:
+        self._opened_at.pop(candidate, None)
+        self._refuse(candidate, kind, why)
+        candidate.abort()
+
+    def _refuse(self, candidate: Candidate, kind: str, why: str) -> None:
+        self.refused += 1
+        self._lines.warn(kind, "{address} is not accepted as a slave: {why}", address=candidate.address, why=why)

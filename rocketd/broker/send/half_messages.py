@@ -1,0 +1,153 @@
+"""The forms of a transactional message: half, committed, checked again, given up; and its op message.
+
+Pure functions. Unlike in Apache's broker, a half message that is stored again keeps its flag and its retry count.
+
+Counterpart: the message building of `TransactionalMessageBridge`, `EndTransactionProcessor` and
+`DefaultTransactionalMessageCheckListener` (Apache).
+"""
+
+from rocketd.common import properties as names
+from rocketd.common.java_hash import java_string_hash
+from rocketd.common.names import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC, is_storable
+from rocketd.common.properties import (
+    MAX_LENGTH,
+    NAME_VALUE_SEPARATOR,
+    PROPERTY_SEPARATOR,
+    decode_properties,
+    encode_properties,
+)
+from rocketd.common.sysflag import TRANSACTION_COMMIT, TRANSACTION_NOT, reset_transaction_value
+from rocketd.store.format.message import MessageInner, PutResult
+from rocketd.store.format.properties import index_keys
+from rocketd.store.format.record import MessageExt, encode_record
+
+QUEUE_ID = 0
+"""The one queue of each of the three topics: half messages, op messages, and half messages given up."""
+END_TAG = "d"
+_END_PROPERTIES = PROPERTY_SEPARATOR.join(
+    (f"{names.WAIT}{NAME_VALUE_SEPARATOR}true", f"{names.TAGS}{NAME_VALUE_SEPARATOR}{END_TAG}")
+).encode()
+
+
+def is_transactional(table: dict[str, str], reconsume_times: int) -> bool:
+    """Whether a send with these properties is a half message.
+
+    Consumers before 4.6.1 leave the transaction mark on messages they send back for a retry; those are not half
+    messages.
+    """
+    if table.get(names.TRAN_MSG, "").lower() != "true":
+        return False
+    return reconsume_times <= 0 or table.get(names.DELAY, "0") in ("", "0")
+
+
+def turn_into_half(message: MessageInner, sent_properties: str, topic: str, queue_id: int) -> None:
+    """Turn a built message into a half message, invisible to consumers until its commit.
+
+    ``topic`` and ``queue_id`` are its destination, ``sent_properties`` the properties of the request.
+    """
+    table = decode_properties(message.properties.decode())
+    wait = decode_properties(sent_properties).get(names.WAIT)
+    if wait is not None:
+        table[names.WAIT] = wait  # ordinary messages are stored without WAIT
+    table[names.REAL_TOPIC] = topic
+    table[names.REAL_QID] = str(queue_id)
+    message.topic = TRANS_HALF_TOPIC
+    message.queue_id = QUEUE_ID
+    message.sys_flag = reset_transaction_value(message.sys_flag, TRANSACTION_NOT)
+    message.tags_code = _tags_code(table)
+    message.properties = encode_properties(table).encode()
+
+
+def committed(half: MessageExt, table: dict[str, str]) -> MessageInner:
+    """Build the message for consumers from a half message and its properties.
+
+    The properties keep the names of topic and queue, as in Apache's broker: consumers recognize transactional messages
+    by them. Raises ValueError if they do not name a valid destination.
+    """
+    message = _again(half, table)
+    message.topic, message.queue_id = destination(table)
+    message.sys_flag = reset_transaction_value(half.sys_flag, TRANSACTION_COMMIT)
+    message.prepared_transaction_offset = half.physical_offset
+    message.is_accepted = True
+    return message
+
+
+def renewed(half: MessageExt, table: dict[str, str]) -> MessageInner:
+    """Build the copy of a half message, with these properties, to append at the end of its queue."""
+    return _again(half, table)
+
+
+def given_up(half: MessageExt, table: dict[str, str]) -> MessageInner:
+    """Build the message that preserves a half message after the last check of its producer."""
+    message = _again(half, table)
+    message.topic, message.queue_id = TRANS_CHECK_MAX_TIME_TOPIC, QUEUE_ID
+    return message
+
+
+def end_mark(half_queue_offset: int, now_ms: int, store_host: bytes) -> MessageInner:
+    """Build the op message: the half message at this queue offset was committed or rolled back."""
+    return MessageInner(
+        TRANS_OP_HALF_TOPIC,
+        QUEUE_ID,
+        0,
+        0,
+        now_ms,
+        store_host,
+        0,
+        0,
+        str(half_queue_offset).encode(),
+        _END_PROPERTIES,
+        java_string_hash(END_TAG),
+        (),
+        wait=False,
+    )
+
+
+def question(half: MessageExt, table: dict[str, str], result: PutResult) -> bytes:
+    """Encode the record sent to a producer with a check: the message as sent, at the place of its new copy.
+
+    Raises ValueError if the properties do not name a valid destination.
+    """
+    topic, queue_id = destination(table)
+    message = _again(half, {**table, names.WAIT: "false"})
+    if len(message.properties) > MAX_LENGTH:
+        message = _again(half, table)
+    message.topic, message.queue_id = topic, queue_id
+    return encode_record(message, half.store_host, result.queue_offset, result.physical_offset, half.store_timestamp)
+
+
+def destination(table: dict[str, str]) -> tuple[str, int]:
+    """Return the topic and queue a half message was sent to.
+
+    Raises ValueError if the properties do not hold valid ones.
+    """
+    topic = table.get(names.REAL_TOPIC, "")
+    if not is_storable(topic):
+        raise ValueError(f"its property {names.REAL_TOPIC} is {topic!r:.200}")
+    queue_id = int(table.get(names.REAL_QID, ""))
+    if not 0 <= queue_id < 2**31:
+        raise ValueError(f"its property {names.REAL_QID} is {queue_id}")
+    return topic, queue_id
+
+
+def _again(half: MessageExt, table: dict[str, str]) -> MessageInner:
+    return MessageInner(
+        half.topic,
+        half.queue_id,
+        half.flag,
+        half.sys_flag,
+        half.born_timestamp,
+        half.born_host,
+        half.reconsume_times,
+        0,
+        half.body,
+        encode_properties(table).encode(),
+        _tags_code(table),
+        index_keys(table.get(names.UNIQ_KEY), table.get(names.KEYS)),
+        wait=False,
+    )
+
+
+def _tags_code(table: dict[str, str]) -> int:
+    tags = table.get(names.TAGS)
+    return java_string_hash(tags) if tags else 0

@@ -1,0 +1,153 @@
+"""Limits on the topics and groups clients may create by using them, per second and in total.
+
+Without a limit, one frame could create thousands of names.
+"""
+
+import threading
+from collections.abc import Callable
+from time import monotonic
+from typing import NamedTuple
+
+from rocketd.broker.base import problems
+from rocketd.broker.base.settings import BrokerConfig
+from rocketd.remoting.errors import RequestError
+from rocketd.remoting.limits.limit_log import LimitLog
+
+BURST_SECONDS = 5
+"""After a quiet time, this many seconds' worth of names may come at once."""
+
+
+class NameBound(NamedTuple):
+    """The total number of names beyond which clients add no more.
+
+    ``kind`` names refusals in the counters. ``most`` returns the setting, 0 for no limit. ``refusal`` builds the error
+    from a name, the number of names, and the limit.
+    """
+
+    kind: str
+    most: Callable[[], int]
+    refusal: Callable[[str, int, int], RequestError]
+
+
+class NewNameLimit:
+    """A token bucket for new names of one kind, and a bound for their total. Thread-safe.
+
+    ``clock`` returns monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        per_second: Callable[[], int],
+        refusal: Callable[[str, int], RequestError],
+        limits: LimitLog | None = None,
+        clock: Callable[[], float] = monotonic,
+        bound: NameBound | None = None,
+    ) -> None:
+        """``per_second`` returns the setting, 0 for no limit; ``refusal`` builds the error for a name beyond it.
+
+        ``limits`` counts and logs refusals under ``kind``.
+        """
+        self.held: Callable[[], int] = int
+        """Returns the number of names, for the bound. Set by the table."""
+        self._bound = bound
+        self._kind = kind
+        self._per_second = per_second
+        self._refusal = refusal
+        self._limits = limits
+        self._clock = clock
+        self._guard = threading.Lock()
+        self._filled = clock()
+        self._tokens = float("inf")
+
+    def admits(self, name: str) -> bool:
+        """Take a token for a new name. False if there is none; this is counted and logged."""
+        if self.is_full:
+            self._log_limit(name)
+            return False
+        rate = self._per_second()
+        if not rate:
+            return True
+        with self._guard:
+            now = self._clock()
+            self._tokens = min(rate * BURST_SECONDS, self._tokens + (now - self._filled) * rate)
+            self._filled = now
+            if self._tokens >= 1:
+                self._tokens -= 1
+                return True
+        if self._limits is not None:
+            self._limits.reached(
+                self._kind, "{name} was not created: clients may create {rate} a second", name=name, rate=rate
+            )
+        return False
+
+    def check(self, name: str) -> None:
+        """Take a token for a new name. Raises RequestError if there is none."""
+        if not self.admits(name):
+            raise self.error(name)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the bound is reached."""
+        most = 0 if self._bound is None else self._bound.most()
+        return 0 < most <= self.held()
+
+    def error(self, name: str) -> RequestError:
+        """Return the error for a refused name."""
+        if self._bound is not None and self.is_full:
+            return self._bound.refusal(name, self.held(), self._bound.most())
+        return self._refusal(name, self._per_second())
+
+    def _log_limit(self, name: str) -> None:
+        if self._limits is not None and self._bound is not None:
+            line = "{name} was not created: {found} exist, and clients create them only up to {limit}"
+            self._limits.reached(self._bound.kind, line, name=name, found=self.held(), limit=self._bound.most())
+
+
+def topic_limit(
+    settings: BrokerConfig, limits: LimitLog | None = None, clock: Callable[[], float] = monotonic
+) -> NewNameLimit:
+    """Return the limit of topics created by sends."""
+    return NewNameLimit(
+        "new topics refused",
+        lambda: settings.max_new_topics_per_second,
+        lambda name, limit: problems.NEW_TOPICS_LIMITED.error(name=name, limit=limit),
+        limits,
+        clock,
+        NameBound(
+            "topics beyond maxTopics refused",
+            lambda: settings.max_topics,
+            lambda name, found, limit: problems.TOPICS_EXCEEDED.error(name=name, found=found, limit=limit),
+        ),
+    )
+
+
+def group_limit(
+    settings: BrokerConfig, limits: LimitLog | None = None, clock: Callable[[], float] = monotonic
+) -> NewNameLimit:
+    """Return the limit of consumer groups created by heartbeats and other requests."""
+    return NewNameLimit(
+        "new consumer groups refused",
+        lambda: settings.max_new_groups_per_second,
+        lambda name, limit: problems.NEW_GROUPS_LIMITED.error(name=name, limit=limit),
+        limits,
+        clock,
+        NameBound(
+            "consumer groups beyond maxConsumerGroups refused",
+            lambda: settings.max_consumer_groups,
+            lambda name, found, limit: problems.GROUPS_EXCEEDED.error(name=name, found=found, limit=limit),
+        ),
+    )
+
+
+def offset_group_limit(
+    settings: BrokerConfig, limits: LimitLog | None = None, clock: Callable[[], float] = monotonic
+) -> NewNameLimit:
+    """Return the limit of consumer groups created by setting their offsets."""
+    return NewNameLimit(
+        "new consumer groups by offsets refused",
+        lambda: settings.max_new_groups_by_offsets_per_second,
+        lambda name, limit: problems.GROUPS_BY_OFFSETS_LIMITED.error(name=name, limit=limit),
+        limits,
+        clock,
+    )

@@ -1,0 +1,47 @@
+"""The reason why a message became a dead letter, as properties of the dead letter.
+
+Apache's clients have no counterpart.
+"""
+
+from typing import Final
+
+from rocketd.common.properties import DEAD_LETTER_EXCEPTION
+
+CONSUMER: Final = "DEAD_LETTER_CONSUMER"
+"""The client id of the consumer."""
+
+ATTEMPTS: Final = "DEAD_LETTER_ATTEMPTS"
+"""The number of times the handler got the message."""
+
+EXCEPTION: Final = DEAD_LETTER_EXCEPTION
+"""The class of the handler's exception, with its module."""
+
+REASON: Final = "DEAD_LETTER_REASON"
+"""The first line of the exception's text."""
+
+REDRIVEN_FROM: Final = "DEAD_LETTER_REDRIVEN_FROM"
+"""The id of the dead letter's place. Only messages that a redrive has sent have it."""
+
+MAX_REASON = 200
+"""Maximum length of the first line. Properties of a message are limited."""
+
+
+def reason_properties(error: BaseException | None, client_id: str, attempts: int) -> dict[str, str]:
+    """Return the properties. Without an error the message has only the consumer and the attempts."""
+    properties = {CONSUMER: client_id, ATTEMPTS: str(attempts)}
+    if error is None:
+        return properties
+    properties[EXCEPTION] = class_name(type(error))
+    try:
+        line = next(iter(str(error).strip().splitlines()), "")
+    except Exception:  # a faulty __str__ of the application
+        line = ""
+    line = "".join(character if character.isprintable() else " " for character in line)[:MAX_REASON].strip()
+    if line:
+        properties[REASON] = line
+    return properties
+
+
+def class_name(kind: type[BaseException]) -> str:
+    """Return the name of an exception's class, with its module unless that is builtins."""
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"

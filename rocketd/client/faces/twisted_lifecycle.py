@@ -1,0 +1,68 @@
+"""Opening and closing for Twisted, on the global reactor. Methods return Deferreds."""
+
+from collections.abc import Awaitable, Callable
+from functools import wraps
+from types import TracebackType
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+
+from twisted.internet.defer import Deferred, ensureDeferred
+
+from rocketd.client.faces.lifecycle import Life
+from rocketd.common.reactor import global_reactor
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class TwistedLife(Life):
+    """A client on the global reactor, which is imported when the first client starts."""
+
+    def open(self) -> Deferred[Self]:
+        """Open the client and return it. A consumer then has its first share of the queues."""
+        return Deferred.fromCoroutine(self._open())
+
+    async def _open(self) -> Self:
+        self._life.begin()
+        try:
+            await self._bring_up(global_reactor(), ensureDeferred)
+        except BaseException:
+            self._life.fail()
+            raise
+        return self
+
+    def close(self) -> Deferred[None]:
+        """Let work under way end, store the offsets, and leave."""
+        self._life.guard.check()
+        return Deferred.fromCoroutine(self._close())
+
+    async def _close(self) -> None:
+        if self._life.begun and not self._life.ended:
+            await self._bring_down()
+
+    def start(self) -> Deferred[Self]:
+        """Open the client and return it: another name of ``open``."""
+        return self.open()
+
+    def stop(self) -> Deferred[None]:
+        """Close the client: another name of ``close``."""
+        return self.close()
+
+    async def __aenter__(self) -> Self:
+        return await self.open()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._block_failed = error is not None
+        await self.close()
+
+
+def engines(method: Callable[Concatenate[Any, P], Awaitable[R]]) -> Callable[Concatenate[Any, P], Deferred[R]]:
+    """Return a method of a face for a method of its engine."""
+
+    @wraps(method)
+    def call(self: Any, /, *arguments: P.args, **keywords: P.kwargs) -> Deferred[R]:
+        running: Any = method(self._engine, *arguments, **keywords)
+        return Deferred.fromCoroutine(running)
+
+    return call

@@ -1,0 +1,1 @@
+"""Messages as an application sees them, and their codecs."""

@@ -1,0 +1,1 @@
+"""The configuration of a client, and the check of option types."""

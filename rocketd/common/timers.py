@@ -1,0 +1,19 @@
+"""Timers of Twisted, imported when the first is set: the base of all reactors comes with them.
+
+Write ``timers.deferLater(...)``, because an import of the name alone would import them at once.
+"""
+
+from typing import TYPE_CHECKING
+
+from rocketd.common.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from twisted.internet.task import deferLater
+
+    from rocketd.common.clocked_loop import ClockedLoop
+else:
+    __getattr__, __dir__ = lazy_names(
+        __name__, {"rocketd.common.clocked_loop": ("ClockedLoop",), "twisted.internet.task": ("deferLater",)}
+    )
+
+__all__ = ["ClockedLoop", "deferLater"]

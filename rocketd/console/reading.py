@@ -1,0 +1,157 @@
+"""Reads messages of a topic without a consumer group of the user's, and without leaving anything at the brokers.
+
+The pulls are in the name of TOOLS_CONSUMER, a group of every broker from its first start. They store no offset. Bodies stay
+compressed in lists, so that small bodies that unpack to very much cost nothing.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+import msgspec
+
+from rocketd.client.consumer.pull import address_to_pull, pull, wanted_records
+from rocketd.client.errors import check_response
+from rocketd.client.instance.client_instance import ClientInstance
+from rocketd.client.messages.codec import BYTES
+from rocketd.client.messages.message import ReceivedMessage
+from rocketd.client.messages.received import received_message
+from rocketd.client.queries.queues import milliseconds_of
+from rocketd.common.names import TOOLS_GROUP
+from rocketd.common.sysflag import COMPRESSED
+from rocketd.console.cluster import ConsoleCluster
+from rocketd.console.errors import ConsoleError
+from rocketd.protocol.cluster import MASTER
+from rocketd.protocol.pull import everything, pull_header
+from rocketd.remoting.bodies.tables import MessageQueue
+from rocketd.remoting.headers.client import PullMessageResponseHeader, QueryMessageRequestHeader, read_header
+from rocketd.remoting.wire.codes import RequestCode, ResponseCode
+from rocketd.store.base.errors import RecordError
+from rocketd.store.format.record import MessageExt, decode_messages
+
+MOST_QUEUES: Final = 64
+"""Queues that one page reads."""
+_BATCH: Final = 32
+_MOST_PULLS: Final = 4
+"""Pulls of one queue for a page."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Messages in the order of storing. ``more`` tells that there may be others."""
+
+    messages: list[ReceivedMessage[bytes]]
+    more: bool
+
+
+async def newest(cluster: ConsoleCluster, topic: str, most: int) -> Found:
+    """Return the newest messages of a topic, the newest first."""
+    queues, more = await _queues(cluster, topic)
+    found: list[ReceivedMessage[bytes]] = []
+    for queue in queues:
+        first, end = await cluster.admin.min_offset(queue), await cluster.admin.max_offset(queue)
+        offset = max(first, end - most)
+        more = more or offset > first
+        for _ in range(_MOST_PULLS):
+            if offset >= end:
+                break
+            messages, offset = await _pull(cluster.client, queue, offset, most)
+            found += messages
+    found.sort(key=_stored, reverse=True)
+    return Found(found[:most], more or len(found) > most)
+
+
+async def between(cluster: ConsoleCluster, topic: str, begin: datetime, until: datetime | None, most: int) -> Found:
+    """Return the first messages of a topic stored from a moment on, and before another one."""
+    queues, more = await _queues(cluster, topic)
+    begin_ms = milliseconds_of(begin)
+    until_ms = None if until is None else milliseconds_of(until)
+    found: list[ReceivedMessage[bytes]] = []
+    for queue in queues:
+        offset, end = await cluster.admin.search_offset(queue, begin), await cluster.admin.max_offset(queue)
+        of_queue: list[ReceivedMessage[bytes]] = []
+        over = False
+        for _ in range(_MOST_PULLS):
+            if offset >= end or over or len(of_queue) >= most:
+                break
+            messages, offset = await _pull(cluster.client, queue, offset, most)
+            for message in messages:
+                over = over or (until_ms is not None and message.store_timestamp >= until_ms)
+                # A broker answers with the offset nearest to a time, which may be before it.
+                if not over and message.store_timestamp >= begin_ms:
+                    of_queue.append(message)
+        more = more or (offset < end and not over)
+        found += of_queue
+    found.sort(key=_stored)
+    return Found(found[:most], more or len(found) > most)
+
+
+async def by_key(
+    cluster: ConsoleCluster, topic: str, key: str, begin: datetime | None, until: datetime | None, most: int
+) -> Found:
+    """Return messages of a topic with a key, ``most`` of each broker at most."""
+    route = await cluster.admin.topic_route(topic)
+    header = QueryMessageRequestHeader(
+        topic=topic,
+        key=key,
+        max_num=most,
+        begin_timestamp=0 if begin is None else milliseconds_of(begin),
+        end_timestamp=2**63 - 1 if until is None else milliseconds_of(until),
+    )
+    found: list[ReceivedMessage[bytes]] = []
+    for broker in sorted(route.broker_datas, key=lambda data: data.broker_name)[:MOST_QUEUES]:
+        address = cluster.client.master(broker.broker_name)
+        response = await cluster.client.ask(address, RequestCode.QUERY_MESSAGE, header)
+        if response.code == ResponseCode.QUERY_NOT_FOUND:
+            continue
+        body = check_response(address, response).body or b""
+        try:
+            records = decode_messages(body)
+        except RecordError as error:
+            raise ConsoleError(f"{broker.broker_name}: {error}") from error
+        for record in records:
+            message = _packed(record, MessageQueue(record.topic, broker.broker_name, record.queue_id))
+            # Brokers search by a hash, which other keys may share.
+            if message.queue.topic == topic and key in message.keys:
+                found.append(message)
+    found.sort(key=_stored)
+    return Found(found[:most], len(found) >= most)
+
+
+async def _queues(cluster: ConsoleCluster, topic: str) -> tuple[list[MessageQueue], bool]:
+    """Return the queues to read, and whether there are others. Raises ConsoleError if none may be read."""
+    queues = sorted(await cluster.admin.fetch_subscribe_queues(topic))
+    if not queues:
+        raise ConsoleError(f"Topic {topic} may not be read: its permission has no read.")
+    return queues[:MOST_QUEUES], len(queues) > MOST_QUEUES
+
+
+async def _pull(
+    client: ClientInstance, queue: MessageQueue, offset: int, most: int
+) -> tuple[list[ReceivedMessage[bytes]], int]:
+    """Return messages from an offset on, and the next offset."""
+    _, address = address_to_pull(client, queue.broker_name, MASTER)
+    subscription = everything(queue.topic)
+    header = pull_header(TOOLS_GROUP, queue, subscription, offset, min(most, _BATCH))
+    response = await pull(client, address, header)
+    try:
+        records = wanted_records(response, subscription)
+    except RecordError as error:
+        raise ConsoleError(f"{queue.broker_name} queue {queue.queue_id} at {offset}: {error}") from error
+    messages = [_packed(record, queue) for record in records]
+    following = read_header(PullMessageResponseHeader, response).next_begin_offset
+    if following <= offset:
+        following = 2**63 - 1 if response.code != ResponseCode.SUCCESS else offset + len(records)
+    return messages, following
+
+
+def _packed(record: MessageExt, queue: MessageQueue) -> ReceivedMessage[bytes]:
+    """Return the message of a record. A compressed body stays so."""
+    message = received_message(msgspec.structs.replace(record, sys_flag=record.sys_flag & ~COMPRESSED), queue, BYTES)
+    message.sys_flag = record.sys_flag
+    return message
+
+
+def _stored(message: ReceivedMessage[bytes]) -> tuple[int, str, int, int]:
+    queue = message.queue
+    return message.store_timestamp, queue.broker_name, queue.queue_id, message.queue_offset

@@ -1,0 +1,138 @@
+"""Admission of accepted connections: by total number, by number per address, and by further rules.
+
+Apache's servers accept connections until they run out of descriptors. Reactor thread only.
+"""
+
+import resource
+from collections import Counter
+from collections.abc import Callable
+from ipaddress import IPv6Address, ip_address
+
+from rocketd.common.networks import network_list
+from rocketd.remoting.limits.limit_log import LimitLog
+
+MakeRoom = Callable[[str], bool]
+"""Closes an idle connection of the busiest address, given by its key, and calls ``leave`` for it. Returns False if
+there is none.
+"""
+
+Rule = Callable[[str], str | None]
+"""Given the host of a peer, returns the reason of a refusal, or None."""
+
+_OTHER_FILES = 1000
+"""Descriptors reserved for the store and for outgoing connections."""
+_DESCRIPTORS = 2
+"""Descriptors of one connection, see `Connection.connectionMade`."""
+
+
+class ConnectionAdmission:
+    """Counts connections and refuses those beyond a limit. 0 means the limit of the process.
+
+    ``rules`` are called first with the peer's host: an IPv4 address, or an IPv6 address without scope. If all places
+    are taken, ``make_room`` is called for the address with the most connections, unless it is the newcomer's.
+    """
+
+    def __init__(self, log: LimitLog, max_connections: int = 0, max_per_address: int = 0) -> None:
+        self.rules: list[Rule] = []
+        self.make_room: MakeRoom = lambda _: False
+        self.max_connections = min(max_connections or descriptor_limit(), descriptor_limit())
+        self.max_per_address = max_per_address or self.max_connections
+        self._log = log
+        self._connections = 0
+        self._by_address: Counter[str] = Counter()
+
+    @property
+    def connections(self) -> int:
+        """Number of open connections."""
+        return self._connections
+
+    def admit(self, peer_host: str) -> str | None:
+        """Count a connection from a host, as named by a transport. Return the key for ``leave``, or None if it is
+        refused.
+        """
+        host = plain_host(peer_host)
+        for rule in self.rules:
+            why = rule(host)
+            if why is not None:
+                self._log.reached(
+                    "connections refused by address", "{host}: connection refused: {why}", host=host, why=why
+                )
+                return None
+        key = address_key(host)
+        if self._connections >= self.max_connections and not self._take_place(key):
+            self._log.reached(
+                "connections refused",
+                "{host}: connection refused: {limit} are open, the limit (serverMaxConnections, open files of the process)",
+                host=host,
+                limit=self.max_connections,
+            )
+            return None
+        if self._by_address[key] >= self.max_per_address:
+            self._log.reached(
+                "connections refused of one address",
+                "{host}: connection refused: {limit} are open from {key}, the limit (serverMaxConnectionsPerAddress)",
+                host=host,
+                key=key,
+                limit=self.max_per_address,
+            )
+            return None
+        self._connections += 1
+        self._by_address[key] += 1
+        return key
+
+    def _take_place(self, key: str) -> bool:
+        """Take a place from the busiest address for a newcomer with fewer connections. Return whether it was possible."""
+        busiest, count = max(self._by_address.items(), key=lambda item: item[1], default=(key, 0))
+        if count <= self._by_address.get(key, 0) + 1 or not self.make_room(busiest):
+            return False
+        self._log.reached(
+            "connections closed for another address",
+            "{busiest}: its silent connection is closed: all {limit} connections are in use, {taken} of them by this "
+            "address, and {key} needs one (serverMaxConnections, open files of the process)",
+            busiest=busiest,
+            taken=count,
+            key=key,
+            limit=self.max_connections,
+        )
+        return True
+
+    def leave(self, key: str) -> None:
+        """Count the end of an admitted connection."""
+        self._connections -= 1
+        self._by_address[key] -= 1
+        if not self._by_address[key]:
+            del self._by_address[key]
+
+
+def only_from(text: str) -> Rule:
+    """Return the rule for a list of networks, ``serverAllowedAddresses``."""
+    allowed = network_list(text)
+
+    def rule(host: str) -> str | None:
+        return None if allowed.allows(host) else f"its address is not in serverAllowedAddresses = {text}"
+
+    return rule
+
+
+def descriptor_limit() -> int:
+    """Return the number of connections allowed by the limit of open files of this process."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return 1 << 30
+    return int(max(soft - _OTHER_FILES, soft // 2) // _DESCRIPTORS)
+
+
+def plain_host(host: str) -> str:
+    """Return an address without its scope, and a mapped one as IPv4."""
+    parsed = ip_address(host.partition("%")[0])
+    if isinstance(parsed, IPv6Address) and parsed.ipv4_mapped is not None:
+        parsed = parsed.ipv4_mapped
+    return str(parsed)
+
+
+def address_key(host: str) -> str:
+    """Return the unit of counting: an IPv4 address, or the /64 network of an IPv6 address."""
+    parsed = ip_address(host)
+    if isinstance(parsed, IPv6Address) and not parsed.is_loopback:
+        return str(IPv6Address(int(parsed) >> 64 << 64)) + "/64"
+    return host

@@ -1,0 +1,160 @@
+"""Finds the record of a queue entry in the log, if the entry or its record is damaged.
+
+Apache's broker serves the bytes at a damaged entry's offset, or skips the messages after it. This finder writes
+nothing: it remembers its results, and a repair of the stopped store writes them.
+"""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+
+from twisted.logger import Logger
+
+from rocketd.common.log_throttle import LogThrottle, ThrottledLog
+from rocketd.common.names import LMQ_PREFIX
+from rocketd.store.base.layout import FILLER_SIZE, MESSAGE_MAGIC
+from rocketd.store.format.message import SYS_FLAG_TRANSACTION_PREPARED, DispatchRequest
+from rocketd.store.format.record_scanner import DelayTimeOf, RecordScanner, ScanEnd
+from rocketd.store.log.commit_log import CommitLog
+from rocketd.store.queue.consume_queue import ConsumeQueue
+from rocketd.store.state.deletions import Deletions
+
+SEARCHED_BYTES = 64 << 20
+"""Most bytes of the log read for one entry."""
+
+REMEMBERED = 10_000
+"""Entries with a remembered result, found or not."""
+
+Entry = tuple[int, int, int]
+"""Physical offset, record size, tags code."""
+
+_MAGIC = MESSAGE_MAGIC.to_bytes(4, "big", signed=True)
+_MAGIC_POSITION = 4
+
+
+class EntryFinder:
+    """Finds the records of damaged entries. Any thread may call `find`."""
+
+    def __init__(
+        self,
+        log: CommitLog,
+        delay_time_of: DelayTimeOf | None = None,
+        deletions: Callable[[], Deletions] = Deletions,
+        throttle: LogThrottle | None = None,
+    ) -> None:
+        """`delay_time_of` returns the delivery time of delayed messages, `deletions` the deleted topics."""
+        self._log = log
+        self._deletions = deletions
+        self._throttled = ThrottledLog(Logger(), throttle)
+        self._scanner = RecordScanner(delay_time_of)
+        self._lock = threading.Lock()
+        self._known: OrderedDict[tuple[str, int, int], Entry | None] = OrderedDict()
+
+    def find(self, queue: ConsumeQueue, index: int, given: Entry) -> Entry | None:
+        """Return the right entry of a queue offset, None if the log has no whole record for it.
+
+        `given` is the entry in the queue. If it is wrong, an error is logged, once per minute and queue.
+        """
+        with self._lock:
+            if self._matches_record(queue, index, given):
+                return given
+            key = (queue.topic, queue.queue_id, index)
+            if key in self._known:
+                self._known.move_to_end(key)
+            else:
+                self._search(queue, index)
+            found = self._known.get(key)
+        if found is None:
+            text = "the log has no whole record with number {index} of this queue, so the message is skipped"
+        else:
+            text = "its record of {found_size} bytes was found at {found} and is served"
+        self._throttled.error(
+            f"queue {queue.topic}-{queue.queue_id}",
+            "queue {topic}-{queue}: entry {index} has offset {offset} and size {size}, but the log has no such "
+            "record there; " + text + "; stop the broker and run 'rocketd store verify DIR', then 'repair'",
+            topic=queue.topic,
+            queue=queue.queue_id,
+            index=index,
+            offset=given[0],
+            size=given[1],
+            found=-1 if found is None else found[0],
+            found_size=-1 if found is None else found[1],
+        )
+        return found
+
+    def _record_at(self, offset: int) -> DispatchRequest | None:
+        """Return the whole record that begins at an offset of the log, None if none does."""
+        data = self._log.data_from(offset) if offset >= 0 else None
+        if data is None:
+            return None
+        found = self._scanner.scan(data, 0, len(data), offset, False, 1).requests
+        return found[0] if found else None
+
+    def _matches_record(self, queue: ConsumeQueue, index: int, entry: Entry) -> bool:
+        request = self._record_at(entry[0])
+        if request is None or request.size != entry[1]:
+            return False
+        # Records of a light queue name another topic.
+        return queue.topic.startswith(LMQ_PREFIX) or (
+            (request.topic, request.queue_id, request.queue_offset) == (queue.topic, queue.queue_id, index)
+        )
+
+    def _search(self, queue: ConsumeQueue, index: int) -> None:
+        """Search for the record of an entry, starting after the record of the last correct entry before it."""
+        topic, queue_id = queue.topic, queue.queue_id
+        offset = max(self._log.min_offset, 0)
+        for before in range(index - 1, max(queue.min_offset, 0) - 1, -1):
+            entry = self._known.get((topic, queue_id, before)) or queue.entry(before)
+            if entry is None:
+                break
+            if entry[1] != FILLER_SIZE and self._matches_record(queue, before, entry):
+                offset = entry[0] + entry[1]
+                break
+        limit = min(offset + SEARCHED_BYTES, self._log.max_offset)
+        deletions = self._deletions()
+        while offset < limit and not topic.startswith(LMQ_PREFIX):
+            data = self._log.data_from(offset)
+            if data is None:
+                break
+            scan = self._scanner.scan(data, 0, len(data), offset, check_crc=False)
+            beyond = False
+            for request in scan.requests:
+                if (
+                    (request.topic, request.queue_id) == (topic, queue_id)
+                    and request.queue_offset >= index
+                    and not request.sys_flag & SYS_FLAG_TRANSACTION_PREPARED
+                    and not deletions.include(topic, request.physical_offset, request.store_timestamp)
+                ):
+                    entry = request.physical_offset, request.size, request.tags_code
+                    self._remember((topic, queue_id, request.queue_offset), entry)
+                    beyond = True
+            if beyond:
+                break
+            if scan.end is ScanEnd.MORE:
+                offset += scan.position
+            elif scan.end is ScanEnd.BROKEN:
+                offset = self._next_record(offset + scan.position + 1)
+            else:
+                offset = self._log.roll(offset)
+        if (topic, queue_id, index) not in self._known:
+            self._remember((topic, queue_id, index), None)
+
+    def _next_record(self, offset: int) -> int:
+        """Return the begin of the next whole record after damaged bytes, or else of the next file."""
+        file = self._log.queue.find(offset)
+        if file is not None:
+            position = offset - file.file_from_offset
+            while (at := file.find(_MAGIC, position, file.wrote_position)) >= 0:
+                begin = at - _MAGIC_POSITION
+                if begin >= position - _MAGIC_POSITION and self._scanner.is_record(
+                    file.view, begin, file.file_from_offset
+                ):
+                    return file.file_from_offset + begin
+                position = at + 1
+        return self._log.roll(offset)
+
+    def _remember(self, key: tuple[str, int, int], entry: Entry | None) -> None:
+        self._known[key] = entry
+        self._known.move_to_end(key)
+        if len(self._known) > REMEMBERED:
+            self._known.popitem(last=False)

@@ -1,0 +1,16 @@
+"""The options that most commands for administration have."""
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print each row as one line of JSON.")
+OF_CLUSTER = click.option(
+    "--cluster", "cluster_name", metavar="NAME", help="Only at the brokers of this cluster. Default: all brokers."
+)
+
+
+def yes(what: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return the option ``--yes``. ``what`` is the sentence of its effect."""
+    return click.option("--yes", is_flag=True, help=f"{what} Default: print what would be done.")

@@ -1,0 +1,66 @@
+import os
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from rocketd.broker.base.json_file import JsonFile
+from rocketd.broker.base.settings import BrokerConfig
+from rocketd.broker.tables.groups import SubscriptionGroupManager
+from rocketd.remoting.bodies.tables import SubscriptionGroupConfig, SubscriptionGroupWrapper
+from rocketd.store.base.filesystem import RealFileSystem
+
+
+class FullDisk(RealFileSystem):
+    def write_file(self, path, data):
+        raise OSError(28, "No space left on device")
+
+
+class GroupsTests(SynchronousTestCase):
+    def setUp(self):
+        self.path = os.path.join(self.mktemp(), "subscriptionGroup.json")
+        self.settings = BrokerConfig()
+        self.groups = self.make()
+
+    def make(self, file_system=None):
+        file = JsonFile(self.path, SubscriptionGroupWrapper, file_system or RealFileSystem())
+        groups = SubscriptionGroupManager(self.settings, file, lambda: 1234)
+        groups.load()
+        return groups
+
+    def test_new_table_has_preset_groups(self):
+        self.assertEqual(
+            set(self.groups.snapshot().subscription_group_table),
+            {
+                "TOOLS_CONSUMER",
+                "FILTERSRV_CONSUMER",
+                "SELF_TEST_C_GROUP",
+                "CID_ONS-HTTP-PROXY",
+                "CID_ONSAPI_PULL",
+                "CID_ONSAPI_PERMISSION",
+                "CID_ONSAPI_OWNER",
+            },
+        )
+
+    def test_group_is_created_on_first_use_and_stored(self):
+        config = self.groups.find("G")
+        self.assertEqual(config, SubscriptionGroupConfig("G"))
+        self.assertIs(self.groups.find("G"), config)
+        again = self.make().snapshot()
+        self.assertEqual(again.subscription_group_table["G"], config)
+        self.assertEqual((again.data_version.counter, again.data_version.timestamp), (1, 1234))
+
+    def test_group_is_not_created_without_auto_create(self):
+        self.settings.auto_create_subscription_group = False
+        self.assertIsNone(self.groups.find("G"))
+        self.assertIsNotNone(self.groups.find("CID_RMQ_SYS_TRANS"))
+        self.assertIsNotNone(self.groups.find("TOOLS_CONSUMER"))
+
+    def test_full_disk_does_not_prevent_creation_on_use(self):
+        self.assertIsNotNone(self.make(FullDisk()).find("G"))
+
+    def test_update_and_delete(self):
+        self.groups.update(SubscriptionGroupConfig("G", retry_max_times=3, consume_enable=False))
+        self.assertEqual(self.make().find("G").retry_max_times, 3)
+        self.assertTrue(self.groups.delete("G"))
+        self.assertFalse(self.groups.delete("G"))
+        self.assertNotIn("G", self.make().snapshot().subscription_group_table)
+        self.assertEqual(self.groups.snapshot().data_version.counter, 2)

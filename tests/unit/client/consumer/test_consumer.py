@@ -1,0 +1,332 @@
+"""The consumer against scripted name servers and brokers, on a fake clock."""
+
+from datetime import UTC, datetime
+
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.logger import formatEvent, globalLogPublisher
+
+from rocketd.client.consumer.missing_topics import ROUTE_LOOK_SECONDS, ROUTE_LOOKS
+from rocketd.client.consumer.options import ConsumerOptions
+from rocketd.client.consumer.push_consumer import PushConsumerEngine
+from rocketd.client.errors import NoRouteError, StopConsuming
+from rocketd.common.sysflag import PULL_COMMIT_OFFSET
+from rocketd.remoting.errors import RemotingSendRequestError
+from rocketd.remoting.wire.command import RemotingCommand
+from tests.support.client_cluster import ClientTestCase
+
+
+class ConsumerTestCase(ClientTestCase):
+    begin_at = "earliest"
+
+    def setUp(self):
+        super().setUp()
+        self.got = []
+        self.consumer = self.make(self.take)
+
+    async def take(self, message):
+        self.got.append((message.queue.broker_name, message.body))
+
+    def make(self, listener, **options):
+        return PushConsumerEngine(self.client, "cg", listener, options=ConsumerOptions(begin=self.begin_at, **options))
+
+    def start(self, expression=None, consumer=None):
+        consumer = consumer or self.consumer
+        consumer.subscribe("T", expression)
+        self.result_of(consumer.start())
+
+
+class ConsumerTests(ConsumerTestCase):
+    def test_heartbeat_comes_before_the_first_pull(self):
+        self.start()
+        codes = self.cluster.codes()
+        self.assertLess(codes.index(34), codes.index(11))
+        (consumer,) = self.cluster.heartbeats[0].consumer_data_set
+        topics = {subscription.topic for subscription in consumer.subscription_data_set}
+        self.assertEqual((consumer.group_name, topics), ("cg", {"T", "%RETRY%cg"}))
+        self.assertEqual(self.cluster.pulls(), {"a:10911": 0, "b:10911": 0})
+
+    def test_start_cancelled_raises_cancelled_error(self):
+        for code in (105, 34, 38, 14, 30):
+            with self.subTest(code=code):
+                self.setUp()
+                self.begin_at = "latest"
+                self.consumer = self.make(self.take)
+                answer = getattr(self.cluster, f"answer_{code}")
+                setattr(self.cluster, f"answer_{code}", lambda *_: Deferred())
+                self.consumer.subscribe("T", None)
+                starting = Deferred.fromCoroutine(self.consumer.start())
+                self.assertNoResult(starting)
+                starting.cancel()
+                self.failureResultOf(starting, CancelledError)
+                setattr(self.cluster, f"answer_{code}", answer)
+                self.end_of(self.consumer.stop())
+
+    def test_lost_connection_at_process_end_is_not_logged(self):
+        self.start()
+        events = []
+        globalLogPublisher.addObserver(events.append)
+        self.addCleanup(globalLogPublisher.removeObserver, events.append)
+        for running, address in ((True, "a:10911"), (False, "b:10911")):
+            self.clock.running = running
+            self.cluster.pull_of(address)[2].errback(RemotingSendRequestError(address, "closed"))
+        pulling = [formatEvent(event) for event in events if "pulling" in formatEvent(event)]
+        self.assertEqual(["a:10911" in text for text in pulling], [True])
+
+    def test_messages_are_consumed_and_offsets_stored(self):
+        self.start()
+        self.cluster.deliver("a:10911", [(b"one", ""), (b"two", "")], 0)
+        self.assertEqual(self.got, [("a", b"one"), ("a", b"two")])
+        self.assertEqual(self.cluster.pulls(), {"a:10911": 2, "b:10911": 0})
+        self.clock.advance(5)
+        self.assertEqual(self.cluster.offsets, {("a:10911", "T"): 2, ("b:10911", "T"): 0})
+
+    def test_offsets_are_stored_one_after_the_other(self):
+        """Brokers handle requests at once: an older offset that is under way could overtake the last one."""
+        self.start()
+        self.cluster.deliver("a:10911", [(b"one", "")], 0)
+        held = []
+
+        def hold(address, request, fields):
+            if address[0] != "a":
+                return RemotingCommand.response(0)
+            held.append((int(fields["commitOffset"]), Deferred()))
+            return held[-1][1]
+
+        self.cluster.answer_15 = hold
+        self.clock.advance(5)
+        self.cluster.deliver("a:10911", [(b"two", "")], 1)
+        stopping = Deferred.fromCoroutine(self.consumer.stop())
+        self.clock.advance(5)
+        self.assertEqual([offset for offset, _ in held], [1])
+        self.assertNoResult(stopping)
+        held[0][1].callback(RemotingCommand.response(0))
+        self.assertEqual([offset for offset, _ in held], [1, 2])
+        for place in (1, 2):  # by the timer, and then by the stop
+            held[place][1].callback(RemotingCommand.response(0))
+        self.end_of(stopping)
+
+    def test_pull_stores_the_offset_if_no_store_request_is_under_way(self):
+        """Otherwise a pull that the broker comes to late would store an offset older than the last one."""
+        slow = Deferred()
+
+        async def listener(message):
+            if message.body == b"slow":
+                await slow
+
+        self.start(consumer=self.make(listener))
+
+        def of_the_last_pull():
+            (fields,) = [fields for address, fields, held in self.cluster.held if address[0] == "a" and not held.called]
+            return int(fields["queueOffset"]), int(fields["sysFlag"]) & PULL_COMMIT_OFFSET, int(fields["commitOffset"])
+
+        self.assertEqual(of_the_last_pull(), (0, 0, 0))
+        self.cluster.deliver("a:10911", [(b"one", ""), (b"slow", "")], 0)
+        self.assertEqual(of_the_last_pull()[:2], (2, 0))
+        slow.callback(None)
+        self.cluster.deliver("a:10911", [(b"three", "")], 2)
+        self.cluster.deliver("a:10911", [(b"four", "")], 3)
+        self.assertEqual(of_the_last_pull(), (4, PULL_COMMIT_OFFSET, 4))
+
+    def test_start_continues_at_stored_offset(self):
+        self.cluster.offsets["a:10911", "T"] = 40
+        self.start()
+        self.assertEqual(self.cluster.pulls(), {"a:10911": 40, "b:10911": 0})
+
+    def test_other_tags_with_the_same_hash_are_skipped(self):
+        self.start("Aa")
+        self.cluster.deliver("a:10911", [(b"no", "TAGS\x01BB"), (b"yes", "TAGS\x01Aa")], 0)
+        self.assertEqual(self.got, [("a", b"yes")])
+        self.assertEqual(self.cluster.pulls()["a:10911"], 2)
+
+    def test_failed_message_is_sent_back(self):
+        async def listener(message):
+            raise RuntimeError("not now")
+
+        self.start(consumer=self.make(listener))
+        self.cluster.deliver("a:10911", [(b"one", "")], 0)
+        ((address, fields),) = self.cluster.of(36)
+        self.assertEqual((address, fields["offset"], fields["group"]), ("a:10911", "100", "cg"))
+        self.assertEqual(self.cluster.pulls()["a:10911"], 1)
+
+    def test_message_not_sent_back_is_consumed_again_here(self):
+        fails = [True]
+
+        async def listener(message):
+            if fails.pop() if fails else False:
+                raise RuntimeError("not now")
+            self.got.append(message.body)
+
+        self.start(consumer=self.make(listener))
+        self.cluster.refusals[36, "a:10911"] = 1
+        self.cluster.deliver("a:10911", [(b"one", "")], 0)
+        self.assertEqual(self.got, [])
+        self.clock.advance(5)
+        self.assertEqual(self.got, [b"one"])
+        self.assertEqual(self.cluster.pulls()["a:10911"], 1)
+
+    def test_stop_consuming_raised_by_listener_keeps_the_offset(self):
+        async def listener(message):
+            if message.body == b"two":
+                raise StopConsuming()
+
+        consumer = self.make(listener)
+        self.start(consumer=consumer)
+        self.cluster.deliver("a:10911", [(b"one", ""), (b"two", ""), (b"three", "")], 0)
+        self.assertNotIn("a:10911", self.cluster.pulls())
+        self.end_of(consumer.stop())
+        self.assertEqual(self.cluster.of(36), [])
+        self.assertEqual(self.cluster.offsets["a:10911", "T"], 1)
+
+    def test_slow_listener_holds_its_queue_only(self):
+        slow = Deferred()
+        seen = []
+
+        async def listener(message):
+            seen.append(message.body)
+            if message.body == b"one":
+                await slow
+
+        self.start(consumer=self.make(listener, order="queue"))
+        self.cluster.deliver("a:10911", [(b"one", ""), (b"two", "")], 0)
+        self.cluster.deliver("b:10911", [(b"three", "")], 0)
+        self.assertEqual(seen, [b"one", b"three"])
+        slow.callback(None)
+        self.assertEqual(seen, [b"one", b"three", b"two"])
+
+    def test_share_follows_the_group(self):
+        self.start()
+        self.cluster.others = ("zzz",)
+        self.cluster.request(40, {"consumerGroup": "cg"})
+        self.assertEqual([queue.broker_name for queue in self.consumer.queues()], ["a"])
+        self.cluster.others = ()
+        self.clock.advance(20)
+        self.assertEqual(sorted(queue.broker_name for queue in self.consumer.queues()), ["a", "b"])
+
+    def test_refused_pull_is_tried_again_later(self):
+        self.cluster.refusals[11, "a:10911"] = 24
+        self.start()
+        self.assertEqual(self.cluster.pulls(), {"b:10911": 0})
+        self.cluster.refusals.clear()
+        self.clock.advance(3)
+        self.assertEqual(self.cluster.pulls(), {"a:10911": 0, "b:10911": 0})
+
+    def test_pulls_failing_repeatedly_wait_longer(self):
+        self.cluster.refusals[11, "a:10911"] = 1
+        self.start()
+
+        def tries(seconds):
+            before = self.cluster.codes().count(11)
+            self.clock.pump([0.05] * round(seconds * 20))
+            return self.cluster.codes().count(11) - before
+
+        self.assertEqual(tries(1), 3)  # after 0.1, 0.3 and 0.7 s
+        tries(10)
+        self.assertEqual(tries(15), 5)
+        self.cluster.refusals.clear()
+        tries(3)
+        self.cluster.refusals[11, "a:10911"] = 1
+        self.cluster.deliver("a:10911", [(b"one", "")], 0)
+        self.assertEqual(tries(1), 3)
+
+    def test_stop_stores_offsets_and_leaves(self):
+        self.start()
+        self.cluster.deliver("a:10911", [(b"one", "")], 0)
+        self.end_of(self.consumer.stop())
+        self.assertEqual(self.cluster.offsets, {("a:10911", "T"): 1, ("b:10911", "T"): 0})
+        self.assertEqual({fields["consumerGroup"] for _, fields in self.cluster.of(35)}, {"cg"})
+        self.assertEqual(self.consumer.queues(), [])
+
+    def test_stop_from_the_listener_ends_with_its_message(self):
+        async def listener(message):
+            self.got.append(message.body)
+            self.stopped = Deferred.fromCoroutine(consumer.stop())
+
+        consumer = self.make(listener)
+        self.start(consumer=consumer)
+        self.cluster.deliver("a:10911", [(b"one", ""), (b"two", "")], 0)
+        self.end_of(self.stopped)
+        self.assertEqual(self.got, [b"one"])
+        self.assertEqual(self.cluster.offsets, {("a:10911", "T"): 1, ("b:10911", "T"): 0})
+
+    def test_stop_waits_for_the_listener(self):
+        slow = Deferred()
+
+        async def listener(message):
+            await slow
+
+        consumer = self.make(listener)
+        self.start(consumer=consumer)
+        self.cluster.deliver("a:10911", [(b"one", "")], 0)
+        stopped = Deferred.fromCoroutine(consumer.stop())
+        self.assertNoResult(stopped)
+        slow.callback(None)
+        self.end_of(stopped)
+        self.assertEqual(self.cluster.offsets, {("a:10911", "T"): 1, ("b:10911", "T"): 0})
+
+    def test_stop_while_first_offset_is_asked_for_starts_no_pull(self):
+        asked = []
+        self.cluster.answer_14 = lambda *_: asked.append(Deferred()) or asked[-1]
+        self.consumer.subscribe("T")
+        started = Deferred.fromCoroutine(self.consumer.start())
+        stopped = Deferred.fromCoroutine(self.consumer.stop())
+        self.assertNoResult(started)
+        self.assertNoResult(stopped)
+        for held in asked:
+            held.callback(RemotingCommand.response(0, ext_fields={"offset": "3"}))
+        self.end_of(stopped)
+        self.successResultOf(started)
+        self.assertEqual(self.cluster.of(11), [])
+
+    def test_stop_while_routes_are_asked_for_joins_no_group(self):
+        answer, asked = self.cluster.answer_105, []
+        self.cluster.answer_105 = lambda *arguments: asked.append((Deferred(), arguments)) or asked[-1][0]
+        self.consumer.subscribe("T")
+        started = Deferred.fromCoroutine(self.consumer.start())
+        self.end_of(self.consumer.stop())
+        for held, arguments in asked:
+            held.callback(answer(*arguments))
+        self.successResultOf(started)
+        self.assertEqual(self.cluster.of(34), [])
+        self.assertEqual(self.client.consumers, {})
+
+    def test_unknown_topic_fails_the_start_if_it_is_to_raise(self):
+        consumer = self.make(self.take, missing="raise")
+        consumer.subscribe("Nope")
+        started = Deferred.fromCoroutine(consumer.start())
+        self.clock.pump([ROUTE_LOOK_SECONDS] * ROUTE_LOOKS)
+        self.failureResultOf(started, NoRouteError)
+
+    def test_topic_registered_during_start_is_found(self):
+        self.consumer.subscribe("Soon")
+        started = Deferred.fromCoroutine(self.consumer.start())
+        self.clock.advance(ROUTE_LOOK_SECONDS)
+        self.assertNoResult(started)
+        self.cluster.topics.add("Soon")
+        self.clock.advance(ROUTE_LOOK_SECONDS)
+        self.successResultOf(started)
+
+
+class LatestTests(ConsumerTestCase):
+    begin_at = "latest"
+
+    def test_new_group_begins_at_the_end(self):
+        self.start()
+        self.assertEqual(self.cluster.pulls(), {"a:10911": 7, "b:10911": 7})
+
+
+class MomentTests(ConsumerTestCase):
+    begin_at = datetime(2026, 1, 1, tzinfo=UTC)
+
+    def test_new_group_begins_at_the_first_message_since_a_moment(self):
+        """The broker names 5, which is the nearest one: it is asked whether that is before or after."""
+        self.consumer.subscribe("T")
+        started = Deferred.fromCoroutine(self.consumer.start())
+        self.cluster.deliver("a:10911", [(b"before", "")], 5)
+        ((_, fields, held),) = [entry for entry in self.cluster.held if not entry[2].called and entry[0][0] == "b"]
+        self.assertEqual((fields["queueOffset"], fields["maxMsgNums"]), ("5", "1"))
+        found_nothing = dict.fromkeys(("suggestWhichBrokerId", "minOffset", "maxOffset"), "0")
+        held.callback(RemotingCommand.response(19, ext_fields={**found_nothing, "nextBeginOffset": "5"}))
+        self.successResultOf(started)
+        self.assertEqual(self.cluster.pulls(), {"a:10911": 6, "b:10911": 5})
+        self.assertEqual(self.cluster.offsets, {("a:10911", "T"): 6, ("b:10911", "T"): 5})
+        self.assertEqual(self.got, [])

@@ -1,0 +1,135 @@
+"""Damaged queue entries and records under an open store: whole messages are served, damage is logged, none is skipped
+silently.
+"""
+
+import os
+import random
+
+from twisted.logger import globalLogPublisher
+
+from rocketd.store.base.layout import CONSUME_QUEUE_ENTRY, CONSUME_QUEUE_UNIT, FILLER_SIZE
+from rocketd.store.format.message import GetStatus
+from rocketd.store.testing import make_message
+from tests.support.store_reading import Filter, ReaderTestCase
+
+COUNT = 60
+
+
+class DamagedEntryTests(ReaderTestCase):
+    def setUp(self):
+        self.start(mapped_file_size_consume_queue=20 * CONSUME_QUEUE_UNIT)
+        self.lines = []
+        globalLogPublisher.addObserver(self.observe)
+        self.addCleanup(globalLogPublisher.removeObserver, self.observe)
+        # Two queues take turns, so that records of one are not adjacent.
+        self.results = self.put(*[make_message(b"%d" % n, queue_id=n % 2, tags_code=n % 3) for n in range(COUNT)])
+        self.wanted = [b"%d" % n for n in range(0, COUNT, 2)]
+
+    def observe(self, event):
+        if str(event.get("log_namespace", "")).endswith("entry_finder"):
+            self.lines.append(event["log_format"].format(**event))
+
+    def patch_entry(self, index, data):
+        name, position = divmod(index * CONSUME_QUEUE_UNIT, 20 * CONSUME_QUEUE_UNIT)
+        path = os.path.join(self.root, "consumequeue", "TopicTest", "0", f"{name * 20 * CONSUME_QUEUE_UNIT:020d}")
+        with open(path, "r+b") as file:
+            file.seek(position)
+            file.write(data)
+
+    def patch_log(self, offset, data):
+        with open(os.path.join(self.root, "commitlog", f"{0:020d}"), "r+b") as file:
+            file.seek(offset)
+            file.write(data)
+
+    def all(self, message_filter=None, max_messages=32):
+        """Bodies from the first offset on, as a client asks for them, with the statuses of the answers."""
+        found, offset = [], 0
+        while (result := self.get(offset, max_messages, message_filter)).status is not GetStatus.OFFSET_OVERFLOW_ONE:
+            self.assertGreater(result.next_begin_offset, offset)
+            found += self.bodies(result)
+            self.assertEqual(len(self.bodies(result)), result.count)
+            self.assertEqual(sum(map(len, result.buffers)), result.size)
+            offset = result.next_begin_offset
+        return found
+
+    def test_randomized_entry_file_loses_no_message(self):
+        rnd = random.Random(5)
+        self.patch_entry(0, rnd.randbytes(20 * CONSUME_QUEUE_UNIT))
+        for size in (32, 1):
+            self.assertEqual(self.all(max_messages=size), self.wanted)
+        self.assertEqual(len(self.lines), 1)
+        self.assertIn("queue TopicTest-0: entry 0 has offset", self.lines[0])
+        self.assertIn("was found at 0 and is served; stop the broker", self.lines[0])
+
+    def test_flipped_bit_of_offset_or_size_loses_no_message(self):
+        for index in (0, 7, 29):
+            record = self.results[index * 2]
+            entry = CONSUME_QUEUE_ENTRY.pack(record.physical_offset, record.size, index * 2 % 3)
+            for bit in range(12 * 8):
+                flipped = bytearray(entry)
+                flipped[bit // 8] ^= 1 << bit % 8
+                self.patch_entry(index, flipped)
+                for size in (32, 1):
+                    self.assertEqual(self.all(max_messages=size), self.wanted, (index, bit))
+            self.patch_entry(index, entry)
+
+    def test_entry_leading_to_other_record_is_corrected(self):
+        # All records have one size but for the number of digits; the next one is of queue 1, the next but one of queue 0.
+        for other in (21, 22):
+            entry = self.results[20]
+            wrong = self.results[other]
+            self.assertEqual(wrong.size, entry.size)
+            self.patch_entry(10, CONSUME_QUEUE_ENTRY.pack(wrong.physical_offset, wrong.size, 2))
+            for size in (32, 1):
+                self.assertEqual(self.all(max_messages=size), self.wanted)
+            self.assertIn("entry 10 has offset", self.lines[0])
+
+    def test_message_of_filler_or_expired_record_is_none_without_log(self):
+        store = self.store
+        entries = store.queue_entries("TopicTest", 0, 0, 9)
+        self.assertEqual(store.message_of("TopicTest", 0, 3, entries[3])[0], entries[3])
+        self.assertIsNone(store.message_of("TopicTest", 0, 3, (0, FILLER_SIZE, 0)))
+        self.put(make_message(bytes(60_000)), make_message(b"in the next file"))
+        log = store.commit_log.queue
+        self.assertTrue(log.flush(0))
+        self.assertTrue(log.delete_first(log.files[0]))
+        self.assertIsNone(store.message_of("TopicTest", 0, 3, entries[3]))
+        store.queues.correct_min_offset(store.commit_log.min_offset)
+        self.assertIsNone(store.message_of("TopicTest", 0, 3, (1 << 40, 200, 0)))
+        self.assertEqual(self.lines, [])
+
+    def test_randomized_entries_hide_no_message_from_filter(self):
+        # Tags are not in the properties of these messages: the log says 0 of those that are found again.
+        again = [b"8", b"10"]
+        self.patch_entry(4, b"\xff" * 2 * CONSUME_QUEUE_UNIT)
+        for tag in range(3):
+            wanted = [b"%d" % n for n in range(0, COUNT, 2) if n % 3 == tag and n not in (8, 10)]
+            found = self.all(Filter([tag]))
+            self.assertEqual([body for body in found if body not in again], wanted)
+            self.assertEqual([body for body in found if body in again], [] if tag else again)
+
+    def test_zeroed_record_is_skipped_and_neighbours_are_served(self):
+        first, last = self.results[20].physical_offset, self.results[28].physical_offset
+        self.patch_log(first, bytes(last - first))
+        gone = [b"20", b"22", b"24", b"26"]
+        for size in (32, 1):
+            self.assertEqual(self.all(max_messages=size), [body for body in self.wanted if body not in gone])
+        self.assertEqual(len(self.lines), 1)
+        self.assertIn("entry 10 has offset", self.lines[0])
+        self.assertIn("so the message is skipped", self.lines[0])
+        result = self.get(10, 1)
+        self.assertEqual((result.status, result.next_begin_offset), (GetStatus.FOUND, 15))
+
+    def test_pull_of_damaged_records_only_returns_next_offset(self):
+        self.patch_log(0, bytes(self.store.max_physical_offset()))
+        result = self.get(0)
+        self.assertIs(result.status, GetStatus.NO_MATCHED_MESSAGE)
+        self.assertEqual((result.next_begin_offset, result.buffers), (20, []))
+
+    def test_corrected_entries_are_cached(self):
+        self.patch_entry(0, bytes(15 * CONSUME_QUEUE_UNIT))
+        self.all()
+        searches = []
+        self.store._finder._search = lambda *_: searches.append(1)
+        self.assertEqual(self.all(), self.wanted)
+        self.assertEqual(searches, [])
