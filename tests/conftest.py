@@ -1,13 +1,14 @@
-"""The order of the rings, and modules that cannot be imported for lack of an optional package.
+"""Options and rules of all tests.
 
-Fast rings come first, and trial's test cases, which run the reactor themselves, before pytest-twisted's, which leave it
-running. With ``-n`` (pytest-xdist), each process takes whole files in that order. A module that needs a missing package is
-skipped with the reason; with ``CI=true`` it is an error. If ``ROCKETD_SKIPPED_TESTS`` is set, the ids of skipped tests and
-modules are written to this file, and ``.ci/run`` runs these again with all packages.
-
-A test that fails is shown with the last lines that Twisted logged in its process.
+- ``pytest`` without a test or selection runs units and servers in several processes, leaves out tests marked ``long``, and
+  runs failed tests again. ``--short`` and ``--again`` ask for the latter two by themselves.
+- Fast rings come first, and trial's test cases, which run the reactor themselves, before pytest-twisted's, which leave it
+  running. With ``-n`` (pytest-xdist), each process takes whole files in that order.
+- A module that needs a missing package is skipped with the reason; with ``CI=true`` it is an error.
+- A failed test is shown with the last lines that Twisted logged in its process, and with those of its servers.
 """
 
+import argparse
 import os
 from collections import deque
 from pathlib import Path
@@ -15,11 +16,16 @@ from pathlib import Path
 import pytest
 from twisted.logger import formatEventAsClassicLogText, globalLogPublisher
 
+from tests.support.again import FailedTestsAgain
+from tests.support.failures import VARIABLE, Failures
 from tests.support.lacking import all_must_be_there, lack_of, missing_package
+from tests.support.process import latest_servers
 
 HERE = Path(__file__).resolve().parent
 RINGS = ("unit", "servers", "crash", "fuzz", "interop", "spark")
-_skipped = set()
+LONG_SECONDS = 10
+"""A test of servers that takes longer, alone on a machine at rest, has the marker ``long``."""
+SERVERS_SHOWN, LINES_SHOWN = 4, 20
 _logged = deque(maxlen=60)
 globalLogPublisher.addObserver(lambda event: _logged.append(formatEventAsClassicLogText(event)))
 
@@ -37,32 +43,56 @@ class ImportedModule(pytest.Module):
             pytest.skip(f"{self.nodeid} {lack_of(package)}")
 
 
+def pytest_addoption(parser):
+    group = parser.getgroup("rocketd")
+    group.addoption("--short", action="store_true", help="leave out the tests marked long")
+    again = "run each failed test again, alone: it counts as unsteady if it then passes twice"
+    group.addoption("--again", action=argparse.BooleanOptionalAction, default=None, help=again)
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config):
-    """Distribute whole files, in their order: tests of a file share servers."""
-    if getattr(config.option, "numprocesses", None) and config.option.dist == "no":
-        config.option.dist = "loadfile"
-        config.option.loadscopereorder = False
+    """Choose the defaults of a run that names no tests. Distribute whole files, in their order: tests share servers."""
+    option = config.option
+    if config.args_source is config.ArgsSource.TESTPATHS and not (option.keyword or option.markexpr or option.usepdb):
+        option.short = True
+        option.again = option.again is not False
+        # Workers have the same command line.
+        if getattr(option, "numprocesses", 0) is None and not _is_worker(config):
+            option.numprocesses = 2 * len(os.sched_getaffinity(0))
+    if getattr(option, "numprocesses", None) and option.dist == "no":
+        option.dist = "loadfile"
+        option.loadscopereorder = False
+
+
+def _is_worker(config):
+    return hasattr(config, "workerinput")
+
+
+def pytest_configure(config):
+    if _is_worker(config):
+        return
+    if config.option.again:
+        config.pluginmanager.register(FailedTestsAgain(config))
+    # Removed, so that a run of pytest within a test does not write to it.
+    if path := os.environ.pop(VARIABLE, ""):
+        config.pluginmanager.register(Failures(Path(path)))
 
 
 def pytest_pycollect_makemodule(module_path, parent):
     return ImportedModule.from_parent(parent, path=module_path)
 
 
-def pytest_collection_modifyitems(items):
+def pytest_collection_modifyitems(config, items):
     def ring(item):
         name = item.path.relative_to(HERE).parts[0] if item.path.is_relative_to(HERE) else ""
         return RINGS.index(name) if name in RINGS else len(RINGS)
 
     items.sort(key=ring)
-
-
-def pytest_collectreport(report):
-    _note(report)
-
-
-def pytest_runtest_logreport(report):
-    _note(report)
+    if config.option.short:
+        long = [item for item in items if item.get_closest_marker("long")]
+        config.hook.pytest_deselected(items=long)
+        items[:] = [item for item in items if item not in long]
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -74,16 +104,9 @@ def pytest_runtest_setup():
 def pytest_runtest_makereport():
     outcome = yield
     report = outcome.get_result()
-    if report.failed and _logged:
-        report.sections.append(("Twisted's log", "".join(filter(None, tuple(_logged)))))
-
-
-def pytest_sessionfinish(session):
-    path = os.environ.get("ROCKETD_SKIPPED_TESTS")
-    if path and not hasattr(session.config, "workerinput"):  # the process that has all reports
-        Path(path).write_text("".join(f"{name}\n" for name in sorted(_skipped)))
-
-
-def _note(report):
-    if report.skipped:
-        _skipped.add(report.nodeid)
+    if report.failed:
+        if _logged:
+            report.sections.append(("Twisted's log", "".join(filter(None, tuple(_logged)))))
+        for server in latest_servers(SERVERS_SHOWN):
+            if server.log.is_file():
+                report.sections.append((f"log of {server.name} {server.log}", server.tail(LINES_SHOWN)))

@@ -7,6 +7,8 @@ import re
 import subprocess
 import sys
 
+import pytest
+
 import rocketd.client
 import rocketd.testing
 from rocketd.client import aio, sync
@@ -24,6 +26,7 @@ def mistakes():
     return {(number, found[1]) for number, line in lines if (found := re.search(r"# refused: ([\w-]+)$", line))}
 
 
+@pytest.mark.long
 def test_mypy_refuses_only_the_mistakes(tmp_path):
     need_package("mypy")
     need_packages_of(PACKAGES.read_text())
@@ -43,6 +46,7 @@ def test_mypy_refuses_only_the_mistakes(tmp_path):
     assert f"Found {len(expected)} errors in 1 file" in done.stdout, done.stdout  # none in the other
 
 
+@pytest.mark.long
 def test_pyright_refuses_only_the_mistakes_and_no_example(tmp_path):
     need_package("pyright")
     need_packages_of(PACKAGES.read_text())

@@ -197,6 +197,7 @@ def check_delivery(address, name, sent_at):
     assert took > DELAY_SECONDS - 0.5, f"{name} was delivered after {took:.1f} s"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("step", "reactor"), [(-300, "default"), (300, "default"), (-300, "asyncio")])
 def test_step_of_the_wall_clock_changes_only_stored_timestamps(step, reactor, tmp_path):
     servers = SteppedProcesses(tmp_path, reactor, brokerFastFailureEnable="true", registerNameServerPeriod="10000")

@@ -6,6 +6,8 @@ import pty
 import subprocess
 import time
 
+import pytest
+
 from rocketd.common.names import PRESET_GROUPS
 from tests.support.cli_processes import COMMAND, DEADLINE, CommandTestCase
 from tests.support.ports import free_port
@@ -118,6 +120,7 @@ class StartTests(ConsumeTestCase):
         self.assertEqual(status, 0)
         return got
 
+    @pytest.mark.long
     def test_from_offset_time_and_ends(self):
         self.up("-o", "defaultTopicQueueNums=1")
         self.assertEqual(self.call("produce", "T", "one", "two")[0], 0)

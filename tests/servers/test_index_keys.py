@@ -76,6 +76,7 @@ def servers(tmp_path):
     made.kill_all()
 
 
+@pytest.mark.long
 def test_ids_of_java_batch_are_found_after_repair_and_kill(servers):
     command = java_batch()
     topic, own = command.ext_fields["b"], own_ids(command.body)

@@ -10,6 +10,7 @@ MOMENTS = (150, 1_100, 4_000)
 """How many messages are acknowledged when the broker is killed: in its first file, after a few, after several."""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
 def test_acknowledged_messages_survive(flush, tmp_path):
     servers = ServerProcesses(tmp_path, flushDiskType=flush)

@@ -3,6 +3,8 @@ codes, and takes messages again once there is room."""
 
 import shutil
 
+import pytest
+
 from rocketd.remoting.wire.codes import ResponseCode
 from tests.servers.damage import (
     RECOVERY_LIMIT,
@@ -39,6 +41,7 @@ def assert_refusals_are_apaches(sent):
     assert codes <= {ResponseCode.SYSTEM_ERROR, ResponseCode.SERVICE_NOT_AVAILABLE}, sent.refused[:3]
 
 
+@pytest.mark.long
 def test_broker_killed_on_full_disk_starts_again(tmp_path):
     servers = ServerProcesses(tmp_path, **{**SMALL, "mappedFileSizeCommitLog": "262144"})
     address = servers.broker_address

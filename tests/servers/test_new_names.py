@@ -6,6 +6,8 @@ import threading
 import time
 from contextlib import contextmanager
 
+import pytest
+
 from rocketd.remoting.bodies.tables import DataVersion, RegisterBrokerBody, TopicConfig, TopicConfigSerializeWrapper
 from rocketd.remoting.wire.codes import RequestCode, ResponseCode
 from rocketd.remoting.wire.command import RemotingCommand
@@ -170,6 +172,7 @@ def test_heartbeats_go_on_beside_hostile_ones_and_their_ends(tmp_path):
         servers.kill_all()
 
 
+@pytest.mark.long
 def test_sends_go_on_beside_a_flood_of_new_topics(tmp_path):
     servers = running(tmp_path)
     try:
@@ -209,6 +212,7 @@ def test_routes_are_answered_beside_1000_kv_puts(tmp_path):
         servers.kill_all()
 
 
+@pytest.mark.long
 def test_routes_are_answered_beside_broker_with_20000_topics(tmp_path):
     servers = running(tmp_path)
     topics = {f"invented-topic-{number:05}": TopicConfig(f"invented-topic-{number:05}") for number in range(20_000)}
@@ -239,6 +243,7 @@ def test_routes_are_answered_beside_broker_with_20000_topics(tmp_path):
         servers.kill_all()
 
 
+@pytest.mark.long
 def test_message_in_a_new_topic_can_be_read_after_a_kill(tmp_path):
     """The broker dies as soon as it has acknowledged; the topic gets no further message."""
     servers = running(tmp_path)

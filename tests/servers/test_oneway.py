@@ -63,6 +63,7 @@ def stored(address: str) -> int:
         connection.close()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("capacity", ["10000", "300"])
 def test_oneway_sends_survive_pauses_of_the_broker(capacity, tmp_path):
     servers = ServerProcesses(tmp_path, **APACHE_DEFAULTS, sendThreadPoolQueueCapacity=capacity)

@@ -72,6 +72,7 @@ def put_load(pair, producers, count, then=lambda: None):
     load.join()
 
 
+@pytest.mark.long
 def test_a_slave_has_everything_through_kills_of_both(make_pair):
     pair = make_pair()
     producers = [Sent(f"p{number}") for number in range(PRODUCERS)]
@@ -101,6 +102,7 @@ def test_a_slave_has_everything_through_kills_of_both(make_pair):
     pair.check_same_logs()
 
 
+@pytest.mark.long
 def test_nothing_acknowledged_is_lost_through_kills_under_load(make_pair):
     """ROCKETD_PAIR_KILLS says how many kills there are, of master and slave in turn; each under load."""
     pair = make_pair("SYNC_MASTER")
@@ -356,6 +358,7 @@ def test_a_second_master_refuses_to_start_and_names_the_other(make_pair, tmp_pat
     assert send(other.broker_address)[0].code == ResponseCode.SUCCESS
 
 
+@pytest.mark.long
 def test_paused_master_steps_down_for_its_successor(make_pair, tmp_path):
     pair = make_pair()
     other = second_master(pair, tmp_path / "other")
@@ -429,6 +432,7 @@ def test_returning_master_takes_over_changes_of_its_slave(make_pair):
     assert committed(pair.slave_address) == 6
 
 
+@pytest.mark.long
 def test_returning_master_waits_briefly_for_hanging_slave(make_pair):
     pair = make_pair()
     assert pair.master.stop() == 0

@@ -32,6 +32,7 @@ def run_pytest(directory, *arguments):
     )
 
 
+@pytest.mark.long
 def test_programs_of_the_guide(tmp_path):
     programs = re.findall(r"^```python\n(.*?)^```$", GUIDE.read_text(), re.MULTILINE | re.DOTALL)
     assert len(programs) == 10

@@ -154,6 +154,7 @@ def test_many_messages_due_at_one_instant_are_delivered_once(servers):
     assert broker.stop() == 0
 
 
+@pytest.mark.long
 def test_slave_promoted_to_master_delivers_timed_messages(tmp_path):
     pair = Pair(tmp_path)
     try:

@@ -10,9 +10,18 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
+from itertools import count
 from pathlib import Path
+from weakref import WeakSet
 
 _POLL = 0.05
+_numbers = count()
+_known: WeakSet[ServerProcess] = WeakSet()
+
+
+def latest_servers(most: int) -> list[ServerProcess]:
+    """Return the servers that were started last and are still of use to a test, the oldest first."""
+    return sorted(_known, key=lambda server: server.number)[-most:]
 
 
 class ServerError(RuntimeError):
@@ -37,6 +46,8 @@ class ServerProcess:
                 cwd=cwd,
                 env={**os.environ, **(env or {})},
             )
+        self.number = next(_numbers)
+        _known.add(self)
 
     @property
     def pid(self) -> int:

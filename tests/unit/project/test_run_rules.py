@@ -1,0 +1,129 @@
+"""Rules of a run of the tests: failed tests run again, long ones are left out, failures are told in a file."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.support.places import ROOT
+
+SECONDS = 250
+STEADY = "def test_right():\n    pass\n\n\ndef test_wrong():\n    assert 1 == 2, 'never right'\n"
+UNSTEADY = """
+import pathlib
+import pytest
+
+@pytest.mark.parametrize("number", range({count}))
+def test_lucky(number):
+    runs = pathlib.Path(__file__).with_name(f"runs-{{number}}")
+    runs.open("a").write("x")
+    print("run", len(runs.read_text()))
+    assert len(runs.read_text()) in {passes}
+"""
+SERVER = """
+import sys
+import pathlib
+from tests.support.process import ServerProcess
+
+def test_server(tmp_path):
+    code = "import time; print('said by the server', flush=True); time.sleep(60)"
+    server = ServerProcess("sleeper", [sys.executable, "-c", code], tmp_path / "log", tmp_path)
+    try:
+        server.wait_for("it speaks", lambda: "said" in server.tail(), 60)
+        assert 1 == 2
+    finally:
+        server.kill()
+"""
+LONG = "import pytest\n\n\n@pytest.mark.long\ndef test_slow():\n    pass\n\n\ndef test_quick():\n    pass\n"
+
+
+class RunRulesTests(SynchronousTestCase):
+    def setUp(self):
+        self.directory = Path(self.mktemp()).resolve()
+        self.directory.mkdir()
+        (self.directory / "conftest.py").write_text("from tests.conftest import *\n")
+        self.failures = self.directory / "failures"
+
+    def run_pytest(self, text, *options):
+        (self.directory / "test_it.py").write_text(text)
+        (self.directory / "setup.cfg").write_text(
+            f"[tool:pytest]\ntestpaths = .\npythonpath = {ROOT}\nmarkers = long: x\n"
+        )
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+        done = subprocess.run(
+            [sys.executable, "-m", "pytest", "-rf", *options],
+            cwd=self.directory,
+            env={**environment, "ROCKETD_FAILURES": str(self.failures), "PYTHONPATH": str(ROOT)},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+            check=False,
+        )
+        return done.returncode, done.stdout + done.stderr
+
+    def test_test_that_passes_twice_alone_is_unsteady_and_run_passes(self):
+        code, output = self.run_pytest(UNSTEADY.format(count=1, passes=(2, 3)), "--again", "test_it.py")
+        self.assertEqual(code, 0, output)
+        self.assertRegex(output, r"=+ unsteady =+\nUNSTEADY test_it.py::test_lucky\[0\]")
+        for text in ("--- in the run (call)", "run 1", "--- alone, 1", "--- alone, 2"):
+            self.assertIn(text, output)
+        self.assertRegex(output.splitlines()[-1], r"1 unsteady in ")
+        self.assertTrue(self.failures.read_text().startswith("UNSTEADY test_it.py::test_lucky[0]\n"))
+
+    def test_test_that_passes_once_of_twice_fails(self):
+        code, output = self.run_pytest(UNSTEADY.format(count=1, passes=(2,)), "--again", "test_it.py")
+        self.assertEqual(code, 1, output)
+        self.assertIn("FAILED AGAIN test_it.py::test_lucky[0]", output)
+        self.assertRegex(output.splitlines()[-1], r"1 failed in ")
+
+    def test_steadily_failing_test_fails_after_one_repetition(self):
+        code, output = self.run_pytest(STEADY, "--again", "test_it.py")
+        self.assertEqual(code, 1, output)
+        self.assertEqual(output.count("--- alone, "), 1)
+        account = self.failures.read_text()
+        self.assertRegex(
+            account, r"^FAILED test_it.py::test_wrong\n    \S+test_it.py:6\n    AssertionError: never right\n"
+        )
+
+    def test_more_than_three_failed_tests_are_not_run_again(self):
+        code, output = self.run_pytest(UNSTEADY.format(count=4, passes=(2, 3)), "--again", "test_it.py")
+        self.assertEqual(code, 1, output)
+        self.assertIn("4 tests failed: none was run again, since at most 3 may be unsteady", output)
+
+    def test_three_unsteady_tests_pass_in_several_workers(self):
+        code, output = self.run_pytest(UNSTEADY.format(count=3, passes=(2, 3)), "--again", "-n", "2", "test_it.py")
+        self.assertEqual(code, 0, output)
+        self.assertRegex(output.splitlines()[-1], r"3 unsteady in ")
+
+    def test_named_test_is_not_run_again(self):
+        code, output = self.run_pytest(UNSTEADY.format(count=1, passes=(2, 3)), "test_it.py")
+        self.assertEqual(code, 1, output)
+        self.assertNotIn("alone", output)
+
+    def test_error_in_a_module_fails_the_run(self):
+        code, output = self.run_pytest("import nothing_like_it\n", "--again", "test_it.py")
+        self.assertEqual(code, 2, output)
+        self.assertIn("ERROR test_it.py", self.failures.read_text())
+
+    def test_pytest_alone_leaves_long_tests_out_and_repeats(self):
+        code, output = self.run_pytest(LONG + "\n\n" + UNSTEADY.format(count=1, passes=(2, 3)))
+        self.assertEqual(code, 0, output)
+        self.assertRegex(output.splitlines()[-1], r"1 passed, 1 deselected, 1 unsteady in |1 passed, 1 unsteady in ")
+        self.assertRegex(output, r"created: \d+/\d+ workers|\d+ workers \[")
+
+    def test_named_module_runs_its_long_tests(self):
+        code, output = self.run_pytest(LONG, "test_it.py")
+        self.assertEqual(code, 0, output)
+        self.assertRegex(output.splitlines()[-1], r"2 passed in ")
+        code, output = self.run_pytest(LONG, "--short", "test_it.py")
+        self.assertRegex(output.splitlines()[-1], r"1 passed, 1 deselected in ")
+
+    def test_log_of_a_server_is_in_the_account(self):
+        code, output = self.run_pytest(SERVER, "test_it.py")
+        self.assertEqual(code, 1, output)
+        account = self.failures.read_text()
+        self.assertTrue(re.search(r"--- log of sleeper \S+/log\n    said by the server\n", account), account)
