@@ -1,7 +1,7 @@
 """Sessions of `nox`: the checks, each in an environment of its own under ``.nox``.
 
-``nox`` runs lint, types and unit; ``nox -s servers`` runs one; what stands after ``--`` goes to the program that the
-session runs: ``nox -s unit -- tests/unit/remoting/wire/test_frame.py -k limit``. ``nox -R`` installs nothing again. ``nox
+``nox`` runs lint, types and test; ``nox -s fuzz`` runs one; what stands after ``--`` goes to the program that the session
+runs: ``nox -s test -- tests/unit/remoting/wire/test_frame.py -k limit``. ``nox -R`` installs nothing again. ``nox
 --no-venv`` takes the environment that is active, which has the extra ``dev``.
 """
 
@@ -14,7 +14,7 @@ import nox
 nox.needs_version = ">=2026"
 nox.options.default_venv_backend = "venv"
 nox.options.reuse_venv = "yes"
-nox.options.sessions = ["lint", "types", "unit"]
+nox.options.sessions = ["lint", "types", "test"]
 
 ROOT = Path(__file__).parent
 PAGES = (
@@ -23,6 +23,8 @@ PAGES = (
     "tests/unit/project/test_security_page.py",
 )
 """Tests of the pages that are written by hand."""
+COMPILED_UNITS = "store or send or pull or batch or record or index or hash or properties or frame or core"
+"""Unit tests that run code of the core, as pytest selects them."""
 
 
 def install(session: nox.Session, *requirements: str) -> None:
@@ -34,7 +36,7 @@ def install(session: nox.Session, *requirements: str) -> None:
 def ring(session: nox.Session, extra: str, *arguments: str) -> None:
     """Run pytest with some arguments, or with those after ``--``."""
     install(session, "-e", f".[{extra}]")
-    session.run("python", "-m", "pytest", *(session.posargs or arguments))
+    session.run("python", "-m", "pytest", "--again", *(session.posargs or arguments))
 
 
 @nox.session
@@ -55,15 +57,22 @@ def types(session: nox.Session) -> None:
 
 
 @nox.session
-def unit(session: nox.Session) -> None:
-    """Tests without sockets to other processes, on virtual clocks."""
-    ring(session, "dev", "-n", "auto", "tests/unit")
+def test(session: nox.Session) -> None:
+    """Units on virtual clocks, and servers on free ports, without the long tests."""
+    ring(session, "dev")
 
 
 @nox.session
-def servers(session: nox.Session) -> None:
-    """Servers in processes of their own, on free ports."""
-    ring(session, "dev", "-n", "4", "tests/servers")
+def long(session: nox.Session) -> None:
+    """Tests of servers that take more than ten seconds each: steps of the clock, kills of pairs, hung peers."""
+    ring(session, "dev", "-n", "2", "-m", "long", "tests/servers")
+
+
+@nox.session
+def smoke(session: nox.Session) -> None:
+    """Every part of the product once, for real. Needs what interop needs."""
+    lines = (ROOT / "tests" / "smoke.txt").read_text().splitlines()
+    ring(session, "dev", "-n", "2", *(line for line in lines if line and not line.startswith("#")))
 
 
 @nox.session
@@ -88,6 +97,26 @@ def interop(session: nox.Session) -> None:
 def spark(session: nox.Session) -> None:
     """The pipeline, in one Spark session."""
     ring(session, "dev", "tests/spark")
+
+
+@nox.session
+def trial(session: nox.Session) -> None:
+    """Units under Twisted's runner, with all generated examples."""
+    install(session, "-e", ".[dev]")
+    directory = Path(session.create_tmp()).resolve()
+    arguments = session.posargs or ("tests.unit",)
+    environment = {"ROCKETD_EXAMPLES": "all", "TMPDIR": str(directory)}
+    session.run("python", "-m", "twisted.trial", f"--temp-directory={directory}/trial", *arguments, env=environment)
+
+
+@nox.session
+def compiled(session: nox.Session) -> None:
+    """Compile the core in place, and run the units that touch it. Needs a C compiler and Python's headers."""
+    install(session, "-e", ".[dev]")
+    session.run("python", "setup.py", "-q", "build_ext", "--inplace")
+    if "(compiled core)" not in session.run("rocketd", "--version", silent=True):
+        session.error("rocketd --version does not name the compiled core")
+    ring(session, "dev", "-q", "-n", "4", "tests/unit", "-k", COMPILED_UNITS)
 
 
 @nox.session

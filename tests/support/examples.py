@@ -1,6 +1,7 @@
 """How many examples the tests with generated data make: few by default, all with ``ROCKETD_EXAMPLES=all``.
 
-Most changes break one of the first examples. ``.ci/run`` makes all of them, in its run under trial.
+Most changes break one of the first examples. The nox session
+``trial`` makes all of them.
 """
 
 import os

@@ -7,7 +7,10 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.support.places import ROOT
 
-SESSIONS = ["lint", "types", "unit", "servers", "crash", "fuzz", "interop", "spark", "bench", "docs", "dist"]
+SESSIONS = [
+    *("lint", "types", "test", "long", "smoke", "crash", "fuzz", "interop", "spark", "trial", "compiled"),
+    *("bench", "docs", "dist"),
+]
 
 
 def is_session(node):
@@ -30,7 +33,7 @@ class NoxSessionTests(SynchronousTestCase):
         self.assertEqual(set(rows), packages)
         for package, cell in rows.items():
             names = re.sub(r" \(.*?\)", "", cell).split(", ")
-            self.assertIn("unit", names, package)
+            self.assertIn("test", names, package)
             self.assertEqual(set(names) - set(SESSIONS), set(), package)
 
     def test_sessions_have_docstrings(self):
@@ -40,8 +43,19 @@ class NoxSessionTests(SynchronousTestCase):
     def test_every_ring_of_tests_has_a_session(self):
         rings = {path.relative_to(ROOT / "tests").parts[0] for path in ROOT.glob("tests/**/test_*.py")}
         self.assertGreater(len(rings), 5)
-        for name in rings:
+        for name in rings - {"unit", "servers"}:  # pytest alone runs these two, in the session test
             self.assertIn(f"'tests/{name}'", ast.unparse(self.sessions[name]))
+
+    def test_smoke_list_names_tests_of_each_slow_ring(self):
+        lines = (ROOT / "tests" / "smoke.txt").read_text().splitlines()
+        tests = [line for line in lines if line and not line.startswith("#")]
+        self.assertEqual(len(set(tests)), len(tests))
+        for line in tests:
+            path, _, rest = line.partition("::")
+            name = rest.partition("[")[0]
+            self.assertRegex((ROOT / path).read_text(), rf"(?m)^(async )?def {name}\(", line)
+        rings = {line.split("/")[1] for line in tests}
+        self.assertLessEqual({"servers", "crash", "fuzz", "interop", "spark"}, rings)
 
     def test_default_sessions_are_quick_ones(self):
         defaults = [
@@ -49,4 +63,4 @@ class NoxSessionTests(SynchronousTestCase):
             for node in self.module.body
             if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "nox.options.sessions"
         ]
-        self.assertEqual(defaults, [["lint", "types", "unit"]])
+        self.assertEqual(defaults, [["lint", "types", "test"]])

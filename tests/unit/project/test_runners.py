@@ -144,5 +144,3 @@ class RunnerTests(SynchronousTestCase):
         needed = {"twisted", "zope.interface", "pyopenssl", "service-identity"}
         self.assertLessEqual(needed, names(config["options"]["install_requires"]))
         self.assertLessEqual({"pytest", "pytest-twisted"}, names(config["options.extras_require"]["test"]))
-        ci = (ROOT / ".ci" / "run").read_text()
-        self.assertRegex(ci, r"(?m)^ *[^#\n]*\.venv/bin/trial .*tests\.unit")
