@@ -91,7 +91,8 @@ FILTERS_SECONDS = 10.0
 class Broker(Service):
     """One broker. Methods belong to the reactor thread unless they say otherwise.
 
-    ``now_ms`` returns Unix milliseconds, ``clock`` monotonic seconds.
+    ``now_ms`` returns Unix milliseconds, ``clock`` monotonic seconds. ``stopwatch`` returns the seconds that measure how
+    long work takes, by default those of ``clock``.
     """
 
     _log = Logger()
@@ -104,10 +105,12 @@ class Broker(Service):
         now_ms: Callable[[], int],
         advertised: AdvertisedAddress | None = None,
         clock: Callable[[], float] = monotonic,
+        stopwatch: Callable[[], float] | None = None,
     ) -> None:
         self.settings = settings
         self.now_ms = now_ms
         self.clock = clock
+        self._stopwatch = stopwatch or clock
         self.stamps = StampClock(lambda: now_ms() / 1000, clock)
         self._reactor = reactor
         bound = specific(settings.server.bind_address)
@@ -118,9 +121,9 @@ class Broker(Service):
         self.dispatcher = Dispatcher(reactor.callFromThread, clock=clock)
         self.table_writer = TableWriter("rocketd-tables")
         server, remoting = settings.server, settings.remoting
-        self._callbacks = CallbackThreads("callback", server.server_callback_executor_threads)
+        self.callbacks = CallbackThreads("callback", server.server_callback_executor_threads)
         self.invoke = InvokeLayer(
-            reactor, server.server_oneway_semaphore_value, server.server_async_semaphore_value, self._callbacks
+            reactor, server.server_oneway_semaphore_value, server.server_async_semaphore_value, self.callbacks
         )
         self.dispatcher.responses = self.invoke
         to_clients = BrokerToClient(settings.broker, self.invoke, SerializeType[remoting.serialize_type])
@@ -164,6 +167,7 @@ class Broker(Service):
             wrap=wrap_server_factory(settings.tls, reactor),
             limits=settings.limits,
             lanes=("send", "pull") if settings.broker.connection_lanes else (),
+            stopwatch=stopwatch,
         )
         self.server.listeners.append(self)
         self.client = RemotingClient(
@@ -387,6 +391,7 @@ class Broker(Service):
             fs=self.file_system,
             clock=lambda: self.now_ms() / 1000,
             monotonic=self.clock,
+            stopwatch=self._stopwatch,
             stamps=self.stamps.now,
             delay_time_of=self.delay_levels.deliver_ms,
         )
@@ -530,7 +535,7 @@ class Broker(Service):
         await self.registration.stop()
         self.replication.stop_following()
         self.invoke.stop()
-        self._callbacks.stop()
+        self.callbacks.stop()
         self.dispatcher.begin_stop()
         if self._serving:
             await threads.deferToThreadPool(self._reactor, self._reactor.getThreadPool(), self.timers.stop)

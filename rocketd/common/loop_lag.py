@@ -4,6 +4,7 @@ A request waits at least as long as its event loop is late. So these figures sho
 collection, slow disks, a stolen processor.
 """
 
+from collections.abc import Callable
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -88,9 +89,11 @@ def _percentile(counts: list[int], part: float) -> float:
 class ReactorLag:
     """Measures how late a reactor calls a function. Reactor thread."""
 
-    def __init__(self, reactor: IReactorTime) -> None:
+    def __init__(self, reactor: IReactorTime, stopwatch: Callable[[], float] | None = None) -> None:
+        """``stopwatch`` measures the delays in seconds. The default is the reactor's time."""
         self.histogram = LagHistogram()
         self._reactor = reactor
+        self._stopwatch = stopwatch or reactor.seconds
         self._loop = ClockedLoop(reactor, self._measure)
         self._began = self._due = 0.0
 
@@ -98,7 +101,7 @@ class ReactorLag:
         """Begin to measure."""
         if not self._loop.running:
             self._began = self._reactor.seconds()
-            self._due = self._began + PROBE_SECONDS
+            self._due = self._stopwatch() + PROBE_SECONDS
             self._loop.start(PROBE_SECONDS, now=False)
 
     def stop(self) -> None:
@@ -107,6 +110,6 @@ class ReactorLag:
             self._loop.stop()
 
     def _measure(self) -> None:
-        now = self._reactor.seconds()
+        now = self._stopwatch()
         self.histogram.add(max(0.0, now - self._due))
-        self._due = now + PROBE_SECONDS - (now - self._began) % PROBE_SECONDS  # as the loop does
+        self._due = now + PROBE_SECONDS - (self._reactor.seconds() - self._began) % PROBE_SECONDS  # as the loop does

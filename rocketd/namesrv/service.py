@@ -61,6 +61,7 @@ class NameServer(MultiService):
     in that pool, because a broker may register over a new connection before its last one is finished. Route queries and
     all other requests have separate pools, in which connections take turns. The thread of route queries reads the
     connections that ask for routes (see ``rocketd.remoting.serving.lane``). ``clock`` returns monotonic seconds.
+    ``stopwatch`` measures the reactor's delays in seconds, by default with the reactor's time.
     """
 
     _log = Logger()
@@ -71,6 +72,7 @@ class NameServer(MultiService):
         reactor: IReactor,
         file_system: IFileSystem,
         clock: Callable[[], float] = monotonic,
+        stopwatch: Callable[[], float] | None = None,
     ) -> None:
         super().__init__()
         self.settings = settings
@@ -103,6 +105,7 @@ class NameServer(MultiService):
             limits=settings.limits,
             lanes=(ROUTES_POOL,),
             stand_in_seconds=LANE_CHECK_SECONDS,
+            stopwatch=stopwatch,
         )
         self.server.setServiceParent(self)
         self.server.listeners.append(self)

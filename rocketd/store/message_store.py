@@ -99,6 +99,7 @@ class MessageStore(MessageReader):
         fs: IFileSystem | None = None,
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
+        stopwatch: Callable[[], float] | None = None,
         stamps: Callable[[], float] | None = None,
         delay_time_of: DelayTimeOf | None = None,
         physical_memory: int | None = None,
@@ -107,6 +108,7 @@ class MessageStore(MessageReader):
 
         - `store_host` is this broker's address and 4-byte port, 8 bytes for IPv4 and 20 for IPv6.
         - `clock` returns seconds since 1970. `stamps` does so for the timestamps of messages; the default is `clock`.
+        - `stopwatch` returns the seconds that measure how long work takes. The default is `monotonic`.
         - `delay_time_of(level, store_timestamp)` returns the delivery time in ms of a delayed message. Recovery needs
           it.
         - `physical_memory` is in bytes; the default is the machine's.
@@ -116,7 +118,7 @@ class MessageStore(MessageReader):
         self.root = root
         self._fs = fs or RealFileSystem()
         self._clock = clock
-        self._monotonic = monotonic
+        self._stopwatch = stopwatch or monotonic
         self.flags = RunningFlags()
         paths = log_paths(config)
         self.commit_log = CommitLog(self._fs, paths, config.mapped_file_size_commit_log)
@@ -168,6 +170,7 @@ class MessageStore(MessageReader):
             self.flags,
             config,
             monotonic,
+            self._stopwatch,
         )
         self.disk_watch = DiskWatch(
             config, self._fs, paths.writable, consume_queue_dir(root), self.flags, self.commit_log.avoid
@@ -496,7 +499,7 @@ class MessageStore(MessageReader):
     def append_lock_ms(self) -> float:
         """Return how long the running append has taken so far, 0 without one."""
         began = self._append_began
-        return max(0.0, (self._monotonic() - began) * 1000) if began else 0.0
+        return max(0.0, (self._stopwatch() - began) * 1000) if began else 0.0
 
     def is_os_page_cache_busy(self) -> bool:
         """Return whether an append hangs for longer than osPageCacheBusyTimeOutMills."""
@@ -535,14 +538,14 @@ class MessageStore(MessageReader):
         if refusal is not None or not messages:
             self.puts_failed += len(messages)
             return [refusal] * len(messages) if refusal is not None else []
-        begin = self._append_began = self._monotonic()
+        begin = self._append_began = self._stopwatch()
         if self.config.max_message_size != self._max_message_size:
             self._max_message_size = self._appender.max_message_size = self.config.max_message_size
         try:
             results, group = append(messages)
         finally:
             self._append_began = 0.0
-        took = self._monotonic() - begin
+        took = self._stopwatch() - begin
         self.append_times.add(took)
         took_ms = self.last_append_ms = took * 1000
         if took_ms > SLOW_PUT_MS:

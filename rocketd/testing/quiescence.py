@@ -1,7 +1,11 @@
 """Waits until a cluster and its clients are quiescent, and steps through time from one quiescent state to the next.
 
 A thread is quiescent if it has no work at the present time. Each reactor and each pool of the servers is polled until
-nothing has happened between two rounds. The application's handlers are waited for too, but for a limited time.
+nothing has happened between two rounds. Dispatch, flushes with waiting senders, written tables and callbacks are waited
+for, too. So are the application's handlers, but for a limited time.
+
+Some threads wake up by the machine's time, for example to flush. They may begin right before the time jumps. So all
+threads of the servers measure their work with `VirtualTime.stopwatch`, which does not count jumps.
 """
 
 from collections.abc import Iterable, Sequence
@@ -209,7 +213,9 @@ def _store_rests(process: BrokerProcess) -> bool:
     store, timers = process.server.store, process.server.timers
     if store.dispatch_behind_bytes():
         return False
-    if process.flushes and store.flushed_offset() < store.max_physical_offset():
+    if process.is_flushing or (process.flushes and store.flushed_offset() < store.max_physical_offset()):
+        return False
+    if process.server.callbacks.are_busy():
         return False
     end = 0 if process.is_slave else store.get_max_offset(TIMER_TOPIC, 0)
     if not end or timers.rests(end):

@@ -1,7 +1,8 @@
 """The processes of a cluster: name servers and brokers, the real ones, in memory. They belong to the servers' thread."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from threading import Lock
 from typing import TypeVar
 
 from twisted.internet.defer import Deferred
@@ -18,6 +19,8 @@ from rocketd.common.suggest import did_you_mean
 from rocketd.namesrv.service import NameServer
 from rocketd.namesrv.settings import NamesrvSettings
 from rocketd.remoting.serving.dispatch import Dispatcher
+from rocketd.store.format.message import PutStatus
+from rocketd.store.log.flush import FlushCallback
 from rocketd.testing.faults import Faults
 from rocketd.testing.memory_disk import MemoryDisk
 from rocketd.testing.memory_network import HOST, MemoryNetwork
@@ -66,6 +69,33 @@ class Surroundings:
     sockets: Sockets
 
 
+class FlushWaiters:
+    """Counts the callbacks that wait for a flush or run. Any thread."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._lock = Lock()
+
+    def counting(self, when_flushed: Callable[[int, FlushCallback], None]) -> Callable[[int, FlushCallback], None]:
+        """Wrap a store's function."""
+
+        def counted(end_offset: int, callback: FlushCallback) -> None:
+            def called(status: PutStatus) -> None:
+                try:
+                    callback(status)
+                finally:
+                    self._add(-1)
+
+            self._add(1)
+            when_flushed(end_offset, called)
+
+        return counted
+
+    def _add(self, number: int) -> None:
+        with self._lock:
+            self.count += number
+
+
 class Process:
     """Resources of one server, lost when it is killed."""
 
@@ -100,7 +130,10 @@ class NameServerProcess(Process):
     def start(self, settings: Mapping[str, object]) -> None:
         """Start it."""
         loaded = load_namesrv_settings(settings)
-        server = self.server = NameServer(loaded, self.reactor.as_reactor(), self.disk, self.reactor.seconds)
+        virtual = self.around.virtual
+        server = self.server = NameServer(
+            loaded, self.reactor.as_reactor(), self.disk, virtual.seconds, virtual.stopwatch
+        )
         self._come_between(server.dispatcher)
         server.startService()
 
@@ -109,6 +142,10 @@ class BrokerProcess(Process):
     """A broker."""
 
     server: Broker
+
+    def __init__(self, base: IReactor, around: Surroundings, disk: MemoryDisk) -> None:
+        super().__init__(base, around, disk)
+        self._flush_waiters = FlushWaiters()
 
     async def start(self, settings: Mapping[str, object]) -> None:
         """Start it. The name server knows it when this returns."""
@@ -120,12 +157,15 @@ class BrokerProcess(Process):
             self.around.virtual.now_ms,
             AdvertisedAddress(loaded.broker.broker_ip1 or HOST, "in memory", None),
             self.reactor.seconds,
+            self.around.virtual.stopwatch,
         )
         # The real table is a file for all processes; this one is made again from the log.
         broker.timers.waiting = TimerTable(":memory:")
         self._come_between(broker.dispatcher)
         broker.startService()
         await broker.when_serving()
+        store = broker.store
+        store.when_flushed = self._flush_waiters.counting(store.when_flushed)  # type: ignore[assignment, method-assign]
         registered: Deferred[None] = Deferred()
         broker.when_registered(lambda: registered.callback(None))
         await registered
@@ -139,6 +179,11 @@ class BrokerProcess(Process):
     def flushes(self) -> bool:
         """Whether it writes stored data to the disk at once."""
         return self.server.settings.store.flush_disk_type == "SYNC_FLUSH" and not self.disk.slow_fsync_seconds
+
+    @property
+    def is_flushing(self) -> bool:
+        """Whether senders wait for a flush, or a callback of a flush runs. Not if the disk waits for the time to pass."""
+        return self.flushes and self._flush_waiters.count > 0
 
 
 def load_namesrv_settings(given: Mapping[str, object]) -> NamesrvSettings:

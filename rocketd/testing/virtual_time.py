@@ -21,25 +21,57 @@ from rocketd.common.reactor import IReactor
 from rocketd.testing.memory_network import MemoryNetwork
 
 
+class _Moment(NamedTuple):
+    """State of the clock, replaced as a whole.
+
+    ``stands_at`` is the time at which it stands, None if it runs. ``offset`` is the seconds by which it is ahead of the
+    machine's clock while it runs. ``jumped`` is the total seconds of all jumps.
+    """
+
+    stands_at: float | None
+    offset: float
+    jumped: float
+
+
 class VirtualTime:
     """The time of one cluster and its clients. Any thread may read it. ``jump_to`` belongs to one thread at a time."""
 
     def __init__(self) -> None:
         self._wall = time.time() - time.monotonic()
-        self._offset = 0.0
-        self._moment: tuple[float | None, float] = None, 0.0
-        """Where the clock stands (None if it runs), and the total seconds of all jumps. Both change together."""
+        self._moment = _Moment(None, 0.0, 0.0)
         self._changed = threading.Condition()
+        self._threads = threading.local()
 
     @property
     def jumped(self) -> float:
         """Total seconds of all jumps."""
-        return self._moment[1]
+        return self._moment.jumped
 
     def seconds(self) -> float:
         """Return the time in seconds. It never goes back."""
-        stands_at, _ = self._moment
-        return time.monotonic() + self._offset if stands_at is None else stands_at
+        return self._read()[0]
+
+    def stopwatch(self) -> float:
+        """Return seconds that measure how long the calling thread's work takes: jumps do not count.
+
+        A thread works while the time jumps if the jumping thread could not know of its work. Jumps during a ``sleep``
+        of the calling thread do count: they are the simulated duration of its work.
+        """
+        seconds, jumped = self._read()
+        return seconds - jumped + self._slept
+
+    def _read(self) -> tuple[float, float]:
+        """Return the time, and the total seconds of the jumps up to then."""
+        # Without the lock, the clock could stand or jump between the two readings.
+        with self._changed:
+            stands_at, offset, jumped = self._moment
+            return time.monotonic() + offset if stands_at is None else stands_at, jumped
+
+    @property
+    def _slept(self) -> float:
+        """Total seconds of the jumps during sleeps of the calling thread."""
+        slept: float = getattr(self._threads, "slept", 0.0)
+        return slept
 
     def time(self) -> float:
         """Return Unix seconds."""
@@ -56,21 +88,23 @@ class VirtualTime:
     @contextmanager
     def standing(self) -> Iterator[None]:
         """Stop the clock, except for jumps."""
-        self._moment = self.seconds(), self.jumped
+        with self._changed:
+            seconds, jumped = self._read()
+            self._moment = _Moment(seconds, 0.0, jumped)
         try:
             yield
         finally:
             with self._changed:
-                self._offset = self.seconds() - time.monotonic()
-                self._moment = None, self.jumped
+                seconds, jumped = self._read()
+                self._moment = _Moment(None, seconds - time.monotonic(), jumped)
                 self._changed.notify_all()
 
     def jump_to(self, seconds: float) -> float:
         """Advance the stopped clock to a value of ``seconds()``. Return the difference."""
         with self._changed:
-            now = self.seconds()
+            now, jumped = self._read()
             by = max(0.0, seconds - now)
-            self._moment = now + by, self.jumped + by
+            self._moment = _Moment(now + by, 0.0, jumped + by)
             self._changed.notify_all()
         return by
 
@@ -79,10 +113,12 @@ class VirtualTime:
 
         Return early if ``stop`` returns True. It is called at the begin, and after each jump and `wake_sleepers`.
         """
-        end = self.seconds() + seconds
+        now, jumped = self._read()
+        end = now + seconds
         with self._changed:
             while (left := end - self.seconds()) > 0 and not stop():
                 self._changed.wait(left)
+        self._threads.slept = self._slept + self.jumped - jumped
 
     def wake_sleepers(self) -> None:
         """Make sleepers check again whether to continue."""

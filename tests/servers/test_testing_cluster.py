@@ -313,6 +313,81 @@ def test_many_delayed_messages_at_once(cluster):
         assert len(cluster.messages("Later")) == 300
 
 
+# ------------------------------------------------------------ time and threads at work
+
+
+def measured_seconds(cluster):
+    """Return the total durations measured by the servers' threads."""
+    broker = cluster.broker
+    histograms = {
+        "flush": broker.store.flush_times,
+        "append": broker.store.append_times,
+        "get": broker.stats.get_times,
+        **broker.server.lags(),
+    }
+    return {name: histogram.cumulative()[1] for name, histogram in histograms.items()}
+
+
+def test_threads_at_work_measure_no_jump(cluster, monkeypatch):
+    """The flush thread is held in its work while the time is put forward."""
+    begun_real = time.monotonic()
+    flushing, advanced = threading.Event(), threading.Event()
+    queue = cluster.broker.store.commit_log.queue
+    flush = queue.flush
+
+    def slow_flush(least_pages):
+        flushing.set()
+        advanced.wait(30)
+        return flush(least_pages)
+
+    monkeypatch.setattr(queue, "flush", slow_flush)
+    with producer(cluster) as sender:
+        sender.send(Message("T", b"1"))
+        assert flushing.wait(30)
+        cluster.advance(minutes=10)
+        advanced.set()
+        flushing.clear()
+        assert flushing.wait(30)
+        sender.send(Message("T", b"2"))
+    seconds = time.monotonic() - begun_real
+    assert all(0 <= measured <= seconds for measured in measured_seconds(cluster).values()), measured_seconds(cluster)
+
+
+def test_time_waits_for_the_callback_of_a_flush():
+    with Cluster(topics=["T"], broker={"flushDiskType": "SYNC_FLUSH"}) as cluster, producer(cluster) as sender:
+        sender.send(Message("T", b"1"))
+        begun, advanced, times = threading.Event(), threading.Event(), []
+
+        def slow(_):
+            times.append(cluster.now())
+            begun.set()
+            advanced.wait(0.3)  # the time must stand meanwhile
+            times.append(cluster.now())
+
+        store = cluster.broker.store
+        store.when_flushed(store.max_physical_offset(), slow)
+        assert begun.wait(30)
+        cluster.advance(minutes=10)
+        advanced.set()
+        assert times[1] - times[0] < timedelta(minutes=1)
+
+
+def test_time_waits_for_the_callback_of_a_request(cluster):
+    begun, advanced, times = threading.Event(), threading.Event(), []
+
+    def slow():
+        times.append(cluster.now())
+        begun.set()
+        advanced.wait(0.3)  # the time must stand meanwhile
+        times.append(cluster.now())
+
+    cluster.broker.callbacks(slow)
+    assert begun.wait(30)
+    cluster.advance(minutes=10)
+    advanced.set()
+    assert times[1] - times[0] < timedelta(minutes=1)
+
+
 # ------------------------------------------------------------ faults
 
 

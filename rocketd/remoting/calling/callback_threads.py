@@ -55,6 +55,11 @@ class CallbackThreads:
             number = self._made
         Thread(target=self._work, name=f"{self._name}-{number}", daemon=True).start()
 
+    def are_busy(self) -> bool:
+        """Return whether a callback waits or runs."""
+        with self._changed:
+            return bool(self._tasks) or self._idle < self._threads
+
     def start(self) -> None:
         """Accept functions again after a stop."""
         with self._changed:

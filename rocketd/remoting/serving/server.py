@@ -93,6 +93,7 @@ class RemotingServer(Service):
     - ``admission`` decides about accepted connections.
     - ``lanes`` are the names of pools whose threads read the connections that they serve (see ``lane``).
     - ``stand_in_seconds`` is the interval at which the reactor looks for lanes that are held up.
+    - ``stopwatch`` measures the reactor's delays in seconds. The default is the reactor's time.
     """
 
     def __init__(
@@ -111,6 +112,7 @@ class RemotingServer(Service):
         limits: ServerLimits | None = None,
         lanes: Sequence[str] = (),
         stand_in_seconds: float = STAND_IN_SECONDS,
+        stopwatch: Callable[[], float] | None = None,
     ) -> None:
         self.dispatcher = dispatcher
         self._lane_pools = lanes
@@ -156,7 +158,7 @@ class RemotingServer(Service):
         self._listening: list[Any] = []
         self._idle_scan = ClockedLoop(reactor, self._scan)
         self._lanes: list[Lane] = []
-        self._lag = ReactorLag(reactor)
+        self._lag = ReactorLag(reactor, stopwatch)
         self._stand_in = ClockedLoop(reactor, self._stand_in_for_lanes)
         self._drained: defer.Deferred[None] | None = None
 

@@ -71,13 +71,16 @@ class FlushCommitLogService:
         flags: RunningFlags,
         config: MessageStoreConfig,
         monotonic: Callable[[], float] = time.monotonic,
+        stopwatch: Callable[[], float] | None = None,
     ) -> None:
+        """`stopwatch` returns the seconds that measure the flushes. The default is `monotonic`."""
         self._queue = queue
         self._checkpoint = checkpoint
         self._flags = flags
         self._config = config
         self._sync = config.flush_disk_type == "SYNC_FLUSH"
         self._monotonic = monotonic
+        self._stopwatch = stopwatch or monotonic
         self._requests: SimpleQueue[_FlushRequest | None] = SimpleQueue()
         self._waiting: deque[_FlushRequest] = deque()
         self._stopping = threading.Event()
@@ -155,7 +158,7 @@ class FlushCommitLogService:
     def _flush(self, least_pages: int) -> bool:
         if self._flags.bits & FLUSH_ERROR:
             return False
-        begin = self._monotonic()
+        begin = self._stopwatch()
         try:
             done = self._queue.flush(least_pages)
         except OSError as error:
@@ -163,7 +166,7 @@ class FlushCommitLogService:
             self._flags.set(FLUSH_ERROR, True)
             _log.error("cannot flush {directory}: {error}", directory=self._queue.directory, error=error)
             return False
-        spent = self._monotonic() - begin
+        spent = self._stopwatch() - begin
         self.last_flush_ms = spent * 1000
         self.flush_times.add(spent)
         if spent > SLOW_FLUSH_SECONDS:

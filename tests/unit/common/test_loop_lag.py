@@ -77,3 +77,13 @@ class ReactorLagTests(SynchronousTestCase):
         lag.start()
         lag.stop()
         self.assertEqual(clock.getDelayedCalls(), [])
+
+    def test_late_call_with_stopwatch_counts_with_its_seconds(self):
+        clock, stopwatch = Clock(), Clock()
+        lag = ReactorLag(clock, stopwatch.seconds)
+        lag.start()
+        stopwatch.advance(PROBE_SECONDS + 0.2)
+        clock.advance(100)
+        lag.histogram.roll()
+        self.assertEqual(lag.histogram.summary().delays, 1)
+        self.assertAlmostEqual(lag.histogram.summary().longest, 200.0)

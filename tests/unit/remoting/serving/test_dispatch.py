@@ -3,6 +3,7 @@
 from threading import current_thread
 
 from twisted.internet.defer import Deferred, fail
+from twisted.internet.testing import MemoryReactorClock
 from twisted.logger import Logger, LogLevel, formatEvent, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
@@ -433,7 +434,9 @@ class CostlyHeaderTests(DispatchTestCase):
 
     def test_unanswered_request_limit_applies_to_every_pool(self):
         before = self.dispatcher.add_pool("before")
-        RemotingServer(None, self.dispatcher, port=0, limits=ServerLimits(server_max_unanswered_requests=7))
+        RemotingServer(
+            MemoryReactorClock(), self.dispatcher, port=0, limits=ServerLimits(server_max_unanswered_requests=7)
+        )
         pools = [before, self.dispatcher.add_pool("after"), self.dispatcher.decode_pool]
         self.assertEqual([pool.max_per_connection for pool in pools], [7, 7, 7])
 
