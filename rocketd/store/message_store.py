@@ -260,8 +260,8 @@ class MessageStore(MessageReader):
         if self._lock is None:
             return
         self._open = False
-        if self._late.pending:
-            # Messages waiting for disk space are left to the next start.
+        if self._late.pending or self._dispatcher.is_waiting:
+            # Messages that wait for the disk are left to the next start.
             self._stopping.set()
         self._reput.stop(self.dispatch_blockers)
         self._stopping.set()

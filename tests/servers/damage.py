@@ -241,7 +241,11 @@ def await_service_again(broker, address, sent):
         send(address, sent, 50)
         return len(sent.acknowledged) > before
 
-    broker.wait_for("it takes messages again", takes_messages, RECOVERY_LIMIT)
+    try:
+        broker.wait_for("it takes messages again", takes_messages, RECOVERY_LIMIT)
+    except ServerError as error:
+        error.add_note(f"{len(sent.refused)} sends were refused, the last with {sent.refused[-1:]}")
+        raise
 
     def everything_is_there():
         # Entries without room in their queue are written once there is room.

@@ -6,6 +6,7 @@ import shutil
 import struct
 import subprocess
 import sys
+from contextlib import suppress
 
 import pytest
 
@@ -218,6 +219,35 @@ def test_full_disk_refuses_sends_and_recovers_with_room(tmp_path):
                     assert "create mapped file failed" in remark, remark
 
             space.run("mount", "-o", "remount,size=64m", str(servers.store))
+            sent.refused.clear()
+            await_service_again(broker, address, sent)
+            assert broker.stop() == 0
+            assert "Traceback" not in broker.log.read_text()
+        finally:
+            servers.kill_all()
+
+
+def test_disk_full_for_queues_and_index_recovers_with_room(tmp_path):
+    """The log still has room, so that messages are taken that cannot be entered."""
+    settings = {**SMALL, "mappedFileSizeCommitLog": "262144", "warmMapedFileEnable": "true"}
+    servers = ServerProcesses(tmp_path, **settings)
+    address = servers.broker_address
+    sent = Sent("p")
+    with namespace(servers.store, f"mount -t tmpfs -o size=3m tmpfs {servers.store}") as space:
+        try:
+            broker = start_in(space, servers)
+            broker.wait_for("it serves", lambda: serves(address), START_LIMIT)
+            send(address, sent, 50)
+            filler = space.seen / "filler"
+            with suppress(OSError), filler.open("wb", buffering=0) as file:
+                while True:
+                    file.write(bytes(4096))
+            while not sent.refused:
+                send(address, sent, 50)
+            log = broker.log.read_text()
+            assert "cannot write queue" in log or "cannot write the index" in log
+
+            filler.unlink()
             sent.refused.clear()
             await_service_again(broker, address, sent)
             assert broker.stop() == 0

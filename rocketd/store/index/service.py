@@ -53,8 +53,8 @@ class IndexService:
     """The index files of one directory.
 
     `slots` and `entries` are per file. `max_msgs_num_batch` limits the offsets that one query returns. If a file cannot
-    be created, three attempts are made, `retry_seconds` apart. Then `on_index_file_error` is called on the dispatching
-    thread, and the rest of the group is not indexed.
+    be created, three attempts are made, `retry_seconds` apart, unless `put` is told whether to go on. Then
+    `on_index_file_error` is called on the dispatching thread, and the rest of the group is not indexed.
 
     Threads:
 
@@ -187,10 +187,11 @@ class IndexService:
         files = self._files
         return files[-1].end_physical_offset if files else 0
 
-    def put(self, requests: Iterable[DispatchRequest]) -> None:
-        """Index a group of dispatched messages, in log order.
+    def put(self, requests: Iterable[DispatchRequest], again: Callable[[OSError], bool] | None = None) -> bool:
+        """Index a group of dispatched messages, in log order. Return whether all are indexed.
 
-        Messages before the end of the index were put already and are skipped, as are rolled-back messages.
+        Messages before the end of the index were put already and are skipped, as are rolled-back messages. `again` is
+        called after each failure and returns whether to go on. If it raises, the group can be put again.
         """
         files = self._files
         indexed_to = files[-1].end_physical_offset if files else 0
@@ -198,8 +199,10 @@ class IndexService:
         position = 0
         while position < len(group):
             try:
-                position = self._writable_file().put_group(group, position)
+                position = self._writable_file(_CREATE_ATTEMPTS if again is None else 1).put_group(group, position)
             except OSError as error:
+                if again is not None and again(error):
+                    continue
                 _log.error(
                     "cannot index the messages from offset {offset} in {directory}: {error}",
                     offset=group[position][1],
@@ -208,9 +211,10 @@ class IndexService:
                 )
                 if self._on_index_file_error is not None:
                     self._on_index_file_error()
-                return
+                return False
+        return True
 
-    def _writable_file(self) -> IndexFile:
+    def _writable_file(self, attempts: int) -> IndexFile:
         """Return the newest file, or a new one after it if it is full. Raises OSError after the last attempt."""
         newest = self._files[-1] if self._files else None
         if newest is not None and not newest.is_write_full():
@@ -221,9 +225,9 @@ class IndexService:
                 file = self._make_after(newest)
                 break
             except OSError as error:
-                _log.warn("cannot create an index file in {directory}: {error}", directory=self.directory, error=error)
-                if attempt == _CREATE_ATTEMPTS:
+                if attempt == attempts:
                     raise
+                _log.warn("cannot create an index file in {directory}: {error}", directory=self.directory, error=error)
             attempt += 1
             self._closing.wait(self._retry_seconds)
         self._add(file)

@@ -5,6 +5,7 @@ has just written, without parsing. After a start, and if the hand-over queue is 
 end in the same `RecordDispatcher`, and so does recovery.
 """
 
+import errno
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -13,7 +14,7 @@ from queue import SimpleQueue
 from twisted.logger import Logger
 
 from rocketd.common.names import is_storable
-from rocketd.store.base.running_flags import WRITE_LOGICS_QUEUE_ERROR, RunningFlags
+from rocketd.store.base.running_flags import WRITE_INDEX_FILE_ERROR, WRITE_LOGICS_QUEUE_ERROR, RunningFlags
 from rocketd.store.format.message import Arrival, BitmapMaker, DispatchRequest
 from rocketd.store.format.record_scanner import RecordScanner, ScanEnd
 from rocketd.store.index.service import IndexService
@@ -28,7 +29,12 @@ ArrivalListener = Callable[[Sequence[Arrival]], None]
 FurtherQueues = Callable[[Sequence[DispatchRequest]], list[DispatchRequest]]
 
 MAX_ATTEMPTS = 30
+"""Attempts to enter records until messages are refused. On a full disk, the attempts go on."""
 RETRY_SECONDS = 1.0
+LOG_ATTEMPTS = 60
+"""Each attempt is logged up to MAX_ATTEMPTS, then every one of so many."""
+
+NO_ROOM = frozenset((errno.ENOSPC, errno.EDQUOT))
 
 MAX_WAITING_GROUPS = 2048
 """Groups that may wait in memory. If dispatch falls further behind, it reads the log."""
@@ -69,10 +75,17 @@ def no_blockers(_: bool) -> str:
     return ""
 
 
+class WouldWaitError(Exception):
+    """Records could not be entered, and the thread must not wait for another attempt."""
+
+
 class RecordDispatcher:
     """Enters groups of records into the consume queues and the index. Belongs to the dispatching thread.
 
     `last` has the begin and end of the last record entered, and its store time in ms.
+
+    If the disk refuses, another attempt is made every second, and messages are refused after 30 of them. If the disk is
+    full, they are accepted again when there is room. After other errors, they are refused until the next start.
     """
 
     def __init__(
@@ -91,6 +104,10 @@ class RecordDispatcher:
         """Called with records. Returns the requests for their further queues."""
         self.others: tuple[Callable[[Sequence[DispatchRequest]], None], ...] = ()
         """Called with records that have their entries."""
+        self.may_wait = True
+        """Whether `dispatch` may wait for another attempt. Otherwise it raises WouldWaitError."""
+        self.is_waiting = False
+        """Whether the last attempt failed. Any thread may read it."""
 
     def twin(self, flags: RunningFlags, stopping: threading.Event) -> "RecordDispatcher":
         """Return a dispatcher for the same queues and index, with other flags and another event for the stop."""
@@ -101,7 +118,7 @@ class RecordDispatcher:
         return twin
 
     def dispatch(self, requests: Sequence[DispatchRequest]) -> None:
-        """Enter records in log order. Records already entered are skipped."""
+        """Enter records in log order. Records already entered are skipped. Raises WouldWaitError, see `may_wait`."""
         if self.make_bitmaps is not None:
             try:
                 self.make_bitmaps(requests)
@@ -131,7 +148,9 @@ class RecordDispatcher:
             queues.dirty.add(queue)
         if self.index is not None:
             try:
-                self.index.put(requests)
+                self._put_index(self.index, requests)
+            except WouldWaitError:
+                raise
             except Exception:
                 _log.failure("cannot index the messages from offset {offset}", offset=requests[0].physical_offset)
         for dispatch in self.others:
@@ -143,20 +162,21 @@ class RecordDispatcher:
         self.last = (last.physical_offset, last.physical_offset + last.size, last.store_timestamp)
 
     def _put(self, queue: ConsumeQueue, requests: list[DispatchRequest]) -> None:
-        for attempt in range(1, MAX_ATTEMPTS + 1):
-            if not self._flags.queue_writable:
-                break
+        attempts = _Attempts(self, WRITE_LOGICS_QUEUE_ERROR)
+        while self._flags.queue_writable or attempts.has_flagged:
             try:
                 queue.put(requests)
-                return
             except OSError as error:
-                _log.error(
-                    "cannot write queue {topic}-{queue}, attempt {attempt}: {error}",
-                    topic=queue.topic,
-                    queue=queue.queue_id,
-                    attempt=attempt,
-                    error=error,
-                )
+                if attempts.is_logged:
+                    _log.error(
+                        "cannot write queue {topic}-{queue}, attempt {attempt}: {error}",
+                        topic=queue.topic,
+                        queue=queue.queue_id,
+                        attempt=attempts.failed + 1,
+                        error=error,
+                    )
+                if not attempts.again(error):
+                    break
             except Exception:
                 # Not a disk error: another try would not help, and later records must not wait.
                 _log.failure(
@@ -165,10 +185,65 @@ class RecordDispatcher:
                     queue=queue.queue_id,
                     offset=requests[0].physical_offset,
                 )
+                attempts.over()
                 return
-            if self._stopping.wait(RETRY_SECONDS):
-                break
+            else:
+                attempts.over()
+                return
         self._flags.set(WRITE_LOGICS_QUEUE_ERROR, True)
+
+    def _put_index(self, index: IndexService, requests: Sequence[DispatchRequest]) -> None:
+        attempts = _Attempts(self, WRITE_INDEX_FILE_ERROR)
+
+        def again(error: OSError) -> bool:
+            if attempts.is_logged:
+                _log.error(
+                    "cannot write the index, attempt {attempt}: {error}", attempt=attempts.failed + 1, error=error
+                )
+            return (self._flags.queue_writable or attempts.has_flagged) and attempts.again(error)
+
+        if index.put(requests, again):
+            attempts.over()
+
+    def _wait(self) -> bool:
+        """Wait before another attempt. Return False if the store stops."""
+        self.is_waiting = True
+        if not self.may_wait:
+            raise WouldWaitError
+        return not self._stopping.wait(RETRY_SECONDS)
+
+
+class _Attempts:
+    """Attempts to enter some records. `failed` is their number."""
+
+    def __init__(self, dispatcher: RecordDispatcher, flag: int) -> None:
+        """`flag` is set after MAX_ATTEMPTS."""
+        self._dispatcher = dispatcher
+        self._flag = flag
+        self.failed = 0
+        self.has_flagged = False
+
+    @property
+    def is_logged(self) -> bool:
+        """Whether the next failure is logged."""
+        return self.failed < MAX_ATTEMPTS or self.failed % LOG_ATTEMPTS == 0
+
+    def again(self, error: OSError) -> bool:
+        """Wait after a failed attempt. Return whether to make another one."""
+        self.failed += 1
+        if self.failed >= MAX_ATTEMPTS:
+            if error.errno not in NO_ROOM:
+                return False
+            self.has_flagged = True
+            self._dispatcher._flags.set(self._flag, True)
+        return self._dispatcher._wait()
+
+    def over(self) -> None:
+        """Accept messages again after a success."""
+        self._dispatcher.is_waiting = False
+        if self.has_flagged:
+            self._dispatcher._flags.set(self._flag, False)
+            _log.info("the disk has room again, after {count} attempts", count=self.failed)
 
 
 class ReputMessageService:
@@ -240,11 +315,17 @@ class ReputMessageService:
         # A call taken from the queue that does not hold the turn yet goes first.
         quiet = not self._has_guests and not self._queue.qsize() and self._calls_wanted == self._calls_done
         if quiet and self._turn.acquire(blocking=False):
+            self._dispatcher.may_wait = False
             try:
                 self._handle(held[0] if len(held) == 1 else _merged(held))
+            except WouldWaitError:
+                # Here it would hold up all senders.
+                for group in held:
+                    self.submit(group)
             except Exception:
                 _log.failure("dispatch failed at offset {offset}", offset=self.reput_from_offset)
             finally:
+                self._dispatcher.may_wait = True
                 self._turn.release()
         else:
             for group in held:

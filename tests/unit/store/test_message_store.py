@@ -6,6 +6,7 @@ import struct
 import subprocess
 import sys
 import threading
+import time
 
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -257,7 +258,7 @@ class DispatchTests(StoreTestCase):
     def test_unwritable_queue_makes_store_read_only(self):
         self.patch(sys.modules["rocketd.store.queue.dispatch"], "RETRY_SECONDS", 0.001)
         self.start(message_index_enable=False)
-        self.fs.fail("allocate", OSError(28, "No space left on device"), times=1000)
+        self.fs.fail("allocate", OSError(5, "Input/output error"), times=1000)
         self.put(make_message())
         result = self.put(make_message())[0]
         self.assertIs(result.status, PutStatus.SERVICE_NOT_AVAILABLE)
@@ -267,6 +268,56 @@ class DispatchTests(StoreTestCase):
         self.fs = FaultyFileSystem()
         self.start()
         self.assertEqual(self.bodies(), [b"body"])
+
+    def fill_disk(self, **changes):
+        """Start a store with a message, and have its disk refuse further room."""
+        self.patch(dispatch, "RETRY_SECONDS", 0.001)
+        self.start(**changes)
+        self.put(make_message(b"before", key="before"))
+        self.fs.fail("allocate", OSError(28, "No space left on device"), times=1_000_000)
+
+    def make_room(self):
+        self.fs._faults.clear()
+        self.settle()
+
+    def refused(self):
+        """Return the cause for which messages are refused, when they are."""
+        deadline = time.monotonic() + WAIT
+        while (refusal := self.store.refusal()) is None:
+            self.assertLess(time.monotonic(), deadline)
+            threading.Event().wait(0.001)
+        return refusal.cause
+
+    def test_full_disk_of_queue_refuses_messages_until_there_is_room(self):
+        self.fill_disk(message_index_enable=False)
+        self.store.put_messages([make_message(b"first of a queue", queue_id=1)])
+        self.assertIn("a consume queue could not be written", self.refused())
+        self.make_room()
+        self.assertIsNone(self.store.refusal())
+        self.assertEqual(self.bodies(queue_id=1), [b"first of a queue"])
+
+    def test_full_disk_of_index_refuses_messages_until_there_is_room(self):
+        self.fill_disk(max_index_num=2)  # the index needs a file for each message
+        self.store.put_messages([make_message(b"after", key="after")])
+        self.assertIn("the index could not be written", self.refused())
+        self.make_room()
+        self.assertIsNone(self.store.refusal())
+        self.assertEqual(self.bodies(), [b"before", b"after"])
+        self.assertEqual(len(self.store.query_messages("TopicTest", "after", 32, 0, 2**62).buffers), 1)
+
+    def test_full_disk_does_not_hold_up_storage_thread(self):
+        self.fill_disk()
+        self.patch(dispatch, "RETRY_SECONDS", 5.0)
+        self.patch(dispatch, "MAX_ATTEMPTS", 2)
+        self.store.holds_dispatch = True
+        for number in range(3):
+            self.store.put_messages([make_message(b"%d" % number, queue_id=1)])
+            self.assertFalse(self.store.release_dispatch(idle=True))
+        self.assertIsNone(self.store.refusal())
+        self.store.stop()
+        self.fs._faults.clear()
+        self.start()
+        self.assertEqual(self.bodies(queue_id=1), [b"0", b"1", b"2"])
 
     def test_recreated_topic_begins_at_offset_0(self):
         self.start()
