@@ -29,6 +29,7 @@ from rocketd.faststream import (
 from rocketd.faststream.message import RocketMessage as PlainRocketMessage
 from rocketd.faststream.options import ConsumeOptions, ProduceOptions
 from tests.servers.faststream_brokers import SECONDS, started
+from tests.support.complaints import complaints
 from tests.support.places import ROOT
 from tests.support.server_processes import SOURCES, ServerProcesses
 
@@ -290,7 +291,7 @@ def runs(servers, tmp_path_factory):
 def test_program_of_the_guide(runs, heading):
     _, output = guide_programs()[heading]
     ended = runs[heading].result()
-    assert (ended.stdout, ended.returncode, ended.stderr) == (output, 0, "")
+    assert (ended.stdout, ended.returncode, complaints(ended.stderr)) == (output, 0, [])
 
 
 def test_every_program_of_guide_is_run():

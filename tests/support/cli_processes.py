@@ -1,7 +1,6 @@
 """For the tests of the command line: commands as processes, against a cluster that ``rocketd up`` is."""
 
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -10,13 +9,12 @@ import tempfile
 from twisted.trial.unittest import SynchronousTestCase
 
 import rocketd
+from tests.support.complaints import complaints
 from tests.support.ports import free_broker_port, free_port
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(rocketd.__file__)))
 COMMAND = [sys.executable, "-c", "from rocketd.tools.cli import main; raise SystemExit(main())"]
 DEADLINE = 60
-OF_SLOW_MACHINE = re.compile(r" took \d+ ms")
-"""Found in log lines about slow flushes and appends. A busy machine causes them, so they are not complaints."""
 
 
 class CommandTestCase(SynchronousTestCase):
@@ -71,9 +69,8 @@ class CommandTestCase(SynchronousTestCase):
         """Stop ``up``; it complains of nothing but the warnings."""
         process.send_signal(number)
         out, err = process.communicate(timeout=DEADLINE)
-        lines = [line for line in err.splitlines() if not OF_SLOW_MACHINE.search(line)]
-        complaints = [line for line in lines if not any(text in line for text in warnings)]
-        self.assertEqual((process.returncode, out, complaints), (0, "", []))
+        found = [line for line in complaints(err) if not any(text in line for text in warnings)]
+        self.assertEqual((process.returncode, out, found), (0, "", []))
         for text in warnings:
             self.assertIn(text, err)
 
