@@ -9,6 +9,7 @@ import pyarrow.dataset as ds
 import pytest
 
 from rocketd.spark.archive.archive import Archive
+from rocketd.spark.archive.journal import Journal
 from rocketd.spark.archive.reader import archive_files, config_of, uncommitted
 from rocketd.spark.errors import ArchiveError, DataLossError, OptionError
 from rocketd.spark.ranges import Queue, QueueRange
@@ -191,6 +192,23 @@ def test_archive_job_follows_restarting_broker(rocketd_cluster, tmp_path):
         process.interrupt()
     assert "going on" in process.output()
     assert json.loads(told.read_text())["messages"] == 4
+
+
+def test_archive_interrupted_right_after_a_commit_reports_the_commit(spark, tmp_path, monkeypatch):
+    store, root = tmp_path / "store", tmp_path / "archive"
+    write_store(store, 300)
+    append = Journal.append
+
+    def append_and_interrupt(journal, entry):
+        append(journal, entry)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Journal, "append", append_and_interrupt)
+    report = run_job(spark, "archive", "--store", store, "--to", root, "--follow").facts
+    rows = len(committed(root))
+    assert rows > 0
+    assert (report["messages"], report["archived"]["messages"]) == (rows, rows)
+    assert sum(one["end"] - one["start"] for one in report["ranges"]) == rows
 
 
 def committed(root):

@@ -102,7 +102,7 @@ RunTasks = Callable[[list[RangeTask]], Iterable[list[Archived]]]
 
 @dataclass
 class Totals:
-    """Totals of the commits of a run."""
+    """Totals of a run's commits, taken from the archive itself."""
 
     messages: int = 0
     raw_bytes: int = 0
@@ -111,30 +111,36 @@ class Totals:
     ranges: list[QueueRange] = field(default_factory=list)
     gaps: list[QueueRange] = field(default_factory=list)
 
-    def add(self, commit: Commit, staged: Iterable[UncommittedFile]) -> None:
-        """Count one commit."""
-        for one in staged:
-            self.messages += one.file.rows
-            self.raw_bytes += one.file.raw_bytes
-            self.file_bytes += one.file.size
-            self.files += 1
+    @staticmethod
+    def of(archive: Archive, writer: str) -> "Totals":
+        """Return the totals of all commits of one writer."""
+        totals = Totals()
+        for commit in archive.commits:
+            if commit.writer == writer:
+                totals._add(commit)
+        return totals
+
+    def _add(self, commit: Commit) -> None:
+        self.messages += sum(file.rows for file in commit.files)
+        self.raw_bytes += sum(file.raw_bytes for file in commit.files)
+        self.file_bytes += sum(file.size for file in commit.files)
+        self.files += len(commit.files)
         self.ranges += commit.ranges
         self.gaps += commit.gaps
 
 
 def fill(
     archive: Archive,
+    writer: str,
     gaps: list[QueueRange],
     tasks: list[RangeTask],
     run: RunTasks,
     brokers: dict[str, dict[str, Any]],
-    totals: Totals,
 ) -> None:
-    """Record the gaps, run the tasks, and commit their files. `totals` is updated.
+    """Record the gaps, run the tasks, and commit their files in the name of `writer`.
 
     Raises the errors of the tasks, ArchiveError, OSError.
     """
-    writer = tasks[0].writer if tasks else "archive"
     facts = brokers
 
     def commit(ranges: list[QueueRange], gaps: list[QueueRange], staged: list[UncommittedFile]) -> None:
@@ -147,7 +153,6 @@ def fill(
             brokers=facts,
         )
         archive.commit(made, staged)
-        totals.add(made, staged)
         # Once is enough.
         facts = {}
 

@@ -144,7 +144,6 @@ class _Run:
         self._archive = archive
         self._args = args
         self._max_file_bytes = max_file_bytes
-        self._totals = Totals()
         self._tasks = 0
         self._seconds = 0.0
         self._waiting = False
@@ -160,6 +159,8 @@ class _Run:
             if not self._args.follow:
                 raise
             self._context.cancel()
+            # The interrupt may have come after a commit was written, and before it was counted here.
+            self._archive = Archive.open(self._archive.root)
         problems = self._check_all() if self._args.check_all else []
         return self._report(problems)
 
@@ -198,7 +199,7 @@ class _Run:
         progress.begin("archive", sum(part.count for part in left.ranges))
         began = time.monotonic()
         try:
-            fill(archive, left.gaps, tasks, self._results, facts, self._totals)
+            fill(archive, self.writer, left.gaps, tasks, self._results, facts)
         finally:
             self._seconds += time.monotonic() - began
             progress.end()
@@ -254,7 +255,7 @@ class _Run:
         return problems
 
     def _report(self, problems: list[str]) -> Report:
-        totals = self._totals
+        totals = Totals.of(self._archive, self.writer)
         facts: dict[str, Any] = {
             "archive": self._archive.root,
             "messages": totals.messages,
