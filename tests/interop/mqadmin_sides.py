@@ -272,6 +272,7 @@ def assert_same_fields(what: str, of_apache: str, of_rocketd: str, in_any_order:
 
 
 TOPIC, GROUP, PRODUCERS = "Basic", "basic-consumers", "basic-producers"
+TOOLS = "TOOLS_CONSUMER"
 MESSAGES = 12
 QUEUES = 4
 
@@ -279,13 +280,15 @@ QUEUES = 4
 def fill(both: Both) -> None:
     """The state at the start of each test: a topic whose messages a group has consumed, and both still connected.
 
-    Tests do not change it; a test that changes or deletes something creates it first.
+    Tests do not change it; a test that changes or deletes something creates it first. The group of mqadmin's own consumers
+    has its retry topic from the start: a command makes it if it takes longer than a second, which it may at one side only.
     """
     both.same("updateTopic", "-c", CLUSTER, "-t", TOPIC, "-r", str(QUEUES), "-w", str(QUEUES))
     both.same("updateSubGroup", "-c", CLUSTER, "-g", GROUP)
     both.send(PRODUCERS, [message(TOPIC, number) for number in range(MESSAGES)])
     both.ask("consume", group=GROUP, topic=TOPIC, expression="TagA || TagB")
     both.ask("consumed", group=GROUP, count=MESSAGES)
+    both.ask("announce", group=TOOLS, topic=TOPIC)
 
 
 def message(topic: str, number: int) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from tests.interop.mqadmin_sides import CLUSTER, GROUP, TOPIC, Both, Driver, Sid
 # Until the last round of monitoring that is waited for, and for it: they begin 20 s after the start, a minute apart.
 MONITOR_LIMIT = 240.0
 ROUNDS = 3
+MONITOR = "__MONITOR_CONSUMER"
 _REPORT = re.compile(r"\[MONITOR\] +(.*)")
 
 
@@ -39,9 +40,18 @@ def test_start_monitoring(both: Both) -> None:
             except AssertionError:
                 if number == ROUNDS - 1:
                     raise
+        # The offsets of its consumer stay, and other commands print them: both brokers have to have them all.
+        offsets = rf"(?s)%RETRY%{MONITOR} .*OFFSET_MOVED_EVENT "
+        both.become_same("consumerProgress", "-g", MONITOR, wanted=offsets, change=_without_rate)
     finally:
         for program in programs:
             program.stop()
+    both.become_same("consumerConnection", "-g", MONITOR, err="not online")
+
+
+def _without_rate(printed: str) -> str:
+    """How many messages a second the group has read lately."""
+    return "\n".join(line for line in printed.splitlines() if not line.startswith("Consume TPS:"))
 
 
 def _reports(side: Side, number: int) -> str:

@@ -1,10 +1,15 @@
 """mqadmin's commands about topics print the same for rocketd and for Apache's broker in the same state."""
 
-from tests.interop.mqadmin_sides import CLUSTER, GROUP, QUEUES, TOPIC, Both, message
+from tests.interop.mqadmin_sides import CLUSTER, GROUP, QUEUES, TOOLS, TOPIC, Both, message
 
 
 def test_topic_list(both: Both) -> None:
     assert TOPIC in both.same("topicList", in_any_order=True).split()
+
+
+def test_topic_list_after_long_command_at_one_side_is_the_same(both: Both) -> None:
+    both.rocketd.driver.ask("announce", group=TOOLS, topic=TOPIC)
+    assert f"%RETRY%{TOOLS}" in both.same("topicList", in_any_order=True).split()
 
 
 def test_topic_list_with_groups(both: Both) -> None:

@@ -12,13 +12,16 @@ import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
+import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.MessageSelector;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyContext;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.consumer.store.ReadOffsetType;
+import org.apache.rocketmq.client.exception.MQClientException;
 import org.apache.rocketmq.client.impl.consumer.DefaultMQPushConsumerImpl;
+import org.apache.rocketmq.client.impl.factory.MQClientInstance;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.common.MixAll;
@@ -74,6 +77,7 @@ public class Driver {
             case "send" -> answer.put("sent", send(request));
             case "consume" -> consume(request);
             case "consumed" -> consumed(request);
+            case "announce" -> announce(request.getString("group"), request.getString("topic"));
             case "stop" -> stop(request.getString("group"));
             default -> throw new IllegalArgumentException(request.toJSONString());
         }
@@ -200,8 +204,39 @@ public class Driver {
     }
 
     /**
+     * Has a consumer without subscriptions tell the brokers of a topic that its group is there. mqadmin's consumers do the
+     * same when a command takes longer than a second. Returns once the group has its retry topic.
+     */
+    private static void announce(String group, String topic) throws Exception {
+        DefaultMQPullConsumer consumer = new DefaultMQPullConsumer(group);
+        consumer.setNamesrvAddr(namesrv);
+        consumer.setInstanceName("announcing-" + group);
+        consumer.start();
+        try {
+            MQClientInstance client = consumer.getDefaultMQPullConsumerImpl().getRebalanceImpl().getmQClientFactory();
+            client.updateTopicRouteInfoFromNameServer(topic);
+            await(() -> {
+                client.sendHeartbeatToAllBrokerWithLock();
+                return hasRoute(client, MixAll.getRetryTopic(group));
+            });
+        } finally {
+            consumer.shutdown();
+        }
+    }
+
+    private static boolean hasRoute(MQClientInstance client, String topic) throws Exception {
+        try {
+            client.getMQClientAPIImpl().getTopicRouteInfoFromNameServer(topic, LIMIT_MILLIS);
+            return true;
+        } catch (MQClientException e) {
+            return false; // not yet
+        }
+    }
+
+    /**
      * Returns once so many different messages are consumed, the consumer has its retry queue too, and the broker knows
-     * all that the group has read.
+     * all that the group has read. The offset of the retry queue, which a consumer stores by itself only after a pull of
+     * 15 seconds, is stored now: commands print the queues that have an offset.
      */
     private static void consumed(JSONObject request) throws Exception {
         Listener listener = CONSUMERS.get(request.getString("group"));
@@ -216,6 +251,11 @@ public class Driver {
             return consumer.getRebalanceImpl().getProcessQueueTable().keySet().stream()
                 .anyMatch(queue -> queue.getTopic().equals(retryTopic));
         });
+        for (MessageQueue queue : consumer.getRebalanceImpl().getProcessQueueTable().keySet()) {
+            if (queue.getTopic().equals(retryTopic)) {
+                consumer.getOffsetStore().updateConsumeOffsetToBroker(queue, listener.consumer.maxOffset(queue), false);
+            }
+        }
         for (MessageQueue queue : listener.consumer.fetchSubscribeMessageQueues(listener.topic)) {
             long end = listener.consumer.maxOffset(queue);
             await(() -> {
