@@ -81,6 +81,37 @@ def test_tutorial_prints_the_shown_output(tmp_path):
         assert line in ran.stdout, said
 
 
+STAND_IN = """#!/bin/bash
+words="$*"
+case "$words" in
+    "$FAILING"*) exit 1 ;;
+    up) echo stop; exec sleep 1500 ;;
+    "spark sql"*) printf 'open 400\\nopen 401\\n'; exec sleep 1500 ;;
+    produce*) [ "$FAILING" != up ] && cat ;;
+esac
+"""
+
+
+@pytest.mark.parametrize("failing", ["up", "spark sql"])
+def test_tutorial_ends_if_a_program_in_the_background_fails(failing, tmp_path):
+    """The commands wait for the output of two programs that run in the background, which may fail first."""
+    program = tmp_path / "rocketd"
+    program.write_text(STAND_IN)
+    program.chmod(0o755)
+    steps, _ = tutorial()
+    script = as_script([(kind, block) for kind, block in steps if kind == "sh"])
+    ran = subprocess.run(
+        ["bash", "-c", script],
+        cwd=tmp_path,
+        env={**os.environ, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}", "FAILING": failing},
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
+    )
+    assert "No such process" in ran.stderr, ran.stderr
+    assert ran.returncode != 0, ran.stdout
+
+
 def test_tables_equal_the_declarations():
     from rocketd.spark.gen_docs import page
 
