@@ -5,6 +5,7 @@ Every topic named in the text is a view of the same name, with the columns of me
 to an archive. All other statements, such as CREATE TEMPORARY VIEW, go to Spark unchanged.
 """
 
+import contextlib
 import json
 import os
 import re
@@ -92,6 +93,7 @@ def sql(context: JobContext, args: Arguments) -> Report:
         # This is the normal end. A call into Java may have been cut short, but the only calls left are those that stop
         # Spark.
         context.cancel()
+        running.look()
     except BaseException:
         context.cancel()
         raise
@@ -275,6 +277,12 @@ class _Running:
                 raise SparkError(f"the statement of line {one.statement.line}: {unwrapped(failure)}")
             one.look()
         return ended
+
+    def look(self) -> None:
+        """Count the batches that ended since the last second. Never raises, because the job is ending."""
+        for one in self._started:
+            with contextlib.suppress(Exception):
+                one.look()
 
     def rows(self) -> list[dict[str, Any]]:
         """Return a row of the report for each statement."""
