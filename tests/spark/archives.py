@@ -77,6 +77,11 @@ class JobProcess:
         """Return the output so far."""
         return self._log.read_text()
 
+    @property
+    def status(self):
+        """Its exit status; None while it runs."""
+        return self._process.poll()
+
     def wait(self):
         """Return when it has ended; AssertionError unless it was successful."""
         try:

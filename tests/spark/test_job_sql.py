@@ -4,10 +4,14 @@ import json
 
 import pyarrow.parquet as pq
 import pytest
+from pyspark.errors.exceptions.captured import convert_exception
 
 from rocketd.spark.archive.reader import archive_files
 from rocketd.spark.errors import OptionError, SparkError
+from rocketd.spark.jobs.sql import job as sql_job
+from rocketd.spark.sessions.unwrap import unwrapped
 from rocketd.spark.wire import RawMessage
+from tests.spark.archives import JobProcess
 from tests.spark.running import run_job
 
 
@@ -80,3 +84,42 @@ def test_missing_topic_is_created_with_the_first_row(spark, place, tmp_path):
     file.write_text(f"insert into topic.`{new}` select body from `{orders}` where queue_offset = 3")
     run_job(spark, "sql", file, "--namesrv", cluster.namesrv, "--once", "--checkpoint", tmp_path / "checkpoint")
     assert sent_bodies(spark, cluster, new) == ['{"amount": 3}', '{"amount": 3}']
+
+
+def test_interrupted_sql_job_reports_all_committed_batches(spark, place, tmp_path, monkeypatch):
+    cluster, orders, _ = place
+    file = tmp_path / "live.sql"
+    file.write_text(f"select tags, count(*) as n from `{orders}` group by tags")
+
+    def commit_and_interrupt(running):
+        for query in spark.streams.active:
+            query.processAllAvailable()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sql_job._Running, "wait", commit_and_interrupt)
+    words = (file, "--namesrv", cluster.namesrv, "--checkpoint", tmp_path / "checkpoint", "--interval", "0.1s")
+    (statement,) = run_job(spark, "sql", *words).facts["statements"]
+    assert (statement["rows_read"], statement["rows_shown"]) == (20, 2)
+
+
+def test_failed_serialization_is_told_with_the_exception_of_java(spark):
+    java = spark._jvm
+    failed = java.org.apache.spark.SparkException(
+        "Task not serializable", java.java.util.ConcurrentModificationException()
+    )
+    told = str(unwrapped(convert_exception(failed)))
+    assert told.endswith("Task not serializable: java.util.ConcurrentModificationException")
+
+
+def test_live_sql_job_ends_with_an_error_after_a_stream_failed(place, tmp_path):
+    cluster, orders, _ = place
+    file = tmp_path / "failing.sql"
+    file.write_text(
+        f"select tags, count(*) as n from `{orders}` group by tags;\n"
+        f"select raise_error('no such amount') as amount from `{orders}`;\n"
+    )
+    words = ("sql", file, "--namesrv", cluster.namesrv, "--checkpoint", tmp_path / "checkpoint", "--master", "local[2]")
+    process = JobProcess(tmp_path, *words)
+    with pytest.raises(AssertionError, match=r"the statement of line 2: .*no such amount"):
+        process.wait()
+    assert process.status == 1

@@ -14,6 +14,8 @@ _PYTHON = re.compile(r"^((?:[A-Za-z_][\w.]*\.)?[A-Z]\w*(?:Error|Exception|Exit|I
 _LOST_WORKER = "Python worker exited unexpectedly"
 _TRACEBACK = "Traceback (most recent call last)"
 _LOST_JAVA = "Py4JNetworkError"
+_NOT_SERIALIZABLE = "Task not serializable"
+"""Spark's whole message about a failed serialization, whatever failed in it."""
 
 
 def unwrapped(error: BaseException) -> SparkError:
@@ -42,7 +44,25 @@ def unwrapped(error: BaseException) -> SparkError:
         # Java's exceptions look similar.
         if _TRACEBACK in text and (found := _PYTHON.findall(text)):
             return SparkError(f"a task failed: {found[-1][0]}: {found[-1][1].strip()}")
-    return SparkError(_first_line(texts[0]) or type(error).__name__)
+    sentence = _first_line(texts[0]) or type(error).__name__
+    if _NOT_SERIALIZABLE in sentence and (cause := _root_cause(error)):
+        return SparkError(f"{sentence}: {cause}")
+    return SparkError(sentence)
+
+
+def _root_cause(error: BaseException) -> str:
+    """Return the class and message of Java's innermost exception, or "" if there is only one or Java has ended."""
+    root = error
+    while (cause := getattr(root, "_cause", None)) is not None:
+        root = cause
+    if root is error:
+        return ""
+    # PySpark keeps either the Java exception or its text with the class.
+    java = getattr(root, "_origin", None)
+    try:
+        return _first_line(str(root if java is None else java.toString()))
+    except Exception:
+        return ""
 
 
 def _chain(error: BaseException) -> list[BaseException]:

@@ -173,3 +173,24 @@ class UnwrapTest(TestCase):
         java = "[VIEW_ALREADY_EXISTS] no.\norg.apache.spark.ViewExistsException: [VIEW_ALREADY_EXISTS] no.\n\tat org.x"
         self.assertEqual(str(unwrapped(RuntimeError(java))), "[VIEW_ALREADY_EXISTS] no.")
         self.assertEqual(str(unwrapped(RuntimeError())), "RuntimeError")
+
+    def test_failed_serialization_is_told_with_its_innermost_cause(self):
+        outer, middle, inner = (RuntimeError(f"{text}Task not serializable") for text in ("[STREAM_FAILED] ", "", ""))
+        outer._cause, middle._cause, inner._origin = (
+            middle,
+            inner,
+            _Java("java.lang.Some: why\n\t- object not serializable"),
+        )
+        expected = "[STREAM_FAILED] Task not serializable: java.lang.Some: why"
+        self.assertEqual(str(unwrapped(outer)), expected)
+        self.assertEqual(str(unwrapped(RuntimeError("Task not serializable"))), "Task not serializable")
+
+
+class _Java:
+    """Stands for a Java exception."""
+
+    def __init__(self, text):
+        self._text = text
+
+    def toString(self):  # noqa: N802 - the name is Java's
+        return self._text
