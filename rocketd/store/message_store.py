@@ -241,6 +241,9 @@ class MessageStore(MessageReader):
             mark_open(self._fs, self.root)
             self.disk_watch.check()
         except BaseException:
+            if self.index is not None:
+                # Its flush thread writes the checkpoint. A later start must not find what this one knew.
+                self.index.close()
             self._release()
             raise
         self.commit_log.allocate.start()

@@ -100,6 +100,7 @@ class IndexService:
         numbers are left alone. Files from the name `cut_at` on are removed and made again.
         """
         self._checkpoint = checkpoint
+        self._closing.clear()
         whole = True
         odd: list[str] = []
         for name in self.names_on_disk():

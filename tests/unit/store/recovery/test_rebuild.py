@@ -5,18 +5,21 @@ Expired and deleted files are not rebuilt.
 
 import os
 import shutil
+import threading
 
 from twisted.logger import globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 
 from rocketd.store.base.errors import StoreError
 from rocketd.store.base.filesystem import RealFileSystem
+from rocketd.store.base.layout import checkpoint_path
 from rocketd.store.format.message import GetStatus
 from rocketd.store.format.record import decode_messages
 from rocketd.store.message_store import MessageStore
 from rocketd.store.offline.repair import Repair
 from rocketd.store.offline.stopped_store import FileSizes
 from rocketd.store.recovery.file_notes import notes_path, read_notes
+from rocketd.store.state.checkpoint import StoreCheckpoint
 from rocketd.store.state.last_stop import LastStop, mark_in_doubt, read_last_stop
 from rocketd.store.testing import STORE_HOST, FaultyFileSystem, make_message, small_config
 
@@ -46,6 +49,11 @@ class RebuildTestCase(SynchronousTestCase):
     def open(self):
         store = MessageStore(small_config(self.root, max_index_num=46), STORE_HOST, fs=self.fs)
         store.start()
+        self.addCleanup(store.stop)
+        return store
+
+    def make(self):
+        store = MessageStore(small_config(self.root, max_index_num=46), STORE_HOST, fs=self.fs)
         self.addCleanup(store.stop)
         return store
 
@@ -371,8 +379,7 @@ class MissingFilesTests(RebuildTestCase):
         not entered all.
         """
         self.fs.fail("open", OSError("no room"), nth, times)
-        store = MessageStore(small_config(self.root, max_index_num=46), STORE_HOST, fs=self.fs)
-        self.addCleanup(store.stop)
+        store = self.make()
         try:
             store.start()
         except (OSError, StoreError):
@@ -391,6 +398,64 @@ class MissingFilesAfterKillTests(MissingFilesTests):
 
 class MissingFilesAfterCrashTests(MissingFilesTests):
     how = LastStop.CRASHED
+
+
+class FailedStartTests(RebuildTestCase):
+    how = LastStop.KILLED
+
+    def test_late_flush_of_failed_start_does_not_hide_missing_entries(self):
+        """The index flush of a failed start is slow. It must not bring back the progress that later starts gave up."""
+        self.fill()
+        self.forget_index_flushes()
+        failing = self.make()
+        may_write = self.delay_checkpoint(failing)
+        self.patch(failing._late, "begin", self.refuse)
+        self.assertRaises(OSError, failing.start)
+        # No entry is certain any more, because the disk has no room for the index.
+        self.start_without_room_for_index()
+        self.assertIsNone(StoreCheckpoint(checkpoint_path(self.root), self.fs).progress)
+        # After a power cut the entries are made again, but only the first few.
+        mark_in_doubt(self.fs, self.root)
+        self.start_without_room_for_index()
+        may_write.set()
+        failing.index._join_flusher()
+        self.assert_all_is_there(self.open())
+
+    def forget_index_flushes(self):
+        """Leave the store as if its process had ended before it flushed the index."""
+        checkpoint = StoreCheckpoint(checkpoint_path(self.root), self.fs)
+        checkpoint.index_msg_timestamp = 0
+        checkpoint.flush()
+
+    def refuse(self, *arguments):
+        raise OSError("the process has ended")
+
+    def start_without_room_for_index(self):
+        """Start a store, and end its process before it has entered all messages."""
+        store = self.make()
+        self.patch(store.index, "_make_after", self.refuse)
+        store.start()
+        self.assertTrue(store.dispatch_behind_bytes())
+        store._file_notes.note()
+        self.end(store)
+
+    def delay_checkpoint(self, store):
+        """Make flushes of the checkpoint wait for the returned event, or until a thread waits for the index's flush."""
+        may_write = threading.Event()
+        self.addCleanup(may_write.set)
+        flush, join = store.checkpoint.flush, store.index._join_flusher
+
+        def flush_late():
+            may_write.wait()
+            flush()
+
+        def join_now():
+            may_write.set()
+            join()
+
+        self.patch(store.checkpoint, "flush", flush_late)
+        self.patch(store.index, "_join_flusher", join_now)
+        return may_write
 
 
 class DamagedEndTests(RebuildTestCase):
