@@ -108,7 +108,7 @@ def _names(journal: list[Operation], cut: Cut, random: Random) -> tuple[Names, N
             for _, each in (each for each in waiting if each[0] < operation[2]):
                 durable.apply(each)
             pending[operation[1]] = [each for each in waiting if each[0] >= operation[2]]
-        elif kind != "ready":
+        elif kind not in ("run", "ready"):
             live.apply(operation)
             pending.setdefault(os.path.dirname(operation[1]) or ".", []).append((number, operation))
     sure = Names(dict(durable.entries))

@@ -73,18 +73,20 @@ class RecordingFileSystem(RealFileSystem):
 
     def __init__(self, root: str, shadow: str) -> None:
         """``shadow`` is missing, or the directory of an earlier process."""
-        self._run = uuid4()
         self._root = os.path.abspath(root)
         self._contents = os.path.join(shadow, "contents")
         self._new_content = os.path.join(shadow, "content")
         journal = read_journal(shadow)
         if ["ready"] not in journal:
             shutil.rmtree(shadow, ignore_errors=True)
-            journal = []
+            journal = [["run", str(uuid4())]]
         os.makedirs(self._contents, exist_ok=True)
         path = os.path.join(shadow, "journal")
-        with open(path, "wb") as file:
+        # Whole or not at all: this process may be killed here, and the records of the one before still count.
+        with open(path + ".new", "wb") as file:
             file.writelines(_encoded(line) for line in journal)
+        os.replace(path + ".new", path)
+        self._run: str = journal[0][1]
         self._journal = os.open(path, os.O_WRONLY | os.O_APPEND)
         self._guard = threading.RLock()
         self._lines = len(journal)
@@ -94,7 +96,7 @@ class RecordingFileSystem(RealFileSystem):
         self._files_of_descriptors: dict[int, int] = {}
         self._durable: dict[int, bytes] = {}
         self._last_sync: dict[int, int] = {}
-        if journal:
+        if len(journal) > 1:
             self._carry_on(journal)
         else:
             self._begin()
@@ -116,7 +118,12 @@ class RecordingFileSystem(RealFileSystem):
         for file in os.listdir(self._contents):
             with open(os.path.join(self._contents, file), "rb") as content:
                 self._durable[int(file)] = content.read()
-        by_inode = {entry.inode: (name, entry) for name, entry in known.entries.items() if entry is not None}
+        # A name that SQLite removed leaves an inode to another file, so only files without their name are searched for.
+        by_inode = {
+            entry.inode: (name, entry)
+            for name, entry in known.entries.items()
+            if entry is not None and not os.path.exists(os.path.join(self._root, name))
+        }
         found = set()
         for directory, _, names in os.walk(self._root):
             found.add(self._name(directory))
@@ -125,7 +132,10 @@ class RecordingFileSystem(RealFileSystem):
             for name in names:
                 path = os.path.join(directory, name)
                 found.add(self._name(path))
-                before, entry = by_inode.get(os.stat(path).st_ino, ("", None))
+                inode = os.stat(path).st_ino
+                before, entry = self._name(path), known.entries.get(self._name(path))
+                if entry is None or entry.inode != inode:
+                    before, entry = by_inode.get(inode, ("", None))
                 if entry is None:
                     self._add("create", path)
                     continue
@@ -178,6 +188,10 @@ class RecordingFileSystem(RealFileSystem):
                         os.pwrite(fd, page, at)
             finally:
                 os.close(fd)
+
+    def identity(self, path: str) -> str:
+        """As the real one, but a power cut changes it: the files of the copy may get the inodes of earlier ones."""
+        return f"{super().identity(path)} {self._run}"
 
     # ---------------------------------------------------------------- bytes
 

@@ -1,14 +1,16 @@
 """The crash loop for a bounded time; `python -m tests.crash` runs it for as long as one likes."""
 
 import os
+import shutil
 from pathlib import Path
 from random import Random, SystemRandom
 
 import pytest
 
+from tests.crash import recording
 from tests.crash.loop import FLUSHES, MODES, CrashLoop
 from tests.crash.power_cut import cut_power
-from tests.crash.recording import RecordingFileSystem
+from tests.crash.recording import RecordingFileSystem, read_journal
 
 SECONDS = float(os.environ.get("ROCKETD_CRASH_SECONDS", "15"))
 KILLS = 3
@@ -139,3 +141,45 @@ def test_next_process_records_last_changes_of_killed_one(tmp_path):
     second = Disk(tmp_path)
     second.fs.sync_dir(str(second.root))
     assert second.outcomes() == {(("three", b""), ("uno", b"1"))}
+
+
+def test_next_process_knows_file_with_reused_inode(tmp_path):
+    first = Disk(tmp_path)
+    for name in ("table", "wal"):
+        first.fs.write_file(first.path(name), b"old")
+    # Another library removes its file, and the inode is used for the next table.
+    os.rename(first.path("wal"), first.path("table.tmp"))
+    first.fs.write_file(first.path("table.tmp"), b"new")
+    first.fs.rename(first.path("table.tmp"), first.path("table"))
+    first.fs.sync_dir(str(first.root))
+    second = Disk(tmp_path)
+    fd = second.fs.open(second.path("table"))
+    second.fs.pwrite(fd, b"NEW", 0)
+    second.fs.fdatasync(fd)
+    assert {dict(files)["table"] for files in second.outcomes()} == {b"NEW"}
+
+
+def test_identity_changes_only_with_power_cut(tmp_path):
+    first = Disk(tmp_path)
+    first.fs.write_file(first.path("abort"), b"")
+    identity = first.fs.identity(first.path("abort"))
+    second = Disk(tmp_path)
+    assert second.fs.identity(second.path("abort")) == identity
+    shutil.rmtree(tmp_path / "shadow")
+    third = Disk(tmp_path)
+    assert third.fs.identity(third.path("abort")) != identity
+
+
+def test_records_survive_kill_of_next_process_at_its_begin(tmp_path, monkeypatch):
+    first = Disk(tmp_path)
+    first.fs.write_file(first.path("table"), b"old")
+    first.fs.sync_dir(str(first.root))
+    journal = read_journal(str(tmp_path / "shadow"))
+
+    def kill(_line):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(recording, "_encoded", kill)
+    with pytest.raises(KeyboardInterrupt):
+        Disk(tmp_path)
+    assert read_journal(str(tmp_path / "shadow")) == journal
