@@ -88,6 +88,7 @@ class IndexService:
         self._files: tuple[IndexFile, ...] = ()
         self._files_guard = threading.Lock()
         self._flusher: threading.Thread | None = None
+        self._flush_failed = False
         self._closing = threading.Event()
         self._hasher = PrefixedHasher()
 
@@ -275,10 +276,12 @@ class IndexService:
         full = file.is_write_full()
         try:
             file.flush()
-            if full and file.end_timestamp > 0 and self._checkpoint is not None:
+            # The checkpoint speaks of all files up to a time.
+            if full and file.end_timestamp > 0 and self._checkpoint is not None and not self._flush_failed:
                 self._checkpoint.index_msg_timestamp = file.end_timestamp
                 self._checkpoint.flush()
         except OSError as error:
+            self._flush_failed = True
             _log.error("cannot flush index file {path}: {error}", path=file.path, error=error)
 
     def query(self, topic: str, key: str, max_num: int, begin_ms: int, end_ms: int) -> QueryOffsets:

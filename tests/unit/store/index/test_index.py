@@ -409,6 +409,22 @@ class IndexServiceTests(ServiceCase):
         self.assertEqual(self.checkpoint.index_msg_timestamp, T0 + 79 * 60_000)
         self.assertEqual(self.disk.synced, 20)
 
+    def test_failed_flush_keeps_checkpoint_before_its_file(self) -> None:
+        """A later file that was flushed does not make the failed one durable."""
+        self.fill(1)
+        self.index._join_flusher()
+        self.patch(self.disk, "fdatasync", self.refuse)
+        self.index.put([request(1000 + number, ("k",), T0 + 600_000) for number in range(4)])
+        self.index._join_flusher()
+        self.disk.__dict__.pop("fdatasync")
+        self.index.put([request(2000 + number, ("k",), T0 + 900_000) for number in range(4)])
+        self.index.close()
+        self.assertEqual(self.checkpoint.index_msg_timestamp, T0 + 3 * 60_000)
+
+    @staticmethod
+    def refuse(_descriptor: int) -> None:
+        raise OSError("input/output error")
+
     def test_flush_of_partial_file_keeps_checkpoint(self) -> None:
         self.index.put([request(0, ("k",))])
         self.index.flush()
