@@ -117,7 +117,7 @@ class FlushConsumeQueueService:
         if self._flush(0):
             self._flushed_last = last
             self._note(last)
-            if timestamp:
+            if timestamp and self._flags.queue_writable:
                 self._checkpoint.logics_msg_timestamp = timestamp
             self._write(self._checkpoint.flush)
 

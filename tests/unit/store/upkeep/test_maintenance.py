@@ -7,7 +7,7 @@ import threading
 from twisted.trial.unittest import SynchronousTestCase
 
 from rocketd.store.base.filesystem import DiskUsage
-from rocketd.store.base.running_flags import RunningFlags
+from rocketd.store.base.running_flags import WRITE_LOGICS_QUEUE_ERROR, RunningFlags
 from rocketd.store.format.message import DispatchRequest
 from rocketd.store.log.mapped_file import LogFile
 from rocketd.store.log.mapped_file_queue import MappedFileQueue
@@ -76,6 +76,14 @@ class MaintenanceTests(SynchronousTestCase):
         self.assertEqual((len(self.queues.dirty), self.checkpoint.logics_msg_timestamp), (1, 0))
         self.service.flush_all()
         self.assertEqual((len(self.queues.dirty), self.checkpoint.logics_msg_timestamp), (0, 777))
+
+    def test_records_without_entries_keep_the_checkpoint_back(self):
+        """The dispatcher goes on after a queue that could not be written."""
+        self.dispatch()
+        self.flags.set(WRITE_LOGICS_QUEUE_ERROR, True)
+        self.service.flush_all()
+        self.assertEqual(self.checkpoint.logics_msg_timestamp, 0)
+        self.assertIsNone(self.checkpoint.progress)
 
     def test_flush_skips_deleted_queue(self):
         self.dispatch()
