@@ -87,6 +87,10 @@ class StoreOpening:
         log_end = recovery.find_end(plan)
         if plan:
             known = Notes({}, ()) if notes is None else notes
+            if notes is None and self.checkpoint.files_noted:
+                # The next start must not take the plan's file for notes about all files.
+                self.checkpoint.files_noted = False
+                self.checkpoint.flush()
             write_notes(self.fs, self.root, known._replace(rebuild=plan))
         elif notes is None:
             self.fs.remove(notes_path(self.root))
@@ -111,7 +115,8 @@ class StoreOpening:
         self.flush_queues.flush_all()
         if plan and self.index is not None:
             self.index.flush()
-        done = self.flags.queue_writable
+        # Entries that are not on disk could be lost, and no other record says so.
+        done = self.flags.queue_writable and not self.queues.dirty
         self.file_notes.take_over(None if last_stop is LastStop.CRASHED else notes, RebuildPlan() if done else plan)
         if plan:
             self.file_notes.note()

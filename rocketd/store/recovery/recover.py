@@ -238,8 +238,6 @@ class Recovery:
             how=self._last_stop.name.lower(),
         )
         clean = self._last_stop is LastStop.CLEAN
-        if not clean:
-            self._checkpoint.progress = self._certain_progress(end)
         log.truncate(end, clear=dirty or not clean)
         log.flushed_where = end
         if not clean:
@@ -247,6 +245,8 @@ class Recovery:
             log.forget_flushed(begin if self._progress is None else min(begin, self._progress.flushed))
             log.flush(0)
             self._commit_log.sync_names()
+            # Only now: it claims that the whole log is on disk.
+            self._note_certain_progress(end)
         if queues.max_physic_offset > end:
             self._log.warn("consume queues reach beyond the end of the log at {end}: cut", end=end)
             queues.truncate_dirty(end)
@@ -289,12 +289,15 @@ class Recovery:
         # A removed queue has to be made again completely: without notes it is unknown which queue it is.
         return progress if self.notes is not None or self._queues.last_record(last[1]) == last else None
 
-    def _certain_progress(self, end: int) -> DispatchProgress | None:
-        """Return the still valid part of the known progress. Dispatch after it is recorded again."""
-        if self._progress is None or self._last_stop is LastStop.KILLED:
-            return self._progress
-        durable = self._progress.durable, self._progress.durable_last
-        return DispatchProgress(end, *durable, *durable)
+    def _note_certain_progress(self, end: int) -> None:
+        """Give up the part of the known progress that a crash of the system made uncertain. Raises OSError.
+
+        It is gone from the disk when this returns: later records may end where the lost ones ended.
+        """
+        if self._progress is not None and self._last_stop is LastStop.CRASHED:
+            durable = self._progress.durable, self._progress.durable_last
+            self._checkpoint.progress = DispatchProgress(end, *durable, *durable)
+            self._checkpoint.flush()
 
     def _is_end_of(self, record: int, end: int) -> bool:
         """Return whether a whole record begins and ends at these offsets. 0 is the end without a record."""

@@ -18,6 +18,8 @@ from rocketd.store.format.record import decode_messages
 from rocketd.store.message_store import MessageStore
 from rocketd.store.offline.repair import Repair
 from rocketd.store.offline.stopped_store import FileSizes
+from rocketd.store.queue.consume_queue import ConsumeQueue
+from rocketd.store.recovery import opening
 from rocketd.store.recovery.file_notes import notes_path, read_notes
 from rocketd.store.state.checkpoint import StoreCheckpoint
 from rocketd.store.state.last_stop import LastStop, mark_in_doubt, read_last_stop
@@ -420,6 +422,50 @@ class FailedStartTests(RebuildTestCase):
         may_write.set()
         failing.index._join_flusher()
         self.assert_all_is_there(self.open())
+
+    def test_rebuild_without_flush_is_repeated_after_power_cut(self):
+        self.fill()
+        shutil.rmtree(self.queue_dir(1))
+        patch = self.patch(ConsumeQueue, "flush", self.refuse)
+        store = self.make()
+        store.start()
+        self.assertTrue(read_notes(self.fs, self.root).rebuild)
+        self.end(store)
+        patch.restore()
+        self.fs.lose_unsynced()
+        self.assertFalse(os.path.exists(self.queue_file(0, 1)))
+        self.assert_all_is_there(self.open())
+
+    def test_plan_without_notes_is_not_taken_for_notes(self):
+        """A start without notes ends when its plan is written. The next one must miss the queue that no plan names."""
+        self.fill()
+        os.remove(notes_path(self.root))
+        os.remove(self.queue_file(2, 1))
+        shutil.rmtree(self.queue_dir(2))
+        patch = self.patch(opening, "mark_in_doubt", self.refuse)
+        self.assertRaises(OSError, self.make().start)
+        patch.restore()
+        self.assertTrue(read_notes(self.fs, self.root).rebuild)
+        self.assert_all_is_there(self.open())
+
+    def test_progress_behind_lost_end_of_log_is_forgotten(self):
+        """Later records may end where the lost ones ended. They have no entries yet."""
+        self.fill()
+        checkpoint = StoreCheckpoint(checkpoint_path(self.root), self.fs)
+        end_of_log = checkpoint.progress.dispatched
+        checkpoint.progress = checkpoint.progress._replace(dispatched=end_of_log + 100, dispatched_last=end_of_log)
+        checkpoint.flush()
+        mark_in_doubt(self.fs, self.root)
+        store = self.make()
+        found = []
+
+        def end():
+            found.append(StoreCheckpoint(checkpoint_path(self.root), self.fs).progress.dispatched)
+            self.refuse()
+
+        self.patch(store._late, "begin", end)
+        self.assertRaises(OSError, store.start)
+        self.assertEqual(found, [end_of_log])
 
     def forget_index_flushes(self):
         """Leave the store as if its process had ended before it flushed the index."""
