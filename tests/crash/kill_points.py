@@ -3,7 +3,8 @@
 ``python -m tests.crash.kill_points --seconds 300``. The crash loop kills by the clock, and so hardly ever between two lines
 that are microseconds apart; here a trace function counts the lines that any thread executes, of all the store or of one
 module, and sends SIGKILL to its process at the chosen one. A life of a store is a row of loads, stops and starts, each
-in a new process, most of them killed. The disk keeps all writes, as after the end of a mere process.
+in a new process, most of them killed. The disk keeps all writes, as after the end of a mere process. With ``--power``,
+many kills are followed by a power cut, which takes any part of what was not flushed.
 """
 
 import argparse
@@ -26,6 +27,8 @@ from rocketd.store.state.last_stop import mark_in_doubt
 from rocketd.store.testing import STORE_HOST, small_config
 from tests.crash.kill_checks import FaultError, MessageId, Place, check, put
 from tests.crash.kill_trace import in_child, kill_point, refuse_errors
+from tests.crash.power_cut import cut_power, flushed_offsets
+from tests.crash.recording import RecordingFileSystem
 
 MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 """Directory of the stores: in memory, so that writes are kept without waiting for a disk."""
@@ -37,6 +40,8 @@ class Life:
 
     directory: Path
     seed: str
+    power: bool = False
+    """Whether power cuts follow kills."""
     trail: list[str] = field(default_factory=list)
     places: dict[MessageId, Place] = field(default_factory=dict)
     """Places of messages that must be there: acknowledged, or served before."""
@@ -66,7 +71,10 @@ class Life:
             self._load(number)
             for _ in range(self.random.choice((0, 0, 0, 1, 1, 2))):
                 self._start()
-            if self.random.random() < 0.25:
+            if self.power:
+                if self.random.random() < 0.5:
+                    self._cut_power()
+            elif self.random.random() < 0.25:
                 self._doubt()
             if self.random.random() < 0.2:
                 self._check()
@@ -75,6 +83,24 @@ class Life:
 
     def _config(self) -> MessageStoreConfig:
         return small_config(str(self.directory / "store"), **self.settings)
+
+    def _open(self) -> MessageStore:
+        root, shadow = str(self.directory / "store"), str(self.directory / "shadow")
+        return MessageStore(
+            self._config(), STORE_HOST, fs=RecordingFileSystem(root, shadow) if self.power else RealFileSystem()
+        )
+
+    def _cut_power(self) -> None:
+        """Cut the power. Messages that were not flushed need not be there any more."""
+        root, shadow = self.directory / "store", self.directory / "shadow"
+        if not root.exists():
+            return
+        cut = cut_power(root, shadow, self.random)
+        shutil.rmtree(shadow, ignore_errors=True)
+        self.trail.append(f"power cut, {cut}")
+        if cut.flushed_log is not None:
+            flushed = flushed_offsets(cut)
+            self.places = {message: place for message, place in self.places.items() if place[3] in flushed}
 
     def _step(self, what: str, work: Callable[[], None]) -> None:
         note = self.directory / "killed"
@@ -96,7 +122,7 @@ class Life:
             refuse_errors()
             point.install()
             point.armed = from_the_start
-            store = MessageStore(self._config(), STORE_HOST)
+            store = self._open()
             store.holds_dispatch = choice.random() < 0.7
             store.start()
             point.armed = True
@@ -121,7 +147,7 @@ class Life:
             refuse_errors()
             point.install()
             point.armed = True
-            MessageStore(self._config(), STORE_HOST).start()
+            self._open().start()
 
         self._step("start", work)
 
@@ -138,7 +164,7 @@ class Life:
 
         def work() -> None:
             refuse_errors()
-            store = MessageStore(self._config(), STORE_HOST)
+            store = self._open()
             store.start()
             found.write_bytes(pickle.dumps(check(store, self.places, self.sent)))
             if stopped:
@@ -149,7 +175,9 @@ class Life:
         self.places = pickle.loads(found.read_bytes())
 
 
-def run(seed: int, seconds: float, lives: int | None = None, first: int = 0, again: int = 1) -> int:
+def run(
+    seed: int, seconds: float, lives: int | None = None, first: int = 0, again: int = 1, power: bool = False
+) -> int:
     """Let stores live for so many seconds; return their number. Prints and raises FaultError at the first fault; its
     files stay.
     """
@@ -158,13 +186,15 @@ def run(seed: int, seconds: float, lives: int | None = None, first: int = 0, aga
     while time.monotonic() < deadline and (lives is None or number < first + lives):
         for _ in range(again):
             directory = Path(tempfile.mkdtemp(prefix="rocketd-kill-points-", dir=MEMORY))
-            life = Life(directory, f"{seed} {number}")
+            life = Life(directory, f"{seed} {number}", power)
             try:
                 life.run()
             except FaultError as error:
                 lines = [f"life {number}: {error}", *(f"  {step}" for step in life.trail), f"settings: {life.settings}"]
                 lines.append(f"files: {directory}")
-                lines.append(f"again: python -m tests.crash.kill_points --seed {seed} --life {number}")
+                lines.append(
+                    f"again: python -m tests.crash.kill_points --seed {seed} --life {number}" + " --power" * power
+                )
                 raise FaultError("\n".join(lines)) from error
             shutil.rmtree(directory)
         number += 1
@@ -177,14 +207,15 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=60.0, help="default 60")
     parser.add_argument("--seed", type=int, default=None, help="of an earlier run, to do the same again")
     parser.add_argument("--life", type=int, default=None, help="only this one, 20 times: threads have a say in it")
+    parser.add_argument("--power", action="store_true", help="cut the power after many of the kills")
     options = parser.parse_args()
     seed = SystemRandom().randrange(1 << 32) if options.seed is None else options.seed
     print(f"python -m tests.crash.kill_points --seconds {options.seconds:g} --seed {seed}", flush=True)
     try:
         if options.life is None:
-            count = run(seed, options.seconds)
+            count = run(seed, options.seconds, power=options.power)
         else:
-            count = 20 * run(seed, options.seconds, lives=1, first=options.life, again=20)
+            count = 20 * run(seed, options.seconds, lives=1, first=options.life, again=20, power=options.power)
     except FaultError as error:
         print(error)
         return 1

@@ -19,9 +19,11 @@ SEED = int(os.environ.get("ROCKETD_CRASH_SEED", "0")) or SystemRandom().randrang
 
 
 @pytest.mark.timeout(SECONDS + 120)
-def test_stores_live_on_after_every_kill():
+@pytest.mark.parametrize("options", [[], ["--power"]])
+def test_stores_live_on_after_every_kill(options):
     # In a child process: the process that forks must have one thread.
     command = [sys.executable, "-m", "tests.crash.kill_points", "--seconds", str(SECONDS), "--seed", str(SEED)]
+    command += options
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=SECONDS + 100)
     print(done.stdout)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
