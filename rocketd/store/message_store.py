@@ -272,6 +272,8 @@ class MessageStore(MessageReader):
         self._maintenance.stop()
         self._log_begin.note()
         self._file_notes.note(last=True)
+        # Before the flush: everything dispatched by now is flushed.
+        behind = self.dispatch_behind_bytes()
         self._flush_queues.flush_all()
         if self.index is not None:
             self.index.flush()
@@ -279,10 +281,10 @@ class MessageStore(MessageReader):
         self.commit_log.allocate.stop()
         flushed = self.commit_log.queue.flushed_where >= self.commit_log.max_offset and not self.queues.dirty
         try:
-            if self.flags.writable and flushed and self.dispatch_behind_bytes() == 0:
+            if self.flags.writable and flushed and not behind:
                 self._fs.remove(abort_path(self.root))
             else:
-                _log.error("{root} was not stopped cleanly: {why}", root=self.root, why=self._trouble(flushed))
+                _log.error("{root} was not stopped cleanly: {why}", root=self.root, why=self._trouble(flushed, behind))
         except OSError as error:
             _log.error("{root} was not stopped cleanly: {why}", root=self.root, why=error)
         finally:
@@ -628,13 +630,11 @@ class MessageStore(MessageReader):
             file_system=self._fs,
         )
 
-    def _trouble(self, flushed: bool) -> str:
+    def _trouble(self, flushed: bool, behind: int) -> str:
         """Return in words why the stop is not clean."""
         if not self.flags.writable:
             return self.flags.describe()
-        return (
-            f"{self.dispatch_behind_bytes()} bytes are not dispatched" if flushed else "some data could not be flushed"
-        )
+        return f"{behind} bytes are not dispatched" if flushed else "some data could not be flushed"
 
     def _on_index_file_error(self) -> None:
         (self._late.flags or self.flags).set(WRITE_INDEX_FILE_ERROR, True)

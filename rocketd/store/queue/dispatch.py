@@ -79,10 +79,14 @@ class WouldWaitError(Exception):
     """Records could not be entered, and the thread must not wait for another attempt."""
 
 
+class DispatchAbandonedError(Exception):
+    """The stop of the store has not waited for the dispatching thread, so the thread must not change files any more."""
+
+
 class RecordDispatcher:
     """Enters groups of records into the consume queues and the index. Belongs to the dispatching thread.
 
-    `last` has the begin and end of the last record entered, and its store time in ms.
+    `last` has the begin and end of the last record entered, and its store time in ms. Any thread may call `abandon`.
 
     If the disk refuses, another attempt is made every second, and messages are refused after 30 of them. If the disk is
     full, they are accepted again when there is room. After other errors, they are refused until the next start.
@@ -95,6 +99,7 @@ class RecordDispatcher:
         self.index = index
         self._flags = flags
         self._stopping = stopping
+        self._abandoned = threading.Event()
         self.last = (-1, 0, 0)
         self.deletions = Deletions()
         """Records that get no more entries in queues."""
@@ -115,10 +120,23 @@ class RecordDispatcher:
         twin.deletions = self.deletions
         twin.make_bitmaps = self.make_bitmaps
         twin.further = self.further
+        twin._abandoned = self._abandoned
         return twin
 
+    def abandon(self) -> None:
+        """Make this dispatcher and its twins enter nothing more."""
+        self._abandoned.set()
+
+    def refuse_if_abandoned(self) -> None:
+        """Raise DispatchAbandonedError after `abandon`."""
+        if self._abandoned.is_set():
+            raise DispatchAbandonedError
+
     def dispatch(self, requests: Sequence[DispatchRequest]) -> None:
-        """Enter records in log order. Records already entered are skipped. Raises WouldWaitError, see `may_wait`."""
+        """Enter records in log order. Records already entered are skipped.
+
+        Raises DispatchAbandonedError, with nothing entered, after `abandon`, and WouldWaitError, see `may_wait`.
+        """
         if self.make_bitmaps is not None:
             try:
                 self.make_bitmaps(requests)
@@ -128,6 +146,8 @@ class RecordDispatcher:
                     "cannot compute filter bitmaps for the messages from offset {offset}",
                     offset=requests[0].physical_offset,
                 )
+        # Only now: the bitmaps are made by extensions, which may take long.
+        self.refuse_if_abandoned()
         groups = requests_by_queue(self.deletions.left_of(requests))
         if self.further is not None:
             for request in self.further(requests):
@@ -369,7 +389,7 @@ class ReputMessageService:
         self._dispatch_log(self._commit_log.max_offset)
 
     def stop(self, blockers: DispatchBlockers = no_blockers) -> None:
-        """Dispatch the groups handed over, for at most 5 s, and end the thread.
+        """Dispatch the groups handed over, for at most 5 s, and end the thread. A thread that lives on enters nothing more.
 
         Do not wait while the thread hangs in calls that ``blockers`` reports as abandoned.
         """
@@ -381,6 +401,8 @@ class ReputMessageService:
         while thread.is_alive() and time.monotonic() < deadline and not blockers(True):
             thread.join(_STUCK_SECONDS)
         if thread.is_alive():
+            # Its files may belong to the next start as soon as this returns.
+            self._dispatcher.abandon()
             names = blockers(False)
             _log.error(
                 "dispatch is {behind} bytes behind at the stop{waits}",
@@ -394,6 +416,7 @@ class ReputMessageService:
             item = queue.get()
             self._turn.acquire()
             try:
+                self._dispatcher.refuse_if_abandoned()
                 if isinstance(item, AppendedGroup):
                     requests = item.requests
                     # Cheaper together: entries of each queue and of each index file are then stored once.
@@ -413,6 +436,8 @@ class ReputMessageService:
                 if self._dropped and not queue.qsize():
                     self._dropped = False
                     self._dispatch_log(self._commit_log.max_offset)
+            except DispatchAbandonedError:
+                return
             except Exception:
                 _log.failure("dispatch failed at offset {offset}", offset=self.reput_from_offset)
             finally:

@@ -35,6 +35,8 @@ Invariants ----------
 - Everything after the end is zeroed, so old bytes never become valid again.
 - The plan of a rebuild is on disk before anything is removed, and stays until all is made again. A kill in between
   leaves the work to the next start.
+- The plan is dropped only after the flush of its queues. The checkpoint names nothing as flushed before its flush.
+- A start that fails leaves no thread behind: the index's flush thread writes the checkpoint. A stop waits for a start.
 - Only cut queues are made again. Otherwise messages of deleted topics would come back; `state.deletions` prevents it
   for records after a cut.
 - An offset once given to a message is not given to another one, unless its topic was deleted.

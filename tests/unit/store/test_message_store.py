@@ -167,6 +167,28 @@ class LifecycleTests(StoreTestCase):
         self.store.stop()
         self.assertIn("abort", os.listdir(self.root))
 
+    def test_stop_leaves_no_thread_that_enters_messages(self):
+        """The dispatching thread hangs in an extension, so the stop does not wait for it."""
+        begun, free = threading.Event(), threading.Event()
+        self.addCleanup(free.set)
+        self.store = store = MessageStore(small_config(self.root), STORE_HOST, fs=self.fs)
+        store.set_bitmap_maker(lambda requests: begun.set() or free.wait(WAIT))
+        store.start()
+        thread = store._reput._thread
+        store.put_messages([make_message(b"one")])
+        self.assertTrue(begun.wait(WAIT))
+        store.put_messages([make_message(b"two")])
+        store._reput.call(begun.clear)
+        self.patch(dispatch, "STOP_SECONDS", 0.05)
+        store.stop()
+        self.assertTrue(os.path.exists(os.path.join(self.root, "abort")))
+        free.set()
+        thread.join(WAIT)
+        self.assertEqual(store.get_max_offset("TopicTest", 0), 0)
+        self.assertTrue(begun.is_set())
+        self.start()
+        self.assertEqual(self.store.get_max_offset("TopicTest", 0), 2)
+
     def test_unused_preallocated_file_is_removed_at_stop(self):
         self.start()
         self.put(*[make_message(bytes(1500))] * 3)

@@ -30,8 +30,10 @@ from rocketd.remoting.serving.plugin_calls import LOG_DISPATCHER, PROCESSOR, RPC
 from rocketd.remoting.serving.server import RemotingServer
 from rocketd.remoting.wire.command import RemotingCommand
 from rocketd.remoting.wire.frame import FrameDecoder
+from rocketd.store.base.running_flags import RunningFlags
 from rocketd.store.queue import dispatch
-from rocketd.store.queue.dispatch import ReputMessageService
+from rocketd.store.queue.consume_queue_table import ConsumeQueueTable
+from rocketd.store.queue.dispatch import RecordDispatcher, ReputMessageService
 
 LIMIT = 60
 CODE = 9001
@@ -300,7 +302,8 @@ class StopTests(StopTestCase):
         begun, free = threading.Event(), threading.Event()
         self.addCleanup(free.set)
         self.patch(dispatch, "STOP_SECONDS", LIMIT)
-        reput = ReputMessageService(log, None, None)
+        dispatcher = RecordDispatcher(ConsumeQueueTable(None, "", 20), None, RunningFlags(), threading.Event())
+        reput = ReputMessageService(log, dispatcher, None)
         reput.reput_from_offset = 100
         reput.start()
         thread = reput._thread
