@@ -203,6 +203,8 @@ class MessageStore(MessageReader):
             monotonic,
         )
         self._lock: int | None = None
+        self._lifecycle = threading.Lock()
+        """Held by `start` and `stop`: a stop during a rebuild would leave the store as after a clean stop."""
         self._open = False
         self._append_began = 0.0
         self.last_append_ms = 0.0
@@ -226,6 +228,19 @@ class MessageStore(MessageReader):
         - StoreDamagedError if whole records would be lost,
         - another StoreError or OSError if its files cannot be read.
         """
+        with self._lifecycle:
+            self._start()
+
+    def stop(self) -> None:
+        """Dispatch and flush everything, and close the store as after a clean stop. A start under way ends first.
+
+        If anything could not be written, the `abort` file stays, so the next start recovers thoroughly. The storage
+        thread must have ended or be idle.
+        """
+        with self._lifecycle:
+            self._stop()
+
+    def _start(self) -> None:
         if self._lock is not None:
             raise StoreStateError(f"the store in {self.root} is already started")
         make_durable_dir(self._fs, self.root)
@@ -254,12 +269,7 @@ class MessageStore(MessageReader):
         self._maintenance.start()
         self._open = True
 
-    def stop(self) -> None:
-        """Dispatch and flush everything, and close the store as after a clean stop.
-
-        If anything could not be written, the `abort` file stays, so the next start recovers thoroughly. The storage
-        thread must have ended or be idle.
-        """
+    def _stop(self) -> None:
         if self._lock is None:
             return
         self._open = False

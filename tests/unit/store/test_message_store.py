@@ -167,6 +167,27 @@ class LifecycleTests(StoreTestCase):
         self.store.stop()
         self.assertIn("abort", os.listdir(self.root))
 
+    def test_stop_during_start_waits_for_it(self):
+        self.start()
+        self.put(*[make_message(b"%d" % number) for number in range(3)])
+        self.store.stop()
+        self.store = store = MessageStore(small_config(self.root), STORE_HOST, fs=self.fs)
+        begun, go = threading.Event(), threading.Event()
+        self.addCleanup(go.set)
+        dispatch_log = store._late.begin
+        self.patch(store._late, "begin", lambda: begun.set() or (go.wait(WAIT) and dispatch_log()))
+        starter, stopper = threading.Thread(target=store.start), threading.Thread(target=store.stop)
+        starter.start()
+        self.assertTrue(begun.wait(WAIT))
+        stopper.start()
+        stopper.join(0.1)
+        self.assertIn("abort", os.listdir(self.root))
+        go.set()
+        starter.join(WAIT)
+        stopper.join(WAIT)
+        self.assertNotIn("abort", os.listdir(self.root))
+        self.assertEqual(store.put_messages([make_message()])[0].status, PutStatus.SERVICE_NOT_AVAILABLE)
+
     def test_stop_leaves_no_thread_that_enters_messages(self):
         """The dispatching thread hangs in an extension, so the stop does not wait for it."""
         begun, free = threading.Event(), threading.Event()
