@@ -118,6 +118,7 @@ class MessageStore(MessageReader):
         self.root = root
         self._fs = fs or RealFileSystem()
         self._clock = clock
+        self._stamps = stamps or clock
         self._stopwatch = stopwatch or monotonic
         self.flags = RunningFlags()
         paths = log_paths(config)
@@ -142,7 +143,7 @@ class MessageStore(MessageReader):
         self._reput = ReputMessageService(self.commit_log, self._dispatcher, self._scanner)
         self._late = LateDispatch(self.commit_log, self._dispatcher, self._reput, self._scanner, self.checkpoint)
         self._appender = GroupAppender(
-            self.commit_log, store_host, config.max_message_size, stamps or clock, delay_time_of
+            self.commit_log, store_host, config.max_message_size, self._stamps, delay_time_of
         )
         self._max_message_size = config.max_message_size
         self._append: Callable[[Sequence[MessageInner]], tuple[list[PutResult], AppendedGroup | None]]
@@ -253,6 +254,7 @@ class MessageStore(MessageReader):
             self.queues.load()
             self.checkpoint.load()
             self._appender.topic_queues = self._opening().recover(read_last_stop(self._fs, self.root))
+            self.checkpoint.limit_to(int(self._stamps() * 1000))
             mark_open(self._fs, self.root)
             self.disk_watch.check()
         except BaseException:

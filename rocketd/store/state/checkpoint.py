@@ -118,6 +118,16 @@ class StoreCheckpoint:
             self.logics_msg_timestamp = min(self.logics_msg_timestamp, timestamp)
             self.flush()
 
+    def limit_to(self, now: int) -> None:
+        """Lower times after the present one, in ms, because the clock was set back. Raises OSError.
+
+        Later records are stored at such times but are not on disk yet. The lower times are on disk when this returns.
+        """
+        if max(self.physic_msg_timestamp, self.logics_msg_timestamp) > now:
+            self.physic_msg_timestamp = min(self.physic_msg_timestamp, now)
+            self.logics_msg_timestamp = min(self.logics_msg_timestamp, now)
+            self.flush()
+
     def note_progress(self) -> None:
         """Write the progress only, without waiting for the disk: a crash of the system may lose it. Raises OSError."""
         self._write(wait=False)

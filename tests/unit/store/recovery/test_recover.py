@@ -13,6 +13,7 @@ from rocketd.store.base.errors import StoreDamagedError, StoreEndMissingError, S
 from rocketd.store.format.message import GetStatus
 from rocketd.store.format.record import decode_messages, encode_record
 from rocketd.store.message_store import MessageStore
+from rocketd.store.state.checkpoint import PROGRESS_POSITION
 from rocketd.store.state.last_stop import LastStop, mark_in_doubt, read_last_stop
 from rocketd.store.testing import STORE_HOST, FaultyFileSystem, make_message, small_config
 from rocketd.store.upkeep.log_begin import NotedBegin, write_log_begin
@@ -163,6 +164,26 @@ class TornTailTests(RecoveryTestCase):
         self.damaged(results[1].physical_offset)
         self.patch_file(flushed, 0, results[2].store_timestamp.to_bytes(8, "big"))
         self.assertEqual(self.bodies(self.open()), [b"0"])
+
+    def test_lost_record_is_no_damage_after_clock_was_set_back(self):
+        """The last flush before the clock was set back has a later time than records that are not flushed."""
+        self.fill_at(2_000_000_000, make_message(b"old"))
+        store = MessageStore(small_config(self.root), STORE_HOST, clock=lambda: 1_999_999_000)
+        store.start()
+        self.addCleanup(store.stop)
+        results = store.put_messages([make_message(b"%d" % n) for n in range(3)])
+        copy = self.killed_copy(store)
+        mark_in_doubt(FaultyFileSystem(), copy)
+        # The checkpoint is torn: only its times are whole.
+        self.patch_file(os.path.join(copy, "checkpoint"), PROGRESS_POSITION, bytes(2048))
+        self.patch_file(self.log_path(root=copy), results[1].physical_offset, bytes(50))
+        self.assertEqual(self.bodies(self.open(copy)), [b"old", b"0"])
+
+    def fill_at(self, seconds, message):
+        store = MessageStore(small_config(self.root), STORE_HOST, clock=lambda: seconds)
+        store.start()
+        store.put_messages([message])
+        store.stop()
 
     def content(self):
         found = {}
