@@ -23,8 +23,6 @@ from tests.support.process import latest_servers
 
 HERE = Path(__file__).resolve().parent
 RINGS = ("unit", "servers", "crash", "fuzz", "interop", "spark")
-LONG_SECONDS = 10
-"""A test of servers that takes longer, alone on a machine at rest, has the marker ``long``."""
 SERVERS_SHOWN, LINES_SHOWN = 4, 20
 _logged = deque(maxlen=60)
 globalLogPublisher.addObserver(lambda event: _logged.append(formatEventAsClassicLogText(event)))

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import pytest
 
 MOST_UNSTEADY = 3
+"""Of one run, and of all parts of ``.ci/run``, which reads this line."""
 TIMES = 2
 SECONDS = 900.0
 """Limit of one repetition."""
@@ -42,8 +43,8 @@ class FailedTestsAgain:
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
         """Repeat what failed. The terminal's summary, which comes after this hook, counts unsteady tests apart."""
-        if exitstatus != pytest.ExitCode.TESTS_FAILED:
-            return
+        if exitstatus != pytest.ExitCode.TESTS_FAILED or session.shouldfail or session.shouldstop:
+            return  # some tests did not run
         failed = self._failed()
         if len(failed) > MOST_UNSTEADY:
             self._remark = (

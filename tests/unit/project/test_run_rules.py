@@ -1,16 +1,13 @@
 """Rules of a run of the tests: failed tests run again, long ones are left out, failures are told in a file."""
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.support.fresh_python import run_python
 from tests.support.places import ROOT
 
-SECONDS = 250
 STEADY = "def test_right():\n    pass\n\n\ndef test_wrong():\n    assert 1 == 2, 'never right'\n"
 UNSTEADY = """
 import pathlib
@@ -52,18 +49,7 @@ class RunRulesTests(SynchronousTestCase):
         (self.directory / "setup.cfg").write_text(
             f"[tool:pytest]\ntestpaths = .\npythonpath = {ROOT}\nmarkers = long: x\n"
         )
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
-        done = subprocess.run(
-            [sys.executable, "-m", "pytest", "-rf", *options],
-            cwd=self.directory,
-            env={**environment, "ROCKETD_FAILURES": str(self.failures), "PYTHONPATH": str(ROOT)},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=SECONDS,
-            check=False,
-        )
-        return done.returncode, done.stdout + done.stderr
+        return run_python(*("-m", "pytest", "-rf", *options), cwd=self.directory, ROCKETD_FAILURES=str(self.failures))
 
     def test_test_that_passes_twice_alone_is_unsteady_and_run_passes(self):
         code, output = self.run_pytest(UNSTEADY.format(count=1, passes=(2, 3)), "--again", "test_it.py")
@@ -93,6 +79,12 @@ class RunRulesTests(SynchronousTestCase):
         code, output = self.run_pytest(UNSTEADY.format(count=4, passes=(2, 3)), "--again", "test_it.py")
         self.assertEqual(code, 1, output)
         self.assertIn("4 tests failed: none was run again, since at most 3 may be unsteady", output)
+
+    def test_run_that_stopped_at_a_failure_repeats_nothing(self):
+        """Otherwise it would pass, although the other tests did not run."""
+        code, output = self.run_pytest(UNSTEADY.format(count=2, passes=(2, 3)), "--again", "-x", "test_it.py")
+        self.assertEqual(code, 1, output)
+        self.assertNotIn("alone", output)
 
     def test_three_unsteady_tests_pass_in_several_workers(self):
         code, output = self.run_pytest(UNSTEADY.format(count=3, passes=(2, 3)), "--again", "-n", "2", "test_it.py")

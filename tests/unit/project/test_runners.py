@@ -4,19 +4,17 @@ import ast
 import configparser
 import os
 import re
-import subprocess
-import sys
 from functools import cache
 from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.support.fresh_python import run_python
 from tests.support.places import ROOT
 
 UNITS = ROOT / "tests" / "unit"
 # Small, with cases of more than one class.
 EXAMPLE = "tests/unit/remoting/calling/test_permits.py"
-SECONDS = 120
 TRIAL = {"twisted.trial.unittest.TestCase", "twisted.trial.unittest.SynchronousTestCase"}
 COROUTINES = """
 from twisted.internet import reactor
@@ -84,30 +82,14 @@ def takes_fixtures(function):
     return len(function.args.args) > 1 and not function.decorator_list
 
 
-def run(*command, cwd):
-    path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
-    done = subprocess.run(
-        [sys.executable, *map(str, command)],
-        cwd=cwd,
-        env={**environment, "PYTHONPATH": path},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=SECONDS,
-        check=False,
-    )
-    return done.returncode, done.stdout + done.stderr
-
-
 class RunnerTests(SynchronousTestCase):
     def test_unit_file_passes_under_pytest_and_trial_with_equal_count(self):
         written = sum(is_test(node) for node in ast.walk(parsed(ROOT / EXAMPLE)))
         directory = self.mktemp()
         os.mkdir(directory)
-        code, output = run("-m", "pytest", "-q", "-p", "no:cacheprovider", ROOT / EXAMPLE, cwd=directory)
+        code, output = run_python("-m", "pytest", "-q", "-p", "no:cacheprovider", ROOT / EXAMPLE, cwd=directory)
         self.assertEqual((code, re.findall(r"^(\d+) passed", output, re.MULTILINE)), (0, [str(written)]), output)
-        code, output = run("-m", "twisted.trial", "--temp-directory=trial", ROOT / EXAMPLE, cwd=directory)
+        code, output = run_python("-m", "twisted.trial", "--temp-directory=trial", ROOT / EXAMPLE, cwd=directory)
         self.assertEqual((code, re.findall(r"^Ran (\d+) tests", output, re.MULTILINE)), (0, [str(written)]), output)
 
     def test_unit_tests_are_methods_of_trials_cases_without_fixtures(self):
@@ -127,7 +109,7 @@ class RunnerTests(SynchronousTestCase):
         directory = self.mktemp()
         os.mkdir(directory)
         Path(directory, "test_coroutines.py").write_text(COROUTINES)
-        code, output = run("-m", "pytest", "-q", "-p", "no:cacheprovider", cwd=directory)
+        code, output = run_python("-m", "pytest", "-q", "-p", "no:cacheprovider", cwd=directory)
         self.assertEqual(code, 1)
         self.assertRegex(output, r"(?m)^1 failed, 1 passed in ")
         modules = (ROOT / "tests" / "servers").glob("test_*.py")
