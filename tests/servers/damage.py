@@ -4,7 +4,7 @@ import os
 import shutil
 import struct
 import subprocess
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -231,6 +231,28 @@ def start_in(space, servers):
     process = ServerProcess("broker", command, log, servers.directory, servers._environment())
     servers.processes.append(process)
     return process
+
+
+@contextmanager
+def broker_on_small_disk(directory, **settings):
+    """Yield the servers, the disk of 3 MB on which their store lies, and the broker, which serves. All of them end."""
+    servers = ServerProcesses(directory, **{**SMALL, "mappedFileSizeCommitLog": "262144", **settings})
+    with namespace(servers.store, f"mount -t tmpfs -o size=3m tmpfs {servers.store}") as space:
+        try:
+            broker = start_in(space, servers)
+            broker.wait_for("it serves", lambda: serves(servers.broker_address), START_LIMIT)
+            yield servers, space, broker
+        finally:
+            servers.kill_all()
+
+
+def fill_up(directory):
+    """Leave no page of a disk free. Return the file that takes the room."""
+    ballast = directory / "ballast"
+    with suppress(OSError), ballast.open("wb", buffering=0) as file:
+        while file.write(bytes(4096)):
+            pass
+    return ballast
 
 
 def await_service_again(broker, address, sent):

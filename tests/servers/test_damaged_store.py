@@ -6,7 +6,6 @@ import shutil
 import struct
 import subprocess
 import sys
-from contextlib import suppress
 
 import pytest
 
@@ -20,6 +19,8 @@ from tests.servers.damage import (
     assert_serves_everything,
     assert_whole_records,
     await_service_again,
+    broker_on_small_disk,
+    fill_up,
     good,
     left_by_a_kill,
     log_bytes,
@@ -200,60 +201,44 @@ def test_garbage_in_a_consume_queue(entries, servers, good):
 
 def test_full_disk_refuses_sends_and_recovers_with_room(tmp_path):
     """Sends are refused with Apache's codes, stored messages are served, and with room again sends succeed."""
-    servers = ServerProcesses(tmp_path, **{**SMALL, "mappedFileSizeCommitLog": "262144"})
-    address = servers.broker_address
     sent = Sent("p")
-    with namespace(servers.store, f"mount -t tmpfs -o size=3m tmpfs {servers.store}") as space:
-        try:
-            broker = start_in(space, servers)
-            broker.wait_for("it serves", lambda: serves(address), START_LIMIT)
-            while not sent.refused:
-                send(address, sent, 500)
-                assert len(sent.acknowledged) < 20_000, "more than fits on the disk was taken"
-            codes = {code for code, _ in sent.refused}
-            assert codes <= {ResponseCode.SYSTEM_ERROR, ResponseCode.SERVICE_NOT_AVAILABLE}, sent.refused[:3]
-            for code, remark in sent.refused:
-                if code == ResponseCode.SERVICE_NOT_AVAILABLE:
-                    assert remark.startswith("service not available now"), remark
-                else:
-                    assert "create mapped file failed" in remark, remark
+    with broker_on_small_disk(tmp_path) as (servers, space, broker):
+        address = servers.broker_address
+        while not sent.refused:
+            send(address, sent, 500)
+            assert len(sent.acknowledged) < 20_000, "more than fits on the disk was taken"
+        codes = {code for code, _ in sent.refused}
+        assert codes <= {ResponseCode.SYSTEM_ERROR, ResponseCode.SERVICE_NOT_AVAILABLE}, sent.refused[:3]
+        for code, remark in sent.refused:
+            if code == ResponseCode.SERVICE_NOT_AVAILABLE:
+                assert remark.startswith("service not available now"), remark
+            else:
+                assert "create mapped file failed" in remark, remark
 
-            space.run("mount", "-o", "remount,size=64m", str(servers.store))
-            sent.refused.clear()
-            await_service_again(broker, address, sent)
-            assert broker.stop() == 0
-            assert "Traceback" not in broker.log.read_text()
-        finally:
-            servers.kill_all()
+        space.run("mount", "-o", "remount,size=64m", str(servers.store))
+        sent.refused.clear()
+        await_service_again(broker, address, sent)
+        assert broker.stop() == 0
+        assert "Traceback" not in broker.log.read_text()
 
 
 def test_disk_full_for_queues_and_index_recovers_with_room(tmp_path):
     """The log still has room, so that messages are taken that cannot be entered."""
-    settings = {**SMALL, "mappedFileSizeCommitLog": "262144", "warmMapedFileEnable": "true"}
-    servers = ServerProcesses(tmp_path, **settings)
-    address = servers.broker_address
     sent = Sent("p")
-    with namespace(servers.store, f"mount -t tmpfs -o size=3m tmpfs {servers.store}") as space:
-        try:
-            broker = start_in(space, servers)
-            broker.wait_for("it serves", lambda: serves(address), START_LIMIT)
+    with broker_on_small_disk(tmp_path, warmMapedFileEnable="true") as (servers, space, broker):
+        address = servers.broker_address
+        send(address, sent, 50)
+        ballast = fill_up(space.seen)
+        while not sent.refused:
             send(address, sent, 50)
-            filler = space.seen / "filler"
-            with suppress(OSError), filler.open("wb", buffering=0) as file:
-                while True:
-                    file.write(bytes(4096))
-            while not sent.refused:
-                send(address, sent, 50)
-            log = broker.log.read_text()
-            assert "cannot write queue" in log or "cannot write the index" in log
+        log = broker.log.read_text()
+        assert "cannot write queue" in log or "cannot write the index" in log
 
-            filler.unlink()
-            sent.refused.clear()
-            await_service_again(broker, address, sent)
-            assert broker.stop() == 0
-            assert "Traceback" not in broker.log.read_text()
-        finally:
-            servers.kill_all()
+        ballast.unlink()
+        sent.refused.clear()
+        await_service_again(broker, address, sent)
+        assert broker.stop() == 0
+        assert "Traceback" not in broker.log.read_text()
 
 
 def test_a_read_only_directory(good, tmp_path):

@@ -8,31 +8,20 @@ import pytest
 from rocketd.remoting.wire.codes import ResponseCode
 from tests.servers.damage import (
     RECOVERY_LIMIT,
-    SMALL,
     START_LIMIT,
     await_service_again,
-    namespace,
+    broker_on_small_disk,
+    fill_up,
     send,
     serves,
     start_in,
 )
 from tests.servers.load import Sent, check_everything_is_there, is_dispatched
-from tests.support.server_processes import ServerProcesses
 
 
 def full(seen):
     """Whether a page has no room."""
     return shutil.disk_usage(seen).free < 4096
-
-
-def fill_up(seen):
-    """Leave no page of a disk free."""
-    with (seen / "ballast").open("wb", buffering=0) as file:
-        try:
-            while file.write(bytes(4096)):
-                pass
-        except OSError:
-            pass
 
 
 def assert_refusals_are_apaches(sent):
@@ -43,39 +32,33 @@ def assert_refusals_are_apaches(sent):
 
 @pytest.mark.long
 def test_broker_killed_on_full_disk_starts_again(tmp_path):
-    servers = ServerProcesses(tmp_path, **{**SMALL, "mappedFileSizeCommitLog": "262144"})
-    address = servers.broker_address
     sent = Sent("p")
-    with namespace(servers.store, f"mount -t tmpfs -o size=3m tmpfs {servers.store}") as space:
-        try:
-            broker = start_in(space, servers)
-            broker.wait_for("it serves", lambda: serves(address), START_LIMIT)
-            while not sent.refused:
-                send(address, sent, 500)
-                assert len(sent.acknowledged) < 20_000, "more than fits on the disk was taken"
-            broker.kill()
-            fill_up(space.seen)
-            assert full(space.seen)
-            broker = start_in(space, servers)
-            broker.wait_for("it serves", lambda: serves(address), START_LIMIT)
-            sent.refused.clear()
-            before = len(sent.acknowledged)
+    with broker_on_small_disk(tmp_path) as (servers, space, broker):
+        address = servers.broker_address
+        while not sent.refused:
+            send(address, sent, 500)
+            assert len(sent.acknowledged) < 20_000, "more than fits on the disk was taken"
+        broker.kill()
+        fill_up(space.seen)
+        assert full(space.seen)
+        broker = start_in(space, servers)
+        broker.wait_for("it serves", lambda: serves(address), START_LIMIT)
+        sent.refused.clear()
+        before = len(sent.acknowledged)
 
-            def waits():
-                return "become visible when there is space" in broker.log.read_text()
+        def waits():
+            return "become visible when there is space" in broker.log.read_text()
 
-            broker.wait_for("all is visible or waits", lambda: waits() or is_dispatched(address), RECOVERY_LIMIT)
-            if not waits():
-                # Without room for the last entries, they have to wait; with room, nothing waits.
-                assert check_everything_is_there(address, [sent]) == before
-            send(address, sent, 50)
-            assert_refusals_are_apaches(sent)
-            assert len(sent.acknowledged) == before
+        broker.wait_for("all is visible or waits", lambda: waits() or is_dispatched(address), RECOVERY_LIMIT)
+        if not waits():
+            # Without room for the last entries, they have to wait; with room, nothing waits.
+            assert check_everything_is_there(address, [sent]) == before
+        send(address, sent, 50)
+        assert_refusals_are_apaches(sent)
+        assert len(sent.acknowledged) == before
 
-            space.run("rm", str(servers.store / "ballast"))
-            space.run("mount", "-o", "remount,size=64m", str(servers.store))
-            await_service_again(broker, address, sent)
-            assert broker.stop() == 0
-            assert "Traceback" not in broker.log.read_text()
-        finally:
-            servers.kill_all()
+        space.run("rm", str(servers.store / "ballast"))
+        space.run("mount", "-o", "remount,size=64m", str(servers.store))
+        await_service_again(broker, address, sent)
+        assert broker.stop() == 0
+        assert "Traceback" not in broker.log.read_text()
