@@ -183,6 +183,20 @@ class VerificationTests(OnePortTestCase):
         arguments = {"client_auth_server": True, "client_trust_cert_path": self.trust, **arguments}
         return ClientTLS(TlsConfig(test_mode_enable=False, **arguments))
 
+    def listen_for_certificates(self, need):
+        options = {"server_need_client_auth": need, "server_auth_client": True, "server_trust_cert_path": self.trust}
+        self.listen(self.server("127.0.0.1", **options))
+
+    def known_client(self):
+        key, certificate = self.issue("client", "client.example")
+        return self.client(client_key_path=key, client_cert_path=certificate)
+
+    def stranger(self):
+        issued = trustme.CA().issue_cert("client.example")
+        key = self.write("stranger.key", issued.private_key_pem.bytes())
+        certificate = self.write("stranger.pem", issued.cert_chain_pems[0].bytes())
+        return self.client(client_key_path=key, client_cert_path=certificate)
+
     @defer.inlineCallbacks
     def test_address_in_certificate_is_trusted(self):
         self.listen(self.server("127.0.0.1"))
@@ -212,52 +226,22 @@ class VerificationTests(OnePortTestCase):
 
     @defer.inlineCallbacks
     def test_required_client_certificate(self):
-        self.listen(
-            self.server(
-                "127.0.0.1",
-                server_need_client_auth="require",
-                server_auth_client=True,
-                server_trust_cert_path=self.trust,
-            )
-        )
-        key, certificate = self.issue("client", "client.example")
-        stranger = trustme.CA().issue_cert("client.example")
-        unknown = self.client(
-            client_key_path=self.write("stranger.key", stranger.private_key_pem.bytes()),
-            client_cert_path=self.write("stranger.pem", stranger.cert_chain_pems[0].bytes()),
-        )
-        with_certificate = self.client(client_key_path=key, client_cert_path=certificate)
-        self.assertEqual((yield self.call(tls=with_certificate)), b"Shello")
+        self.listen_for_certificates("require")
+        known, unknown = self.known_client(), self.stranger()
+        self.assertEqual((yield self.call(tls=known)), b"Shello")
         self.assertNotIn(b"hello", (yield self.call(tls=unknown)))
         self.assertNotIn(b"hello", (yield self.call(tls=self.client())))
 
     @defer.inlineCallbacks
     def test_required_but_unchecked_client_certificate(self):
         self.listen(self.server("127.0.0.1", server_need_client_auth="require"))
-        stranger = trustme.CA().issue_cert("client.example")
-        key = self.write("stranger.key", stranger.private_key_pem.bytes())
-        certificate = self.write("stranger.pem", stranger.cert_chain_pems[0].bytes())
-        client = self.client(client_key_path=key, client_cert_path=certificate)
-        self.assertEqual((yield self.call(tls=client)), b"Shello")
+        self.assertEqual((yield self.call(tls=self.stranger())), b"Shello")
         self.assertNotIn(b"hello", (yield self.call(tls=self.client())))
 
     @defer.inlineCallbacks
     def test_optional_client_certificate_is_checked_if_present(self):
-        self.listen(
-            self.server(
-                "127.0.0.1",
-                server_need_client_auth="optional",
-                server_auth_client=True,
-                server_trust_cert_path=self.trust,
-            )
-        )
-        key, certificate = self.issue("client", "client.example")
-        stranger = trustme.CA().issue_cert("client.example")
-        unknown = self.client(
-            client_key_path=self.write("stranger.key", stranger.private_key_pem.bytes()),
-            client_cert_path=self.write("stranger.pem", stranger.cert_chain_pems[0].bytes()),
-        )
-        known = self.client(client_key_path=key, client_cert_path=certificate)
+        self.listen_for_certificates("optional")
+        known, unknown = self.known_client(), self.stranger()
         self.assertEqual((yield self.call(tls=self.client())), b"Shello")
         self.assertEqual((yield self.call(tls=known)), b"Shello")
         self.assertNotIn(b"hello", (yield self.call(tls=unknown)))
