@@ -23,7 +23,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Measurement:
-    """What one measurement gave: figures by key, and remarks."""
+    """The result of one measurement: figures by key, and remarks."""
 
     figures: dict[str, float] = field(default_factory=dict)
     remarks: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""What grows, between which ends, and the loads that are measured at both of them."""
+"""The dimensions of growth: both ends of each, and the loads that are measured at both."""
 
 from __future__ import annotations
 
