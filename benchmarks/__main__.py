@@ -12,9 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import shutil
 import sys
-import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,12 +21,11 @@ from benchmarks import affinity, brokers, generator, outcome, overload, plots, r
 from benchmarks.attacks import compare as attacks
 from benchmarks.chaos import compare as chaos
 from benchmarks.clients import compare
+from benchmarks.command import run_directory
 from benchmarks.growth import compare as growth
-from benchmarks.machine import Watch, end_on_signals, touch_memory
+from benchmarks.machine import Watch, touch_memory
 from benchmarks.measurement import Settings
 from tests.support.apache import fetch_jars
-from tests.support.jars import PeerUnavailableError
-from tests.support.process import ServerError
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -116,19 +113,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     old = json.loads(given.against.read_text()) if given.against else None
     if given.dir is not None and given.dir.exists():
         parser.error(f"{given.dir} exists; the stores must be new")
-    end_on_signals()
-    directory = given.dir.resolve() if given.dir else Path(tempfile.mkdtemp(prefix="rocketd-benchmarks-"))
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
+    with run_directory("benchmarks", given.dir) as directory:
         return _measure(given, chosen, directory, old)
-    except KeyboardInterrupt:
-        return 130
-    except (ServerError, PeerUnavailableError, generator.MeasurementError) as e:
-        print(f"benchmarks: {e}", file=sys.stderr)
-        return 1
-    finally:
-        if given.dir is None:
-            shutil.rmtree(directory, ignore_errors=True)
 
 
 def _measure(given: argparse.Namespace, chosen: Sequence[rows.Row], directory: Path, old: dict[str, Any] | None) -> int:

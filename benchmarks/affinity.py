@@ -11,23 +11,21 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
-import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from benchmarks import generator
-from benchmarks.generator import Generator, MeasurementError
-from benchmarks.machine import Watch, end_on_signals
+from benchmarks.command import FAILURES, run_directory
+from benchmarks.generator import Generator
+from benchmarks.machine import Watch
 from benchmarks.measurement import Measurement
 from benchmarks.rows import matches
 from benchmarks.servers import RocketdLauncher, Side
 from benchmarks.side_by_side import Variants
 from benchmarks.together import Brokers, drive
-from tests.support.process import ServerError
 
 OFF, AUTO = "off", "auto"
 LOADS = {
@@ -45,7 +43,6 @@ _SETTLE = 4.0  # seconds: a broker moves to another core after two measurements,
 _PAUSE = 0.5
 _FILL = ("batch", "-topic", "Pull", "-k", "32", "-n", "50000")
 _FILL_SECONDS = 100.0
-_FAILURES = (MeasurementError, ServerError, OSError)
 
 
 @contextlib.contextmanager
@@ -112,7 +109,7 @@ def _measure(
                 what = f"round {number + 1}  {row_name(surroundings, load)}, {value}"
                 try:
                     measured = _measure_row(setting, surroundings, load, given, run)
-                except _FAILURES as e:
+                except FAILURES as e:
                     results.failures.append(f"{what}: {e}")
                     continue
                 results.add(row_name(surroundings, load), value, measured)
@@ -144,22 +141,15 @@ def main(arguments: Sequence[str]) -> int:
     rows = [row for row in all_rows() if matches(row_name(*row), given.rows)]
     if not rows:
         parser.error(f"no row matches; there are: {', '.join(row_name(*row) for row in all_rows())}")
-    end_on_signals()
-    directory = Path(tempfile.mkdtemp(prefix="rocketd-affinity-"))
-    settings = {value: _Setting(value, directory / value) for value in (OFF, AUTO)}
-    try:
+    with run_directory("affinity") as directory:
+        settings = {value: _Setting(value, directory / value) for value in (OFF, AUTO)}
         load = generator.build(directory)
         watch = Watch()
-        results = _measure(given, rows, load, settings)
-    except KeyboardInterrupt:
-        return 130
-    except _FAILURES as e:
-        print(f"benchmarks: {e}", file=sys.stderr)
-        return 1
-    finally:
-        for setting in settings.values():
-            setting.side.kill_all()
-        shutil.rmtree(directory, ignore_errors=True)
+        try:
+            results = _measure(given, rows, load, settings)
+        finally:
+            for setting in settings.values():
+                setting.side.kill_all()
     names = [row_name(*row) for row in rows]
     form = {
         "settings": {name: getattr(given, name) for name in ("rounds", "seconds", "busy")},

@@ -11,16 +11,14 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
-import shutil
-import sys
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from benchmarks import generator, run
-from benchmarks.generator import Generator, MeasurementError
-from benchmarks.machine import Watch, end_on_signals
+from benchmarks.command import FAILURES, run_directory
+from benchmarks.generator import Generator
+from benchmarks.machine import Watch
 from benchmarks.outcome import APACHE
 from benchmarks.rows import matches
 from benchmarks.servers import SETTINGS, START_LIMIT, RocketdLauncher
@@ -28,7 +26,6 @@ from benchmarks.side_by_side import Variants
 from benchmarks.together import Brokers, drive
 from tests.support import wire
 from tests.support.apache import fetch_jars
-from tests.support.jars import PeerUnavailableError
 from tests.support.ports import free_broker_port, free_port
 from tests.support.process import ServerError, ServerProcess
 
@@ -44,7 +41,6 @@ _PORT_DISTANCE = 10  # between the brokers of ``up``
 _FILL = ("batch", "-topic", "Pull", "-k", "32", "-n", "100000")
 _FILL_SECONDS = 100.0
 _PAUSE = 0.5
-_FAILURES = (MeasurementError, ServerError, PeerUnavailableError, OSError)
 
 
 @contextlib.contextmanager
@@ -115,7 +111,7 @@ def _measure(given: argparse.Namespace, rows: Sequence[str], load: Generator, di
                     what = f"round {number + 1}  {row}, {name}"
                     try:
                         measured = drive(load, variants[name], LOADS[row], CONNECTIONS, given.seconds)
-                    except _FAILURES as e:
+                    except FAILURES as e:
                         results.failures.append(f"{what}: {e}")
                         continue
                     results.add(row, name, measured)
@@ -148,21 +144,12 @@ def main(arguments: Sequence[str]) -> int:
     rows = [name for name in LOADS if matches(name, given.rows)]
     if not rows:
         parser.error(f"no row matches; there are: {', '.join(LOADS)}")
-    end_on_signals()
-    directory = Path(tempfile.mkdtemp(prefix="rocketd-brokers-"))
-    try:
+    with run_directory("brokers") as directory:
         load = generator.build(directory)
         if given.sides == "both":
             fetch_jars()
         watch = Watch()
         results = _measure(given, rows, load, directory)
-    except KeyboardInterrupt:
-        return 130
-    except _FAILURES as e:
-        print(f"benchmarks: {e}", file=sys.stderr)
-        return 1
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
     settings = {name: getattr(given, name) for name in ("counts", "rounds", "seconds", "warm", "sides")}
     form = {"settings": settings, **results.as_json(rows)}
     return watch.publish(form, results.table(rows), results.remarks, results.failures)

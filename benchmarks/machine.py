@@ -1,4 +1,4 @@
-"""Parts of every run: the machine with its load, the file of results, and the end on signals."""
+"""Parts of every run: the machine with its load, and the file of results."""
 
 from __future__ import annotations
 
@@ -8,9 +8,7 @@ import mmap
 import os
 import platform
 import shutil
-import signal
 import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,12 +30,6 @@ _CHUNK_MB = 512
 _CGROUP = Path("/sys/fs/cgroup")
 
 _RESULTS = Path(__file__).with_name("results")
-
-
-def end_on_signals() -> None:
-    """Have SIGTERM and SIGHUP end the run as Ctrl-C does: through the code that ends the servers."""
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda number, _: sys.exit(128 + number))
 
 
 def touch_memory(left_mb: int = 3072) -> int:

@@ -12,8 +12,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import shutil
-import sys
-import tempfile
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -21,16 +19,15 @@ from typing import Any
 
 from benchmarks import generator, run
 from benchmarks.attacks.peer import Peer, Waits, heartbeat, honest, pull, request, send
+from benchmarks.command import FAILURES, run_directory
 from benchmarks.generator import Generator, MeasurementError
-from benchmarks.machine import Watch, end_on_signals
+from benchmarks.machine import Watch
 from benchmarks.outcome import APACHE
 from benchmarks.servers import Side
 from benchmarks.targets import OVERHEAD
 from benchmarks.usage import anonymous_mb
 from tests.support import wire
 from tests.support.apache import fetch_jars
-from tests.support.jars import PeerUnavailableError
-from tests.support.process import ServerError
 
 BROKER = "broker-a"
 PART = 30.0
@@ -39,7 +36,6 @@ CALM = ("-c", "8", "-w", "64")
 OVERLOAD = ("-c", "32", "-w", "1024")
 MOST_MINUTES = 30
 _CALM_SECONDS = 5.0
-_FAILURES = (MeasurementError, ServerError, PeerUnavailableError, OSError)
 
 
 class Outcome:
@@ -167,11 +163,9 @@ def main(arguments: Sequence[str]) -> int:
     if not 0 < given.minutes <= MOST_MINUTES:
         parser.error(f"accepted are up to {MOST_MINUTES} minutes")
     names = run.SIDES if given.sides == "both" else (given.sides,)
-    end_on_signals()
-    directory = Path(tempfile.mkdtemp(prefix="rocketd-overload-"))
     outcomes: dict[str, Outcome] = {}
     failures: list[str] = []
-    try:
+    with run_directory("overload") as directory:
         load = generator.build(directory)
         if APACHE in names:
             fetch_jars()
@@ -179,16 +173,9 @@ def main(arguments: Sequence[str]) -> int:
         for name in names:
             try:
                 outcomes[name] = _measure(name, given, load, directory)
-            except _FAILURES as e:
+            except FAILURES as e:
                 failures.append(f"{name}: {e}")
             shutil.rmtree(directory / name, ignore_errors=True)
-    except KeyboardInterrupt:
-        return 130
-    except _FAILURES as e:
-        print(f"benchmarks: {e}", file=sys.stderr)
-        return 1
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
     form = {"settings": vars(given), **{name: outcome.as_json() for name, outcome in outcomes.items()}}
     table = "\n".join(line for name, outcome in outcomes.items() for line in outcome.lines(name))
     return watch.publish(form, table, failures=failures)

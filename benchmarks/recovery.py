@@ -14,18 +14,16 @@ from __future__ import annotations
 import argparse
 import contextlib
 import enum
-import shutil
-import sys
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from benchmarks import generator, outcome, report, run
 from benchmarks.big_store import QUEUES, make_store, share_store
+from benchmarks.command import FAILURES, run_directory
 from benchmarks.figures import LOST, START_CPU, START_WALL, Goal
 from benchmarks.generator import Generator, MeasurementError
-from benchmarks.machine import Watch, end_on_signals
+from benchmarks.machine import Watch
 from benchmarks.measurement import Measurement
 from benchmarks.outcome import ROCKETD, Results
 from benchmarks.rows import Kind, Row
@@ -33,8 +31,7 @@ from benchmarks.servers import START_LIMIT, Side
 from benchmarks.usage import cpu_seconds
 from tests.support import wire
 from tests.support.apache import fetch_jars
-from tests.support.jars import PeerUnavailableError
-from tests.support.process import ServerError, ServerProcess
+from tests.support.process import ServerProcess
 
 SIZES = (1, 10, 100)
 TOPIC = "Big"
@@ -45,7 +42,6 @@ _OVERHEAD = 60.0
 _LOAD_LIMIT = 120.0
 _GOALS = (Goal(START_CPU), Goal(START_WALL), Goal(LOST, limit=0))
 _PROBE = ("ready", "-probe", "send", "-topic", TOPIC)
-_FAILURES = (MeasurementError, ServerError, PeerUnavailableError, OSError)
 
 
 class End(enum.Enum):
@@ -183,7 +179,7 @@ def _measure(results: Results, station: Station, size: int, what: str) -> None:
 
     try:
         station.measure(size, tell)
-    except _FAILURES as e:
+    except FAILURES as e:
         results.fail(f"{what}, {name}", e)
         print(f"{what}  {name:8} FAILED: {e}", flush=True)
 
@@ -206,23 +202,12 @@ def main(arguments: Sequence[str]) -> int:
     given = parser.parse_args(arguments)
     if given.dir is not None and given.dir.exists():
         parser.error(f"{given.dir} exists; the stores must be new")
-    end_on_signals()
     names = run.SIDES if given.sides == "both" else (given.sides,)
-    directory = given.dir.resolve() if given.dir else Path(tempfile.mkdtemp(prefix="rocketd-recovery-"))
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
+    with run_directory("recovery", given.dir) as directory:
         if outcome.APACHE in names:
             fetch_jars()
         watch = Watch()
         results = _run(given, names, directory)
-    except KeyboardInterrupt:
-        return 130
-    except _FAILURES as e:
-        print(f"benchmarks: {e}", file=sys.stderr)
-        return 1
-    finally:
-        if given.dir is None:
-            shutil.rmtree(directory, ignore_errors=True)
     settings = {"sizes": given.sizes, "rounds": given.rounds, "messages": given.messages, "options": OPTIONS}
     form = {"settings": settings, **results.as_json()}
     return watch.publish(form, table(results, given.sizes), results.remarks, results.failures)

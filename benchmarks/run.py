@@ -12,17 +12,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from benchmarks.clients.station import ClientStation
-from benchmarks.generator import Generator, MeasurementError
+from benchmarks.command import FAILURES
+from benchmarks.generator import Generator
 from benchmarks.measure import Station
 from benchmarks.measurement import Settings
 from benchmarks.outcome import APACHE, ROCKETD, Results
 from benchmarks.rows import Kind, Row
 from benchmarks.servers import ApacheLauncher, Launcher, RocketdLauncher, Side
-from tests.support.jars import PeerUnavailableError
 from tests.support.process import ServerError
 
 SIDES = (ROCKETD, APACHE)
-_FAILURES = (MeasurementError, ServerError, PeerUnavailableError, OSError)
 _PAUSE = 0.5  # seconds between two measurements, for what the server still does after its answers
 
 
@@ -83,7 +82,7 @@ def run(
 def _clients(
     rows: Sequence[Row], side: Side, generator: Generator, settings: Settings, directory: Path
 ) -> Iterator[ClientStation | None]:
-    """The clients that rows ask for, on one side's broker; None if there are no such rows."""
+    """The clients of the rows that measure clients, on one side's broker; None without such rows."""
     if not any(row.kind is Kind.CLIENT for row in rows):
         yield None
         return
@@ -108,21 +107,21 @@ def _measured(
         tell(f"preparing {name}")
         try:
             station.prepare(kinds)
-        except _FAILURES as e:
+        except FAILURES as e:
             results.fail(f"preparing {name}", e)
             return results
     if clients is not None:
         tell("preparing the clients")
         try:
             clients.prepare(rows, list(stations))
-        except _FAILURES as e:
+        except FAILURES as e:
             results.fail("preparing the clients", e)
             return results
     for number, row, name in in_turn(rows, list(stations), rounds):
         time.sleep(_PAUSE)
         try:
             measurement = stations[name].measure(row)
-        except _FAILURES as e:
+        except FAILURES as e:
             results.fail(f"round {number}, {row.name}, {name}", e)
             tell(f"round {number}  {row.name:28} {name:8} FAILED: {e}")
             continue

@@ -7,18 +7,16 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import shutil
 import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks import run
 from benchmarks.attacks.scenarios import CLOCK, SCENARIOS, Figures, stepped_clock
-from benchmarks.machine import Watch, end_on_signals
+from benchmarks.command import run_directory
+from benchmarks.machine import Watch
 from benchmarks.outcome import APACHE
 from tests.support.apache import fetch_jars
-from tests.support.jars import PeerUnavailableError
 from tests.support.process import ServerError
 
 
@@ -29,12 +27,10 @@ def main(words: Sequence[str]) -> int:
     parser.add_argument("--sides", choices=[*run.SIDES, "both"], default="both", help="measure only one of them")
     given = parser.parse_args(words)
     names = run.SIDES if given.sides == "both" else (given.sides,)
-    end_on_signals()
-    directory = Path(tempfile.mkdtemp(prefix="rocketd-attacks-"))
     watch = Watch()
     measured: dict[str, dict[str, Figures]] = {}
     failures: list[str] = []
-    try:
+    with run_directory("attacks") as directory:
         if APACHE in names:
             fetch_jars()
         for scenario in given.only or SCENARIOS:
@@ -49,13 +45,6 @@ def main(words: Sequence[str]) -> int:
                     continue
                 measured.setdefault(scenario, {})[name] = figures
                 print(f"{scenario:16} {name:8} {_line(figures)}", flush=True)
-    except PeerUnavailableError as error:
-        print(f"benchmarks: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        return 130
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
     return watch.publish({"attacks": measured}, _lines(measured), failures=failures)
 
 

@@ -7,9 +7,6 @@ arguments.
 from __future__ import annotations
 
 import argparse
-import shutil
-import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -17,12 +14,11 @@ from benchmarks import report, run
 from benchmarks.chaos.accounting import Account, account, handled_again
 from benchmarks.chaos.director import SETTINGS, Director, Run
 from benchmarks.chaos.topics import QUEUE_ORDER
-from benchmarks.machine import Watch, end_on_signals
+from benchmarks.command import run_directory
+from benchmarks.machine import Watch
 from benchmarks.outcome import APACHE
 from benchmarks.servers import ApacheLauncher, RocketdLauncher, Side
 from tests.support.apache import fetch_jars
-from tests.support.jars import PeerUnavailableError
-from tests.support.process import ServerError
 from tests.support.quick_java import COMPILER
 
 JVM = ("-Xms256m", "-Xmx1g", *COMPILER)
@@ -43,12 +39,10 @@ def main(words: Sequence[str]) -> int:
     if given.dir is not None and given.dir.exists():
         parser.error(f"{given.dir} exists; the stores must be new")
     names = run.SIDES if given.sides == "both" else (given.sides,)
-    end_on_signals()
-    directory = given.dir.resolve() if given.dir else Path(tempfile.mkdtemp(prefix="rocketd-chaos-"))
     watch = Watch()
     results: dict[str, tuple[Run, Account]] = {}
     failures: list[str] = []
-    try:
+    with run_directory("chaos", given.dir) as directory:
         if APACHE in names:
             fetch_jars()
         for name in names:
@@ -57,14 +51,6 @@ def main(words: Sequence[str]) -> int:
             accounted = account(done.events)
             results[name] = done, accounted
             failures += [f"{name}: {line}" for line in (*done.failures, *accounted.failures(), *tracebacks)]
-    except (ServerError, PeerUnavailableError, OSError) as error:
-        print(f"benchmarks: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        return 130
-    finally:
-        if given.dir is None:
-            shutil.rmtree(directory, ignore_errors=True)
     form = {
         "settings": {"seconds": given.seconds, "seed": given.seed},
         "chaos": {name: dict(accounted.rows()) for name, (_, accounted) in results.items()},

@@ -9,10 +9,7 @@ Exit code: 0 when everything was measured, 1 when something failed, 2 for wrong 
 from __future__ import annotations
 
 import argparse
-import shutil
 import statistics
-import sys
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,19 +17,16 @@ from pathlib import Path
 from benchmarks import generator, report, run
 from benchmarks.clients.pool import Clients
 from benchmarks.clients.programs import Program, programs
-from benchmarks.generator import MeasurementError
-from benchmarks.machine import Watch, end_on_signals
+from benchmarks.command import FAILURES, run_directory
+from benchmarks.machine import Watch
 from benchmarks.outcome import APACHE, ROCKETD
 from benchmarks.servers import Side
-from tests.support.jars import PeerUnavailableError
-from tests.support.process import ServerError
 
 FIGURES = ("cpu_us", "rate", "anonymous_mb")
 FULL = "ClientBenchFull"
 
 _OVERHEAD = 20.0
 _FILL_LIMIT = 200.0
-_FAILURES = (MeasurementError, ServerError, PeerUnavailableError, OSError)
 
 
 @dataclass(frozen=True)
@@ -116,7 +110,7 @@ def _measure(given: argparse.Namespace, rows: Sequence[Row], clients: Clients, k
                 what = f"round {number}  {row.name:26} {known[client].title:16}" if number else None
                 try:
                     measured = clients.measure(client, row.load.format(**words), limit)
-                except _FAILURES as e:
+                except FAILURES as e:
                     results.failures.append(f"{row.name}, {known[client].title}: {e}")
                     continue
                 if what is None:
@@ -163,18 +157,9 @@ def main(arguments: Sequence[str]) -> int:
     rows = [row for row in ROWS if not given.rows or any(pattern in row.name for pattern in given.rows)]
     if not rows:
         parser.error(f"no row matches; there are: {', '.join(row.name for row in ROWS)}")
-    end_on_signals()
-    directory = Path(tempfile.mkdtemp(prefix="rocketd-clients-"))
-    try:
+    with run_directory("clients") as directory:
         watch = Watch()
         results = _run(given, rows, directory)
-    except KeyboardInterrupt:
-        return 130
-    except _FAILURES as e:
-        print(f"benchmarks: {e}", file=sys.stderr)
-        return 1
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
     settings = {name: getattr(given, name) for name in ("rounds", "seconds", "messages", "broker", "peers")}
     form = {"settings": settings, **results.as_json(rows)}
     return watch.publish(form, table(results, rows, given.peers), results.remarks, results.failures)

@@ -11,25 +11,20 @@ from __future__ import annotations
 import argparse
 import resource
 import shutil
-import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks import generator, run
-from benchmarks.generator import Generator, MeasurementError
+from benchmarks.command import FAILURES, run_directory
+from benchmarks.generator import Generator
 from benchmarks.growth.dimensions import MOST_CONNECTIONS, Dimension, dimensions, possible_connections
 from benchmarks.growth.results import GrowthResults, table
 from benchmarks.growth.stations import stations
-from benchmarks.machine import Watch, end_on_signals
+from benchmarks.machine import Watch
 from benchmarks.measurement import Settings
 from benchmarks.outcome import APACHE
 from benchmarks.rows import matches
 from tests.support.apache import fetch_jars
-from tests.support.jars import PeerUnavailableError
-from tests.support.process import ServerError
-
-_FAILURES = (MeasurementError, ServerError, PeerUnavailableError, OSError)
 
 
 def _raise_open_files() -> int:
@@ -52,7 +47,7 @@ def _measure_all(
         print(f"preparing {dimension.name}: {' and '.join(dimension.labels)}", flush=True)
         try:
             _measure_one(dimension, load, settings, rounds, results, directory)
-        except _FAILURES as e:
+        except FAILURES as e:
             results.failures.append(f"{dimension.name}: {e}")
             print(f"{dimension.name} FAILED: {e}", flush=True)
         finally:
@@ -69,7 +64,7 @@ def _measure_one(
                     what = f"round {number + 1}  {dimension.name} {dimension.labels[end]}, {row.name}, {side}"
                     try:
                         measured = prepared[side, end].measure(row)
-                    except _FAILURES as e:
+                    except FAILURES as e:
                         results.failures.append(f"{what}: {e}")
                         continue
                     results.add(dimension, row, side, end, measured)
@@ -98,24 +93,15 @@ def main(arguments: Sequence[str]) -> int:
     chosen = [dimension for dimension in dimensions(open_files) if matches(dimension.name, given.rows)]
     if not chosen:
         parser.error(f"no row matches; there are: {', '.join(dimension.name for dimension in dimensions())}")
-    end_on_signals()
     results = GrowthResults(run.SIDES if given.sides == "both" else (given.sides,))
     if possible_connections(open_files) < MOST_CONNECTIONS:
         results.remarks.append(f"fewer connections and queues: the system allows {open_files:,} open files")
     settings = Settings(seconds=given.seconds, warm_up=given.warm, pull_messages=100_000)
-    directory = Path(tempfile.mkdtemp(prefix="rocketd-growth-"))
-    try:
+    with run_directory("growth") as directory:
         load = generator.build(directory)
         if APACHE in results.sides:
             fetch_jars()
         watch = Watch()
         _measure_all(chosen, load, settings, given.rounds, results, directory)
-    except KeyboardInterrupt:
-        return 130
-    except _FAILURES as e:
-        print(f"benchmarks: {e}", file=sys.stderr)
-        return 1
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
     form = {"settings": {**vars(settings), "rounds": given.rounds}, **results.as_json(chosen)}
     return watch.publish(form, table(results, chosen), results.remarks, results.failures)

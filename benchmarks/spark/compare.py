@@ -8,23 +8,19 @@ are the best of the rounds, after one pass of each query that warms both.
 from __future__ import annotations
 
 import argparse
-import shutil
 import sys
-import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from benchmarks import report
-from benchmarks.generator import MeasurementError
-from benchmarks.machine import Watch, end_on_signals
+from benchmarks.command import run_directory
+from benchmarks.machine import Watch
 from benchmarks.servers import RocketdLauncher, Side
 from benchmarks.spark.load import fill
 from benchmarks.spark.queries import TOPIC
 from benchmarks.spark.sides import Cost, SparkSide
-from tests.support.jars import PeerUnavailableError
 from tests.support.kafka import start_kafka
-from tests.support.process import ServerError
 
 
 @dataclass(frozen=True)
@@ -67,18 +63,8 @@ def main(words: Sequence[str] | None = None) -> int:
     rows = [row for row in ROWS if not given.only or any(pattern in row.title for pattern in given.only)]
     if not rows:
         parser.error(f"no row matches; there are: {', '.join(row.title for row in ROWS)}")
-    end_on_signals()
-    directory = given.dir.resolve() if given.dir else Path(tempfile.mkdtemp(prefix="rocketd-benchmarks-"))
-    try:
+    with run_directory("benchmarks", given.dir) as directory:
         return _measure(rows, given.rows, given.rounds, directory)
-    except KeyboardInterrupt:
-        return 130
-    except (ServerError, PeerUnavailableError, MeasurementError) as e:
-        print(f"benchmarks: {e}", file=sys.stderr)
-        return 1
-    finally:
-        if given.dir is None:
-            shutil.rmtree(directory, ignore_errors=True)
 
 
 def _measure(rows: Sequence[Row], count: int, rounds: int, directory: Path) -> int:
