@@ -338,9 +338,8 @@ class FillTests(ArchiveCase):
             for number in range(len(tasks)) if order is None else order:
                 yield archive_ranges(tasks[number])
 
-        totals = Totals()
-        fill(self.archive, list(gaps), tasks, run, {"broker-a": {"queues": {"T": 3}}}, totals)
-        return totals
+        fill(self.archive, WRITER, list(gaps), tasks, run, {"broker-a": {"queues": {"T": 3}}})
+        return Totals.of(self.archive, WRITER)
 
     def test_ranges_are_committed_in_order_however_their_tasks_end(self):
         tasks = [self.task((0, 20)), self.task((20, 30), (30, 40)), self.task((40, 60))]
