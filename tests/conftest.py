@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 from twisted.logger import formatEventAsClassicLogText, globalLogPublisher
 
+from tests.support import failures, lacking
 from tests.support.again import FailedTestsAgain
-from tests.support.failures import VARIABLE, Failures
 from tests.support.lacking import all_must_be_there, lack_of, missing_package
 from tests.support.process import latest_servers
 
@@ -72,9 +72,11 @@ def pytest_configure(config):
         return
     if config.option.again:
         config.pluginmanager.register(FailedTestsAgain(config))
-    # Removed, so that a run of pytest within a test does not write to it.
-    if path := os.environ.pop(VARIABLE, ""):
-        config.pluginmanager.register(Failures(Path(path)))
+    # Removed, so that a run of pytest within a test does not write to these files.
+    if path := os.environ.pop(failures.VARIABLE, ""):
+        config.pluginmanager.register(failures.Failures(Path(path)))
+    if path := os.environ.pop(lacking.VARIABLE, ""):
+        config.pluginmanager.register(lacking.LackingTests(Path(path)))
 
 
 def pytest_pycollect_makemodule(module_path, parent):

@@ -1,13 +1,18 @@
-"""The end of tests that lack a program or a package: skipped with the reason, or failed if ``CI`` is ``true``."""
+"""The end of tests that lack a program or a package: skipped with the reason, or failed if ``CI`` is ``true``.
+
+``ROCKETD_LACKING`` names a file for the list of those that lack a package. ``pytest @FILE`` runs them when it is installed.
+"""
 
 import importlib.util
 import os
 import re
 import sys
+from pathlib import Path
 from unittest import SkipTest
 
 import pytest
 
+VARIABLE = "ROCKETD_LACKING"
 OPTIONAL_PACKAGES = frozenset(
     (
         *(
@@ -67,9 +72,25 @@ def need_packages_of(program: str) -> None:
             need_package(package)
 
 
+_REMEDY = "pip install -e '.[dev]'"
+
+
 def lack_of(name: str) -> str:
     """Return the reason of a skipped test for a missing package."""
-    return f"needs {name}: pip install -e '.[dev]'"
+    return f"needs {name}: {_REMEDY}"
+
+
+class LackingTests:
+    """The plugin, for the process that has the reports of all workers. It writes the names of tests and modules."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Write the list, a line for each test or module."""
+        skipped = terminalreporter.stats.get("skipped", ())
+        lacking = {report.nodeid for report in skipped if _REMEDY in report.longreprtext}
+        self._path.write_text("".join(f"{name}\n" for name in sorted(lacking)))
 
 
 def missing_package(error: BaseException | None) -> str | None:

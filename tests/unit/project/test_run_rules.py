@@ -34,6 +34,19 @@ def test_server(tmp_path):
     finally:
         server.kill()
 """
+LACKING = """
+from tests.support.lacking import end_test_lacking, need_package
+
+def test_other():
+    need_package("nothing_like_it")
+
+def test_tool():
+    end_test_lacking("needs a tool")
+
+def test_it():
+    pass
+"""
+LACKING_MODULE = "import pytest\nfrom tests.support.lacking import lack_of\n\npytest.skip(lack_of('x'), allow_module_level=True)\n"
 LONG = "import pytest\n\n\n@pytest.mark.long\ndef test_slow():\n    pass\n\n\ndef test_quick():\n    pass\n"
 
 
@@ -43,13 +56,20 @@ class RunRulesTests(SynchronousTestCase):
         self.directory.mkdir()
         (self.directory / "conftest.py").write_text("from tests.conftest import *\n")
         self.failures = self.directory / "failures"
+        self.lacking = self.directory / "lacking"
 
     def run_pytest(self, text, *options):
         (self.directory / "test_it.py").write_text(text)
         (self.directory / "setup.cfg").write_text(
             f"[tool:pytest]\ntestpaths = .\npythonpath = {ROOT}\nmarkers = long: x\n"
         )
-        return run_python(*("-m", "pytest", "-rf", *options), cwd=self.directory, ROCKETD_FAILURES=str(self.failures))
+        return run_python(
+            *("-m", "pytest", "-rf", *options),
+            cwd=self.directory,
+            CI="",
+            ROCKETD_FAILURES=str(self.failures),
+            ROCKETD_LACKING=str(self.lacking),
+        )
 
     def test_test_that_passes_twice_alone_is_unsteady_and_run_passes(self):
         code, output = self.run_pytest(UNSTEADY.format(count=1, passes=(2, 3)), "--again", "test_it.py")
@@ -113,6 +133,15 @@ class RunRulesTests(SynchronousTestCase):
         self.assertRegex(output.splitlines()[-1], r"2 passed in ")
         code, output = self.run_pytest(LONG, "--short", "test_it.py")
         self.assertRegex(output.splitlines()[-1], r"1 passed, 1 deselected in ")
+
+    def test_tests_that_lack_a_package_are_listed_and_can_be_run(self):
+        (self.directory / "test_module.py").write_text(LACKING_MODULE)
+        for options in ((), ("-n", "2")):
+            code, output = self.run_pytest(LACKING, *options)
+            self.assertEqual(code, 0, output)
+            self.assertEqual(self.lacking.read_text(), "test_it.py::test_other\ntest_module.py\n")
+        code, output = self.run_pytest(LACKING, f"@{self.lacking}")
+        self.assertRegex(output.splitlines()[-1], r"2 skipped in ")
 
     def test_log_of_a_server_is_in_the_account(self):
         code, output = self.run_pytest(SERVER, "test_it.py")
