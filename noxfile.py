@@ -3,10 +3,14 @@
 ``nox`` runs lint, types and test; ``nox -s fuzz`` runs one; what stands after ``--`` goes to the program that the session
 runs: ``nox -s test -- tests/unit/remoting/wire/test_frame.py -k limit``. ``nox -R`` installs nothing again. ``nox
 --no-venv`` takes the environment that is active, which has the extra ``dev``.
+
+The sessions that run tests are the rings. Each one says how long it takes, and ``nox -s crash -- --failed`` runs only what
+failed last time. ``nox -s full`` runs all of them.
 """
 
 import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import nox
@@ -23,6 +27,11 @@ PAGES = (
     "tests/unit/project/test_security_page.py",
 )
 """Tests of the pages that are written by hand."""
+MINUTES = {"test": 11, "long": 2, "smoke": 3, "crash": 2, "fuzz": 1, "interop": 24, "spark": 17, "compiled": 2}
+"""The rings, and how long each takes on two cores that do nothing else, without the installation."""
+REPORTS = Path("build", "reports")
+NO_TESTS = 5
+"""Pytest's status of a run that had no test to run."""
 COMPILED_UNITS = "store or send or pull or batch or record or index or hash or properties or frame or core"
 """Unit tests that run code of the core, as pytest selects them."""
 
@@ -33,10 +42,26 @@ def install(session: nox.Session, *requirements: str) -> None:
         session.install("-q", *requirements)
 
 
-def ring(session: nox.Session, extra: str, *arguments: str) -> None:
-    """Run pytest with some arguments, or with those after ``--``."""
+def ring(session: nox.Session, extra: str, *options: str, tests: Sequence[str] = ()) -> None:
+    """Run pytest on some tests. After ``--``, tests replace the session's own, and options come after the session's.
+
+    ``build/reports`` gets a JUnit file, which has the first outcome of each test, and the list for ``--failed``. A ring that
+    has no report yet runs as a whole.
+    """
     install(session, "-e", f".[{extra}]")
-    session.run("python", "-m", "pytest", "--again", *(session.posargs or arguments))
+    report = REPORTS / f"{session.name}.xml"
+    session.log(f"about {MINUTES[session.name]} min on two idle cores; the report will be {report}")
+    given = list(session.posargs)
+    arguments = [f"--junit-xml={report}", "-o", f"cache_dir={REPORTS / session.name}"]
+    codes = [0]
+    if "--failed" in given:
+        given.remove("--failed")
+        if report.exists():
+            arguments += ["--last-failed", "--last-failed-no-failures=none"]
+            codes.append(NO_TESTS)
+    if not any(argument.startswith("tests/") for argument in given):
+        given += tests
+    session.run("python", "-m", "pytest", "--again", *arguments, *options, *given, success_codes=codes)
 
 
 @nox.session
@@ -65,38 +90,39 @@ def test(session: nox.Session) -> None:
 @nox.session
 def long(session: nox.Session) -> None:
     """Tests of servers that take more than ten seconds each: steps of the clock, kills of pairs, hung peers."""
-    ring(session, "dev", "-n", "2", "-m", "long", "tests/servers")
+    ring(session, "dev", "-v", "-n", "2", "-m", "long", tests=["tests/servers"])
 
 
 @nox.session
 def smoke(session: nox.Session) -> None:
     """Every part of the product once, for real. Needs what interop needs."""
     lines = (ROOT / "tests" / "smoke.txt").read_text().splitlines()
-    ring(session, "dev", "-n", "2", *(line for line in lines if line and not line.startswith("#")))
+    tests = [line for line in lines if line and not line.startswith("#")]
+    ring(session, "dev", "-v", "-n", "2", tests=tests)
 
 
 @nox.session
 def crash(session: nox.Session) -> None:
     """Brokers that are killed, and power cuts."""
-    ring(session, "test", "tests/crash")
+    ring(session, "test", "-v", tests=["tests/crash"])
 
 
 @nox.session
 def fuzz(session: nox.Session) -> None:
     """Damaged frames, requests and store files."""
-    ring(session, "test", "tests/fuzz")
+    ring(session, "test", "-v", tests=["tests/fuzz"])
 
 
 @nox.session
 def interop(session: nox.Session) -> None:
     """Unmodified clients and Apache's own servers. Needs JDK 17 with Maven, Go, and Node with npm."""
-    ring(session, "dev", "tests/interop")
+    ring(session, "dev", "-v", tests=["tests/interop"])
 
 
 @nox.session
 def spark(session: nox.Session) -> None:
     """The pipeline, in one Spark session."""
-    ring(session, "dev", "tests/spark")
+    ring(session, "dev", "-v", tests=["tests/spark"])
 
 
 @nox.session
@@ -116,7 +142,7 @@ def compiled(session: nox.Session) -> None:
     session.run("python", "setup.py", "-q", "build_ext", "--inplace")
     if "(compiled core)" not in session.run("rocketd", "--version", silent=True):
         session.error("rocketd --version does not name the compiled core")
-    ring(session, "dev", "-q", "-n", "4", "tests/unit", "-k", COMPILED_UNITS)
+    ring(session, "dev", "-q", "-n", "4", "-k", COMPILED_UNITS, tests=["tests/unit"])
 
 
 @nox.session
@@ -168,3 +194,12 @@ def dist(session: nox.Session) -> None:
     for plugin in ("rocketd-namesrv", "rocketd-broker"):
         if plugin not in overview:
             session.error(f"twistd of an environment with {wheel.name} does not list {plugin}")
+
+
+@nox.session(venv_backend="none")
+def full(session: nox.Session) -> None:
+    """Every other session, one after another: for a release, or before an issue is called resolved."""
+    for name in ("lint", "types", "docs", "dist", "bench", "trial"):
+        session.notify(name, [])
+    for name in MINUTES:
+        session.notify(name, session.posargs)

@@ -46,7 +46,12 @@ def test_tool():
 def test_it():
     pass
 """
-LACKING_MODULE = "import pytest\nfrom tests.support.lacking import lack_of\n\npytest.skip(lack_of('x'), allow_module_level=True)\n"
+LACKING_MODULE = """
+import pytest
+from tests.support.lacking import lack_of
+
+pytest.skip(lack_of("nothing_like_it"), allow_module_level=True)
+"""
 LONG = "import pytest\n\n\n@pytest.mark.long\ndef test_slow():\n    pass\n\n\ndef test_quick():\n    pass\n"
 
 
