@@ -449,7 +449,7 @@ def has_topic(address, topic):
 
 
 def test_send_creating_a_topic_is_acknowledged_once_slave_has_it(make_pair):
-    pair = make_pair("SYNC_MASTER", slaveTimeout="30000")
+    pair = make_pair("SYNC_MASTER")
     pair.slave.wait_for("tables are followed", lambda: follows(pair), CATCH_UP_LIMIT)
     for number in range(10):
         command = message("single", number)

@@ -48,6 +48,11 @@ def _version(text: str) -> DataVersion | None:
         return None
 
 
+def _contains(seen: DataVersion, wanted: DataVersion) -> bool:
+    """Return whether a table of the version `seen` has the changes up to the version `wanted`."""
+    return wanted.counter <= seen.counter and wanted.timestamp <= seen.timestamp
+
+
 class _Held(NamedTuple):
     context: IRequestContext
     host: str
@@ -76,6 +81,8 @@ class TableChanges:
         self._held: list[_Held] = []
         self._waiting: list[_Waiter] = []
         self._heard = float("-inf")
+        self._confirmed: dict[str, DataVersion] = {}
+        """The version of the topics that each slave has, by host."""
         self._lagging = False
         self._looking = False
         self._loop = ClockedLoop(reactor, self._look)
@@ -128,7 +135,7 @@ class TableChanges:
             return
         now = self._reactor.seconds()
         self._heard = now
-        self._acknowledge(_version(seen[TOPICS]))
+        self._acknowledge(host, _version(seen[TOPICS]))
         self._make_room(address, host)
         held = _Held(context, host, seen, now, now + HOLD_SECONDS)
         self._held.append(held)
@@ -178,8 +185,12 @@ class TableChanges:
 
     def _settle(self, version: DataVersion, callback: Settled) -> None:
         now = self._reactor.seconds()
-        if not self._slave_hosts() or now - self._heard > 2 * HOLD_SECONDS:
+        hosts = self._slave_hosts()
+        self._confirmed = {host: seen for host, seen in self._confirmed.items() if host in hosts}
+        if not hosts or now - self._heard > 2 * HOLD_SECONDS:
             callback(PutStatus.PUT_OK)  # no slave follows the tables: Apache's slaves ask at fixed intervals
+        elif any(_contains(seen, version) for seen in self._confirmed.values()):
+            callback(PutStatus.PUT_OK)  # a slave may copy a change before it is written here
         elif self._lagging:
             callback(PutStatus.SLAVE_NOT_AVAILABLE)
         else:
@@ -187,17 +198,18 @@ class TableChanges:
             self._waiting.append(_Waiter(version, now + timeout, callback))
             self._look()
 
-    def _acknowledge(self, seen: DataVersion | None) -> None:
-        """Answer the waiting sends whose version is not later than a slave's."""
+    def _acknowledge(self, host: str, seen: DataVersion | None) -> None:
+        """Note what a slave has, and answer the waiting sends whose version is not later."""
         current = self._broker.topics.data_version
         if seen is None or seen.counter > current.counter:
             return  # not a version of this table
+        self._confirmed[host] = seen
         if self._lagging and seen == current:
             self._lagging = False
             _log.info("a slave has all topics again: sends to new topics wait for it again")
         waiting, self._waiting = self._waiting, []
         for waiter in waiting:
-            if waiter.version.counter <= seen.counter and waiter.version.timestamp <= seen.timestamp:
+            if _contains(seen, waiter.version):
                 waiter.callback(PutStatus.PUT_OK)
             else:
                 self._waiting.append(waiter)
