@@ -87,6 +87,17 @@ async def send(broker):
         await client.wait_closed()
 
 
+async def answers(broker):
+    """Whether a broker serves: it has asked the others of its name before."""
+    client = await connect(broker.port)
+    try:
+        answer = await client.ask(RemotingCommand(RequestCode.GET_BROKER_RUNTIME_INFO))
+        return answer.code == ResponseCode.SUCCESS
+    finally:
+        client.transport.loseConnection()
+        await client.wait_closed()
+
+
 async def is_replicated(broker):
     return await send(broker) == ResponseCode.SUCCESS
 
@@ -146,6 +157,27 @@ async def test_forged_master_registration_does_not_stop_the_master(tmp_path):
         assert await send(master) == ResponseCode.SLAVE_NOT_AVAILABLE
         client.transport.loseConnection()
         await client.wait_closed()
+
+
+async def test_returning_master_takes_nothing_from_other_broker_registered_as_its_slave(tmp_path):
+    async with running(namesrv_in(tmp_path)) as name_server:
+        namesrv = f"127.0.0.1:{name_server.port}"
+        async with running(broker_in(tmp_path / "other", namesrv, brokerName="other")) as other:
+            assert await send(other) == ResponseCode.SUCCESS
+            fields = {
+                "brokerName": "broker-a", "brokerAddr": other.address, "clusterName": "DefaultCluster",
+                "haServerAddr": "127.0.0.1:1", "brokerId": "7",
+            }  # fmt: skip
+            client = await connect(name_server.port)
+            answer = await client.ask(RemotingCommand(RequestCode.REGISTER_BROKER, fields))
+            assert answer.code == ResponseCode.SUCCESS
+            with LogLines() as lines:
+                async with running(broker_in(tmp_path / "master", namesrv, brokerName="broker-a")) as master:
+                    await eventually(lambda: any("answer as one" in formatEvent(event) for event in lines.events), LIMIT)
+                    await eventually(lambda: answers(master), LIMIT)
+                    assert "Doors" not in master.topics.snapshot().topic_config_table
+            client.transport.loseConnection()
+            await client.wait_closed()
 
 
 async def test_idle_strangers_do_not_keep_the_slave_out(tmp_path):

@@ -37,11 +37,21 @@ class ReturningMaster:
         self._reactor = reactor
 
     async def take_over(self, slaves: list[str]) -> None:
-        """Adopt topics and groups missing here, and the larger offset of each queue."""
+        """Adopt topics and groups missing here, and the larger offset of each queue.
+
+        Anyone can register any address, so a broker that does not answer as a slave of this name is ignored.
+        """
         await together(self._take_over(address) for address in slaves)
 
     async def _take_over(self, slave: str) -> None:
         broker = self._broker
+        if not await self._group.is_slave(slave):
+            self._log.warn(
+                "cannot get what this master lacks from {address}: it is registered as a slave of this name, but does "
+                "not answer as one",
+                address=slave,
+            )
+            return
         behind = broker.store.dispatch_behind_bytes()
 
         def end_of(topic: str, queue_id: int) -> int | None:
