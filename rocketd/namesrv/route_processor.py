@@ -15,8 +15,9 @@ from rocketd.namesrv.route_answers import RouteAnswers
 from rocketd.remoting.errors import JSON_ERRORS, RequestError
 from rocketd.remoting.headers.client import GetRouteInfoRequestHeader, read_header
 from rocketd.remoting.interfaces import IJobProcessor, IRequestContext, IRequestProcessor
-from rocketd.remoting.serving.dispatch import CommandHandler, Dispatcher, Parts
-from rocketd.remoting.serving.pools import Job
+from rocketd.remoting.serving.connection import Connection
+from rocketd.remoting.serving.dispatch import CommandHandler, Dispatcher, Parts, answer_job
+from rocketd.remoting.serving.pools import Job, Pool
 from rocketd.remoting.wire.codes import V4_9_4, LanguageCode, RequestCode, ResponseCode, SerializeType
 from rocketd.remoting.wire.command import RemotingCommand
 from rocketd.remoting.wire.frame import Frame
@@ -47,28 +48,20 @@ _decode = msgspec.json.Decoder(_RouteRequest).decode
 class RouteProcessor:
     """Looks up and sends routes. Pool threads. It has no state except that of RouteAnswers."""
 
-    def __init__(self, answers: RouteAnswers, dispatcher: Dispatcher) -> None:
+    def __init__(self, answers: RouteAnswers, dispatcher: Dispatcher, pool: Pool) -> None:
+        """``pool`` is the pool that runs it."""
         self._answers = answers
         self._dispatcher = dispatcher
+        self._pool = pool
         self._commands = CommandHandler(dispatcher)
         self._commands.processors[RequestCode.GET_ROUTEINFO_BY_TOPIC] = self
 
     def process_jobs(self, jobs: Sequence[Job]) -> None:
-        """Answer all frames of the jobs, with one write per job."""
+        """Answer all frames of the jobs. Queries of a connection that does not read its answers are parked."""
         for job in jobs:
-            if self._dispatcher.gave_up(job.connection):
-                continue
-            answers: list[bytes | memoryview] = []
-            for frame in job.frames:
-                try:
-                    answers += self._answer(job, frame)
-                except Exception as error:
-                    if self._dispatcher.frame_failed(job.connection, error):
-                        break
-            if answers:
-                job.connection.write(answers if len(answers) == 1 else (b"".join(answers),))
+            answer_job(self._dispatcher, self._pool, job, self._answer)
 
-    def _answer(self, job: Job, frame: Frame) -> Parts:
+    def _answer(self, connection: Connection, frame: Frame, received_ms: int) -> Parts:
         serialize_type, header, _ = frame
         if serialize_type == SerializeType.JSON and not self._dispatcher.hooks:
             try:
@@ -78,10 +71,10 @@ class RouteProcessor:
             if request is not None and not request.flag:
                 fields = request.ext_fields
                 standard = request.version >= V4_9_4 or fields.accept_standard_json_only.lower() == "true"
-                answer = self._answers.get(fields.topic, standard, request.language == "RUST", job.connection.address)
+                answer = self._answers.get(fields.topic, standard, request.language == "RUST", connection.address)
                 if answer is not None:
                     return (answer.frame(request.opaque),)
-        return self._commands.process_frame(job.connection, frame, job.received_ms)
+        return self._commands.process_frame(connection, frame, received_ms)
 
     def process(self, request: RemotingCommand, context: IRequestContext) -> RemotingCommand:
         """Answer one request, with TOPIC_NOT_EXIST if no known broker has the topic."""

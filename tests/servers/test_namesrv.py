@@ -122,6 +122,40 @@ async def eventually(condition):
     pytest.fail("did not happen within a minute")
 
 
+# ---------------------------------------------------------------- unread answers
+
+UNSENT, QUERIES = 1 << 20, 1_000
+
+
+async def test_queries_of_client_that_reads_nothing_wait_and_others_are_answered(tmp_path):
+    settings = settings_in(tmp_path, serverUnsentMaxBytesPerConnection=str(UNSENT))
+    async with running(make_namesrv(settings, reactor)) as name_server:
+        other = await connect(name_server)
+        for number in range(400):
+            broker = register_command(f"b{number}", f"10.0.0.1:{number + 1}", topics=[TopicConfig("T", 4, 4, 6)])
+            assert (await other.ask(broker)).code == ResponseCode.SUCCESS
+        size = len((await other.ask(route_query("T"))).body)
+        assert QUERIES * size > 20 * UNSENT
+        silent = await connect(name_server)
+        silent.transport.stopReading()
+        silent.transport.write(route_query("T").encode() * QUERIES)
+
+        async def is_parked():
+            return any("parked" in name for name in name_server.dispatcher.limits.counts)
+
+        await eventually(is_parked)
+        most = name_server.server.unsent.total
+        for _ in range(20):
+            assert (await other.ask(route_query("T"))).code == ResponseCode.SUCCESS
+            most = max(most, name_server.server.unsent.total)
+        assert most < 3 * UNSENT
+        silent.transport.startReading()
+        for _ in range(QUERIES):
+            assert (await silent.answer()).code == ResponseCode.SUCCESS
+        silent.transport.loseConnection()
+        other.transport.loseConnection()
+
+
 # ---------------------------------------------------------------- addresses by network
 
 

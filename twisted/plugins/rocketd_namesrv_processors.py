@@ -27,7 +27,7 @@ class _RoutePlugin:
         from rocketd.namesrv.route_processor import RouteProcessor
 
         answers = RouteAnswers(daemon.routes, daemon.kv_config, daemon.settings.namesrv)
-        return RouteProcessor(answers, daemon.dispatcher)
+        return RouteProcessor(answers, daemon.dispatcher, daemon.dispatcher.pool(ROUTE_POOL))
 
 
 @implementer(IPlugin, IProcessorPlugin)

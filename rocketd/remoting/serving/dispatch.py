@@ -580,35 +580,7 @@ class CommandHandler:
     def process_jobs(self, jobs: Sequence[Job]) -> None:
         """Handle every frame of the jobs. Requests of a connection that does not read its answers are parked."""
         for job in jobs:
-            if self._dispatcher.gave_up(job.connection):
-                continue
-            answers: list[bytes | memoryview] = []
-            size = 0
-            written = True
-            for index, frame in enumerate(job.frames):
-                if written:
-                    written = False
-                    if (
-                        job.connection.behind
-                        and self._pool is not None
-                        and park(self._dispatcher, self._pool, job, index)
-                    ):
-                        break
-                try:
-                    parts = self.process_frame(job.connection, frame, job.received_ms)
-                except Exception as error:
-                    if self._dispatcher.frame_failed(job.connection, error):
-                        break
-                    continue
-                answers += parts
-                size += sum(map(len, parts))
-                if size > _WRITTEN_TOGETHER:
-                    job.connection.write(answers)
-                    answers = []
-                    size = 0
-                    written = True
-            if answers:
-                job.connection.write(answers if size > _JOINED or len(answers) == 1 else (b"".join(answers),))
+            answer_job(self._dispatcher, self._pool, job, self.process_frame)
 
     def process_frame(self, connection: Connection, frame: Frame, received_ms: int) -> Parts:
         """Handle one frame. Return the encoded answer, () if there is none now."""
@@ -693,6 +665,41 @@ class _OddFrames:
             connection.write((b"".join(answers),))
         if groups:
             dispatcher.call_from_thread(dispatcher.submit_decoded, connection, groups, job.received_ms)
+
+
+def answer_job(
+    dispatcher: Dispatcher, pool: Pool | None, job: Job, answer: Callable[[Connection, Frame, int], Parts]
+) -> None:
+    """Write the answer to each frame of a job, many with one write. Pool threads.
+
+    As soon as the connection is behind with reading, the rest of the job is parked in ``pool``, if that is given.
+    """
+    connection = job.connection
+    if dispatcher.gave_up(connection):
+        return
+    answers: list[bytes | memoryview] = []
+    size = 0
+    written = True
+    for index, frame in enumerate(job.frames):
+        if written:
+            written = False
+            if connection.behind and pool is not None and park(dispatcher, pool, job, index):
+                break
+        try:
+            parts = answer(connection, frame, job.received_ms)
+        except Exception as error:
+            if dispatcher.frame_failed(connection, error):
+                break
+            continue
+        answers += parts
+        size += sum(map(len, parts))
+        if size > _WRITTEN_TOGETHER:
+            connection.write(answers)
+            answers = []
+            size = 0
+            written = True
+    if answers:
+        connection.write(answers if size > _JOINED or len(answers) == 1 else (b"".join(answers),))
 
 
 def park(dispatcher: Dispatcher, pool: Pool, job: Job, index: int) -> bool:

@@ -36,6 +36,7 @@ REFUSAL = (
 
 class FakeConnection:
     address = "127.0.0.1:5"
+    behind = False
 
     def __init__(self):
         self.writes = []
@@ -105,7 +106,7 @@ class ProcessorTest(RoutesTest):
     def setUp(self):
         super().setUp()
         self.dispatcher = Dispatcher(lambda function, *args: function(*args))
-        self.processor = RouteProcessor(self.answers, self.dispatcher)
+        self.processor = RouteProcessor(self.answers, self.dispatcher, self.dispatcher.pool("routes"))
         self.connection = FakeConnection()
 
     def ask_frames(self, *frames):
