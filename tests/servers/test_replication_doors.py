@@ -173,7 +173,9 @@ async def test_returning_master_takes_nothing_from_other_broker_registered_as_it
             assert answer.code == ResponseCode.SUCCESS
             with LogLines() as lines:
                 async with running(broker_in(tmp_path / "master", namesrv, brokerName="broker-a")) as master:
-                    await eventually(lambda: any("answer as one" in formatEvent(event) for event in lines.events), LIMIT)
+                    await eventually(
+                        lambda: any("answer as one" in formatEvent(event) for event in lines.events), LIMIT
+                    )
                     await eventually(lambda: answers(master), LIMIT)
                     assert "Doors" not in master.topics.snapshot().topic_config_table
             client.transport.loseConnection()

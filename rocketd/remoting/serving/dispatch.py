@@ -297,6 +297,11 @@ class Dispatcher:
                 return
             lane = self._odd
         pool, handler = lane
+        if pool.threads > 1 and len(frames) > 1:
+            # The threads share the requests of one connection, too.
+            for frame in frames:
+                self._submit(lane, connection, [frame], received_ms)
+            return
         job = Job(handler, connection, frames, received_ms)
         loop = pool.loop
         if loop is not None:

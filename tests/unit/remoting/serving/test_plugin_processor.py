@@ -159,6 +159,24 @@ class PluginProcessorTests(PluginProcessorTestCase):
         for answer in answers:
             self.assertEqual((await answer).code, ResponseCode.SUCCESS)
 
+    async def test_pipelined_requests_of_connection_run_in_parallel_and_answers_do_not_wait(self):
+        together, free = threading.Barrier(4), threading.Event()
+        self.addCleanup(free.set)
+
+        def process(request, context):
+            together.wait(LIMIT)
+            if request.opaque == 0:
+                free.wait(LIMIT)
+            return RemotingCommand.response()
+
+        self.serve(process, threads=4)
+        answers = [self.connection.next_answer() for _ in range(4)]
+        frames = FrameDecoder().feed(b"".join(RemotingCommand(CODE, opaque=number).encode() for number in range(4)))
+        self.dispatcher.dispatch(self.connection, frames)
+        self.assertEqual({(await answer).opaque for answer in answers[:3]}, {1, 2, 3})
+        free.set()
+        self.assertEqual((await answers[3]).opaque, 0)
+
     async def test_stop_abandons_blocked_plugin_and_names_it(self):
         blocked, free = threading.Event(), threading.Event()
         self.addCleanup(free.set)
