@@ -49,6 +49,7 @@ REGISTER_FIELDS = {
     "brokerId": "0",
 }
 DEEP = b"[" * 200_000
+LONG = "name\x01" + "字" * 32_000
 
 
 def command(code, fields=None, body=None, *, oneway=False, serialize_type=SerializeType.JSON, **changes):
@@ -105,6 +106,7 @@ CLOSING = {
     "length 0": bytes(8),
     "header longer than the frame": frame(b"{}", header_length=3),
     "header length 16 MB": frame(b"{}", header_length=0xFFFFFF),
+    "header of 1.1 MB": command(SEND, SEND_FIELDS, b"x", properties=LONG * 12),
     "unknown serialize type": frame(b"{}", serialize_type=9),
     "not JSON": frame(b"this is not JSON"),
     "not JSON behind a known code": frame(b'{"code":105,"opaque":'),
@@ -170,6 +172,13 @@ BROKER = {
     "queue count is huge": (command(SEND, SEND_FIELDS, b"x", topic="New", defaultTopicQueueNums=HUGE), None, REFUSED),
     "topic name is illegal": (command(SEND, SEND_FIELDS, b"x", topic="no/../such"), ERROR, REFUSED),
     "topic name is too long": (command(SEND, SEND_FIELDS, b"x", topic="t" * 200), ERROR, REFUSED),
+    "properties make a header of 96 KB": (command(SEND, SEND_FIELDS, b"x", properties=LONG), ILLEGAL, REFUSED),
+    "properties make a binary header of 96 KB": (
+        command(SEND, SEND_FIELDS, b"x", properties=LONG, serialize_type=BINARY),
+        ILLEGAL,
+        REFUSED,
+    ),
+    "properties make a header of 900 KB": (command(SEND, SEND_FIELDS, b"x", properties=LONG * 9), ILLEGAL, REFUSED),
     "batch is cut off": (command(SEND, SEND_FIELDS, b"\0\0\0", batch="true"), ILLEGAL, REFUSED),
     "batch is empty": (command(SEND, SEND_FIELDS, b"", batch="true"), ILLEGAL, REFUSED),
     "batch total lies": (

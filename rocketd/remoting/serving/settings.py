@@ -154,9 +154,9 @@ class ServerLimits:
         minimum=1048576,
     )
     server_max_header_bytes: int = setting(
-        65536,
-        "Maximum size of a request's header. A longer one closes the connection. The largest part of a header are "
-        "the properties of a message, at most 32767 bytes.",
+        1048576,
+        "Maximum size of a request's header. A longer one closes the connection. Brokers store properties of a message "
+        "up to 32767 bytes, and answer longer ones with MESSAGE_ILLEGAL.",
         unit="bytes",
         minimum=1024,
     )
