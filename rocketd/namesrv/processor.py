@@ -14,7 +14,7 @@ from zope.interface import implementer
 from rocketd.common import properties_file
 from rocketd.common.configuration import changes_of, update_remark
 from rocketd.common.log_throttle import ThrottledLog, event_log
-from rocketd.common.names import ORDER_TOPIC_NAMESPACE
+from rocketd.common.names import ORDER_TOPIC_NAMESPACE, SELF_TEST_TOPIC
 from rocketd.common.table_writer import Written
 from rocketd.namesrv.address_rules import AddressView, address_rules
 from rocketd.namesrv.interfaces import INameServer
@@ -44,7 +44,7 @@ from rocketd.remoting.headers.client import (
     write_header,
 )
 from rocketd.remoting.interfaces import IRequestContext, IRequestProcessor
-from rocketd.remoting.wire.codes import RequestCode, ResponseCode
+from rocketd.remoting.wire.codes import V5_0_0, RequestCode, ResponseCode
 from rocketd.remoting.wire.command import RemotingCommand
 
 V3_0_11: Final = 37
@@ -125,6 +125,8 @@ class NamesrvProcessor:
             filter_servers,
             context.connection,
             context.received_ms,
+            # Brokers register a new topic by itself, and from time to time all of theirs, with those of the system.
+            has_all_topics=request.version < V5_0_0 and SELF_TEST_TOPIC in topics.topic_config_table,
         )
         view = self._view_of(context)
         addresses = (master.ha_server_address, master.master_address)

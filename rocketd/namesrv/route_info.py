@@ -57,6 +57,15 @@ class MasterAddresses:
     ha_server_address: str | None = None
 
 
+def _age(version: DataVersion) -> tuple[int, int]:
+    """Return what is larger for the later of two versions of one table."""
+    return version.timestamp, version.counter
+
+
+def _listed(topics: list[str]) -> str:
+    return ", ".join(topics[:NAMED_IN_LOG]) + (", ..." if len(topics) > NAMED_IN_LOG else "")
+
+
 @dataclass(frozen=True, slots=True)
 class _Alive:
     """A broker's last sign of life."""
@@ -94,17 +103,22 @@ class RouteInfoManager:
         filter_servers: list[str] | None,
         connection: IConnection,
         now_ms: int,
+        *,
+        has_all_topics: bool = False,
     ) -> MasterAddresses:
         """Accept a broker's registration: a sign of life, and a master's topics if they are new.
 
         Topics count if this address is new to the broker's name, or if ``data_version`` differs from the last one.
-        ``filter_servers`` None keeps the known ones, an empty list removes them.
+        ``has_all_topics`` is whether the broker has no other topics: the others are removed, unless the registration is
+        older than the last one. ``filter_servers`` None keeps the known ones, an empty list removes them.
         """
         queues = queues_of(broker.name, topics.values()) if broker.broker_id == MASTER_ID else {}
         with self._lock:
             is_new = self._put_address(broker)
             if broker.broker_id == MASTER_ID and (is_new or self._is_changed(broker.address, data_version)):
-                self._put_topics(broker.name, queues)
+                known = self._alive.get(broker.address)
+                is_newer = known is None or _age(known.data_version) < _age(data_version)
+                self._put_topics(broker.name, queues, replaces_all=has_all_topics and is_newer)
             if broker.address not in self._alive:
                 self._peer_log.info(
                     f"new {broker.name}",
@@ -117,7 +131,11 @@ class RouteInfoManager:
             return self._master_of(broker)
 
     def _put_address(self, broker: BrokerIdentity) -> bool:
-        """Record a broker's address. Return whether its name and id were unknown."""
+        """Record a broker's address. Return whether its name and id were unknown.
+
+        A broker that had another name at this address is gone.
+        """
+        self._remove_address(broker.address, kept_name=broker.name)
         self._clusters.setdefault(broker.cluster, set()).add(broker.name)
         known = self._brokers.get(broker.name)
         if known is None:
@@ -147,7 +165,21 @@ class RouteInfoManager:
                 )
         return before is None
 
-    def _put_topics(self, broker_name: str, queues: Mapping[str, QueueData]) -> None:
+    def _put_topics(self, broker_name: str, queues: Mapping[str, QueueData], *, replaces_all: bool) -> None:
+        deleted = (
+            [topic for topic in self._topics.names_at((broker_name,)) if topic not in queues] if replaces_all else []
+        )
+        for topic in deleted:
+            self._topics.delete(topic, (broker_name,))
+        if deleted:
+            self.revision += 1
+            self._peer_log.info(
+                f"deleted {broker_name}",
+                "broker {name} has {count} topics less: {topics}",
+                name=broker_name,
+                count=len(deleted),
+                topics=_listed(deleted),
+            )
         changed = self._topics.put(broker_name, queues)
         if changed:
             self.revision += 1
@@ -156,7 +188,7 @@ class RouteInfoManager:
                 "broker {name} has {count} topics new or changed: {topics}",
                 name=broker_name,
                 count=len(changed),
-                topics=", ".join(changed[:NAMED_IN_LOG]) + (", ..." if len(changed) > NAMED_IN_LOG else ""),
+                topics=_listed(changed),
             )
 
     def _put_filter_servers(self, address: str, filter_servers: list[str] | None) -> None:
@@ -213,7 +245,13 @@ class RouteInfoManager:
         """Remove an address everywhere. With a broker's last address, remove its name and topics."""
         self._alive.pop(address, None)
         self._put_filter_servers(address, [])
+        self._remove_address(address)
+
+    def _remove_address(self, address: str, kept_name: str | None = None) -> None:
+        """Remove an address from all names but one. A name without an address goes, with its topics."""
         for name, broker in list(self._brokers.items()):
+            if name == kept_name:
+                continue
             for broker_id in [i for i, known in broker.broker_addrs.items() if known == address]:
                 del broker.broker_addrs[broker_id]
                 self.revision += 1

@@ -198,6 +198,9 @@ JSON_TYPE = int(SerializeType.JSON)
 V4_9_4 = 401
 """First version whose peers read standard JSON routes (ordinal of Apache's MQVersion)."""
 
+V5_0_0 = 412
+"""First version whose brokers may divide their topics among several registrations."""
+
 CURRENT_VERSION = 407
 """The version spoken by rocketd, 4.9.7."""
 

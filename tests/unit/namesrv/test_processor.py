@@ -127,6 +127,21 @@ class RegisterTest(ProcessorTest):
         self.assertRaises(RemotingCommandError, self.ask, RequestCode.REGISTER_BROKER, {"brokerName": "a"})
         self.assertEqual(self.name_server.routes.cluster_info().broker_addr_table, {})
 
+    def test_registration_of_all_topics_removes_the_others(self):
+        def topics():
+            return sorted(self.name_server.routes.all_topics().topic_list)
+
+        both = [TopicConfig("T"), TopicConfig("U")]
+        of_system = [TopicConfig("SELF_TEST_TOPIC")]
+        for counter, configs, version, expected in (
+            (1, both + of_system, 407, ["SELF_TEST_TOPIC", "T", "U"]),
+            (2, [TopicConfig("T")], 407, ["SELF_TEST_TOPIC", "T", "U"]),
+            (3, both[:1] + of_system, 413, ["SELF_TEST_TOPIC", "T", "U"]),
+            (4, both[:1] + of_system, 407, ["SELF_TEST_TOPIC", "T"]),
+        ):
+            self.register(registration(configs, DataVersion(1, counter)).encode(), version=version)
+            self.assertEqual(topics(), expected, counter)
+
     def test_register_slave_returns_master_address(self):
         self.register(registration().encode())
         answer = self.register(registration().encode(), broker_id=1, address="10.0.0.2:10911")

@@ -29,7 +29,9 @@ class RouteInfoTest(SynchronousTestCase):
     def setUp(self):
         self.routes = RouteInfoManager()
 
-    def register(self, broker=MASTER, version=V1, configs=(), filter_servers=(), connection=None, now_ms=0):
+    def register(
+        self, broker=MASTER, version=V1, configs=(), filter_servers=(), connection=None, now_ms=0, has_all_topics=False
+    ):
         return self.routes.register(
             broker,
             broker.address.replace("911", "912"),
@@ -38,6 +40,7 @@ class RouteInfoTest(SynchronousTestCase):
             None if filter_servers is None else list(filter_servers),
             connection or FakeConnection(),
             now_ms,
+            has_all_topics=has_all_topics,
         )
 
     def addresses(self, topic="T"):
@@ -46,6 +49,27 @@ class RouteInfoTest(SynchronousTestCase):
 
 
 class RegistrationTest(RouteInfoTest):
+    def test_topic_deleted_at_one_broker_leaves_its_route(self):
+        for broker in (MASTER, OTHER):
+            self.register(broker, configs=[TopicConfig("T"), TopicConfig("U")])
+        self.register(version=V2, configs=[TopicConfig("U")], has_all_topics=True)
+        self.assertEqual(set(self.addresses("T")), {"b"})
+        self.assertEqual(set(self.addresses("U")), {"a", "b"})
+
+    def test_late_registration_of_all_topics_keeps_topic_made_since(self):
+        self.register(version=V2, configs=[TopicConfig("T"), TopicConfig("U")])
+        self.register(version=V1, configs=[TopicConfig("U")], has_all_topics=True)
+        self.assertEqual(set(self.addresses("T")), {"a"})
+
+    def test_broker_with_another_name_at_an_address_replaces_the_first(self):
+        self.register(configs=[TopicConfig("T")])
+        self.register(SLAVE)
+        self.register(BrokerIdentity("c", "b", 0, MASTER.address), configs=[TopicConfig("T")])
+        self.assertEqual(self.addresses(), {"a": {1: SLAVE.address}, "b": {0: MASTER.address}})
+        self.register(BrokerIdentity("c", "b", 1, SLAVE.address))
+        self.assertEqual(self.addresses(), {"b": {0: MASTER.address, 1: SLAVE.address}})
+        self.assertEqual(self.routes.cluster_info().cluster_addr_table, {"c": {"b"}})
+
     def test_register_master_adds_topics(self):
         self.assertEqual(self.register(configs=[TopicConfig("T", 4, 8, 6, topic_sys_flag=1)]), MasterAddresses())
         route = self.routes.pick_topic_route("T")
