@@ -74,6 +74,12 @@ def offsets_from_json(nested: Any) -> Offsets:
     return offsets
 
 
+def groups_of(topic: str, keys: Iterable[str]) -> list[str]:
+    """Return the groups of a topic, sorted, from the keys of a table of offsets: ``topic@group``."""
+    begin = f"{topic}@"
+    return sorted({key.removeprefix(begin) for key in keys if key.startswith(begin)})
+
+
 def joined(ranges: Iterable[QueueRange]) -> list[QueueRange]:
     """Merge adjacent and overlapping ranges into as few as possible, sorted."""
     result: list[QueueRange] = []
@@ -122,6 +128,10 @@ class Catalog(Protocol):
 
     def group_offset(self, group: str, queue: Queue) -> int | None:
         """Return the committed offset of the consumer group, or None if it has not committed."""
+        ...
+
+    def known_groups(self, topic: str) -> list[str]:
+        """Return the consumer groups with committed offsets in the topic, sorted."""
         ...
 
     def commit_group(self, group: str, offsets: Mapping[Queue, int]) -> None:

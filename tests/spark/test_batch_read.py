@@ -342,6 +342,9 @@ def test_batch_read_from_a_cluster(spark, live_cluster):
     assert frame(keys="k7").count() == 2
     live_cluster.catalog.commit_group("batch-readers", {Queue(topic, "broker-a", 1): 55})
     assert spans(frame(startingOffsets="group:batch-readers", minPartitions=4)) == {0: (0, 59, 60), 1: (55, 59, 5)}
+    assert "groups with offsets: batch-readers" in refused(
+        OptionError, frame(startingOffsets="group:batch-reader").count
+    )
     tomorrow = (datetime.now(UTC) + timedelta(days=1)).isoformat()
     assert frame(startingTimestamp=tomorrow).count() == 0
     assert frame(endingTimestamp=tomorrow, brokerName="broker-a").count() == 120

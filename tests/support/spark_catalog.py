@@ -36,6 +36,9 @@ class MemoryCatalog:
     def group_offset(self, group, queue):
         return self.groups.get((group, queue))
 
+    def known_groups(self, topic):
+        return sorted({group for group, queue in self.groups if queue.topic == topic})
+
     def commit_group(self, group, offsets):
         self.groups.update({(group, queue): offset for queue, offset in offsets.items()})
 

@@ -65,8 +65,8 @@ class ReadOptions(ConnectOptions):
     starting_offsets: Position | None = option(
         positions.START,
         None,
-        "First offsets to read. A queue without an offset of the group starts at the earliest. A stream with a "
-        "checkpoint continues there and ignores this option.",
+        "First offsets to read. A queue without an offset of the group starts at the earliest; a group without any offset "
+        "is refused. A stream with a checkpoint continues there and ignores this option.",
         shown="earliest, in a stream latest",
     )
     ending_offsets: Position | None = option(

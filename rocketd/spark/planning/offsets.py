@@ -75,7 +75,7 @@ def _offsets(catalog: Catalog, bounds: Bounds, position: Position, option: str) 
         case Latest():
             return {queue: end for queue, (_, end) in bounds.items()}
         case GroupOffsets(group):
-            return _of_group(catalog, bounds, group)
+            return _of_group(catalog, bounds, group, option)
         case ExactOffsets(named):
             marks = {EARLIEST_MARK: 0, LATEST_MARK: 1}
             exact = by_queue(named, list(bounds), option)
@@ -89,16 +89,22 @@ def _offsets(catalog: Catalog, bounds: Bounds, position: Position, option: str) 
             return {queue: _at(catalog, queue, span, times[queue]) for queue, span in bounds.items()}
 
 
-def _of_group(catalog: Catalog, bounds: Bounds, group: str) -> Offsets:
+def _of_group(catalog: Catalog, bounds: Bounds, group: str, option: str) -> Offsets:
     """Return the group's offsets.
 
-    A queue without a committed offset starts at the lowest, so that nothing unread is skipped.
+    A queue without a committed offset starts at the lowest, so that nothing unread is skipped. Raises OptionError if there
+    are messages and none of the queues has an offset: the name may be mistyped.
     """
-    offsets: Offsets = {}
-    for queue, (low, _) in bounds.items():
-        committed = catalog.group_offset(group, queue)
-        offsets[queue] = low if committed is None else committed
-    return offsets
+    committed = {queue: catalog.group_offset(group, queue) for queue in bounds}
+    if any(low < end for low, end in bounds.values()) and all(offset is None for offset in committed.values()):
+        topics = sorted({queue.topic for queue in bounds})
+        known = sorted({known for topic in topics for known in catalog.known_groups(topic)})
+        raise OptionError(
+            f"option {option}: consumer group {group} has committed no offset in {_listed(topics)}; "
+            + (f"groups with offsets: {_listed(known)}" if known else "no group has")
+            + "; to read everything, use earliest"
+        )
+    return {queue: bounds[queue][0] if offset is None else offset for queue, offset in committed.items()}
 
 
 def _at(catalog: Catalog, queue: Queue, span: tuple[int, int], timestamp_ms: int) -> int:

@@ -32,6 +32,10 @@ class OneBroker:
         """Return the committed offset of the consumer group, or None if it has not committed."""
         return self._whole.group_offset(group, queue)
 
+    def known_groups(self, topic: str) -> list[str]:
+        """Return the consumer groups with committed offsets in the topic, sorted."""
+        return self._whole.known_groups(topic)
+
     def commit_group(self, group: str, offsets: Mapping[Queue, int]) -> None:
         """Commit offsets for a consumer group."""
         self._whole.commit_group(group, offsets)

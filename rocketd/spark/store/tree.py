@@ -13,7 +13,7 @@ import pyarrow as pa
 from rocketd.remoting.bodies.tables import ConsumerOffsetSerializeWrapper
 from rocketd.remoting.fastjson import dialect as fastjson
 from rocketd.spark.errors import OptionError, StoreFilesError
-from rocketd.spark.ranges import OnLoss, Queue, QueueRange, ReadPlan
+from rocketd.spark.ranges import OnLoss, Queue, QueueRange, ReadPlan, groups_of
 from rocketd.spark.store.files import Entries, FileRow, QueueEntries, forget_deleted, unreadable
 from rocketd.spark.store.log_directories import log_directories
 from rocketd.spark.store.reading import RangeReader
@@ -80,21 +80,26 @@ class StoreTree:
 
     def group_offset(self, group: str, queue: Queue) -> int | None:
         """Return the committed offset of the group, from the broker's last written file. Raises StoreFilesError."""
+        return self._group_offsets().get(f"{queue.topic}@{group}", {}).get(queue.queue_id)
+
+    def known_groups(self, topic: str) -> list[str]:
+        """Return the consumer groups with committed offsets in the topic, sorted. Raises StoreFilesError."""
+        return groups_of(topic, self._group_offsets())
+
+    def _group_offsets(self) -> dict[str, dict[int, int]]:
         path = os.path.join(self.root, "config", "consumerOffset.json")
         fault: Exception | None = None
         for name in (path, path + ".bak"):
             try:
                 with open(name, "rb") as file:
-                    table = fastjson.decode(file.read(), ConsumerOffsetSerializeWrapper).offset_table
+                    return fastjson.decode(file.read(), ConsumerOffsetSerializeWrapper).offset_table
             except FileNotFoundError:
                 continue
             except (OSError, fastjson.FastJSONError) as error:
                 fault = error
-                continue
-            return table.get(f"{queue.topic}@{group}", {}).get(queue.queue_id)
         if fault is not None:
             raise unreadable(fault, path) from fault
-        return None
+        return {}
 
     def commit_group(self, group: str, offsets: Mapping[Queue, int]) -> None:
         """Raise OptionError: the files of a store are only read."""

@@ -1,8 +1,10 @@
 """A live cluster as planning sees it."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 
-from rocketd.spark.ranges import Queue, QueueRange
+from rocketd.spark.errors import ClusterError
+from rocketd.spark.ranges import Queue, QueueRange, groups_of
 from rocketd.spark.wire import offsets as asked
 from rocketd.spark.wire.cluster import ClusterClient
 from rocketd.spark.wire.connection import close_connections
@@ -41,6 +43,14 @@ class BrokerCatalog:
     def group_offset(self, group: str, queue: Queue) -> int | None:
         """Return the committed offset of the consumer group, or None if it has not committed."""
         return asked.group_offset(self.cluster, group, queue)
+
+    def known_groups(self, topic: str) -> list[str]:
+        """Return the consumer groups with committed offsets in the topic, sorted; those that the account may see."""
+        keys: list[str] = []
+        for broker in {queue.broker for queue in self.queues(topic)}:
+            with suppress(ClusterError):
+                keys += asked.all_group_offsets(self.cluster, broker)
+        return groups_of(topic, keys)
 
     def commit_group(self, group: str, offsets: Mapping[Queue, int]) -> None:
         """Commit offsets for a consumer group, so that lag tools can show them."""

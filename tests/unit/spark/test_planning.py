@@ -112,6 +112,16 @@ class BatchTests(SynchronousTestCase):
         self.catalog.groups["g", Q0] = 12
         self.assertEqual(self.planned(startingOffsets="group:g"), [(0, 12, 20), (1, 0, 10)])
 
+    def test_group_without_offsets_is_refused_with_the_known_groups(self):
+        self.assertIn(
+            "startingOffsets: consumer group Reel has committed no offset in t; no group has",
+            self.refused(startingOffsets="group:Reel"),
+        )
+        self.catalog.groups["Real", Q0] = 12
+        self.assertIn("groups with offsets: Real; to read everything", self.refused(startingOffsets="group:Reel"))
+        self.catalog.spans = {Q0: (7, 7)}
+        self.assertEqual(self.planned(startingOffsets="group:Reel"), [])
+
     def test_times(self):
         self.assertEqual(self.planned(startingTimestamp="91", endingTimestamp="121"), [(0, 10, 13)])
         self.assertEqual(self.planned(startingTimestamp="30"), [(0, 5, 20), (1, 3, 10)])

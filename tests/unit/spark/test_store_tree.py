@@ -194,6 +194,7 @@ class CatalogTests(StoreTestCase):
         write_group_offsets(self.root, {("orders", "g"): {0: 5, 1: 0}, ("orders", "other"): {0: 7}})
         found = [tree.group_offset("g", self.queue(number)) for number in range(3)]
         self.assertEqual(found, [5, 0, None])
+        self.assertEqual((tree.known_groups("orders"), tree.known_groups("order")), (["g", "other"], []))
         path = Path(self.root, "config", "consumerOffset.json")
         path.rename(path.with_suffix(".json.bak"))
         self.assertEqual(tree.group_offset("g", self.queue()), 5)
