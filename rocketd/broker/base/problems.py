@@ -297,6 +297,14 @@ MESSAGE_ILLEGAL = Problem(
     setting="maxMessageSize",
 )
 
+PROPERTY_ILLEGAL = Problem(
+    id="property-illegal",
+    code=ResponseCode.MESSAGE_ILLEGAL,
+    remark="the message is illegal, its property {name} is not {wanted}",
+    cause="its value is {found}, so it is damaged, and nothing is stored",
+    advice="give it {wanted}; an agent that appends properties has to begin with the separator 0x02",
+)
+
 PROPERTIES_TOO_LONG = Problem(
     id="properties-too-long",
     code=ResponseCode.MESSAGE_ILLEGAL,

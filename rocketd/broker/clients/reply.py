@@ -14,6 +14,7 @@ from zope.interface import implementer
 from rocketd.broker.clients.parts import ClientParts
 from rocketd.broker.send.answers import STORED_CODES
 from rocketd.broker.send.durability import Durability
+from rocketd.broker.send.message_builder import sent_delay_level, waits
 from rocketd.broker.send.message_check import MessageCheck, choose_queue
 from rocketd.common import properties as names
 from rocketd.common.log_throttle import ThrottledLog
@@ -78,6 +79,7 @@ class ReplyMessageProcessor:
         now_ms = self._broker.now_ms()
         try:
             topic = self._check.topic_for_send(header, context.connection.address, now_ms)
+            sent_delay_level(decode_properties(header.properties))
         except RequestError as error:
             return RemotingCommand.response(error.code, error.remark, fields)
         response = RemotingCommand.response(ext_fields=fields)
@@ -202,7 +204,7 @@ class ReplyMessageProcessor:
             text.encode(),
             self._broker.message_builder.tags_code(table.get(names.TAGS)),
             index_keys(table.get(names.UNIQ_KEY), table.get(names.KEYS)),
-            table.get(names.WAIT, "true").lower() == "true",
+            waits(table.get(names.WAIT)),
         )
         if names.DELAY in table:
             self._broker.message_builder.delay(message, table, self._broker.now_ms())

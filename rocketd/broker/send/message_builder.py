@@ -7,9 +7,11 @@ Counterpart: the message building of `SendMessageProcessor`, `CommitLog`'s redir
 `MessageDecoder.decodeMessages` (Apache).
 """
 
+import re
 from struct import Struct
 from typing import Any, Final
 
+from rocketd.broker.base import problems
 from rocketd.broker.base.parts import Timing
 from rocketd.broker.send.message_check import Destination
 from rocketd.common import properties as names
@@ -39,6 +41,12 @@ _TAGS_AT: Final = len(names.TAGS) + 1
 _UNIQ_KEY_AT: Final = len(names.UNIQ_KEY) + 1
 _WAIT_AT: Final = len(names.WAIT) + 1
 
+_DELAY_MARK: Final = (names.DELAY + NAME_VALUE_SEPARATOR).encode()
+_TIMER_MARK: Final = names.TIMER_PREFIX.encode()
+
+_NUMBER = re.compile(r"[+-]?\d+")
+_INTS: Final = range(-(2**31), 2**31)
+
 
 class BatchFormatError(ValueError):
     """A batch body that does not consist of whole messages."""
@@ -67,7 +75,7 @@ class MessageBuilder:
     ) -> MessageInner:
         """Build the message of a single send. WAIT is removed, CLUSTER added, and a delayed message redirected.
 
-        Raises RequestError if its delivery time is refused.
+        Raises RequestError if its delay or delivery time is refused.
         """
         text: str = header.properties or ""
         entries = property_entries(text)
@@ -93,7 +101,7 @@ class MessageBuilder:
             b"",
             self.tags_code(tags),
             index_keys(unique_key, keys),
-            wait is None or wait.lower() == "true",
+            waits(wait),
         )
         if names.DELAY in entries or names.TIMER_PREFIX in text:
             table = decode_properties(PROPERTY_SEPARATOR.join(entries.values()))
@@ -111,10 +119,10 @@ class MessageBuilder:
         The caller encodes the properties afterwards. A half message stays in place, because only its commit is delayed.
         Its delivery time is still checked now: after a refusal at the commit, the transaction could never end.
 
-        Raises RequestError if the delivery time is refused.
+        Raises RequestError if the delay is not a number, or the delivery time is refused.
         """
         is_half = message.sys_flag & TRANSACTION_PREPARED
-        level = delay_level(table)
+        level = sent_delay_level(table)
         if level <= 0:
             if self._timers is None:
                 return
@@ -136,17 +144,18 @@ class MessageBuilder:
         message.tags_code = now_ms + self._delays_ms[level - 1]
 
     def batch(
-        self, header: SendMessageRequestHeader, destination: Destination, born_host: bytes, body: bytes
+        self, header: SendMessageRequestHeader, destination: Destination, born_host: bytes, body: bytes, now_ms: int
     ) -> list[MessageInner]:
         """Split a batch body into its messages.
 
-        Raises BatchFormatError if the body is cut off or its lengths contradict each other.
+        Raises BatchFormatError if the body is cut off, its lengths contradict each other, or a message of it is
+        delayed. Raises RequestError if the delay or delivery time of a message is refused.
         """
         text: str = header.properties or ""
         entries = property_entries(text)
         entry = entries.get(names.WAIT)
         wait = None if entry is None else entry[_WAIT_AT:]
-        waits = wait is None or wait.lower() == "true"
+        is_waiting = waits(wait)
         entries[names.CLUSTER] = self._cluster_entry
         common = join_entries(entries).encode()
         separated = PROPERTY_SEPARATOR.encode() + common
@@ -174,6 +183,8 @@ class MessageBuilder:
             if own_end > end or own_end - at != total:
                 raise BatchFormatError(f"message {len(messages)} of the batch says {total} bytes at byte {at}")
             own = body[properties_at:own_end]
+            if (_DELAY_MARK in own or _TIMER_MARK in own) and self._is_delayed(topic, own, now_ms):
+                raise BatchFormatError(f"message {len(messages)} of the batch is delayed")
             properties = own + (separated if own and own[-1] != 2 else common)
             # Computed from the stored properties, as every reader of the log does: the batch's properties hold a unique
             # key too.
@@ -192,11 +203,18 @@ class MessageBuilder:
                     properties,
                     tags_code,
                     keys,
-                    waits,
+                    is_waiting,
                 )
             )
             at = own_end
         return messages
+
+    def _is_delayed(self, topic: str, properties: bytes, now_ms: int) -> bool:
+        """Return whether a message of a batch asks for a later delivery. Raises RequestError as ``delay`` does."""
+        table = decode_properties(properties.decode("utf-8", "replace"))
+        if sent_delay_level(table) > 0:
+            return True
+        return self._timers is not None and self._timers.time_to_come(topic, table, now_ms) is not None
 
     def tags_code(self, tags: str | None) -> int:
         """Hash a tag; common tags are cached."""
@@ -210,9 +228,29 @@ class MessageBuilder:
         return code
 
 
+def waits(wait: str | None) -> bool:
+    """Return whether the sender of a message with this WAIT waits until it is safe. A damaged value waits as well."""
+    return wait is None or wait.lower() != "false"
+
+
 def delay_level(table: dict[str, str]) -> int:
-    """Return the delay level in a message's properties; 0 if there is none or it is not a number."""
-    try:
-        return int(table.get(names.DELAY, 0))
-    except ValueError:
+    """Return the delay level in a message's properties, 0 without one.
+
+    Raises ValueError if it is not a whole number of 32 bits.
+    """
+    text = table.get(names.DELAY)
+    if text is None:
         return 0
+    if _NUMBER.fullmatch(text) is None or (level := int(text)) not in _INTS:
+        raise ValueError(f"its property {names.DELAY} is {text!r:.50}")
+    return level
+
+
+def sent_delay_level(table: dict[str, str]) -> int:
+    """Return the delay level in the properties of a send. Raises RequestError if it is not a whole number."""
+    try:
+        return delay_level(table)
+    except ValueError:
+        raise problems.PROPERTY_ILLEGAL.error(
+            name=names.DELAY, wanted="a whole number of 32 bits", found=f"{table[names.DELAY]!r:.50}"
+        ) from None

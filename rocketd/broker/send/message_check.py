@@ -19,6 +19,7 @@ from rocketd.common.properties import (
     TIMER_DELAY_MS,
     TIMER_DELAY_SEC,
     TIMER_DELIVER_MS,
+    TRAN_MSG,
     decode_properties,
 )
 from rocketd.common.sysflag import MULTI_TAGS, TRANSACTION_PREPARED, topic_sys_flag
@@ -100,8 +101,15 @@ class MessageCheck:
         return config
 
     def is_half_message(self, header: SendMessageRequestHeader) -> bool:
-        """Whether a single send is a half message. Raises RequestError if this broker rejects transactions."""
-        if not is_transactional(decode_properties(header.properties), header.reconsume_times or 0):
+        """Whether a single send is a half message.
+
+        Raises RequestError if this broker rejects transactions, or if the property that says so is damaged.
+        """
+        table = decode_properties(header.properties)
+        mark = table.get(TRAN_MSG, "false")
+        if mark.lower() not in ("true", "false"):
+            raise problems.PROPERTY_ILLEGAL.error(name=TRAN_MSG, wanted="true or false", found=f"{mark!r:.50}")
+        if not is_transactional(table, header.reconsume_times or 0):
             return False
         if self._settings.reject_transaction_message:
             raise problems.TRANSACTION_FORBIDDEN.error(broker=self._broker.advertised_host)

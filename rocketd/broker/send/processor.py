@@ -182,7 +182,7 @@ class SendMessageProcessor:
         self._check.check_batch(header)
         destination = Destination(header.topic, request.queue_id, added_flags(topic))
         try:
-            messages = self._builder.batch(header, destination, request.connection.host, body)
+            messages = self._builder.batch(header, destination, request.connection.host, body, now_ms)
         except BatchFormatError as error:
             raise self._check.illegal_batch(error) from error
         if not messages:

@@ -15,6 +15,7 @@ from rocketd.broker.send import half_messages
 from rocketd.broker.send.answers import STORED_CODES, store_error
 from rocketd.broker.send.durability import Durability
 from rocketd.broker.send.half_messages import QUEUE_ID
+from rocketd.broker.send.message_builder import delay_level
 from rocketd.broker.tables.implied_topics import make_topic_of
 from rocketd.broker.transaction.parts import TransactionParts
 from rocketd.broker.transaction.service import End
@@ -174,6 +175,17 @@ class EndTransactionProcessor:
             raise problems.MESSAGE_ILLEGAL.error(limit=limit, found=str(error)) from error
         topic = message.topic
         make_topic_of(self._broker, topic, message.queue_id, half.physical_offset, half.store_timestamp)
+        try:
+            delay_level(table)
+        except ValueError as error:
+            # A send is refused for it, but Apache's broker has stored such half messages.
+            self._events.warn(
+                "delay",
+                "the half message at {offset} is not delayed: {error}",
+                offset=half.physical_offset,
+                error=error,
+            )
+            del table[names.DELAY]
         self._broker.message_builder.delay(message, table, self._broker.now_ms())
         if message.topic != topic:
             message.properties = encode_properties(table).encode()

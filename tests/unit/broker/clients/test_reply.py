@@ -166,6 +166,11 @@ class ReplyTests(ReplyTestCase):
         self.assertEqual((record.topic, record.queue_id), ("SCHEDULE_TOPIC_XXXX", 1))
         self.assertEqual(record.properties_map()["REAL_TOPIC"], TOPIC)
 
+    def test_reply_with_damaged_delay_is_refused_before_its_push(self):
+        answer = self.reply({**PROPERTIES, "DELAY": "4Pinpoint-Flags\x010"})
+        self.assertEqual((answer.code, answer.ext_fields), (13, PLAIN))
+        self.assertEqual((self.broker.invoke.sent, self.stored()), ([], []))
+
     def test_reply_is_refused_as_a_send(self):
         self.broker.settings.broker.auto_create_topic_enable = False
         self.broker.topics.delete("TBW102")

@@ -8,6 +8,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from rocketd.broker.send.message_builder import BatchFormatError, MessageBuilder, delay_level
 from rocketd.broker.send.message_check import Destination
 from rocketd.common.java_hash import java_string_hash
+from rocketd.remoting.errors import RequestError
 from rocketd.remoting.headers.client import SendMessageRequestHeader
 from rocketd.store.format.properties import dispatch_properties, index_keys
 
@@ -36,7 +37,7 @@ class BuilderTests(SynchronousTestCase):
         return self.builder.single(header(properties, **more), THERE, HOST, body, 100)
 
     def batch(self, body, properties=None):
-        return self.builder.batch(header(properties), THERE, HOST, body)
+        return self.builder.batch(header(properties), THERE, HOST, body, 100)
 
     def test_single_message_is_built(self):
         message = self.single("TAGS\x01A\x02KEYS\x01k1 k2\x02UNIQ_KEY\x01u\x02", reconsume_times=3)
@@ -53,9 +54,13 @@ class BuilderTests(SynchronousTestCase):
         self.assertEqual((message.properties, message.tags_code, message.index_keys), (b"CLUSTER\x01C", 0, ()))
 
     def test_wait_property_is_read_and_dropped(self):
-        for text, waits in (("true", True), ("TRUE", True), ("false", False), ("x", False)):
+        for text, waits in (("true", True), ("TRUE", True), ("false", False), ("False", False)):
             message = self.single(f"WAIT\x01{text}")
             self.assertEqual((message.wait, message.properties), (waits, b"CLUSTER\x01C"))
+
+    def test_damaged_wait_property_waits(self):
+        self.assertTrue(self.single("WAIT\x01falsePinpoint-Flags\x010").wait)
+        self.assertTrue(self.batch(entry(b"x"), "WAIT\x01x")[0].wait)
 
     def test_cluster_property_is_that_of_broker(self):
         self.assertEqual(self.single("CLUSTER\x01other").properties, b"CLUSTER\x01C")
@@ -70,8 +75,21 @@ class BuilderTests(SynchronousTestCase):
         self.assertEqual(self.single("DELAY\x011", sys_flag=4).topic, "T")
         self.assertEqual(self.single("WAIT\x01true\x02DELAY\x010").properties, b"DELAY\x010\x02CLUSTER\x01C")
         self.assertIn(b"WAIT\x01true", self.single("WAIT\x01true\x02DELAY\x011").properties)
-        self.assertEqual([delay_level({"DELAY": text}) for text in ("3", "-1", "x", "")], [3, -1, 0, 0])
+        self.assertEqual([delay_level({"DELAY": text}) for text in ("3", "-1", "+2", "007")], [3, -1, 2, 7])
         self.assertEqual(delay_level({}), 0)
+
+    def test_delay_that_is_not_a_number_is_refused(self):
+        for text in ("x", "4Pinpoint-Flags\x010", " 4", "1_0", "2147483648", "9" * 5_000):
+            error = self.assertRaises(RequestError, self.single, f"TAGS\x01A\x02DELAY\x01{text}")
+            self.assertEqual(error.code, 13)
+            self.assertTrue(error.remark.startswith("the message is illegal, its property DELAY is not "), error.remark)
+            self.assertRaises(RequestError, self.batch, entry(b"a") + entry(b"b", f"DELAY\x01{text}".encode()))
+
+    def test_batch_with_delayed_message_is_refused(self):
+        for level in (b"0", b"-1"):
+            self.assertEqual(len(self.batch(entry(b"a") + entry(b"b", b"TAGS\x01A\x02DELAY\x01" + level))), 2)
+        error = self.assertRaises(BatchFormatError, self.batch, entry(b"a") + entry(b"b", b"DELAY\x011"))
+        self.assertEqual(str(error), "message 1 of the batch is delayed")
 
     def test_tags_cache_is_bounded(self):
         for number in range(10_001):

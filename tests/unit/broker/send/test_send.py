@@ -648,13 +648,38 @@ class DelayTests(SendTestCase):
         (entry,) = self.broker.store.queue_entries("SCHEDULE_TOPIC_XXXX", 2, 0, 10)
         self.assertEqual(entry[2], self.broker.now_ms() + 10_000)
 
-    def test_delay_level_is_capped_and_invalid_one_ignored(self):
+    def test_delay_level_is_capped_and_none_below_one(self):
         for level, queue in (("1", 0), ("18", 17), ("99", 17)):
             self.ask(send(properties=f"DELAY\x01{level}"))
             self.assertEqual((self.last().topic, self.last().queue_id), ("SCHEDULE_TOPIC_XXXX", queue))
-        for level in ("0", "-1", "x"):
+        for level in ("0", "-1"):
             self.ask(send(properties=f"DELAY\x01{level}"))
             self.assertEqual(self.last().topic, "T")
+
+    def test_send_with_damaged_property_is_refused_and_its_neighbours_are_stored(self):
+        damaged = "\x014Pinpoint-Flags\x010\x02"
+        illegal = [
+            send(properties="DELAY" + damaged),
+            send(properties="TRAN_MSG\x01truePinpoint-Flags\x010\x02"),
+            send(properties="TRAN_MSG\x01true\x02DELAY" + damaged),
+            batch(in_batch(b"good"), in_batch(b"bad", b"DELAY" + damaged.encode())),
+            batch(in_batch(b"good"), in_batch(b"bad", b"TIMER_DELAY_SEC" + damaged.encode())),
+            batch(in_batch(b"good"), in_batch(b"late", b"TIMER_DELAY_SEC\x014")),
+            batch(in_batch(b"good"), properties="DELAY" + damaged),
+        ]
+        self.process(send(), *illegal, send())
+        self.assertEqual([m.body for m in self.stored()], [b"hello", b"hello"])
+        codes = {answer.opaque: answer.code for answer in self.connection.answers()}
+        self.assertEqual([codes[command.opaque] for command in illegal], [13] * len(illegal))
+
+    def test_remark_names_the_damaged_property_and_its_value(self):
+        code, remark = self.refused(send(properties="DELAY\x014Pinpoint-Flags\x010\x02"))
+        self.assertEqual(
+            (code, remark), (13, "the message is illegal, its property DELAY is not a whole number of 32 bits")
+        )
+        self.assertIn(
+            "its value is '4Pinpoint-Flags\\x010'", self.ask(send(properties="DELAY\x014Pinpoint-Flags\x010")).remark
+        )
 
 
 class SyncFlushTests(SendTestCase):

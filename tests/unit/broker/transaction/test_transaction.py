@@ -33,7 +33,8 @@ class HalfTests(TransactionTestCase):
 
     def test_tran_msg_property_is_true_in_any_case(self):
         self.send(TRAN_MSG="TRUE")
-        self.send(TRAN_MSG="1", sys_flag=0)
+        self.send(TRAN_MSG="False", sys_flag=0)
+        self.assertEqual(self.send(TRAN_MSG="1", sys_flag=0).code, 13)
         self.assertEqual((len(self.read(HALF)), len(self.bodies())), (1, 1))
 
     def test_retry_of_old_consumer_is_not_a_half_message(self):
@@ -249,6 +250,12 @@ class EndTests(TransactionTestCase):
         result = self.broker.store.put_messages([renewed(half, table)])[0]
         self.broker.settle()
         return result
+
+    def test_half_message_with_damaged_delay_in_the_log_is_committed_without_it(self):
+        half = self.half()
+        self.put_half(half, {**half.properties_map(), "DELAY": "4Pinpoint-Flags"})
+        self.assertEqual(self.end(self.read(HALF)[-1]).code, 0)
+        self.assertEqual(self.bodies(), [b"x"])
 
     def test_end_refused_by_store_is_answered_and_repeatable(self):
         half = self.half()
