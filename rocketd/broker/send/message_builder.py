@@ -16,10 +16,11 @@ from rocketd.broker.base.parts import Timing
 from rocketd.broker.send.message_check import Destination
 from rocketd.common import properties as names
 from rocketd.common.java_hash import java_string_hash
-from rocketd.common.names import SCHEDULE_TOPIC
+from rocketd.common.names import DLQ_PREFIX, SCHEDULE_TOPIC
 from rocketd.common.properties import (
     NAME_VALUE_SEPARATOR,
     PROPERTY_SEPARATOR,
+    TIMERS,
     decode_properties,
     encode_properties,
     join_entries,
@@ -118,9 +119,14 @@ class MessageBuilder:
 
         The caller encodes the properties afterwards. A half message stays in place, because only its commit is delayed.
         Its delivery time is still checked now: after a refusal at the commit, the transaction could never end.
+        A dead letter is not delayed: it loses its delivery time, and its level becomes 0.
 
         Raises RequestError if the delay is not a number, or the delivery time is refused.
         """
+        if message.topic.startswith(DLQ_PREFIX):
+            _drop_timers(table)
+            table[names.DELAY] = "0"
+            return
         is_half = message.sys_flag & TRANSACTION_PREPARED
         level = sent_delay_level(table)
         if level <= 0:
@@ -133,8 +139,7 @@ class MessageBuilder:
             return
         if is_half:
             return
-        for name in (names.TIMER_DELIVER_MS, names.TIMER_DELAY_MS, names.TIMER_DELAY_SEC, names.TIMER_DEL_UNIQKEY):
-            table.pop(name, None)
+        _drop_timers(table)
         level = min(level, len(self._delays_ms))
         table[names.DELAY] = str(level)
         table[names.REAL_TOPIC] = message.topic
@@ -226,6 +231,11 @@ class MessageBuilder:
                 self._tags_codes.clear()
             code = self._tags_codes[tags] = java_string_hash(tags)
         return code
+
+
+def _drop_timers(table: dict[str, str]) -> None:
+    for name in TIMERS:
+        table.pop(name, None)
 
 
 def waits(wait: str | None) -> bool:

@@ -14,14 +14,7 @@ from rocketd.broker.send.half_messages import is_transactional
 from rocketd.broker.tables.parts import TableParts
 from rocketd.common import names
 from rocketd.common.permission import WRITE, describe, is_writable
-from rocketd.common.properties import (
-    TIMER_DEL_UNIQKEY,
-    TIMER_DELAY_MS,
-    TIMER_DELAY_SEC,
-    TIMER_DELIVER_MS,
-    TRAN_MSG,
-    decode_properties,
-)
+from rocketd.common.properties import TIMERS, TRAN_MSG, decode_properties
 from rocketd.common.sysflag import MULTI_TAGS, TRANSACTION_PREPARED, topic_sys_flag
 from rocketd.remoting.bodies.tables import TopicConfig
 from rocketd.remoting.errors import RequestError
@@ -33,8 +26,6 @@ V3_4_9 = 121
 DLQ_QUEUES = 1
 READ_WRITE = 6
 
-
-_TIMERS = frozenset({TIMER_DELIVER_MS, TIMER_DELAY_MS, TIMER_DELAY_SEC, TIMER_DEL_UNIQKEY})
 _CACHE_LIMIT = 10_000
 _CACHED_QUEUES = 1024
 
@@ -118,7 +109,7 @@ class MessageCheck:
     def check_batch(self, header: SendMessageRequestHeader) -> None:
         """Refuse delayed and transactional batches: their messages could not be told apart later."""
         table = decode_properties(header.properties)
-        late = table.get("DELAY", "0") not in ("", "0") or not _TIMERS.isdisjoint(table)
+        late = table.get("DELAY", "0") not in ("", "0") or not TIMERS.isdisjoint(table)
         if late or header.sys_flag & TRANSACTION_PREPARED:
             raise self.illegal_batch("a batch cannot be delayed or transactional")
 

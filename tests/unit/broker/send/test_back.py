@@ -103,6 +103,12 @@ class SendBackTests(SynchronousTestCase):
         self.assertEqual(message.properties_map()["DELAY"], "0")
         self.assertEqual(self.broker.topics.select("%DLQ%G"), TopicConfig("%DLQ%G", 1, 1, 6))
 
+    def test_dead_letter_with_delivery_time_of_apaches_log_is_not_delayed(self):
+        for times in (b"TIMER_DELAY_SEC\x019", b"TIMER_DELIVER_MS\x01abc", b"DELAY\x014Pinpoint"):
+            message = self.given_back(self.put(16, times + b"\x02mine\x01x"))
+            self.assert_dead(message)
+            self.assertEqual([name for name in message.properties_map() if name.startswith("TIMER_DE")], [])
+
     def test_send_back_at_limit_goes_to_dead_letters(self):
         self.assertEqual(self.given_back(self.put(15)).topic, "SCHEDULE_TOPIC_XXXX")
         self.assert_dead(self.given_back(self.put(16)))

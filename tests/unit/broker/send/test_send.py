@@ -610,6 +610,12 @@ class RetryTests(SendTestCase):
         self.assertEqual((answer.ext_fields["queueId"], self.last().queue_id), ("0", 0))
         self.assertEqual(self.broker.topics.select("%DLQ%G"), TopicConfig("%DLQ%G", 1, 1, 6))
 
+    def test_dead_letter_of_a_send_is_not_delayed(self):
+        for properties in ("DELAY\x0118", "TIMER_DELAY_SEC\x019", "DELAY\x014Pinpoint", "TIMER_DELIVER_MS\x01x"):
+            self.assertEqual(self.ask(self.retry(16, properties=properties + "\x02mine\x01x")).code, 0)
+            self.assertEqual(self.last().topic, "%DLQ%G")
+            self.assertEqual(self.last().properties_map(), {"mine": "x", "DELAY": "0", "CLUSTER": "DefaultCluster"})
+
     def test_limit_of_sender_applies_from_3_4_9(self):
         self.ask(self.retry(2, maxReconsumeTimes="2"))
         self.assertEqual(self.last().topic, "%DLQ%G")
