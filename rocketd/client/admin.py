@@ -16,6 +16,7 @@ from rocketd.client.errors import (
     NoBrokerError,
     NotStartedError,
     UsageError,
+    check_consumer_group,
     check_group,
     check_response,
     check_topic,
@@ -232,6 +233,7 @@ class AdminEngine:
         """
         self._check()
         name = self._group(group)
+        check_consumer_group(name)
         await inspection.put_group(self.instance, await self._masters(cluster), name, retry_max_times, broadcast)
 
     async def delete_group(self, group: str, *, remove_offsets: bool = False, cluster: str | None = None) -> None:

@@ -80,6 +80,8 @@ ORDER_TOPIC_NAMESPACE: Final = "ORDER_TOPIC_CONFIG"
 
 TOPIC_MAX_LENGTH: Final = 127
 GROUP_MAX_LENGTH: Final = 255
+CONSUMER_GROUP_MAX_LENGTH: Final = TOPIC_MAX_LENGTH - len(RETRY_PREFIX)
+"""Maximum length of a consumer group whose retry topic can be stored."""
 
 _LEGAL = re.compile(r"[%|a-zA-Z0-9_-]*", re.ASCII)
 
@@ -109,6 +111,17 @@ def group_fault(group: str) -> str | None:
     if not is_legal_name(group):
         return "the group has illegal characters; allowed are letters, digits and % | - _"
     return None
+
+
+def consumer_group_fault(group: str) -> str | None:
+    """Return the fault of a consumer group's name, None without one."""
+    fault = group_fault(group)
+    if fault is None and len(group) > CONSUMER_GROUP_MAX_LENGTH:
+        fault = (
+            f"the consumer group has {len(group)} characters, but its retry topic can only be stored if it has at most "
+            f"{CONSUMER_GROUP_MAX_LENGTH}"
+        )
+    return fault
 
 
 def is_storable(topic: str) -> bool:

@@ -10,7 +10,7 @@ from faststream.exceptions import SetupError
 
 from rocketd.client.consumer.options import ConsumerOptions
 from rocketd.client.consumer.subscription import Sql
-from rocketd.client.errors import check_group, check_topic
+from rocketd.client.errors import check_consumer_group, check_topic
 from rocketd.faststream.config import (
     RocketBrokerConfig,
     RocketPublisherConfig,
@@ -139,7 +139,7 @@ def _check_subscriber(
     for topic in topics:
         check_topic(topic)
     if group is not None:
-        check_group(group)
+        check_consumer_group(group)
     if "max_records" in options and not batch:
         raise SetupError("max_records is for batch=True")
     ConsumerOptions(**consume_options, batch=options.get("max_records", MAX_RECORDS))

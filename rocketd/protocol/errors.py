@@ -3,11 +3,11 @@
 `rocketd.client.errors` has all of them, and the errors of that client alone. Applications import from there.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from rocketd.common.names import group_fault, topic_fault
+from rocketd.common.names import consumer_group_fault, group_fault, topic_fault
 from rocketd.common.pickling import PickledWhole
 from rocketd.remoting.wire.codes import ResponseCode
 from rocketd.remoting.wire.command import RemotingCommand
@@ -101,9 +101,18 @@ class MessageTooLargeError(IllegalMessageError):
 
 def check_group(group: str) -> None:
     """Raise IllegalGroupError if the group name is invalid."""
+    _refuse_group(group, group_fault)
+
+
+def check_consumer_group(group: str) -> None:
+    """Raise IllegalGroupError if the name is invalid for a group of consumers: it has to be shorter."""
+    _refuse_group(group, consumer_group_fault)
+
+
+def _refuse_group(group: str, fault_of: Callable[[str], str | None]) -> None:
     if not isinstance(group, str):
         raise IllegalGroupError(f"group {group!r}: the name of a group is a text")
-    fault = group_fault(group)
+    fault = fault_of(group)
     if fault is not None:
         raise IllegalGroupError(f"group {group!r}: {fault}")
 

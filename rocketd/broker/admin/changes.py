@@ -138,6 +138,8 @@ class AdminBrokerProcessor:
         self._refuse_on_slave()
         config = SubscriptionGroupConfig.decode(request.body)
         self._log_call("sets consumer group", config.group_name, context)
+        if self._broker.groups.get(config.group_name) is None:
+            self._broker.groups.check_new(config.group_name)
         self._broker.groups.update(
             config,
             when_written(

@@ -207,6 +207,17 @@ TOO_MANY_SUBSCRIPTIONS = Problem(
     setting="maxSubscriptionsPerConnection",
 )
 
+GROUP_ILLEGAL = Problem(
+    id="group-illegal",
+    code=ResponseCode.SYSTEM_ERROR,
+    remark="the specified group {group} is illegal",
+    cause=(
+        "its retry topic could not be stored: a topic may have {limit} bytes, without / and control characters, and "
+        "that one would have {count} bytes"
+    ),
+    advice="use a group of at most 120 letters, digits and % | - _",
+)
+
 HEARTBEAT_TOO_LONG = Problem(
     id="heartbeat-too-long",
     code=ResponseCode.SYSTEM_ERROR,

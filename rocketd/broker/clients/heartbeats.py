@@ -86,10 +86,16 @@ class ClientManageProcessor:
         now = self._broker.clock_ms()
         cost = new = refused = 0
         first_refused = ""
+        illegal: RequestError | None = None
         for consumer in heartbeat.consumer_data_set:
             if connection.closed:
                 return RemotingCommand.response()
             if self._is_new(consumer.group_name):
+                try:
+                    self._broker.groups.check_new(consumer.group_name)
+                except RequestError as error:
+                    illegal = illegal or error
+                    continue
                 if not self._may_take(consumer.group_name, new):
                     refused += 1
                     first_refused = first_refused or consumer.group_name
@@ -118,6 +124,8 @@ class ClientManageProcessor:
                 address=connection.address,
                 count=new,
             )
+        if illegal is not None:
+            raise illegal
         if refused:
             if self._broker.groups.limit.is_full:
                 raise self._broker.groups.limit.error(first_refused)

@@ -9,6 +9,7 @@ Counterpart: `SubscriptionGroupManager` (Apache).
 import threading
 from collections.abc import Callable
 
+from rocketd.broker.base import problems
 from rocketd.broker.base.json_file import JsonFile
 from rocketd.broker.base.settings import BrokerConfig
 from rocketd.broker.tables.change_news import ChangeNews, NamesListener
@@ -105,7 +106,8 @@ class SubscriptionGroupManager:
     def find(self, group: str, *, admitted: bool = False) -> SubscriptionGroupConfig | None:
         """Return a group. An unknown one is created if that is allowed; system groups always are.
 
-        Raises RequestError if too many groups are created, unless the limit has ``admitted`` this one.
+        Raises RequestError as ``check_new`` does, and if too many groups are created, unless the limit has
+        ``admitted`` this one.
         """
         config = self._table.get(group)
         if config is not None:
@@ -114,6 +116,7 @@ class SubscriptionGroupManager:
             return SubscriptionGroupConfig(group_name=group)
         if not self._settings.auto_create_subscription_group and not names.is_system_group(group):
             return None
+        self.check_new(group)
         if not admitted and not names.is_system_group(group):
             self.limit.check(group)
         with self._guard:
@@ -125,6 +128,14 @@ class SubscriptionGroupManager:
             self._news.add(group, "was created on first use")
         self._saved.changed()
         return config
+
+    def check_new(self, group: str) -> None:
+        """Raise RequestError if an unknown group has a name with which its messages could not be retried."""
+        topic = names.retry_topic(group)
+        if not names.is_storable(topic) and not (self._light_queues and group.startswith(names.LMQ_PREFIX)):
+            raise problems.GROUP_ILLEGAL.error(
+                group=f"{group!r:.200}", limit=names.TOPIC_MAX_LENGTH, count=len(topic.encode("utf-8", "replace"))
+            )
 
     def get(self, group: str) -> SubscriptionGroupConfig | None:
         """Return a group; None if it is unknown. Never creates one."""

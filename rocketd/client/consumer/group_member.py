@@ -34,6 +34,7 @@ from rocketd.client.errors import (
     RequestTimeoutError,
     RocketMQError,
     UnreachableError,
+    check_consumer_group,
     check_group,
     check_topic,
 )
@@ -79,6 +80,7 @@ class GroupMember(ABC):
         check_group(group)
         self.options = options
         self.group = with_namespace(instance.config.namespace, group)
+        check_consumer_group(self.group)
         self.instance = instance
         self.suspended = False
         self.assigned: dict[MessageQueue, AssignedQueue] = {}

@@ -20,7 +20,7 @@ from rocketd.client.consumer.pull import PULL_TIMEOUT_MS, address_to_pull, pull,
 from rocketd.client.consumer.running_info import running_info
 from rocketd.client.consumer.send_back import SendBack
 from rocketd.client.consumer.subscription import Sql, subscription_of
-from rocketd.client.errors import CommitError, UsageError, check_group, check_topic
+from rocketd.client.errors import CommitError, UsageError, check_consumer_group, check_group, check_topic
 from rocketd.client.instance.client_instance import ClientInstance
 from rocketd.client.messages.codec import BYTES, Codec
 from rocketd.client.messages.message import ReceivedMessage, T
@@ -247,9 +247,11 @@ class PullConsumerEngine(GroupMember, Generic[T]):
         BrokerError.
         """
         self.check()
+        name = self.group
         if group is not None:
             check_group(group)
-        name = self.group if group is None else with_namespace(self._namespace, group)
+            name = with_namespace(self._namespace, group)
+            check_consumer_group(name)
         queue = queue_with_namespace(self._namespace, message.queue)
         await self.instance.routes.subscribe_queues(queue.topic)
         await SendBack(self.instance, name, -1).give_back(queue, message, delay_level)

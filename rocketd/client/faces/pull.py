@@ -10,7 +10,7 @@ from rocketd.client.consumer.lite_pull_consumer import LitePullConsumerEngine
 from rocketd.client.consumer.member_options import MemberOptions
 from rocketd.client.consumer.options import LitePullOptions
 from rocketd.client.consumer.pull_consumer import PullConsumerEngine
-from rocketd.client.errors import check_group
+from rocketd.client.errors import check_consumer_group
 from rocketd.client.faces.lifecycle import Face, RunCoroutine
 from rocketd.client.faces.push import Cluster
 from rocketd.client.faces.subscribing import SubscribingFace, Topics, config_for
@@ -51,7 +51,7 @@ class LitePullFace(LitePullOptions, SubscribingFace[LitePullConsumerEngine[T]], 
     __hash__ = object.__hash__
 
     def __post_init__(self) -> None:
-        check_group(self.group)
+        check_consumer_group(self.group)
         super().__post_init__()
         self._make_life(f"consumer of group {self.group}", self.cluster)
         self._want_all(self.topics)
@@ -101,7 +101,7 @@ class PullFace(Face[PullConsumerEngine[T]], Generic[T]):
     allocation: AllocationStrategy = field(default_factory=AllocateMessageQueueAveragely)
 
     def __post_init__(self) -> None:
-        check_group(self.group)
+        check_consumer_group(self.group)
         self._options = MemberOptions(
             broadcast=self.broadcast,
             persist_interval=self.persist_interval,

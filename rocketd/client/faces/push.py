@@ -9,7 +9,7 @@ from twisted.internet.defer import CancelledError, Deferred
 
 from rocketd.client.consumer import push_consumer
 from rocketd.client.consumer.options import ConsumerOptions
-from rocketd.client.errors import StopConsuming, UsageError, check_group
+from rocketd.client.errors import StopConsuming, UsageError, check_consumer_group, check_group
 from rocketd.client.faces.lifecycle import Face, RunCoroutine
 from rocketd.client.faces.subscribing import SubscribingFace, Topics
 from rocketd.client.instance.client_instance import ClientInstance
@@ -99,7 +99,7 @@ class ConsumerFace(ConsumerOptions, SubscribingFace[push_consumer.PushConsumerEn
     __hash__ = object.__hash__
 
     def __post_init__(self) -> None:
-        check_group(self.group)
+        check_consumer_group(self.group)
         super().__post_init__()
         self._make_life(f"consumer of group {self.group}", self.cluster)
         self._want_all(self.topics)

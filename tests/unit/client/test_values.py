@@ -154,6 +154,8 @@ class GroupTests(SynchronousTestCase):
                 error = self.assertRaises(IllegalGroupError, make, group)
                 self.assertIn(f"group {group!r}: ", str(error))
                 self.assertIn(cause, str(error))
+        error = self.assertRaises(IllegalGroupError, PushConsumerEngine, client, "x" * 121, print)
+        self.assertIn("its retry topic can only be stored if it has at most 120", str(error))
         self.assertEqual(ProducerEngine(client, "%a|B_1-c" + "x" * 247).group[:8], "%a|B_1-c")
 
 

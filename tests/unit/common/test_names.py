@@ -21,6 +21,22 @@ class TopicFaultTests(SynchronousTestCase):
         self.assertEqual(names.topic_fault("a" * 128), "The specified topic is longer than topic max length.")
 
 
+class GroupFaultTests(SynchronousTestCase):
+    def test_producer_group_has_at_most_255_characters(self):
+        self.assertIsNone(names.group_fault("g" * 255))
+        self.assertEqual(names.group_fault("g" * 256), "the group has more than 255 characters")
+
+    def test_consumer_group_has_a_retry_topic_that_can_be_stored(self):
+        self.assertIsNone(names.consumer_group_fault("g" * 120))
+        self.assertIsNone(names.topic_fault(names.retry_topic("g" * 120)))
+        self.assertIsNotNone(names.topic_fault(names.retry_topic("g" * 121)))
+        self.assertEqual(
+            names.consumer_group_fault("g" * 121),
+            "the consumer group has 121 characters, but its retry topic can only be stored if it has at most 120",
+        )
+        self.assertEqual(names.consumer_group_fault("a b"), names.group_fault("a b"))
+
+
 class NamingTests(SynchronousTestCase):
     def test_derived_names(self):
         self.assertEqual(names.retry_topic("G"), "%RETRY%G")

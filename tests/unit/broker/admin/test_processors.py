@@ -41,6 +41,7 @@ from rocketd.common.stamp_clock import StampClock
 from rocketd.remoting.bodies.tables import (
     ConsumerOffsetSerializeWrapper,
     DelayOffsetSerializeWrapper,
+    SubscriptionGroupConfig,
     SubscriptionGroupWrapper,
     TopicConfig,
     TopicConfigSerializeWrapper,
@@ -589,6 +590,14 @@ class AdminTests(ProcessorsTestCase):
         self.assert_like_apache(self.ask(207, {"groupName": "G", "removeOffset": "true"}), 207)
         self.assertEqual(self.broker.offsets.query("G", "T", 0), -1)
         self.assertRaises(RemotingCommandError, self.ask, 200)
+
+    def test_group_with_name_too_long_for_its_retry_topic_is_not_created(self):
+        group = "g" * 121
+        error = self.assertRaises(RequestError, self.ask, 200, body=b'{"groupName":"%b"}' % group.encode())
+        self.assertEqual((error.code, self.broker.groups.get(group)), (1, None))
+        self.broker.groups.update(SubscriptionGroupConfig(group))
+        self.ask(200, body=b'{"groupName":"%b","retryMaxTimes":5}' % group.encode())
+        self.assertEqual(self.broker.groups.get(group).retry_max_times, 5)
 
 
 class BrokerConfigTests(ProcessorsTestCase):

@@ -82,6 +82,8 @@ class SendBackTests(SynchronousTestCase):
 
     def test_send_back_of_group_without_possible_directory_is_refused(self):
         for group in ("a\0b", "/../../escaped", "g" * 121):
+            self.assertEqual(self.refused(self.put(), group=group)[0], 1)
+            self.broker.groups.update(SubscriptionGroupConfig(group))
             code, remark = self.refused(self.put(), group=group)
             self.assertEqual((code, remark), (1, f"topic[%RETRY%{group}] not exist"))
             self.assertIsNone(self.broker.topics.select(f"%RETRY%{group}"))

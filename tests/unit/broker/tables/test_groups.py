@@ -6,6 +6,7 @@ from rocketd.broker.base.json_file import JsonFile
 from rocketd.broker.base.settings import BrokerConfig
 from rocketd.broker.tables.groups import SubscriptionGroupManager
 from rocketd.remoting.bodies.tables import SubscriptionGroupConfig, SubscriptionGroupWrapper
+from rocketd.remoting.errors import RequestError
 from rocketd.store.base.filesystem import RealFileSystem
 
 
@@ -53,6 +54,18 @@ class GroupsTests(SynchronousTestCase):
         self.assertIsNone(self.groups.find("G"))
         self.assertIsNotNone(self.groups.find("CID_RMQ_SYS_TRANS"))
         self.assertIsNotNone(self.groups.find("TOOLS_CONSUMER"))
+
+    def test_group_whose_retry_topic_cannot_be_stored_is_not_created(self):
+        for group in ("g" * 121, "ä" * 61, "a\0b", "a/b"):
+            error = self.assertRaises(RequestError, self.groups.find, group)
+            self.assertEqual(error.code, 1)
+            self.assertIn("group-illegal", error.remark)
+            self.assertIsNone(self.groups.get(group))
+        self.assertIsNotNone(self.groups.find("g" * 120))
+
+    def test_known_group_with_long_name_stays(self):
+        self.groups.update(SubscriptionGroupConfig("g" * 121))
+        self.assertEqual(self.make().find("g" * 121), SubscriptionGroupConfig("g" * 121))
 
     def test_full_disk_does_not_prevent_creation_on_use(self):
         self.assertIsNotNone(self.make(FullDisk()).find("G"))

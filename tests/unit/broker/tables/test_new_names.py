@@ -129,6 +129,18 @@ class BurstTests(SynchronousTestCase):
     def refused_heartbeats(self):
         return self.broker.dispatcher.limits.counts.get("heartbeats refused", 0)
 
+    def test_heartbeat_refuses_new_groups_whose_retry_topic_cannot_be_stored_and_registers_the_rest(self):
+        known = "k" * 121
+        self.broker.groups.update(SubscriptionGroupConfig(known))
+        answer = self.heartbeat(["g" * 121, "a/b", "g" * 120, known])
+        self.assertEqual(answer.code, ResponseCode.SYSTEM_ERROR)
+        self.assertIn("its retry topic could not be stored", answer.remark)
+        self.assertIn("that one would have 128 bytes", answer.remark)
+        online = [info.group for info in self.broker.consumers.all_groups()]
+        self.assertEqual(online, ["g" * 120, known])
+        self.assertIsNotNone(self.broker.topics.select("%RETRY%" + "g" * 120))
+        self.assertEqual(self.broker.producers.clients("P")[0].client_id, "c")
+
     def test_heartbeat_with_too_many_groups_registers_nothing_and_is_counted(self):
         self.broker.settings.broker.max_groups_per_connection = 3
         connection = RecordingConnection()

@@ -145,6 +145,10 @@ class UseTests(SynchronousTestCase):
             for name in CLASSES[:-1]:
                 with self.assertRaises(IllegalGroupError):
                     getattr(face, name)("no group")
+            for name in CLASSES[1:-1]:
+                with self.assertRaises(IllegalGroupError):
+                    getattr(face, name)("g" * 121)
+            face.Producer("g" * 121)
             with self.assertRaises(IllegalOptionError):
                 face.LitePullConsumer("g", pull_batch=0)
             with self.assertRaises(IllegalOptionError):
