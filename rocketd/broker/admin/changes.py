@@ -15,6 +15,7 @@ from zope.interface import implementer
 from rocketd.broker.admin.parts import AdminParts
 from rocketd.broker.base import problems
 from rocketd.broker.base.written_answers import when_written
+from rocketd.broker.tables.topics import MAX_QUEUES
 from rocketd.common.configuration import KeyResult, changes_of, update_remark
 from rocketd.common.log_throttle import event_log
 from rocketd.remoting.bodies.tables import DataVersion, SubscriptionGroupConfig, TopicConfig, TopicFilterType
@@ -31,12 +32,6 @@ from rocketd.remoting.wire.command import RemotingCommand
 from rocketd.store.state.kept_settings import keep_settings
 
 STORAGE_POOL = "send"
-
-MAX_QUEUES = 65_536
-"""The maximum number of queues of a topic.
-
-Statistics, lag and guards visit each of them: 2**31 would stop the broker.
-"""
 
 
 @implementer(IRequestProcessor)

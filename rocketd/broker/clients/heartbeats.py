@@ -13,7 +13,6 @@ from rocketd.broker.clients.client import ClientChannelInfo
 from rocketd.broker.clients.parts import ClientParts
 from rocketd.broker.tables.new_names import NewNameLimit
 from rocketd.broker.tables.subscriptions import is_tag_type
-from rocketd.common import names, permission, sysflag
 from rocketd.filter.expressions import SelectorError
 from rocketd.filter.selector import compile_selector
 from rocketd.remoting.bodies.tables import CheckClientRequestBody, ConsumerData, HeartbeatData, SubscriptionData
@@ -183,12 +182,7 @@ class ClientManageProcessor:
         group = self._broker.groups.find(consumer.group_name, admitted=True)
         if group is None:
             return True
-        self._broker.topics.create_topic_in_send_message_back(
-            names.retry_topic(consumer.group_name),
-            group.retry_queue_nums,
-            permission.READ | permission.WRITE,
-            sysflag.topic_sys_flag(unit=False, unit_sub=consumer.unit_mode),
-        )
+        self._broker.topics.retry_topic(group, unit_mode=consumer.unit_mode)
         return bool(group.notify_consumer_ids_changed_enable)
 
     def _unregister(self, request: RemotingCommand, context: IRequestContext) -> RemotingCommand:

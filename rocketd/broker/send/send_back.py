@@ -18,7 +18,7 @@ from rocketd.common.names import dlq_topic, retry_topic
 from rocketd.common.permission import is_writable
 from rocketd.common.properties import encode_properties
 from rocketd.common.record_host import offset_message_id
-from rocketd.common.sysflag import topic_sys_flag
+from rocketd.remoting.bodies.tables import TopicConfig
 from rocketd.remoting.errors import RequestError
 from rocketd.remoting.headers.client import ConsumerSendMsgBackRequestHeader, read_header
 from rocketd.remoting.interfaces import IRequestContext, IRequestProcessor
@@ -54,8 +54,7 @@ class SendBackProcessor:
         if group.retry_queue_nums <= 0:
             return RemotingCommand.response()
         topic = retry_topic(header.group)
-        sys_flag = topic_sys_flag(unit=False, unit_sub=True) if header.unit_mode else 0
-        self._writable_topic(topic, group.retry_queue_nums, sys_flag)
+        config = self._writable(topic, broker.topics.retry_topic(group, unit_mode=header.unit_mode))
         record = broker.store.look_message(header.offset)
         if record is None:
             raise RequestError(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {header.offset}")
@@ -63,11 +62,11 @@ class SendBackProcessor:
         limit = group.retry_max_times
         if request.version >= V3_4_9 and header.max_reconsume_times is not None:
             limit = header.max_reconsume_times
-        queue_id = randrange(group.retry_queue_nums)
+        queue_id = randrange(min(group.retry_queue_nums, config.read_queue_nums, config.write_queue_nums))
         level = header.delay_level or 3 + stored.reconsume_times
         if stored.reconsume_times >= limit or level < 0:
             topic, queue_id, level = dlq_topic(header.group), 0, 0
-            self._writable_topic(topic, 1, 0)
+            self._writable(topic, broker.topics.create_topic_in_send_message_back(topic, 1, READ_WRITE, 0))
         message = self._build(stored, topic, queue_id, level)
         result = broker.store.put_messages([message])[0]
         if result.status is not PutStatus.PUT_OK:
@@ -100,12 +99,13 @@ class SendBackProcessor:
         settlement.when_settled((topic,), settled)
         return None
 
-    def _writable_topic(self, topic: str, queues: int, sys_flag: int) -> None:
-        config = self._broker.topics.create_topic_in_send_message_back(topic, queues, READ_WRITE, sys_flag)
+    @staticmethod
+    def _writable(topic: str, config: TopicConfig | None) -> TopicConfig:
         if config is None:
             raise RequestError(ResponseCode.SYSTEM_ERROR, f"topic[{topic}] not exist")
         if not is_writable(config.perm):
             raise problems.TOPIC_FORBIDDEN.error(topic=topic, action="sending message", perm=config.perm)
+        return config
 
     def _build(self, stored: MessageExt, topic: str, queue_id: int, level: int) -> MessageInner:
         broker = self._broker

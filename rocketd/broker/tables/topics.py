@@ -23,8 +23,14 @@ from rocketd.broker.tables.new_names import NewNameLimit, topic_limit
 from rocketd.broker.tables.settlement import NewNameSettlement
 from rocketd.common import names, permission
 from rocketd.common.log_throttle import LogThrottle, ThrottledLog, event_log
+from rocketd.common.sysflag import topic_sys_flag
 from rocketd.common.table_writer import TableWriter, Written
-from rocketd.remoting.bodies.tables import DataVersion, TopicConfig, TopicConfigSerializeWrapper
+from rocketd.remoting.bodies.tables import (
+    DataVersion,
+    SubscriptionGroupConfig,
+    TopicConfig,
+    TopicConfigSerializeWrapper,
+)
 from rocketd.remoting.errors import RequestError
 from rocketd.remoting.wire.codes import ResponseCode
 
@@ -32,6 +38,11 @@ ChangeListener = Callable[[str], None]
 """Called with one line about the changes, in the thread that made or wrote them. It must not block or raise."""
 
 SCHEDULE_TOPIC_QUEUES = 18
+MAX_QUEUES = 65_536
+"""The maximum number of queues of a topic.
+
+Statistics, lag and guards visit each of them: 2**31 would stop the broker.
+"""
 
 
 class TopicConfigManager:
@@ -154,6 +165,17 @@ class TopicConfigManager:
         with self._guard:
             return list(self._table.values())
 
+    def shown_queue(self, topic: str, queue_id: int) -> int:
+        """Return the queue in which to store a message that waited: this one, or another if routes no longer show it.
+
+        An administrator may have taken queues from the topic meanwhile.
+        """
+        config = self.select(topic)
+        if config is None or queue_id < config.read_queue_nums:
+            return queue_id
+        shown = min(config.read_queue_nums, config.write_queue_nums)
+        return queue_id % shown if shown > 0 else queue_id
+
     @property
     def system_topics(self) -> frozenset[str]:
         """Topics of the broker itself, including those named after the broker and its cluster."""
@@ -264,6 +286,31 @@ class TopicConfigManager:
             )
             how = f"was created with {queue_nums} queues"
             self._put_new(config, how)
+        self._made(topic, how)
+        return config
+
+    def retry_topic(self, group: SubscriptionGroupConfig, *, unit_mode: bool) -> TopicConfig | None:
+        """Return a group's retry topic with at least as many queues as the group has retry queues.
+
+        It is created, or gets more queues, if necessary: otherwise retries would go to queues that no route shows. Returns
+        None if its name cannot be that of a directory.
+        """
+        topic = names.retry_topic(group.group_name)
+        queues = min(group.retry_queue_nums, MAX_QUEUES)
+        sys_flag = topic_sys_flag(unit=False, unit_sub=unit_mode)
+        config = self.create_topic_in_send_message_back(topic, queues, permission.READ | permission.WRITE, sys_flag)
+        if config is None or queues <= min(config.read_queue_nums, config.write_queue_nums):
+            return config
+        with self._guard:
+            config = self._table.get(topic, config)
+            config = replace(
+                config,
+                read_queue_nums=max(config.read_queue_nums, queues),
+                write_queue_nums=max(config.write_queue_nums, queues),
+            )
+            self._put(config)
+            how = f"has {queues} queues now, as many as its group has retry queues"
+            self._news.add(topic, how)
         self._made(topic, how)
         return config
 

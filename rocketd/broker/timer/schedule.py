@@ -245,6 +245,7 @@ class ScheduleMessageService:
             return None
         queue_id = int(table.get(names.REAL_QID, 0))
         make_topic_of(self._broker, topic, queue_id, stored.physical_offset, stored.store_timestamp)
+        queue_id = self._broker.topics.shown_queue(topic, queue_id)
         return restored_message(stored, topic, queue_id, table, stored.properties)
 
     def progress(self) -> Iterator[tuple[int, int, int]]:

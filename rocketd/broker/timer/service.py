@@ -273,6 +273,7 @@ class TimerMessageService:
                 if message.topic != TIMER_TOPIC:
                     stored_ms = store_timestamp_of(record)
                     make_topic_of(self._broker, message.topic, message.queue_id, row.physical_offset, stored_ms)
+                    message.queue_id = self._broker.topics.shown_queue(message.topic, message.queue_id)
                 return _Item(row.queue_offset, identity_in(record), message), len(record)
             except (StoreError, ValueError) as error:
                 cause = error

@@ -175,6 +175,7 @@ class EndTransactionProcessor:
             raise problems.MESSAGE_ILLEGAL.error(limit=limit, found=str(error)) from error
         topic = message.topic
         make_topic_of(self._broker, topic, message.queue_id, half.physical_offset, half.store_timestamp)
+        message.queue_id = self._broker.topics.shown_queue(topic, message.queue_id)
         try:
             delay_level(table)
         except ValueError as error:

@@ -316,6 +316,13 @@ class ClientManageTests(ProcessorsTestCase):
         self.heartbeat()
         self.assertEqual(len(self.broker.registrations), 1)
 
+    def test_heartbeat_gives_retry_topic_as_many_queues_as_its_group(self):
+        self.heartbeat()
+        self.ask(200, body=b'{"groupName":"G","retryQueueNums":3}')
+        self.heartbeat()
+        self.assertEqual(self.broker.topics.select("%RETRY%G"), TopicConfig("%RETRY%G", 3, 3, 6))
+        self.assertEqual(len(self.broker.registrations), 2)
+
     def test_unit_heartbeat_marks_retry_topic(self):
         self.heartbeat(unitMode=True)
         self.assertEqual(self.broker.topics.select("%RETRY%G").topic_sys_flag, 2)

@@ -71,6 +71,25 @@ class SendBackTests(SynchronousTestCase):
         (entry,) = self.broker.store.queue_entries("%RETRY%G", 0, 0, 9)
         self.assertEqual(decode_message(self.broker.store.look_message(entry[0])).body, b"body")
 
+    def test_send_back_goes_to_a_queue_of_the_retry_topic_when_the_group_has_more_now(self):
+        self.given_back(self.put())
+        self.broker.groups.update(SubscriptionGroupConfig("G", retry_queue_nums=3))
+        queues = {self.given_back(self.put()).properties_map()["REAL_QID"] for _ in range(100)}
+        self.assertEqual(queues, {"0", "1", "2"})
+        self.assertEqual(self.broker.topics.select("%RETRY%G"), TopicConfig("%RETRY%G", 3, 3, 6))
+
+    def test_waiting_retry_goes_to_a_queue_that_is_left_when_the_topic_has_fewer(self):
+        self.broker.groups.update(SubscriptionGroupConfig("G", retry_queue_nums=9))
+        for _ in range(20):
+            self.given_back(self.put())
+        self.broker.groups.update(SubscriptionGroupConfig("G", retry_queue_nums=1))
+        self.broker.topics.update(TopicConfig("%RETRY%G", 1, 1, 6))
+        self.broker.settle()
+        self.broker.clock.advance(10)
+        self.broker.schedule.deliver_due()
+        self.broker.settle()
+        self.assertEqual(len(self.broker.store.queue_entries("%RETRY%G", 0, 0, 99)), 20)
+
     def test_send_back_level_grows_with_retries(self):
         self.assertEqual(self.given_back(self.put(5)).properties_map()["DELAY"], "8")
         self.assertEqual(self.given_back(self.put(5), level=2).properties_map()["DELAY"], "2")

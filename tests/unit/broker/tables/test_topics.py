@@ -8,7 +8,13 @@ from twisted.trial.unittest import SynchronousTestCase
 from rocketd.broker.base.json_file import JsonFile
 from rocketd.broker.base.settings import BrokerConfig
 from rocketd.broker.tables.topics import TopicConfigManager
-from rocketd.remoting.bodies.tables import DataVersion, TopicConfig, TopicConfigSerializeWrapper, TopicFilterType
+from rocketd.remoting.bodies.tables import (
+    DataVersion,
+    SubscriptionGroupConfig,
+    TopicConfig,
+    TopicConfigSerializeWrapper,
+    TopicFilterType,
+)
 from rocketd.remoting.errors import RequestError
 from rocketd.store.base.filesystem import RealFileSystem
 
@@ -133,6 +139,30 @@ class CreateOnUseTests(TopicsTestCase):
         self.assertEqual(config, TopicConfig("%RETRY%G", 1, 1, 6, topic_sys_flag=2))
         self.assertIs(self.topics.create_topic_in_send_message_back("%RETRY%G", 9, 2, 0), config)
         self.assertEqual(len(self.heard), 1)
+
+    def test_retry_topic_grows_to_retry_queues_of_its_group(self):
+        group = SubscriptionGroupConfig("G", retry_queue_nums=2)
+        self.assertEqual(
+            self.topics.retry_topic(group, unit_mode=True), TopicConfig("%RETRY%G", 2, 2, 6, topic_sys_flag=2)
+        )
+        self.topics.update(TopicConfig("%RETRY%G", 1, 4, 6, order=True))
+        grown = TopicConfig("%RETRY%G", 2, 4, 6, order=True)
+        self.assertEqual(self.topics.retry_topic(group, unit_mode=False), grown)
+        self.assertEqual(self.reloaded().select("%RETRY%G"), grown)
+        self.assertEqual(self.heard[-1], "topic %RETRY%G has 2 queues now, as many as its group has retry queues")
+        heard = len(self.heard)
+        self.assertIs(self.topics.retry_topic(group, unit_mode=False), self.topics.select("%RETRY%G"))
+        self.assertEqual(len(self.heard), heard)
+
+    def test_retry_topic_of_careless_setting_has_no_more_queues_than_a_topic_may_have(self):
+        config = self.topics.retry_topic(SubscriptionGroupConfig("G", retry_queue_nums=2**31 - 1), unit_mode=False)
+        self.assertEqual(config.read_queue_nums, 65_536)
+
+    def test_waiting_message_of_a_removed_queue_goes_to_one_that_routes_show(self):
+        self.topics.update(TopicConfig("T", 4, 2, 6))
+        self.assertEqual([self.topics.shown_queue("T", queue) for queue in range(6)], [0, 1, 2, 3, 0, 1])
+        self.topics.update(TopicConfig("T", 0, 0, 6))
+        self.assertEqual((self.topics.shown_queue("T", 5), self.topics.shown_queue("Unknown", 5)), (5, 5))
 
     def test_retry_topic_without_possible_directory_is_not_created(self):
         for group in ("a\0b", "/../../escaped", "g" * 121, "\n"):

@@ -11,6 +11,7 @@ from rocketd.broker.timer.service import GROUP_MESSAGES
 from rocketd.common.java_hash import java_string_hash
 from rocketd.common.names import TIMER_TOPIC
 from rocketd.common.properties import encode_properties
+from rocketd.remoting.bodies.tables import TopicConfig
 from rocketd.remoting.errors import RequestError
 from rocketd.remoting.headers.client import SendMessageRequestHeader
 from rocketd.store.format.message import MessageInner, PutResult, PutStatus
@@ -173,6 +174,12 @@ class DeliveryTests(TimerTestCase):
         self.assertEqual(entry[2], java_string_hash("A"))
         for key in ("u", "k"):
             self.assertEqual(len(self.broker.store.query_messages("T", key, 9, 0, 1 << 60).buffers), 1)
+
+    def test_delivery_to_a_queue_that_the_topic_no_longer_has_goes_to_another(self):
+        self.after(1)
+        self.broker.topics.update(TopicConfig("T", 1, 1, 6))
+        self.run_timers(1)
+        self.assertEqual([message.body for message in self.delivered(queue_id=0)], [b"late"])
 
     def test_delivery_order_is_time_then_arrival(self):
         for body, seconds in ((b"c", 3), (b"a", 1), (b"b1", 2), (b"b2", 2)):

@@ -7,6 +7,7 @@ from rocketd.broker.transaction.processor import ResumeCheckProcessor
 from rocketd.common.java_hash import java_string_hash
 from rocketd.common.names import TIMER_TOPIC
 from rocketd.remoting import problems
+from rocketd.remoting.bodies.tables import TopicConfig
 from rocketd.remoting.interfaces import IJobProcessor, IRequestProcessor
 from rocketd.store.format.message import PutStatus
 from rocketd.store.format.record import decode_messages
@@ -109,6 +110,12 @@ class EndTests(TransactionTestCase):
         self.assertEqual(self.broker.store.queue_entries("T", 2, 0, 9)[0][2], java_string_hash("A"))
         for key in ("u", "k1", "k2"):
             self.assertEqual(len(self.broker.store.query_messages("T", key, 9, 0, 1 << 60).buffers), 1)
+
+    def test_commit_to_a_queue_that_the_topic_no_longer_has_goes_to_another(self):
+        half = self.half(b"body")
+        self.broker.topics.update(TopicConfig("T", 1, 1, 6))
+        self.assertEqual(self.end(half).code, 0)
+        self.assertEqual([message.body for message in self.read("T", 0)], [b"body"])
 
     def test_op_message_equals_apaches(self):
         self.half()
