@@ -47,8 +47,11 @@ class ConsumerGroupInfo:
         return list(dict.fromkeys(info.client_id for info in self.clients()))
 
     def find_client(self, client_id: str) -> ClientChannelInfo | None:
-        """Return the client with an id. If it has several connections, return the latest: an older one may be dead."""
-        return next((info for info in reversed(self.clients()) if info.client_id == client_id), None)
+        """Return the client with an id, on its latest open connection: an older one may be dead."""
+        return next(
+            (info for info in reversed(self.clients()) if info.client_id == client_id and not info.connection.closed),
+            None,
+        )
 
     def find_subscription(self, topic: str) -> SubscriptionData | None:
         """Return the group's subscription to a topic."""

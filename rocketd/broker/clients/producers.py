@@ -29,7 +29,9 @@ class ProducerManager:
         self._guard = threading.Lock()
         self._groups: dict[str, dict[IConnection, ClientChannelInfo]] = {}
         self._groups_of: dict[IConnection, set[str]] = {}
-        self._connections: dict[str, IConnection] = {}
+        self._client_of: dict[IConnection, str] = {}
+        # Several connections of one client id, in the order of arrival: an old one may live longer than a new one.
+        self._connections: dict[str, dict[IConnection, None]] = {}
         self._turn = 0
 
     def register(self, group: str, client: ClientChannelInfo) -> None:
@@ -43,11 +45,12 @@ class ProducerManager:
             if old is not None and old.client_id == client.client_id:
                 old.last_update = client.last_update
                 return
-            if old is not None and self._connections.get(old.client_id) is client.connection:
-                del self._connections[old.client_id]
             channels[client.connection] = client
             self._groups_of.setdefault(client.connection, set()).add(group)
-            self._connections[client.client_id] = client.connection
+            if self._client_of.get(client.connection) != client.client_id:
+                self._forget_client(client.connection)
+                self._client_of[client.connection] = client.client_id
+                self._connections.setdefault(client.client_id, {})[client.connection] = None
         self._peer_log.info(
             f"joined {group}", "producer group {group}: {client} has joined", group=group, client=str(client)
         )
@@ -104,8 +107,19 @@ class ProducerManager:
             return open_ones[self._turn % len(open_ones)]
 
     def find_connection(self, client_id: str) -> IConnection | None:
-        """Return the connection for requests to a client."""
-        return self._connections.get(client_id)
+        """Return the connection for requests to a client: its latest open one, None without one."""
+        with self._guard:
+            connections = reversed(self._connections.get(client_id, {}))
+            return next((connection for connection in connections if not connection.closed), None)
+
+    def _forget_client(self, connection: IConnection) -> None:
+        """Forget which client a connection belongs to. Called with the lock."""
+        client_id = self._client_of.pop(connection, None)
+        if client_id is not None:
+            connections = self._connections[client_id]
+            del connections[connection]
+            if not connections:
+                del self._connections[client_id]
 
     def _remove(self, group: str, connection: IConnection, how: str) -> None:
         channels = self._groups.get(group, {})
@@ -118,8 +132,7 @@ class ProducerManager:
         groups.discard(group)
         if not groups:
             del self._groups_of[connection]
-            if self._connections.get(client.client_id) is connection:
-                del self._connections[client.client_id]
+            self._forget_client(connection)
         self._peer_log.info(
             f"left {group}", "{client} {how} producer group {group}", client=str(client), how=how, group=group
         )

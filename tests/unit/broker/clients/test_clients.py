@@ -222,6 +222,15 @@ class ConsumerManagerTests(ClientsTestCase):
         self.assertEqual(self.consumers.find("G").client_ids(), ["one"])
         self.assertEqual(len(self.consumers.find("G").clients()), 2)
 
+    def test_client_is_found_on_its_latest_open_connection(self):
+        self.register(self.a, client_id="one")
+        self.register(self.b, client_id="one")
+        self.assertIs(self.consumers.find("G").find_client("one").connection, self.b)
+        self.b.closed = True
+        self.assertIs(self.consumers.find("G").find_client("one").connection, self.a)
+        self.consumers.connection_closed(self.b)
+        self.assertIs(self.consumers.find("G").find_client("one").connection, self.a)
+
     def test_consumer_changing_its_client_id(self):
         self.register(self.a, client_id="one")
         self.take_events()
@@ -258,6 +267,20 @@ class ProducerManagerTests(ClientsTestCase):
         self.producers.connection_closed(self.a)
         self.assertIs(self.producers.find_connection("one"), self.b)
         self.assertEqual([client.connection for client in self.producers.clients("P")], [self.b])
+
+    def test_close_of_new_connection_leaves_old_one_for_requests(self):
+        for group in ("P", "Q"):
+            self.producers.register(group, self.client(self.a, "one"))
+            self.producers.register(group, self.client(self.b, "one"))
+        self.producers.register("P", self.client(self.a, "one"))
+        self.assertIs(self.producers.find_connection("one"), self.b)
+        self.b.closed = True
+        self.assertIs(self.producers.find_connection("one"), self.a)
+        self.producers.connection_closed(self.b)
+        self.assertIs(self.producers.find_connection("one"), self.a)
+        self.producers.connection_closed(self.a)
+        self.assertIsNone(self.producers.find_connection("one"))
+        self.assertEqual((self.producers._connections, self.producers._client_of), ({}, {}))
 
     def test_silence_for_two_minutes_ends_a_membership(self):
         self.producers.register("P", self.client(self.a))

@@ -166,6 +166,13 @@ class ReplyTests(ReplyTestCase):
         self.assertEqual((record.topic, record.queue_id), ("SCHEDULE_TOPIC_XXXX", 1))
         self.assertEqual(record.properties_map()["REAL_TOPIC"], TOPIC)
 
+    def test_reply_is_pushed_over_old_connection_after_new_one_has_closed(self):
+        young = RecordingConnection("127.0.0.1:4099")
+        self.producers.register("P", ClientChannelInfo(young, "asker", 0, 407, self.broker.now_ms()))
+        self.producers.connection_closed(young)
+        self.reply()
+        self.assertEqual(self.pushed().body, b"pong")
+
     def test_reply_with_damaged_delay_is_refused_before_its_push(self):
         answer = self.reply({**PROPERTIES, "DELAY": "4Pinpoint-Flags\x010"})
         self.assertEqual((answer.code, answer.ext_fields), (13, PLAIN))
