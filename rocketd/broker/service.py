@@ -537,6 +537,8 @@ class Broker(Service):
         self.invoke.stop()
         self.callbacks.stop()
         self.dispatcher.begin_stop()
+        # Before the connections are closed: consumers that are gone have no subscriptions.
+        await threads.deferToThreadPool(self._reactor, self._reactor.getThreadPool(), self.last_subscriptions.note)
         if self._serving:
             await threads.deferToThreadPool(self._reactor, self._reactor.getThreadPool(), self.timers.stop)
         await self.server.stopService()
@@ -555,7 +557,8 @@ class Broker(Service):
     def _close_store(self) -> None:
         self.transactions.publish()
         self.table_writer.stop()
-        for table in (self.offsets, self.schedule, self.topics, self.groups, self.filters):
+        tables = self.offsets, self.schedule, self.topics, self.groups, self.filters, self.last_subscriptions
+        for table in tables:
             try:
                 table.persist()
             except OSError as error:  # the messages still have to be made safe

@@ -67,11 +67,18 @@ class LogThrottle:
         with self._lock:
             self._kinds.pop(kind[:KIND_LENGTH], None)
 
-    def overdue(self) -> list[tuple[str, int]]:
-        """Return (kind, suppressed lines) for the kinds whose interval has passed. Their counts restart from 0."""
+    def overdue(self, *, last: bool = False) -> list[tuple[str, int]]:
+        """Return (kind, suppressed lines) for the kinds whose interval has passed. Their counts restart from 0.
+
+        The ``last`` time, intervals under way count as passed.
+        """
         now = self._now()
         with self._lock:
-            over = [(k, n) for k, (at, n) in self._kinds.items() if self._suppressed(n) and now - at >= self._interval]
+            over = [
+                (kind, further)
+                for kind, (began, further) in self._kinds.items()
+                if self._suppressed(further) and (last or now - began >= self._interval)
+            ]
             for kind, _ in over:
                 self._kinds[kind] = now, 0
         return [(kind, self._suppressed(further)) for kind, further in over]
@@ -122,9 +129,12 @@ class ThrottledLog:
             shortened = _shortened(values)
             self._log.failure(text + "{suffix}", failure, LogLevel.critical, suffix=suffix, **shortened)
 
-    def flush(self) -> None:
-        """Log the number of suppressed lines for each kind that has been quiet for an interval since."""
-        for kind, count in self._throttle.overdue():
+    def flush(self, *, last: bool = False) -> None:
+        """Log the number of suppressed lines for each kind that has been quiet for an interval since.
+
+        The ``last`` time, before the process ends, log it for every kind.
+        """
+        for kind, count in self._throttle.overdue(last=last):
             self._log.warn("{kind}: {count} lines like the last one were not logged", kind=kind, count=count)
 
     def emit(self, level: LogLevel, kind: str, text: str, **values: object) -> None:

@@ -17,7 +17,7 @@ from rocketd.remoting.bodies.tables import Body
 from rocketd.remoting.interfaces import IConnection
 
 NOTE_SECONDS = 10.0
-"""The interval at which ``note`` is to be called."""
+"""The interval at which ``note`` is to be called. A clean stop calls it as well, before it closes connections."""
 
 
 class GroupSubscription(Body):
@@ -53,7 +53,7 @@ class LastSubscriptions:
         self._consumers = consumers
         self._file = file
         self._guard = threading.Lock()
-        self._saved = (writer or TableWriter()).table(file.path, self._write)
+        self._saved = (writer or TableWriter()).table(file.path, self.persist)
         self._changes = 0
         # Tables of topics are replaced, never changed.
         self._groups: dict[str, dict[str, GroupSubscription]] = {}
@@ -84,7 +84,8 @@ class LastSubscriptions:
                 self._changes += 1
         self._saved.changed()
 
-    def _write(self) -> None:
+    def persist(self) -> None:
+        """Write the file now if anything has changed. Raises OSError."""
         self._file.save(self._numbered_snapshot)
 
     def _ids_changed(self, group: str, members: Sequence[IConnection]) -> None:

@@ -25,9 +25,12 @@ class LimitLog:
         with self._lock:
             return dict(self._counts)
 
-    def flush(self) -> None:
-        """Log the counts of suppressed kinds that have been quiet since. Call it from time to time."""
-        self._log.flush()
+    def flush(self, *, last: bool = False) -> None:
+        """Log the counts of suppressed kinds that have been quiet since. Call it from time to time.
+
+        The ``last`` time, before the process ends, log all of them.
+        """
+        self._log.flush(last=last)
 
     def table(self) -> dict[str, str]:
         """Return the counts for runtime information: ``limitOneWayRequestsLost`` for "one-way requests lost"."""

@@ -253,6 +253,7 @@ class RemotingServer(Service):
         await self.stop_listening()
         await threads.deferToThreadPool(self._reactor, self._reactor.getThreadPool(), self.dispatcher.stop)
         self.dispatcher.count_unhandled()
+        self.dispatcher.limits.flush(last=True)
         if self.connections:
             self._drained = defer.Deferred()
             for connection in list(self.connections):

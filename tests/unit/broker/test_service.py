@@ -23,7 +23,7 @@ from rocketd.broker.clients.heartbeats import ClientManageProcessor
 from rocketd.broker.service import START_ERRORS, Broker
 from rocketd.common.config import ConfigError
 from rocketd.common.configuration import UpdateResult
-from rocketd.remoting.bodies.tables import ConsumerData
+from rocketd.remoting.bodies.tables import ConsumerData, SubscriptionData
 from rocketd.remoting.calling.address_server import TIMEOUT_SECONDS
 from rocketd.remoting.fastjson import dialect as fastjson
 from rocketd.remoting.headers.client import RegisterBrokerResponseHeader
@@ -117,6 +117,28 @@ class LifeTests(BrokerTestCase):
         self.assertEqual(broker.offsets.query("G", "T", 0), 5)
         self.assertEqual(broker.store.get_max_offset("T", 0), 1)
         self.stop(broker)
+
+    def test_stop_stores_latest_subscriptions_before_it_closes_connections(self):
+        broker = self.start()
+        broker.groups.find("G")
+        client = ClientChannelInfo(RecordingConnection(), "c", 0, 0, 0)
+        for text, version in (("A", 1), ("B", 2)):
+            wanted = SubscriptionData("T", text, sub_version=version)
+            broker.consumers.register(client, ConsumerData("G", subscription_data_set=[wanted]), notify=False)
+        self.patch(broker.server, "stopService", self.closing(broker, client.connection, broker.server.stopService))
+        self.stop(broker)
+        broker = self.start()
+        self.assertEqual(broker.last_subscriptions.find("G", "T").sub_string, "B")
+        self.stop(broker)
+
+    def closing(self, broker, connection, stop):
+        """Return a stop that also closes a connection of a consumer."""
+
+        def stop_service():
+            broker.consumers.connection_closed(connection)
+            return stop()
+
+        return stop_service
 
     def test_stop_with_unwritable_table_still_flushes_messages(self):
         broker = self.start()

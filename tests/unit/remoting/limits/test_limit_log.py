@@ -28,6 +28,16 @@ class LimitLogTests(SynchronousTestCase):
             "lost: the disk is full (4 one-way requests lost since the start) (2 more like this were not logged)",
         )
 
+    def test_last_flush_has_counts_of_the_interval_under_way(self):
+        for _ in range(3):
+            self.lose(14)
+        self.limits.flush()
+        self.assertEqual(len(self.lines), 1)
+        self.limits.flush(last=True)
+        self.assertEqual(self.lines[1], "one-way requests lost 14: 2 lines like the last one were not logged")
+        self.limits.flush(last=True)
+        self.assertEqual(len(self.lines), 2)
+
     def test_causes_of_kind_have_separate_lines_and_one_count(self):
         for cause in (1, 14, 1, 14):
             self.lose(cause)

@@ -375,6 +375,15 @@ class StopTests(ServerTestCase):
         self.assertEqual(self.server.connections, {})
         self.assertEqual(len(self.listener.lost), 3)
 
+    async def test_stop_logs_counts_of_suppressed_limit_lines(self):
+        self.start()
+        lines = []
+        self.dispatcher.limits = LimitLog(Logger(observer=lines.append))
+        for _ in range(3):
+            self.dispatcher.limits.reached("a limit", "text")
+        await self.server.stopService()
+        self.assertEqual([(line["kind"], line["count"]) for line in lines[1:]], [("a limit", 2)])
+
     async def test_stop_refuses_new_connections(self):
         self.start()
         client = await self.connect()
