@@ -321,10 +321,12 @@ class ProducerEngine(Generic[T]):
     async def reply(self, request: ReceivedMessage[Any], body: T, *, timeout: Duration | None = None) -> SendResult:
         """Send the reply to a request.
 
-        Raises IllegalMessageError if the message is not a request, and the errors of ``send``.
+        It goes to the broker of the request first, because the asker is connected to that one. Raises
+        IllegalMessageError if the message is not a request, and the errors of ``send``.
         """
         topic, more = reply_properties(request)
-        return await self._counted(self.send_with(Message(topic, body), more, self.timeout_ms(timeout), {}))
+        where = {"broker": request.queue.broker_name}
+        return await self._counted(self.send_with(Message(topic, body), more, self.timeout_ms(timeout), where))
 
     async def publish_queues(self, topic: str) -> list[MessageQueue]:
         """Return the writable queues of a topic. Raises NoRouteError."""

@@ -203,11 +203,13 @@ class ProducerSender:
         queue: MessageQueue | None = None,
         select: Select | None = None,
         first: FirstTry | None = None,
+        broker: str | None = None,
     ) -> SendResult:
         """Send to ``queue``, to the queue chosen by ``select``, or to the queues in turn.
 
         Only in turn, other brokers are tried: the tries share the remaining time. The error lists the tries. ``first`` is
         a try that was made already, and counts as one of them. Before a broker is tried again, there is a pause.
+        ``broker`` is tried before the queues in turn, if it has the topic.
 
         Raises:
 
@@ -218,7 +220,7 @@ class ProducerSender:
         - RequestTimeoutError: the answer did not come in time.
         """
         try:
-            result = await self._send(outgoing, timeout_ms, queue, select, first)
+            result = await self._send(outgoing, timeout_ms, queue, select, first, broker)
         except BaseException:
             self.failed_count += len(outgoing.unique_keys)
             raise
@@ -232,6 +234,7 @@ class ProducerSender:
         queue: MessageQueue | None,
         select: Select | None,
         first: FirstTry | None,
+        preferred: str | None,
     ) -> SendResult:
         seconds = self._instance.reactor.seconds
         ends = seconds() + timeout_ms / 1000
@@ -260,6 +263,8 @@ class ProducerSender:
             except RocketMQError as error:
                 error.attempts = tuple(attempts)
                 raise
+            if preferred is not None and not attempts:
+                target = self._queue_of(preferred, outgoing.topic) or target
             if target.broker_name in unreached:
                 left = ends - seconds()
                 if left <= FIRST_PAUSE_SECONDS:
@@ -352,6 +357,12 @@ class ProducerSender:
             self._infos[topic] = known
         info = known[1]
         return self._choice.select_one_message_queue(info, last_broker, self._instance.reactor.seconds() * 1000)
+
+    def _queue_of(self, broker_name: str, topic: str) -> MessageQueue | None:
+        """Return a queue of a topic at a broker, None if it has none."""
+        queues = self._instance.routes.known_publish_queues(topic) or ()
+        own = [queue for queue in queues if queue.broker_name == broker_name]
+        return self._random.choice(own) if own else None
 
     def _selected(self, topic: str, queues: list[MessageQueue], select: Select) -> MessageQueue:
         """Let the application choose. It knows the topic without its namespace."""

@@ -15,7 +15,7 @@ from rocketd.client.errors import (
     UnreachableError,
     UsageError,
 )
-from rocketd.client.messages.message import Message
+from rocketd.client.messages.message import Message, ReceivedMessage
 from rocketd.client.producer.options import ProducerOptions
 from rocketd.client.producer.producer import ProducerEngine
 from rocketd.client.producer.selectors import SelectMessageQueueByHash
@@ -211,6 +211,29 @@ class ProducerTests(ClientTestCase):
         self.clock.advance(1)
         for asked in (asking, again):
             self.failureResultOf(asked, RequestTimeoutError)
+
+    def request_from(self, broker):
+        return ReceivedMessage(
+            topic="T", body=b"?", properties={"CLUSTER": "c", "CORRELATION_ID": "1"}, msg_id="U", offset_msg_id="O",
+            queue=MessageQueue("T", broker, 0), queue_offset=0, physical_offset=0, flag=0, sys_flag=0, born_timestamp=0,
+            store_timestamp=0, born_host="h:1", store_host="h:2", store_size=9, reconsume_times=0,
+        )  # fmt: skip
+
+    def test_reply_goes_to_the_broker_of_its_request(self):
+        self.cluster.brokers = ["a", "b", "d", "e"]
+        self.cluster.topics.add("c_REPLY_TOPIC")
+        self.cluster.answer_325 = self.cluster.answer_310
+        for _ in range(9):
+            self.result_of(self.producer.reply(self.request_from("d"), b"!"))
+        self.assertEqual({address for address, _ in self.cluster.of(325)}, {"d:10911"})
+
+    def test_reply_goes_to_another_broker_if_that_of_its_request_refuses_or_has_no_reply_topic(self):
+        self.cluster.topics.add("c_REPLY_TOPIC")
+        self.cluster.answer_325 = self.cluster.answer_310
+        self.cluster.refusals[325, "b:10911"] = 1
+        self.result_of(self.producer.reply(self.request_from("b"), b"!"))
+        self.assertEqual([address for address, _ in self.cluster.of(325)], ["b:10911", "a:10911"])
+        self.result_of(self.producer.reply(self.request_from("gone"), b"!"))
 
     def test_heartbeat_names_new_producer_group(self):
         self.result_of(self.send())
