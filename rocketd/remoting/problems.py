@@ -38,7 +38,7 @@ class Problem:
 
     def error(self, **values: object) -> RequestError:
         """Return the error with the measured values filled in."""
-        return RequestError(self.code, self.text(**values))
+        return RequestError(self.code, self.text(**values), self.id)
 
     def text(self, **values: object) -> str:
         """Return the remark: Apache's text, then cause and advice."""

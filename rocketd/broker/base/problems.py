@@ -366,16 +366,27 @@ TIMER_NOT_ENABLED = Problem(
     setting="timerWheelEnable",
 )
 
+_NOT_AVAILABLE_REMARK = (
+    "service not available now. It may be caused by one of the following reasons: the broker's disk is full "
+    "[{disk}], messages are put to the slave, message store has been shut down, etc."
+)
+
 SERVICE_NOT_AVAILABLE = Problem(
     id="service-not-available",
     code=ResponseCode.SERVICE_NOT_AVAILABLE,
-    remark=(
-        "service not available now. It may be caused by one of the following reasons: the broker's disk is full "
-        "[{disk}], messages are put to the slave, message store has been shut down, etc."
-    ),
+    remark=_NOT_AVAILABLE_REMARK,
     cause="{found}",
     advice="free space on the disk or send to another broker",
     setting="rocketmq.broker.diskSpaceWarningLevelRatio",
+)
+
+SENT_TO_SLAVE = Problem(
+    id="sent-to-slave",
+    code=ResponseCode.SERVICE_NOT_AVAILABLE,
+    remark=_NOT_AVAILABLE_REMARK,
+    cause="{found}",
+    advice="send to the master, whose address the route has with broker id 0",
+    setting="brokerRole",
 )
 
 STEPPED_DOWN = Problem(

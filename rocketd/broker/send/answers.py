@@ -155,7 +155,7 @@ class SendAnswers:
             self._tell_hooks(request, error.code, error.remark, ())
         if request.is_oneway:
             why = f"a send to {request.header.topic}: {error.remark}"
-            self._broker.dispatcher.oneway_lost(1, why, error.code)
+            self._broker.dispatcher.oneway_lost(1, why, error.reason)
         else:
             self._append(request, RemotingCommand.response(error.code, error.remark, self._plain_fields()), answers)
 
@@ -187,7 +187,10 @@ def store_error(broker: SendParts, result: PutResult) -> RequestError:
     if status is PutStatus.PROPERTIES_SIZE_EXCEEDED:
         return problems.PROPERTIES_TOO_LONG.error(limit=limit, found=result.cause)
     if status is PutStatus.SERVICE_NOT_AVAILABLE:
-        return problems.SERVICE_NOT_AVAILABLE.error(disk=broker.disk_usage_text(), found=result.cause)
+        disk = broker.disk_usage_text()
+        if broker.settings.store.broker_role == "SLAVE":
+            return problems.SENT_TO_SLAVE.error(disk=disk, found=result.cause)
+        return problems.SERVICE_NOT_AVAILABLE.error(disk=disk, found=result.cause)
     if status is PutStatus.STEPPED_DOWN:
         return problems.STEPPED_DOWN.error(found=result.cause)
     if status is PutStatus.CREATE_MAPEDFILE_FAILED:

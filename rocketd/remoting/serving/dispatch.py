@@ -18,7 +18,7 @@ from zope.interface import implementer
 
 from rocketd.common.log_throttle import LogThrottle, ThrottledLog
 from rocketd.remoting import problems
-from rocketd.remoting.errors import FrameError, PluginError, RemotingCommandError, RequestError
+from rocketd.remoting.errors import FrameError, PluginError, RemotingCommandError, RequestError, reason_of
 from rocketd.remoting.interfaces import IConnection, IRequestContext, IRequestProcessor, IRPCHook
 from rocketd.remoting.limits.address_guard import AddressGuard
 from rocketd.remoting.limits.limit_log import LimitLog
@@ -334,7 +334,9 @@ class Dispatcher:
             else:
                 self.refuse(single, _pool_full(pool), pool.name)
         if kept and not pool.hold(Job(job.handler, job.connection, kept, job.received_ms)):
-            self.oneway_lost(len(kept), f"the {pool.name} pool and the connections that wait for it are full")
+            self.oneway_lost(
+                len(kept), f"the {pool.name} pool and the connections that wait for it are full", "pool-full"
+            )
 
     def _without_responses(self, connection: Connection, frames: list[Frame]) -> list[Frame]:
         """Handle the ordinary responses among frames without a peeked code, and return the other frames."""
@@ -369,7 +371,7 @@ class Dispatcher:
         error = problems.CODE_NOT_SUPPORTED.error(code=request.code)
         self.peer_log.error("code not supported", "{address}:{remark}", address=connection.address, remark=error.remark)
         if request.is_oneway:
-            self.limits.count(_ONEWAY_LOST)
+            self._count_lost(error.reason)
         return RemotingCommand.response(error.code, error.remark).answering(request)
 
     def refuse(self, job: Job, error: RequestError, pool: str = "") -> None:
@@ -384,7 +386,7 @@ class Dispatcher:
                 if flag & RESPONSE_FLAG:
                     connection.call_reactor(self.take_response, connection, RemotingCommand.decode(frame))
                 elif flag & ONEWAY_FLAG:
-                    self.oneway_lost(1, error.remark, error.code)
+                    self.oneway_lost(1, error.remark, error.reason)
                 else:
                     answer = RemotingCommand.response(error.code, error.remark)
                     answer.opaque, answer.serialize_type = opaque, frame[0]
@@ -413,20 +415,25 @@ class Dispatcher:
         for pool in self._all_pools():
             lost = sum([cannot_be_refused(frame) for job in pool.left_over() for frame in job.frames])
             if lost:
-                self.oneway_lost(lost, "the server stops")
+                self.oneway_lost(lost, "the server stops", "server-stops")
 
-    def oneway_lost(self, count: int, why: str, cause: object = "") -> None:
-        """Count one-way requests that were not handled. Log the reason once a minute for each cause. Any thread."""
-        self.limits.reached(_ONEWAY_LOST, "one-way requests are lost: {why}", count, cause=cause, why=why)
+    def oneway_lost(self, count: int, why: str, reason: str) -> None:
+        """Count one-way requests that were not handled, in all and by reason, a constant. Any thread.
 
-    def _oneway_failed(self, request: RemotingCommand, response: RemotingCommand, *, is_logged: bool = False) -> None:
-        """Count a refused one-way request. Heartbeats are not counted, because clients repeat them."""
-        if request.code == RequestCode.HEART_BEAT:
-            return
-        if is_logged:
-            self.limits.count(_ONEWAY_LOST)
-        else:
-            self.oneway_lost(1, f"request code {request.code}: {response.remark}", response.code)
+        ``why`` is logged once a minute for each reason.
+        """
+        self.limits.count(_lost_for(reason), count)
+        self.limits.reached(_ONEWAY_LOST, "one-way requests are lost: {why}", count, cause=reason, why=why)
+
+    def _count_lost(self, reason: str) -> None:
+        """Count a one-way request that was not handled, after a log line about it."""
+        self.limits.count(_lost_for(reason))
+        self.limits.count(_ONEWAY_LOST)
+
+    def _oneway_failed(self, request: RemotingCommand, response: RemotingCommand, reason: str) -> None:
+        """Count and log a refused one-way request. Heartbeats are not counted, because clients repeat them."""
+        if request.code != RequestCode.HEART_BEAT:
+            self.oneway_lost(1, f"request code {request.code}: {response.remark}", reason)
 
     def take_response(self, connection: Connection, response: RemotingCommand) -> None:
         """Pass a peer's response to the invoke layer. Reactor thread."""
@@ -473,7 +480,7 @@ class Dispatcher:
             return ()
         if request.is_oneway:
             if response.code != ResponseCode.SUCCESS:
-                self._oneway_failed(request, response)
+                self._oneway_failed(request, response, reason_of(response.code))
             return ()
         return response.answering(request).encode_parts()
 
@@ -481,7 +488,10 @@ class Dispatcher:
         """Encode the answer to a request whose handling raised. A one-way request is counted as lost. Any thread."""
         response = self.error_response(connection, request, error)
         if request.is_oneway:
-            self._oneway_failed(request, response, is_logged=not isinstance(error, RequestError))
+            if isinstance(error, RequestError):
+                self._oneway_failed(request, response, error.reason)
+            elif request.code != RequestCode.HEART_BEAT:
+                self._count_lost(problems.PROCESSOR_FAILED.id)
             return ()
         return response.answering(request).encode_parts()
 
@@ -551,6 +561,10 @@ def fields_hooks(hooks: Iterable[IRPCHook]) -> list[Callable[..., None]] | None:
     functions = [getattr(hook, "before_fields", None) for hook in hooks]
     found = [function for function in functions if function is not None]
     return found if len(found) == len(functions) else None
+
+
+def _lost_for(reason: str) -> str:
+    return f"{_ONEWAY_LOST}, {reason}"
 
 
 def _peek_slowly(frame: Frame) -> tuple[int, int]:

@@ -196,7 +196,7 @@ class SingleTests(SendTestCase):
 
     def lost(self):
         """How many one-way requests are counted as lost, and the lines that tell of them."""
-        (lost,) = self.broker.dispatcher.limits.counts.values() or (0,)
+        lost = self.broker.dispatcher.limits.counts.get("one-way requests lost", 0)
         return lost, [line for line in self.lines if line.startswith("one-way requests are lost")]
 
     def log_lines(self):
@@ -233,6 +233,26 @@ class SingleTests(SendTestCase):
                 self.assertEqual(count, 2)
                 self.assertIn(reason, line)
         self.assertEqual((self.stored(), self.connection.written), ([], []))
+
+    def test_oneway_refused_by_disk_slave_and_stepped_down_master_is_counted_by_reason(self):
+        self.log_lines()
+        oneway = send(command_flag=ONEWAY_FLAG)
+        self.broker.set_disk_full(True)
+        self.process(oneway, oneway, oneway)
+        self.broker.set_disk_full(False)
+        self.broker.store.refuse_puts("another master serves")
+        self.process(oneway, oneway)
+        self.broker.store.accept_puts()
+        self.broker.settings.store.broker_role = "SLAVE"
+        self.process(oneway)
+        self.process(send("%%bad topic", command_flag=ONEWAY_FLAG))
+        table = self.broker.dispatcher.limits.table()
+        self.assertEqual(table["limitOneWayRequestsLost"], "7")
+        self.assertEqual(table["limitOneWayRequestsLostServiceNotAvailable"], "3")
+        self.assertEqual(table["limitOneWayRequestsLostSteppedDown"], "2")
+        self.assertEqual(table["limitOneWayRequestsLostSentToSlave"], "1")
+        self.assertEqual(table["limitOneWayRequestsLostSystemError"], "1")
+        self.assertEqual((len(self.lost()[1]), self.stored()), (4, []))
 
     def test_oneway_with_an_unreadable_header_is_counted_and_logged(self):
         self.log_lines()

@@ -221,7 +221,13 @@ class EndTests(TransactionTestCase):
         self.assertIsNone(self.end(half, oneway=True))
         self.broker.settings.store.broker_role = "SLAVE"
         self.assertIsNone(self.end(half, oneway=True))
-        self.assertEqual(self.broker.dispatcher.limits.counts, {"one-way requests lost": 3})
+        counts = {
+            "one-way requests lost": 3,
+            "one-way requests lost, system-error": 1,
+            "one-way requests lost, service-not-available": 1,
+            "one-way requests lost, slave-not-available": 1,
+        }
+        self.assertEqual(self.broker.dispatcher.limits.counts, counts)
 
     def test_end_with_mismatched_fields_is_refused(self):
         half = self.half()
