@@ -17,6 +17,8 @@ class PendingReplies:
 
     def __init__(self) -> None:
         self._waiting: dict[str, Deferred[tuple[ReplyMessageRequestHeader, bytes]]] = {}
+        self.looked_up: dict[str, float] = {}
+        """The time in seconds at which the brokers of a cluster's reply topic were last looked up, by cluster."""
 
     def expect(self, correlation_id: str) -> Deferred[tuple[ReplyMessageRequestHeader, bytes]]:
         """Return a Deferred for the reply's header and body. Cancelling it ends the wait."""

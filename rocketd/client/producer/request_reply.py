@@ -4,17 +4,18 @@ Counterpart: the request methods of `DefaultMQProducerImpl`, and `MessageUtil.cr
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Protocol
 from uuid import uuid4
 
 from twisted.internet.defer import Deferred
 from twisted.internet.defer import TimeoutError as DeferredTimeoutError
 
-from rocketd.client.errors import IllegalMessageError, RequestTimeoutError
+from rocketd.client.errors import IllegalMessageError, RequestTimeoutError, RocketMQError
 from rocketd.client.instance.client_instance import ClientInstance
 from rocketd.client.messages.codec import Codec
 from rocketd.client.messages.message import Message, ReceivedMessage, SendResult, T
-from rocketd.client.messages.namespace import without_namespace
+from rocketd.client.messages.namespace import with_namespace, without_namespace
 from rocketd.client.messages.received import unpack
 from rocketd.common import properties as names
 from rocketd.common.names import reply_topic
@@ -30,6 +31,8 @@ GREETING_SHARE = 3
 """Divisor of the remaining time: the share of it in which brokers must note the asker. Slower brokers may not delay the
 answer of the others.
 """
+LOOK_SECONDS = 30.0
+"""Interval at which a cluster's reply topic is looked up again, if it was not found."""
 
 
 class Asker(Protocol[T]):
@@ -68,6 +71,7 @@ async def request_reply(
     try:
         # Brokers find the way back by the producers' heartbeats.
         await producer.find_queues(message.topic, left_ms())
+        await _find_repliers(instance, message.topic, left_ms() / GREETING_SHARE)
         await instance.greet(left_ms() / GREETING_SHARE)
         await producer.send_with(message, more, left_ms(), where)
         reply.addTimeout(left_ms() / 1000, instance.reactor)
@@ -80,6 +84,23 @@ async def request_reply(
         reply.addErrback(lambda _: None)
         reply.cancel()
     return _reply_of(header, body, producer)
+
+
+async def _find_repliers(instance: ClientInstance, topic: str, wait_ms: float) -> None:
+    """Learn the brokers with the reply topic of a topic's clusters: Apache's clients reply by any of them.
+
+    Failures are ignored, because rocketd's clients reply by the broker of the request.
+    """
+    now = instance.reactor.seconds()
+    route = await instance.routes.route(with_namespace(instance.config.namespace, topic))
+    for cluster in sorted({broker.cluster for broker in route.broker_datas}):
+        if now - instance.replies.looked_up.get(cluster, -LOOK_SECONDS) < LOOK_SECONDS:
+            continue
+        instance.replies.looked_up[cluster] = now
+        looking = Deferred.fromCoroutine(instance.routes.subscribe_queues(reply_topic(cluster)))
+        looking.addTimeout(wait_ms / 1000, instance.reactor)
+        with suppress(RocketMQError, DeferredTimeoutError):
+            await looking
 
 
 def _reply_of(header: ReplyMessageRequestHeader, packed: bytes, producer: Asker[T]) -> ReceivedMessage[T]:

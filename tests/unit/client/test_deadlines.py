@@ -71,6 +71,19 @@ class RequestTests(FaultTestCase):
         ((_, fields),) = [asked for asked in self.cluster.of(34) if asked[0] == "a:10911"]
         self.assertEqual(fields["timeout"], 3000)
 
+    def test_silent_name_server_delays_one_request_by_a_third_of_its_time(self):
+        """It is asked for the brokers that pass replies on, which the request can do without."""
+        self.successResultOf(self.send())
+        self.cluster.silent.add(None)
+        for waits in (0.2, 0.0):
+            sent = len(self.cluster.of(310))
+            asking = self.request(0.6)
+            self.clock.advance(waits)
+            self.assertEqual(len(self.cluster.of(310)), sent + 1)
+            self.reply()
+            self.assertEqual(self.successResultOf(asking).body, b"fine")
+        self.clock.advance(3)
+
     def test_black_holes_everywhere(self):
         self.successResultOf(self.send())
         self.cluster.silent |= {None, "a:10911", "b:10911"}

@@ -212,6 +212,24 @@ class ProducerTests(ClientTestCase):
         for asked in (asking, again):
             self.failureResultOf(asked, RequestTimeoutError)
 
+    def test_heartbeat_before_request_goes_to_all_brokers_with_the_reply_topic(self):
+        """Apache's clients reply by any of them, and each must know the asker."""
+        everywhere = self.cluster.answer_105
+
+        def answer(address, request, fields):
+            self.cluster.brokers = ["a", "b", "d"] if fields["topic"] == "c_REPLY_TOPIC" else ["a"]
+            return everywhere(address, request, fields)
+
+        self.cluster.topics.add("c_REPLY_TOPIC")
+        self.cluster.answer_105 = answer
+        for _ in range(2):
+            asking = Deferred.fromCoroutine(self.producer.request(Message("T", b"hello"), timeout=1))
+            self.assertEqual([address for address, _ in self.cluster.of(310)][-1:], ["a:10911"])
+            self.clock.advance(1)
+            self.failureResultOf(asking, RequestTimeoutError)
+        self.assertEqual(sorted(address for address, _ in self.cluster.of(34)), ["a:10911", "b:10911", "d:10911"])
+        self.assertEqual([fields["topic"] for _, fields in self.cluster.of(105)], ["T", "c_REPLY_TOPIC"])
+
     def request_from(self, broker):
         return ReceivedMessage(
             topic="T", body=b"?", properties={"CLUSTER": "c", "CORRELATION_ID": "1"}, msg_id="U", offset_msg_id="O",
