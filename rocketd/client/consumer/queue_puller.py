@@ -32,6 +32,11 @@ ERROR_DELAY_SECONDS = 3.0
 """Delay after a failed pull. It is shorter after the first failures in a row, which are often temporary."""
 
 FIRST_ERROR_DELAY_SECONDS = 0.1
+_UNANNOUNCED = (ResponseCode.SUBSCRIPTION_NOT_EXIST, ResponseCode.SUBSCRIPTION_NOT_LATEST)
+"""Refusals of a broker without a heartbeat of this member. It does not know the group, or only members with an older
+version of the subscription.
+"""
+
 PAUSED_SECONDS = 1.0
 TELL_SECONDS = 60.0
 
@@ -138,8 +143,8 @@ class QueuePuller:
                     return  # the process ends, and its connections with it
                 if not consumer.instance.outages.covers(f"pulling {self._assigned}", error):
                     self.log.warn("pulling {queue}: {error}", queue=self._assigned, error=error)
-                if isinstance(error, BrokerError) and error.code == ResponseCode.SUBSCRIPTION_NOT_EXIST:
-                    # It dropped the group with its last connection: announce it now, not with the next heartbeat.
+                if isinstance(error, BrokerError) and error.code in _UNANNOUNCED:
+                    # It dropped the member with its connection: announce it now, not with the next heartbeat.
                     await consumer.instance.greet()
                 await self._sleep(error_delay)
                 error_delay = min(error_delay * 2, ERROR_DELAY_SECONDS)

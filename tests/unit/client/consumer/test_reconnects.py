@@ -187,6 +187,47 @@ class MemberListTests(MemberTestCase):
         self.assertFalse(self.client.is_forgotten_by("ns:9876"))
 
 
+class UnannouncedTests(MemberTestCase):
+    """A broker was away while its route was, so that it has no heartbeat of the member when its queues come back."""
+
+    def restart_b(self, refusal):
+        self.cluster.down.add(B)
+        self.lose(B)
+        self.cluster.brokers.remove("b")
+        self.refresh()
+        self.assertEqual(self.brokers(), ["a"])
+        self.clock.pump([1.0] * 35)  # until the heartbeat without b
+        self.cluster.down.clear()
+        self.cluster.held.clear()
+        self.cluster.asked.clear()
+        self.cluster.refusals[PULL, B] = refusal
+        self.cluster.brokers.append("b")
+
+        def confirm(address, request, fields):
+            self.cluster.refusals.pop((PULL, address), None)
+            return RemotingCommand.response(0)
+
+        self.cluster.answer_34 = confirm
+        self.refresh()
+        self.assertEqual(self.brokers(), ["a", "b"])
+
+    def refresh(self):
+        self.result_of(self.client.routes.refresh(self.client.routes.topics))
+        self.rebalance()
+
+    def test_broker_without_the_group_gets_a_heartbeat_at_once(self):
+        self.restart_b(24)
+        self.assertEqual(self.heartbeats(), [B])
+        self.clock.advance(0.1)
+        self.assertEqual(self.cluster.pulls(), {B: 0})
+
+    def test_broker_with_an_older_subscription_gets_a_heartbeat_at_once(self):
+        self.restart_b(25)
+        self.assertEqual(self.heartbeats(), [B])
+        self.clock.advance(0.1)
+        self.assertEqual(self.cluster.pulls(), {B: 0})
+
+
 class HandoverTests(MemberTestCase):
     """Another member joins and leaves, so that this one has the first queue, then the second."""
 
