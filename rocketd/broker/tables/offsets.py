@@ -2,7 +2,8 @@
 
 They are kept in Apache's file, ``config/consumerOffset.json``. Unlike the other tables it is written by a timer
 (``flushConsumerOffsetInterval``) and at the stop, not with every change. After a crash, groups read again the messages
-committed since the last write.
+committed since the last write. Only the first offset of a group in a queue is written soon: without one, the group would
+begin anew, perhaps at the end of the queue.
 
 Counterpart: `ConsumerOffsetManager` (Apache).
 """
@@ -72,7 +73,9 @@ class ConsumerOffsetManager:
             old = queues.get(queue_id)
             queues[queue_id] = offset
             self._changes += 1
-        if old is not None and offset < old:
+        if old is None:
+            self.save()
+        elif offset < old:
             self._peer_log.warn(
                 f"goes back {key}",
                 "group {group} goes back in queue {queue} of {topic}: {client} commits {offset}, {old} was stored",

@@ -19,8 +19,8 @@ handled or hands them out, and stores per queue the offset of the next message t
   the application, with the hooks of `hook_calls` around it, and makes an `Outcome` of the result.
 - `chunks`: several messages for one thread, if the handler is a fast plain function. See below.
 - `send_back`, `retry_sender`: return messages that are to come again to their broker, or else to any broker.
-- `start_offset`, `offset_store*`: the first offset of a queue, and the stored offsets: at the brokers (clustering) or in
-  a file (broadcasting).
+- `start_offset`, `group_beginning`, `offset_store*`: the first offset of a queue, the moment at which a new group begins,
+  and the stored offsets: at the brokers (clustering) or in a file (broadcasting).
 
 **Way of a message**
 

@@ -16,6 +16,7 @@ from twisted.python.failure import Failure
 from rocketd.client.consumer.assigned_queue import AssignedQueue, PulledMessage
 from rocketd.client.consumer.early_commits import EarlyCommits
 from rocketd.client.consumer.flow_control import FlowControl
+from rocketd.client.consumer.group_beginning import GroupBeginning
 from rocketd.client.consumer.hook_calls import MemberHooks
 from rocketd.client.consumer.member_options import MemberOptions, consume_from_where, message_model
 from rocketd.client.consumer.missing_topics import MissingTopics
@@ -94,6 +95,7 @@ class GroupMember(ABC):
             self._files = HandlerThreads(instance.reactor, f"rocketd-offsets-{self.group}", 1, run_coroutine)
         self.offsets: OffsetStore = self._offset_store()
         self.missing = MissingTopics(self)
+        self._beginning = GroupBeginning(self)
         self._rebalance = Rebalance(self)
         self._early_commits = EarlyCommits(instance.reactor, self._persist_each)
         self._loops: list[timers.ClockedLoop] = []
@@ -206,6 +208,9 @@ class GroupMember(ABC):
         if self._is_stopped():
             return False
         await self.offsets.load()
+        if self._is_stopped():
+            return False
+        await self._beginning.join(list(self.subscriptions))
         if self._is_stopped():
             return False
         self.started_ms = int(self.instance.now_ms())
@@ -434,7 +439,12 @@ class GroupMember(ABC):
         self.offsets.remove(queue)
         try:
             offset = await start_offset(
-                self.instance, self.group, queue, self.options, self.offsets, self.missing.begin_of(queue.topic)
+                self.instance,
+                self.group,
+                queue,
+                self.offsets,
+                self._beginning.place_of(queue.topic),
+                broadcast=self.options.broadcast,
             )
         except (RequestTimeoutError, UnreachableError):
             raise
@@ -450,6 +460,7 @@ class GroupMember(ABC):
 
     async def announce(self) -> None:
         """Call ``on_assigned`` for new queues, and then begin to pull them."""
+        self._beginning.taken(self.assigned)
         new = [assigned for assigned in self.assigned.values() if not assigned.announced]
         if not new:
             return

@@ -25,7 +25,9 @@ class MemberOptions:
     """Options of a consumer. Raises IllegalOptionError for an invalid value."""
 
     begin: str | datetime = "latest"
-    """First position of a group without a stored offset: ``latest``, ``earliest`` or a point in time."""
+    """First position of a group without a stored offset: ``latest``, ``earliest`` or a point in time. ``latest`` is the
+    moment at which the group begins. Queues that appear later are read from then on.
+    """
 
     missing: Literal["wait", "raise", "create"] = "wait"
     """Treatment of a subscribed topic without a broker that has it. ``wait`` opens the consumer and begins when the topic

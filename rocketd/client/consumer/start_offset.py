@@ -11,7 +11,6 @@ from datetime import datetime
 
 from twisted.logger import Logger
 
-from rocketd.client.consumer.member_options import MemberOptions
 from rocketd.client.consumer.offset_store import NO_OFFSET, OffsetStore, ReadOffsetType
 from rocketd.client.errors import BrokerUnreachableError, RocketMQError
 from rocketd.client.instance.client_instance import ClientInstance
@@ -30,19 +29,19 @@ async def start_offset(
     instance: ClientInstance,
     group: str,
     queue: MessageQueue,
-    options: MemberOptions,
     store: OffsetStore,
-    since: datetime | None = None,
+    begin: str | datetime,
+    *,
+    broadcast: bool,
 ) -> int:
     """Return the offset to continue from: the stored one, or the offset for ``begin``, which is stored at once.
 
-    ``since`` takes the place of ``begin="latest"``. Raises RocketMQError if the broker cannot tell, and
-    BrokerUnreachableError if only a slave answers that has no offset: it may not have copied it from its master yet.
+    Raises RocketMQError if the broker cannot tell, and BrokerUnreachableError if only a slave answers that has no offset:
+    it may not have copied it from its master yet.
     """
-    known_by_master = options.broadcast or instance.routes.address_of(queue.broker_name) is not None
-    start = since if since is not None and options.begin == "latest" else options.begin
+    known_by_master = broadcast or instance.routes.address_of(queue.broker_name) is not None
     stored = await store.read(queue, ReadOffsetType.READ_FROM_STORE)
-    if stored > 0 or (stored == 0 and (options.broadcast or await _has_stored(instance, group, queue))):
+    if stored > 0 or (stored == 0 and (broadcast or await _has_stored(instance, group, queue))):
         return stored
     if not known_by_master:
         raise BrokerUnreachableError(
@@ -50,19 +49,19 @@ async def start_offset(
             f"{queue.queue_id} of {queue.topic}",
             broker=queue.broker_name,
         )
-    first = await _begin(instance, group, queue, start)
+    first = await _begin(instance, group, queue, begin)
     if first > 0 or stored == NO_OFFSET:
         store.update(queue, first, False)
         await store.update_to_broker(queue, first, oneway=False)
     return first
 
 
-async def _begin(instance: ClientInstance, group: str, queue: MessageQueue, start: str | datetime) -> int:
+async def _begin(instance: ClientInstance, group: str, queue: MessageQueue, begin: str | datetime) -> int:
     retry = queue.topic.startswith(RETRY_PREFIX)
-    if start == "earliest" or (retry and not isinstance(start, datetime)):
+    if begin == "earliest" or (retry and not isinstance(begin, datetime)):
         return 0
-    if isinstance(start, datetime) and not retry:
-        return await first_since(instance, group, queue, int(start.timestamp() * 1000))
+    if isinstance(begin, datetime) and not retry:
+        return await first_since(instance, group, queue, int(begin.timestamp() * 1000))
     return await instance.answer(queue.broker_name, offsets.max_offset(queue))
 
 

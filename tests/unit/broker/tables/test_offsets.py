@@ -59,6 +59,13 @@ class OffsetsTests(SynchronousTestCase):
         self.offsets.persist()
         self.assertTrue(os.path.exists(self.path))
 
+    def test_first_offset_of_a_queue_is_written_soon(self):
+        """A kill before the timer's write must not make the group a new one."""
+        self.commit("G", "T", 0, 5)
+        self.commit("G", "T", 1, 7)
+        self.commit("G", "T", 0, 6)
+        self.assertEqual(self.make().snapshot().offset_table, {"T@G": {0: 5, 1: 7}})
+
     def test_groups_of_a_topic(self):
         self.commit("G", "T", 0, 1)
         self.commit("H", "T", 0, 1)

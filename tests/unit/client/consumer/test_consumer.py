@@ -5,11 +5,14 @@ from datetime import UTC, datetime
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.logger import formatEvent, globalLogPublisher
 
-from rocketd.client.consumer.missing_topics import ROUTE_LOOK_SECONDS, ROUTE_LOOKS
-from rocketd.client.consumer.options import ConsumerOptions
+from rocketd.client.consumer.lite_pull_consumer import LitePullConsumerEngine
+from rocketd.client.consumer.missing_topics import CLOCK_SKEW_SECONDS, ROUTE_LOOK_SECONDS, ROUTE_LOOKS
+from rocketd.client.consumer.options import ConsumerOptions, LitePullOptions
 from rocketd.client.consumer.push_consumer import PushConsumerEngine
+from rocketd.client.consumer.rebalance import HANDOVER_SECONDS
 from rocketd.client.errors import NoRouteError, StopConsuming
 from rocketd.common.sysflag import PULL_COMMIT_OFFSET
+from rocketd.remoting.bodies.tables import MessageQueue
 from rocketd.remoting.errors import RemotingSendRequestError
 from rocketd.remoting.wire.command import RemotingCommand
 from tests.support.client_cluster import ClientTestCase
@@ -312,6 +315,115 @@ class LatestTests(ConsumerTestCase):
     def test_new_group_begins_at_the_end(self):
         self.start()
         self.assertEqual(self.cluster.pulls(), {"a:10911": 7, "b:10911": 7})
+
+    def add_broker_b(self):
+        self.cluster.brokers.append("b")
+        self.result_of(self.client.routes.refresh(["T"]))
+        self.cluster.request(40, {"consumerGroup": "cg"})
+
+    def answer_searches(self):
+        """Answer searches by time with 5, which is right, and note their times."""
+        times = []
+
+        def search(address, request, fields):
+            times.append(int(fields["timestamp"]))
+            return RemotingCommand.response(0, ext_fields={"offset": "5"})
+
+        pull = self.cluster.answer_11
+
+        def nothing_before(address, request, fields):
+            if fields["maxMsgNums"] != "1":
+                return pull(address, request, fields)
+            found_nothing = dict.fromkeys(("suggestWhichBrokerId", "minOffset", "maxOffset"), "0")
+            return RemotingCommand.response(19, ext_fields={**found_nothing, "nextBeginOffset": "5"})
+
+        self.cluster.answer_29, self.cluster.answer_11 = search, nothing_before
+        return times
+
+    def test_queue_that_appears_later_begins_at_the_start_of_the_consumer(self):
+        self.cluster.brokers.remove("b")
+        times = self.answer_searches()
+        joined_ms = int(self.client.now_ms())
+        self.start()
+        self.assertEqual(self.cluster.pulls(), {"a:10911": 7})
+        self.clock.advance(100)
+        self.add_broker_b()
+        self.assertEqual(self.cluster.pulls(), {"a:10911": 7, "b:10911": 5})
+        self.assertEqual(times, [joined_ms - CLOCK_SKEW_SECONDS * 1000])
+
+    def test_queue_given_up_and_taken_again_without_its_offset_begins_at_the_start_of_the_consumer(self):
+        """The broker was killed before it wrote the offset."""
+        self.answer_searches()
+        self.start()
+        self.cluster.brokers.remove("b")
+        self.result_of(self.client.routes.refresh(["T"]))
+        self.cluster.request(40, {"consumerGroup": "cg"})
+        self.cluster.held = [entry for entry in self.cluster.held if entry[0] == "a:10911"]
+        del self.cluster.offsets["b:10911", "T"]
+        self.add_broker_b()
+        self.assertEqual(self.cluster.pulls(), {"a:10911": 7, "b:10911": 5})
+
+    def test_queue_without_an_offset_of_a_group_with_offsets_begins_at_its_first_message(self):
+        """It appeared while the group was away, or its broker was killed before it wrote the offset."""
+        for offset in (0, 40):
+            with self.subTest(offset=offset):
+                self.setUp()
+                self.cluster.offsets["a:10911", "T"] = offset
+                self.start()
+                self.assertEqual(self.cluster.pulls(), {"a:10911": offset, "b:10911": 0})
+
+    def test_queue_of_a_group_with_offsets_that_appears_later_begins_at_its_first_message(self):
+        self.cluster.brokers.remove("b")
+        self.cluster.offsets["a:10911", "T"] = 40
+        self.start()
+        self.add_broker_b()
+        self.assertEqual(self.cluster.pulls(), {"a:10911": 40, "b:10911": 0})
+
+    def test_members_of_a_new_group_that_start_together_begin_at_the_end(self):
+        """One of them may have stored its offsets when the other comes to take its share."""
+        self.cluster.others = ("0",)
+        confirm = self.cluster.answer_34
+
+        def other_takes_its_share(address, request, fields):
+            self.cluster.offsets["a:10911", "T"] = 7
+            return confirm(address, request, fields)
+
+        self.cluster.answer_34 = other_takes_its_share
+        self.consumer.subscribe("T", None)
+        started = Deferred.fromCoroutine(self.consumer.start())
+        self.clock.advance(HANDOVER_SECONDS)
+        self.successResultOf(started)
+        self.assertEqual(self.cluster.pulls(), {"b:10911": 7})
+
+    def test_broker_that_does_not_tell_its_offsets_is_named_in_a_warning(self):
+        self.cluster.refusals[43, "a:10911"] = 1
+        lines = []
+        globalLogPublisher.addObserver(lines.append)
+        self.addCleanup(globalLogPublisher.removeObserver, lines.append)
+        self.start()
+        self.assertEqual(self.cluster.pulls(), {"a:10911": 7, "b:10911": 7})
+        (line,) = [formatEvent(line) for line in lines if line["log_level"].name == "warn"]
+        self.assertIn("cannot find out whether group cg has consumed T before: a:10911 answers", line)
+
+    def test_chosen_queues_begin_at_the_end_each(self):
+        consumer = LitePullConsumerEngine(self.client, "cg", options=LitePullOptions(begin="latest"))
+        self.result_of(consumer.assign([MessageQueue("T", "a", 0)]))
+        self.result_of(consumer.start())
+        self.result_of(consumer.assign([MessageQueue("T", "a", 0), MessageQueue("T", "b", 0)]))
+        self.assertEqual(self.cluster.pulls(), {"a:10911": 7, "b:10911": 7})
+
+    def test_broadcasting_consumer_begins_a_queue_that_appeared_while_it_was_away_at_its_first_message(self):
+        directory = self.mktemp()
+        self.cluster.brokers.remove("b")
+        for wanted in ({"a:10911": 7}, {"a:10911": 7, "b:10911": 0}):
+            consumer = self.make(self.take, broadcast=True, offset_directory=directory)
+            consumer.subscribe("T", None)
+            self.end_of(consumer.start())
+            self.assertEqual(self.cluster.pulls(), wanted)
+            self.end_of(consumer.stop())
+            self.cluster.held.clear()
+            self.cluster.brokers.append("b")
+            self.result_of(self.client.routes.refresh(["T"]))
 
 
 class MomentTests(ConsumerTestCase):
