@@ -42,7 +42,7 @@ class OffsetStore(Protocol):
         ...
 
     async def persist_all(self, queues: Iterable[MessageQueue], *, oneway: bool = True) -> list[MessageQueue]:
-        """Store the remembered offsets of these queues. Without queues, do nothing.
+        """Store the remembered offsets of these queues, at least.
 
         Return the queues whose offsets were not stored; each was logged. Without ``oneway``, wait for confirmation.
         Until then no other offset of the queue is stored, because a broker may process the older of two concurrent

@@ -1,7 +1,8 @@
 """Keeps a group's offsets in a file of this client.
 
 Counterpart: `LocalFileOffsetStore` (Apache). The file is the same, so a consumer may change between the clients. Unlike
-Apache, new content is on the disk before it replaces the file, and an unreadable file is an error, not an empty table.
+Apache, new content is on the disk before it replaces the file, an unreadable file is an error, not an empty table, and the
+offset of a queue stays in the file while the queue is absent.
 """
 
 import os
@@ -84,21 +85,13 @@ class LocalFileOffsetStore(OffsetTable, OffsetStore):
     async def persist_all(self, queues: Iterable[MessageQueue], *, oneway: bool = True) -> list[MessageQueue]:
         """See OffsetStore. Writes one file and returns when it is on the disk, even with ``oneway``.
 
-        The file also keeps remembered offsets of topics without a queue here: their queues may not be shared out yet. Other
-        queues no longer exist and are left out. Unchanged offsets are not written.
+        The file always has all remembered offsets, also of other queues: they may be absent for a while, as their broker.
+        Unchanged offsets are not written.
         """
-        wanted = set(queues)
-        if not wanted:
-            return []
         await self._lock.acquire()
         try:
-            topics = {queue.topic for queue in wanted}
-            offsets = {
-                queue: offset
-                for queue, offset in sorted(self._offsets.items())
-                if queue in wanted or queue.topic not in topics
-            }
-            if offsets == self._written:
+            offsets = dict(sorted(self._offsets.items()))
+            if not offsets or offsets == self._written:
                 return []
             damaged = self._damaged
             await self._defer_to_thread(lambda: self._write_file(offsets, keep_old=not damaged))
@@ -106,7 +99,7 @@ class LocalFileOffsetStore(OffsetTable, OffsetStore):
             self._damaged = False
         except OSError as error:
             self.log.error("offsets were not stored in {path}: {error}", path=self.path, error=error)
-            return sorted(wanted & self._offsets.keys())
+            return sorted(set(queues) & offsets.keys())
         finally:
             self._lock.release()
         return []

@@ -40,7 +40,9 @@ async def start_offset(
     it may not have copied it from its master yet.
     """
     known_by_master = broadcast or instance.routes.address_of(queue.broker_name) is not None
-    stored = await store.read(queue, ReadOffsetType.READ_FROM_STORE)
+    # The offsets of a broadcasting consumer are its own: they are newer in memory than in its file.
+    source = ReadOffsetType.MEMORY_FIRST_THEN_STORE if broadcast else ReadOffsetType.READ_FROM_STORE
+    stored = await store.read(queue, source)
     if stored > 0 or (stored == 0 and (broadcast or await _has_stored(instance, group, queue))):
         return stored
     if not known_by_master:

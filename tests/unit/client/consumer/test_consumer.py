@@ -426,6 +426,58 @@ class LatestTests(ConsumerTestCase):
             self.result_of(self.client.routes.refresh(["T"]))
 
 
+class AbsentBrokerTests(ConsumerTestCase):
+    """Broker b goes away and comes back, with messages that were sent to it meanwhile."""
+
+    begin_at = "latest"
+
+    def setUp(self):
+        super().setUp()
+        self.directory = self.mktemp()
+
+    def broadcasting(self):
+        consumer = self.make(self.take, broadcast=True, offset_directory=self.directory, persist_interval=5)
+        consumer.subscribe("T", None)
+        self.end_of(consumer.start())
+        return consumer
+
+    def remove_broker_b(self):
+        self.cluster.brokers.remove("b")
+        self.look()
+        self.cluster.held = [entry for entry in self.cluster.held if entry[0] == "a:10911"]
+
+    def look(self):
+        self.result_of(self.client.routes.refresh(["T"]))
+        self.clock.advance(20)
+
+    def test_broadcasting_consumer_continues_behind_its_last_message(self):
+        for stores in (False, True):
+            with self.subTest(stores=stores):
+                self.setUp()
+                self.broadcasting()
+                self.cluster.deliver("b:10911", [(b"one", "")], 7)
+                self.remove_broker_b()
+                if stores:
+                    self.clock.advance(5)
+                    self.clock.run_call()
+                self.cluster.brokers.append("b")
+                self.look()
+                self.assertEqual(self.cluster.pulls(), {"a:10911": 7, "b:10911": 8})
+
+    def test_broadcasting_consumer_continues_behind_its_last_message_after_its_restart(self):
+        consumer = self.broadcasting()
+        self.cluster.deliver("b:10911", [(b"one", "")], 7)
+        self.remove_broker_b()
+        self.end_of(consumer.stop())
+        self.cluster.held.clear()
+        self.end_of(self.broadcasting().stop())
+        self.cluster.held.clear()
+        self.cluster.brokers.append("b")
+        self.result_of(self.client.routes.refresh(["T"]))
+        self.broadcasting()
+        self.assertEqual(self.cluster.pulls(), {"a:10911": 7, "b:10911": 8})
+
+
 class MomentTests(ConsumerTestCase):
     begin_at = datetime(2026, 1, 1, tzinfo=UTC)
 

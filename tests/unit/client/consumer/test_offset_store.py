@@ -342,13 +342,22 @@ class LocalTests(StoreCase):
         self.assertEqual(self.store.clone(), {A0: 3})
 
     def test_persist_all(self):
-        self.update_many((A0, 1), (A1, 2), (OTHER, 3))
         self.result(self.store.persist_all([]))
         self.assertFalse(os.path.exists(self.path))
-        self.assertEqual(self.result(self.store.persist_all([A0])), [])
-        # A queue that the topic no longer has is left out, not a topic whose queues are not known yet.
-        self.assertEqual(self.stored(), {A0: 1, OTHER: 3})
-        self.assertEqual(self.store.clone(), {A0: 1, A1: 2, OTHER: 3})
+        self.update_many((A0, 1), (A1, 2), (OTHER, 3))
+        self.assertEqual(self.result(self.store.persist_all([A0, A1])), [])
+        self.assertEqual(self.stored(), {A0: 1, A1: 2, OTHER: 3})
+
+    def test_offset_of_an_absent_queue_stays_in_the_file(self):
+        """Its broker is away, or the application does not read it now."""
+        self.update_many((A0, 1), (B0, 2))
+        self.result(self.store.persist_all([A0, B0]))
+        self.update_many((A0, 3))
+        self.result(self.store.persist_all([A0]))
+        self.assertEqual(self.stored(), {A0: 3, B0: 2})
+        self.update_many((A0, 4))
+        self.result(self.store.persist_all([]))
+        self.assertEqual(self.stored(), {A0: 4, B0: 2})
 
     def test_persist_keeps_previous_file_as_backup(self):
         self.update_many((A0, 1))
