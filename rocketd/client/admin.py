@@ -203,7 +203,7 @@ class AdminEngine:
     ) -> list[ReceivedMessage[bytes]]:
         """Return messages of a topic with a key, stored between two moments, ``max_messages`` of each broker at most.
 
-        An unreachable broker is logged. Raises IllegalTopicError and NoRouteError.
+        An unreachable broker and a damaged message are logged. Raises IllegalTopicError and NoRouteError.
         """
         self._check()
         return await message_search.by_key(self.instance, topic, key, max_messages, begin, end)

@@ -16,6 +16,7 @@ from rocketd.client.instance.client_instance import ClientInstance
 from rocketd.client.messages.codec import BYTES
 from rocketd.client.messages.message import ReceivedMessage
 from rocketd.client.messages.received import received_message
+from rocketd.client.messages.records import readable_records
 from rocketd.client.queries.queues import milliseconds_of
 from rocketd.common.names import TOOLS_GROUP
 from rocketd.common.sysflag import COMPRESSED
@@ -26,8 +27,7 @@ from rocketd.protocol.pull import everything, pull_header
 from rocketd.remoting.bodies.tables import MessageQueue
 from rocketd.remoting.headers.client import PullMessageResponseHeader, QueryMessageRequestHeader, read_header
 from rocketd.remoting.wire.codes import RequestCode, ResponseCode
-from rocketd.store.base.errors import RecordError
-from rocketd.store.format.record import MessageExt, decode_messages
+from rocketd.store.format.record import MessageExt
 
 MOST_QUEUES: Final = 64
 """Queues that one page reads."""
@@ -104,12 +104,7 @@ async def by_key(
         response = await cluster.client.ask(address, RequestCode.QUERY_MESSAGE, header)
         if response.code == ResponseCode.QUERY_NOT_FOUND:
             continue
-        body = check_response(address, response).body or b""
-        try:
-            records = decode_messages(body)
-        except RecordError as error:
-            raise ConsoleError(f"{broker.broker_name}: {error}") from error
-        for record in records:
+        for record in readable_records(check_response(address, response).body, f"{topic} at {broker.broker_name}"):
             message = _packed(record, MessageQueue(record.topic, broker.broker_name, record.queue_id))
             # Brokers search by a hash, which other keys may share.
             if message.queue.topic == topic and key in message.keys:
@@ -134,10 +129,7 @@ async def _pull(
     subscription = everything(queue.topic)
     header = pull_header(TOOLS_GROUP, queue, subscription, offset, min(most, _BATCH))
     response = await pull(client, address, header)
-    try:
-        records = wanted_records(response, subscription)
-    except RecordError as error:
-        raise ConsoleError(f"{queue.broker_name} queue {queue.queue_id} at {offset}: {error}") from error
+    records = wanted_records(response, subscription, f"{queue.topic} at {queue.broker_name}")
     messages = [_packed(record, queue) for record in records]
     following = read_header(PullMessageResponseHeader, response).next_begin_offset
     if following <= offset:

@@ -33,7 +33,6 @@ from rocketd.protocol.cluster import MASTER
 from rocketd.protocol.pull import pull_header
 from rocketd.remoting.bodies.tables import MessageQueue
 from rocketd.remoting.headers.client import PullMessageResponseHeader, read_header
-from rocketd.store.base.errors import RecordError
 from rocketd.store.format.record import MessageExt
 from rocketd.tools.positions import StartPosition
 from rocketd.tools.refusals import is_final
@@ -80,6 +79,10 @@ def readable(records: Iterable[MessageExt], queue: MessageQueue) -> list[Receive
         except IllegalMessageError as error:
             complain(f"{queue.broker_name} queue {queue.queue_id} offset {record.queue_offset} is skipped: {error}")
     return messages
+
+
+def _skip(damage: str) -> None:
+    complain(f"{damage}; it is skipped")
 
 
 class TopicReader:
@@ -158,8 +161,6 @@ class TopicReader:
                     offset = await self._first_offset(queue, start)
                 before = offset
                 offset, broker_id, messages = await self._pull(queue, offset, broker_id)
-            except RecordError as error:
-                raise RocketMQError(f"{queue.broker_name} queue {queue.queue_id} at {offset}: {error}") from error
             except RocketMQError as error:
                 if isinstance(error, BrokerError) and is_final(error.code):
                     raise
@@ -200,7 +201,8 @@ class TopicReader:
         )
         response = await pull(self._client, address, header)
         told = read_header(PullMessageResponseHeader, response)
-        messages = readable(wanted_records(response, self._subscription), queue)
+        records = wanted_records(response, self._subscription, queue.broker_name, _skip)
+        messages = readable(records, queue)
         return told.next_begin_offset, told.suggest_which_broker_id, messages
 
     async def _sleep(self, seconds: float) -> None:

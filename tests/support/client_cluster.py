@@ -23,10 +23,16 @@ from rocketd.remoting.bodies.tables import (
 from rocketd.remoting.errors import RemotingConnectError
 from rocketd.remoting.wire.command import RemotingCommand
 from rocketd.store.format.message import MessageInner
-from rocketd.store.format.record import encode_record
+from rocketd.store.format.record import HEAD_STRUCTS, encode_record
 
 HOST = bytes([10, 0, 0, 1]) + (1).to_bytes(4, "big")
 THREAD_LIMIT = 60  # seconds
+
+
+def damage(record):
+    """Return a record with a damaged body."""
+    begin = HEAD_STRUCTS[len(HOST), len(HOST)].size
+    return record[:begin] + bytes([record[begin] ^ 1]) + record[begin + 1 :]
 
 
 class Cluster:
@@ -181,11 +187,14 @@ class Cluster:
         ]
         return entry
 
-    def deliver(self, address, records, begin, topic="T", queue_id=0, broker_id=0, sys_flag=0):
-        """Answer the pull that waits at a broker, with records from an offset on; the next is for ``broker_id``."""
+    def deliver(self, address, records, begin, topic="T", queue_id=0, broker_id=0, sys_flag=0, damaged=()):
+        """Answer the pull that waits at a broker, with records from an offset on; the next is for ``broker_id``.
+
+        ``damaged`` are numbers of records whose body is damaged.
+        """
         entry = self.pull_of(address, topic, queue_id)
         self.held.remove(entry)
-        body = b"".join(
+        stored = [
             encode_record(
                 MessageInner(
                     topic, queue_id, 0, sys_flag, 0, HOST, self.reconsume_times, 0, text, properties.encode(), 0
@@ -196,7 +205,8 @@ class Cluster:
                 0,
             )
             for n, (text, properties) in enumerate(records)
-        )
+        ]
+        body = b"".join(damage(record) if n in damaged else record for n, record in enumerate(stored))
         header = {
             "suggestWhichBrokerId": str(broker_id),
             "minOffset": "0",

@@ -15,7 +15,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from rocketd.client.consumer.dead_letter_reason import ATTEMPTS, CONSUMER, EXCEPTION, REASON, class_name
-from rocketd.client.consumer.pull import address_to_pull, pull
+from rocketd.client.consumer.pull import address_to_pull, pull, wanted_records
 from rocketd.client.errors import IllegalMessageError, NoRouteError, TopicNotFoundError, UsageError
 from rocketd.client.instance.client_instance import ClientInstance
 from rocketd.client.messages.codec import BYTES
@@ -30,9 +30,8 @@ from rocketd.protocol.cluster import MASTER
 from rocketd.protocol.pull import everything, pull_header
 from rocketd.remoting.bodies.tables import MessageQueue
 from rocketd.remoting.headers.client import PullMessageResponseHeader, read_header
-from rocketd.remoting.wire.codes import ResponseCode
 from rocketd.remoting.wire.command import RemotingCommand
-from rocketd.store.format.record import MessageExt, decode_messages
+from rocketd.store.format.record import MessageExt
 
 PAGE: Final = 32
 """Maximum number of messages in one pull."""
@@ -184,7 +183,7 @@ class DeadLetterReader:
             self._end = answer.max_offset
         last = answer.next_begin_offset <= self._offset or answer.next_begin_offset >= self._end
         letters = []
-        for record in decode_messages(response.body or b"") if response.code == ResponseCode.SUCCESS else ():
+        for record in wanted_records(response, everything(queue.topic), f"{queue.topic} at {queue.broker_name}"):
             if record.queue_offset >= self._end or self._wanted.is_late(record):
                 last = True
                 break

@@ -3,18 +3,20 @@
 Counterpart: `PullAPIWrapper` (Apache). Reactor thread.
 """
 
+from collections.abc import Callable
 from typing import Final
 
 from rocketd.client.consumer.subscription import wants
 from rocketd.client.errors import BrokerError, BrokerUnreachableError
 from rocketd.client.instance.client_instance import ClientInstance
+from rocketd.client.messages.records import log_damaged, readable_records
 from rocketd.common.properties import TAGS
 from rocketd.protocol.pull import PULLED
 from rocketd.remoting.bodies.tables import SubscriptionData
 from rocketd.remoting.headers.client import PullMessageRequestHeader
 from rocketd.remoting.wire.codes import RequestCode, ResponseCode
 from rocketd.remoting.wire.command import RemotingCommand
-from rocketd.store.format.record import MessageExt, decode_messages
+from rocketd.store.format.record import MessageExt
 
 PULL_TIMEOUT_MS: Final = 30_000
 """Timeout of a pull the broker may hold."""
@@ -41,11 +43,16 @@ async def pull(
     return response
 
 
-def wanted_records(response: RemotingCommand, subscription: SubscriptionData) -> list[MessageExt]:
-    """Return the records of an answer, without those of other tags with the same hash. Raises RecordError."""
+def wanted_records(
+    response: RemotingCommand, subscription: SubscriptionData, source: str, tell: Callable[[str], None] = log_damaged
+) -> list[MessageExt]:
+    """Return the records of an answer, without those of other tags with the same hash, and without damaged ones.
+
+    ``source`` and ``tell`` are those of ``readable_records``.
+    """
     if response.code != ResponseCode.SUCCESS:
         return []
-    records = decode_messages(response.body or b"")
+    records = readable_records(response.body, source, tell)
     if not subscription.tags_set:
         return records
     return [record for record in records if wants(subscription, record.properties_map().get(TAGS))]

@@ -188,7 +188,7 @@ class PullConsumerEngine(GroupMember, Generic[T]):
         response = await pull(self.instance, address, header, timeout_ms)
         told = read_header(PullMessageResponseHeader, response)
         self._suggested[queue] = told.suggest_which_broker_id
-        records = wanted_records(response, subscription)
+        records = wanted_records(response, subscription, f"{queue.topic} at {queue.broker_name}")
         if self.hooks.keep is not None:
             records = self.hooks.keep(queue, records)
         status = _STATUS[ResponseCode(response.code)]

@@ -25,7 +25,6 @@ from rocketd.remoting.errors import RemotingError
 from rocketd.remoting.headers.client import PullMessageResponseHeader, read_header
 from rocketd.remoting.wire.codes import ResponseCode
 from rocketd.remoting.wire.command import RemotingCommand
-from rocketd.store.base.errors import RecordError
 from rocketd.store.format.record import MessageExt
 
 ERROR_DELAY_SECONDS = 3.0
@@ -136,7 +135,7 @@ class QueuePuller:
                 await self._pull()
             except CancelledError:
                 continue
-            except (RocketMQError, RemotingError, RecordError) as error:
+            except (RocketMQError, RemotingError) as error:
                 if self._stopped:
                     return
                 if not getattr(consumer.instance.reactor, "running", True):
@@ -175,7 +174,7 @@ class QueuePuller:
             return
         new: list[PulledMessage] = []
         if response.code == ResponseCode.SUCCESS:
-            records = wanted_records(response, assigned.subscription)
+            records = wanted_records(response, assigned.subscription, str(assigned))
             if self._keep is not None:
                 records = self._keep(assigned.queue, records)
             new = assigned.held.put(map(PulledMessage, records))

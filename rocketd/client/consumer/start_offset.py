@@ -20,7 +20,7 @@ from rocketd.protocol.pull import everything, pull_header
 from rocketd.remoting.bodies.tables import MessageQueue
 from rocketd.remoting.errors import RemotingError
 from rocketd.remoting.wire.codes import RequestCode, ResponseCode
-from rocketd.store.format.record import decode_messages
+from rocketd.store.format.record import decode_readable
 
 _log = Logger()
 
@@ -76,7 +76,8 @@ async def first_since(instance: ClientInstance, group: str, queue: MessageQueue,
     looked_at = pull_header(group, queue, everything(queue.topic), offset, 1)
     response = await instance.ask(instance.master(queue.broker_name), RequestCode.PULL_MESSAGE, looked_at)
     if response.code == ResponseCode.SUCCESS:
-        for record in decode_messages(response.body or b""):
+        records, _ = decode_readable(response.body or b"")
+        for record in records:
             return offset + 1 if record.store_timestamp < moment_ms else offset
     return offset
 

@@ -10,19 +10,21 @@ from typing import Final
 import msgspec
 from twisted.logger import Logger
 
-from rocketd.client.errors import BrokerError, RocketMQError, check_response, check_topic
+from rocketd.client.errors import BrokerError, IllegalMessageError, RocketMQError, check_response, check_topic
 from rocketd.client.instance.client_instance import ClientInstance
 from rocketd.client.messages.codec import BYTES
 from rocketd.client.messages.message import ReceivedMessage
 from rocketd.client.messages.namespace import with_namespace, without_namespace
 from rocketd.client.messages.received import received_message
+from rocketd.client.messages.records import log_damaged, readable_records
 from rocketd.client.queries.queues import milliseconds_of
 from rocketd.common.names import UNIQUE_KEY_QUERY
 from rocketd.protocol.cluster import MASTER
 from rocketd.remoting.bodies.tables import MessageQueue
 from rocketd.remoting.headers.client import QueryMessageRequestHeader, ViewMessageRequestHeader
 from rocketd.remoting.wire.codes import RequestCode, ResponseCode
-from rocketd.store.format.record import MessageExt, decode_messages
+from rocketd.store.base.errors import RecordError
+from rocketd.store.format.record import MessageExt, decode_message
 
 FOREVER_MS: Final = 2**63 - 1
 SAME_UNIQUE_KEY: Final = 32
@@ -46,12 +48,19 @@ class _Query(QueryMessageRequestHeader):
 async def at_place(
     instance: ClientInstance, broker_name: str, address: str, physical_offset: int
 ) -> ReceivedMessage[bytes] | None:
-    """Return the message at an offset of a broker's log (request code 33); None if there is none. Raises RocketMQError."""
+    """Return the message at an offset of a broker's log (request code 33); None if there is none.
+
+    Raises IllegalMessageError if it is damaged, and RocketMQError.
+    """
     header = ViewMessageRequestHeader(offset=physical_offset)
     response = await instance.ask(address, RequestCode.VIEW_MESSAGE_BY_ID, header)
     if response.code == ResponseCode.SYSTEM_ERROR and (response.remark or "").startswith(NOT_THERE):
         return None
-    (record,) = decode_messages(check_response(address, response).body or b"")
+    body = check_response(address, response).body or b""
+    try:
+        record = decode_message(body)
+    except RecordError as error:
+        raise IllegalMessageError(f"the message at {physical_offset} of {broker_name} is damaged: {error}") from error
     return _received(instance, record, broker_name)
 
 
@@ -141,7 +150,7 @@ async def _is_any(
         response = await instance.ask(address, RequestCode.QUERY_MESSAGE, header)
         if response.code == ResponseCode.QUERY_NOT_FOUND:
             return False
-        records = decode_messages(check_response(address, response).body or b"")
+        records = readable_records(check_response(address, response).body, f"{header.topic} at {address}")
         fresh = [record for record in records if record.physical_offset not in seen]
         if any(map(accepts, fresh)):
             return True
@@ -173,13 +182,17 @@ async def _query(instance: ClientInstance, header: _Query) -> list[ReceivedMessa
             response = await instance.ask(address, RequestCode.QUERY_MESSAGE, header)
             if response.code == ResponseCode.QUERY_NOT_FOUND:
                 continue
-            records = decode_messages(check_response(address, response).body or b"")
+            records = readable_records(check_response(address, response).body, f"{header.topic} at {address}")
         except BrokerError:
             raise
         except RocketMQError as error:
             _log.warn("messages of {topic} at {address}: {error}", topic=header.topic, address=address, error=error)
             continue
-        found += [_received(instance, record, broker.broker_name) for record in records]
+        for record in records:
+            try:
+                found.append(_received(instance, record, broker.broker_name))
+            except IllegalMessageError as error:
+                log_damaged(str(error))
     return found
 
 

@@ -24,6 +24,9 @@ CRC_MASK = 0x7FFFFFFF
 HOST_V4 = 8
 HOST_V6 = 20
 
+QUEUE_ID_POSITION = 12
+QUEUE_OFFSET_POSITION = 20
+"""The offset in the queue and the offset in the log follow each other."""
 SYS_FLAG_POSITION = 36
 BORN_HOST_POSITION = 48
 
@@ -45,7 +48,10 @@ RECORD_OVERHEAD_LIMIT = 64 * 1024
 
 _INT = struct.Struct(">i")
 _LONG = struct.Struct(">q")
+_TWO_LONGS = struct.Struct(">qq")
 _SHORT = struct.Struct(">H")
+
+_MAGIC = _INT.pack(MESSAGE_MAGIC)
 
 Buffer = bytes | bytearray | memoryview
 
@@ -210,6 +216,46 @@ def decode_messages(buffer: Buffer, check_crc: bool = True) -> list[MessageExt]:
         messages.append(message)
         offset += message.store_size
     return messages
+
+
+def decode_readable(buffer: Buffer) -> tuple[list[MessageExt], list[str]]:
+    """Decode the records of a buffer, such as the body of a pull answer, without the damaged ones.
+
+    Return the messages, and for each damage its place and its kind.
+    """
+    messages: list[MessageExt] = []
+    damages: list[str] = []
+    position = 0
+    while position < len(buffer):
+        try:
+            message = decode_message(buffer, position)
+        except RecordError as error:
+            damages.append(f"{_place_of(buffer, position)}: {error}")
+            position = _behind_damaged(buffer, position)
+        else:
+            messages.append(message)
+            position += message.store_size
+    return messages, damages
+
+
+def _place_of(buffer: Buffer, position: int) -> str:
+    """Return the place that a damaged record names. The damage may be there."""
+    if len(buffer) < position + SYS_FLAG_POSITION:
+        return "the last record"
+    (queue_id,) = _INT.unpack_from(buffer, position + QUEUE_ID_POSITION)
+    queue_offset, physical_offset = _TWO_LONGS.unpack_from(buffer, position + QUEUE_OFFSET_POSITION)
+    return f"the record with offset {queue_offset} in queue {queue_id}, at {physical_offset} of the log"
+
+
+def _behind_damaged(buffer: Buffer, position: int) -> int:
+    """Return the position of the next record: by the size of the damaged one, or else by the next magic."""
+    size = _INT.unpack_from(buffer, position)[0] if len(buffer) >= position + 4 else 0
+    if size >= MIN_RECORD_SIZE:
+        end = position + size
+        if end == len(buffer) or buffer[end + 4 : end + 8] == _MAGIC:
+            return end
+    magic = bytes(buffer).find(_MAGIC, position + 8)
+    return len(buffer) if magic < 0 else magic - 4
 
 
 def store_timestamp_of(record: Buffer, offset: int = 0) -> int:

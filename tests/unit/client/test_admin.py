@@ -3,12 +3,14 @@
 from datetime import UTC, datetime
 
 from msgspec import structs
+from twisted.logger import formatEvent, globalLogPublisher
 
 from rocketd.client.admin import AdminEngine
 from rocketd.client.errors import (
     BrokerError,
     ClientClosedError,
     IllegalGroupError,
+    IllegalMessageError,
     IllegalTopicError,
     NoBrokerError,
     NotStartedError,
@@ -20,6 +22,7 @@ from rocketd.client.queries.accounts import BrokerAccount
 from rocketd.client.queries.inspection import register_closed_topics
 from rocketd.client.queries.name_servers import answered_configs
 from rocketd.common.record_host import offset_message_id, parse_offset_message_id
+from rocketd.common.sysflag import COMPRESSED
 from rocketd.remoting.bodies.admin import GetBrokerClusterAclConfigResponseBody, PlainAccessConfig, ResetOffsetBody
 from rocketd.remoting.bodies.tables import (
     KVTable,
@@ -33,7 +36,7 @@ from rocketd.remoting.bodies.tables import (
 from rocketd.remoting.wire.command import RemotingCommand
 from rocketd.store.format.message import MessageInner
 from rocketd.store.format.record import encode_record
-from tests.support.client_cluster import ClientTestCase, Cluster
+from tests.support.client_cluster import ClientTestCase, Cluster, damage
 
 A = MessageQueue("T", "a", 0)
 B = MessageQueue("T", "b", 0)
@@ -175,6 +178,33 @@ class MessageTests(AdminTestCase):
         fields = self.cluster.of(12)[0][1]
         self.assertEqual((fields["maxNum"], fields["beginTimestamp"]), ("9", MOMENT_MS))
         self.assertEqual((fields["endTimestamp"], fields["_UNIQUE_KEY_QUERY"]), (str(2**63 - 1), "false"))
+
+    def test_damaged_messages_do_not_hide_the_others(self):
+        torn = MessageInner("T", 0, 0, COMPRESSED, 0, HOST_A, 0, 0, b"torn", b"KEYS\x01k", 0)
+        self.cluster.messages = {
+            AT_A: [
+                damage(record(b"wrong", "KEYS\x01k")),
+                record(b"one", "KEYS\x01k"),
+                encode_record(torn, HOST_A, 4, 200, 0),
+            ],
+            AT_B: [record(b"two", "KEYS\x01k")],
+        }
+        lines = []
+        globalLogPublisher.addObserver(lines.append)
+        self.addCleanup(globalLogPublisher.removeObserver, lines.append)
+        self.assertEqual(self.bodies(self.result_of(self.admin.query_message("T", "k"))), [b"one", b"two"])
+        texts = [formatEvent(line) for line in lines if line["log_level"].name == "error"]
+        self.assertEqual(len(texts), 2)
+        self.assertIn(
+            "damaged: T at a:10911: the record with offset 3 in queue 0, at 100 of the log: the CRC", texts[0]
+        )
+        self.assertIn("the body cannot be unpacked", texts[1])
+
+    def test_damaged_message_at_its_place_is_an_error(self):
+        self.cluster.slaves = {"a": {0: "10.0.0.1:10911"}}
+        self.cluster.answer_33 = lambda *_: RemotingCommand.response(0, body=damage(record(b"there", "")))
+        error = self.failure_of(self.admin.view_message("T", offset_message_id(HOST_A, 100)), IllegalMessageError)
+        self.assertIn("the message at 100 of a is damaged: the CRC of the body", str(error))
 
     def test_query_skips_unreachable_broker(self):
         self.cluster.messages = {AT_B: [record(b"two", "KEYS\x01k")]}

@@ -141,6 +141,24 @@ class ConsumerTests(ConsumerTestCase):
         self.assertEqual(self.got, [("a", b"yes")])
         self.assertEqual(self.cluster.pulls()["a:10911"], 2)
 
+    def test_damaged_message_is_left_out_and_logged(self):
+        """A queue that waits for it would stand still for ever."""
+        lines = []
+        globalLogPublisher.addObserver(lines.append)
+        self.addCleanup(globalLogPublisher.removeObserver, lines.append)
+        for order in ("none", "queue"):
+            with self.subTest(order=order):
+                self.setUp()
+                self.start(consumer=self.make(self.take, order=order))
+                self.cluster.deliver("a:10911", [(b"one", ""), (b"wrong", ""), (b"two", "")], 0, damaged=[1])
+                self.cluster.deliver("b:10911", [(b"wrong", "")], 0, damaged=[0])
+                self.assertEqual(self.got, [("a", b"one"), ("a", b"two")])
+                self.assertEqual(self.cluster.pulls(), {"a:10911": 3, "b:10911": 1})
+                self.clock.advance(5)
+                self.assertEqual(self.cluster.offsets, {("a:10911", "T"): 3, ("b:10911", "T"): 1})
+                texts = [formatEvent(line) for line in lines if line["log_level"].name == "error"]
+                self.assertIn("damaged: queue 0 of T at a: the record with offset 1 in queue 0, at 101 of", texts[-2])
+
     def test_failed_message_is_sent_back(self):
         async def listener(message):
             raise RuntimeError("not now")
@@ -494,3 +512,11 @@ class MomentTests(ConsumerTestCase):
         self.assertEqual(self.cluster.pulls(), {"a:10911": 6, "b:10911": 5})
         self.assertEqual(self.cluster.offsets, {("a:10911", "T"): 6, ("b:10911", "T"): 5})
         self.assertEqual(self.got, [])
+
+    def test_queue_whose_message_next_to_the_moment_is_damaged_begins_there(self):
+        self.consumer.subscribe("T")
+        started = Deferred.fromCoroutine(self.consumer.start())
+        for address in ("a:10911", "b:10911"):
+            self.cluster.deliver(address, [(b"before", "")], 5, damaged=[0])
+        self.successResultOf(started)
+        self.assertEqual(self.cluster.pulls(), {"a:10911": 5, "b:10911": 5})

@@ -56,6 +56,13 @@ class PullTests(PullTestCase):
         self.assertEqual((result.status, result.next_begin_offset), (PullStatus.FOUND, 7))
         self.assertEqual([(message.body, message.queue) for message in result.messages], [(b"yes", A)])
 
+    def test_damaged_message_is_left_out(self):
+        pulling = self.pulling(A, None, 5, 3)
+        self.cluster.deliver(AT_A, [(b"one", ""), (b"wrong", ""), (b"two", "")], 5, damaged=[1])
+        result = self.successResultOf(pulling)
+        self.assertEqual([message.body for message in result.messages], [b"one", b"two"])
+        self.assertEqual(result.next_begin_offset, 8)
+
     def test_pull_is_one_of_a_limited_number_of_requests(self):
         self.pulling(A, "Aa", 5, 3)
         self.assertEqual(self.cluster.bounded, [RequestCode.PULL_MESSAGE])

@@ -9,7 +9,7 @@ from rocketd.common.sysflag import COMPRESSED
 from rocketd.remoting.wire.command import RemotingCommand
 from rocketd.store.format.message import MessageInner
 from rocketd.store.format.record import encode_record
-from tests.support.client_cluster import HOST, ClientTestCase, Cluster
+from tests.support.client_cluster import HOST, ClientTestCase, Cluster, damage
 
 DLQ = "%DLQ%cg"
 BORN_MS = 1_700_000_000_000
@@ -82,6 +82,19 @@ class RedriveTests(ClientTestCase):
                 self.assertEqual(self.redrive(to), RedriveResult(1))
                 self.assertEqual(self.redrive(to), RedriveResult(0, sent_before=1))
                 self.assertEqual(len(self.cluster.log), 1)
+
+    def test_damaged_letter_does_not_hide_the_others(self):
+        for key in ("K0", "K1", "K2"):
+            self.die(key=key)
+        self.cluster.letters[1] = damage(self.cluster.letters[1])
+        self.assertEqual(self.redrive(), RedriveResult(2))
+
+    def test_damaged_copy_counts_as_none(self):
+        self.die()
+        self.redrive("topic")
+        ((ms, copy),) = self.cluster.index["T"]
+        self.cluster.index["T"] = [(ms, damage(copy))]
+        self.assertEqual(self.redrive("topic"), RedriveResult(1))
 
     def keep(self, number, *, apart_ms):
         """Store later messages with the unique key, as retries do."""

@@ -14,6 +14,7 @@ from rocketd.store.format.properties import dispatch_properties, fewer_index_key
 from rocketd.store.format.record import (
     decode_message,
     decode_messages,
+    decode_readable,
     encode_record,
     properties_of,
     store_timestamp_of,
@@ -101,6 +102,35 @@ class RecordTests(SynchronousTestCase):
 
     def test_several_records(self):
         self.assertEqual([m.body for m in decode_messages(memoryview(GOLDEN * 3))], [b"hi"] * 3)
+
+    def test_damaged_record_does_not_hide_the_ones_around_it(self):
+        damages = {
+            "the CRC": GOLDEN.replace(b"hi", b"ho"),
+            "the magic": GOLDEN[:4] + b"\x00" + GOLDEN[5:],
+            "its parts have": GOLDEN[:3] + b"\x63" + GOLDEN[4:],
+            "claims 2147483647": b"\x7f\xff\xff\xff" + GOLDEN[4:],
+            "claims 0": bytes(4) + GOLDEN[4:],
+            "the length of the body": GOLDEN[:84] + b"\xff" + GOLDEN[85:],
+        }
+        for kind, damaged in damages.items():
+            with self.subTest(kind=kind):
+                found, texts = decode_readable(GOLDEN + damaged + GOLDEN * 2)
+                self.assertEqual([message.body for message in found], [b"hi"] * 3)
+                (text,) = texts
+                self.assertTrue(text.startswith("the record with offset 3 in queue 1, at 4 of the log: "), text)
+                self.assertIn(kind, text)
+
+    def test_damage_at_the_end_does_not_hide_the_records_before_it(self):
+        for size in range(1, len(GOLDEN)):
+            found, texts = decode_readable(memoryview(GOLDEN * 2 + GOLDEN[:size]))
+            self.assertEqual((len(found), len(texts)), (2, 1))
+        self.assertEqual(decode_readable(b""), ([], []))
+
+    @settings(max_examples=examples(150), deadline=None)
+    @given(st.lists(st.one_of(st.just(GOLDEN), st.binary(max_size=120)), max_size=5))
+    def test_decoding_of_any_bytes_ends(self, parts):
+        found, texts = decode_readable(b"".join(parts))
+        self.assertLessEqual(len(found) + len(texts), sum(map(len, parts)))
 
     def test_too_long_parts_are_refused(self):
         for message in (make_message(topic="t" * 128), make_message(properties=b"p" * 32768)):
