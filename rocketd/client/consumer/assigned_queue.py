@@ -43,6 +43,8 @@ class AssignedQueue:
         """Whether ``on_assigned`` has ended. The queue is not pulled before."""
         self.is_successor = False
         """Handlers of the same queue may still run that began before a seek, a reset of its offset, or its loss."""
+        self.is_deleted = False
+        """Its topic was deleted at the broker. The queue is given up, and taken again when there is a new one."""
         self.next_offset = 0
         self.position: int | None = None
         """The offset behind the polled messages; None before the first ``poll``."""

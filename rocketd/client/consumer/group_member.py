@@ -26,7 +26,7 @@ from rocketd.client.consumer.queue_puller import QueuePuller
 from rocketd.client.consumer.rebalance import Rebalance
 from rocketd.client.consumer.rebalance_listener import RebalanceListener
 from rocketd.client.consumer.same_group import warn_of_other_subscriptions
-from rocketd.client.consumer.start_offset import start_offset
+from rocketd.client.consumer.start_offset import first_since, start_offset
 from rocketd.client.consumer.subscription import Sql, subscription_of
 from rocketd.client.errors import (
     ClientClosedError,
@@ -101,6 +101,7 @@ class GroupMember(ABC):
         self._loops: list[timers.ClockedLoop] = []
         self._state: type[ClientStateError] | None = NotStartedError
         self.started_ms = 0
+        self.newest_ms: dict[MessageQueue, int] = {}
 
     def _offset_store(self) -> OffsetStore:
         instance = self.instance
@@ -374,15 +375,47 @@ class GroupMember(ABC):
         if not self.options.broadcast and self._state is None and self.assigned.get(assigned.queue) is assigned:
             self._early_commits.add(assigned.queue)
 
-    def offset_moved(self, assigned: AssignedQueue, offset: int) -> None:
-        """Continue from another offset, because the requested one does not exist."""
+    async def offset_moved(self, assigned: AssignedQueue, offset: int, end: int) -> None:
+        """Continue from another offset, because the requested one does not exist. ``end`` is that of the queue.
+
+        Raises RocketMQError.
+        """
+        found = await self._place_after_move(assigned, offset, end)
+        if self.assigned.get(assigned.queue) is not assigned or assigned.is_ending:
+            return
         self.log.warn(
             "{queue}: offset {old} is not available, continuing from {new}",
             queue=assigned,
             old=assigned.next_offset,
-            new=offset,
+            new=found,
         )
+        self.move(assigned, found)
+
+    def move(self, assigned: AssignedQueue, offset: int) -> None:
+        """Continue from another offset, after the broker refused the requested one."""
         self.go_on_from(assigned, offset)
+
+    async def _place_after_move(self, assigned: AssignedQueue, offset: int, end: int) -> int:
+        """Return the place for a requested offset that does not exist: by default that of the broker.
+
+        A queue that ends before a pulled message was made again, or has lost its last messages. Then the place is the first
+        message that is as young as the last one pulled.
+        """
+        newest_ms = self.newest_ms.get(assigned.queue)
+        if newest_ms is None or assigned.next_offset <= end:
+            return offset
+        return min(end, await first_since(self.instance, self.group, assigned.queue, newest_ms))
+
+    def topic_deleted(self, assigned: AssignedQueue) -> None:
+        """End with a queue whose topic was deleted at the broker.
+
+        The next rebalance gives it up, and takes it again if the topic is made again: its offsets start anew.
+        """
+        self.log.warn("{queue}: its topic was deleted, and its offset is forgotten", queue=assigned)
+        assigned.is_deleted = True
+        assigned.position = None
+        self.drop(assigned)
+        self.offsets.forget_deleted(assigned.queue)
 
     def go_on_from(self, assigned: AssignedQueue, offset: int) -> None:
         """Drop a queue, take it again from an offset, and store the offset."""

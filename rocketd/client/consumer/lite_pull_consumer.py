@@ -285,14 +285,8 @@ class LitePullConsumerEngine(SeekableMember, Generic[T]):
         if assigned.position is None or offset > assigned.position:
             self._move(assigned, offset)
 
-    def offset_moved(self, assigned: AssignedQueue, offset: int) -> None:
-        """Pull from another offset, because the requested one does not exist."""
-        self.log.warn(
-            "{queue}: offset {old} is not available, continuing from {new}",
-            queue=assigned,
-            old=assigned.next_offset,
-            new=offset,
-        )
+    def move(self, assigned: AssignedQueue, offset: int) -> None:
+        """Pull from another offset, after the broker refused the requested one. Messages that wait for ``poll`` stay."""
         assigned.next_offset = offset
 
     def holds_enough(self, assigned: AssignedQueue) -> FlowControl | str | None:

@@ -115,6 +115,10 @@ class RemoteBrokerOffsetStore(OffsetTable, OffsetStore):
         if self._offsets.pop(queue, None) is not None:
             self.log.debug("group {group}: {queue} is no longer remembered", group=self._group, queue=queue)
 
+    def forget_deleted(self, queue: MessageQueue) -> None:
+        """See OffsetStore. Brokers delete the offsets of a topic with it."""
+        self.remove(queue)
+
     async def update_to_broker(self, queue: MessageQueue, offset: int, *, oneway: bool = True) -> None:
         """See OffsetStore (request code 15). With ``oneway``, return when the request is handed to the connection."""
         question = offsets.commit_offset(self._group, queue, offset)

@@ -48,6 +48,8 @@ class Pulls(Protocol):
     suspended: bool
     pull_flags: int
     """The sysFlag of its pulls."""
+    newest_ms: dict[MessageQueue, int]
+    """The store time of the last record pulled from each queue, in Unix milliseconds."""
     suspend_ms: int
     """Time for which a broker may hold a pull without messages."""
 
@@ -67,8 +69,14 @@ class Pulls(Protocol):
     def pulled(self, assigned: AssignedQueue, new: list[PulledMessage], took_ms: float) -> None:
         """Accept new messages. ``took_ms`` is the duration of the pull."""
 
-    def offset_moved(self, assigned: AssignedQueue, offset: int) -> None:
-        """Continue from another offset, because the requested one does not exist."""
+    async def offset_moved(self, assigned: AssignedQueue, offset: int, end: int) -> None:
+        """Continue from another offset, because the requested one does not exist. ``end`` is that of the queue.
+
+        Raises RocketMQError.
+        """
+
+    def topic_deleted(self, assigned: AssignedQueue) -> None:
+        """End with a queue whose topic was deleted at the broker."""
 
     def skipped(self, assigned: AssignedQueue, offset: int) -> None:
         """Note that all messages before ``offset`` were filtered out, and none is held."""
@@ -89,7 +97,7 @@ class QueuePuller:
         self._keep = keep
         self._stopped = False
         self._waiting: Deferred[Any] | None = None
-        self._broker_id = MASTER
+        self._broker_id = self._asked_broker = MASTER
         self._run: Deferred[None] | None = None
         self._held_back = False
         self._told_at = float("-inf")
@@ -145,6 +153,13 @@ class QueuePuller:
                 if isinstance(error, BrokerError) and error.code in _UNANNOUNCED:
                     # It dropped the member with its connection: announce it now, not with the next heartbeat.
                     await consumer.instance.greet()
+                elif (
+                    isinstance(error, BrokerError)
+                    and error.code == ResponseCode.TOPIC_NOT_EXIST
+                    and self._asked_broker == MASTER  # a slave may not have the topic yet
+                ):
+                    consumer.topic_deleted(self._assigned)
+                    return
                 await self._sleep(error_delay)
                 error_delay = min(error_delay * 2, ERROR_DELAY_SECONDS)
             else:
@@ -170,11 +185,13 @@ class QueuePuller:
         header = read_header(PullMessageResponseHeader, response)
         self._broker_id = header.suggest_which_broker_id
         if response.code == ResponseCode.PULL_OFFSET_MOVED:
-            self._consumer.offset_moved(assigned, header.next_begin_offset)
+            await self._consumer.offset_moved(assigned, header.next_begin_offset, header.max_offset)
             return
         new: list[PulledMessage] = []
         if response.code == ResponseCode.SUCCESS:
             records = wanted_records(response, assigned.subscription, str(assigned))
+            if records:
+                self._consumer.newest_ms[assigned.queue] = records[-1].store_timestamp
             if self._keep is not None:
                 records = self._keep(assigned.queue, records)
             new = assigned.held.put(map(PulledMessage, records))
@@ -187,6 +204,7 @@ class QueuePuller:
     async def _ask(self, offset: int) -> RemotingCommand:
         consumer, queue = self._consumer, self._assigned.queue
         broker_id, address = address_to_pull(consumer.instance, queue.broker_name, self._broker_id)
+        self._asked_broker = broker_id
         if consumer.instance.is_forgotten_by(address):
             # The other members share the queues without this one until its next heartbeat.
             await self._interruptible(Deferred.fromCoroutine(consumer.instance.greet_again(address)))

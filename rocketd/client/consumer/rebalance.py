@@ -225,7 +225,7 @@ class Rebalance:
         return set(consumer.options.allocation(consumer.group, client_id, queues, once))
 
     async def _give_up_all_but(self, shares: dict[str, set[MessageQueue]]) -> None:
-        """Give up the queues outside of the shares, and those of topics no longer subscribed, all of them at once.
+        """Give up the queues outside of the shares, and those of topics deleted or no longer subscribed, all at once.
 
         For each call, handlers get time to end. Other members do not wait for several calls.
         """
@@ -233,7 +233,9 @@ class Rebalance:
         gone = [
             queue
             for queue in consumer.assigned
-            if queue.topic not in consumer.subscriptions or queue not in shares.get(queue.topic, {queue})
+            if queue.topic not in consumer.subscriptions
+            or queue not in shares.get(queue.topic, {queue})
+            or consumer.assigned[queue].is_deleted
         ]
         if not gone:
             return

@@ -37,6 +37,25 @@ class ConsumerTestCase(ClientTestCase):
         consumer.subscribe("T", expression)
         self.result_of(consumer.start())
 
+    def answer_searches(self):
+        """Answer searches by time with 5, which is right, and note their times."""
+        times = []
+
+        def search(address, request, fields):
+            times.append(int(fields["timestamp"]))
+            return RemotingCommand.response(0, ext_fields={"offset": "5"})
+
+        pull = self.cluster.answer_11
+
+        def nothing_before(address, request, fields):
+            if fields["maxMsgNums"] != "1":
+                return pull(address, request, fields)
+            found_nothing = dict.fromkeys(("suggestWhichBrokerId", "minOffset", "maxOffset"), "0")
+            return RemotingCommand.response(19, ext_fields={**found_nothing, "nextBeginOffset": "5"})
+
+        self.cluster.answer_29, self.cluster.answer_11 = search, nothing_before
+        return times
+
 
 class ConsumerTests(ConsumerTestCase):
     def test_heartbeat_comes_before_the_first_pull(self):
@@ -339,25 +358,6 @@ class LatestTests(ConsumerTestCase):
         self.result_of(self.client.routes.refresh(["T"]))
         self.cluster.request(40, {"consumerGroup": "cg"})
 
-    def answer_searches(self):
-        """Answer searches by time with 5, which is right, and note their times."""
-        times = []
-
-        def search(address, request, fields):
-            times.append(int(fields["timestamp"]))
-            return RemotingCommand.response(0, ext_fields={"offset": "5"})
-
-        pull = self.cluster.answer_11
-
-        def nothing_before(address, request, fields):
-            if fields["maxMsgNums"] != "1":
-                return pull(address, request, fields)
-            found_nothing = dict.fromkeys(("suggestWhichBrokerId", "minOffset", "maxOffset"), "0")
-            return RemotingCommand.response(19, ext_fields={**found_nothing, "nextBeginOffset": "5"})
-
-        self.cluster.answer_29, self.cluster.answer_11 = search, nothing_before
-        return times
-
     def test_queue_that_appears_later_begins_at_the_start_of_the_consumer(self):
         self.cluster.brokers.remove("b")
         times = self.answer_searches()
@@ -494,6 +494,114 @@ class AbsentBrokerTests(ConsumerTestCase):
         self.result_of(self.client.routes.refresh(["T"]))
         self.broadcasting()
         self.assertEqual(self.cluster.pulls(), {"a:10911": 7, "b:10911": 8})
+
+
+class RemadeTopicTests(ConsumerTestCase):
+    """A topic is deleted and made again while its consumer runs, or its last messages are lost."""
+
+    def setUp(self):
+        super().setUp()
+        self.times = self.answer_searches()
+        self.cluster.brokers.remove("b")
+        self.cluster.offsets["a:10911", "T"] = 10
+
+    def answer_pull(self, code, fields=None):
+        entry = self.cluster.pull_of("a:10911")
+        self.cluster.held.remove(entry)
+        entry[2].callback(RemotingCommand.response(code, "because", fields))
+
+    def move(self, offset, end):
+        """Refuse the offset of the waiting pull."""
+        header = {"suggestWhichBrokerId": "0", "minOffset": "0", "maxOffset": str(end), "nextBeginOffset": str(offset)}
+        self.answer_pull(21, header)
+
+    def test_queue_that_ends_before_pulled_messages_continues_at_the_first_younger_one(self):
+        self.start()
+        self.cluster.deliver("a:10911", [(b"one", ""), (b"two", "")], 10)
+        self.move(9, end=9)
+        self.assertEqual(self.times, [0])  # the store time of the messages
+        self.assertEqual(self.cluster.pulls(), {"a:10911": 5})
+        self.clock.advance(5)
+        self.assertEqual(self.cluster.offsets["a:10911", "T"], 5)
+
+    def test_polled_queue_that_ends_before_pulled_messages_continues_at_the_first_younger_one(self):
+        consumer = LitePullConsumerEngine(self.client, "cg")
+        consumer.subscribe("T")
+        self.result_of(consumer.start())
+        self.cluster.deliver("a:10911", [(b"one", "")], 10)
+        self.move(9, end=9)
+        self.assertEqual(self.cluster.pulls(), {"a:10911": 5})
+        self.assertEqual([message.body for message in self.result_of(consumer.poll(0))], [b"one"])
+
+    def test_queue_that_ends_before_a_message_never_pulled_continues_where_the_broker_says(self):
+        self.start()
+        self.move(9, end=9)
+        self.assertEqual((self.times, self.cluster.pulls()), ([], {"a:10911": 9}))
+
+    def test_offset_of_expired_messages_continues_where_the_broker_says(self):
+        self.start()
+        self.cluster.deliver("a:10911", [(b"one", "")], 10)
+        self.move(40, end=50)
+        self.assertEqual((self.times, self.cluster.pulls()), ([], {"a:10911": 40}))
+
+    def test_failed_search_is_repeated(self):
+        self.start()
+        self.cluster.deliver("a:10911", [(b"one", "")], 10)
+        self.cluster.refusals[29, "a:10911"] = 1
+        self.move(9, end=9)
+        self.assertEqual(self.cluster.pulls(), {})
+        self.cluster.refusals.clear()
+        self.clock.advance(1)
+        self.move(9, end=9)
+        self.assertEqual(self.cluster.pulls(), {"a:10911": 5})
+
+    def remake(self):
+        """Delete the topic with its offsets, and make it again after a while."""
+        self.answer_pull(17)
+        del self.cluster.offsets["a:10911", "T"]
+        self.clock.advance(10)
+        self.assertEqual((self.cluster.pulls(), self.cluster.offsets), ({}, {}))
+        self.clock.advance(10)
+
+    def test_deleted_topic_begins_anew_when_it_is_made_again(self):
+        """Also if it is longer then than the old offset."""
+        for begin in ("earliest", "latest"):
+            with self.subTest(begin=begin):
+                self.begin_at = begin
+                self.setUp()
+                self.start()
+                self.cluster.deliver("a:10911", [(b"one", ""), (b"two", "")], 10)
+                self.remake()
+                self.assertEqual(self.cluster.pulls(), {"a:10911": 0})
+                self.assertEqual([queue.topic for queue in self.consumer.queues()], ["T"])
+
+    def test_deleted_topic_of_polled_consumer_begins_anew(self):
+        consumer = LitePullConsumerEngine(self.client, "cg", options=LitePullOptions(begin="latest"))
+        consumer.subscribe("T")
+        self.result_of(consumer.start())
+        self.cluster.deliver("a:10911", [(b"one", "")], 10)
+        self.result_of(consumer.poll(0))
+        self.result_of(consumer.poll(0))
+        self.remake()
+        self.assertEqual(self.cluster.pulls(), {"a:10911": 0})
+
+    def test_deleted_topic_of_broadcasting_consumer_begins_anew(self):
+        consumer = self.make(self.take, broadcast=True, offset_directory=self.mktemp())
+        consumer.subscribe("T", None)
+        self.end_of(consumer.start())
+        self.cluster.deliver("a:10911", [(b"one", ""), (b"two", "")], 0)
+        self.remake()
+        self.assertEqual(self.cluster.pulls(), {"a:10911": 0})
+
+    def test_slave_without_the_topic_is_asked_again(self):
+        self.cluster.slaves["a"] = {1: "a-slave:10911"}
+        self.start()
+        self.cluster.deliver("a:10911", [(b"one", "")], 10, broker_id=1)
+        entry = self.cluster.pull_of("a-slave:10911")
+        self.cluster.held.remove(entry)
+        entry[2].callback(RemotingCommand.response(17, "because"))
+        self.clock.advance(1)
+        self.assertEqual(self.cluster.pulls(), {"a-slave:10911": 11})
 
 
 class MomentTests(ConsumerTestCase):
