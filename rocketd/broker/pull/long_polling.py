@@ -12,7 +12,7 @@ Counterpart: `PullRequestHoldService`, `NotifyMessageArrivingListener` (Apache).
 """
 
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from threading import Lock, get_ident
 from typing import NamedTuple
@@ -194,6 +194,18 @@ class LongPolling:
                 self._wake(arrivals)
 
         self._call(wake)
+
+    def end(self, topics: Collection[str]) -> None:
+        """Run again the pulls of topics that are deleted, in the pull pool's thread. Any thread."""
+
+        def run() -> None:
+            with self.guard:
+                ended: list[HeldPull] = []
+                for key in [key for key in self._held if key[0] in topics]:
+                    ended += self._take(key, lambda _: True)
+                self._run(ended)
+
+        self._call(run)
 
     # ------------------------------------------------------------ storage thread
 

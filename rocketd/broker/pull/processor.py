@@ -104,6 +104,7 @@ class PullMessageProcessor:
         broker.store.add_arrival_listener(self.long_polling.arrived)
         broker.store.is_awaited = self.long_polling.is_awaited
         broker.held_pull_checks.append(self._check_held_pulls)
+        broker.topics.on_names(self._topics_changed)
         self._moved: deque[MessageInner] = deque()
         self._pool = broker.dispatcher.pool("pull")
         self._check = PullCheck(broker)
@@ -133,6 +134,12 @@ class PullMessageProcessor:
                 except Exception as error:
                     if self._dispatcher.frame_failed(job.connection, error):
                         break
+
+    def _topics_changed(self, names: frozenset[str]) -> None:
+        """Answer the held pulls of deleted topics: a new topic of this name has other offsets."""
+        deleted = [name for name in names if self._broker.topics.select(name) is None]
+        if deleted:
+            self.long_polling.end(deleted)
 
     def _check_held_pulls(self) -> None:
         with self.long_polling.guard:

@@ -55,6 +55,16 @@ class LongPollingTests(SynchronousTestCase):
         for call in calls:
             call()
 
+    def test_pulls_of_ended_topics_run_again(self):
+        ended = [self.hold(topic=topic, queue_id=queue_id) for topic, queue_id in (("T", 0), ("T", 1), ("U", 0))]
+        self.hold(topic="V")
+        self.table.end({"T", "U"})
+        self.assertEqual(self.again, [])
+        (run,) = self.calls
+        run()
+        self.assertEqual(self.again, ended)
+        self.assertEqual(self.table.count, 1)
+
     def many(self, count, **more):
         connection = SimpleNamespace(closed=False)
         pulls = [self.pull(**more) for _ in range(count)]
