@@ -21,6 +21,9 @@ from rocketd.common.names import RETRY_PREFIX
 from rocketd.protocol import offsets
 from rocketd.remoting.bodies.tables import MessageQueue
 
+SETTLE_SECONDS = 10.0
+"""Time for which other members may be storing the first offsets of their queues."""
+
 
 class Begins(Protocol):
     """The attributes of a consumer needed here."""
@@ -46,6 +49,7 @@ class GroupBeginning:
     def __init__(self, consumer: Begins) -> None:
         self._consumer = consumer
         self._joined_ms = 0.0
+        self._settled_at = 0.0
         self._consumed: set[str] = set()
         """Topics of which the group had offsets before this consumer joined."""
         self._shared: set[str] = set()
@@ -58,6 +62,7 @@ class GroupBeginning:
         ones. A broker that does not answer counts as one without offsets; this is logged.
         """
         self._joined_ms = self._consumer.instance.now_ms()
+        self._settled_at = self._consumer.instance.reactor.seconds() + SETTLE_SECONDS
         if self._consumer.options.begin != "latest":
             return
         for topic in topics:
@@ -74,11 +79,16 @@ class GroupBeginning:
 
         - A queue of a topic that the group consumed before is a later one, so all its messages belong to the group.
         - A queue outside of the first share belongs to the group from the moment at which this consumer joined.
+
+        Raises RocketMQError as long as another member may be storing the offset of the queue, because the group has begun
+        just now.
         """
         begin = self._consumer.options.begin
         if begin != "latest" or topic.startswith(RETRY_PREFIX):
             return begin
         if topic in self._consumed:
+            if not self._consumer.options.broadcast and self._consumer.instance.reactor.seconds() < self._settled_at:
+                raise RocketMQError(f"another member of group {self._consumer.group} may be storing it")
             return "earliest"
         late = self._consumer.missing.begin_of(topic)
         if late is not None:

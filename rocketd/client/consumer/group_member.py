@@ -476,7 +476,7 @@ class GroupMember(ABC):
                 self.group,
                 queue,
                 self.offsets,
-                self._beginning.place_of(queue.topic),
+                lambda: self._beginning.place_of(queue.topic),
                 broadcast=self.options.broadcast,
             )
         except (RequestTimeoutError, UnreachableError):

@@ -7,6 +7,7 @@ Counterpart: `RebalancePushImpl.computePullFromWhere` (Apache), with two differe
 - A moment is exact. Brokers return the message nearest to it, before or after. Here it is always the one after.
 """
 
+from collections.abc import Callable
 from datetime import datetime
 
 from twisted.logger import Logger
@@ -30,14 +31,14 @@ async def start_offset(
     group: str,
     queue: MessageQueue,
     store: OffsetStore,
-    begin: str | datetime,
+    begin: Callable[[], str | datetime],
     *,
     broadcast: bool,
 ) -> int:
-    """Return the offset to continue from: the stored one, or the offset for ``begin``, which is stored at once.
+    """Return the offset to continue from: the stored one, or else that of a place, which is stored at once.
 
-    Raises RocketMQError if the broker cannot tell, and BrokerUnreachableError if only a slave answers that has no offset:
-    it may not have copied it from its master yet.
+    ``begin`` returns the place. Raises its errors, RocketMQError if the broker cannot tell, and BrokerUnreachableError if
+    only a slave answers that has no offset: it may not have copied it from its master yet.
     """
     known_by_master = broadcast or instance.routes.address_of(queue.broker_name) is not None
     # The offsets of a broadcasting consumer are its own: they are newer in memory than in its file.
@@ -51,7 +52,7 @@ async def start_offset(
             f"{queue.queue_id} of {queue.topic}",
             broker=queue.broker_name,
         )
-    first = await _begin(instance, group, queue, begin)
+    first = await _begin(instance, group, queue, begin())
     if first > 0 or stored == NO_OFFSET:
         store.update(queue, first, False)
         await store.update_to_broker(queue, first, oneway=False)

@@ -388,12 +388,14 @@ class LatestTests(ConsumerTestCase):
                 self.setUp()
                 self.cluster.offsets["a:10911", "T"] = offset
                 self.start()
+                self.clock.advance(20)
                 self.assertEqual(self.cluster.pulls(), {"a:10911": offset, "b:10911": 0})
 
     def test_queue_of_a_group_with_offsets_that_appears_later_begins_at_its_first_message(self):
         self.cluster.brokers.remove("b")
         self.cluster.offsets["a:10911", "T"] = 40
         self.start()
+        self.clock.advance(20)
         self.add_broker_b()
         self.assertEqual(self.cluster.pulls(), {"a:10911": 40, "b:10911": 0})
 
@@ -412,6 +414,15 @@ class LatestTests(ConsumerTestCase):
         self.clock.advance(HANDOVER_SECONDS)
         self.successResultOf(started)
         self.assertEqual(self.cluster.pulls(), {"b:10911": 7})
+
+    def test_queue_whose_first_offset_another_member_is_storing_is_taken_with_it(self):
+        self.cluster.offsets["a:10911", "T"] = 7
+        self.start()
+        self.cluster.request(40, {"consumerGroup": "cg"})
+        self.assertEqual(self.cluster.pulls(), {"a:10911": 7})
+        self.cluster.offsets["b:10911", "T"] = 6
+        self.clock.advance(20)
+        self.assertEqual(self.cluster.pulls(), {"a:10911": 7, "b:10911": 6})
 
     def test_broker_that_does_not_tell_its_offsets_is_named_in_a_warning(self):
         self.cluster.refusals[43, "a:10911"] = 1
