@@ -17,6 +17,7 @@ from rocketd.client.messages.codec import BYTES
 from rocketd.client.messages.message import ReceivedMessage
 from rocketd.client.messages.received import received_message
 from rocketd.client.messages.records import readable_records
+from rocketd.client.queries.messages import FOREVER_MS, LAST_MS
 from rocketd.client.queries.queues import milliseconds_of
 from rocketd.common.names import TOOLS_GROUP
 from rocketd.common.sysflag import COMPRESSED
@@ -89,14 +90,16 @@ async def between(cluster: ConsoleCluster, topic: str, begin: datetime, until: d
 async def by_key(
     cluster: ConsoleCluster, topic: str, key: str, begin: datetime | None, until: datetime | None, most: int
 ) -> Found:
-    """Return messages of a topic with a key, ``most`` of each broker at most."""
+    """Return messages of a topic with a key stored from a moment to another, ``most`` of each broker at most."""
+    begin_ms = 0 if begin is None else milliseconds_of(begin)
+    until_ms = FOREVER_MS if until is None else milliseconds_of(until)
     route = await cluster.admin.topic_route(topic)
     header = QueryMessageRequestHeader(
         topic=topic,
         key=key,
         max_num=most,
-        begin_timestamp=0 if begin is None else milliseconds_of(begin),
-        end_timestamp=2**63 - 1 if until is None else milliseconds_of(until),
+        begin_timestamp=max(0, begin_ms - LAST_MS),
+        end_timestamp=until_ms,
     )
     found: list[ReceivedMessage[bytes]] = []
     for broker in sorted(route.broker_datas, key=lambda data: data.broker_name)[:MOST_QUEUES]:
@@ -107,7 +110,8 @@ async def by_key(
         for record in readable_records(check_response(address, response).body, f"{topic} at {broker.broker_name}"):
             message = _packed(record, MessageQueue(record.topic, broker.broker_name, record.queue_id))
             # Brokers search by a hash, which other keys may share.
-            if message.queue.topic == topic and key in message.keys:
+            wanted = message.queue.topic == topic and key in message.keys
+            if wanted and begin_ms <= message.store_timestamp <= until_ms:
                 found.append(message)
     found.sort(key=_stored)
     return Found(found[:most], len(found) >= most)

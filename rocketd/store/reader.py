@@ -382,11 +382,19 @@ class MessageReader:
         return self._log.record_at(physical_offset)
 
     def query_messages(self, topic: str, key: str, max_num: int, begin_ms: int, end_ms: int) -> QueryResult:
-        """Return messages by key (one of KEYS, or UNIQ_KEY) and store time. Keys with the same hash may be among them."""
+        """Return messages by key (one of KEYS, or UNIQ_KEY), stored from `begin_ms` to `end_ms`.
+
+        Messages of other keys with the same hash may be among them.
+        """
+
+        def is_wanted(offset: int) -> bool:
+            record = self._log.record_at(offset)
+            return record is None or begin_ms <= store_timestamp_of(record) <= end_ms
+
         result = QueryResult([], 0, 0)
         for _ in range(QUERY_ROUNDS if self._index is not None else 0):
             assert self._index is not None
-            found = self._index.query(topic, key, max_num, begin_ms, end_ms)
+            found = self._index.query(topic, key, max_num, begin_ms, end_ms, is_wanted)
             if not found.offsets:
                 break
             result.index_last_update_timestamp = found.index_last_update_timestamp

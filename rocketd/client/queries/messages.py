@@ -33,6 +33,9 @@ SAME_UNIQUE_KEY: Final = 32
 MAX_PAGES: Final = 64
 """Answers of a broker read for one unique key, at most."""
 
+LAST_MS: Final = 999
+"""Apache's brokers know the time of a key in whole seconds, so messages may be this much later than a query's begin."""
+
 NOT_THERE: Final = "can not find message"
 """Beginning of a broker's remark if it has no message at a place. The response code alone is ambiguous."""
 
@@ -67,7 +70,7 @@ async def at_place(
 async def by_key(
     instance: ClientInstance, topic: str, key: str, most: int, begin: datetime | None, end: datetime | None
 ) -> list[ReceivedMessage[bytes]]:
-    """Return messages with a key, ``most`` of each broker at most.
+    """Return messages with a key stored from ``begin`` to ``end``, ``most`` of each broker at most.
 
     Raises:
 
@@ -75,15 +78,21 @@ async def by_key(
     - NoRouteError: the topic is unknown.
     - BrokerError: a broker refuses.
     """
+    begin_ms = 0 if begin is None else milliseconds_of(begin)
+    end_ms = FOREVER_MS if end is None else milliseconds_of(end)
     header = _Query(
         topic=_topic(instance, topic),
         key=key,
         max_num=most,
-        begin_timestamp=0 if begin is None else milliseconds_of(begin),
-        end_timestamp=FOREVER_MS if end is None else milliseconds_of(end),
+        begin_timestamp=max(0, begin_ms - LAST_MS),
+        end_timestamp=end_ms,
     )
     # Brokers search by a hash, which other keys may share.
-    return [message for message in await _query(instance, header) if message.topic == topic and key in message.keys]
+    return [
+        message
+        for message in await _query(instance, header)
+        if message.topic == topic and key in message.keys and begin_ms <= message.store_timestamp <= end_ms
+    ]
 
 
 async def by_unique_key(instance: ClientInstance, topic: str, unique_key: str) -> ReceivedMessage[bytes] | None:
@@ -142,8 +151,8 @@ async def _is_any(
 ) -> bool:
     """Search the records of a broker, newest first, page after page. The broker limits a page by number and by size.
 
-    Times in an index are known to the second, so the next page begins at the time of the oldest record seen, and has
-    this record again. The last page has nothing new.
+    The next page begins at the time of the oldest record seen, and has this record again. Apache's brokers know times to
+    the second. The last page has nothing new.
     """
     seen: set[int] = set()
     for _ in range(MAX_PAGES):

@@ -1,13 +1,13 @@
 """One file of the message index: a hash table on disk from key hash to commit-log offsets, newest first.
 
-Counterpart: `IndexFile` and `IndexHeader` (Apache). The same sequence of keys gives the same bytes, and the same query
-gives the same offsets. The layout is in docs/formats/index_file.md.
+Counterpart: `IndexFile` and `IndexHeader` (Apache). The same sequence of keys gives the same bytes. Queries are exact to the
+millisecond, Apache's to the second. The layout is in docs/formats/index_file.md.
 """
 
 import os
 import struct
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from twisted.logger import Logger
@@ -21,6 +21,8 @@ _LONG: Final = struct.Struct(">q")
 _COUNT: Final = struct.Struct(">i")
 _COUNT_POSITION: Final = HEADER_SIZE - _COUNT.size
 _RESERVE_STEP: Final = 1 << 20
+_LAST_MS: Final = 999
+"""An entry has whole seconds: its message was stored at most this much later."""
 
 _log = Logger()
 
@@ -196,11 +198,20 @@ class IndexFile:
         first, last = self.begin_timestamp, self.end_timestamp
         return (begin_ms < first and end_ms > last) or first <= begin_ms <= last or first <= end_ms <= last
 
-    def select(self, offsets: list[int], key_hash: int, max_num: int, begin_ms: int, end_ms: int) -> None:
+    def select(
+        self,
+        offsets: list[int],
+        key_hash: int,
+        max_num: int,
+        begin_ms: int,
+        end_ms: int,
+        is_wanted: Callable[[int], bool],
+    ) -> None:
         """Append offsets of the hash to `offsets`, newest first, until it holds `max_num`.
 
-        Only entries stored from `begin_ms` to `end_ms` count; their times are known to the second. Other keys may have
-        the same hash, so the caller compares. A closed file adds nothing. A damaged chain ends at the damage.
+        `is_wanted` is asked for the offset of each message that may have been stored from `begin_ms` to `end_ms`: the
+        index knows times to the second. Other keys may have the same hash. A closed file adds nothing. A damaged chain
+        ends at the damage.
         """
         if not self.hold():
             return
@@ -218,11 +229,13 @@ class IndexFile:
                 found, physical_offset, diff, previous = ENTRY.unpack_from(mapped, entries_at + number * ENTRY_SIZE)
                 if diff < 0:
                     return
-                stored = self.begin_timestamp + diff * 1000
-                if found == key_hash and begin_ms <= stored <= end_ms:
+                # The difference of the first entry refers to the end of the previous file.
+                stored = self.begin_timestamp + (diff * 1000 if number > 1 else 0)
+                too_old = stored + _LAST_MS < begin_ms
+                if found == key_hash and not too_old and stored <= end_ms and is_wanted(physical_offset):
                     offsets.append(physical_offset)
                 # Entries point to older ones only. Any other pointer would make the search loop forever.
-                if stored < begin_ms or previous >= number:
+                if too_old or previous >= number:
                     return
                 number = previous
         except struct.error:

@@ -284,11 +284,13 @@ class IndexService:
             self._flush_failed = True
             _log.error("cannot flush index file {path}: {error}", path=file.path, error=error)
 
-    def query(self, topic: str, key: str, max_num: int, begin_ms: int, end_ms: int) -> QueryOffsets:
+    def query(
+        self, topic: str, key: str, max_num: int, begin_ms: int, end_ms: int, is_wanted: Callable[[int], bool]
+    ) -> QueryOffsets:
         """Find at most `max_num` messages of the key, stored from `begin_ms` to `end_ms`.
 
-        Searches from the newest file back and ends with the first file that begins before `begin_ms`. The offsets are
-        candidates: another key may have the same hash, and times are known to the second.
+        Searches from the newest file back and ends with the first file that begins before `begin_ms`. The index knows
+        times to the second, so `is_wanted` is asked for the offset of each candidate. Another key may have the same hash.
         """
         max_num = min(max_num, self.max_msgs_num_batch)
         key_hash = index_key_hash(java_string_hash_unsigned(topic + KEY_SEPARATOR + key))
@@ -300,7 +302,7 @@ class IndexService:
         last_physical_offset = files[-1].end_physical_offset
         for file in reversed(files):
             if file.is_time_matched(begin_ms, end_ms):
-                file.select(offsets, key_hash, max_num, begin_ms, end_ms)
+                file.select(offsets, key_hash, max_num, begin_ms, end_ms, is_wanted)
             if file.begin_timestamp < begin_ms or len(offsets) >= max_num:
                 break
         return QueryOffsets(offsets, last_timestamp, last_physical_offset)

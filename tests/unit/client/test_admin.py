@@ -1,6 +1,6 @@
 """The client's administration, against scripted name servers and brokers."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from msgspec import structs
 from twisted.logger import formatEvent, globalLogPublisher
@@ -168,15 +168,16 @@ class QueueTests(AdminTestCase):
 
 class MessageTests(AdminTestCase):
     def test_messages_by_key(self):
+        at = int(MOMENT_MS)
         self.cluster.messages = {
-            AT_A: [record(b"one", "KEYS\x01k other"), record(b"same hash", "KEYS\x01z")],
-            AT_B: [record(b"two", "KEYS\x01k")],
+            AT_A: [record(b"one", "KEYS\x01k other", at), record(b"same hash", "KEYS\x01z", at)],
+            AT_B: [record(b"two", "KEYS\x01k", at)],
         }
         found = self.result_of(self.admin.query_message("T", "k", 9, MOMENT))
         self.assertEqual(self.bodies(found), [b"one", b"two"])
         self.assertEqual([message.queue.broker_name for message in found], ["a", "b"])
         fields = self.cluster.of(12)[0][1]
-        self.assertEqual((fields["maxNum"], fields["beginTimestamp"]), ("9", MOMENT_MS))
+        self.assertEqual(fields["maxNum"], "9")
         self.assertEqual((fields["endTimestamp"], fields["_UNIQUE_KEY_QUERY"]), (str(2**63 - 1), "false"))
 
     def test_damaged_messages_do_not_hide_the_others(self):
@@ -205,6 +206,17 @@ class MessageTests(AdminTestCase):
         self.cluster.answer_33 = lambda *_: RemotingCommand.response(0, body=damage(record(b"there", "")))
         error = self.failure_of(self.admin.view_message("T", offset_message_id(HOST_A, 100)), IllegalMessageError)
         self.assertIn("the message at 100 of a is damaged: the CRC of the body", str(error))
+
+    def test_query_by_time_is_exact_at_broker_of_apache(self):
+        """Such a broker finds a message if its time, cut to the second, is in the range."""
+        at = int(MOMENT_MS)
+        stored = {b"%d" % offset: at + offset for offset in (-1, 0, 7, 8)}
+        self.cluster.messages = {AT_A: [record(body, "KEYS\x01k", stored[body]) for body in stored]}
+        end = MOMENT + timedelta(milliseconds=7)
+        found = self.result_of(self.admin.query_message("T", "k", begin=MOMENT, end=end))
+        self.assertEqual(self.bodies(found), [b"0", b"7"])
+        fields = self.cluster.of(12)[0][1]
+        self.assertEqual((fields["beginTimestamp"], fields["endTimestamp"]), (str(at - 999), str(at + 7)))
 
     def test_query_skips_unreachable_broker(self):
         self.cluster.messages = {AT_B: [record(b"two", "KEYS\x01k")]}

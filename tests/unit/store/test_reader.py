@@ -199,6 +199,22 @@ class LookTests(ReaderTestCase):
         self.assertEqual(self.bodies(self.store.query_messages("TopicTest", "same", 2, 0, 2**62)), [b"2", b"3"])
         self.assertEqual(self.store.query_messages("TopicTest", "none", 32, 0, 2**62).buffers, [])
 
+    def test_query_from_or_to_own_store_time_finds_message(self):
+        """The index has whole seconds, the query and the messages milliseconds."""
+        for number in range(24):
+            self.put(make_message(b"%d" % number, key="same"))
+            self.now += 0.13
+        times = {bytes(each.body): each.store_timestamp for each in self.all_of("same", 0, 2**62)}
+        for body, at in times.items():
+            self.assertEqual([each.body for each in self.all_of("same", at, at)], [body])
+            self.assertEqual(len(self.all_of("same", at, 2**62)), 24 - int(body))
+            self.assertEqual(len(self.all_of("same", 0, at)), int(body) + 1)
+        self.assertEqual(self.bodies(self.store.query_messages("TopicTest", "same", 1, 0, times[b"5"])), [b"5"])
+
+    def all_of(self, key, begin, end):
+        buffers = self.store.query_messages("TopicTest", key, 64, begin, end).buffers
+        return [record for buffer in buffers for record in decode_messages(buffer)]
+
     def test_query_without_an_index(self):
         self.start(message_index_enable=False)
         self.put(make_message(key="k"))

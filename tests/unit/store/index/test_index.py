@@ -29,6 +29,10 @@ T0 = 1_700_000_000_000
 ALWAYS = (0, 1 << 62)
 
 
+def any_offset(_offset: int) -> bool:
+    return True
+
+
 def request(
     physical_offset: int,
     index_keys: tuple[str, ...],
@@ -108,7 +112,7 @@ class IndexFileTests(SynchronousTestCase):
 
     def select(self, file: IndexFile, wanted: int, most: int = 64, begin: int = 0, end: int = 1 << 62) -> list[int]:
         offsets: list[int] = []
-        file.select(offsets, wanted, most, begin, end)
+        file.select(offsets, wanted, most, begin, end, any_offset)
         return offsets
 
     def test_file_layout(self) -> None:
@@ -187,16 +191,24 @@ class IndexFileTests(SynchronousTestCase):
         self.assertEqual(self.select(file, 3, most=2), [7, 5])
         self.assertEqual(self.select(file, 3, most=0), [])
         offsets = [99]
-        file.select(offsets, 3, 2, *ALWAYS)
+        file.select(offsets, 3, 2, *ALWAYS, any_offset)
         self.assertEqual(offsets, [99, 7])
 
-    def test_times_are_known_to_the_second(self) -> None:
+    def test_messages_of_the_first_and_last_second_are_candidates(self) -> None:
         file = self.make()
         self.put(file, (3, 1, T0), (3, 2, T0 + 1500), (3, 3, T0 + 3000))
         self.assertEqual(self.select(file, 3, begin=T0, end=T0 + 3000), [3, 2, 1])
-        self.assertEqual(self.select(file, 3, begin=T0 + 1000, end=T0 + 1000), [2])
-        self.assertEqual(self.select(file, 3, begin=T0 + 1001, end=T0 + 2999), [])
+        for begin, end in ((1000, 1000), (1500, 1500), (1999, 2999)):
+            self.assertEqual(self.select(file, 3, begin=T0 + begin, end=T0 + end), [2], (begin, end))
+        self.assertEqual(self.select(file, 3, begin=T0 + 2000, end=T0 + 2999), [])
         self.assertEqual(self.select(file, 3, begin=T0, end=T0 + 2999), [2, 1])
+
+    def test_refused_candidate_takes_no_place(self) -> None:
+        file = self.make()
+        self.put(file, *((3, number, T0 + number) for number in range(1, 5)))
+        offsets: list[int] = []
+        file.select(offsets, 3, 2, *ALWAYS, lambda offset: offset in (1, 3))
+        self.assertEqual(offsets, [3, 1])
 
     def test_search_ends_at_first_too_old_entry(self) -> None:
         file = self.make()
@@ -324,7 +336,7 @@ class ServiceCase(SynchronousTestCase):
         self.troubles += 1
 
     def find(self, key: str, most: int = 64, begin: int = 0, end: int = 1 << 62, topic: str = "TopicTest") -> list[int]:
-        return self.index.query(topic, key, most, begin, end).offsets
+        return self.index.query(topic, key, most, begin, end, any_offset).offsets
 
     def fill(self, files: int) -> None:
         """So many full files of four messages, a minute apart, and one message in the next."""
@@ -350,7 +362,7 @@ class IndexServiceTests(ServiceCase):
         time.tzset()
 
     def test_empty_index_has_no_file(self) -> None:
-        self.assertEqual(self.index.query("T", "k", 32, *ALWAYS), QueryOffsets([], 0, 0))
+        self.assertEqual(self.index.query("T", "k", 32, *ALWAYS, any_offset), QueryOffsets([], 0, 0))
         self.index.put([])
         self.index.flush()
         self.assertFalse(os.path.exists(self.directory))
@@ -362,7 +374,7 @@ class IndexServiceTests(ServiceCase):
         for key in ("uniq", "a", "b"):
             self.assertEqual(self.find(key), [0])
         self.assertEqual(self.find("a", topic="Other"), [])
-        self.assertEqual(self.index.query("TopicTest", "a", 32, *ALWAYS), QueryOffsets([0], T0, 0))
+        self.assertEqual(self.index.query("TopicTest", "a", 32, *ALWAYS, any_offset), QueryOffsets([0], T0, 0))
 
     def test_topics_of_a_group(self) -> None:
         self.index.put([request(0, ("k",), topic="A"), request(10, ("k",), topic="B"), request(20, ("k",), topic="A")])
@@ -447,19 +459,19 @@ class IndexServiceTests(ServiceCase):
     def test_query_by_time(self) -> None:
         self.fill(3)
         at = [T0 + number * 60_000 for number in range(13)]
-        self.assertEqual(self.find("key", begin=at[5], end=at[7]), [700, 600, 500, 400])
+        self.assertEqual(self.find("key", begin=at[5], end=at[7]), [700, 600, 500])
         self.assertEqual(self.find("key", begin=at[6], end=at[7]), [700, 600])
         self.assertEqual(self.find("key", end=at[0]), [0])
         self.assertEqual(self.find("key", begin=at[12]), [1200])
         self.assertEqual(self.find("key", begin=at[12] + 1), [])
-        reached = self.index.query("TopicTest", "key", 32, at[1], at[2])
+        reached = self.index.query("TopicTest", "key", 32, at[1], at[2], any_offset)
         self.assertEqual(reached, QueryOffsets([200, 100], at[12], 1200))
 
-    def test_first_message_of_later_file_is_dated_too_late(self) -> None:
-        # As in Apache: its time difference is to the file before, but is read as one to its own time.
+    def test_first_message_of_later_file_has_its_own_time(self) -> None:
+        """Its time difference is one to the file before. Apache reads it as one to its own time."""
         self.fill(1)
-        self.assertEqual(self.find("key", begin=T0 + 240_000, end=T0 + 299_999), [])
-        self.assertEqual(self.find("key", begin=T0 + 240_000, end=T0 + 300_000), [400])
+        self.assertEqual(self.find("key", begin=T0 + 240_000, end=T0 + 240_000), [400])
+        self.assertEqual(self.find("key", begin=T0 + 241_000, end=T0 + 300_000), [])
 
     def test_query_ends_at_file_beginning_before_range(self) -> None:
         self.index.put([request(number, ("k",), T0 + 9000) for number in range(4)])
@@ -617,13 +629,13 @@ class IndexServiceTests(ServiceCase):
         writer.start()
         highest = 0
         while not done.is_set():
-            offsets = index.query("TopicTest", "wanted", 64, *ALWAYS).offsets
+            offsets = index.query("TopicTest", "wanted", 64, *ALWAYS, any_offset).offsets
             if not offsets or offsets != sorted(offsets, reverse=True) or offsets[0] < highest:
                 failures.append(offsets)
             highest = max(highest, *offsets, 0)
         writer.join()
         self.assertEqual(failures, [])
-        self.assertEqual(index.query("TopicTest", "wanted", 1, *ALWAYS).offsets, [4000])
+        self.assertEqual(index.query("TopicTest", "wanted", 1, *ALWAYS, any_offset).offsets, [4000])
         index.destroy()
 
 
@@ -691,7 +703,7 @@ class ApacheStoreTests(SynchronousTestCase):
                 kind = message["kind"].split()[0]
                 topic = "SCHEDULE_TOPIC_XXXX" if kind == "delayed" else message["topic"]
                 for key in [message["uniqKey"], *(message["keys"] or "").split()]:
-                    offsets = index.query(topic, key, 100_000, *ALWAYS).offsets
+                    offsets = index.query(topic, key, 100_000, *ALWAYS, any_offset).offsets
                     self.assertIn(message["commitLogOffset"], offsets, message)
                     found[kind] += 1
         self.assertTrue(found["normal"] > 1600, found)
