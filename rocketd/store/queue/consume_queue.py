@@ -317,16 +317,18 @@ class ConsumeQueue:
             self.ext.truncate_by_max_address(address)
 
     def correct_min_offset(self, physical_offset: int, *, keep_files: bool = False) -> None:
-        """Begin the queue with the first entry whose record is at or after a physical offset.
+        """Begin the queue with the first entry whose record is at or after a physical offset, at its end without one.
 
-        The files of its extension before that are deleted unless `keep_files` is set.
+        The files of its extension before that are deleted. With `keep_files`, they stay, and a queue without such an
+        entry begins with its first file.
         """
         first = self._index_of(physical_offset)
         files = self.files.files
         if first is not None:
             self._min_logic_offset = max(first * CONSUME_QUEUE_UNIT, self._filler_end())
         elif files:
-            self._min_logic_offset = max(self.files.min_offset, self._filler_end())
+            expired = -1 if keep_files else self._expired_end(files, physical_offset)
+            self._min_logic_offset = expired if expired >= 0 else max(self.files.min_offset, self._filler_end())
         if self.ext is not None and not keep_files and (entry := self.entry(self.min_offset)) is not None:
             self.ext.truncate_by_min_address(entry[2])
 
@@ -361,6 +363,21 @@ class ConsumeQueue:
                 at = self._search(file, count, lambda entry: entry[0] >= physical_offset)
                 return file.file_from_offset // CONSUME_QUEUE_UNIT + at
         return None
+
+    @classmethod
+    def _expired_end(cls, files: Sequence[QueueFile], physical_offset: int) -> int:
+        """Return the byte after the last entry, -1 unless its record is before a physical offset.
+
+        Placeholders and damaged entries do not show that the records before them are gone. Entries may be put meanwhile.
+        """
+        for file in reversed(files):
+            number = file.wrote_position // CONSUME_QUEUE_UNIT - 1
+            if number >= 0:
+                offset, size, _ = cls._entry_at(file, number)
+                before = cls._entry_at(file, number - 1) if number else _FILLER_ENTRY
+                expired = size != FILLER_SIZE and offset < physical_offset and not _is_torn(offset, size, before)
+                return file.file_from_offset + (number + 1) * CONSUME_QUEUE_UNIT if expired else -1
+        return -1
 
     @staticmethod
     def _entry_at(file: QueueFile, index: int) -> tuple[int, int, int]:

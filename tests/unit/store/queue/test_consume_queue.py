@@ -172,9 +172,19 @@ class ConsumeQueueTests(ConsumeQueueTestCase):
 
     def test_min_offset_follows_the_log(self):
         self.queue.put([request(n) for n in range(15)])
-        for physical, expected in ((0, 0), (50, 1), (100, 1), (1001, 11)):
+        for physical, expected in ((0, 0), (50, 1), (100, 1), (1001, 11), (1400, 14), (1401, 15), (9000, 15)):
             self.queue.correct_min_offset(physical)
             self.assertEqual(self.queue.min_offset, expected)
+        self.queue.correct_min_offset(9000, keep_files=True)
+        self.assertEqual(self.queue.min_offset, 0)
+
+    def test_placeholder_or_damage_at_the_end_does_not_end_the_queue(self):
+        """Neither tells whether the record before it has expired."""
+        self.queue.put([request(n) for n in range(15)])
+        for last in ((0, 0x7FFFFFFF, 0), (300, 100, 7)):
+            self.overwrite(4, struct.pack(">qiq", *last), 1)
+            self.queue.correct_min_offset(1300)
+            self.assertEqual(self.queue.min_offset, 0, last)
 
     def test_load_refuses_file_of_other_size(self):
         self.queue.put([request(0)])
