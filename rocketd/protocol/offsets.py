@@ -30,7 +30,10 @@ def max_offset(queue: QueueLike) -> Question[int]:
 
 
 def search_offset(queue: QueueLike, timestamp_ms: int) -> Question[int]:
-    """Ask for the offset of the first message stored at or after a time in Unix milliseconds. The broker decides."""
+    """Ask for the offset of the first message stored at or after a time in Unix milliseconds.
+
+    Apache's brokers return the nearest message, or any of those of one time.
+    """
     header = SearchOffsetRequestHeader(queue.topic, queue.queue_id, timestamp_ms, queue.broker_name)
     return Question(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, _offset, header)
 

@@ -7,7 +7,7 @@ view stays readable as long as it is referenced, even if its file is removed.
 import struct
 from itertools import islice
 
-from rocketd.store.base.layout import CONSUME_QUEUE_UNIT, FILLER_SIZE, MAX_EXT_ADDRESS, MESSAGE_MAGIC
+from rocketd.store.base.layout import FILLER_SIZE, MAX_EXT_ADDRESS, MESSAGE_MAGIC
 from rocketd.store.base.settings import MessageStoreConfig
 from rocketd.store.format.message import GetResult, GetStatus, MessageFilter, QueryResult
 from rocketd.store.format.record import MIN_RECORD_SIZE, properties_of, store_timestamp_of
@@ -283,48 +283,35 @@ class MessageReader:
         return 0 if queue is None else queue.min_offset
 
     def get_offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
-        """Return the queue offset of the message stored nearest to a time.
+        """Return the queue offset of the first message stored at a time or later, the end of the queue without one.
 
-        As in Apache 4.x, only the first file that reaches the time is searched. Return 0 for a queue without messages,
-        and the last message for a time in the future.
+        Apache's broker returns the nearest message, or any of those stored in the same millisecond.
         """
         queue = self._queues.find(topic, queue_id)
-        files = [] if queue is None else [file for file in queue.files.files if file.wrote_position]
-        if queue is None or not files:
+        if queue is None:
             return 0
-        chosen = files[-1]
-        for file in files[:-1]:
-            last = (file.file_from_offset + file.wrote_position) // CONSUME_QUEUE_UNIT - 1
-            if self._time_of(queue, last) >= timestamp_ms:
-                chosen = file
-                break
-        first = chosen.file_from_offset // CONSUME_QUEUE_UNIT
-        low = max(queue.min_offset - first, 0)
-        high = chosen.wrote_position // CONSUME_QUEUE_UNIT - 1
-        left = right = -1
-        left_time = right_time = -1
-        while low <= high:
-            middle = (low + high) // 2
-            entry = queue.entry(first + middle)
-            if entry is None or entry[0] < self._log.min_offset:
-                low = middle + 1
-                continue
-            stored = self._log.store_timestamp_at(entry[0], entry[1])
-            if stored < 0:
-                return 0
-            if stored == timestamp_ms:
-                return first + middle
-            if stored > timestamp_ms:
-                high, right, right_time = middle - 1, middle, stored
+        low, high = queue.min_offset, queue.max_offset
+        while low < high:
+            middle = known = (low + high) // 2
+            stored = self._readable_time(queue, known)
+            while stored is None and known + 1 < high:
+                known += 1
+                stored = self._readable_time(queue, known)
+            if stored is not None and stored < timestamp_ms:
+                low = known + 1
             else:
-                low, left, left_time = middle + 1, middle, stored
-        if left < 0 and right < 0:
-            return queue.min_offset
-        if left < 0:
-            return first + right
-        if right < 0:
-            return first + left
-        return first + (right if timestamp_ms - left_time > right_time - timestamp_ms else left)
+                high = middle
+        return low
+
+    def _readable_time(self, queue: ConsumeQueue, offset: int) -> int | None:
+        """Return the store time in ms of a message, -1 if it has expired. None if its entry or its record is damaged."""
+        entry = queue.entry(offset)
+        if entry is None or entry[1] == FILLER_SIZE:
+            return None
+        record = self._log.record_at(entry[0])
+        if record is not None and len(record) == entry[1]:
+            return store_timestamp_of(record)
+        return -1 if entry[0] < self._log.min_offset and not self._is_behind_kept(queue, offset) else None
 
     def get_earliest_time(self, topic: str, queue_id: int) -> int:
         """Return the store time in ms of the first message of a queue, -1 without one."""

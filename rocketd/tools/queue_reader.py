@@ -177,7 +177,7 @@ class TopicReader:
                 if self._ending:
                     return
                 if message.store_timestamp < first_ms:
-                    continue  # a broker answers with the offset nearest to a time, which may be before it
+                    continue  # a broker of Apache answers with the nearest offset, which may be before the time
                 first_ms = 0
                 if not self._received(message):
                     self._ending = True

@@ -1,5 +1,7 @@
 """mqadmin's commands that move consumer groups print and do the same for rocketd and for Apache's broker."""
 
+import re
+
 from tests.interop.mqadmin_sides import CLUSTER, GROUP, PRODUCERS, QUEUES, TOPIC, Both, message
 
 COUNT = 8
@@ -53,6 +55,17 @@ def test_reset_offset_by_time_of_running_group(both: Both) -> None:
 def test_reset_offset_by_time_of_a_group_without_offsets(both: Both) -> None:
     _fill(both, "ResetNever", "reset-never")
     both.same("resetOffsetByTime", "-g", "reset-never", "-t", "ResetNever", "-s", "now", err="not exist")
+
+
+def test_reset_to_time_after_the_last_message_moves_to_the_end(both: Both) -> None:
+    """Listed in docs/compatibility.md: Apache's broker moves the group to the last message."""
+    _consume(both, "ResetAhead", "reset-ahead")
+    both.await_dispatch()
+    words = ("-g", "reset-ahead", "-t", "ResetAhead", "-s", "2100-01-01#00:00:00:000")
+    printed = both.each(lambda side: side.mqadmin("resetOffsetByTime", *words)["out"])
+    of_apache, of_rocketd = [sorted(re.findall(r"broker-a +(\d) +(\d+)", text)) for text in printed]
+    assert of_apache == [(str(queue), "1") for queue in range(QUEUES)]
+    assert of_rocketd == [(str(queue), "2") for queue in range(QUEUES)]
 
 
 def test_skip_accumulated_message_of_running_group(both: Both) -> None:

@@ -4,7 +4,8 @@ Counterpart: `RebalancePushImpl.computePullFromWhere` (Apache), with two differe
 
 - "latest" is always the end of the queue. A broker may answer 0 because the whole queue is young. This 0 counts only if
   the group really has stored it.
-- A moment is exact. Brokers return the message nearest to it, before or after. Here it is always the one after.
+- A moment is exact. Apache's brokers return the message nearest to it, before or after, or any of those stored in the same
+  millisecond. Here it is always the first one since.
 """
 
 from collections.abc import Callable
@@ -74,13 +75,29 @@ async def first_since(instance: ClientInstance, group: str, queue: MessageQueue,
     Raises RocketMQError.
     """
     offset = await instance.answer(queue.broker_name, offsets.search_offset(queue, moment_ms))
+    stored = await _store_time(instance, group, queue, offset)
+    if stored != moment_ms:
+        return offset + 1 if stored is not None and stored < moment_ms else offset
+    # Others before it may have the same time. Steps back double, until one is too long. The rest is halved.
+    low, high, step = 0, offset, 1
+    while low < high:
+        at = max(low, high - step) if step else (low + high) // 2
+        stored = await _store_time(instance, group, queue, at)
+        if stored is not None and stored >= moment_ms:
+            high, step = at, 2 * step
+        else:
+            low, step = at + 1, 0
+    return high
+
+
+async def _store_time(instance: ClientInstance, group: str, queue: MessageQueue, offset: int) -> int | None:
+    """Return the store time in ms of the message at an offset, None without it. Raises RocketMQError."""
     looked_at = pull_header(group, queue, everything(queue.topic), offset, 1)
     response = await instance.ask(instance.master(queue.broker_name), RequestCode.PULL_MESSAGE, looked_at)
-    if response.code == ResponseCode.SUCCESS:
-        records, _ = decode_readable(response.body or b"")
-        for record in records:
-            return offset + 1 if record.store_timestamp < moment_ms else offset
-    return offset
+    if response.code != ResponseCode.SUCCESS:
+        return None
+    records, _ = decode_readable(response.body or b"")
+    return records[0].store_timestamp if records else None
 
 
 async def _has_stored(instance: ClientInstance, group: str, queue: MessageQueue) -> bool:

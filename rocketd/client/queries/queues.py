@@ -38,7 +38,10 @@ async def max_offset(instance: ClientInstance, queue: MessageQueue) -> int:
 
 
 async def search_offset(instance: ClientInstance, queue: MessageQueue, moment: datetime) -> int:
-    """Return the offset of the first message stored at or after a moment. The broker decides. Raises RocketMQError."""
+    """Return the offset of the first message stored at or after a moment. Raises RocketMQError.
+
+    Apache's brokers return the nearest message.
+    """
     question = offsets.search_offset(_named(instance, queue), milliseconds_of(moment))
     return await _answer(instance, question, queue)
 

@@ -72,7 +72,7 @@ def peek(cluster: ClusterClient, queue: Queue, offset: int, most: int = 1) -> tu
 def offset_at(cluster: ClusterClient, queue: Queue, timestamp_ms: int) -> int:
     """Return the first offset stored at or after this time, or the end offset if there is none.
 
-    A broker's search returns the nearest message, or any message of the same millisecond. So its answer is only the
+    An Apache broker's search returns the nearest message, or any message of the same millisecond. So its answer is only the
     start of a search over the store times of single messages. If a broker's clock was set back, several offsets may
     qualify; the result is one of them.
     """

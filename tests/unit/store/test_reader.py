@@ -1,5 +1,6 @@
 """Reading by offset, time and key: every answer that Apache's store gives."""
 
+from rocketd.store.base.layout import CONSUME_QUEUE_ENTRY, CONSUME_QUEUE_UNIT, FILLER_SIZE
 from rocketd.store.format.message import GetStatus
 from rocketd.store.format.record import decode_messages, encode_record
 from rocketd.store.testing import STORE_HOST, make_message
@@ -141,18 +142,32 @@ class TimeTests(ReaderTestCase):
     def at(self, seconds):
         return self.store.get_offset_by_time("TopicTest", 0, 1_700_000_000_000 + round(seconds * 1000))
 
-    def test_nearest_message(self):
+    def test_time_returns_first_message_since(self):
         self.fill(8)
-        for seconds, expected in ((0, 0), (30, 3), (34, 3), (36, 4), (35, 3), (-100, 0), (70, 7), (1e6, 7)):
+        for seconds, expected in ((0, 0), (30, 3), (30.001, 4), (36, 4), (-100, 0), (70, 7), (70.001, 8), (1e6, 8)):
             self.assertEqual(self.at(seconds), expected, seconds)
+
+    def test_time_of_several_messages_returns_first_of_them(self):
+        self.fill(3)
+        self.put(*[make_message(b"%d" % number) for number in range(31)])
+        self.assertEqual((self.at(20.001), self.at(30)), (3, 3))
+        self.assertEqual(self.at(30.001), 34)
+
+    def test_time_search_passes_over_placeholders_and_damage(self):
+        self.fill(8)
+        queue = self.store.consume_queue("TopicTest", 0)
+        view = queue.files.files[0].view
+        for wrong in ((0, FILLER_SIZE, 0), (1 << 40, 200, 0)):
+            for offset in range(1, 5):
+                CONSUME_QUEUE_ENTRY.pack_into(view, offset * CONSUME_QUEUE_UNIT, *wrong)
+            self.assertEqual([self.at(seconds) for seconds in (0, 50, 60, 1e6)], [0, 1, 6, 8], wrong)
 
     def test_over_several_queue_files(self):
         self.fill(25)
         for number in range(25):
             self.assertEqual(self.at(number * 10), number)
-        # Between two files, only the second is searched, whose first message it is then.
         self.assertEqual(self.at(91), 10)
-        self.assertEqual(self.at(1e6), 24)
+        self.assertEqual(self.at(1e6), 25)
 
     def test_times_of_empty_queue(self):
         self.assertEqual(self.at(0), 0)

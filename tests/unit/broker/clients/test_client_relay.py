@@ -269,6 +269,7 @@ class ResetTests(RelayTestCase):
     def test_reset_without_force_moves_backwards_only(self):
         self.join()
         self.assertEqual(self.offsets(self.reset(-1)), {0: 4, 1: 0})
+        self.assertEqual(self.offsets(self.reset(self.times[3] + 60_000)), {0: 4, 1: 0})
         self.assertEqual(self.offsets(self.reset(-1, "false")), {0: 3, 1: 0})
         self.assertEqual(self.offsets(self.reset(self.times[0], "false")), {0: 0, 1: 0})
 

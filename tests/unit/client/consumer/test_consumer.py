@@ -10,12 +10,15 @@ from rocketd.client.consumer.missing_topics import CLOCK_SKEW_SECONDS, ROUTE_LOO
 from rocketd.client.consumer.options import ConsumerOptions, LitePullOptions
 from rocketd.client.consumer.push_consumer import PushConsumerEngine
 from rocketd.client.consumer.rebalance import HANDOVER_SECONDS
+from rocketd.client.consumer.start_offset import first_since
 from rocketd.client.errors import NoRouteError, StopConsuming
 from rocketd.common.sysflag import PULL_COMMIT_OFFSET
 from rocketd.remoting.bodies.tables import MessageQueue
 from rocketd.remoting.errors import RemotingSendRequestError
 from rocketd.remoting.wire.command import RemotingCommand
-from tests.support.client_cluster import ClientTestCase
+from rocketd.store.format.message import MessageInner
+from rocketd.store.format.record import encode_record
+from tests.support.client_cluster import HOST, ClientTestCase
 
 
 class ConsumerTestCase(ClientTestCase):
@@ -615,8 +618,33 @@ class RemadeTopicTests(ConsumerTestCase):
         self.assertEqual(self.cluster.pulls(), {"a-slave:10911": 11})
 
 
+def found(offset, stored_ms):
+    """The answer to a pull of one message."""
+    message = MessageInner("T", 0, 0, 0, 0, HOST, 0, 0, b"", b"", 0)
+    header = {"suggestWhichBrokerId": "0", "minOffset": "0", "maxOffset": "9", "nextBeginOffset": str(offset + 1)}
+    return RemotingCommand.response(0, ext_fields=header, body=encode_record(message, HOST, offset, offset, stored_ms))
+
+
 class MomentTests(ConsumerTestCase):
     begin_at = datetime(2026, 1, 1, tzinfo=UTC)
+
+    def test_moment_amid_messages_of_one_time_begins_at_first_of_them(self):
+        """Apache's broker names any of them, here 5."""
+        self.cluster.brokers = ["a"]
+        self.result_of(self.client.routes.subscribe_queues("T"))
+        moment_ms = int(self.begin_at.timestamp() * 1000)
+        for first in range(6):
+            asked = []
+
+            def answer_11(address, request, fields, first=first, asked=asked):
+                offset = int(fields["queueOffset"])
+                asked.append(offset)
+                return found(offset, moment_ms if offset >= first else moment_ms - 1)
+
+            self.cluster.answer_11 = answer_11
+            search = first_since(self.client, "cg", MessageQueue("T", "a", 0), moment_ms)
+            self.assertEqual(self.result_of(search), first)
+            self.assertLessEqual(len(asked), 5, asked)
 
     def test_new_group_begins_at_the_first_message_since_a_moment(self):
         """The broker names 5, which is the nearest one: it is asked whether that is before or after."""
