@@ -402,8 +402,7 @@ class MessageStore(MessageReader):
         return self._dispatcher.deletions.include(topic, offset, stored_ms)
 
     def _note_deletion(self, topic: str) -> None:
-        if not any(key[0] == topic for keys in (self._appender.topic_queues, self.queues.queues) for key in list(keys)):
-            return
+        # Also of a topic without queues: its delayed and half messages wait in others.
         # Stored before now, unless the clock was set back.
         stored_ms = max(int(self._clock() * 1000), self._dispatcher.last[2])
         end = self.commit_log.max_offset

@@ -23,11 +23,11 @@ class ScheduleTestCase(SynchronousTestCase):
         self.broker = SmallBroker(self.directory, clock, **options)
         self.broker.start()
 
-    def put(self, body=b"late", level=1, queue_id=2, **properties):
+    def put(self, body=b"late", level=1, queue_id=2, topic="T", **properties):
         table = {"DELAY": str(level), "TAGS": "A", "UNIQ_KEY": "u", "KEYS": "k", "WAIT": "true", **properties}
-        header = SendMessageRequestHeader("P", "T", "TBW102", 4, queue_id, 1, 17, 3, encode_properties(table), 2)
+        header = SendMessageRequestHeader("P", topic, "TBW102", 4, queue_id, 1, 17, 3, encode_properties(table), 2)
         message = self.broker.message_builder.single(
-            header, Destination("T", queue_id, 0), BORN_HOST, body, self.broker.now_ms()
+            header, Destination(topic, queue_id, 0), BORN_HOST, body, self.broker.now_ms()
         )
         self.store(message)
 

@@ -118,10 +118,12 @@ class AdminBrokerProcessor:
                 self._log.failure("the queues of topic {topic} could not be deleted", topic=topic)
                 context.answer(RemotingCommand.response(ResponseCode.SYSTEM_ERROR, str(error)))
             else:
+                self._broker.topics.deleting.discard(topic)
                 # Behind the sends that came before.
                 self._broker.broker_stats.on_topic_deleted(topic)
                 context.answer(RemotingCommand.response())
 
+        self._broker.topics.deleting.add(topic)
         self._broker.topics.delete(topic, when_written(context, what, forget_offsets))
 
     def _all_topics(self, request: RemotingCommand, context: IRequestContext) -> RemotingCommand:

@@ -77,6 +77,8 @@ class TopicConfigManager:
         self._saved = (writer or TableWriter()).table(file.path, self._write)
         self.settlement = NewNameSettlement(self._saved.hurry)
         """Topics created on use, until they are safe."""
+        self.deleting: set[str] = set()
+        """Topics whose deletion has begun, until the store has recorded it. Any thread."""
         self._changes = 0
         self._follows = False
         self._table = {topic.topic_name: topic for topic in _preset_topics(settings)}

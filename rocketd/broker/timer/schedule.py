@@ -17,6 +17,7 @@ from rocketd.broker.tables.implied_topics import make_topic_of
 from rocketd.broker.timer.delay_levels import DelayLevels
 from rocketd.broker.timer.parts import TimerParts
 from rocketd.common import properties as names
+from rocketd.common.log_throttle import event_log
 from rocketd.common.names import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
 from rocketd.common.stamp_clock import STEP_MS
 from rocketd.common.table_writer import TableWriter
@@ -65,6 +66,7 @@ class ScheduleMessageService:
         self._offsets: dict[int, int] = {}
         self._changes = 0
         self._stuck: set[int] = set()
+        self._events = event_log(self._log)
 
     def load(self) -> None:
         """Read the file and correct offsets outside the queues. The store must be open."""
@@ -244,7 +246,9 @@ class ScheduleMessageService:
             )
             return None
         queue_id = int(table.get(names.REAL_QID, 0))
-        make_topic_of(self._broker, topic, queue_id, stored.physical_offset, stored.store_timestamp)
+        if not make_topic_of(self._broker, topic, queue_id, stored.physical_offset, stored.store_timestamp):
+            self._events.warn("deleted", "a delayed message is not delivered: topic {topic} was deleted", topic=topic)
+            return None
         queue_id = self._broker.topics.shown_queue(topic, queue_id)
         return restored_message(stored, topic, queue_id, table, stored.properties)
 

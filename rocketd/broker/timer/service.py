@@ -16,13 +16,16 @@ from typing import NamedTuple
 
 from twisted.logger import Logger
 
-from rocketd.broker.tables.implied_topics import make_topic_of
+from rocketd.broker.tables.implied_topics import is_topic_deleted, make_topic_of
 from rocketd.broker.timer.parts import TimerParts
 from rocketd.broker.timer.reader import TimerReader
 from rocketd.broker.timer.records import identity_in, message_to_deliver, message_to_roll, note_done
 from rocketd.broker.timer.redirect import TimerRedirect
 from rocketd.broker.timer.table import Row, TimerTable
+from rocketd.common import properties as names
+from rocketd.common.log_throttle import event_log
 from rocketd.common.names import TIMER_TOPIC
+from rocketd.common.properties import find_property
 from rocketd.store.base.errors import StoreError
 from rocketd.store.format.message import MessageInner, PutStatus
 from rocketd.store.format.record import store_timestamp_of
@@ -84,6 +87,7 @@ class TimerMessageService:
         self._next_roll: float | None = None
         self._rested: tuple[int, int | None] | None = None
         self._told = ""
+        self._events = event_log(self._log)
         self.delivered = 0
         """The number of messages delivered since the start. Any thread may read it."""
         self.lost = 0
@@ -270,15 +274,28 @@ class TimerMessageService:
         if record is not None:
             try:
                 message = make(record, row.due_ms)
+                if not self._has_topic(message, row.physical_offset, store_timestamp_of(record)):
+                    return _Item(row.queue_offset, "", None), len(record)
                 if message.topic != TIMER_TOPIC:
-                    stored_ms = store_timestamp_of(record)
-                    make_topic_of(self._broker, message.topic, message.queue_id, row.physical_offset, stored_ms)
                     message.queue_id = self._broker.topics.shown_queue(message.topic, message.queue_id)
                 return _Item(row.queue_offset, identity_in(record), message), len(record)
             except (StoreError, ValueError) as error:
                 cause = error
         self._lose(row.queue_offset, f"the message at {row.physical_offset} is not {what}: {cause}")
         return _Item(row.queue_offset, "", None), 0
+
+    def _has_topic(self, message: MessageInner, offset: int, stored_ms: int) -> bool:
+        """Create the topic of a message if a kill has left it out of the table. False if it was deleted."""
+        topic = message.topic
+        if topic != TIMER_TOPIC:
+            has_topic = make_topic_of(self._broker, topic, message.queue_id, offset, stored_ms)
+        else:
+            # The copy would be younger than the deletion.
+            topic = (find_property(message.properties, names.REAL_TOPIC.encode()) or b"").decode("utf-8", "replace")
+            has_topic = not is_topic_deleted(self._broker, topic, offset, stored_ms)
+        if not has_topic:
+            self._events.warn("deleted", "a timed message is not delivered: topic {topic} was deleted", topic=topic)
+        return has_topic
 
     def _lose(self, queue_offset: int, text: str) -> None:
         if queue_offset not in self._undone:

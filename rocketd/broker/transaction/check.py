@@ -16,6 +16,7 @@ from twisted.logger import Logger
 from rocketd.broker.clients.parts import ClientParts
 from rocketd.broker.send import half_messages
 from rocketd.broker.send.half_messages import QUEUE_ID
+from rocketd.broker.tables.implied_topics import is_topic_deleted
 from rocketd.broker.transaction.copy_search import CopySearch
 from rocketd.broker.transaction.half_copies import HalfCopies
 from rocketd.broker.transaction.op_messages import LateEnds, OpMessages, read_queue
@@ -147,6 +148,16 @@ class HalfMessageCheck:
 
     def _settle(self, half: MessageExt, table: dict[str, str]) -> bool:
         """Check, renew or give up a half message that has not ended. False if a message could not be stored."""
+        topic = table.get(names.REAL_TOPIC, "")
+        if is_topic_deleted(self._broker, topic, half.physical_offset, half.store_timestamp):
+            # A copy would be younger than the deletion.
+            self._events.warn(
+                "deleted",
+                "the half message {offset} is dropped: topic {topic} was deleted",
+                offset=half.queue_offset,
+                topic=topic,
+            )
+            return True
         checks = table.get(names.TRANSACTION_CHECK_TIMES)
         age_ms = self._age_ms(half)
         reserved_ms = self._broker.settings.store.file_reserved_time * _HOUR_MS

@@ -16,7 +16,7 @@ from rocketd.broker.send.answers import STORED_CODES, store_error
 from rocketd.broker.send.durability import Durability
 from rocketd.broker.send.half_messages import QUEUE_ID
 from rocketd.broker.send.message_builder import delay_level
-from rocketd.broker.tables.implied_topics import make_topic_of
+from rocketd.broker.tables.implied_topics import is_topic_deleted, make_topic_of
 from rocketd.broker.transaction.parts import TransactionParts
 from rocketd.broker.transaction.service import End
 from rocketd.common import properties as names
@@ -174,7 +174,9 @@ class EndTransactionProcessor:
             limit = self._broker.settings.store.max_message_size
             raise problems.MESSAGE_ILLEGAL.error(limit=limit, found=str(error)) from error
         topic = message.topic
-        make_topic_of(self._broker, topic, message.queue_id, half.physical_offset, half.store_timestamp)
+        if not make_topic_of(self._broker, topic, message.queue_id, half.physical_offset, half.store_timestamp):
+            self._broker.transactions.put_ends([(half, None)])
+            raise RequestError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] was deleted")
         message.queue_id = self._broker.topics.shown_queue(topic, message.queue_id)
         try:
             delay_level(table)
@@ -224,7 +226,9 @@ class ResumeCheckProcessor:
             raise ValueError("no message begins there")
         stored = decode_message(record)
         table = stored.properties_map()
-        half_messages.destination(table)
+        topic, _ = half_messages.destination(table)
+        if is_topic_deleted(self._broker, topic, stored.physical_offset, stored.store_timestamp):
+            raise ValueError(f"topic {topic} was deleted")
         table[names.TRANSACTION_CHECK_TIMES] = "0"
         message = half_messages.renewed(stored, table)
         message.topic, message.queue_id = TRANS_HALF_TOPIC, QUEUE_ID

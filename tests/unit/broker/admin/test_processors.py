@@ -565,6 +565,19 @@ class AdminTests(ProcessorsTestCase):
         self.assertEqual(self.broker.store.get_max_offset("T", 0), 0)
         self.assertEqual(self.refused(215, {"topic": "SELF_TEST_TOPIC"})[0], 1)
 
+    def test_topic_being_deleted_is_marked_until_its_deletion_is_recorded(self):
+        """Delayed messages that are due in between must not create it again."""
+        marked = []
+        self.ask(17, self.create())
+        delete = self.broker.store.delete_topic
+        self.patch(
+            self.broker.store,
+            "delete_topic",
+            lambda name: marked.append(set(self.broker.topics.deleting)) or delete(name),
+        )
+        self.ask(215, {"topic": "T"})
+        self.assertEqual((marked, self.broker.topics.deleting), ([{"T"}], set()))
+
     def test_delete_topic_disk_error_is_answered(self):
         def fail(topic):
             raise OSError(5, "Input/output error")

@@ -45,6 +45,21 @@ class ImpliedTopicsTests(SynchronousTestCase):
         self.implied.make()
         self.assertIsNone(self.queues("Gone"))
 
+    def test_topic_of_recorded_deletion_is_not_created(self):
+        """Its queues are left if the deletion was cut short, and the table was never changed."""
+        self.put("Gone")
+        self.broker.store._note_deletion("Gone")
+        self.implied.make()
+        self.assertIsNone(self.queues("Gone"))
+
+    def test_only_retry_topics_are_created_without_automatic_creation(self):
+        self.broker.settings.broker.auto_create_topic_enable = False
+        for topic in ("Late", "%RETRY%G", "%DLQ%G"):
+            self.put(topic)
+        self.implied.make()
+        created = [self.queues(topic) is not None for topic in ("Late", "%RETRY%G", "%DLQ%G")]
+        self.assertEqual(created, [False, True, True])
+
     def test_topics_are_created_for_unchanged_table(self):
         self.put("Old")
         self.broker.clock.advance(1)

@@ -2,13 +2,16 @@
 
 import json
 import os
+import threading
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from rocketd.broker.tables.implied_topics import ImpliedTopics
 from rocketd.broker.timer import schedule
 from rocketd.broker.timer.delay_levels import DelayLevels
 from rocketd.common.config import ConfigError
 from rocketd.common.java_hash import java_string_hash
+from rocketd.remoting.bodies.tables import TopicConfig
 from rocketd.store.format.message import MessageInner, PutResult, PutStatus
 from rocketd.store.format.record import decode_message
 from tests.support.broker import BORN_HOST
@@ -34,13 +37,49 @@ class DeliveryTests(ScheduleTestCase):
         self.tick(1)
         self.assertGreater(self.broker.topics.select("T").read_queue_nums, 2)
 
-    def test_delivery_does_not_create_deleted_topic(self):
-        self.put()
-        self.tick(1)
-        self.put()
+    def test_delivery_to_deleted_topic_stores_nothing(self):
+        """Nor does the next start, which looks for topics of messages in the log."""
+        for delivered in (False, True):
+            self.put()
+            if delivered:
+                self.tick(1)
+                self.put()
+            self.delete()
+            self.tick(1)
+            self.assertIsNone(self.broker.topics.select("T"))
+            self.assertEqual(self.bodies(), [])
+            ImpliedTopics(self.broker).make()
+            self.assertIsNone(self.broker.topics.select("T"))
+
+    def delete(self):
         self.broker.topics.delete("T")
         self.broker.store.delete_topic("T")
+        removed = threading.Event()
+        self.broker.store._reput.call(removed.set)
+        self.assertTrue(removed.wait(60))
+
+    def test_delivery_during_deletion_does_not_create_topic(self):
+        self.put()
+        self.broker.topics.deleting.add("T")
         self.tick(1)
+        self.assertIsNone(self.broker.topics.select("T"))
+
+    def test_delivery_to_topic_created_again_is_stored(self):
+        self.put()
+        self.delete()
+        self.broker.topics.update(TopicConfig("T", 4, 4))
+        self.tick(1)
+        self.assertEqual(self.bodies(), [b"late"])
+
+    def test_delivery_without_automatic_creation_creates_only_retry_topics(self):
+        """The message is kept, for an administrator who creates the topic again."""
+        self.broker.settings.broker.auto_create_topic_enable = False
+        for topic, created in (("T", False), ("%RETRY%G", True), ("%DLQ%G", True)):
+            self.put(topic=topic)
+            self.tick(1)
+            self.assertEqual(self.broker.topics.select(topic) is not None, created, topic)
+        self.assertEqual(self.bodies(), [b"late"])
+        ImpliedTopics(self.broker).make()
         self.assertIsNone(self.broker.topics.select("T"))
 
     def test_delivery_is_on_time_and_once(self):

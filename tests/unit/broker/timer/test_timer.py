@@ -704,6 +704,18 @@ class TroubleTests(TimerTestCase):
         self.run_timers(1)
         self.assertIsNotNone(self.broker.topics.select("T"))
 
+    def test_delivery_to_deleted_topic_stores_nothing(self):
+        self.after(1)
+        self.after(1, topic="U")
+        for topic in ("T", "U"):
+            self.broker.topics.delete(topic)
+            self.broker.store.delete_topic(topic)
+        self.broker.topics.update(TopicConfig("U", 4, 4))
+        self.run_timers(1)
+        self.assertIsNone(self.broker.topics.select("T"))
+        self.assertEqual((self.bodies(), self.timers.waiting.count, self.timers.lost), ([], 0, 0))
+        self.assertEqual(len(self.bodies("U")), 1)
+
     def test_full_disk_of_table_is_retried(self):
         self.after(1)
         told = self.timers._log = Silent()
@@ -760,6 +772,15 @@ class RollTests(TimerTestCase):
         self.assertEqual((message.body, message.properties_map()["mine"]), (b"late", "x"))
         self.assertEqual(message.properties_map()["TIMER_ENQUEUE_MS"], str(first.store_timestamp))
         self.assertEqual((self.timers.delivered, self.timers.waiting.count), (1, 0))
+
+    def test_delay_of_deleted_topic_is_not_rolled(self):
+        """The copy would be younger than the deletion, and bring the topic back."""
+        self.after(5 * HOUR)
+        self.broker.topics.delete("T")
+        self.broker.store.delete_topic("T")
+        self.roll(2 * HOUR)
+        _, note = self.records()
+        self.assertEqual((note.body, self.timers.waiting.count, self.timers.lost), (bytes(8), 0, 0))
 
     def test_short_delay_is_not_rolled(self):
         self.after(HOUR)

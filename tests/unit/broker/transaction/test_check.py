@@ -287,6 +287,25 @@ class GivenUpTests(CheckTestCase):
         self.end(self.read(HALF)[-1])
         self.assertEqual(self.bodies(), [b"1"])
 
+    def test_half_message_of_deleted_topic_is_dropped(self):
+        """Its copy would be younger than the deletion, and bring the topic back."""
+        self.half()
+        self.delete_topic()
+        self.assertEqual((self.asked(), len(self.read(HALF)), self.progress()[0]), ([], 1, 1))
+
+    def delete_topic(self):
+        self.broker.topics.delete("T")
+        self.broker.store.delete_topic("T")
+
+    def test_resume_for_deleted_topic_is_refused(self):
+        self.half()
+        for _ in range(4):
+            self.check()
+        (kept,) = self.read(GIVEN_UP)
+        self.delete_topic()
+        request = RemotingCommand(323, {"msgId": f"{STORE_HOST.hex()}{kept.physical_offset:016x}".upper()})
+        self.assertRaises(RequestError, ResumeCheckProcessor(self.broker).process, request, None)
+
     def test_resume_of_other_messages_is_refused(self):
         resume = ResumeCheckProcessor(self.broker)
         half = self.half()

@@ -197,8 +197,11 @@ class EndTests(TransactionTestCase):
         half = self.half()
         self.broker.topics.delete("T")
         self.broker.store.delete_topic("T")
-        self.assertEqual(self.end(half).code, 0)
+        answer = self.end(half)
+        self.assertEqual((answer.code, answer.remark), (17, "topic[T] was deleted"))
         self.assertIsNone(self.broker.topics.select("T"))
+        self.assertEqual(self.bodies(), [])
+        self.assertEqual(len(self.read(OP)), 2, "the half message has ended")
 
     def test_commit_is_answered_after_write_of_new_topic(self):
         half = self.half()
