@@ -143,7 +143,15 @@ class MessageReader:
                     continue
             if tags_codes is not None and tags_code not in tags_codes:
                 tag = queue.tags_code_of(tags_code)
-                if tag is not None and tag not in tags_codes:
+                if (
+                    tag is not None
+                    and tag not in tags_codes
+                    and (
+                        (proved := queue.proved_tags) is None
+                        or tag in proved
+                        or self._is_left_out(queue, index, (physical, size, tags_code), tag, tags_codes)
+                    )
+                ):
                     index += 1
                     continue
             position = physical - file_from
@@ -231,6 +239,7 @@ class MessageReader:
         if file is None or not file.available:
             return None
         log_from = file.file_from_offset
+        proved = queue.proved_tags
         run = record_run.record_run(
             entries,
             queue.queue_id,
@@ -243,12 +252,25 @@ class MessageReader:
             most_messages,
             config.max_transfer_bytes_on_message_in_memory,
             tags_codes,
+            None if tags_codes is None or proved is None else proved - tags_codes,
         )
         if run is None:
             return None
         views, count, size, following = run
         status = GetStatus.FOUND if count else GetStatus.NO_MATCHED_MESSAGE
         return GetResult(status, following, min_offset, max_offset, views, size, count)
+
+    def _is_left_out(
+        self, queue: ConsumeQueue, index: int, entry: tuple[int, int, int], tag: int, tags_codes: frozenset[int]
+    ) -> bool:
+        """Return whether a filter leaves out an entry with an unwanted tags code that no record has yet proved."""
+        if entry[0] < self._log.min_offset:
+            return True
+        code = self._finder.tags_code(queue, index, entry, tag)
+        if code == tag:
+            queue.prove_tag(tag)
+        # An entry that does not lead to its record is corrected later.
+        return code is not None and code not in tags_codes
 
     def _is_behind_kept(self, queue: ConsumeQueue, index: int) -> bool:
         """Return whether the previous entry's record has not expired: then this entry's record has not either."""

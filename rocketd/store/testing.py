@@ -10,6 +10,8 @@ from collections import Counter
 from pathlib import Path
 from uuid import uuid4
 
+from rocketd.common.java_hash import java_string_hash
+from rocketd.common.properties import encode_properties
 from rocketd.store.base.filesystem import DiskUsage, RealFileSystem
 from rocketd.store.base.settings import MessageStoreConfig
 from rocketd.store.format.message import MessageInner
@@ -165,9 +167,11 @@ def make_message(
     queue_id: int = 0,
     key: str = "",
     tags_code: int = 0,
+    tag: str = "",
     **changes: object,
 ) -> MessageInner:
-    """Return a message. A key becomes its UNIQ_KEY."""
+    """Return a message. A key becomes its UNIQ_KEY, a tag its property with the right code."""
+    table = {name: value for name, value in (("UNIQ_KEY", key), ("TAGS", tag)) if value}
     fields: dict[str, object] = {
         "topic": topic,
         "queue_id": queue_id,
@@ -178,8 +182,8 @@ def make_message(
         "reconsume_times": 0,
         "prepared_transaction_offset": 0,
         "body": body,
-        "properties": b"UNIQ_KEY\x01" + key.encode() if key else b"",
-        "tags_code": tags_code,
+        "properties": encode_properties(table).encode(),
+        "tags_code": java_string_hash(tag) if tag else tags_code,
         "index_keys": (key,) if key else (),
     }
     return MessageInner(**(fields | changes))  # type: ignore[arg-type]

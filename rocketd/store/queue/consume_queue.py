@@ -26,6 +26,8 @@ _FILLER_ENTRY = (0, FILLER_SIZE, 0)
 _FILLER = CONSUME_QUEUE_ENTRY.pack(*_FILLER_ENTRY)
 _RECOVERED_FILES = 3
 MAX_OFFSET = (1 << 63) - 1
+MOST_PROVED_TAGS = 256
+"""Tags codes remembered of one queue. With more, its codes are not compared with records."""
 
 _log = Logger()
 
@@ -59,6 +61,8 @@ class ConsumeQueue:
         self._extend = extend
         self.files = MappedFileQueue(fs, directory, file_size, (mappings or QueueMappings()).open_file)
         self._fs = fs
+        self.proved_tags: set[int] | None = None if self.is_light else set()
+        """Tags codes that records of this queue have. None if codes are not compared with records. Any thread may add."""
         self._written: dict[QueueFile, list[tuple[int, int]]] = {}
         self._ends: dict[int, int] = {}
         self.max_physic_offset = -1
@@ -105,6 +109,14 @@ class ConsumeQueue:
         """Return the entry (physical offset, size, tags code) of a queue offset, None if there is none."""
         entries = self.read(offset)
         return None if entries is None else next(entries)
+
+    def prove_tag(self, tags_code: int) -> None:
+        """Remember a tags code as that of a record."""
+        proved = self.proved_tags
+        if proved is not None:
+            proved.add(tags_code)
+            if len(proved) > MOST_PROVED_TAGS:
+                self.proved_tags = None
 
     def tags_code_of(self, tags_code: int) -> int | None:
         """Return the tags code for the value in an entry. None if the unit is lost: any filter may want the message

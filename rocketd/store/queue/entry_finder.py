@@ -82,6 +82,29 @@ class EntryFinder:
         )
         return found
 
+    def tags_code(self, queue: ConsumeQueue, index: int, given: Entry, code: int) -> int | None:
+        """Return the tags code of the record of a queue offset, None if its entry leads to another place.
+
+        `given` is the entry, `code` the tags code by it. If the code is wrong, an error is logged, once per minute and
+        queue.
+        """
+        with self._lock:
+            request = self._record_at(given[0]) if self._matches_record(queue, index, given) else None
+        if request is None:
+            return None
+        if request.tags_code != code:
+            self._throttled.error(
+                f"queue {queue.topic}-{queue.queue_id}",
+                "queue {topic}-{queue}: entry {index} has tags code {code}, but the tags code of its record is {right}, "
+                "which is used; stop the broker and run 'rocketd store verify DIR', then 'repair'",
+                topic=queue.topic,
+                queue=queue.queue_id,
+                index=index,
+                code=code,
+                right=request.tags_code,
+            )
+        return request.tags_code
+
     def _record_at(self, offset: int) -> DispatchRequest | None:
         """Return the whole record that begins at an offset of the log, None if none does."""
         data = self._log.data_from(offset) if offset >= 0 else None

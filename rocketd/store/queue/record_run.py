@@ -41,6 +41,7 @@ def record_run(
     most_messages: int,
     most_bytes: int,
     tags_codes: frozenset[int] | None = None,
+    left_out: set[int] | None = None,
 ) -> tuple[list[memoryview], int, int, int] | None:
     """Return (views of the records, adjacent ones in one view; their number; their bytes; the queue offset after them).
 
@@ -48,10 +49,10 @@ def record_run(
     `tags_codes` as many as it says itself, otherwise one after `most_messages`. `log` and its `view` are the file whose
     first byte has the offset `log_from`. Records are served between its positions `begin`, which may be negative, and
     `end`. One record is served even if it is above the limits. With `tags_codes`, only records with one of these hashes
-    are served, and the others are not read.
+    are served, and the others are not read. With `left_out`, all other hashes must be in this set.
 
     Each record is checked against its entry. None if the read needs a decision by the caller: a record is elsewhere, does
-    not match its entry, or is not behind the record before it.
+    not match its entry, or is not behind the record before it, or an entry has an unknown hash.
     """
     entries_end: i64 = len(entries)
     file_from: i64 = log_from
@@ -87,10 +88,13 @@ def record_run(
             code = _tags_code(entries, at + 12)
             if code == _NO_HASH:
                 return None
-            if code not in tags_codes:
+            tag: object = code  # one object for both sets
+            if tag not in tags_codes if left_out is None else tag in left_out:
                 expected_offset += 1
                 at += _UNIT
                 continue
+            if left_out is not None and tag not in tags_codes:
+                return None
         record_end: i64 = position + size
         if size < _LEAST or record_end > log_end or position < run_end:
             return None

@@ -101,24 +101,29 @@ class GetTests(ReaderTestCase):
         self.assertEqual(self.get(0).count, 1)
 
     def test_get_filters_by_tags(self):
-        self.put(*[make_message(b"%d" % n, tags_code=n % 3) for n in range(9)])
-        result = self.get(message_filter=Filter({1}))
+        self.put(*[make_message(b"%d" % n, tag="ABC"[n % 3]) for n in range(9)])
+        result = self.get(message_filter=Filter({66}))
         self.assertEqual(self.bodies(result), [b"1", b"4", b"7"])
         self.check(result, GetStatus.FOUND, 9, 0, 9)
-        self.assertEqual(self.bodies(self.get(message_filter=Filter({1, 2}))), [b"1", b"2", b"4", b"5", b"7", b"8"])
+        self.assertEqual(self.bodies(self.get(message_filter=Filter({66, 67}))), [b"1", b"2", b"4", b"5", b"7", b"8"])
         self.check(self.get(2, message_filter=Filter({99})), GetStatus.NO_MATCHED_MESSAGE, 9, 0, 9)
-        self.check(self.get(message_filter=Filter({1}), max_messages=2), GetStatus.FOUND, 5, 0, 9)
+        self.check(self.get(message_filter=Filter({66}), max_messages=2), GetStatus.FOUND, 5, 0, 9)
         self.assertEqual(self.get(message_filter=Filter()).count, 9)
 
     def test_filtering_ends_after_800_entries(self):
         self.start(mapped_file_size_consume_queue=60000)
-        self.put(*[make_message(b"", tags_code=1) for _ in range(500)])
-        self.put(*[make_message(b"", tags_code=1) for _ in range(400)])
+        self.put(*[make_message(b"", tag="A") for _ in range(500)])
+        self.put(*[make_message(b"", tag="A") for _ in range(400)])
         self.check(self.get(message_filter=Filter({2})), GetStatus.NO_MATCHED_MESSAGE, 800, 0, 900)
 
     def test_get_filters_by_properties(self):
-        self.put(*[make_message(b"%d" % n, properties=b"n\x01%d" % n, tags_code=n % 2) for n in range(6)])
-        wanted = Filter({0}, lambda properties: properties != b"n\x010")
+        self.put(
+            *[
+                make_message(b"%d" % n, properties=b"n\x01%d\x02TAGS\x01%c" % (n, 65 + n % 2), tags_code=65 + n % 2)
+                for n in range(6)
+            ]
+        )
+        wanted = Filter({65}, lambda properties: b"n\x010" not in properties)
         self.assertEqual(self.bodies(self.get(message_filter=wanted)), [b"2", b"4"])
         self.check(self.get(message_filter=Filter(None, lambda _: False)), GetStatus.NO_MATCHED_MESSAGE, 6, 0, 6)
 

@@ -6,6 +6,7 @@ import struct
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from rocketd.common.java_hash import java_string_hash
 from rocketd.store.base.layout import CONSUME_QUEUE_ENTRY, FILLER_SIZE, MESSAGE_MAGIC
 from rocketd.store.queue import record_run
 from rocketd.store.testing import make_message
@@ -16,6 +17,7 @@ QUEUE_ID = 3
 FIRST = 70
 """Queue offset of the first record."""
 LOG_FROM = 1 << 40
+NEGATIVE = java_string_hash("negative hash")
 _HEAD = struct.Struct(">iIIiiq")
 
 
@@ -36,7 +38,7 @@ class RecordRunTests(SynchronousTestCase):
     def write(self, position, size=SIZE, magic=MESSAGE_MAGIC & 0xFFFFFFFF, queue_id=QUEUE_ID, queue_offset=FIRST):
         _HEAD.pack_into(self.log, position, size, magic, 0x89ABCDEF, queue_id, -1, queue_offset)
 
-    def run_of(self, most_messages=32, most_bytes=1 << 20, begin=0, end=None, tags_codes=None):
+    def run_of(self, most_messages=32, most_bytes=1 << 20, begin=0, end=None, tags_codes=None, left_out=None):
         entries = b"".join(CONSUME_QUEUE_ENTRY.pack(*entry) for entry in self.entries[: most_messages + 1])
         view = memoryview(self.log)
         found = record_run.record_run(
@@ -51,6 +53,7 @@ class RecordRunTests(SynchronousTestCase):
             most_messages,
             most_bytes,
             tags_codes,
+            left_out,
         )
         if found is None:
             return None
@@ -119,6 +122,14 @@ class RecordRunTests(SynchronousTestCase):
         self.assertEqual(self.run_of(tags_codes=frozenset((-6, 7, 8))), ([200, 600], 4))
         self.assertEqual(self.run_of(tags_codes=frozenset((9,))), ([], 0))
 
+    def test_tag_that_is_not_proved_is_left_to_the_caller(self):
+        for index, code in enumerate((5, -6, 7, -6, 8)):
+            self.entries[index] = (*self.entries[index][:2], code)
+        wanted = frozenset((5, 8))
+        self.assertEqual(self.run_of(tags_codes=wanted, left_out={-6, 7}), ([200, 200], 2))
+        for proved in (set(), {7}, {-6}):
+            self.assertIsNone(self.run_of(tags_codes=wanted, left_out=proved), proved)
+
     def test_record_left_out_by_its_tag_is_not_read(self):
         self.write(self.third, magic=0, queue_offset=FIRST + 2)
         self.entries[2] = (LOG_FROM + self.third, SIZE, 8)
@@ -171,8 +182,8 @@ class SameAnswersTests(ReaderTestCase):
             self.put(*[self.message(chance) for _ in range(chance.choice((1, 2, 5)))])
 
     def message(self, chance):
-        code = chance.choice((1, 2, -3))
-        return make_message(bytes(chance.randrange(300)), queue_id=chance.choice((0, 0, 1)), tags_code=code)
+        tag = chance.choice(("A", "B", "negative hash"))
+        return make_message(bytes(chance.randrange(300)), queue_id=chance.choice((0, 0, 1)), tag=tag)
 
     def damage(self, chance):
         """Overwrite an entry of queue 0, or some bytes of the log."""
@@ -191,7 +202,7 @@ class SameAnswersTests(ReaderTestCase):
                 (offset, size + chance.choice((-1, 1)), code),
                 (chance.randrange(self.store.max_physical_offset()), size, code),
                 (-1, -1, 0),
-                (offset, size, chance.choice((1, 1 << 32, 1 << 33 | 1, -1 << 31, (-1 << 31) - 1, -3 & 0xFFFFFFFF))),
+                (offset, size, chance.choice((65, 1 << 32, 1 << 33 | 1, -1 << 31, (-1 << 31) - 1, -3 & 0xFFFFFFFF))),
             )
         )
         file.view[number * 20 : number * 20 + 20] = CONSUME_QUEUE_ENTRY.pack(*entry)
@@ -210,7 +221,7 @@ class SameAnswersTests(ReaderTestCase):
             for _ in range(4):
                 end = self.store.get_max_offset("TopicTest", 0)
                 for offset in range(end + 1):
-                    wanted = chance.choice((None, None, Filter(), Filter({1}), Filter({2, -3}), Filter({9})))
+                    wanted = chance.choice((None, None, Filter(), Filter({65}), Filter({66, NEGATIVE}), Filter({9})))
                     with_runs, without = self.both(offset, chance.choice((0, 1, 3, 32, 900)), wanted)
                     self.assertEqual(with_runs, without, (seed, offset))
                     served_with_run += with_runs[-2] > 0
