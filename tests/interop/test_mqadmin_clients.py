@@ -2,6 +2,8 @@
 
 import re
 
+import pytest
+
 from tests.interop.mqadmin_sides import CLUSTER, GROUP, MESSAGES, PRODUCERS, TOPIC, Both
 
 
@@ -78,9 +80,18 @@ def test_delete_sub_group_of_missing_group(both: Both) -> None:
 
 
 def test_update_sub_group_with_odd_names(both: Both) -> None:
-    for group in ("TOOLS_CONSUMER", "CID_RMQ_SYS_mine", "with.dot", "x" * 255):
+    for group in ("TOOLS_CONSUMER", "CID_RMQ_SYS_mine", "with.dot", "x" * 120):
         both.same("updateSubGroup", "-b", "BROKER", "-g", group)
         both.same("getConsumerConfig", "-g", group)
+
+
+@pytest.mark.parametrize("group", ["x" * 121, "with/slash"])
+def test_update_sub_group_whose_retry_topic_cannot_be_stored(both: Both, group: str) -> None:
+    """Listed in docs/compatibility.md: Apache's broker accepts a group whose messages cannot be given back."""
+    of_apache, of_rocketd = both.each(lambda side: side.mqadmin("updateSubGroup", "-b", "BROKER", "-g", group))
+    assert "success" in of_apache["out"]
+    assert f"the specified group {group!r} is illegal" in of_rocketd["out"] + of_rocketd["err"]
+    both.same("deleteSubGroup", "-b", "BROKER", "-g", group)
 
 
 def test_delete_sub_group_of_the_system(both: Both) -> None:

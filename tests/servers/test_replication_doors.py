@@ -165,7 +165,7 @@ async def test_returning_master_takes_nothing_from_other_broker_registered_as_it
         async with running(broker_in(tmp_path / "other", namesrv, brokerName="other")) as other:
             assert await send(other) == ResponseCode.SUCCESS
             fields = {
-                "brokerName": "broker-a", "brokerAddr": other.address, "clusterName": "DefaultCluster",
+                "brokerName": "broker-a", "brokerAddr": f"127.0.0.2:{other.port}", "clusterName": "DefaultCluster",
                 "haServerAddr": "127.0.0.1:1", "brokerId": "7",
             }  # fmt: skip
             client = await connect(name_server.port)

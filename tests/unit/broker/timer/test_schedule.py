@@ -74,7 +74,7 @@ class DeliveryTests(ScheduleTestCase):
     def test_delivery_without_automatic_creation_creates_only_retry_topics(self):
         """The message is kept, for an administrator who creates the topic again."""
         self.broker.settings.broker.auto_create_topic_enable = False
-        for topic, created in (("T", False), ("%RETRY%G", True), ("%DLQ%G", True)):
+        for topic, created in (("T", False), ("%RETRY%G", True)):
             self.put(topic=topic)
             self.tick(1)
             self.assertEqual(self.broker.topics.select(topic) is not None, created, topic)
