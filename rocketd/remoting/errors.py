@@ -8,9 +8,6 @@ from typing import Any
 import msgspec
 
 from rocketd.common.pickling import PickledWhole
-from rocketd.remoting.wire.codes import ResponseCode
-
-_CODES = frozenset(ResponseCode)
 
 JSON_ERRORS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 """Errors raised by msgspec's JSON decoders for texts they reject."""
@@ -91,16 +88,11 @@ class PluginError(RemotingError):
 class RequestError(RemotingError):
     """A processor's refusal. The dispatcher turns it into code and remark of the answer.
 
-    ``reason`` is a constant that names it in counts: the id of its problem, or the name of its code.
+    ``problem`` is the id of its problem, empty if it has none.
     """
 
     def __init__(self, code: int, remark: str, problem: str = "") -> None:
         super().__init__(remark)
         self.code = code
         self.remark = remark
-        self.reason = problem or reason_of(code)
-
-
-def reason_of(code: int) -> str:
-    """Return the name of a response code in the form of the ids of problems, for example ``no-permission``."""
-    return ResponseCode(code).name.lower().replace("_", "-") if code in _CODES else f"code {code}"
+        self.problem = problem

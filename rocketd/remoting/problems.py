@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from rocketd.remoting.errors import RequestError
 from rocketd.remoting.wire.codes import ResponseCode
+from rocketd.remoting.wire.command import RemotingCommand
 
 CATALOGUE: "dict[str, Problem]" = {}
 """All problems by id."""
@@ -44,6 +45,20 @@ class Problem:
         """Return the remark: Apache's text, then cause and advice."""
         limit = f" (setting {self.setting})" if self.setting else ""
         return f"{self.remark}; cause: {self.cause}{limit}; {self.advice} [{self.id}]".format(**values)
+
+
+_CODES = frozenset(ResponseCode)
+
+
+def reason_of(refusal: RequestError | RemotingCommand) -> str:
+    """Return a constant that names a refusal in counts: the id of its problem, or the name of its code.
+
+    A name has the form of an id: ``no-permission``.
+    """
+    if isinstance(refusal, RequestError) and refusal.problem:
+        return refusal.problem
+    code = refusal.code
+    return ResponseCode(code).name.lower().replace("_", "-") if code in _CODES else f"code {code}"
 
 
 CODE_NOT_SUPPORTED = Problem(

@@ -14,6 +14,7 @@ from rocketd.broker.base.settings import BrokerConfig
 from rocketd.broker.send.parts import SendParts
 from rocketd.remoting.errors import RequestError
 from rocketd.remoting.headers.client import SendMessageRequestHeader
+from rocketd.remoting.problems import reason_of
 from rocketd.remoting.serving.connection import Connection
 from rocketd.remoting.serving.request_decoder import DecodedRequest
 from rocketd.remoting.wire.codes import JSON_TYPE, ResponseCode
@@ -155,7 +156,7 @@ class SendAnswers:
             self._tell_hooks(request, error.code, error.remark, ())
         if request.is_oneway:
             why = f"a send to {request.header.topic}: {error.remark}"
-            self._broker.dispatcher.oneway_lost(1, why, error.reason)
+            self._broker.dispatcher.oneway_lost(1, why, reason_of(error))
         else:
             self._append(request, RemotingCommand.response(error.code, error.remark, self._plain_fields()), answers)
 

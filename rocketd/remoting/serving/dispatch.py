@@ -18,7 +18,7 @@ from zope.interface import implementer
 
 from rocketd.common.log_throttle import LogThrottle, ThrottledLog
 from rocketd.remoting import problems
-from rocketd.remoting.errors import FrameError, PluginError, RemotingCommandError, RequestError, reason_of
+from rocketd.remoting.errors import FrameError, PluginError, RemotingCommandError, RequestError
 from rocketd.remoting.interfaces import IConnection, IRequestContext, IRequestProcessor, IRPCHook
 from rocketd.remoting.limits.address_guard import AddressGuard
 from rocketd.remoting.limits.limit_log import LimitLog
@@ -371,7 +371,7 @@ class Dispatcher:
         error = problems.CODE_NOT_SUPPORTED.error(code=request.code)
         self.peer_log.error("code not supported", "{address}:{remark}", address=connection.address, remark=error.remark)
         if request.is_oneway:
-            self._count_lost(error.reason)
+            self._count_lost(problems.reason_of(error))
         return RemotingCommand.response(error.code, error.remark).answering(request)
 
     def refuse(self, job: Job, error: RequestError, pool: str = "") -> None:
@@ -386,7 +386,7 @@ class Dispatcher:
                 if flag & RESPONSE_FLAG:
                     connection.call_reactor(self.take_response, connection, RemotingCommand.decode(frame))
                 elif flag & ONEWAY_FLAG:
-                    self.oneway_lost(1, error.remark, error.reason)
+                    self.oneway_lost(1, error.remark, problems.reason_of(error))
                 else:
                     answer = RemotingCommand.response(error.code, error.remark)
                     answer.opaque, answer.serialize_type = opaque, frame[0]
@@ -480,7 +480,7 @@ class Dispatcher:
             return ()
         if request.is_oneway:
             if response.code != ResponseCode.SUCCESS:
-                self._oneway_failed(request, response, reason_of(response.code))
+                self._oneway_failed(request, response, problems.reason_of(response))
             return ()
         return response.answering(request).encode_parts()
 
@@ -489,7 +489,7 @@ class Dispatcher:
         response = self.error_response(connection, request, error)
         if request.is_oneway:
             if isinstance(error, RequestError):
-                self._oneway_failed(request, response, error.reason)
+                self._oneway_failed(request, response, problems.reason_of(error))
             elif request.code != RequestCode.HEART_BEAT:
                 self._count_lost(problems.PROCESSOR_FAILED.id)
             return ()
