@@ -144,8 +144,10 @@ class BrokerGroup:
         """Return whether a broker answers at an address as a slave of this name."""
         name = self._broker.settings.broker.broker_name
         response = await self.ask(address, RequestCode.GET_BROKER_RUNTIME_INFO)
+        if response is None:
+            return False
         try:
-            table = {} if response is None else KVTable.decode(response.body or b"{}").table
+            table = KVTable.decode(response.body or b"{}").table
             if ROLE in table:
                 return table[ROLE] == "SLAVE" and table.get(NAME) == name
             settings, _ = await self._settings(address)

@@ -47,8 +47,8 @@ class ReturningMaster:
         broker = self._broker
         if not await self._group.is_slave(slave):
             self._log.warn(
-                "cannot get what this master lacks from {address}: it is registered as a slave of this name, but does "
-                "not answer as one",
+                "cannot get the tables that this master lacks from slave {address}: it does not answer as a slave of this "
+                "name",
                 address=slave,
             )
             return
