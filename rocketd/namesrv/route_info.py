@@ -62,10 +62,6 @@ def _age(version: DataVersion) -> tuple[int, int]:
     return version.timestamp, version.counter
 
 
-def _listed(topics: list[str]) -> str:
-    return ", ".join(topics[:NAMED_IN_LOG]) + (", ..." if len(topics) > NAMED_IN_LOG else "")
-
-
 @dataclass(frozen=True, slots=True)
 class _Alive:
     """A broker's last sign of life."""
@@ -166,29 +162,20 @@ class RouteInfoManager:
         return before is None
 
     def _put_topics(self, broker_name: str, queues: Mapping[str, QueueData], *, replaces_all: bool) -> None:
-        deleted = (
-            [topic for topic in self._topics.names_at((broker_name,)) if topic not in queues] if replaces_all else []
-        )
-        for topic in deleted:
-            self._topics.delete(topic, (broker_name,))
-        if deleted:
+        if replaces_all:
+            self._topics_changed(broker_name, "less", self._topics.forget_broker(broker_name, but=queues))
+        self._topics_changed(broker_name, "new or changed", self._topics.put(broker_name, queues))
+
+    def _topics_changed(self, broker_name: str, how: str, topics: list[str]) -> None:
+        if topics:
             self.revision += 1
             self._peer_log.info(
-                f"deleted {broker_name}",
-                "broker {name} has {count} topics less: {topics}",
+                f"topics {how} {broker_name}",
+                "broker {name} has {count} topics {how}: {topics}",
                 name=broker_name,
-                count=len(deleted),
-                topics=_listed(deleted),
-            )
-        changed = self._topics.put(broker_name, queues)
-        if changed:
-            self.revision += 1
-            self._peer_log.info(
-                f"topics {broker_name}",
-                "broker {name} has {count} topics new or changed: {topics}",
-                name=broker_name,
-                count=len(changed),
-                topics=_listed(changed),
+                count=len(topics),
+                how=how,
+                topics=", ".join(topics[:NAMED_IN_LOG]) + (", ..." if len(topics) > NAMED_IN_LOG else ""),
             )
 
     def _put_filter_servers(self, address: str, filter_servers: list[str] | None) -> None:

@@ -61,10 +61,12 @@ class TopicQueues:
             self._table.pop(topic, None)
         return bool(gone)
 
-    def forget_broker(self, broker_name: str) -> None:
-        """Remove all topics of a broker."""
-        for topic in list(self._table):
+    def forget_broker(self, broker_name: str, but: Container[str] = ()) -> list[str]:
+        """Remove all topics of a broker but some. Return the removed ones."""
+        gone = [topic for topic in self.names_at((broker_name,)) if topic not in but]
+        for topic in gone:
             self.delete(topic, (broker_name,))
+        return gone
 
     def of(self, topic: str) -> list[QueueData]:
         """Return a topic's queues by broker, none if it is unknown."""
