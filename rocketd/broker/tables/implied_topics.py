@@ -71,9 +71,10 @@ class ImpliedTopics:
             if end > store.get_min_offset(topic, queue_id) and _may_create(broker, topic):
                 queues[topic] = max(queues.get(topic, 0), queue_id + 1)
                 stored_ms = store.get_store_time(topic, queue_id, end - 1)
-                entries = store.queue_entries(topic, queue_id, end - 1, 1)
-                if stored_ms >= since and not (entries and store.was_deleted(topic, entries[0][0], stored_ms)):
-                    late.add(topic)
+                if stored_ms >= since:
+                    entries = store.queue_entries(topic, queue_id, end - 1, 1)
+                    if not (entries and is_topic_deleted(broker, topic, entries[0][0], stored_ms)):
+                        late.add(topic)
         topics.make_implied({topic: queues[topic] for topic in sorted(late)})
 
     def make_again(self) -> None:
