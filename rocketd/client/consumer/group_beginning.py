@@ -42,7 +42,7 @@ class Begins(Protocol):
 
 
 class GroupBeginning:
-    """Where a consumer begins in queues of which its group has no offset. Reactor thread."""
+    """The place at which a consumer begins in queues without an offset of its group. Reactor thread."""
 
     log = Logger()
 
@@ -51,15 +51,15 @@ class GroupBeginning:
         self._joined_ms = 0.0
         self._settled_at = 0.0
         self._consumed: set[str] = set()
-        """Topics of which the group had offsets before this consumer joined."""
+        """Topics with offsets of the group from before this consumer joined."""
         self._shared: set[str] = set()
         """Topics with a first share taken here."""
 
     async def join(self, topics: Iterable[str]) -> None:
-        """Find out of which topics the group has offsets, before other members know of this one.
+        """Find the topics with offsets of the group, before other members know of this one.
 
-        They still consume all queues then. So if the group has offsets of a topic, it has one of each queue but the later
-        ones. A broker that does not answer counts as one without offsets; this is logged.
+        The others still consume all queues then. So a group with an offset of a topic has one of each queue, except the
+        later ones. A broker that does not answer counts as one without offsets; this is logged.
         """
         self._joined_ms = self._consumer.instance.now_ms()
         self._settled_at = self._consumer.instance.reactor.seconds() + SETTLE_SECONDS
