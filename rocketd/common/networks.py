@@ -8,10 +8,6 @@ NETWORKS = (
     "like private,203.0.113.7,2001:db8::/32"
 )
 
-BROKERS = "brokers"
-"""Word for addresses that are not listed: see `is_broker_list`."""
-BROKER_NETWORKS = NETWORKS.replace("loopback, ", "brokers, loopback, ")
-
 ANY = "any"
 NONE = "none"
 LOOPBACK = "loopback"
@@ -33,20 +29,13 @@ _WORDS: dict[str, tuple[Network, ...]] = {
 
 
 class NetworkList:
-    """The hosts allowed by a text. ``brokers`` tells whether that word is in it.
-
-    Raises ValueError if the text is not such a list.
-    """
+    """The hosts allowed by a text. Raises ValueError if the text is not such a list."""
 
     def __init__(self, text: str) -> None:
-        parts = [part.strip() for part in text.split(",")]
-        words = [part.lower() for part in parts]
-        self.brokers = BROKERS in words
         self._networks: list[Network] = []
-        for part, word in zip(parts, words, strict=True):
-            if word != BROKERS:
-                known = _WORDS.get(word)
-                self._networks += (ip_network(part),) if known is None else known
+        for part in text.split(","):
+            known = _WORDS.get(part.strip().lower())
+            self._networks += (ip_network(part.strip()),) if known is None else known
 
     @property
     def takes_everybody(self) -> bool:
@@ -81,12 +70,7 @@ def network_list(text: str) -> NetworkList:
 
 
 def is_network_list(text: str) -> bool:
-    """Return whether a text is a list of networks, without the word for brokers."""
-    return is_broker_list(text) and not network_list(text).brokers
-
-
-def is_broker_list(text: str) -> bool:
-    """Return whether a text is a list of networks. The word ``brokers`` may stand for the addresses of known brokers."""
+    """Return whether a text is a list of networks."""
     try:
         network_list(text)
     except ValueError:

@@ -21,6 +21,9 @@ from tests.servers.in_process import LogLines, broker_in, namesrv_in
 from tests.servers.wire_client import connect, eventually, running
 
 LIMIT = 60  # seconds
+LISTED = {"haAllowedAddresses": "127.0.0.1"}
+ELSEWHERE = {"bindAddress": "127.0.0.2", "brokerIP1": "127.0.0.2", "brokerIP2": "127.0.0.2"}
+"""The settings of a broker at another host."""
 ZEROS = bytes(8)
 SLAVE = {"brokerRole": "SLAVE", "brokerId": "1"}
 # A slave learns where its master is from the answer to a registration.
@@ -118,7 +121,7 @@ def slave_in(directory, namesrv, **options):
 
 
 async def test_stranger_gets_no_byte_of_the_log_and_makes_no_send_ok(tmp_path):
-    async with master_in(tmp_path) as (master, _):
+    async with master_in(tmp_path, haAllowedAddresses="127.0.0.2") as (master, _):
         assert await is_turned_away(master)
         end = master.store.max_physical_offset()
         forger = await stranger(master, data=pack(">q", end), kind=Forger)
@@ -128,18 +131,44 @@ async def test_stranger_gets_no_byte_of_the_log_and_makes_no_send_ok(tmp_path):
         assert master.replication.table()["haRefused"] == "2"
 
 
-async def test_registration_alone_makes_no_slave(tmp_path):
-    async with master_in(tmp_path) as (master, namesrv):
-        fields = {
-            "brokerName": master.settings.broker.broker_name, "brokerAddr": "127.0.0.2:1", "clusterName": "DefaultCluster",
-            "haServerAddr": "127.0.0.2:2", "brokerId": "7",
-        }  # fmt: skip
-        client = await connect(int(namesrv.rpartition(":")[2]))
-        answer = await client.ask(RemotingCommand(RequestCode.REGISTER_BROKER, fields))
-        assert answer.code == ResponseCode.SUCCESS
+async def test_registered_slave_that_answers_gets_nothing_unless_it_is_listed(tmp_path):
+    async with master_in(tmp_path, **LISTED) as (master, namesrv), slave_in(tmp_path, namesrv, **ELSEWHERE) as slave:
+        await eventually(lambda: slave.replication.synchronize.master_address is not None, LIMIT)
         assert await is_turned_away(master, host="127.0.0.2")
-        client.transport.loseConnection()
-        await client.wait_closed()
+        master.settings.update("haAllowedAddresses=127.0.0.2")
+        listed = await stranger(master, host="127.0.0.2", data=ZEROS)
+        await eventually(lambda: b"secret" in listed.got)
+        listed.transport.abortConnection()
+
+
+async def test_other_master_that_answers_does_not_stop_the_master_unless_it_is_listed(tmp_path):
+    async with master_in(tmp_path, **LISTED) as (master, namesrv):
+        later = broker_in(tmp_path / "later", namesrv, **QUICK, **ELSEWHERE, singleMasterCheck="false")
+        async with running(later):
+            await later.registration.register()
+            await master.registration.before_each(namesrv)
+            assert await send(master) == ResponseCode.SLAVE_NOT_AVAILABLE
+            master.settings.update("haAllowedAddresses=127.0.0.2")
+            await master.registration.before_each(namesrv)
+            assert await send(master) == ResponseCode.SERVICE_NOT_AVAILABLE
+
+
+async def test_slave_follows_master_that_name_servers_tell_only_if_it_is_listed(tmp_path):
+    async with running(namesrv_in(tmp_path)) as name_server:
+        namesrv = f"127.0.0.1:{name_server.port}"
+        async with running(broker_in(tmp_path / "false", namesrv, **QUICK, **ELSEWHERE)) as false:
+            await false.registration.register()
+            with LogLines() as lines:
+                async with slave_in(tmp_path, namesrv, **LISTED) as slave:
+                    await slave.registration.register()
+                    text = f"127.0.0.2:{false.port} as the master, which is not followed: its host is not"
+                    await eventually(lambda: any(text in formatEvent(event) for event in lines.events), LIMIT)
+                    replication = slave.replication
+                    assert replication.slave.master_address is replication.synchronize.master_address is None
+                    slave.settings.update("haAllowedAddresses=127.0.0.2")
+                    await slave.registration.register()
+                    await eventually(lambda: replication.slave.connection is not None, LIMIT)
+                    assert replication.synchronize.master_address == f"127.0.0.2:{false.port}"
 
 
 async def test_forged_master_registration_does_not_stop_the_master(tmp_path):
@@ -183,15 +212,13 @@ async def test_returning_master_takes_nothing_from_other_broker_registered_as_it
 
 
 async def test_idle_strangers_do_not_keep_the_slave_out(tmp_path):
-    async with master_in(tmp_path) as (master, namesrv):
-        idle = [await stranger(master) for _ in range(70)]
+    async with master_in(tmp_path, **LISTED) as (master, namesrv):
+        idle = [await stranger(master, host="127.0.0.2") for _ in range(70)]
         await eventually(lambda: sum(peer.is_closed for peer in idle) == 6)
         assert await send(master) == ResponseCode.SLAVE_NOT_AVAILABLE
         async with slave_in(tmp_path, namesrv):
             await eventually(lambda: is_replicated(master), LIMIT)
             assert sum(peer.is_closed for peer in idle) == 7
-            # The slave has the addresses of this machine, but for this one.
-            assert await is_turned_away(master, host="127.0.0.2")
         for peer in idle:
             peer.transport.abortConnection()
 
@@ -280,7 +307,7 @@ async def test_tls_pair_replicates_and_refuses_plain_and_wrong_certificates(tmp_
             await eventually(lambda: is_replicated(master), LIMIT)
             end = master.store.max_physical_offset()
             await eventually(lambda: slave.store.max_physical_offset() == end)
-            # The slave's address is known by now; that does not help a plain connection.
+            # The host is trusted by now; that does not help a plain connection.
             assert await is_turned_away(master)
             assert await is_turned_away(master, tls=certificates.client_tls(wrong))
             right = await stranger(
@@ -300,7 +327,7 @@ async def test_tls_slave_refuses_master_with_wrong_certificate(tmp_path, certifi
 
 
 async def test_permissive_port_takes_listed_plain_and_certified_tls_slaves(tmp_path, certificates):
-    given = certificates.settings(haTlsMode="permissive", haAllowedAddresses="brokers,127.0.0.2")
+    given = certificates.settings(haTlsMode="permissive", haAllowedAddresses="127.0.0.2")
     async with master_in(tmp_path, **given) as (master, _):
         certified = await stranger(master, data=ZEROS, tls=certificates.client_tls(certificates.client))
         listed = await stranger(master, host="127.0.0.2", data=ZEROS)

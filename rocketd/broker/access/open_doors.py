@@ -34,10 +34,9 @@ def _replication(settings: BrokerSettings) -> list[str]:
     store = settings.store
     text = store.ha_allowed_addresses
     allowed = network_list(text)
-    if store.ha_tls_mode == "enforcing" or not (allowed.brokers or allowed.takes_everybody):
+    if store.ha_tls_mode == "enforcing" or not allowed.takes_everybody:
         return []
-    who = "everybody" if allowed.takes_everybody else "any host that is registered as a broker of this brokerName"
     return [
         f"aclEnable=true guards clients, not the port for slaves: haAllowedAddresses={text} gives the whole log to "
-        f"{who}, unencrypted; list the addresses of the slaves, or set haTlsMode=enforcing"
+        "every host, unencrypted; list the addresses of the brokers of this name, or set haTlsMode=enforcing"
     ]

@@ -5,7 +5,8 @@
 - The short way of the log, without TLS: `log_sender` writes to the socket in the thread that appends, and `log_receiver`
   reads, appends and reports in one thread of the slave.
 - The tables: `synchronize` copies them on a slave; `table_changes` and `table_requests` announce changes on a master.
-- Protection: `admission`, `known_brokers` and `ha_tls` decide which connections belong to slaves.
+- Protection: `trusted_peers` tells which hosts may be masters or slaves; `slave_admission` and `ha_tls` decide which
+  connections belong to slaves.
 - Roles: `group` asks about brokers of the same name. `single_master` prevents a second master, and `returning` adopts
   entries and larger offsets from slaves before a master serves.
 

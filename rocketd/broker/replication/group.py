@@ -1,10 +1,11 @@
 """The other brokers of this broker's name: their registered addresses, and their answers.
 
-Anyone can register any address. So a broker counts as another master only if it says so itself: in brokerStatus if it
-is a rocketd broker, otherwise in its settings. Everything belongs to the reactor thread.
+Anyone can register any address, so only those of trusted hosts are asked: see `trusted_peers`. A killed broker stays
+registered for two minutes. So a broker counts as another master only if it says so itself: in brokerStatus if it is a
+rocketd broker, otherwise in its settings. Everything belongs to the reactor thread.
 """
 
-from collections.abc import Coroutine, Iterable
+from collections.abc import Collection, Coroutine, Iterable
 from typing import Any, NamedTuple, TypeVar
 
 from twisted.internet import defer
@@ -12,6 +13,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from rocketd.broker.replication.parts import ReplicationParts
+from rocketd.broker.replication.trusted_peers import TrustedPeers
 from rocketd.common import properties_file
 from rocketd.common.log_throttle import ThrottledLog
 from rocketd.remoting.bodies.tables import ClusterInfo, KVTable
@@ -29,12 +31,14 @@ INSTANCE, NAME, ROLE, REFUSES = "haInstance", "haBrokerName", "haRole", "haSends
 _LOG_END = "commitLogMaxOffset"
 """The key of brokerStatus with the end of the log, present on any broker."""
 _MASTER_ID = 0
+_NAMED = 5
+"""The maximum number of ignored addresses in a line."""
 
 T = TypeVar("T")
 
 
 class Members(NamedTuple):
-    """Addresses of other brokers of this name: registered masters, and registered slaves.
+    """Addresses of other brokers of this name at trusted hosts: registered masters, and registered slaves.
 
     ``complete`` is whether there are name servers and all of them have answered.
     """
@@ -77,12 +81,18 @@ class BrokerGroup:
     _log = Logger()
 
     def __init__(
-        self, broker: ReplicationParts, client: IRemotingClient, instance: Instance, clock: IReactorTime
+        self,
+        broker: ReplicationParts,
+        client: IRemotingClient,
+        instance: Instance,
+        clock: IReactorTime,
+        peers: TrustedPeers,
     ) -> None:
         self._clock = clock
         self._broker = broker
         self._client = client
         self._instance = instance
+        self._peers = peers
         self._lines = ThrottledLog(self._log)
 
     async def members(self) -> Members:
@@ -95,12 +105,29 @@ class BrokerGroup:
             for broker_id, address in (addresses or {}).items():
                 if address != own:
                     (masters if broker_id == _MASTER_ID else slaves)[address] = None
-        return Members(list(masters), list(slaves), complete=bool(answers) and None not in answers)
+        complete = bool(answers) and None not in answers
+        return Members(await self._trusted(masters), await self._trusted(slaves), complete)
 
     async def masters_at(self, name_server: str) -> list[str]:
         """Ask one name server for other masters of this name. A missing answer adds nothing."""
         known = await self._registered(name_server) or {}
-        return [address for i, address in known.items() if i == _MASTER_ID and address != self._broker.address]
+        masters = [address for i, address in known.items() if i == _MASTER_ID and address != self._broker.address]
+        return await self._trusted(masters)
+
+    async def _trusted(self, addresses: Collection[str]) -> list[str]:
+        """Return the addresses of trusted hosts, and log the others."""
+        trusted = await self._peers.trusted(addresses)
+        if len(trusted) < len(addresses):
+            ignored = sorted(set(addresses) - set(trusted))
+            self._lines.warn(
+                "untrusted",
+                "name servers know brokers of this name at {addresses}, which are ignored: their hosts are not in "
+                "haAllowedAddresses; if they are yours, add them to the list of each broker of {name}; otherwise find "
+                "out who registers them (brokerAllowedAddresses of the name servers)",
+                addresses=", ".join(ignored[:_NAMED]),
+                name=self._broker.settings.broker.broker_name,
+            )
+        return trusted
 
     async def _registered(self, name_server: str) -> dict[int, str] | None:
         """Return the addresses of this name by broker id; None without a usable answer."""

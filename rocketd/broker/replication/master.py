@@ -17,8 +17,9 @@ from twisted.internet.protocol import Factory
 from twisted.logger import Logger
 from zope.interface import implementer
 
-from rocketd.broker.replication.slave_admission import Brokers, SlaveAdmission
+from rocketd.broker.replication.slave_admission import SlaveAdmission
 from rocketd.broker.replication.slave_connection import SlaveConnection
+from rocketd.broker.replication.trusted_peers import TrustedPeers
 from rocketd.common.clocked_loop import ClockedLoop
 from rocketd.common.reactor import IReactor
 from rocketd.remoting.peer import peer_of
@@ -44,7 +45,7 @@ class _SlaveFactory(Factory):
     def __init__(self, master: "ReplicationMaster") -> None:
         self._master = master
 
-    def buildProtocol(self, addr: IAddress | None) -> SlaveConnection | None:
+    def buildProtocol(self, addr: IAddress | None) -> SlaveConnection:
         return self._master.accept(peer_of(addr).address)
 
 
@@ -57,11 +58,11 @@ class ReplicationMaster:
         self,
         config: MessageStoreConfig,
         reactor: IReactor,
-        brokers: Brokers,
+        peers: TrustedPeers,
         wrap: Callable[[IProtocolFactory], IProtocolFactory] | None = None,
         interface: str | None = None,
     ) -> None:
-        """``brokers`` knows the slaves of this name; ``wrap`` adds TLS to the factory of connections.
+        """``peers`` tells which hosts may copy the log; ``wrap`` adds TLS to the factory of connections.
 
         ``interface`` is the address to listen on. The default is all addresses.
         """
@@ -70,7 +71,7 @@ class ReplicationMaster:
         self.port = config.ha_listen_port
         self.slaves: set[SlaveConnection] = set()
         """The identified connections."""
-        self.admission = SlaveAdmission(config, reactor, brokers)
+        self.admission = SlaveAdmission(config, reactor, peers)
         self._wrap = wrap
         self._interface = interface
         self._reactor = reactor
@@ -179,10 +180,11 @@ class ReplicationMaster:
         seconds: float = self._reactor.seconds()
         return seconds
 
-    def accept(self, address: str) -> SlaveConnection | None:
-        """Return the protocol for a connection from an address; None if it has to be closed."""
+    def accept(self, address: str) -> SlaveConnection:
+        """Return the protocol for a connection from an address."""
         slave = SlaveConnection(self, self.config.ha_transfer_batch_size, address)
-        return slave if self.admission.opened(slave) else None
+        self.admission.opened(slave)
+        return slave
 
     def first_reported(self, slave: SlaveConnection) -> None:
         """Check the connection at its first report: is it a slave's?"""

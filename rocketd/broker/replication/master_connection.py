@@ -10,8 +10,10 @@ import typing
 from collections import deque
 from typing import Any
 
+from twisted.internet.interfaces import IHandshakeListener
 from twisted.internet.protocol import Protocol, connectionDone
 from twisted.python.failure import Failure
+from zope.interface import implementer
 
 from rocketd.broker.replication.log_receiver import LogReceiver
 from rocketd.broker.replication.log_sender import duplicate_socket
@@ -30,6 +32,9 @@ class Slave(typing.Protocol):
 
     def connected(self, connection: "MasterConnection") -> None:
         """Arrange a call of ``begin``."""
+
+    def verified(self, connection: "MasterConnection") -> None:
+        """Take note that the master has shown its certificate."""
 
     def append_soon(self, connection: "MasterConnection") -> None:
         """Have the waiting data appended, and ``appended`` called."""
@@ -56,6 +61,7 @@ class Slave(typing.Protocol):
         """Record that the connection is closed: by this side if ``reason`` is None."""
 
 
+@implementer(IHandshakeListener)
 class MasterConnection(Protocol):
     """The connection to the master. ``expected`` is the offset of its next frame, None while this log is empty."""
 
@@ -83,6 +89,10 @@ class MasterConnection(Protocol):
         """Ask for the offset to report first."""
         self.transport.setTcpNoDelay(True)
         self._slave.connected(self)
+
+    def handshakeCompleted(self) -> None:
+        """Tell that the certificate is verified: a wrong one has ended the connection."""
+        self._slave.verified(self)
 
     def begin(self, offset: int, end: int) -> None:
         """Send the first report, with this offset. The log ends at ``end`` or later."""

@@ -12,7 +12,6 @@ from twisted.logger import Logger
 
 from rocketd.broker.replication.group import INSTANCE, NAME, REFUSES, ROLE, BrokerGroup, Instance
 from rocketd.broker.replication.ha_tls import slave_tls, wrap_slave_factory
-from rocketd.broker.replication.known_brokers import KnownBrokers
 from rocketd.broker.replication.master import ReplicationMaster
 from rocketd.broker.replication.parts import ReplicationParts
 from rocketd.broker.replication.returning import ReturningMaster
@@ -20,7 +19,9 @@ from rocketd.broker.replication.single_master import SingleMaster
 from rocketd.broker.replication.slave import ReplicationSlave
 from rocketd.broker.replication.synchronize import SlaveSynchronize
 from rocketd.broker.replication.table_changes import TableChanges
+from rocketd.broker.replication.trusted_peers import TrustedPeers
 from rocketd.common.clocked_loop import ClockedLoop
+from rocketd.common.log_throttle import ThrottledLog
 from rocketd.common.reactor import IReactor
 from rocketd.remoting.headers.client import RegisterBrokerResponseHeader
 from rocketd.remoting.interfaces import IRemotingClient
@@ -48,16 +49,18 @@ class Replication:
         self.is_sync = self._config.broker_role == "SYNC_MASTER"
         tls = broker.settings.tls
         self._instance = Instance(broker.now_ms(), token_hex(8))
-        self._group = BrokerGroup(broker, client, self._instance, reactor)
+        self._peers = TrustedPeers(self._config, reactor)
+        self._group = BrokerGroup(broker, client, self._instance, reactor, self._peers)
         self.master = ReplicationMaster(
             self._config,
             reactor,
-            KnownBrokers(broker, client, reactor, self._group.is_slave),
+            self._peers,
             wrap_slave_factory(self._config, tls, reactor),
             interface=broker.settings.server.bind_address,
         )
+        self._verifies = slave_tls(self._config, tls)
         self.slave = ReplicationSlave(
-            self._config, reactor, broker.dispatcher.pool("send"), slave_tls(self._config, tls)
+            self._config, reactor, broker.dispatcher.pool("send"), self._reached, self._verifies
         )
         self.synchronize = SlaveSynchronize(broker, client, reactor)
         self.table_changes = TableChanges(broker, reactor, lambda: {slave.host for slave in self.master.slaves})
@@ -65,6 +68,8 @@ class Replication:
         self._returning = ReturningMaster(broker, self._group, reactor)
         self._looked = False
         self._learnt: dict[str, RegisterBrokerResponseHeader] = {}
+        self._learnt_log: str | None = None
+        self._lines = ThrottledLog(self._log)
         self._setting = ClockedLoop(reactor, self._follow)
 
     @property
@@ -142,23 +147,51 @@ class Replication:
         await self.master.stop()
 
     def registered(self, name_server: str, answer: RegisterBrokerResponseHeader) -> None:
-        """Learn the master's address from a name server's answer. An answer without one means it is unknown there."""
-        if not self.is_slave:
-            return
-        self._learnt[name_server] = answer
-        self.synchronize.master_address = next(
-            (known.master_addr for known in self._answers() if known.master_addr), None
+        """Learn the master's addresses from a name server's answer, if the master's host is trusted.
+
+        An answer without an address means that the master is unknown there.
+        """
+        if self.is_slave:
+            self._learnt[name_server] = answer
+            self._learn()
+
+    def _reached(self, host: str) -> None:
+        self._peers.prove(host)
+        self._learn()
+
+    def _learn(self) -> None:
+        defer.Deferred.fromCoroutine(self._take_answers()).addErrback(
+            lambda failure: self._log.failure("the master's addresses cannot be looked up", failure)
         )
-        self._follow()
+
+    async def _take_answers(self) -> None:
+        answers = self._answers()
+        tables = [known.master_addr for known in answers if known.master_addr]
+        logs = [known.ha_server_addr for known in answers if known.ha_server_addr]
+        master, log = await self._first_trusted(tables), await self._first_trusted(logs)
+        if answers == self._answers():
+            self.synchronize.master_address = master
+            # A wrong certificate ends the connection, so any address may be tried.
+            self._learnt_log = next(iter(logs), None) if self._verifies else log
+            self._follow()
+
+    async def _first_trusted(self, addresses: list[str]) -> str | None:
+        trusted = await self._peers.trusted(addresses)
+        if addresses and not trusted and not self._verifies:
+            self._lines.error(
+                addresses[0],
+                "name servers name {address} as the master, which is not followed: its host is not in "
+                "haAllowedAddresses; if it is the master, add it to the list, or set haMasterAddress",
+                address=addresses[0],
+            )
+        return next(iter(trusted), None)
 
     def _answers(self) -> list[RegisterBrokerResponseHeader]:
         """Return the last answers of the name servers in use."""
         return [self._learnt[address] for address in self._client.name_servers.addresses if address in self._learnt]
 
     def _follow(self) -> None:
-        address = self._config.ha_master_address
-        if not address:
-            address = next((known.ha_server_addr for known in self._answers() if known.ha_server_addr), None)
+        address = self._config.ha_master_address or self._learnt_log
         if address:
             self.slave.follow(address)
 

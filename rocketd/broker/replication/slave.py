@@ -10,6 +10,7 @@ connection. Only one of them appends: the storage thread waits for the end of th
 Counterpart: `HAClient` (Apache).
 """
 
+from collections.abc import Callable
 from typing import Any
 
 from twisted.internet.abstract import isIPAddress
@@ -44,10 +45,19 @@ class ReplicationSlave:
     _log = Logger()
 
     def __init__(
-        self, config: MessageStoreConfig, reactor: IReactor, storage: Pool, tls: ClientTLS | None = None
+        self,
+        config: MessageStoreConfig,
+        reactor: IReactor,
+        storage: Pool,
+        reached: Callable[[str], None],
+        tls: ClientTLS | None = None,
     ) -> None:
-        """With ``tls``, connections are encrypted."""
+        """With ``tls``, connections are encrypted, and the master shows a certificate.
+
+        ``reached`` is called with the host of a master after it has shown it, or if it has the address of haMasterAddress.
+        """
         self._config = config
+        self._reached = reached
         self._tls = tls
         self._reactor = reactor
         self._storage = storage
@@ -156,6 +166,8 @@ class ReplicationSlave:
     def connected(self, connection: MasterConnection) -> None:
         """Ask the storage thread for the offset to begin at, behind all data waiting there."""
         self.connection = connection
+        if self._tls is None and self.master_address == self._config.ha_master_address:
+            self.verified(connection)
 
         def begin() -> None:
             self.join()
@@ -163,6 +175,10 @@ class ReplicationSlave:
             self._reactor.callFromThread(self._begin, connection, offset, self._store.max_physical_offset())
 
         self._storage.call(begin)
+
+    def verified(self, connection: MasterConnection) -> None:
+        """Tell the host of a connection whose other end is the master of this name, and no stranger."""
+        self._reached(connection.transport.getPeer().host)
 
     def _begin(self, connection: MasterConnection, offset: int, end: int) -> None:
         self._log.info("following the master at {address} from {offset} on", address=self.master_address, offset=end)

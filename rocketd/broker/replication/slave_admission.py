@@ -1,31 +1,21 @@
 """Admission of slaves: a connection identifies itself by address or certificate before it gets a byte.
 
-Apache's port accepts every connection. Here a connection is identified when its address is allowed and its first report
-has arrived. Until then it gets no byte of the log, no send waits for it, and it occupies no place for slaves.
-Unidentified connections have a separate limit. Beyond it the oldest one of the busiest address is closed, so that idle
-connections keep no slave out. Everything belongs to the reactor thread.
+Apache's port accepts every connection. Here a connection is identified when its first report has arrived, and its
+host is listed or its certificate is verified. Until then it gets no byte of the log, no send waits for it, and it
+occupies no place for slaves. Unidentified connections have a separate limit. Beyond it the oldest one of the busiest
+address is closed, so that idle connections keep no slave out. Everything belongs to the reactor thread.
 """
 
 import typing
 from collections import Counter
 
-from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
+from rocketd.broker.replication.trusted_peers import TrustedPeers
 from rocketd.common.log_throttle import LogThrottle, ThrottledLog
-from rocketd.common.networks import network_list
+from rocketd.remoting.tls.contexts import DISABLED
 from rocketd.store.base.settings import MessageStoreConfig
-
-
-class Brokers(typing.Protocol):
-    """The hosts of the slaves of this name: see KnownBrokers."""
-
-    def knows(self, host: str) -> bool:
-        """Return whether a slave is at a host."""
-
-    def look(self) -> "Deferred[None]":
-        """Update the known hosts; fires when ``knows`` can be asked again."""
 
 
 class Candidate(typing.Protocol):
@@ -37,6 +27,10 @@ class Candidate(typing.Protocol):
     @property
     def has_certificate(self) -> bool:
         """Whether it has shown a verified certificate."""
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it comes from an address of this machine."""
 
     def abort(self) -> None:
         """Close it at once."""
@@ -50,10 +44,10 @@ class SlaveAdmission:
 
     _log = Logger()
 
-    def __init__(self, config: MessageStoreConfig, reactor: IReactorTime, brokers: Brokers) -> None:
+    def __init__(self, config: MessageStoreConfig, reactor: IReactorTime, peers: TrustedPeers) -> None:
         self._config = config
         self._reactor = reactor
-        self._brokers = brokers
+        self._peers = peers
         self.refused = 0
         """The number of connections closed as unidentified or because of a limit."""
         self._opened_at: dict[Candidate, float] = {}
@@ -63,27 +57,27 @@ class SlaveAdmission:
 
     # ------------------------------------------------------------ connections
 
-    def opened(self, candidate: Candidate) -> bool:
-        """Accept a new connection. False if it has to be closed at once."""
-        if not self._may_identify(candidate.host):
-            self._refuse(candidate, "address", "its address is not in haAllowedAddresses")
-            return False
+    def opened(self, candidate: Candidate) -> None:
+        """Take a new connection."""
         if len(self._opened_at) >= self._config.ha_max_unidentified:
             self._close_oldest()
         self._opened_at[candidate] = self._reactor.seconds()
-        return True
 
     def reported(self, candidate: Candidate) -> None:
-        """Serve or close a connection at its first report, after asking the name servers if necessary."""
-        asks = network_list(self._config.ha_allowed_addresses).brokers and not candidate.has_certificate
-        if not asks:
-            self._decide(candidate)
-        elif self._is_allowed(candidate):
+        """Serve or close a connection at its first report."""
+        if candidate.has_certificate:
+            self._peers.prove(candidate.host)
+        # The certificate speaks for its connection: others from the same host need one too, or the list.
+        if candidate.has_certificate or self._peers.lists(candidate.host, is_local=candidate.is_local):
             self._identify(candidate)
-            # For the next time: the name servers' answers must not grow old.
-            self._brokers.look()
-        else:
-            self._brokers.look().addCallback(lambda _: self._decide(candidate))
+            return
+        certificate = "" if self._config.ha_tls_mode == DISABLED else ", and it has shown no certificate"
+        self._close(
+            candidate,
+            "address",
+            f"its address is not in haAllowedAddresses ({self._config.ha_allowed_addresses}){certificate}; if it is a "
+            "slave of this broker, add its address",
+        )
 
     def closed(self, candidate: Candidate, fault: str | None = None) -> None:
         """Forget a connection. ``fault`` describes a problem, for example with its certificate."""
@@ -106,30 +100,6 @@ class SlaveAdmission:
             candidate.abort()
 
     # ------------------------------------------------------------ decisions
-
-    def _may_identify(self, host: str) -> bool:
-        allowed = network_list(self._config.ha_allowed_addresses)
-        return allowed.brokers or allowed.allows(host)
-
-    def _is_allowed(self, candidate: Candidate) -> bool:
-        allowed = network_list(self._config.ha_allowed_addresses)
-        if allowed.allows(candidate.host):
-            return True
-        return allowed.brokers and (candidate.has_certificate or self._brokers.knows(candidate.host))
-
-    def _decide(self, candidate: Candidate) -> None:
-        if candidate not in self._opened_at:
-            return
-        if self._is_allowed(candidate):
-            self._identify(candidate)
-        else:
-            self._close(
-                candidate,
-                "address",
-                f"haAllowedAddresses is {self._config.ha_allowed_addresses}, and at this address the name servers "
-                "know no broker of this brokerName, or none that answers as a slave; if it is a slave, add its "
-                "address",
-            )
 
     def _identify(self, candidate: Candidate) -> None:
         slaves = Counter(self._identified.values())

@@ -109,6 +109,11 @@ class SlaveConnection(Protocol):
         certificate = getattr(self.transport, "getPeerCertificate", None)
         return certificate is not None and certificate() is not None
 
+    @property
+    def is_local(self) -> bool:
+        """Whether it comes from an address of this machine: both of its ends have the same."""
+        return bool(self.transport.getPeer().host == self.transport.getHost().host)
+
     def identified(self) -> None:
         """Serve the slave from now on."""
         if not self.closed and self._first_report is not None:

@@ -5,7 +5,7 @@ Counterpart: `MessageStoreConfig` (Apache), with the same keys, defaults and spe
 
 from rocketd.common.checks import ADDRESS, DELAYS, HOURS, is_address, is_delays, is_hours
 from rocketd.common.config import Long, setting, settings_group
-from rocketd.common.networks import BROKER_NETWORKS, BROKERS, is_broker_list
+from rocketd.common.networks import LOOPBACK, NETWORKS, is_network_list
 
 POOL = "the commit log has no pool of off-heap buffers."
 DLEDGER = "rocketd has no DLedger commit log."
@@ -290,12 +290,12 @@ class MessageStoreConfig:
         hot=True,
     )
     ha_allowed_addresses: str = setting(
-        BROKERS,
-        "Addresses of slaves allowed to copy the log. brokers means slaves of this brokerName in the name servers, "
-        "if they answer as slaves, and slaves with a valid certificate. Without name servers, it means private "
-        "networks.",
-        check=is_broker_list,
-        accepted=BROKER_NETWORKS,
+        LOOPBACK,
+        "Addresses of the other brokers of this brokerName: only they may copy the log, be followed by a slave, or make "
+        "a master step down. loopback means this machine with all its addresses. A host with a valid certificate "
+        "(haTlsMode) counts as listed, and so does the host of haMasterAddress.",
+        check=is_network_list,
+        accepted=NETWORKS,
         hot=True,
     )
     ha_identify_timeout: int = setting(

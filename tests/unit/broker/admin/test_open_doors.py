@@ -21,16 +21,15 @@ class OpenDoorsTests(SynchronousTestCase):
             self.assertIn(code, lines[0])
         self.assertTrue(lines[0].endswith("set aclStrict=true"), lines[0])
 
-    def test_accounts_beside_unlisted_plain_replication_warn(self):
+    def test_accounts_beside_replication_to_any_host_warn(self):
         strict = {"aclEnable": "true", "aclStrict": "true"}
-        (line,) = self.doors(**strict)
-        self.assertIn("haAllowedAddresses=brokers gives the whole log to any host that is registered as a broker", line)
-        for given in ("any", "0.0.0.0/0", "brokers,::/0"):
+        for given in ("any", "0.0.0.0/0", "loopback,::/0"):
             (line,) = self.doors(**strict, haAllowedAddresses=given)
-            self.assertIn("to everybody, unencrypted", line)
-        for closed in ({"haAllowedAddresses": "10.0.0.2"}, {"haTlsMode": "enforcing"}):
+            self.assertIn(f"haAllowedAddresses={given} gives the whole log to every host, unencrypted", line)
+            self.assertEqual(self.doors(**strict, haAllowedAddresses=given, haTlsMode="enforcing"), [])
+            self.assertEqual(len(self.doors(**strict, haAllowedAddresses=given, haTlsMode="permissive")), 1)
+        for closed in ({}, {"haAllowedAddresses": "10.0.0.2"}):
             self.assertEqual(self.doors(**strict, **closed), [])
-        self.assertEqual(len(self.doors(**strict, haTlsMode="permissive")), 1)
 
     def test_administration_open_to_any_address_warns(self):
         (line,) = self.doors(adminWithoutAcl="any")

@@ -4,7 +4,7 @@ import os
 from struct import pack, unpack_from
 
 from twisted.internet.address import IPv4Address
-from twisted.internet.defer import Deferred, succeed
+from twisted.internet.defer import Deferred
 from twisted.internet.error import CannotListenError, ConnectError, ConnectionDone
 from twisted.internet.testing import MemoryReactorClock, StringTransport
 from twisted.logger import LogLevel, formatEvent, globalLogPublisher
@@ -16,6 +16,7 @@ from rocketd.broker.replication.master_connection import WAITING_BYTES
 from rocketd.broker.replication.service import Replication
 from rocketd.broker.replication.slave import RECONNECT_SECONDS, ReplicationSlave
 from rocketd.broker.replication.synchronize import FIRST_SECONDS, PERIOD_SECONDS, SlaveSynchronize
+from rocketd.broker.replication.trusted_peers import TrustedPeers
 from rocketd.remoting.bodies.tables import (
     ConsumerOffsetSerializeWrapper,
     DataVersion,
@@ -37,7 +38,7 @@ from rocketd.store.testing import STORE_HOST, make_message, small_config
 from tests.support.broker import InlineDispatcher, SmallBroker
 
 FILE_SIZE = 4096
-MASTER = "10.0.0.1:10912"
+MASTER, TABLES = "10.0.0.1:10912", "10.0.0.1:10911"
 PEER = IPv4Address("TCP", "10.0.0.9", 4097)
 
 
@@ -69,6 +70,7 @@ class ReplicationTestCase(SynchronousTestCase):
         self.addCleanup(globalLogPublisher.removeObserver, self.events.append)
 
     def open_store(self, role="ASYNC_MASTER", **settings):
+        settings = {"ha_allowed_addresses": "10.0.0.0/24", **settings}
         self.config = small_config(os.path.abspath(self.mktemp()), broker_role=role, **settings)
         store = MessageStore(self.config, STORE_HOST)
         store.start()
@@ -85,23 +87,13 @@ class ReplicationTestCase(SynchronousTestCase):
         self.reactor.advance(0)
 
 
-class Brokers:
-    """Other brokers of this name are at one address."""
-
-    def knows(self, host):
-        return host == "10.0.0.9"
-
-    def look(self):
-        return succeed(None)
-
-
 class MasterTestCase(ReplicationTestCase):
     settings = {}
 
     def setUp(self):
         super().setUp()
         self.store = self.open_store("SYNC_MASTER", **self.settings)
-        self.master = ReplicationMaster(self.config, self.reactor, Brokers())
+        self.master = ReplicationMaster(self.config, self.reactor, TrustedPeers(self.config, self.reactor))
         self.master.listen()
         self.master.start(self.store)
         self.answers = []
@@ -202,7 +194,7 @@ class SendingTests(MasterTestCase):
         taken = CannotListenError("", 10912, OSError(98, "Address already in use"))
         self.patch(self.reactor, "listenTCP", lambda *_, **__: (_ for _ in ()).throw(taken))
         with self.assertRaisesRegex(ListenError, "stop that process or set another haListenPort"):
-            ReplicationMaster(self.config, self.reactor, Brokers()).listen()
+            ReplicationMaster(self.config, self.reactor, TrustedPeers(self.config, self.reactor)).listen()
 
 
 class BatchTests(MasterTestCase):
@@ -372,7 +364,8 @@ class SlaveTestCase(ReplicationTestCase):
         self.source = self.open_store()
         self.store = self.open_store("SLAVE")
         self.dispatcher = InlineDispatcher()
-        self.slave = ReplicationSlave(self.config, self.reactor, self.dispatcher.pool("send"))
+        self.reached = []
+        self.slave = ReplicationSlave(self.config, self.reactor, self.dispatcher.pool("send"), self.reached.append)
         self.slave.start(self.store)
         self.addCleanup(self.slave.stop)
         self.source.put_messages([make_message(b"x" * 100) for _ in range(3)])
@@ -796,10 +789,21 @@ class AdoptTests(SynchronousTestCase):
         self.assertEqual(offsets.query("G", "T", 2), 99)
 
 
+class Connected:
+    """A connection to a master at a host."""
+
+    def __init__(self, host):
+        self.transport = Transport(peerAddress=IPv4Address("TCP", host, 10912))
+
+    def close(self):
+        pass
+
+
 class ServiceTests(TablesTestCase):
     def setUp(self):
         super().setUp()
         self.config = self.broker.settings.store
+        self.config.ha_allowed_addresses = "10.0.0.0/24"
         self.replication = Replication(self.broker, self.client, self.reactor)
         self.followed = []
         self.replication.slave.follow = self.followed.append
@@ -807,30 +811,65 @@ class ServiceTests(TablesTestCase):
     def answer(self, name_server, ha_address, master):
         self.replication.registered(name_server, RegisterBrokerResponseHeader(ha_address, master))
 
+    def reach(self, address):
+        """Connect the slave's side to the master at an address."""
+        slave = self.replication.slave
+        slave.start(self.broker.store)
+        self.addCleanup(slave.stop)
+        slave.master_address = address
+        slave.connected(Connected(address.partition(":")[0]))
+
     def test_master_address_comes_from_name_servers(self):
         self.answer("n1", None, None)
         self.assertEqual((self.followed, self.replication.synchronize.master_address), ([], None))
-        self.answer("n2", MASTER, "m")
-        self.assertEqual((self.followed, self.replication.synchronize.master_address), ([MASTER], "m"))
+        self.answer("n2", MASTER, TABLES)
+        self.assertEqual((self.followed, self.replication.synchronize.master_address), ([MASTER], TABLES))
 
     def test_departed_master_is_not_asked_for_tables(self):
-        self.answer("n1", MASTER, "m")
+        self.answer("n1", MASTER, TABLES)
         self.answer("n1", None, None)
         self.assertEqual((self.followed, self.replication.synchronize.master_address), ([MASTER], None))
 
+    def test_master_at_host_that_is_not_trusted_is_ignored_until_host_is_listed(self):
+        self.config.ha_allowed_addresses = "10.0.0.9"
+        self.answer("n1", MASTER, TABLES)
+        self.assertEqual((self.followed, self.replication.synchronize.master_address), ([], None))
+        lines = self.errors()
+        for address, line in zip((TABLES, MASTER), lines, strict=True):
+            self.assertIn(
+                f"name servers name {address} as the master, which is not followed: its host is not in haAllowed", line
+            )
+        self.config.ha_allowed_addresses = "10.0.0.1"
+        self.answer("n1", MASTER, TABLES)
+        self.assertEqual((self.followed, self.replication.synchronize.master_address), ([MASTER], TABLES))
+
+    def test_host_of_configured_master_is_trusted_once_it_is_reached(self):
+        self.config.ha_allowed_addresses = "10.0.0.9"
+        self.config.ha_master_address = MASTER
+        self.answer("n1", "10.0.0.3:10912", TABLES)
+        self.assertEqual((self.followed, self.replication.synchronize.master_address), ([MASTER], None))
+        self.reach(MASTER)
+        self.assertEqual(self.replication.synchronize.master_address, TABLES)
+
+    def test_host_at_learnt_address_is_not_trusted_for_being_reached(self):
+        self.config.ha_allowed_addresses = "10.0.0.9"
+        self.answer("n1", None, TABLES)
+        self.reach(MASTER)
+        self.assertIsNone(self.replication.synchronize.master_address)
+
     def test_removed_name_server_is_ignored(self):
-        self.answer("n3", MASTER, "m")
+        self.answer("n3", MASTER, TABLES)
         self.assertEqual((self.followed, self.replication.synchronize.master_address), ([], None))
 
     def test_master_address_setting_wins_and_may_change(self):
         self.config.ha_master_address = "10.0.0.7:1"
         self.replication.listen()
         self.replication.start(self.broker.store)
-        self.answer("n1", MASTER, "m")
+        self.answer("n1", MASTER, TABLES)
         self.config.ha_master_address = "10.0.0.8:1"
         self.reactor.advance(1)
         self.assertEqual(list(dict.fromkeys(self.followed)), ["10.0.0.7:1", "10.0.0.8:1"])
-        self.assertEqual(self.replication.synchronize.master_address, "m")
+        self.assertEqual(self.replication.synchronize.master_address, TABLES)
         table = self.replication.table()
         self.assertEqual((table["haMasterAddress"], table["haMasterConnected"]), ("", "false"))
         self.assertEqual((table["haRole"], table["haBrokerName"]), ("SLAVE", "broker-a"))
@@ -845,7 +884,7 @@ class ServiceTests(TablesTestCase):
         replication = Replication(broker, self.client, self.reactor)
         replication.listen()
         replication.start(broker.store)
-        replication.registered("n1", RegisterBrokerResponseHeader(MASTER, "m"))
+        replication.registered("n1", RegisterBrokerResponseHeader(MASTER, TABLES))
         self.reactor.advance(10)
         self.assertEqual((self.client.asked, self.reactor.tcpClients), ([], []))
         broker.settings.store.ha_allowed_addresses = "10.0.0.0/24"

@@ -9,6 +9,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from rocketd.broker.replication.group import BrokerGroup, Instance
 from rocketd.broker.replication.single_master import CHECK_SECONDS, LIFT_SECONDS, SecondMasterError, SingleMaster
+from rocketd.broker.replication.trusted_peers import TrustedPeers
 from rocketd.remoting.bodies.tables import BrokerData, ClusterInfo, KVTable
 from rocketd.remoting.errors import RemotingConnectError, RemotingTimeoutError
 from rocketd.remoting.wire.command import RemotingCommand
@@ -69,7 +70,9 @@ class SingleMasterTestCase(SynchronousTestCase):
         self.network.registered("n2", **{"broker-a": {0: OTHER, 1: "10.0.0.3:10911"}, "broker-b": {0: "10.0.0.4:1"}})
         self.clock = Clock()
         own = Instance(1000, "b")
-        self.group = BrokerGroup(self.broker, self.network, own, self.clock)
+        self.broker.settings.store.ha_allowed_addresses = "10.0.0.0/24"
+        peers = TrustedPeers(self.broker.settings.store, self.clock)
+        self.group = BrokerGroup(self.broker, self.network, own, self.clock, peers)
         self.single = SingleMaster(self.broker, self.group, own, self.clock)
         self.events = []
         globalLogPublisher.addObserver(self.events.append)
@@ -188,6 +191,21 @@ class CheckTests(SingleMasterTestCase):
         for body in (b"[1", b'{"table":{"haInstance":"x"}}', b'{"table":{"commitLogMaxOffset":"x"}}'):
             self.network.answers[OTHER, INFO] = RemotingCommand.response(body=body)
             self.assertFalse(self.check(), body)
+
+    def test_answering_master_at_host_that_is_not_trusted_is_named_and_not_asked(self):
+        self.broker.settings.store.ha_allowed_addresses = "10.0.0.3"
+        self.network.registered("n1", **{"broker-a": {0: OTHER}})
+        self.network.rocketd("1001-a")
+        self.assertFalse(self.check())
+        self.assertEqual(self.network.asked, 2)
+        self.successResultOf(self.single.check_at("n2"))
+        self.assertFalse(self.single.refuses)
+        members = self.successResultOf(Deferred.fromCoroutine(self.group.members()))
+        self.assertEqual(members, ([], ["10.0.0.3:10911"], True))
+        (line,) = self.lines(LogLevel.warn)
+        self.assertIn(f"name servers know brokers of this name at {OTHER}, which are ignored", line)
+        self.broker.settings.store.ha_allowed_addresses = "10.0.0.2"
+        self.assertTrue(self.check())
 
     def test_disabled_check_finds_no_rival(self):
         self.broker.settings.broker.single_master_check = False
