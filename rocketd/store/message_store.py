@@ -249,7 +249,8 @@ class MessageStore(MessageReader):
         try:
             is_slave = self.config.broker_role == "SLAVE"
             refuse_lost_log(self._fs, self.root, self.commit_log.paths.all, is_slave=is_slave)
-            refuse_lost_begin(self._fs, self.root, self.commit_log.paths.all)
+            now_ms = int(self._stamps() * 1000)
+            refuse_lost_begin(self._fs, self.root, self.commit_log.paths.all, self.config.file_reserved_time, now_ms)
             self.commit_log.load()
             self.queues.load()
             self.checkpoint.load()
@@ -406,7 +407,7 @@ class MessageStore(MessageReader):
         # Stored before now, unless the clock was set back.
         stored_ms = max(int(self._clock() * 1000), self._dispatcher.last[2])
         end = self.commit_log.max_offset
-        deletions = self._dispatcher.deletions.within(self._log_begin.certain_begin, end)
+        deletions = self._dispatcher.deletions.within(self.commit_log.min_offset, end)
         deletions = deletions.with_deletion(topic, Deletion(end, stored_ms))
         try:
             write_deletions(self._fs, self.root, deletions)
@@ -422,13 +423,13 @@ class MessageStore(MessageReader):
         """Remove the queues whose messages have all left the log. Return their topics and queue ids.
 
         The next message of such a queue gets queue offset 0 again. Queues of waiting messages (delayed, timed, half)
-        stay. All queues stay while the begin of the log is unexplained. Belongs to the storage thread.
+        stay. Belongs to the storage thread.
         """
-        first = self._log_begin.certain_begin
+        begin = self.commit_log.min_offset
         expired = [
             key
             for key, queue in self.queues.all()
-            if key[0] not in _KEPT_TOPICS and 0 <= queue.max_physic_offset <= first and not self._has_more(key, queue)
+            if key[0] not in _KEPT_TOPICS and 0 <= queue.max_physic_offset <= begin and not self._has_more(key, queue)
         ]
         for key in expired:
             self._appender.topic_queues.pop(key, None)

@@ -4,6 +4,7 @@ The store is locked as a broker locks it. No broker can start meanwhile.
 """
 
 import os
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -73,8 +74,10 @@ class StoreAccess:
 
         Raises StoreLogMissingError or StoreBeginLostError.
         """
-        refuse_lost_log(RealFileSystem(), self.root, self.commit_log)
-        refuse_lost_begin(RealFileSystem(), self.root, self.commit_log)
+        fs = RealFileSystem()
+        refuse_lost_log(fs, self.root, self.commit_log)
+        now_ms = time.time_ns() // 1_000_000
+        refuse_lost_begin(fs, self.root, self.commit_log, self.settings.store.file_reserved_time, now_ms)
 
     @contextmanager
     def locked(self, *, writes: bool = False) -> Iterator[None]:

@@ -45,25 +45,23 @@ class StoreFileTwiceError(StoreError):
 
 
 class StoreBeginLostError(StoreError):
-    """The log begins later than it did, but its oldest files were not deleted by the store."""
+    """The oldest files of the log are missing, and nothing shows that they were deleted as expired."""
 
-    def __init__(
-        self, root: str, noted: int, noted_directories: Sequence[str], begin: int, looked_at: Sequence[tuple[str, int]]
-    ) -> None:
-        """Describe both beginnings.
+    def __init__(self, root: str, known: int, sign: str, begin: int, looked_at: Sequence[tuple[str, int]]) -> None:
+        """Describe the missing part of the log, which begins at `begin`.
 
-        `noted` is the former begin, with files in `noted_directories`. `looked_at` names the directories of the
+        `known` is an offset before that, and `sign` says how it is known. `looked_at` names the directories of the
         settings and the number of log files in each.
         """
-        self.noted = noted
+        self.known = known
         self.begin = begin
         where = ", ".join(f"{path} ({count or 'no'} {'file' if count == 1 else 'files'})" for path, count in looked_at)
         super().__init__(
-            f"the oldest files of the commit log are missing: it begins at {begin}, but it began at {noted}, with files "
-            f"in {', '.join(noted_directories)}; looked in {where}; nothing was changed; mount the disk, put the files "
-            "back, or correct storePathCommitLog and readOnlyCommitLogStorePaths; to give up the messages before "
-            f"{begin}, run 'rocketd store accept-begin {root} --write', with '-c FILE' if the settings name the log's "
-            "directories"
+            f"the oldest files of the commit log are missing: it begins at {begin}, but {sign}; looked in {where}; nothing "
+            "was changed; mount the disk, put the files back, or correct storePathCommitLog and "
+            "readOnlyCommitLogStorePaths; if they were deleted before their time, as by Apache's broker on a full disk, or "
+            f"to give up the messages before {begin}, run 'rocketd store accept-begin {root} --write', with '-c FILE' if "
+            "the settings name the log's directories"
         )
 
 

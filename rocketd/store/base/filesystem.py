@@ -106,6 +106,9 @@ class IFileSystem(Protocol):
     def read_file(self, path: str) -> bytes:
         """Return the content of a small file."""
 
+    def read_at(self, path: str, offset: int, count: int) -> bytes:
+        """Return `count` bytes of a file from an offset on, fewer at its end."""
+
     def write_file(self, path: str, data: bytes) -> None:
         """Replace the content of a small file. It is on disk when this returns."""
 
@@ -273,6 +276,14 @@ class RealFileSystem(IFileSystem):
         """See IFileSystem."""
         with open(path, "rb") as file:
             return file.read()
+
+    def read_at(self, path: str, offset: int, count: int) -> bytes:
+        """See IFileSystem."""
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return os.pread(fd, count, offset)
+        finally:
+            os.close(fd)
 
     def write_file(self, path: str, data: bytes) -> None:
         """See IFileSystem."""

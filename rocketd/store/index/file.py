@@ -14,9 +14,8 @@ from twisted.logger import Logger
 
 from rocketd.store.base.filesystem import IFileSystem
 from rocketd.store.index.entries import IndexEntry, write_entries
-from rocketd.store.index.layout import ENTRY, ENTRY_SIZE, HEADER_SIZE, SLOT, SLOT_SIZE, index_file_size
+from rocketd.store.index.layout import ENTRY, ENTRY_SIZE, HEADER, HEADER_SIZE, SLOT, SLOT_SIZE, index_file_size
 
-_HEADER: Final = struct.Struct(">qqqqii")
 _LONG: Final = struct.Struct(">q")
 _COUNT: Final = struct.Struct(">i")
 _COUNT_POSITION: Final = HEADER_SIZE - _COUNT.size
@@ -119,7 +118,7 @@ class IndexFile:
             self.end_physical_offset,
             self.hash_slot_count,
             index_count,
-        ) = _HEADER.unpack_from(self._map, 0)
+        ) = HEADER.unpack_from(self._map, 0)
         self.index_count = max(1, index_count)
 
     def drop_uncounted(self) -> None:
@@ -182,7 +181,7 @@ class IndexFile:
         _LONG.pack_into(self._map, 0, self.begin_timestamp)
         _LONG.pack_into(self._map, 16, self.begin_physical_offset)
         _COUNT.pack_into(self._map, _COUNT_POSITION, self.index_count)
-        _HEADER.pack_into(
+        HEADER.pack_into(
             self._map,
             0,
             self.begin_timestamp,

@@ -6,7 +6,9 @@ Counterpart: the constants of `IndexFile` and `IndexHeader` (Apache). No access 
 import struct
 from typing import Final, Protocol
 
-HEADER_SIZE: Final = 40
+HEADER: Final = struct.Struct(">qqqqii")
+"""Store times in ms of the first and the last message, their offsets in the log, used slots, number of the next entry."""
+HEADER_SIZE: Final = HEADER.size
 SLOT_SIZE: Final = 4
 ENTRY_SIZE: Final = 20
 SLOT: Final = struct.Struct(">i")

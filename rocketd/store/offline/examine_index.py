@@ -7,7 +7,6 @@ file, 20 MB with the default settings.
 
 import mmap
 import os
-import struct
 import sys
 from array import array
 from collections.abc import Iterator, Sequence
@@ -21,16 +20,16 @@ from rocketd.store.index.entries import index_key_hash
 from rocketd.store.index.layout import (
     DEFAULT_ENTRIES,
     DEFAULT_SLOTS,
+    ENTRY,
     ENTRY_SIZE,
+    HEADER,
     HEADER_SIZE,
+    SLOT,
     SLOT_SIZE,
     index_file_size,
 )
 from rocketd.store.offline.examine_queues import DamagedRanges
 
-_HEADER = struct.Struct(">qqqqii")
-_SLOT = struct.Struct(">i")
-_ENTRY = struct.Struct(">iqii")
 _MAX_INT = 0x7FFFFFFF
 _ENTRIES_PER_SLOT = (DEFAULT_ENTRIES // DEFAULT_SLOTS, 2, 1)
 
@@ -62,7 +61,7 @@ class IndexReader:
             self.end_offset,
             self.slots_used,
             self.index_count,
-        ) = _HEADER.unpack_from(self.data, 0)
+        ) = HEADER.unpack_from(self.data, 0)
         self.count = max(1, self.index_count)
 
     def shape(self) -> IndexShape | None:
@@ -90,10 +89,10 @@ class IndexReader:
             at = HEADER_SIZE + slots * SLOT_SIZE + number * ENTRY_SIZE
             if at + ENTRY_SIZE > self.size:
                 continue
-            key_hash, physical_offset, _, previous = _ENTRY.unpack_from(self.data, at)
+            key_hash, physical_offset, _, previous = ENTRY.unpack_from(self.data, at)
             if key_hash < 0 or physical_offset != offset or not 0 <= previous < number:
                 continue
-            (newest,) = _SLOT.unpack_from(self.data, HEADER_SIZE + key_hash % slots * SLOT_SIZE)
+            (newest,) = SLOT.unpack_from(self.data, HEADER_SIZE + key_hash % slots * SLOT_SIZE)
             if newest == number or (number == 1 and newest >= 1):
                 return True
         return False
@@ -103,7 +102,7 @@ class IndexReader:
         begin = HEADER_SIZE + shape.slots * SLOT_SIZE
         stop = min(self.count, (self.size - begin) // ENTRY_SIZE)
         view = memoryview(self.data)
-        return _ENTRY.iter_unpack(view[begin + first * ENTRY_SIZE : begin + max(first, stop) * ENTRY_SIZE])
+        return ENTRY.iter_unpack(view[begin + first * ENTRY_SIZE : begin + max(first, stop) * ENTRY_SIZE])
 
     def position_of(self, shape: IndexShape, number: int) -> int:
         """Return the position of an entry in the file."""
@@ -146,7 +145,7 @@ def check_file(reader: IndexReader, shape: IndexShape, in_doubt: bool) -> Iterat
                 text = f"the file has {reader.size} bytes, and ends within its {slots} slots"
                 yield _damage(reader, Disorder.INDEX_HEADER, reader.size, text)
                 return
-            (found,) = _SLOT.unpack_from(reader.data, HEADER_SIZE + slot * SLOT_SIZE)
+            (found,) = SLOT.unpack_from(reader.data, HEADER_SIZE + slot * SLOT_SIZE)
             # Entries beyond the count are as good as empty.
             if found != number and (0 < found < reader.count or (number and not (in_doubt and found >= reader.count))):
                 text = f"slot {slot} leads to entry {found}, but its newest entry is {number}"

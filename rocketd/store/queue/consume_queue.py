@@ -328,20 +328,19 @@ class ConsumeQueue:
         if self.ext is not None and (address := last_address(self.files.files[-_RECOVERED_FILES:])) is not None:
             self.ext.truncate_by_max_address(address)
 
-    def correct_min_offset(self, physical_offset: int, *, keep_files: bool = False) -> None:
+    def correct_min_offset(self, physical_offset: int) -> None:
         """Begin the queue with the first entry whose record is at or after a physical offset, at its end without one.
 
-        The files of its extension before that are deleted. With `keep_files`, they stay, and a queue without such an
-        entry begins with its first file.
+        The files of its extension before that are deleted.
         """
         first = self._index_of(physical_offset)
         files = self.files.files
         if first is not None:
             self._min_logic_offset = max(first * CONSUME_QUEUE_UNIT, self._filler_end())
         elif files:
-            expired = -1 if keep_files else self._expired_end(files, physical_offset)
+            expired = self._expired_end(files, physical_offset)
             self._min_logic_offset = expired if expired >= 0 else max(self.files.min_offset, self._filler_end())
-        if self.ext is not None and not keep_files and (entry := self.entry(self.min_offset)) is not None:
+        if self.ext is not None and (entry := self.entry(self.min_offset)) is not None:
             self.ext.truncate_by_min_address(entry[2])
 
     def flush(self, least_pages: int) -> bool:

@@ -105,10 +105,10 @@ class ConsumeQueueTable:
         for queue in self.queues.values():
             queue.truncate_dirty(physical_offset)
 
-    def correct_min_offset(self, physical_offset: int, *, keep_files: bool = False) -> None:
+    def correct_min_offset(self, physical_offset: int) -> None:
         """Begin all queues with records at or after a physical offset, see ConsumeQueue."""
         for queue in self.queues.values():
-            queue.correct_min_offset(physical_offset, keep_files=keep_files)
+            queue.correct_min_offset(physical_offset)
 
     def find(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         """Return the queue, None if no message was dispatched to it yet."""

@@ -100,13 +100,13 @@ class StoreOpening:
         index_cut = None if plan.index_cut is None else plan.index_cut.name
         if self.index is not None and not self.index.load(last_stop, self.checkpoint, log_end.end, index_cut):
             raise StoreError(f"the index in {index_dir(self.root)} cannot be opened")
-        self.log_begin.take_over(self.queues, self.index)
+        self.log_begin.take_over()
         deletions = self._load_deletions(log_end.end)
         rebuild = Rebuild(plan, rebuilt_from, self.commit_log, self.queues, self.index, self.scanner, deletions)
         if plan:
             rebuild.cut_queues(causes)
         indexed_to = log_end.begin if self.index is None or index_cut is not None else self.index.indexed_to
-        self.reput.reput_from_offset = recovery.apply(log_end, indexed_to, keep_files=self.log_begin.held)
+        self.reput.reput_from_offset = recovery.apply(log_end, indexed_to)
         self._remove_deleted(deletions)
         rebuild.carry_out(self.reput.reput_from_offset)
         self.late.begin()
@@ -136,7 +136,7 @@ class StoreOpening:
                 path=deletions_path(self.root),
             )
             return Deletions()
-        deletions = noted.within(self.log_begin.certain_begin, log_end)
+        deletions = noted.within(self.commit_log.min_offset, log_end)
         if deletions != noted:
             write_deletions(self.fs, self.root, deletions)
         self.dispatcher.deletions = deletions

@@ -212,11 +212,10 @@ class Recovery:
             offset = self._commit_log.roll(offset) if scan.end is ScanEnd.END_OF_FILE else offset + scan.position
         return timestamp
 
-    def apply(self, log_end: RecoveredLog, indexed_to: int, *, keep_files: bool = False) -> int:
+    def apply(self, log_end: RecoveredLog, indexed_to: int) -> int:
         """Cut log and queues to the end of the log, and flush the rest. Return the offset where dispatch continues.
 
-        `indexed_to` is the end of the index as a log offset. With `keep_files`, nothing is deleted because its records
-        are before the log.
+        `indexed_to` is the end of the index as a log offset.
         """
         begin, end, dirty = log_end
         log, queues = self._commit_log.queue, self._queues
@@ -250,7 +249,7 @@ class Recovery:
         if queues.max_physic_offset > end:
             self._log.warn("consume queues reach beyond the end of the log at {end}: cut", end=end)
             queues.truncate_dirty(end)
-        queues.correct_min_offset(self._commit_log.min_offset, keep_files=keep_files)
+        queues.correct_min_offset(self._commit_log.min_offset)
         if clean:
             progress = self._checkpoint.progress
             if self.notes is not None and progress is not None and progress.dispatched <= end:

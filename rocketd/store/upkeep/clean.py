@@ -214,7 +214,7 @@ class StoreCleaner:
     def _clean_queues(self) -> Iterator[float]:
         """Follow the log: once for each new first offset, and once after the start, in case of a crash before."""
         offset = self._commit_log.min_offset
-        if self._log_begin.held or offset <= self._queues_clean_to:
+        if offset <= self._queues_clean_to:
             return
         for number, (_, queue) in enumerate(self._queues.all(), 1):
             queue.correct_min_offset(offset)

@@ -17,12 +17,12 @@ from rocketd.store.base.settings import MessageStoreConfig
 from rocketd.store.format.message import DispatchRequest, GetStatus, PutStatus
 from rocketd.store.format.record import decode_message, decode_messages
 from rocketd.store.log import append
+from rocketd.store.log.commit_log import CommitLog
 from rocketd.store.message_store import MessageStore
 from rocketd.store.queue import dispatch
 from rocketd.store.queue.consume_queue import ConsumeQueue
 from rocketd.store.state.checkpoint import StoreCheckpoint
 from rocketd.store.testing import STORE_HOST, FaultyFileSystem, make_message, small_config
-from rocketd.store.upkeep.log_begin import LogBegin
 
 WAIT = 60
 
@@ -400,7 +400,7 @@ class DeleteTopicTests(StoreTestCase):
 class ExpiredQueueTests(StoreTestCase):
     def begin_log_at(self, offset):
         """Have the log begin there, as it does after its first files have gone."""
-        self.patch(LogBegin, "certain_begin", property(lambda _: offset))
+        self.patch(CommitLog, "min_offset", property(lambda _: offset))
 
     def test_delete_expired_queues_removes_queue_without_messages(self):
         store = self.start()

@@ -13,7 +13,7 @@ from rocketd.remoting.bodies.tables import ConsumerData, SubscriptionData, Topic
 from rocketd.remoting.errors import RequestError
 from rocketd.remoting.wire.command import RemotingCommand
 from rocketd.store.format.message import MessageInner
-from rocketd.store.upkeep.log_begin import LogBegin
+from rocketd.store.log.commit_log import CommitLog
 from tests.support.broker import BORN_HOST, RecordingConnection, SmallBroker
 
 WAIT = 60
@@ -65,7 +65,7 @@ class CleanUpTests(ProcessorTestCase):
         self.assertEqual(self.broker.store.queue_keys(), [("T", 0)])
         for queue_id in (0, 1):
             self.broker.offsets.commit("c", "G", "T", queue_id, 1)
-        self.patch(LogBegin, "certain_begin", self.end())
+        self.patch(CommitLog, "min_offset", self.end())
         self.ask(306)
         self.assertEqual(self.broker.store.queue_keys(), [])
         # The queue begins anew, and so does who read it.

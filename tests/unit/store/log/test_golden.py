@@ -6,11 +6,13 @@ import lzma
 import os
 import tarfile
 import threading
+import time
 import zlib
 from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from rocketd.store.base.errors import StoreBeginLostError
 from rocketd.store.base.settings import MessageStoreConfig
 from rocketd.store.format.message import GetStatus
 from rocketd.store.format.record import decode_message, encode_record
@@ -33,7 +35,7 @@ class ApacheStoreTestCase(SynchronousTestCase):
         self.messages = [record for record in records if record["record"] == "message"]
         self.root = os.path.join(directory, name)
 
-    def open(self):
+    def open(self, now=None):
         config = MessageStoreConfig(
             store_path_root_dir=self.root,
             mapped_file_size_commit_log=262144,
@@ -42,7 +44,7 @@ class ApacheStoreTestCase(SynchronousTestCase):
             max_index_num=4000,
             disk_space_warning_level_ratio=1.0,
         )
-        store = MessageStore(config, STORE_HOST)
+        store = MessageStore(config, STORE_HOST, clock=time.time if now is None else lambda: now)
         store.start()
         self.addCleanup(store.stop)
         return store
@@ -140,6 +142,17 @@ class CleanStoreTests(ApacheStoreTestCase):
     def test_clean_store_is_appended_and_reopened(self):
         self.unpack("store-clean")
         self.append_and_reopen(self.open())
+
+    def test_clean_store_without_its_oldest_file_is_refused_until_that_could_have_expired(self):
+        self.unpack("store-clean")
+        first, second = sorted(Path(self.root, "commitlog").iterdir())[:2]
+        record = decode_message(second.read_bytes(), check_crc=False)
+        first.unlink()
+        expired = record.store_timestamp / 1000 + 72 * 3600
+        error = self.assertRaises(StoreBeginLostError, self.open, expired - 1)
+        self.assertEqual((error.known, error.begin), (0, record.physical_offset))
+        store = self.open(expired)
+        self.assertEqual(store.get_min_offset(record.topic, record.queue_id), record.queue_offset)
 
     def test_clean_store_records_equal_our_encoding(self):
         self.unpack("store-clean")

@@ -175,8 +175,6 @@ class ConsumeQueueTests(ConsumeQueueTestCase):
         for physical, expected in ((0, 0), (50, 1), (100, 1), (1001, 11), (1400, 14), (1401, 15), (9000, 15)):
             self.queue.correct_min_offset(physical)
             self.assertEqual(self.queue.min_offset, expected)
-        self.queue.correct_min_offset(9000, keep_files=True)
-        self.assertEqual(self.queue.min_offset, 0)
 
     def test_placeholder_or_damage_at_the_end_does_not_end_the_queue(self):
         """Neither tells whether the record before it has expired."""

@@ -1,34 +1,33 @@
-"""Stores whose log seems to begin later than it does: the start is refused, or nothing is deleted on that ground."""
+"""Stores whose log seems to begin later than it does: the start is refused."""
 
 import errno
 import os
 import shutil
 from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
+from types import SimpleNamespace
 
 from rocketd.store.base.errors import StoreBeginLostError
-from rocketd.store.base.layout import consume_queue_ext_dir
-from rocketd.store.state.checkpoint import PROGRESS_POSITION
-from rocketd.store.state.deletion_file import read_deletions, write_deletions
-from rocketd.store.state.deletions import Deletion, Deletions
+from rocketd.store.base.layout import CONSUME_QUEUE_ENTRY, FILLER_SIZE
+from rocketd.store.format.record import decode_message
+from rocketd.store.recovery.lost_log import refuse_lost_begin
+from rocketd.store.state.checkpoint import PROGRESS_POSITION, StoreCheckpoint
 from rocketd.store.testing import make_message
 from rocketd.store.upkeep import log_begin
 from rocketd.store.upkeep.clean import FIRST_ROUND_SECONDS, StoreCleaner
 from rocketd.store.upkeep.log_begin import NotedBegin, log_begin_path, read_log_begin, write_log_begin
+from rocketd.tools import store_access
 from rocketd.tools.cli import main
 from tests.support.several_log_paths import COUNT, FILE, MultiPathTestCase
+from tests.unit.store.recovery.test_lost_log import tree_of
 
 
 class LogBeginTestCase(MultiPathTestCase):
     """A store with its oldest files in a separate directory."""
 
-    changes = {}
-
     def setUp(self):
         super().setUp()
-        self.lines = []
-        self.patch(log_begin._log, "error", lambda text, **fields: self.lines.append(text.format(**fields)))
-        self.settings = {"store_path_commit_log": f"{self.old},", **self.changes}
+        self.settings = {"store_path_commit_log": f"{self.old},"}
         store = self.open()
         # An idle queue, which has expired with its only file.
         store.put_messages([make_message(b"idle", queue_id=1)])
@@ -38,7 +37,6 @@ class LogBeginTestCase(MultiPathTestCase):
         self.right = {
             "store_path_commit_log": f"{self.first},{self.second}",
             "read_only_commit_log_store_paths": self.old,
-            **self.changes,
         }
         self.settings = self.right
         self.fill()
@@ -94,7 +92,7 @@ class LogBeginTestCase(MultiPathTestCase):
 class RefusedBeginTests(LogBeginTestCase):
     def refused(self, **changes):
         error = self.assertRaises(StoreBeginLostError, self.open, **changes)
-        self.assertEqual((error.noted, error.begin), (0, self.begin))
+        self.assertEqual((error.known, error.begin), (0, self.begin))
         return str(error)
 
     def test_start_with_mistyped_or_omitted_directory_is_refused(self):
@@ -140,7 +138,6 @@ class RefusedBeginTests(LogBeginTestCase):
         self.assertIn(f"the messages before {self.begin} are given up", out)
         store = self.open()
         self.assertEqual(store.min_physical_offset(), self.begin)
-        self.assertEqual(self.lines, [])
         before = self.names("consumequeue", "TopicTest", "0")
         self.clean(store)
         self.assertLess(len(self.names("consumequeue", "TopicTest", "0")), len(before))
@@ -167,7 +164,7 @@ class OneDirectoryTests(MultiPathTestCase):
         aside = os.path.abspath(self.mktemp())
         os.rename(self.path(self.first, 0), aside)
         error = self.assertRaises(StoreBeginLostError, self.open)
-        self.assertEqual((error.noted, error.begin), (0, FILE))
+        self.assertEqual((error.known, error.begin), (0, FILE))
         os.rename(aside, self.path(self.first, 0))
         self.assertEqual(self.bodies(self.open()), self.expected())
 
@@ -246,98 +243,113 @@ class OneDirectoryTests(MultiPathTestCase):
         self.assertEqual(read_log_begin(self.fs, self.root).offset, 0)
 
 
-class HeldTests(LogBeginTestCase):
-    """Without a note, as after Apache's broker: nothing is deleted because of an unexplained begin."""
-
-    changes = {"max_index_num": 21, "enable_consume_queue_ext": True, "mapped_file_size_consume_queue_ext": 400}
+class OtherProgramTests(LogBeginTestCase):
+    """Without a valid note, as after Apache's broker, messages before the begin are known by queues and index."""
 
     def setUp(self):
         super().setUp()
         self.as_after_another_program()
-
-    def mistype(self):
         self.settings = {**self.right, "read_only_commit_log_store_paths": self.old + "x"}
+        number = self.begin // FILE
+        directory = next(path for path, numbers in self.files().items() if number in numbers)
+        with open(self.path(directory, number), "rb") as file:
+            record = decode_message(file.read(), check_crc=False)
+        self.expire_at = record.store_timestamp / 1000 + 72 * 3600
 
-    def test_unexplained_begin_is_logged_and_holds_deletions(self):
-        self.mistype()
-        kept = [os.path.join(self.root, name, "TopicTest", "0") for name in ("consumequeue", "consumequeue_ext")]
-        kept.append(os.path.join(self.root, "index"))
-        before = [sorted(os.listdir(path)) for path in kept]
-        self.assertTrue(all(len(names) > 2 for names in before), before)
-        for number in (1, 2):
-            store = self.open()
-            self.assertEqual(len(self.lines), number)
-            self.assertIn(
-                f"the log begins at {self.begin}, but files of queues or index hold only messages before it, "
-                f"from {self.lowest} on",
-                self.lines[-1],
-            )
-            self.assertIn(f"looked in {self.first}, {self.second}, {self.old}x", self.lines[-1])
-            self.clean(store)
-            store.stop()
-        for path, names in zip(kept, before, strict=True):
-            self.assertEqual(set(names) - set(os.listdir(path)), set(), path)
+    def remove(self, *parts):
+        shutil.rmtree(os.path.join(self.root, *parts))
+
+    def refused(self):
+        before = tree_of(self.root)
+        error = self.assertRaises(StoreBeginLostError, self.open)
+        self.assertEqual(error.begin, self.begin)
+        after = tree_of(self.root)
+        self.assertEqual(after, before)
+        return error
+
+    def test_start_without_oldest_files_is_refused(self):
+        error = self.refused()
+        queue = os.path.join(self.root, "consumequeue", "TopicTest", "0", "0" * 20)
+        self.assertEqual(error.known, self.lowest)
+        self.assertIn(f"it begins at {self.begin}, but {queue} knows the message at {self.lowest}", str(error))
+        self.assertIn("younger than fileReservedTime=72 h", str(error))
+        self.assertIn(f"run 'rocketd store accept-begin {self.root} --write'", str(error))
         self.settings = self.right
         self.assertEqual(self.bodies(self.open()), self.expected(2 * COUNT))
-        self.assertEqual(len(self.lines), 2)
 
-    def test_deletion_of_a_topic_is_kept_while_the_begin_is_unexplained(self):
-        noted = Deletions({"Gone": Deletion(100, 1)})
-        write_deletions(self.fs, self.root, noted)
-        self.mistype()
-        self.open().stop()
-        self.assertEqual(read_deletions(self.fs, self.root), noted)
+    def test_queue_with_one_file_is_enough(self):
+        self.remove("consumequeue", "TopicTest", "0")
+        self.remove("index")
+        error = self.refused()
+        self.assertEqual(error.known, 0)
+        self.assertIn(os.path.join("TopicTest", "1"), str(error))
 
-    def test_expired_queue_stays_while_begin_is_unexplained(self):
-        self.mistype()
+    def test_index_is_enough(self):
+        self.remove("consumequeue")
+        self.assertEqual(self.refused().known, self.lowest)
+
+    def test_fillers_and_later_entries_of_a_queue_do_not_refuse(self):
+        self.remove("consumequeue")
+        self.remove("index")
+        queue = os.path.join(self.root, "consumequeue", "TopicTest", "0")
+        os.makedirs(queue)
+        for known, refused in ((self.begin, False), (self.begin - 100, True), (-1, False)):
+            entry = b"" if known < 0 else CONSUME_QUEUE_ENTRY.pack(known, 100, 0)
+            with open(os.path.join(queue, "0" * 20), "wb") as file:
+                file.write((CONSUME_QUEUE_ENTRY.pack(0, FILLER_SIZE, 0) * 7 + entry).ljust(200, b"\0"))
+            directories = self.first, self.second
+            try:
+                refuse_lost_begin(self.fs, self.root, directories, 72, int(self.now * 1000))
+            except StoreBeginLostError as error:
+                self.assertEqual((error.known, refused), (known, True))
+            else:
+                self.assertFalse(refused)
+
+    def test_note_from_before_other_program_is_enough(self):
+        self.remove("consumequeue")
+        self.remove("index")
+        write_log_begin(self.fs, self.root, NotedBegin(0, (self.old,)))
+        self.assertIn(f"it began at 0, with files in {self.old}", str(self.refused()))
+
+    def test_verify_and_repair_are_refused(self):
+        self.patch(store_access, "time", SimpleNamespace(time_ns=lambda: int(self.now * 1_000_000_000)))
+        for command in ("verify", "repair"):
+            status, _, err = self.tool(command)
+            self.assertEqual(status, 1)
+            self.assertIn("the oldest files of the commit log are missing", err)
+
+    def test_expired_messages_are_not_missed(self):
+        write_log_begin(self.fs, self.root, NotedBegin(0, (self.old,)))
+        self.now = self.expire_at - 0.001
+        self.refused()
+        self.now = self.expire_at
         store = self.open()
-        queue = store.queues.find("TopicTest", 0)
-        queue.max_physic_offset = self.begin
-        self.assertEqual(store.delete_expired_queues(), [])
-        store._log_begin.held = False
-        self.assertIn(("TopicTest", 0), store.delete_expired_queues())
-
-    def test_accepted_begin_is_trusted(self):
-        self.mistype()
-        self.assertEqual(self.tool("accept-begin", "--write")[0], 0)
-        store = self.open()
-        self.assertEqual(self.lines, [])
+        # At once: from now on, the note counts again.
+        self.assertEqual(read_log_begin(self.fs, self.root).offset, self.begin)
+        bodies = self.bodies(store)
+        self.assertEqual(bodies, self.expected(2 * COUNT)[-len(bodies) :])
         before = self.names("consumequeue", "TopicTest", "0")
         self.clean(store)
         self.assertLess(len(self.names("consumequeue", "TopicTest", "0")), len(before))
 
-    def test_note_from_before_other_program_is_ignored(self):
-        write_log_begin(self.fs, self.root, NotedBegin(0, (self.old,)))
-        self.mistype()
-        self.open().stop()
-        self.assertIn("and the log began at 0", self.lines[0])
-        # Nor by the next start, for which no other program is between.
-        self.open().stop()
-        self.assertEqual(len(self.lines), 2)
+    def test_log_of_an_empty_file_is_as_young_as_its_last_message(self):
+        for directory in (self.first, self.second):
+            for name in os.listdir(directory):
+                self.begin = max(self.begin, int(name) + FILE)
+                os.remove(os.path.join(directory, name))
+        with open(os.path.join(self.first, f"{self.begin:020d}"), "wb") as file:
+            file.write(bytes(FILE))
+        self.refused()
+        last = StoreCheckpoint(os.path.join(self.root, "checkpoint")).physic_msg_timestamp
+        self.assertEqual(last, int(self.now * 1000))
+        now = last + 72 * 3_600_000
+        refuse_lost_begin(self.fs, self.root, (self.first, self.second), 72, now)
+        with self.assertRaises(StoreBeginLostError):
+            refuse_lost_begin(self.fs, self.root, (self.first, self.second), 72, now - 1)
 
-    def test_store_cleaned_by_apache_is_accepted(self):
-        # Its queues are cleaned up to the begin: their first files may still hold entries from before it.
+    def test_accepted_begin_is_trusted(self):
+        self.assertEqual(self.tool("accept-begin", "--write")[0], 0)
         store = self.open()
-        queue = store.queues.find("TopicTest", 0)
-        first = next(entry for entry in range(queue.max_offset) if queue.entry(entry)[0] >= self.begin)
-        store.stop()
-        for path in (os.path.join(self.root, "consumequeue", "TopicTest", "0"), os.path.join(self.root, "index")):
-            names = sorted(os.listdir(path))
-            gone = [name for name in names if int(name) + 200 <= first * 20] if "consume" in path else names[:-1]
-            self.assertTrue(gone)
-            for name in gone:
-                os.remove(os.path.join(path, name))
-        self.as_after_another_program()
-        self.mistype()
-        self.open().stop()
-        self.assertEqual(self.lines, [])
-        self.assertEqual(read_log_begin(self.fs, self.root).offset, self.begin)
-
-    def test_index_file_of_expired_messages_holds_deletions(self):
-        shutil.rmtree(consume_queue_ext_dir(self.root))
-        path = os.path.join(self.root, "consumequeue", "TopicTest", "0")
-        for name in sorted(os.listdir(path))[:-1]:
-            os.remove(os.path.join(path, name))
-        self.mistype()
-        self.open(enable_consume_queue_ext=False).stop()
-        self.assertEqual(len(self.lines), 1)
+        before = self.names("consumequeue", "TopicTest", "0")
+        self.clean(store)
+        self.assertLess(len(self.names("consumequeue", "TopicTest", "0")), len(before))
