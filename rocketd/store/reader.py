@@ -4,13 +4,21 @@ Counterpart: the reading half of `DefaultMessageStore` (Apache). Answers are vie
 view stays readable as long as it is referenced, even if its file is removed.
 """
 
+import mmap
 import struct
 from itertools import islice
 
 from rocketd.store.base.layout import FILLER_SIZE, MAX_EXT_ADDRESS, MESSAGE_MAGIC
 from rocketd.store.base.settings import MessageStoreConfig
-from rocketd.store.format.message import GetResult, GetStatus, MessageFilter, QueryResult
-from rocketd.store.format.record import MIN_RECORD_SIZE, properties_of, store_timestamp_of
+from rocketd.store.format.message import (
+    SYS_FLAG_BORN_HOST_V6,
+    SYS_FLAG_STORE_HOST_V6,
+    GetResult,
+    GetStatus,
+    MessageFilter,
+    QueryResult,
+)
+from rocketd.store.format.record import MIN_RECORD_SIZE, properties_of, store_timestamp_of, stored_topic, topic_position
 from rocketd.store.index.service import IndexService
 from rocketd.store.log.commit_log import CommitLog
 from rocketd.store.log.mapped_file import LogFile
@@ -28,8 +36,9 @@ QUERY_ROUNDS = 3
 _OFFSET = struct.Struct(">q")
 """Physical offset at the begin of a queue entry."""
 
-_HEAD = struct.Struct(">ii4xi4xq")
-"""Size and magic at the begin of a record, then queue id and queue offset."""
+_HEAD = struct.Struct(">ii4xi4xq8xi44xI")
+"""Size and magic at the begin of a record, then queue id, queue offset, sysFlag and, without IPv6, body length."""
+_V6_FLAGS = SYS_FLAG_BORN_HOST_V6 | SYS_FLAG_STORE_HOST_V6
 
 
 class MessageReader:
@@ -107,12 +116,15 @@ class MessageReader:
         physical = log_end
         file: LogFile | None = None
         view = memoryview(b"")
+        data: mmap.mmap | bytes = b""
         file_from = file_size = written = 0
         # Adjacent records are collected as one run of bytes, positions in the view of their file.
         run_begin = run_end = -1
         last = -1
         least, magic = MIN_RECORD_SIZE, MESSAGE_MAGIC
         read_head = _HEAD.unpack_from
+        topic_bytes = queue.stored_topic
+        head_size, topic_size = _HEAD.size, len(topic_bytes)
         is_light = queue.is_light
         for physical, size, tags_code in islice(entries, max(MIN_FILTERED_ENTRIES, max_messages)):
             if size == FILLER_SIZE or next_file > physical >= 0:
@@ -163,6 +175,7 @@ class MessageReader:
                 written = -1
                 if file is not None:
                     view = file.view
+                    data = file.map
                     file_from = file.file_from_offset
                     file_size = file.file_size
                     # The entries were read before, and their records were written before them.
@@ -175,14 +188,14 @@ class MessageReader:
                 next_file = log.roll(physical)
                 index += 1
                 continue
-            if (
-                size < least
-                or end > written
-                or (
-                    read_head(view, position) != (size, magic, queue_id, index)
-                    and not (is_light and read_head(view, position)[:2] == (size, magic))
-                )
-            ):
+            is_right = least <= size and end <= written
+            if is_right:
+                found_size, found_magic, found_id, number, flags, body = read_head(view, position)
+                is_right = found_size == size and found_magic == magic
+                if is_right and not is_light:
+                    at = topic_position(view, position) if flags & _V6_FLAGS else position + head_size + body
+                    is_right = found_id == queue_id and number == index and data[at : at + topic_size] == topic_bytes
+            if not is_right:
                 record = self._record_of(queue, index, (physical, size, tags_code), message_filter)
                 index += 1
                 if record is not None:
@@ -242,6 +255,7 @@ class MessageReader:
         proved = queue.proved_tags
         run = record_run.record_run(
             entries,
+            queue.stored_topic,
             queue.queue_id,
             offset,
             file.map,
@@ -371,8 +385,10 @@ class MessageReader:
         logged, unless the message has expired, was deleted, or the entry fills a gap.
         """
         record = self._log.record_at(entry[0])
-        if record is not None and _HEAD.unpack_from(record) == (entry[1], MESSAGE_MAGIC, queue_id, offset):
-            return entry, record
+        if record is not None and _HEAD.unpack_from(record)[:4] == (entry[1], MESSAGE_MAGIC, queue_id, offset):
+            wanted, at = stored_topic(topic), topic_position(record)
+            if record[at : at + len(wanted)] == wanted:
+                return entry, record
         queue = self._queues.find(topic, queue_id)
         if queue is None or offset < queue.min_offset or entry[1] == FILLER_SIZE:
             return None

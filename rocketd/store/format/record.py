@@ -265,11 +265,21 @@ def store_timestamp_of(record: Buffer, offset: int = 0) -> int:
     return timestamp
 
 
+def stored_topic(topic: str) -> bytes:
+    """Return a topic as records have it: its length in one byte, then its name. No record has one of over 127 bytes."""
+    name = topic.encode("utf-8", "surrogateescape")
+    return bytes((min(len(name), 255),)) + name
+
+
+def topic_position(record: Buffer, offset: int = 0) -> int:
+    """Return the position of the topic's length in the record at `offset`, by its body length. It may be damaged."""
+    (sys_flag,) = _INT.unpack_from(record, offset + SYS_FLAG_POSITION)
+    begin = offset + HEAD_STRUCTS[host_sizes(sys_flag)].size
+    return begin + int.from_bytes(record[begin - 4 : begin], "big")
+
+
 def properties_of(record: Buffer) -> bytes:
     """Return the property string of one whole record."""
-    (sys_flag,) = _INT.unpack_from(record, SYS_FLAG_POSITION)
-    begin = HEAD_STRUCTS[host_sizes(sys_flag)].size
-    (body_length,) = _INT.unpack_from(record, begin - 4)
-    topic_at = begin + body_length
+    topic_at = topic_position(record)
     properties_at = topic_at + TOPIC_LENGTH_SIZE + record[topic_at]
     return bytes(record[properties_at + PROPERTIES_LENGTH_SIZE :])

@@ -17,6 +17,7 @@ from rocketd.common.names import LMQ_PREFIX
 from rocketd.store.base.filesystem import IFileSystem
 from rocketd.store.base.layout import CONSUME_QUEUE_ENTRY, CONSUME_QUEUE_UNIT, FILLER_SIZE
 from rocketd.store.format.message import DispatchRequest
+from rocketd.store.format.record import stored_topic
 from rocketd.store.log.mapped_file_queue import MappedFileQueue
 from rocketd.store.log.queue_file import QueueFile, QueueMappings
 from rocketd.store.queue.consume_queue_ext import ConsumeQueueExt, is_ext_address, last_address
@@ -55,6 +56,8 @@ class ConsumeQueue:
         """
         self.topic = topic
         self.queue_id = queue_id
+        self.stored_topic = stored_topic(topic)
+        """The topic as its records have it."""
         self.is_light = topic.startswith(LMQ_PREFIX)
         """Whether its records name another queue."""
         self.ext = ext

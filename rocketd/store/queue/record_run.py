@@ -10,7 +10,8 @@ import mmap
 from typing import TYPE_CHECKING, Final
 
 from rocketd.store.base.layout import CONSUME_QUEUE_UNIT, FILLER_SIZE, MESSAGE_MAGIC
-from rocketd.store.format.record import MIN_RECORD_SIZE
+from rocketd.store.format.message import SYS_FLAG_BORN_HOST_V6, SYS_FLAG_STORE_HOST_V6
+from rocketd.store.format.record import HEAD_STRUCTS, HOST_V4, HOST_V6, MIN_RECORD_SIZE, SYS_FLAG_POSITION
 
 if TYPE_CHECKING:
     from mypy_extensions import i64
@@ -22,8 +23,13 @@ _FILLER: Final = FILLER_SIZE
 """The greatest signed number: greater ones are negative sizes."""
 _MAGIC: Final = MESSAGE_MAGIC & 0xFFFFFFFF
 _LEAST: Final = MIN_RECORD_SIZE
-_HEAD_SIZE: Final = 28
-"""Bytes from the begin of a record to the end of its queue offset."""
+_FLAGS_AT: Final = SYS_FLAG_POSITION + 3
+_BORN_V6: Final = SYS_FLAG_BORN_HOST_V6
+_STORE_V6: Final = SYS_FLAG_STORE_HOST_V6
+_HEAD_SIZE: Final = HEAD_STRUCTS[HOST_V4, HOST_V4].size
+_LONGEST_HEAD: Final = HEAD_STRUCTS[HOST_V6, HOST_V6].size
+"""Most bytes from the begin of a record to the end of its body length: those with addresses of IPv6."""
+_V6_MORE: Final = HOST_V6 - HOST_V4
 _NO_HASH: Final = 1 << 40
 _DENSE_SIZE: Final = 1 << 16
 """Most bytes of the log copied at once to check the heads of its records."""
@@ -31,6 +37,7 @@ _DENSE_SIZE: Final = 1 << 16
 
 def record_run(
     entries: bytes,
+    topic: bytes,
     queue_id: int,
     queue_offset: int,
     log: mmap.mmap,
@@ -51,8 +58,9 @@ def record_run(
     `end`. One record is served even if it is above the limits. With `tags_codes`, only records with one of these hashes
     are served, and the others are not read. With `left_out`, all other hashes must be in this set.
 
-    Each record is checked against its entry. None if the read needs a decision by the caller: a record is elsewhere, does
-    not match its entry, or is not behind the record before it, or an entry has an unknown hash.
+    Each record is compared with its entry, and its topic with `topic`, which has its length in front as in a record. None
+    if the read needs a decision by the caller: a record is elsewhere, does not match its entry or topic, or is not behind
+    the record before it, or an entry has an unknown hash.
     """
     entries_end: i64 = len(entries)
     file_from: i64 = log_from
@@ -60,6 +68,11 @@ def record_run(
     log_end: i64 = end
     expected_id: i64 = queue_id & 0xFFFFFFFF
     expected_offset: i64 = queue_offset
+    topic_size: i64 = len(topic)
+    short_head: i64 = _HEAD_SIZE
+    longest_head: i64 = _LONGEST_HEAD
+    flags_at: i64 = _FLAGS_AT
+    v6_flags: i64 = _BORN_V6 | _STORE_V6
     count_limit: i64 = most_messages
     bytes_limit: i64 = most_bytes
     views: list[memoryview] = []
@@ -71,7 +84,8 @@ def record_run(
     heads = b""
     if tags_codes is None:
         heads = _copy_of_dense(entries, count_limit, log, file_from, least_position, log_end)
-    is_dense = len(heads) > 0
+    heads_size: i64 = len(heads)
+    is_dense = heads_size > 0
     heads_from: i64 = _eight_bytes(entries, 0) - file_from if is_dense else 0
     at: i64 = 0
     while at < entries_end:
@@ -99,16 +113,29 @@ def record_run(
         if size < _LEAST or record_end > log_end or position < run_end:
             return None
         if not is_dense:
-            heads = log[position : position + _HEAD_SIZE]
+            heads = log[position : position + longest_head]
+            heads_size = len(heads)
             heads_from = position
         head: i64 = position - heads_from
         if (
-            head + _HEAD_SIZE > len(heads)
+            head + short_head > heads_size
             or _four_bytes(heads, head) != size
             or _four_bytes(heads, head + 4) != _MAGIC
             or _four_bytes(heads, head + 12) != expected_id
             or _eight_bytes(heads, head + 20) != expected_offset
         ):
+            return None
+        head_size: i64 = short_head
+        flags: i64 = heads[head + flags_at]
+        if flags & v6_flags:
+            head_size = _head_size(heads, head, flags)
+            if head_size < 0:
+                return None
+        topic_at: i64 = head + head_size + _four_bytes(heads, head + head_size - 4)
+        if topic_at + topic_size <= heads_size:
+            if heads[topic_at : topic_at + topic_size] != topic:
+                return None
+        elif log[heads_from + topic_at : heads_from + topic_at + topic_size] != topic:
             return None
         if position != run_end:
             if run_end > 0:
@@ -125,9 +152,9 @@ def record_run(
 
 
 def _copy_of_dense(entries: bytes, count_limit: i64, log: mmap.mmap, file_from: i64, begin: i64, end: i64) -> bytes:
-    """Return a copy of the log from the first record to the head of the last one if that is short, otherwise nothing.
+    """Return a copy of the log from the first record to the end of the last one if that is short, otherwise nothing.
 
-    One copy is cheaper than one for each head, and the socket then reads from the cache.
+    One copy is cheaper than one for each record, and the socket then reads from the cache.
     """
     last: i64 = len(entries) - _UNIT
     if last > (count_limit - 1) * _UNIT:
@@ -136,10 +163,24 @@ def _copy_of_dense(entries: bytes, count_limit: i64, log: mmap.mmap, file_from: 
         return b""
     first_position: i64 = _eight_bytes(entries, 0) - file_from
     last_position: i64 = _eight_bytes(entries, last) - file_from
-    is_short = first_position <= last_position <= first_position + _DENSE_SIZE
-    if not is_short or first_position < begin or last_position > end - _HEAD_SIZE:
+    last_end: i64 = last_position + _four_bytes(entries, last + 8)
+    is_short = first_position <= last_position and last_end <= first_position + _DENSE_SIZE
+    if not is_short or first_position < begin or last_end > end:
         return b""
-    return log[first_position : last_position + _HEAD_SIZE]
+    return log[first_position:last_end]
+
+
+def _head_size(heads: bytes, head: i64, flags: i64) -> i64:
+    """Return the bytes from the begin of a record to its body, -1 if they are not all there."""
+    size: i64 = _HEAD_SIZE
+    more: i64 = _V6_MORE
+    born: i64 = _BORN_V6
+    store: i64 = _STORE_V6
+    if flags & born:
+        size += more
+    if flags & store:
+        size += more
+    return size if head + size <= len(heads) else -1
 
 
 def _tags_code(entries: bytes, at: i64) -> i64:

@@ -10,7 +10,8 @@ from twisted.logger import globalLogPublisher
 from rocketd.common.java_hash import java_string_hash
 from rocketd.store.base.layout import CONSUME_QUEUE_ENTRY, CONSUME_QUEUE_UNIT, FILLER_SIZE
 from rocketd.store.format.message import GetStatus
-from rocketd.store.queue import consume_queue
+from rocketd.store.format.record import decode_message
+from rocketd.store.queue import consume_queue, record_run
 from rocketd.store.testing import make_message
 from tests.support.store_reading import Filter, ReaderTestCase
 
@@ -123,6 +124,37 @@ class DamagedEntryTests(ReaderTestCase):
             for size in (32, 1):
                 self.assertEqual(self.all(max_messages=size), self.wanted)
             self.assertIn("entry 10 has offset", self.lines[0])
+
+    def test_entry_leading_to_record_of_other_topic_is_corrected(self):
+        """Size, queue id and number of both records are equal, and only their topics differ."""
+        own, other = [], []
+        for n in range(8):
+            own += self.put(make_message(b"own %d" % n, topic="RightTopic"))
+            other += self.put(make_message(b"not %d" % n, topic="WrongTopic"))
+        self.assertEqual(own[3].size, other[3].size)
+        file = self.store.queues.find("RightTopic", 0).files.files[0]
+        entry = CONSUME_QUEUE_ENTRY.pack(other[3].physical_offset, other[3].size, 0)
+        file.view[3 * CONSUME_QUEUE_UNIT : 4 * CONSUME_QUEUE_UNIT] = entry
+        for uses_runs in (False, True):
+            self.patch(record_run, "COMPILED", uses_runs)
+            for message_filter in (None, Filter([0])):
+                result = self.store.get_messages("RightTopic", 0, 0, 8, message_filter)
+                self.assertEqual(self.bodies(result), [b"own %d" % n for n in range(8)])
+        self.assertIn("queue RightTopic-0: entry 3 has offset", self.lines[0])
+        wrong = other[3].physical_offset, other[3].size, 0
+        right, record = self.store.message_of("RightTopic", 0, 3, wrong)
+        self.assertEqual((right[0], decode_message(record).body), (own[3].physical_offset, b"own 3"))
+
+    def test_records_with_addresses_of_ipv6_are_served_as_they_are(self):
+        host = bytes(range(16)) + bytes(4)
+        self.put(*[make_message(b"%d" % n, topic="Six", sys_flag=16, born_host=host) for n in range(4)])
+        self.store._finder.find = None
+        for uses_runs in (False, True):
+            self.patch(record_run, "COMPILED", uses_runs)
+            result = self.store.get_messages("Six", 0, 0, 32, None)
+            self.assertEqual(self.bodies(result), [b"%d" % n for n in range(4)])
+        entry = self.store.queue_entries("Six", 0, 2, 1)[0]
+        self.assertEqual(self.store.message_of("Six", 0, 2, entry)[0], entry)
 
     def test_message_of_filler_or_expired_record_is_none_without_log(self):
         store = self.store

@@ -18,7 +18,8 @@ FIRST = 70
 """Queue offset of the first record."""
 LOG_FROM = 1 << 40
 NEGATIVE = java_string_hash("negative hash")
-_HEAD = struct.Struct(">iIIiiq")
+TOPIC = b"\x05topic"
+_HEAD = struct.Struct(">iIIiiq8xI")
 
 
 class RecordRunTests(SynchronousTestCase):
@@ -35,14 +36,29 @@ class RecordRunTests(SynchronousTestCase):
         self.entries = [(LOG_FROM + position, SIZE, 7) for position in positions]
         self.end = self.third + 600
 
-    def write(self, position, size=SIZE, magic=MESSAGE_MAGIC & 0xFFFFFFFF, queue_id=QUEUE_ID, queue_offset=FIRST):
-        _HEAD.pack_into(self.log, position, size, magic, 0x89ABCDEF, queue_id, -1, queue_offset)
+    def write(
+        self,
+        position,
+        size=SIZE,
+        magic=MESSAGE_MAGIC & 0xFFFFFFFF,
+        queue_id=QUEUE_ID,
+        queue_offset=FIRST,
+        topic=TOPIC,
+        flags=0x8B,
+        body_at=88,
+    ):
+        """Write a record with a body of 70 bytes."""
+        self.log[position : position + SIZE] = bytes(SIZE)
+        _HEAD.pack_into(self.log, position, size, magic, 0x89ABCDEF, queue_id, -1, queue_offset, flags)
+        self.log[position + body_at - 4 : position + body_at] = (70).to_bytes(4, "big")
+        self.log[position + body_at + 70 : position + body_at + 70 + len(topic)] = topic
 
     def run_of(self, most_messages=32, most_bytes=1 << 20, begin=0, end=None, tags_codes=None, left_out=None):
         entries = b"".join(CONSUME_QUEUE_ENTRY.pack(*entry) for entry in self.entries[: most_messages + 1])
         view = memoryview(self.log)
         found = record_run.record_run(
             entries,
+            TOPIC,
             QUEUE_ID,
             FIRST,
             self.log,
@@ -150,12 +166,34 @@ class RecordRunTests(SynchronousTestCase):
             {"queue_offset": FIRST + 1},
             {"queue_offset": FIRST + 2 + (1 << 32)},
             {"queue_offset": -1},
+            {"topic": b"\x05tropic"},
+            {"topic": b"\x06topic"},
+            {"flags": 16},
+            {"body_at": 92},
         )
         for change in wrong:
             self.write(self.third, **{"queue_offset": FIRST + 2, **change})
             self.assertIsNone(self.run_of(), change)
         self.write(self.third, queue_offset=FIRST + 2)
         self.assertEqual(self.run_of(), ([400, 600], 5))
+
+    def test_topic_is_found_behind_addresses_of_ipv6(self):
+        for flags, body_at in ((16, 100), (32, 100), (48, 112)):
+            self.write(self.third, queue_offset=FIRST + 2, flags=flags, body_at=body_at)
+            self.assertEqual(self.run_of(), ([400, 600], 5))
+
+    def test_topic_beyond_the_log_is_left_to_the_caller(self):
+        for body_length in (1 << 18, (1 << 32) - 1):
+            self.log[self.third + 84 : self.third + 88] = body_length.to_bytes(4, "big")
+            self.assertIsNone(self.run_of())
+
+    def test_head_beyond_the_log_is_left_to_the_caller(self):
+        position = len(self.log) - 95
+        self.log[position:] = bytes(95)
+        _HEAD.pack_into(self.log, position, 95, MESSAGE_MAGIC & 0xFFFFFFFF, 0, QUEUE_ID, 0, FIRST, 48)
+        self.entries = [(LOG_FROM + position, 95, 7)]
+        self.assertIsNone(self.run_of(end=len(self.log)))
+        self.assertIsNone(self.run_of(end=len(self.log), tags_codes=frozenset((7,))))
 
 
 class SparseRecordRunTests(RecordRunTests):
