@@ -127,7 +127,10 @@ class IMessageStore(Interface):
     def message_of(
         topic: str, queue_id: int, offset: int, entry: tuple[int, int, int]
     ) -> tuple[tuple[int, int, int], memoryview] | None:
-        """Return an entry of ``queue_entries`` with its record, corrected if the entry is damaged. None if it is gone."""
+        """Return an entry of ``queue_entries`` with its record, corrected if the entry is damaged. None if it is gone.
+
+        Raises RecordSoughtError while the log is searched for it: each call searches another part.
+        """
 
     def consume_queue(topic: str, queue_id: int) -> ConsumeQueue | None:
         """Return a queue for QUERY_CONSUME_QUEUE, None if it does not exist."""

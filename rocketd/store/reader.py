@@ -8,6 +8,7 @@ import mmap
 import struct
 from itertools import islice
 
+from rocketd.store.base.errors import RecordSoughtError
 from rocketd.store.base.layout import FILLER_SIZE, MAX_EXT_ADDRESS, MESSAGE_MAGIC
 from rocketd.store.base.settings import MessageStoreConfig
 from rocketd.store.format.message import (
@@ -69,7 +70,8 @@ class MessageReader:
     ) -> GetResult:
         """Return messages of a queue from a queue offset on, at least one if the filter wants one.
 
-        As in Apache, a queue without dispatched messages is an empty queue: NO_MATCHED_LOGIC_QUEUE is never returned.
+        As in Apache, a queue without dispatched messages is an empty queue: NO_MATCHED_LOGIC_QUEUE is never returned. A
+        long search for the record of a damaged entry is shared among reads: the next one begins with that entry.
         """
         queue = self._queues.find(topic, queue_id)
         max_offset = 0 if queue is None else queue.max_offset
@@ -139,7 +141,11 @@ class MessageReader:
             if not last < physical < log_end:
                 # The records of entries follow each other in the log. The log is not read for messages left out by a
                 # filter.
-                record = self._record_of(queue, index, (physical, size, tags_code), message_filter)
+                try:
+                    record = self._record_of(queue, index, (physical, size, tags_code), message_filter)
+                except RecordSoughtError:
+                    # The read ends before the message: the next one goes on with the search.
+                    break
                 index += 1
                 if record is not None:
                     buffers += [*([view[run_begin:run_end]] if run_end > 0 else ()), record]
@@ -196,7 +202,11 @@ class MessageReader:
                     at = topic_position(view, position) if flags & _V6_FLAGS else position + head_size + body
                     is_right = found_id == queue_id and number == index and data[at : at + topic_size] == topic_bytes
             if not is_right:
-                record = self._record_of(queue, index, (physical, size, tags_code), message_filter)
+                try:
+                    record = self._record_of(queue, index, (physical, size, tags_code), message_filter)
+                except RecordSoughtError:
+                    # The read ends before the message: the next one goes on with the search.
+                    break
                 index += 1
                 if record is not None:
                     buffers += [*([view[run_begin:run_end]] if run_end > 0 else ()), record]
@@ -294,7 +304,10 @@ class MessageReader:
     def _record_of(
         self, queue: ConsumeQueue, index: int, entry: tuple[int, int, int], message_filter: MessageFilter | None
     ) -> memoryview | None:
-        """Return the record of an entry that seems damaged. None if it is missing or the filter rejects it."""
+        """Return the record of an entry that seems damaged. None if it is missing or the filter rejects it.
+
+        Raises RecordSoughtError if the log is still searched for it.
+        """
         found = self._finder.find(queue, index, entry)
         record = None if found is None else self._log.record_at(found[0])
         if found is None or record is None:
@@ -382,7 +395,8 @@ class MessageReader:
         """Return the corrected entry, and the record, of an entry from `queue_entries` at a queue offset.
 
         If the entry does not point to its record, the log is searched for it. None if the record is not found. This is
-        logged, unless the message has expired, was deleted, or the entry fills a gap.
+        logged, unless the message has expired, was deleted, or the entry fills a gap. Raises RecordSoughtError if the
+        search has to go on: call it again.
         """
         record = self._log.record_at(entry[0])
         if record is not None and _HEAD.unpack_from(record)[:4] == (entry[1], MESSAGE_MAGIC, queue_id, offset):

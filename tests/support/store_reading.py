@@ -5,11 +5,30 @@ import threading
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from rocketd.store.base.errors import RecordSoughtError
 from rocketd.store.format.record import decode_messages
 from rocketd.store.message_store import MessageStore
 from rocketd.store.testing import STORE_HOST, FaultyFileSystem, small_config
 
 MEMORY = 1_000_000
+
+
+def search_for(store, topic, offset, reads):
+    """Let the first reads of a queue offset by `message_of` find that the log is still searched for its record.
+
+    Return a list with an item for each such read.
+    """
+    done = []
+    message_of = store.message_of
+
+    def found(*place):
+        if place[0] == topic and place[2] == offset and len(done) < reads:
+            done.append(place)
+            raise RecordSoughtError(topic, place[1], offset, 0, 100)
+        return message_of(*place)
+
+    store.message_of = found
+    return done
 
 
 class Filter:

@@ -7,6 +7,7 @@ Counterpart: `TimerMessageStore.enqueue` (Apache 5.x).
 """
 
 import struct
+from contextlib import suppress
 from zlib import crc32
 
 from twisted.logger import Logger
@@ -15,7 +16,7 @@ from rocketd.broker.timer.records import Cancellation, Done, Wait, hash_of, iden
 from rocketd.broker.timer.table import ReadProgress, TimerTable
 from rocketd.common.names import TIMER_TOPIC
 from rocketd.common.stamp_clock import StampClock
-from rocketd.store.base.errors import StoreError
+from rocketd.store.base.errors import RecordSoughtError, StoreError
 from rocketd.store.format.record import store_timestamp_of
 from rocketd.store.interfaces import IMessageStore
 
@@ -86,7 +87,11 @@ class TimerReader:
     def _progress(self, next_offset: int) -> ReadProgress:
         """Return the topic's state at an offset. Without the record before it, return a value no table can hold."""
         entries = self._store.queue_entries(TIMER_TOPIC, 0, next_offset - 1, 1) if next_offset > 0 else []
-        message = self._store.message_of(TIMER_TOPIC, 0, next_offset - 1, entries[0]) if entries else None
+        message = None
+        while entries:
+            with suppress(RecordSoughtError):
+                message = self._store.message_of(TIMER_TOPIC, 0, next_offset - 1, entries[0])
+                break
         if message is None:
             return ReadProgress(next_offset, -1, -1)
         (physical_offset, _, _), record = message
@@ -109,8 +114,13 @@ class TimerReader:
         gone: set[int] = set()
         cancelled = 0
         last: tuple[int, memoryview | bytes] = -1, b""
+        end = begin
         for offset, entry in enumerate(entries, begin):
-            message = store.message_of(TIMER_TOPIC, 0, offset, entry)
+            try:
+                message = store.message_of(TIMER_TOPIC, 0, offset, entry)
+            except RecordSoughtError:
+                break
+            end = offset + 1
             if message is None:
                 continue
             (physical_offset, _, _), record = message
@@ -127,9 +137,10 @@ class TimerReader:
                     cancelled += len(found)
             except (StoreError, ValueError, struct.error, OverflowError) as error:
                 self._log.error("timers: the record at {at} is skipped: {error}", at=physical_offset, error=error)
+        if end == begin:
+            return True
         for offset in gone & waits.keys():
             del waits[offset]
-        end = begin + len(entries)
         self._table.apply(waits, gone, ReadProgress(end, last[0], crc32(last[1])))
         self.cancelled += cancelled
         self.next_offset = end

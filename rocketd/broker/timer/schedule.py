@@ -22,7 +22,7 @@ from rocketd.common.names import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
 from rocketd.common.stamp_clock import STEP_MS
 from rocketd.common.table_writer import TableWriter
 from rocketd.remoting.bodies.tables import DelayOffsetSerializeWrapper
-from rocketd.store.base.errors import StoreError
+from rocketd.store.base.errors import RecordSoughtError, StoreError
 from rocketd.store.format.message import MessageInner, PutStatus
 from rocketd.store.format.record import MessageExt, decode_message
 
@@ -213,7 +213,10 @@ class ScheduleMessageService:
                 due_ms = self._broker.store.get_store_time(SCHEDULE_TOPIC, level - 1, number - 1) + delay_ms
             if not self._is_due(due_ms, now_ms, delay_ms) or total > LEVEL_BYTES:
                 return
-            found = self._broker.store.message_of(SCHEDULE_TOPIC, level - 1, number - 1, entry)
+            try:
+                found = self._broker.store.message_of(SCHEDULE_TOPIC, level - 1, number - 1, entry)
+            except RecordSoughtError:
+                return
             if found is None:
                 yield number, None
                 continue

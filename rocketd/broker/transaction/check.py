@@ -25,6 +25,7 @@ from rocketd.common.log_throttle import event_log
 from rocketd.common.names import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC
 from rocketd.common.permission import READ, WRITE
 from rocketd.common.properties import MAX_LENGTH
+from rocketd.store.base.errors import RecordSoughtError
 from rocketd.store.format.message import MessageInner, PutResult, PutStatus
 from rocketd.store.format.record import MessageExt
 
@@ -93,7 +94,11 @@ class HalfMessageCheck:
         self._ops.read_more()
         while self.half_offset < self._end and not self.failure and self._broker.clock_ms() <= deadline:
             ended = self._ops.take(self.half_offset)
-            half = None if ended else self._read(self.half_offset)
+            try:
+                half = None if ended else self._read(self.half_offset)
+            except RecordSoughtError:
+                yield False
+                continue
             if half is None:
                 self.half_offset += 1
                 yield False

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from rocketd.broker.transaction.op_messages import read_queue
 from rocketd.common import properties as names
 from rocketd.common.names import TRANS_HALF_TOPIC
+from rocketd.store.base.errors import RecordSoughtError
 from rocketd.store.format.record import MessageExt
 from rocketd.store.interfaces import IMessageStore
 
@@ -33,7 +34,11 @@ class CopySearch:
         """Start or continue the search. Yields False after each small step."""
         while self._next < self.end:
             limit = min(_READ_AT_A_TIME, self.end - self._next)
-            messages = list(read_queue(self._store, TRANS_HALF_TOPIC, self._next, limit))
+            try:
+                messages = list(read_queue(self._store, TRANS_HALF_TOPIC, self._next, limit))
+            except RecordSoughtError:
+                yield False
+                continue
             for _, message in messages:
                 if message is not None:
                     self._take_in(message)

@@ -12,7 +12,7 @@ from twisted.logger import Logger
 
 from rocketd.broker.send.half_messages import QUEUE_ID
 from rocketd.common.names import TRANS_OP_HALF_TOPIC
-from rocketd.store.base.errors import StoreError
+from rocketd.store.base.errors import RecordSoughtError, StoreError
 from rocketd.store.format.record import MessageExt, decode_message
 from rocketd.store.interfaces import IMessageStore
 
@@ -23,7 +23,7 @@ _LATE_ENDS_LIMIT = 100_000
 def read_queue(store: IMessageStore, topic: str, offset: int, limit: int) -> Iterator[tuple[int, MessageExt | None]]:
     """Yield the messages of a queue with their offsets, None for a lost or damaged one.
 
-    The message at ``offset`` must still be in the queue.
+    The message at ``offset`` must still be in the queue. Raises RecordSoughtError while the log is searched for one.
     """
     for number, entry in enumerate(store.queue_entries(topic, QUEUE_ID, offset, limit), offset):
         found = store.message_of(topic, QUEUE_ID, number, entry)
@@ -77,13 +77,17 @@ class OpMessages:
         self._done: set[int] = set()
 
     def read_more(self) -> bool:
-        """Read the next op messages. False if there are none."""
+        """Read the next op messages, as far as the log need not be searched for them. False if there are none."""
         end = self._store.get_max_offset(TRANS_OP_HALF_TOPIC, QUEUE_ID)
         if self.next_offset >= end:
             return False
         offset = self.next_offset - 1
-        for offset, message in read_queue(self._store, TRANS_OP_HALF_TOPIC, self.next_offset, OPS_A_PULL):
-            self._take_in(offset, message)
+        try:
+            for offset, message in read_queue(self._store, TRANS_OP_HALF_TOPIC, self.next_offset, OPS_A_PULL):
+                self._take_in(offset, message)
+        except RecordSoughtError:
+            self.next_offset = offset + 1
+            return True
         if offset < self.next_offset:
             self._take_in(self.next_offset, None)  # an unreadable entry must not hold up the others
             offset = self.next_offset

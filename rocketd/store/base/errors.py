@@ -134,5 +134,15 @@ class CreateMappedFileError(StoreError):
         super().__init__(f"cannot create {path}: {cause}")
 
 
+class RecordSoughtError(StoreError):
+    """The log is still searched for the record of a damaged queue entry. Each further read searches another part."""
+
+    def __init__(self, topic: str, queue_id: int, index: int, reached: int, end: int) -> None:
+        super().__init__(
+            f"the log is searched for the record with number {index} of queue {topic}-{queue_id}, whose entry is damaged: "
+            f"now at {reached} of {end}"
+        )
+
+
 class RecordError(StoreError):
     """Bytes that are not a whole commit-log record."""

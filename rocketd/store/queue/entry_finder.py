@@ -7,11 +7,13 @@ nothing: it remembers its results, and a repair of the stopped store writes them
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
+from typing import NamedTuple
 
 from twisted.logger import Logger
 
 from rocketd.common.log_throttle import LogThrottle, ThrottledLog
 from rocketd.common.names import LMQ_PREFIX
+from rocketd.store.base.errors import RecordSoughtError
 from rocketd.store.base.layout import FILLER_SIZE, MESSAGE_MAGIC
 from rocketd.store.format.message import SYS_FLAG_TRANSACTION_PREPARED, DispatchRequest
 from rocketd.store.format.record_scanner import DelayTimeOf, RecordScanner, ScanEnd
@@ -19,17 +21,30 @@ from rocketd.store.log.commit_log import CommitLog
 from rocketd.store.queue.consume_queue import ConsumeQueue
 from rocketd.store.state.deletions import Deletions
 
-SEARCHED_BYTES = 64 << 20
-"""Most bytes of the log read for one entry."""
+STEP_BYTES = 8 << 20
+"""Most bytes of the log searched at once. The next search for the entry goes on behind them."""
+
+SCANNED_RECORDS = 64
+"""Most records read between two looks at the end of the part."""
 
 REMEMBERED = 10_000
-"""Entries with a remembered result, found or not."""
+"""Entries with a remembered result, found or not, or with a search that is not finished."""
 
 Entry = tuple[int, int, int]
 """Physical offset, record size, tags code."""
 
+_Key = tuple[str, int, int]
+"""Topic, queue id and queue offset of an entry."""
+
 _MAGIC = MESSAGE_MAGIC.to_bytes(4, "big", signed=True)
 _MAGIC_POSITION = 4
+
+
+class _Search(NamedTuple):
+    """An unfinished search. It goes on at an offset of the log, up to the end that the log had when it began."""
+
+    offset: int
+    end: int
 
 
 class EntryFinder:
@@ -48,22 +63,24 @@ class EntryFinder:
         self._throttled = ThrottledLog(Logger(), throttle)
         self._scanner = RecordScanner(delay_time_of)
         self._lock = threading.Lock()
-        self._known: OrderedDict[tuple[str, int, int], Entry | None] = OrderedDict()
+        self._known: OrderedDict[_Key, Entry | _Search | None] = OrderedDict()
 
     def find(self, queue: ConsumeQueue, index: int, given: Entry) -> Entry | None:
         """Return the right entry of a queue offset, None if the log has no whole record for it.
 
-        `given` is the entry in the queue. If it is wrong, an error is logged, once per minute and queue.
+        `given` is the entry in the queue. If it is wrong, an error is logged, once per minute and queue. Raises
+        RecordSoughtError if the search is not finished: the next call goes on with it.
         """
         with self._lock:
             if self._matches_record(queue, index, given):
                 return given
             key = (queue.topic, queue.queue_id, index)
-            if key in self._known:
-                self._known.move_to_end(key)
-            else:
+            if key not in self._known or isinstance(self._known[key], _Search):
                 self._search(queue, index)
-            found = self._known.get(key)
+            self._known.move_to_end(key)
+            found = self._known[key]
+        if isinstance(found, _Search):
+            raise RecordSoughtError(*key, *found)
         if found is None:
             text = "the log has no whole record with number {index} of this queue, so the message is skipped"
         else:
@@ -123,24 +140,28 @@ class EntryFinder:
         )
 
     def _search(self, queue: ConsumeQueue, index: int) -> None:
-        """Search for the record of an entry, starting after the record of the last correct entry before it."""
+        """Search a part of the log for the record of an entry, and remember the result.
+
+        The record lies before the queue's next one. In a busy log, there may be gigabytes between both.
+        """
         topic, queue_id = queue.topic, queue.queue_id
-        offset = max(self._log.min_offset, 0)
-        for before in range(index - 1, max(queue.min_offset, 0) - 1, -1):
-            entry = self._known.get((topic, queue_id, before)) or queue.entry(before)
-            if entry is None:
-                break
-            if entry[1] != FILLER_SIZE and self._matches_record(queue, before, entry):
-                offset = entry[0] + entry[1]
-                break
-        limit = min(offset + SEARCHED_BYTES, self._log.max_offset)
+        key = topic, queue_id, index
+        if topic.startswith(LMQ_PREFIX):
+            self._remember(key, None)
+            return
+        known = self._known.get(key)
+        if isinstance(known, _Search):
+            offset, end = known
+        else:
+            offset, end = self._begin_of_search(queue, index), self._log.max_offset
+        limit = min(offset + STEP_BYTES, end)
         deletions = self._deletions()
-        while offset < limit and not topic.startswith(LMQ_PREFIX):
+        following = -1
+        while offset < limit and following < 0:
             data = self._log.data_from(offset)
             if data is None:
                 break
-            scan = self._scanner.scan(data, 0, len(data), offset, check_crc=False)
-            beyond = False
+            scan = self._scanner.scan(data, 0, len(data), offset, False, SCANNED_RECORDS)
             for request in scan.requests:
                 if (
                     (request.topic, request.queue_id) == (topic, queue_id)
@@ -150,34 +171,51 @@ class EntryFinder:
                 ):
                     entry = request.physical_offset, request.size, request.tags_code
                     self._remember((topic, queue_id, request.queue_offset), entry)
-                    beyond = True
-            if beyond:
-                break
+                    following = request.queue_offset if following < 0 else following
             if scan.end is ScanEnd.MORE:
                 offset += scan.position
             elif scan.end is ScanEnd.BROKEN:
-                offset = self._next_record(offset + scan.position + 1)
+                offset = self._next_record(offset + scan.position + 1, limit)
             else:
                 offset = self._log.roll(offset)
-        if (topic, queue_id, index) not in self._known:
-            self._remember((topic, queue_id, index), None)
+        if following > index:
+            # All records before the queue's next one are lost.
+            for lost in range(index, min(following, index + REMEMBERED // 2)):
+                self._remember((topic, queue_id, lost), None)
+        elif following < 0:
+            is_finished = offset < limit or offset >= end
+            self._remember(key, None if is_finished else _Search(offset, end))
 
-    def _next_record(self, offset: int) -> int:
-        """Return the begin of the next whole record after damaged bytes, or else of the next file."""
+    def _begin_of_search(self, queue: ConsumeQueue, index: int) -> int:
+        """Return the end of the record of the last correct entry before an entry."""
+        for before in range(index - 1, max(queue.min_offset, 0) - 1, -1):
+            known = self._known.get((queue.topic, queue.queue_id, before))
+            entry = known if known and not isinstance(known, _Search) else queue.entry(before)
+            if entry is None:
+                break
+            if entry[1] != FILLER_SIZE and self._matches_record(queue, before, entry):
+                return entry[0] + entry[1]
+        return max(self._log.min_offset, 0)
+
+    def _next_record(self, offset: int, limit: int) -> int:
+        """Return the begin of the next whole record after damaged bytes. Without one before `limit`, return about that,
+        or else the begin of the next file.
+        """
         file = self._log.queue.find(offset)
         if file is not None:
             position = offset - file.file_from_offset
-            while (at := file.find(_MAGIC, position, file.wrote_position)) >= 0:
+            end = max(position, limit - file.file_from_offset) + len(_MAGIC)
+            while (at := file.find(_MAGIC, position, min(end, file.wrote_position))) >= 0:
                 begin = at - _MAGIC_POSITION
-                if begin >= position - _MAGIC_POSITION and self._scanner.is_record(
-                    file.view, begin, file.file_from_offset
-                ):
+                if begin >= 0 and self._scanner.is_record(file.view, begin, file.file_from_offset):
                     return file.file_from_offset + begin
                 position = at + 1
+            if end < file.wrote_position:
+                return max(offset, limit)
         return self._log.roll(offset)
 
-    def _remember(self, key: tuple[str, int, int], entry: Entry | None) -> None:
-        self._known[key] = entry
+    def _remember(self, key: _Key, result: Entry | _Search | None) -> None:
+        self._known[key] = result
         self._known.move_to_end(key)
         if len(self._known) > REMEMBERED:
             self._known.popitem(last=False)

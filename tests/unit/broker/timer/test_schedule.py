@@ -16,6 +16,7 @@ from rocketd.store.format.message import MessageInner, PutResult, PutStatus
 from rocketd.store.format.record import decode_message
 from tests.support.broker import BORN_HOST
 from tests.support.schedules import ScheduleTestCase
+from tests.support.store_reading import search_for
 
 
 class DelayLevelsTests(SynchronousTestCase):
@@ -351,6 +352,18 @@ class TroubleTests(ScheduleTestCase):
     def delivered_to(self, entries):
         store = self.broker.store
         return [decode_message(store.look_message(entry[0])).body for entry in entries("T", 2, 0, 9)]
+
+    def test_search_for_record_of_damaged_entry_delays_delivery(self):
+        self.put(b"a")
+        self.put(b"b")
+        done = search_for(self.broker.store, "SCHEDULE_TOPIC_XXXX", 1, 3)
+        self.tick(1)
+        self.assertEqual((self.bodies(), len(done)), ([b"a"], 1))
+        self.tick()
+        self.tick()
+        self.assertEqual((self.bodies(), len(done)), ([b"a"], 3))
+        self.tick()
+        self.assertEqual(self.bodies(), [b"a", b"b"])
 
     def test_removed_messages_are_skipped(self):
         self.put(b"a")

@@ -16,6 +16,7 @@ from rocketd.remoting.errors import RequestError
 from rocketd.remoting.headers.client import SendMessageRequestHeader
 from rocketd.store.format.message import MessageInner, PutResult, PutStatus
 from tests.support.broker import BORN_HOST, SmallBroker
+from tests.support.store_reading import search_for
 from tests.support.timers import TimerTestCase
 
 HOUR = 3_600
@@ -661,6 +662,26 @@ class TroubleTests(TimerTestCase):
         self.after(1, b"good")
         self.run_timers(1)
         self.assertEqual((self.bodies(), self.timers.lost, len(told)), ([b"good"], 2, 5))
+
+    def test_search_for_record_of_damaged_entry_delays_delivery(self):
+        self.after(1, b"a")
+        self.after(1, b"b")
+        done = search_for(self.broker.store, TIMER_TOPIC, 1, 3)
+        self.run_timers(1)
+        self.assertEqual((self.bodies(), self.timers.lost, len(done)), ([b"a", b"b"], 0, 3))
+
+    def test_search_for_last_read_record_does_not_rebuild_the_table(self):
+        self.after(1, b"a")
+        self.run_timers()
+        clock = self.broker.clock
+        self.stop()
+        self.start(clock)
+        done = search_for(self.broker.store, TIMER_TOPIC, 0, 3)
+        clear = self.timers.waiting.clear
+        cleared = []
+        self.timers.waiting.clear = lambda: cleared.append(1) or clear()
+        self.run_timers(1)
+        self.assertEqual((self.bodies(), cleared, len(done)), ([b"a"], [], 3))
 
     def test_lost_record_is_logged(self):
         self.after(1)

@@ -14,6 +14,7 @@ from rocketd.remoting.wire.command import RemotingCommand
 from rocketd.store.format.message import MessageInner, PutStatus
 from rocketd.store.format.record import decode_message
 from tests.support.broker import BORN_HOST, STORE_HOST, job_of
+from tests.support.store_reading import search_for
 from tests.support.transaction_checks import GROUP, HALF, OP, CheckTestCase
 from tests.support.transactions import ROLLBACK
 
@@ -472,6 +473,22 @@ class TroubleTests(CheckTestCase):
             log.write(b"brokeN")
         self.assertEqual((self.asked(), self.progress()), ([b"whole"], [2, 0]))
         self.flushLoggedErrors()
+
+    def test_search_for_records_of_damaged_entries_skips_no_message(self):
+        self.check()
+        self.end(self.half(b"ended"))
+        self.half(b"open")
+        searches = search_for(self.broker.store, OP, 0, 3), search_for(self.broker.store, HALF, 1, 2)
+        self.assertEqual((self.asked(), self.progress()), ([b"open"], [2, 1]))
+        self.assertEqual([len(each) for each in searches], [3, 2])
+
+    def test_search_for_copies_waits_for_records_of_damaged_entries(self):
+        self.half(b"1")
+        self.check()
+        self.restart(clean=False)
+        self.join()
+        done = search_for(self.broker.store, HALF, 1, 3)
+        self.assertEqual((self.asked(), len(done)), ([b"1"], 3))
 
     def test_half_message_without_valid_queue_is_not_checked(self):
         half = self.half(b"lost")

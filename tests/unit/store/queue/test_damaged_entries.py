@@ -8,10 +8,11 @@ import random
 from twisted.logger import globalLogPublisher
 
 from rocketd.common.java_hash import java_string_hash
-from rocketd.store.base.layout import CONSUME_QUEUE_ENTRY, CONSUME_QUEUE_UNIT, FILLER_SIZE
+from rocketd.store.base.errors import RecordSoughtError
+from rocketd.store.base.layout import CONSUME_QUEUE_ENTRY, CONSUME_QUEUE_UNIT, FILLER_SIZE, MESSAGE_MAGIC
 from rocketd.store.format.message import GetStatus
 from rocketd.store.format.record import decode_message
-from rocketd.store.queue import consume_queue, record_run
+from rocketd.store.queue import consume_queue, entry_finder, record_run
 from rocketd.store.testing import make_message
 from tests.support.store_reading import Filter, ReaderTestCase
 
@@ -192,6 +193,74 @@ class DamagedEntryTests(ReaderTestCase):
         result = self.get(0)
         self.assertIs(result.status, GetStatus.NO_MATCHED_MESSAGE)
         self.assertEqual((result.next_begin_offset, result.buffers), (20, []))
+
+    def search_in_parts_of(self, size):
+        self.patch(entry_finder, "STEP_BYTES", size)
+        self.patch(entry_finder, "SCANNED_RECORDS", 1)
+
+    def test_record_far_behind_is_found_in_steps(self):
+        """Each read searches a part of the log, and no read skips the message."""
+        self.search_in_parts_of(5_000)
+        self.put(make_message(b"before", topic="Far"))
+        self.put(*[make_message(bytes(1_000)) for _ in range(100)])
+        (own,) = self.put(make_message(b"far", topic="Far"))
+        self.put(*[make_message(bytes(1_000)) for _ in range(20)])
+        self.put(make_message(b"behind", topic="Far"))
+        self.assertGreater(len(self.store.commit_log.queue.files), 1)
+        file = self.store.queues.find("Far", 0).files.files[0]
+        file.view[CONSUME_QUEUE_UNIT : 2 * CONSUME_QUEUE_UNIT] = CONSUME_QUEUE_ENTRY.pack(7, 100, 0)
+        result = self.store.get_messages("Far", 0, 0, 32, None)
+        self.assertEqual((self.bodies(result), result.next_begin_offset), ([b"before"], 1))
+        reads = 1
+        while (result := self.store.get_messages("Far", 0, 1, 32, None)).count == 0:
+            self.assertEqual((result.status, result.next_begin_offset), (GetStatus.NO_MATCHED_MESSAGE, 1))
+            reads += 1
+        self.assertEqual((self.bodies(result), result.next_begin_offset), ([b"far", b"behind"], 3))
+        self.assertGreater(reads, own.physical_offset // 5_000 // 4)
+        self.assertLess(reads, own.physical_offset // 5_000 + 2)
+        self.assertEqual(len(self.lines), 1)
+        self.assertIn(f"was found at {own.physical_offset} and is served", self.lines[0])
+
+    def test_search_of_many_steps_passes_damaged_bytes(self):
+        records = self.put(*[make_message(bytes(1_000), topic="Other") for _ in range(40)])
+        (own,) = self.put(make_message(b"own", topic="Far"))
+        begin, end = records[2].physical_offset, own.physical_offset
+        self.patch_log(begin, (MESSAGE_MAGIC.to_bytes(4, "big", signed=True) * (end - begin))[: end - begin])
+        # The first part ends at each place near the record's magic.
+        for step in (*range(end - 2, end + 12), 977):
+            self.search_in_parts_of(step)
+            self.store._finder._known.clear()
+            wrong = 7, 100, 0
+            for _ in range(end // step + 3):
+                try:
+                    found = self.store.message_of("Far", 0, 0, wrong)
+                    break
+                except RecordSoughtError as error:
+                    self.assertIn("the log is searched for the record with number 0 of queue Far-0", str(error))
+            self.assertEqual(found[0][0], own.physical_offset, step)
+
+    def test_lost_records_in_a_row_are_searched_for_once(self):
+        first, last = self.results[20].physical_offset, self.results[28].physical_offset
+        self.patch_log(first, bytes(last - first))
+        searched = []
+        search = self.store._finder._search
+        self.store._finder._search = lambda queue, index: searched.append(index) or search(queue, index)
+        self.assertEqual(self.all(), self.wanted[:10] + self.wanted[14:])
+        self.assertEqual(searched, [10])
+
+    def test_search_for_lost_record_ends_with_the_log_of_its_begin(self):
+        self.search_in_parts_of(5_000)
+        (own,) = self.put(make_message(b"own", topic="Far"))
+        self.put(*[make_message(bytes(1_000)) for _ in range(20)])
+        self.patch_log(own.physical_offset, bytes(own.size))
+        steps = 0
+        while (result := self.store.get_messages("Far", 0, 0, 32, None)).next_begin_offset == 0:
+            # The log grows faster than it is searched.
+            self.put(*[make_message(bytes(1_000)) for _ in range(10)])
+            steps += 1
+        self.assertEqual((result.status, result.next_begin_offset), (GetStatus.NO_MATCHED_MESSAGE, 1))
+        self.assertTrue(2 <= steps <= 8, steps)
+        self.assertIn("so the message is skipped", self.lines[-1])
 
     def test_corrected_entries_are_cached(self):
         self.patch_entry(0, bytes(15 * CONSUME_QUEUE_UNIT))
