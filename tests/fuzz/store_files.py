@@ -4,7 +4,6 @@ Half of the stores were written by Apache's broker, half by rocketd with its tab
 """
 
 import shutil
-import tarfile
 import time
 import traceback
 from contextlib import suppress
@@ -19,9 +18,9 @@ from rocketd.store.message_store import MessageStore
 from rocketd.store.offline.examine import Examination
 from rocketd.store.offline.stopped_store import StoppedStore
 from rocketd.store.testing import make_message
+from tests.support.apache_stores import unpack_store
 from tests.support.broker import SmallBroker
 
-STORES = Path(__file__).resolve().parents[1] / "golden" / "stores"
 STORE_HOST = bytes((127, 0, 0, 1)) + (10911).to_bytes(4, "big")
 STEP_SECONDS = 60.0
 
@@ -33,8 +32,7 @@ class StoreFuzzer:
         self._random = Random(seed)
         self._directory = directory
         self._whole = directory / "whole"
-        with tarfile.open(STORES / "store-killed.tar.xz") as archive:
-            archive.extractall(self._whole, filter="data")
+        unpack_store("store-killed", self._whole)
         (self._root,) = self._whole.iterdir()
         self._own = directory / "own"
         write_own_store(self._own)

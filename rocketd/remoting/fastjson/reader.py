@@ -41,20 +41,21 @@ class FastJSONError(RemotingCommandError):
 _MARK, _PLAIN, _ESCAPED, _SINGLE, _NUMBER, _WORD = range(1, 7)
 _Token: TypeAlias = tuple[int, str]
 
-# Possessive throughout: a text without its closing quote must not cause backtracking.
+# Possessive throughout: a text without its closing quote must not cause backtracking. Only characters and the last part of
+# an alternative are: up to Python 3.11.4, a possessive group that matches in part consumes that part.
 _next_token = re.compile(
     r"[ \t\r\n\f\ufeff]*+(?:"
     r"([{}\[\]:,])"
     r'|"([^"\\]*+)"'
     r'|"((?:[^"\\]++|\\.)*+)"'
     r"|'((?:[^'\\]++|\\.)*+)'"
-    r"|([-+]?[0-9]++(?:\.[0-9]++)?+(?:[eE][-+]?[0-9]++)?+)"
+    r"|([-+]?[0-9]++(?:\.[0-9]++)?(?:[eE][-+]?[0-9]++)?)"
     r"|([A-Za-z]++))",
     re.DOTALL,
 ).match
 # Common in offset tables: one match for the whole map is six times as fast as single tokens.
 _pair = "-?[0-9]{1,19}:-?[0-9]{1,19}"
-_integers_to_integers = re.compile(rf"({_pair}(?:,{_pair})*+)[ \t\r\n]*+\}}").match
+_integers_to_integers = re.compile(rf"({_pair}(?:,{_pair})*)[ \t\r\n]*+\}}").match
 _space_to_end = re.compile(r"[ \t\r\n\f\0]*+").fullmatch
 _escape = re.compile(r"\\(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})|(.))", re.DOTALL)
 _SHORT_ESCAPES: Final = {

@@ -7,7 +7,6 @@ import lzma
 import os
 import pickle
 import shutil
-import tarfile
 from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
@@ -20,7 +19,7 @@ from rocketd.spark.store import tree as store_tree
 from rocketd.spark.store.tree import StoreTree
 from rocketd.store.base.layout import CONSUME_QUEUE_ENTRY, FILLER_SIZE, SCHEDULE_TOPIC, queue_dir
 from rocketd.store.format.message import SYS_FLAG_TRANSACTION_PREPARED
-from tests.support.places import GOLDEN
+from tests.support.apache_stores import STORES, unpack_store
 from tests.support.plain_rows import plain_row, rows_of
 from tests.support.stores import (
     START_MS,
@@ -34,7 +33,6 @@ from tests.support.stores import (
     write_store,
 )
 
-STORES = GOLDEN / "stores"
 ALL = tuple(COLUMNS)
 
 
@@ -424,8 +422,7 @@ class GoldenTests(StoreTestCase):
 
     def unpack(self, name):
         directory = os.path.abspath(self.mktemp())
-        with tarfile.open(STORES / f"{name}.tar.xz") as archive:
-            archive.extractall(directory, filter="data")
+        unpack_store(name, directory)
         self.addCleanup(shutil.rmtree, directory)
         self.root = os.path.join(directory, name)
         return StoreTree(self.root, "b")

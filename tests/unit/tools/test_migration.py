@@ -1,12 +1,10 @@
 """``rocketd adopt`` and ``rocketd give-back``, on stores that Apache's broker 4.9.7 has written."""
 
 import json
-import lzma
 import re
 import shutil
 import subprocess
 import sys
-import tarfile
 import tempfile
 import zipfile
 from contextlib import redirect_stderr, redirect_stdout
@@ -25,6 +23,7 @@ from rocketd.store.testing import BORN_HOST, STORE_HOST, make_message, small_con
 from rocketd.tools.cli import main
 from rocketd.tools.migration import proof
 from rocketd.tools.migration.own import OTHER_DEFAULTS, OWN_SETTINGS
+from tests.support.apache_stores import unpack_store
 from tests.support.places import ROOT
 
 GOLDEN = ROOT / "tests" / "golden"
@@ -54,8 +53,7 @@ class MigrationTestCase(SynchronousTestCase):
     def setUp(self):
         self.directory = Path(tempfile.mkdtemp())
         self.addCleanup(shutil.rmtree, self.directory)
-        with lzma.open(GOLDEN / "stores" / "store-clean.tar.xz") as packed, tarfile.open(fileobj=packed) as archive:
-            archive.extractall(self.directory, filter="data")
+        unpack_store("store-clean", self.directory)
         self.store = self.directory / "store-clean"
         self.home = self.directory / "rocketmq"
         self.config = self.home / "conf" / "broker.conf"
@@ -269,8 +267,7 @@ class ProofTests(MigrationTestCase):
         )
 
     def test_killed_store_is_ready_with_a_note(self):
-        with lzma.open(GOLDEN / "stores" / "store-killed.tar.xz") as packed, tarfile.open(fileobj=packed) as archive:
-            archive.extractall(self.directory, filter="data")
+        unpack_store("store-killed", self.directory)
         self.write(root=self.directory / "store-killed")
         status, found = self.look()
         self.assertEqual(status, 0, found["findings"])

@@ -3,7 +3,6 @@ import json
 import lzma
 import os
 import struct
-import tarfile
 import threading
 import time
 from collections import Counter
@@ -22,9 +21,8 @@ from rocketd.store.index.layout import index_file_size
 from rocketd.store.index.service import IndexService, QueryOffsets, index_file_name
 from rocketd.store.state.checkpoint import StoreCheckpoint
 from rocketd.store.state.last_stop import LastStop
-from tests.support.places import GOLDEN
+from tests.support.apache_stores import STORES, unpack_store
 
-STORES = GOLDEN / "stores"
 T0 = 1_700_000_000_000
 ALWAYS = (0, 1 << 62)
 
@@ -644,8 +642,7 @@ class ApacheStoreTests(SynchronousTestCase):
 
     def setUp(self) -> None:
         root = self.mktemp()
-        with tarfile.open(STORES / "store-clean.tar.xz") as archive:
-            archive.extractall(root, filter="data")
+        unpack_store("store-clean", root)
         self.store = Path(root, "store-clean")
         (self.theirs,) = (self.store / "index").iterdir()
 

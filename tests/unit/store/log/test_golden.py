@@ -4,7 +4,6 @@ import hashlib
 import json
 import lzma
 import os
-import tarfile
 import threading
 import time
 import zlib
@@ -18,9 +17,8 @@ from rocketd.store.format.message import GetStatus
 from rocketd.store.format.record import decode_message, encode_record
 from rocketd.store.message_store import MessageStore
 from rocketd.store.testing import STORE_HOST, make_message
-from tests.support.places import GOLDEN
+from tests.support.apache_stores import STORES, unpack_store
 
-STORES = GOLDEN / "stores"
 HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 
@@ -28,8 +26,7 @@ SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 class ApacheStoreTestCase(SynchronousTestCase):
     def unpack(self, name):
         directory = os.path.abspath(self.mktemp())
-        with tarfile.open(STORES / f"{name}.tar.xz") as archive:
-            archive.extractall(directory, filter="data")
+        unpack_store(name, directory)
         with lzma.open(STORES / f"{name}.manifest.jsonl.xz", "rt") as lines:
             records = [json.loads(line) for line in lines]
         self.messages = [record for record in records if record["record"] == "message"]

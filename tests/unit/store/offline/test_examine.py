@@ -4,7 +4,6 @@ import os
 import random
 import shutil
 import struct
-import tarfile
 from pathlib import Path
 
 from rocketd.store.base.filesystem import RealFileSystem
@@ -19,7 +18,7 @@ from rocketd.store.offline.summary import summarize
 from rocketd.store.state.last_stop import mark_open
 from rocketd.store.testing import STORE_HOST, make_message, small_config
 from rocketd.store.upkeep.log_begin import NotedBegin, write_log_begin
-from tests.support.places import GOLDEN
+from tests.support.apache_stores import unpack_store
 from tests.support.store_examining import (
     LEVELS,
     MESSAGES,
@@ -29,8 +28,6 @@ from tests.support.store_examining import (
     StoreTestCase,
     message,
 )
-
-STORES = GOLDEN / "stores"
 
 
 def queue_reader(root, queue):
@@ -49,8 +46,7 @@ class SoundStoreTests(StoreTestCase):
     def test_apaches_stores(self):
         for name in ("store-clean", "store-killed"):
             directory = os.path.abspath(self.mktemp())
-            with tarfile.open(STORES / f"{name}.tar.xz") as archive:
-                archive.extractall(directory, filter="data")
+            unpack_store(name, directory)
             root = os.path.join(directory, name)
             before = {path: path.read_bytes() for path in Path(root).rglob("*") if path.is_file()}
             examination = Examination(StoppedStore(root), LEVELS.deliver_ms)

@@ -3,7 +3,6 @@
 import os
 import shutil
 import struct
-import tarfile
 import threading
 from pathlib import Path
 
@@ -28,12 +27,11 @@ from rocketd.store.queue.consume_queue_ext import (
     is_ext_address,
 )
 from rocketd.store.testing import STORE_HOST, FaultyFileSystem, make_message, small_config
+from tests.support.apache_stores import unpack_store
 from tests.support.examples import examples
-from tests.support.places import GOLDEN
 
 WAIT = 60
 
-STORES = GOLDEN / "stores"
 SIZE = 200
 INT64 = st.integers(-(1 << 63), (1 << 63) - 1)
 UNITS = st.builds(CqExtUnit, INT64, st.integers(1, (1 << 63) - 1), st.none() | st.binary(min_size=1, max_size=SIZE))
@@ -351,8 +349,7 @@ class ApacheTests(ExtTestCase):
     def setUp(self):
         super().setUp()
         directory = os.path.abspath(self.mktemp())
-        with tarfile.open(STORES / "store-ext.tar.xz") as archive:
-            archive.extractall(directory, filter="data")
+        unpack_store("store-ext", directory)
         self.root = os.path.join(directory, "store-ext")
 
     def read(self, *directory):
@@ -593,8 +590,7 @@ class ApacheStoreTests(StoreTestCase):
 
     def setUp(self):
         directory = os.path.abspath(self.mktemp())
-        with tarfile.open(STORES / "store-ext.tar.xz") as archive:
-            archive.extractall(directory, filter="data")
+        unpack_store("store-ext", directory)
         self.root = os.path.join(directory, "store-ext")
         self.fs = FaultyFileSystem()
         self.store = None
