@@ -20,6 +20,10 @@ LONGEST_REST_SECONDS = 1.0
 """Upper limit of the rest after a write. A table rests as long as its write took, so a large table with constant
 changes takes at most half of the thread's time.
 """
+WHOLE_SECONDS = 1.0
+"""Delay between a change recorded by ``append`` and the write of the whole table."""
+WHOLE_REST = 20
+"""The delay is at least this many times the last write of the whole table."""
 LOG_SECONDS = 60.0
 """Interval of log lines about the failures of one table."""
 
@@ -44,9 +48,13 @@ class TableWriter:
         self._thread: threading.Thread | None = None
         self._stopping = False
 
-    def table(self, path: str, save: Callable[[], None]) -> "WrittenTable":
-        """Add a table. ``save`` writes its present state to the file ``path``, or raises."""
-        table = WrittenTable(self, path, save)
+    def table(self, path: str, save: Callable[[], None], append: Callable[[], None] | None = None) -> "WrittenTable":
+        """Add a table. ``save`` writes its present state to the file ``path``, or raises.
+
+        ``append`` makes the changes since the last write safe at a lower cost, or raises. It is used while the thread
+        runs. ``save`` then follows after a while, and at the stop.
+        """
+        table = WrittenTable(self, path, save, append)
         with self._changed:
             self._tables.append(table)
         return table
@@ -79,7 +87,7 @@ class TableWriter:
                     table.due = due
                     self._changed.notify_all()
         if not threaded:
-            error = self._save(table)
+            error = self._save(table, whole=True)
             if written is not None:
                 self._call(table, written, error)
 
@@ -98,7 +106,7 @@ class TableWriter:
         while (table := self._next()) is not None:
             self._write(table)
         with self._changed:
-            dirty = [table for table in self._tables if table.due is not None]
+            dirty = [table for table in self._tables if table.next_write is not None]
         for table in dirty:
             self._write(table)
         with self._changed:
@@ -112,12 +120,12 @@ class TableWriter:
         """Wait for a table that is due. None if the thread should end."""
         with self._changed:
             while not self._stopping:
-                dirty = [table for table in self._tables if table.due is not None]
+                dirty = [table for table in self._tables if table.next_write is not None]
                 if not dirty:
                     self._changed.wait()
                     continue
-                table = min(dirty, key=lambda table: table.due or 0.0)
-                wait = (table.due or 0.0) - self._clock()
+                table = min(dirty, key=lambda table: table.next_write or 0.0)
+                wait = (table.next_write or 0.0) - self._clock()
                 if wait <= 0:
                     return table
                 self._changed.wait(wait)
@@ -128,10 +136,17 @@ class TableWriter:
             waiting, table.waiting = table.waiting, []
             table.due = None
             table.is_being_written = True
-        began = self._clock()
-        error = self._save(table)
+            began = self._clock()
+            whole = self._stopping or table.append is None or (table.whole_due is not None and table.whole_due <= began)
+            if whole:
+                table.whole_due = None
+        error = self._save(table, whole=whole)
         with self._changed:
             now = self._clock()
+            if whole:
+                table.whole_rest = WHOLE_REST * (now - began)
+            elif table.whole_due is None:
+                table.whole_due = now + max(table.whole_rest, WHOLE_SECONDS)
             rest = min(now - began, LONGEST_REST_SECONDS) if error is None else RETRY_SECONDS
             table.rests_until = now + rest
             table.next_lazy_write = now + max(rest, COALESCE_SECONDS)
@@ -143,9 +158,12 @@ class TableWriter:
             self._call(table, written, error)
         table.is_being_written = False
 
-    def _save(self, table: "WrittenTable") -> Exception | None:
+    def _save(self, table: "WrittenTable", *, whole: bool) -> Exception | None:
         try:
-            table.save()
+            if whole or table.append is None:
+                table.save()
+            else:
+                table.append()
         except Exception as error:
             self._complain(table, error)
             return error
@@ -180,18 +198,30 @@ class TableWriter:
 class WrittenTable:
     """One table of a TableWriter. Methods may be called from any thread. The other attributes belong to the writer."""
 
-    def __init__(self, writer: TableWriter, path: str, save: Callable[[], None]) -> None:
+    def __init__(
+        self, writer: TableWriter, path: str, save: Callable[[], None], append: Callable[[], None] | None
+    ) -> None:
         self.path = path
         self.save = save
+        self.append = append
         self.writes = 0
         """Number of successful writes."""
         self.due: float | None = None
+        """Time of the next write of changes."""
+        self.whole_due: float | None = None
+        """Time of the next write of the whole table."""
+        self.whole_rest = 0.0
         self.rests_until = self.next_lazy_write = 0.0
         self.waiting: list[Written] = []
         self.is_being_written = False
         self.failures = 0
         self.complained = 0.0
         self._writer = writer
+
+    @property
+    def next_write(self) -> float | None:
+        """Time of the next write of any kind."""
+        return min((time for time in (self.due, self.whole_due) if time is not None), default=None)
 
     def changed(self, written: Written | None = None) -> None:
         """Write the table soon, or as soon as possible if ``written`` is given; ``written`` gets the result."""

@@ -7,7 +7,7 @@ broker:
 - a damaged file never replaces its good ``.bak``,
 - two unreadable files are an error, not an empty table.
 
-See docs/decisions/0008.
+See docs/decisions/0008. A large table gets changes of single entries in a journal beside the file (docs/decisions/0030).
 
 Counterpart: `ConfigManager` (Apache).
 """
@@ -23,6 +23,7 @@ from twisted.logger import Logger
 from rocketd.remoting.fastjson import dialect as fastjson
 from rocketd.store.base.filesystem import IFileSystem
 from rocketd.store.base.small_file import replace_file
+from rocketd.store.base.table_journal import TableJournal, read_journal
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -44,6 +45,9 @@ class JsonFile(Generic[T]):
         self._written: int | None = None
         self._damaged = False
         self._kept: fastjson.KeptTexts | None = None
+        self._journal = TableJournal(file_system, path)
+        self.has_journal = False
+        """Whether the content returned by the last ``load`` has changes that are only in the journal."""
         self.used_backup = False
         """Whether the last ``load`` returned the content of the ``.bak``."""
 
@@ -94,7 +98,12 @@ class JsonFile(Generic[T]):
         data = self._file_system.read_file(path)
         if not data:
             raise fastjson.FastJSONError("it is empty")
-        return fastjson.decode(data, self._type)
+        content = fastjson.decode(data, self._type)
+        changes = read_journal(self._file_system, self.path, data)
+        for text in changes:
+            content = _merged(content, fastjson.decode(text, self._type))
+        self.has_journal = bool(changes)
+        return content
 
     def save(self, snapshot: Callable[[], tuple[int, T]]) -> None:
         """Store the result of ``snapshot``: a number that grows with every change, and the content.
@@ -103,13 +112,43 @@ class JsonFile(Generic[T]):
         write. Raises OSError; the files are unchanged then.
         """
         with self._lock:
-            number, content = snapshot()
-            if number == self._written:
-                return
-            data = fastjson.dumps_pretty(content, self._kept)
-            replace_file(self._file_system, self.path, data, keep_old=not self._damaged)
-            self._damaged = False
-            self._written = number
+            self._save(snapshot)
+
+    def _save(self, snapshot: Callable[[], tuple[int, T]]) -> None:
+        number, content = snapshot()
+        if number == self._written and not self._journal.size:
+            return
+        data = fastjson.dumps_pretty(content, self._kept)
+        self._journal.close()
+        replace_file(self._file_system, self.path, data, keep_old=not self._damaged)
+        self._journal.begin(data)
+        self._damaged = False
+        self._written = number
+
+    def append(self, changes: Callable[[int], tuple[int, T] | None], snapshot: Callable[[], tuple[int, T]]) -> None:
+        """Store the changes since the last call: in the journal if possible, otherwise like ``save``.
+
+        They are on disk after the return. ``changes`` gets the number stored last. It returns the present number, and a
+        content with only the new and replaced entries of its tables. It returns None if it cannot tell them, or if
+        entries were removed. Raises OSError.
+        """
+        with self._lock:
+            found = changes(self._written) if self._written is not None and self._journal.is_open else None
+            if found is None:
+                self._save(snapshot)
+            elif found[0] != self._written:
+                self._journal.append(fastjson.dumps(found[1]))
+                self._written = found[0]
+
+
+def _merged(older: T, newer: T) -> T:
+    """Return ``newer``, whose tables have only some entries, with the other entries of the older one."""
+    tables = {
+        name: {**table, **getattr(newer, name)}
+        for name in older.__struct_fields__
+        if isinstance(table := getattr(older, name), dict)
+    }
+    return msgspec.structs.replace(newer, **tables)
 
 
 class JsonFiles:

@@ -8,10 +8,12 @@ Counterpart: `SubscriptionGroupManager` (Apache).
 
 import threading
 from collections.abc import Callable
+from functools import partial
 
 from rocketd.broker.base import problems
 from rocketd.broker.base.json_file import JsonFile
 from rocketd.broker.base.settings import BrokerConfig
+from rocketd.broker.tables.change_history import ChangeHistory
 from rocketd.broker.tables.change_news import ChangeNews, NamesListener
 from rocketd.broker.tables.new_names import NewNameLimit, group_limit
 from rocketd.common import names
@@ -41,11 +43,13 @@ class SubscriptionGroupManager:
         file.keep_texts()
         self._now_ms = now_ms
         self._guard = threading.Lock()
-        self._changes = 0
+        self._history = ChangeHistory()
         self._listeners: list[Callable[[], None]] = []
         self._light_queues = False
         self._news = ChangeNews("consumer group", "consumer groups")
-        self._saved = (writer or TableWriter()).table(file.path, self._write)
+        self._saved = (writer or TableWriter()).table(
+            file.path, partial(self._write, self.persist), partial(self._write, self._append)
+        )
         self._table = {name: SubscriptionGroupConfig(group_name=name) for name in names.PRESET_GROUPS}
         self.limit.held = lambda: len(self._table)
         self._version = DataVersion(counter=0, timestamp=now_ms())
@@ -57,6 +61,8 @@ class SubscriptionGroupManager:
             with self._guard:
                 self._table.update(stored.subscription_group_table)
                 self._version = stored.data_version
+        if self._file.has_journal:
+            self._saved.changed()
 
     @property
     def data_version(self) -> DataVersion:
@@ -74,11 +80,14 @@ class SubscriptionGroupManager:
         """Write the file now. Raises OSError."""
         self._file.save(self._numbered_snapshot)
 
-    def _write(self) -> None:
-        """Write the file and announce the changes since the last write, even if the disk is full."""
+    def _append(self) -> None:
+        self._file.append(self._changes_since, self._numbered_snapshot)
+
+    def _write(self, store: Callable[[], None]) -> None:
+        """Store the table and announce the changes since the last write, even if the disk is full."""
         news = self._news.take()
         try:
-            self.persist()
+            store()
         finally:
             self._news.tell(news)
 
@@ -95,9 +104,17 @@ class SubscriptionGroupManager:
 
     def _numbered_snapshot(self) -> tuple[int, SubscriptionGroupWrapper]:
         with self._guard:
-            return self._changes, SubscriptionGroupWrapper(
+            return self._history.number, SubscriptionGroupWrapper(
                 subscription_group_table=dict(self._table), data_version=self._version
             )
+
+    def _changes_since(self, number: int) -> tuple[int, SubscriptionGroupWrapper] | None:
+        with self._guard:
+            names = self._history.since(number)
+            if names is None:
+                return None
+            table = {name: self._table[name] for name in names}
+            return self._history.number, SubscriptionGroupWrapper(table, self._version)
 
     def serve_light_queues(self) -> None:
         """From now on treat every group with the prefix %LMQ% as known, without an entry in the table."""
@@ -175,7 +192,7 @@ class SubscriptionGroupManager:
             self._table.update(master.subscription_group_table)
             for group in self._table.keys() - master.subscription_group_table.keys():
                 del self._table[group]
-            self._changes += 1
+            self._history.add()
             self._version = master.data_version
             self._news.add("", "the consumer groups of the master were copied")
         self._saved.changed()
@@ -204,10 +221,11 @@ class SubscriptionGroupManager:
 
     def _put(self, config: SubscriptionGroupConfig) -> None:
         self._table[config.group_name] = config
-        self._count_change()
+        self._count_change(config.group_name)
 
-    def _count_change(self) -> None:
-        self._changes += 1
+    def _count_change(self, name: str | None = None) -> None:
+        """Count a change: of the entry with this name only, or without a name of anything."""
+        self._history.add(name)
         self._version = self._version.next_version(self._now_ms())
         for listener in self._listeners:
             listener()

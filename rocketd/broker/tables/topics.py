@@ -12,12 +12,14 @@ Counterpart: `TopicConfigManager` (Apache).
 
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 
 from msgspec.structs import replace
 from twisted.logger import Logger
 
 from rocketd.broker.base.json_file import JsonFile
 from rocketd.broker.base.settings import BrokerConfig
+from rocketd.broker.tables.change_history import ChangeHistory
 from rocketd.broker.tables.change_news import ChangeNews, NamesListener
 from rocketd.broker.tables.new_names import NewNameLimit, topic_limit
 from rocketd.broker.tables.settlement import NewNameSettlement
@@ -74,12 +76,14 @@ class TopicConfigManager:
         self._listeners: list[ChangeListener] = []
         self._untold = False
         self._news = ChangeNews("topic", "topics")
-        self._saved = (writer or TableWriter()).table(file.path, self._write)
+        self._saved = (writer or TableWriter()).table(
+            file.path, partial(self._write, self.persist), partial(self._write, self._append)
+        )
         self.settlement = NewNameSettlement(self._saved.hurry)
         """Topics created on use, until they are safe."""
         self.deleting: set[str] = set()
         """Topics whose deletion has begun, until the store has recorded it. Any thread."""
-        self._changes = 0
+        self._history = ChangeHistory()
         self._follows = False
         self._table = {topic.topic_name: topic for topic in _preset_topics(settings)}
         self._limit.held = lambda: len(self._table)
@@ -97,19 +101,24 @@ class TopicConfigManager:
             with self._guard:
                 self._table.update(stored.topic_config_table)
                 self._version = stored.data_version
+        if self._file.has_journal:
+            self._saved.changed()
 
     def persist(self) -> None:
         """Write the file now. Raises OSError."""
         self._file.save(self._numbered_snapshot)
 
-    def _write(self) -> None:
-        """Write the file and announce the changes since the last write, even if the disk is full."""
+    def _append(self) -> None:
+        self._file.append(self._changes_since, self._numbered_snapshot)
+
+    def _write(self, store: Callable[[], None]) -> None:
+        """Store the table and announce the changes since the last write, even if the disk is full."""
         with self._guard:
             untold, self._untold = self._untold, False
         news = self._news.take()
         new = self.settlement.unwritten()
         try:
-            self.persist()
+            store()
         except Exception:
             self._tell(news, untold)
             self.settlement.failed(new)
@@ -123,9 +132,17 @@ class TopicConfigManager:
 
     def _numbered_snapshot(self) -> tuple[int, TopicConfigSerializeWrapper]:
         with self._guard:
-            return self._changes, TopicConfigSerializeWrapper(
+            return self._history.number, TopicConfigSerializeWrapper(
                 topic_config_table=dict(self._table), data_version=self._version
             )
+
+    def _changes_since(self, number: int) -> tuple[int, TopicConfigSerializeWrapper] | None:
+        with self._guard:
+            names = self._history.since(number)
+            if names is None:
+                return None
+            table = {name: self._table[name] for name in names}
+            return self._history.number, TopicConfigSerializeWrapper(table, self._version)
 
     @property
     def data_version(self) -> DataVersion:
@@ -140,8 +157,9 @@ class TopicConfigManager:
         with self._guard:
             self._count_change()
 
-    def _count_change(self) -> None:
-        self._changes += 1
+    def _count_change(self, name: str | None = None) -> None:
+        """Count a change: of the entry with this name only, or without a name of anything."""
+        self._history.add(name)
         self._version = self._version.next_version(self._version.timestamp if self._follows else self._now_ms())
 
     # ---------------------------------------------------------------- queries
@@ -354,7 +372,7 @@ class TopicConfigManager:
             self._table.update(master.topic_config_table)
             for topic in self._table.keys() - master.topic_config_table.keys():
                 del self._table[topic]
-            self._changes += 1
+            self._history.add()
             self._version = master.data_version
             self._news.add("", "the topics of the master were copied")
             self._untold = True
@@ -441,7 +459,7 @@ class TopicConfigManager:
 
     def _put(self, config: TopicConfig) -> None:
         self._table[config.topic_name] = config
-        self._count_change()
+        self._count_change(config.topic_name)
 
     def _made(self, topic: str, how: str) -> None:
         """Announce a topic created on use, and schedule its write. Called without the lock."""

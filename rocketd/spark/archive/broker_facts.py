@@ -11,7 +11,9 @@ from rocketd.remoting.wire.codes import RequestCode
 from rocketd.spark.errors import ClusterError
 from rocketd.spark.ranges import Catalog, Queue
 from rocketd.spark.store.log_directories import log_directories
+from rocketd.store.base.filesystem import RealFileSystem
 from rocketd.store.base.layout import consume_queue_dir, is_mapped_file_name
+from rocketd.store.base.table_journal import read_journal
 
 if TYPE_CHECKING:
     from rocketd.spark.wire.cluster import ClusterClient
@@ -96,11 +98,15 @@ def _queue_file_size(root: str, topics: set[str]) -> int:
 
 def _table(root: str, name: str, key: str) -> dict[str, Any] | None:
     """Return a table of a broker's configuration, or None if unreadable. Apache writes numeric keys without quotes."""
-    for path in (os.path.join(root, "config", f"{name}.json"), os.path.join(root, "config", f"{name}.json.bak")):
+    path = os.path.join(root, "config", f"{name}.json")
+    for candidate in (path, f"{path}.bak"):
         try:
-            with open(path, encoding="utf-8") as file:
-                table = json.loads(re.sub(r"([{,]\s*)(-?\d+)\s*:", r'\1"\2":', file.read()))[key]
+            with open(candidate, "rb") as file:
+                content = file.read()
+            table = json.loads(re.sub(r"([{,]\s*)(-?\d+)\s*:", r'\1"\2":', content.decode()))[key]
             if isinstance(table, dict):
+                for text in read_journal(RealFileSystem(), path, content):
+                    table.update(json.loads(text)[key])
                 return table
         except (OSError, ValueError, KeyError, TypeError):
             continue

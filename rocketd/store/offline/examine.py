@@ -11,8 +11,10 @@ from collections.abc import Callable, Iterator, Sequence
 
 from msgspec.structs import replace
 
+from rocketd.store.base.filesystem import RealFileSystem
 from rocketd.store.base.findings import Disorder, Finding, Remedy, Severity
-from rocketd.store.base.layout import MESSAGE_MAGIC, checkpoint_path
+from rocketd.store.base.layout import MESSAGE_MAGIC, checkpoint_path, config_dir
+from rocketd.store.base.table_journal import read_journal
 from rocketd.store.format.message import DispatchRequest
 from rocketd.store.format.record import MIN_RECORD_SIZE, store_timestamp_of
 from rocketd.store.format.record_scanner import DelayTimeOf
@@ -59,9 +61,13 @@ class Checkpoint:
 
 def configured_topics(root: str) -> dict[str, int] | None:
     """Return the topics of config/topics.json with their number of queues (0 if not given). None if it is unreadable."""
+    path = os.path.join(config_dir(root), "topics.json")
     try:
-        with open(os.path.join(root, "config", "topics.json"), encoding="utf-8") as file:
-            table = json.load(file)["topicConfigTable"]
+        with open(path, "rb") as file:
+            content = file.read()
+        table = json.loads(content)["topicConfigTable"]
+        for text in read_journal(RealFileSystem(), path, content):
+            table.update(json.loads(text)["topicConfigTable"])
         return {topic: max(config.get(name, 0) for name in _QUEUE_NUMBERS) for topic, config in table.items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None

@@ -32,6 +32,7 @@ from rocketd.tools.migration.numbers import StoreNumbers
 from rocketd.tools.migration.own import (
     java_options,
     judge_defaults,
+    judge_journals,
     judge_own_files,
     judge_own_settings,
     judge_timers,
@@ -223,6 +224,8 @@ def give_back_command(migration: Migration, as_json: bool) -> int:
 
     def also(access: StoreAccess) -> Iterator[DoctorFinding]:
         yield from judge_own_files(access.root, given)
+        if migration.scope is not Scope.CLOSED:
+            yield from judge_journals(access.root)
         yield from judge_timers(access.store())
 
     findings += migration.prove(access, also)

@@ -14,7 +14,9 @@ from rocketd.common.properties_file import decode, parse
 from rocketd.metrics.settings import MetricsConfig
 from rocketd.remoting.serving.settings import ServerLimits
 from rocketd.store.base.errors import RecordError
+from rocketd.store.base.filesystem import RealFileSystem
 from rocketd.store.base.layout import config_dir
+from rocketd.store.base.table_journal import SUFFIX, read_journal
 from rocketd.store.offline.stopped_store import StoppedStore
 from rocketd.tools.doctor.findings import NOTE, WRONG, DoctorFinding
 from rocketd.tools.migration.given_settings import DLEDGER, Effect, GivenSetting
@@ -140,6 +142,16 @@ def judge_own_files(root: str, given: Mapping[str, GivenSetting]) -> Iterator[Do
     if changed:
         text = f"settings changed by request are in {path}, which Apache's broker does not read: {', '.join(changed)}"
         yield DoctorFinding(WRONG, "settings", text, "write them into the configuration file")
+
+
+def judge_journals(root: str) -> Iterator[DoctorFinding]:
+    """Yield the tables of a stopped store with changes that are only in their journal. Raises OSError."""
+    file_system = RealFileSystem()
+    for name in ("topics.json", "subscriptionGroup.json"):
+        path = os.path.join(config_dir(root), name)
+        if file_system.exists(path) and read_journal(file_system, path, file_system.read_file(path)):
+            text = f"the last changes are only in {path}{SUFFIX}, which Apache's broker does not read"
+            yield DoctorFinding(WRONG, "tables", text, "start rocketd's broker, and stop it by Ctrl-C or SIGTERM")
 
 
 def judge_timers(store: StoppedStore) -> Iterator[DoctorFinding]:

@@ -5,6 +5,7 @@ import threading
 from twisted.logger import formatEvent, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 
+from rocketd.common import table_writer
 from rocketd.common.table_writer import TableWriter
 
 LIMIT = 60.0
@@ -131,3 +132,53 @@ class TableWriterTests(SynchronousTestCase):
         self.assertIsNone(self.wait_for_write())
         self.writer.stop()
         self.assertEqual(len(self.flushLoggedErrors(KeyError)), 1)
+
+
+class AppendTests(SynchronousTestCase):
+    """A table whose changes can be recorded without a write of all of it."""
+
+    def setUp(self):
+        self.calls = []
+        self.called = threading.Semaphore(0)
+        self.writer = TableWriter()
+        self.table = self.writer.table("/config/table.json", self.note("save"), self.note("append"))
+
+    def note(self, what):
+        def note():
+            self.calls.append(what)
+            self.called.release()
+
+        return note
+
+    def change(self):
+        done = threading.Event()
+        self.table.changed(lambda error: done.set())
+        self.assertTrue(done.wait(LIMIT))
+
+    def start(self):
+        self.writer.start()
+        self.addCleanup(self.writer.stop)
+
+    def test_whole_table_is_written_a_while_after_its_changes(self):
+        self.patch(table_writer, "WHOLE_SECONDS", 0.0)
+        self.start()
+        self.change()
+        for _ in range(2):
+            self.assertTrue(self.called.acquire(timeout=LIMIT))
+        self.assertEqual(self.calls, ["append", "save"])
+
+    def test_stop_writes_the_whole_table_once(self):
+        self.patch(table_writer, "WHOLE_SECONDS", 1e9)
+        self.start()
+        self.change()
+        self.change()
+        self.assertEqual(self.calls, ["append", "append"])
+        self.writer.stop()
+        self.assertEqual(self.calls, ["append", "append", "save"])
+
+    def test_without_thread_the_whole_table_is_written(self):
+        self.change()
+        self.start()
+        self.writer.stop()
+        self.change()
+        self.assertEqual(self.calls, ["save", "save"])

@@ -17,6 +17,8 @@ from rocketd.broker.base.settings import BrokerSettings
 from rocketd.broker.timer.records import note_done
 from rocketd.common import properties_file
 from rocketd.common.names import TIMER_TOPIC
+from rocketd.store.base.filesystem import RealFileSystem
+from rocketd.store.base.table_journal import TableJournal
 from rocketd.store.message_store import MessageStore
 from rocketd.store.offline.examine_log import LogWalk
 from rocketd.store.testing import BORN_HOST, STORE_HOST, make_message, small_config
@@ -493,6 +495,15 @@ class GiveBackTests(MigrationTestCase):
         accounts.write_text("accounts:\n- accessKey: somebody\n  secretKey: long-secret\n")
         self.write("aclEnable=true", f"rocketmq.acl.plain.file={accounts}")
         self.assertIn(f"cp {accounts}", self.look("give-back")[1]["findings"][-1]["remedy"])
+
+    def test_journal_of_a_table_is_wrong(self):
+        path = self.store / "config" / "topics.json"
+        journal = TableJournal(RealFileSystem(), str(path))
+        journal.begin(path.read_bytes())
+        journal.append(b'{"topicConfigTable":{"New":{"topicName":"New"}}}')
+        self.assertIn(f"{path}.journal", self.findings("give-back")["wrong", "tables"])
+        path.write_bytes(path.read_bytes() + b"\n")
+        self.assertEqual(self.findings("give-back"), {})
 
     def test_changes_by_request_are_wrong(self):
         (self.store / "config" / "changedByRequest.properties").write_text("fileReservedTime=5\n")

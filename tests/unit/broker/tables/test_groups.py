@@ -1,10 +1,14 @@
 import os
+import threading
+from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
 from rocketd.broker.base.json_file import JsonFile
 from rocketd.broker.base.settings import BrokerConfig
 from rocketd.broker.tables.groups import SubscriptionGroupManager
+from rocketd.common import table_writer
+from rocketd.common.table_writer import TableWriter
 from rocketd.remoting.bodies.tables import SubscriptionGroupConfig, SubscriptionGroupWrapper
 from rocketd.remoting.errors import RequestError
 from rocketd.store.base.filesystem import RealFileSystem
@@ -21,9 +25,9 @@ class GroupsTests(SynchronousTestCase):
         self.settings = BrokerConfig()
         self.groups = self.make()
 
-    def make(self, file_system=None):
+    def make(self, file_system=None, writer=None):
         file = JsonFile(self.path, SubscriptionGroupWrapper, file_system or RealFileSystem())
-        groups = SubscriptionGroupManager(self.settings, file, lambda: 1234)
+        groups = SubscriptionGroupManager(self.settings, file, lambda: 1234, writer)
         groups.load()
         return groups
 
@@ -77,3 +81,23 @@ class GroupsTests(SynchronousTestCase):
         self.assertFalse(self.groups.delete("G"))
         self.assertNotIn("G", self.make().snapshot().subscription_group_table)
         self.assertEqual(self.groups.snapshot().data_version.counter, 2)
+
+    def test_new_group_among_many_is_safe_without_a_write_of_the_table(self):
+        self.patch(table_writer, "WHOLE_SECONDS", 1e9)
+        writer = TableWriter()
+        groups = self.make(writer=writer)
+        with groups._guard:
+            for number in range(10_000):
+                groups._put(SubscriptionGroupConfig(f"G{number}"))
+        groups.persist()
+        before = Path(self.path).read_bytes()
+        writer.start()
+        self.addCleanup(writer.stop)
+        done = threading.Event()
+        groups.update(SubscriptionGroupConfig("New", retry_queue_nums=3), lambda error: done.set())
+        self.assertTrue(done.wait(60))
+        self.assertEqual(Path(self.path).read_bytes(), before)
+        self.assertLess(Path(f"{self.path}.journal").stat().st_size, 500)
+        # The store of a killed broker.
+        self.assertEqual(self.make().snapshot(), groups.snapshot())
+        self.assertEqual(SubscriptionGroupWrapper.decode(Path(self.path).read_bytes()), groups.snapshot())

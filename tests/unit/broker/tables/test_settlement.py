@@ -85,17 +85,9 @@ class SendToNewTopicTests(SynchronousTestCase):
         self.gate = threading.Event()
         self.error = None
         self.topic_writes = 0
-        real = self.broker.file_system.write_file
-
-        def write_file(path, data):
-            if path.endswith("topics.json.tmp"):
-                assert self.gate.wait(LIMIT)
-                self.topic_writes += 1
-                if self.error is not None:
-                    raise self.error
-            real(path, data)
-
-        self.broker.file_system.write_file = write_file
+        self.slow_down("write_file", lambda path, data: path.endswith(("topics.json.tmp", "topics.json.journal")))
+        # A line behind others of the journal.
+        self.slow_down("pwrite", lambda fd, data, offset: b'"topicConfigTable"' in data)
         self.gate.set()
         self.broker.start()
         self.addCleanup(self.broker.stop)
@@ -103,6 +95,20 @@ class SendToNewTopicTests(SynchronousTestCase):
         self.addCleanup(self.broker.table_writer.stop)
         self.addCleanup(self.gate.set)
         self.processor = SendMessageProcessor(self.broker)
+
+    def slow_down(self, name, is_of_topics):
+        """Have a call of the disk wait for the gate, and fail if there is an error, if it writes topics."""
+        real = getattr(self.broker.file_system, name)
+
+        def call(*arguments):
+            if is_of_topics(*arguments):
+                assert self.gate.wait(LIMIT)
+                self.topic_writes += 1
+                if self.error is not None:
+                    raise self.error
+            return real(*arguments)
+
+        setattr(self.broker.file_system, name, call)
 
     def send(self, *commands):
         connection = RecordingConnection()

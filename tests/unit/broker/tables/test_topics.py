@@ -1,5 +1,6 @@
 import os
 import threading
+from functools import partial
 from pathlib import Path
 
 from twisted.internet.task import Clock
@@ -8,6 +9,8 @@ from twisted.trial.unittest import SynchronousTestCase
 from rocketd.broker.base.json_file import JsonFile
 from rocketd.broker.base.settings import BrokerConfig
 from rocketd.broker.tables.topics import TopicConfigManager
+from rocketd.common import table_writer
+from rocketd.common.table_writer import TableWriter
 from rocketd.remoting.bodies.tables import (
     DataVersion,
     SubscriptionGroupConfig,
@@ -257,3 +260,61 @@ class AdministrationTests(TopicsTestCase):
         self.assertEqual(self.create().write_queue_nums, 2)
         self.assertIsNotNone(self.topics.select("BenchmarkTest"))
         self.assertEqual(self.topics.data_version.counter, 8)
+
+
+class JournalTests(TopicsTestCase):
+    """A change of one topic among many."""
+
+    def setUp(self):
+        super().setUp()
+        self.writer = TableWriter()
+        self.topics = self.make(writer=self.writer)
+        with self.topics._guard:
+            for number in range(10_000):
+                self.topics._put(TopicConfig(topic_name=f"T{number}"))
+        self.topics.persist()
+        self.journal = Path(f"{self.path}.journal")
+        self.writer.start()
+        self.addCleanup(self.writer.stop)
+
+    def make(self, file_system=None, writer=None):
+        file = JsonFile(self.path, TopicConfigSerializeWrapper, file_system or RealFileSystem())
+        return TopicConfigManager(self.settings, file, lambda: int(self.clock.seconds() * 1000), writer)
+
+    def wait_for(self, change):
+        done = threading.Event()
+        change(lambda error: (self.assertIsNone(error), done.set()))
+        self.assertTrue(done.wait(60))
+
+    def test_new_topic_among_many_is_safe_without_a_write_of_the_table(self):
+        self.patch(table_writer, "WHOLE_SECONDS", 1e9)
+        before = Path(self.path).read_bytes()
+        self.wait_for(partial(self.topics.update, TopicConfig(topic_name="New", read_queue_nums=3)))
+        self.assertEqual(Path(self.path).read_bytes(), before)
+        self.assertLess(self.journal.stat().st_size, 400)
+        # The store of a killed broker.
+        found = JsonFile(self.path, TopicConfigSerializeWrapper, RealFileSystem()).load()
+        self.assertEqual(found, self.topics.snapshot())
+        self.writer.stop()
+        self.assertFalse(self.journal.exists())
+        self.assertEqual(TopicConfigSerializeWrapper.decode(Path(self.path).read_bytes()), found)
+
+    def test_deletion_and_order_are_written_with_the_whole_table(self):
+        self.patch(table_writer, "WHOLE_SECONDS", 1e9)
+        for change in (
+            partial(self.topics.delete, "T5"),
+            lambda written: (self.topics.update_order_topics(["T6"]), self.topics._saved.changed(written)),
+        ):
+            self.wait_for(partial(self.topics.update, TopicConfig(topic_name="New")))
+            self.assertTrue(self.journal.exists())
+            self.wait_for(change)
+            self.assertFalse(self.journal.exists())
+            self.assertEqual(TopicConfigSerializeWrapper.decode(Path(self.path).read_bytes()), self.topics.snapshot())
+
+    def test_start_after_a_kill_moves_the_journal_into_the_file(self):
+        self.patch(table_writer, "WHOLE_SECONDS", 1e9)
+        self.wait_for(partial(self.topics.update, TopicConfig(topic_name="New", read_queue_nums=3)))
+        topics = self.reloaded()
+        self.assertEqual(topics.snapshot(), self.topics.snapshot())
+        self.assertFalse(self.journal.exists())
+        self.assertEqual(TopicConfigSerializeWrapper.decode(Path(self.path).read_bytes()), topics.snapshot())

@@ -15,6 +15,8 @@ from rocketd.spark.archive.restoring import RestoreWork, was_ended
 from rocketd.spark.archive.selection import Selection
 from rocketd.spark.errors import ArchiveError
 from rocketd.spark.ranges import Queue, QueueRange
+from rocketd.store.base.filesystem import RealFileSystem
+from rocketd.store.base.table_journal import TableJournal
 
 QUEUE = Queue("%RETRY%g", "broker-a", 3)
 FILE = ArchiveFile("data/x.parquet", 6, 700, "ab", QUEUE, 10, 19, 900, "cd", 1000, 5000, 1, 2)
@@ -56,7 +58,10 @@ class FactsTests(SynchronousTestCase):
         for name, size in ((0, 4096), (4096, 4096)):
             (root / "commitlog" / f"{name:020d}").write_bytes(bytes(size))
         (root / "consumequeue/T/0" / f"{0:020d}").write_bytes(bytes(400))
-        (root / "config" / "topics.json").write_text('{"topicConfigTable": {"T": {"perm": 6}, "other": {}}}')
+        (root / "config" / "topics.json").write_text('{"topicConfigTable": {"T": {"perm": 4}, "other": {}}}')
+        journal = TableJournal(RealFileSystem(), str(root / "config" / "topics.json"))
+        journal.begin((root / "config" / "topics.json").read_bytes())
+        journal.append(b'{"topicConfigTable": {"T": {"perm": 6}}}')
         # As Apache's broker writes it.
         (root / "config" / "consumerOffset.json").write_text('{"offsetTable":{"T@g":{0:5,1:7},"other@g":{0:1}}}')
         (root / "config" / "delayOffset.json").write_text("{")

@@ -8,9 +8,10 @@ from pathlib import Path
 
 from rocketd.store.base.filesystem import RealFileSystem
 from rocketd.store.base.findings import Disorder, Remedy, Severity, shortened
+from rocketd.store.base.table_journal import TableJournal
 from rocketd.store.format.record import decode_message
 from rocketd.store.message_store import MessageStore
-from rocketd.store.offline.examine import Examination
+from rocketd.store.offline.examine import Examination, configured_topics
 from rocketd.store.offline.repair import Repair
 from rocketd.store.offline.repair_log import DAMAGED_TAG
 from rocketd.store.offline.stopped_store import StoppedStore
@@ -173,6 +174,16 @@ class NormalThingsTests(StoreTestCase):
         self.assertEqual(
             self.problems(root), {(Disorder.QUEUE_MISSING, Remedy.NONE), (Disorder.QUEUE_LACKS, Remedy.START)}
         )
+
+    def test_topic_of_the_journal_is_not_deleted(self):
+        root = self.make()
+        os.mkdir(os.path.join(root, "config"))
+        path = Path(root, "config", "topics.json")
+        path.write_text('{"topicConfigTable":{"T0":{"readQueueNums":2}}}')
+        journal = TableJournal(RealFileSystem(), str(path))
+        journal.begin(path.read_bytes())
+        journal.append(b'{"topicConfigTable":{"T1":{"readQueueNums":3,"writeQueueNums":1}}}')
+        self.assertEqual(configured_topics(root), {"T0": 2, "T1": 3})
 
     def test_deleted_and_recreated_topic_is_normal(self):
         root = os.path.abspath(self.mktemp())
