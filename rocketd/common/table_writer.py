@@ -18,7 +18,7 @@ RETRY_SECONDS = 1.0
 """Delay before a failed write is repeated."""
 LONGEST_REST_SECONDS = 1.0
 """Upper limit of the rest after a write. A table rests as long as its write took, so a large table with constant
-changes takes at most half of the thread's time.
+changes takes at most half of the thread's time. A table with ``append`` needs no rest.
 """
 WHOLE_SECONDS = 1.0
 """Delay between a change recorded by ``append`` and the write of the whole table."""
@@ -147,7 +147,12 @@ class TableWriter:
                 table.whole_rest = WHOLE_REST * (now - began)
             elif table.whole_due is None:
                 table.whole_due = now + max(table.whole_rest, WHOLE_SECONDS)
-            rest = min(now - began, LONGEST_REST_SECONDS) if error is None else RETRY_SECONDS
+            if error is not None:
+                rest = RETRY_SECONDS
+            elif table.append is None:
+                rest = min(now - began, LONGEST_REST_SECONDS)
+            else:
+                rest = 0.0
             table.rests_until = now + rest
             table.next_lazy_write = now + max(rest, COALESCE_SECONDS)
             if error is not None:
