@@ -4,6 +4,10 @@ Every name server is told at the start, every 30 s, after each change of the top
 ``namesrvAddr`` takes effect with the next of these. Everything belongs to the reactor thread, except ``changed`` and
 ``when_told``.
 
+A registration after a change has only the topics added or changed since the last one that the name server has answered on
+the same connection: a name server forgets a broker whose connection closes. All topics are sent after deletions, at the
+start, and every 30 s. Each name server gets one registration after the other.
+
 A master looks for another one of its name before it registers. A broker may learn its name servers only after it has
 begun to serve. Then ``before_first`` does the check, and no registration is sent before it has ended.
 
@@ -18,9 +22,11 @@ from typing import Any, NamedTuple, Protocol
 from twisted.internet import defer
 from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
+from twisted.python.failure import Failure
 
 from rocketd.broker.name_server_addresses import NameServerAddresses
 from rocketd.broker.tables.parts import TableParts
+from rocketd.common import names
 from rocketd.common.clocked_loop import ClockedLoop
 from rocketd.common.permission import is_readable, is_writable
 from rocketd.common.reactor import IReactor
@@ -70,12 +76,33 @@ class RegisteredBroker(TableParts, Protocol):
 
 
 class _Written(NamedTuple):
-    """The content of a registration, with the version of its topics and the broker's permission."""
+    """The body of a registration, with the version of its topics and the broker's permission.
+
+    It has the topics changed after the change ``since``, or all for None, up to the change ``number``.
+    """
 
     data_version: DataVersion
     permission: int
-    fields: dict[str, str]
+    since: int | None
+    number: int
     body: bytes
+    compressed: bool
+    crc: int
+
+
+class _Told(NamedTuple):
+    """What a name server knows: the topics up to the change ``number``, as long as the connection is open."""
+
+    connection: object
+    number: int
+
+
+class _Turn:
+    """The next registration at a name server, and those who wait for it."""
+
+    def __init__(self) -> None:
+        self.whole = False
+        self.callers: list[defer.Deferred[None]] = []
 
 
 class Registration:
@@ -94,6 +121,10 @@ class Registration:
         self._loop = ClockedLoop(reactor, self.register)
         self._first: IDelayedCall | None = None
         self._unreachable: set[str] = set()
+        self._told: dict[str, _Told] = {}
+        self._turns: dict[str, _Turn] = {}
+        self._serving: set[str] = set()
+        self._written: _Written | None = None
         self._pending = False
         self._signalled = False
         self._rests_until = 0.0
@@ -205,7 +236,7 @@ class Registration:
     def _register_pending(self) -> None:
         self._pending = False
         waiting, self._waiting = self._waiting, []
-        told = defer.succeed(None) if self._stopped or self._held else self.register(force=True)
+        told = defer.succeed(None) if self._stopped or self._held else self.register(force=True, whole=False)
         if waiting:
             self._call_when(told, waiting)
 
@@ -219,33 +250,62 @@ class Registration:
         patience = self._reactor.callLater(TOLD_SECONDS, call)
         told.addCallback(lambda _: call())
 
-    def register(self, force: bool | None = None) -> "defer.Deferred[None]":
-        """Register with every name server; unless forced, only with those whose version is outdated."""
+    def register(self, force: bool | None = None, *, whole: bool = True) -> "defer.Deferred[None]":
+        """Register with every name server; unless forced, only with those whose version is outdated.
+
+        Without ``whole``, they get only the topics they do not know.
+        """
         if self._held:
             return defer.succeed(None)
         self.take_addresses()
         if self.before_first is not None and self._client.name_servers.addresses:
             return self._register_first(self.before_first)
         forced = self._broker.settings.broker.force_register if force is None else force
-        written: _Written | None = None
-        failed = False
 
         async def tell(address: str) -> None:
-            nonlocal written, failed
-            if not forced and not await self._is_outdated(address):
-                return
-            if self.before_each is not None:
-                await self.before_each(address)
-            if self._stopped or self._held:
-                return
-            # Written only now: an older content must not overtake that of a later registration.
-            if not failed and (written is None or not self._is_current(written)):
-                written = self._write()
-                failed = written is None
-            if written is not None:
-                await self._register(address, written)
+            if forced or await self._is_outdated(address):
+                await self._take_turn(address, whole=whole)
 
         return self._for_all(tell)
+
+    async def _take_turn(self, address: str, *, whole: bool) -> None:
+        """Wait for the next registration at a name server. Its content is written after this call."""
+        turn = self._turns.setdefault(address, _Turn())
+        turn.whole = turn.whole or whole
+        told = join(turn.callers)
+        if address not in self._serving:
+            self._serving.add(address)
+            defer.Deferred.fromCoroutine(self._serve_turns(address))
+        await told
+
+    async def _serve_turns(self, address: str) -> None:
+        while (turn := self._turns.get(address)) is not None:
+            result: Failure | None = None
+            try:
+                await self._register_at(address, turn)
+            except Exception:
+                result = Failure()
+            if self._turns.get(address) is turn:
+                del self._turns[address]
+            tell_all(result, turn.callers)
+        self._serving.discard(address)
+
+    async def _register_at(self, address: str, turn: _Turn) -> None:
+        if self.before_each is not None:
+            await self.before_each(address)
+        connection = await self._client.connection_to(address)
+        if self._stopped or self._held:
+            return
+        # Written only now, and sent without a pause: later changes take the next turn.
+        del self._turns[address]
+        told = self._told.pop(address, None)
+        since = None if turn.whole or told is None or told.connection is not connection else told.number
+        written = self._written
+        if written is None or written.since != since or not self._is_current(written):
+            written = self._written = self._write(since)
+        if written is not None:
+            await self._register(address, written)
+            self._told[address] = _Told(connection, written.number)
 
     def _register_first(self, check: Callable[[], "defer.Deferred[None]"]) -> "defer.Deferred[None]":
         """Register after the check. All callers meanwhile wait for this registration."""
@@ -302,11 +362,11 @@ class Registration:
         permission = self._broker.settings.broker.broker_permission
         return written.data_version is self._broker.topics.data_version and written.permission == permission
 
-    def _write(self) -> "_Written | None":
+    def _write(self, since: int | None) -> "_Written | None":
         """Return the content of a registration; None after a failure, which is logged."""
         began = thread_time()
         try:
-            written = self._content()
+            written = self._content(since)
         except Exception:  # raising it would end the loop, and the broker would fade from the routes
             self._log.failure("the registration of this broker cannot be written")
             return None
@@ -314,9 +374,13 @@ class Registration:
         self._rests_until = self._reactor.seconds() + _REST * took if took > _CHEAP_SECONDS else 0.0
         return written
 
-    def _content(self) -> "_Written":
+    def _content(self, since: int | None) -> "_Written":
         settings = self._broker.settings.broker
-        wrapper = self._broker.topics.snapshot()
+        changes = None if since is None else self._broker.topics.changes_since(since)
+        # Name servers of rocketd take a registration with this topic for one with all topics.
+        if changes is None or names.SELF_TEST_TOPIC in changes[1].topic_config_table:
+            since, changes = None, self._broker.topics.numbered_snapshot()
+        number, wrapper = changes
         version = wrapper.data_version
         if not is_writable(settings.broker_permission) or not is_readable(settings.broker_permission):
             limited = {
@@ -325,17 +389,18 @@ class Registration:
             }
             wrapper = TopicConfigSerializeWrapper(topic_config_table=limited, data_version=wrapper.data_version)
         content = RegisterBrokerBody(topic_config_serialize_wrapper=wrapper, filter_server_list=[])
-        body = content.deflate() if settings.compressed_register else content.encode()
+        compressed = settings.compressed_register
+        body = content.deflate() if compressed else content.encode()
+        return _Written(version, settings.broker_permission, since, number, body, compressed, body_crc(body))
+
+    async def _register(self, address: str, written: "_Written") -> None:
         header = RegisterBrokerRequestHeader(
             **self._identity(),
             ha_server_addr=self._broker.ha_address,
-            compressed=settings.compressed_register,
-            body_crc32=body_crc(body),
+            compressed=written.compressed,
+            body_crc32=written.crc,
         )
-        return _Written(version, settings.broker_permission, write_header(header), body)
-
-    async def _register(self, address: str, written: "_Written") -> None:
-        request = RemotingCommand(RequestCode.REGISTER_BROKER, dict(written.fields), written.body)
+        request = RemotingCommand(RequestCode.REGISTER_BROKER, write_header(header), written.body)
         timeout_ms = self._broker.settings.broker.register_broker_timeout_mills
         response = await self._client.invoke_sync(address, request, timeout_ms)
         if response.code != ResponseCode.SUCCESS:

@@ -280,7 +280,7 @@ class RouteInfoManager:
     def wipe_write_perm(self, broker_name: str) -> int:
         """Forbid writing to all topics of a broker. Return their number.
 
-        It ends when `register` accepts topics from this broker again.
+        It ends for a topic when `register` accepts the topic from this broker again.
         """
         return self._set_perms(broker_name, lambda perm: perm & ~permission.WRITE)
 

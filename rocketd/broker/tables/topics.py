@@ -106,10 +106,10 @@ class TopicConfigManager:
 
     def persist(self) -> None:
         """Write the file now. Raises OSError."""
-        self._file.save(self._numbered_snapshot)
+        self._file.save(self.numbered_snapshot)
 
     def _append(self) -> None:
-        self._file.append(self._changes_since, self._numbered_snapshot)
+        self._file.append(self.changes_since, self.numbered_snapshot)
 
     def _write(self, store: Callable[[], None]) -> None:
         """Store the table and announce the changes since the last write, even if the disk is full."""
@@ -128,15 +128,20 @@ class TopicConfigManager:
 
     def snapshot(self) -> TopicConfigSerializeWrapper:
         """Copy the table with its version, as in registrations and the answer to code 21."""
-        return self._numbered_snapshot()[1]
+        return self.numbered_snapshot()[1]
 
-    def _numbered_snapshot(self) -> tuple[int, TopicConfigSerializeWrapper]:
+    def numbered_snapshot(self) -> tuple[int, TopicConfigSerializeWrapper]:
+        """Like ``snapshot``, with the number of the last change before it."""
         with self._guard:
             return self._history.number, TopicConfigSerializeWrapper(
                 topic_config_table=dict(self._table), data_version=self._version
             )
 
-    def _changes_since(self, number: int) -> tuple[int, TopicConfigSerializeWrapper] | None:
+    def changes_since(self, number: int) -> tuple[int, TopicConfigSerializeWrapper] | None:
+        """Return the topics added or changed after change ``number``, with the number of the last change.
+
+        Returns None if topics were removed since, or if there were too many changes.
+        """
         with self._guard:
             names = self._history.since(number)
             if names is None:

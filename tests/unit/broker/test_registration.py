@@ -38,6 +38,10 @@ class FakeClient:
         self.asked = []
         self.away = set()
         self.answers = {}
+        self.connections = {}
+
+    def connection_to(self, address):
+        return succeed(self.connections.setdefault(address, object()))
 
     def update_name_server_addresses(self, addresses):
         self.name_servers.update(addresses)
@@ -260,15 +264,16 @@ class RegistrationTests(SynchronousTestCase):
 
     def test_failed_encoding_does_not_end_rounds(self):
         self.start()
-        snapshot = self.broker.topics.snapshot
+        snapshot = self.broker.topics.numbered_snapshot
 
         def failing():
             raise KeyError("oops")
 
-        self.broker.topics.snapshot = failing
+        self.broker.topics.numbered_snapshot = failing
+        self.broker.topics.update(TopicConfig("T", 4, 4))
         self.reactor.advance(10)
-        self.assertEqual(len(self.flushLoggedErrors(KeyError)), 1)
-        self.broker.topics.snapshot = snapshot
+        self.assertEqual(len(self.flushLoggedErrors(KeyError)), 2)
+        self.broker.topics.numbered_snapshot = snapshot
         self.reactor.advance(30)
         self.assertEqual(len(self.client.take()), 2)
 
@@ -358,11 +363,86 @@ class RegistrationTests(SynchronousTestCase):
         self.registration.register(force=True)
         self.broker.topics.update(TopicConfig("New", 4, 4))
         self.registration.register(force=True)
-        for each in reversed(checks):
-            each.callback(None)
-        bodies = [RegisterBrokerBody.decode(request.body) for _, request, _ in self.client.asked]
-        tables = [body.topic_config_serialize_wrapper.topic_config_table for body in bodies]
-        self.assertEqual(["New" in table for table in tables], [True, True])
+        (check,) = checks
+        check.callback(None)
+        # It serves both callers.
+        self.assertEqual(["New" in table for _, table in self.sent()], [True])
+
+    def sent(self):
+        """Return (address, topics) of the registrations since the last call."""
+        asked, self.client.asked = self.client.asked, []
+        return [
+            (address, RegisterBrokerBody.decode(request.body).topic_config_serialize_wrapper.topic_config_table)
+            for address, request, _ in asked
+        ]
+
+    def change(self, topic, queues=4):
+        self.broker.topics.update(TopicConfig(topic, queues, queues))
+        self.registration.changed("a topic")
+        self.reactor.pump((0, 0))
+
+    def names_sent(self):
+        """Return the topics sent since the last call, by name server: "all", or the names."""
+        everything = self.broker.topics.snapshot().topic_config_table
+        return {address: "all" if table == everything else set(table) for address, table in self.sent()}
+
+    def test_change_sends_only_the_changed_topics(self):
+        self.start()
+        self.change("New")
+        self.assertEqual(self.names_sent(), {A: {"New"}, B: {"New"}})
+        self.change("New", 8)
+        ((_, table), _) = self.sent()
+        self.assertEqual(table, {"New": TopicConfig("New", 8, 8)})
+        self.change("New2")
+        (_, request, _) = self.client.asked[0]
+        wrapper = RegisterBrokerBody.decode(request.body).topic_config_serialize_wrapper
+        self.assertEqual(wrapper.data_version, self.broker.topics.data_version)
+        self.client.take()
+        self.reactor.advance(10)
+        self.assertEqual(self.names_sent(), {A: "all", B: "all"})
+
+    def test_change_that_is_not_of_single_topics_sends_all(self):
+        self.start()
+        for change in (
+            lambda: self.broker.topics.delete("New"),
+            self.broker.topics.next_version,
+            lambda: self.broker.topics.update_order_topics(["TBW102"]),
+            lambda: self.broker.topics.update(TopicConfig("SELF_TEST_TOPIC", 2, 2)),
+        ):
+            self.change("New")
+            self.client.take()
+            change()
+            self.change("New2")
+            self.assertEqual(self.names_sent(), {A: "all", B: "all"})
+
+    def test_name_server_without_the_last_registration_gets_all_topics(self):
+        self.start()
+        # It was restarted.
+        del self.client.connections[A]
+        self.change("New")
+        self.assertEqual(self.names_sent(), {A: "all", B: {"New"}})
+        # It did not answer.
+        self.client.away = {B}
+        self.change("New2")
+        self.assertEqual(self.names_sent(), {A: {"New2"}, B: {"New2"}})
+        self.client.away.clear()
+        self.change("New3")
+        self.assertEqual(self.names_sent(), {A: {"New3"}, B: "all"})
+
+    def test_registrations_at_one_name_server_follow_each_other(self):
+        self.start()
+        slow = self.client.answers[A] = Deferred()
+        self.change("One")
+        self.change("Two")
+        self.registration.when_told(lambda: told.append(len(told)))
+        told = []
+        self.reactor.pump((0, 0))
+        self.assertEqual(self.sent()[2:], [(B, {"Two": TopicConfig("Two", 4, 4)}), (B, {})])
+        self.change("Three")
+        self.assertEqual(self.names_sent(), {B: {"Three"}})
+        del self.client.answers[A]
+        slow.callback(RemotingCommand.response())
+        self.assertEqual((self.names_sent(), told), ({A: {"Two", "Three"}}, [0]))
 
     def test_stop_during_check_sends_no_unregistration(self):
         self.set(namesrv_addr=None)
