@@ -6,7 +6,7 @@ dirty table once, with all changes so far. Callers that need the result get a ca
 
 import threading
 from collections.abc import Callable
-from time import monotonic
+from time import monotonic, thread_time
 
 from twisted.logger import Logger
 
@@ -22,8 +22,10 @@ changes takes at most half of the thread's time. A table with ``append`` needs n
 """
 WHOLE_SECONDS = 1.0
 """Delay between a change recorded by ``append`` and the write of the whole table."""
-WHOLE_REST = 20
-"""The delay is at least this many times the last write of the whole table."""
+REST_FACTOR = 20
+"""Writes without a waiter take at most this part of the time: the delay of the whole table is at least this many times its
+last write. Other changes without a waiter wait this many times the CPU time of the last write.
+"""
 LOG_SECONDS = 60.0
 """Interval of log lines about the failures of one table."""
 
@@ -140,11 +142,13 @@ class TableWriter:
             whole = self._stopping or table.append is None or (table.whole_due is not None and table.whole_due <= began)
             if whole:
                 table.whole_due = None
+        cpu = thread_time()
         error = self._save(table, whole=whole)
+        cpu = thread_time() - cpu
         with self._changed:
             now = self._clock()
             if whole:
-                table.whole_rest = WHOLE_REST * (now - began)
+                table.whole_rest = REST_FACTOR * (now - began)
             elif table.whole_due is None:
                 table.whole_due = now + max(table.whole_rest, WHOLE_SECONDS)
             if error is not None:
@@ -154,7 +158,7 @@ class TableWriter:
             else:
                 rest = 0.0
             table.rests_until = now + rest
-            table.next_lazy_write = now + max(rest, COALESCE_SECONDS)
+            table.next_lazy_write = now + max(rest, COALESCE_SECONDS, REST_FACTOR * cpu)
             if error is not None:
                 table.due = table.rests_until
             elif table.due is not None:

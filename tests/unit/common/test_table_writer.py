@@ -1,6 +1,7 @@
 """The one thread that writes changed tables."""
 
 import threading
+from time import monotonic
 
 from twisted.logger import formatEvent, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
@@ -83,6 +84,16 @@ class TableWriterTests(SynchronousTestCase):
         self.disk.content.append(1)
         self.table.changed()
         self.assertTrue(self.disk.began.wait(LIMIT))
+
+    def test_change_without_callback_waits_for_its_share_of_the_cpu(self):
+        times = iter((0.0, 1e9))
+        self.patch(table_writer, "thread_time", lambda: next(times, 0.0))
+        self.start()
+        self.wait_for_write()
+        self.table.changed()
+        self.assertGreater(self.table.due, monotonic() + 1e9)
+        self.wait_for_write()
+        self.assertIsNone(self.table.due)
 
     def test_stop_writes_the_last_state(self):
         self.start()
