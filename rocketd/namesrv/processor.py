@@ -117,6 +117,8 @@ class NamesrvProcessor:
         else:
             registration = RegisterBrokerBody.inflate(body) if header.compressed else RegisterBrokerBody.decode(body)
             topics, filter_servers = registration.topic_config_serialize_wrapper, registration.filter_server_list
+        # Brokers register a new topic by itself, and from time to time all of theirs, with those of the system.
+        is_part = SELF_TEST_TOPIC not in topics.topic_config_table
         master = self._routes.register(
             _identity(header),
             header.ha_server_addr,
@@ -125,8 +127,8 @@ class NamesrvProcessor:
             filter_servers,
             context.connection,
             context.received_ms,
-            # Brokers register a new topic by itself, and from time to time all of theirs, with those of the system.
-            has_all_topics=request.version < V5_0_0 and SELF_TEST_TOPIC in topics.topic_config_table,
+            has_all_topics=request.version < V5_0_0 and not is_part,
+            is_part=is_part,
         )
         view = self._view_of(context)
         addresses = (master.ha_server_address, master.master_address)

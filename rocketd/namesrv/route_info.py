@@ -101,28 +101,32 @@ class RouteInfoManager:
         now_ms: int,
         *,
         has_all_topics: bool = False,
+        is_part: bool = False,
     ) -> MasterAddresses:
         """Accept a broker's registration: a sign of life, and a master's topics if they are new.
 
         Topics count if this address is new to the broker's name, or if ``data_version`` differs from the last one.
         ``has_all_topics`` is whether the broker has no other topics: the others are removed, unless the registration is
-        older than the last one. ``filter_servers`` None keeps the known ones, an empty list removes them.
+        older than the last one. ``is_part`` is whether it has others that are not in ``topics``. If such a broker is new,
+        its next registration counts, even one of the same version. ``filter_servers`` None keeps the known ones, an
+        empty list removes them.
         """
         queues = queues_of(broker.name, topics.values()) if broker.broker_id == MASTER_ID else {}
         with self._lock:
+            known = self._alive.get(broker.address)
             is_new = self._put_address(broker)
             if broker.broker_id == MASTER_ID and (is_new or self._is_changed(broker.address, data_version)):
-                known = self._alive.get(broker.address)
                 is_newer = known is None or _age(known.data_version) < _age(data_version)
                 self._put_topics(broker.name, queues, replaces_all=has_all_topics and is_newer)
-            if broker.address not in self._alive:
+            if known is None:
                 self._peer_log.info(
                     f"new {broker.name}",
                     "broker {broker} is new, HA address {ha}",
                     broker=str(broker),
                     ha=ha_server_address,
                 )
-            self._alive[broker.address] = _Alive(now_ms, data_version, connection, ha_server_address)
+            version = DataVersion() if is_part and (is_new or known is None) else data_version
+            self._alive[broker.address] = _Alive(now_ms, version, connection, ha_server_address)
             self._put_filter_servers(broker.address, filter_servers)
             return self._master_of(broker)
 

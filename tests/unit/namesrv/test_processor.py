@@ -7,7 +7,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from rocketd.common import properties_file
 from rocketd.namesrv.kv_config import KVConfigManager
 from rocketd.namesrv.processor import NamesrvProcessor
-from rocketd.namesrv.route_info import RouteInfoManager
+from rocketd.namesrv.route_info import BrokerIdentity, RouteInfoManager
 from rocketd.namesrv.settings import NamesrvSettings
 from rocketd.remoting.bodies.tables import (
     ClusterInfo,
@@ -142,6 +142,15 @@ class RegisterTest(ProcessorTest):
             self.register(registration(configs, DataVersion(1, counter)).encode(), version=version)
             self.assertEqual(topics(), expected, counter)
 
+    def test_broker_that_is_new_with_some_topics_gets_all_into_the_routes_by_its_next_registration(self):
+        all_topics = registration([TopicConfig("T"), TopicConfig("New"), TopicConfig("SELF_TEST_TOPIC")], V1).encode()
+        for version in (407, 413):
+            self.register(registration([TopicConfig("New")], V1).encode(), version=version)
+            self.assertIsNone(self.name_server.routes.pick_topic_route("T"))
+            self.register(all_topics, version=version)
+            self.assertIsNotNone(self.name_server.routes.pick_topic_route("T"))
+            self.name_server.routes.unregister(BrokerIdentity("c", "a", 0, "10.0.0.1:10911"))
+
     def test_register_slave_returns_master_address(self):
         self.register(registration().encode())
         answer = self.register(registration().encode(), broker_id=1, address="10.0.0.2:10911")
@@ -165,7 +174,7 @@ class RegisterTest(ProcessorTest):
             return answer.ext_fields, answer.body
 
         self.assertEqual(ask(V1), ({"changed": "true"}, None))
-        self.register(registration().encode())
+        self.register(registration([TopicConfig("SELF_TEST_TOPIC")]).encode())
         self.assertEqual(ask(DataVersion(1, 1)), ({"changed": "true"}, b'{"counter":1,"timestamp":1000}'))
         self.assertEqual(self.name_server.routes.scan_inactive(120_000), 0)
         self.assertEqual(ask(V1), ({"changed": "false"}, b'{"counter":1,"timestamp":1000}'))
