@@ -8,6 +8,8 @@ Counterpart: the response half of `SendMessageProcessor` (Apache).
 from collections.abc import Sequence
 from struct import Struct
 
+import msgspec
+
 from rocketd.broker.base import problems
 from rocketd.broker.base.hook_contexts import SendMessageContext
 from rocketd.broker.base.settings import BrokerConfig
@@ -71,15 +73,23 @@ class SendAnswers:
             self._fields = fields
             plain = self._plain_fields()
             marks = {"msgId": "\0", "queueId": "\1", "queueOffset": "\2"}
-            self._template = self._template_of(marks | plain).replace(b"\\u0000", self._id_template)
-            self._batch_template = self._template_of(plain | marks).replace(b"\\u0000", b"%b")
+            self._template = self._template_of(marks | plain, self._id_template)
+            self._batch_template = self._template_of(plain | marks, b"%b")
 
     @staticmethod
-    def _template_of(marks: dict[str, str]) -> bytes:
-        text = RemotingCommand(ResponseCode.SUCCESS, marks, flag=RESPONSE_FLAG, opaque=0).encode()[8:]
-        text = text.replace(b"%", b"%%").replace(b'"opaque":0', b'"opaque":%d')
-        for mark in (b"\\u0001", b"\\u0002"):
-            text = text.replace(mark, b"%d")
+    def _template_of(fields: dict[str, str], ids: bytes) -> bytes:
+        """Return the encoded fields with places for numbers. The region comes last, because it may have any characters."""
+        marked = fields | {"MSG_REGION": "\3"}
+        text = RemotingCommand(ResponseCode.SUCCESS, marked, flag=RESPONSE_FLAG, opaque=0).encode()[8:]
+        region = msgspec.json.encode(fields["MSG_REGION"]).replace(b"%", b"%%")
+        for mark, place in (
+            (b'"opaque":0', b'"opaque":%d'),
+            (b"\\u0000", ids),
+            (b"\\u0001", b"%d"),
+            (b"\\u0002", b"%d"),
+            (b'"\\u0003"', region),
+        ):
+            text = text.replace(mark, place)
         return text
 
     def _plain_fields(self) -> dict[str, str]:

@@ -304,11 +304,13 @@ class SingleTests(SendTestCase):
         )
 
     def test_region_and_trace_switch_may_change(self):
-        self.broker.settings.broker.region_id = 'mine "100%d"'
         self.broker.settings.broker.trace_on = False
-        answer = self.ask(send())
-        self.assertEqual(answer.ext_fields["MSG_REGION"], 'mine "100%d"')
-        self.assertEqual(answer.ext_fields["TRACE_ON"], "false")
+        for region in ('mine "100%d"', "\0\1\2\3", "\\u0001\\u0003", '"opaque":0'):
+            self.broker.settings.broker.region_id = region
+            for command in (send(), batch(in_batch(b"a"), in_batch(b"b"))):
+                answer = self.ask(command)
+                self.assertEqual(answer.ext_fields["MSG_REGION"], region)
+                self.assertEqual(answer.ext_fields["TRACE_ON"], "false")
 
     def test_response_among_sends_goes_to_invoke_layer(self):
         taken = []
