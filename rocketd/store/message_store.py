@@ -404,8 +404,8 @@ class MessageStore(MessageReader):
 
     def _note_deletion(self, topic: str) -> None:
         # Also of a topic without queues: its delayed and half messages wait in others.
-        # Stored before now, unless the clock was set back.
-        stored_ms = max(int(self._clock() * 1000), self._dispatcher.last[2])
+        # Stored before now, unless the clock was set back before the start.
+        stored_ms = max(int(self._stamps() * 1000), self._dispatcher.last[2])
         end = self.commit_log.max_offset
         deletions = self._dispatcher.deletions.within(self.commit_log.min_offset, end)
         deletions = deletions.with_deletion(topic, Deletion(end, stored_ms))

@@ -19,7 +19,6 @@ from rocketd.broker.timer.parts import TimerParts
 from rocketd.common import properties as names
 from rocketd.common.log_throttle import event_log
 from rocketd.common.names import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
-from rocketd.common.stamp_clock import STEP_MS
 from rocketd.common.table_writer import TableWriter
 from rocketd.remoting.bodies.tables import DelayOffsetSerializeWrapper
 from rocketd.store.base.errors import RecordSoughtError, StoreError
@@ -32,6 +31,9 @@ LEVEL_BYTES = 4 << 20
 
 Beyond them, sends get their turn.
 """
+
+SET_BACK_MS = 500.0
+"""A message stored so far in the future, or more, is of an earlier process, and the clock was set back since."""
 
 _NEVER_STORED = (PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED)
 """Statuses that another attempt would not change."""
@@ -229,8 +231,7 @@ class ScheduleMessageService:
 
     def _is_due(self, due_ms: int, now_ms: int, delay_ms: int) -> bool:
         stored_ms = self._broker.stamps.clock_ms_of(due_ms - delay_ms)
-        # A time in the future was given before this start, by a clock that was later set back.
-        return not now_ms - delay_ms < stored_ms <= now_ms + STEP_MS
+        return not now_ms - delay_ms < stored_ms < now_ms + SET_BACK_MS
 
     def _read(self, record: memoryview, physical_offset: int) -> MessageInner | None:
         try:

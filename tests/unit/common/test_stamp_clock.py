@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from rocketd.common.stamp_clock import StampClock
+from rocketd.common.stamp_clock import STEP_MS, StampClock
 
 WALL = 1_700_000_000.0
 
@@ -53,11 +53,34 @@ class StampClockTests(SynchronousTestCase):
         self.assertAlmostEqual(self.stamps.now(), WALL + 202, 3)
 
     def test_small_differences_are_not_steps(self):
-        for _ in range(100):
-            self.offset += 0.4
+        for number in range(100):
+            self.offset += 0.04 * (-1) ** number
             self.clock.advance(1)
-            self.assertAlmostEqual(self.stamps.now(), self.clock.seconds() + self.offset, 3)
-        self.assertAlmostEqual(self.stamps.stepped_since(WALL * 1000), 0, 3)
+            self.assertLess(self.stamp() - (self.clock.seconds() + self.offset) * 1000, STEP_MS)
+        self.assertEqual(self.stamps.stepped_since(WALL * 1000), 0)
+
+    def test_stamp_after_small_step_forward_is_the_wall_clock(self):
+        self.offset += 0.001
+        self.clock.advance(1)
+        self.assertAlmostEqual(self.stamps.now(), WALL + 1.001, 5)
+
+    def test_stamps_after_small_steps_back_never_decrease(self):
+        for step in (0.4, 0.06, 0.04):
+            self.setUp()
+            self.clock.advance(100)
+            given = [(self.stamp(), 5100_000)]
+            for _ in range(30):
+                self.offset -= step
+                self.clock.advance(0.01)
+                given.append((self.stamp(), self.clock.seconds() * 1000))
+            stamps = [stamp for stamp, _ in given]
+            self.assertEqual(stamps, sorted(stamps))
+            self.assertGreaterEqual(stamps[-1], (self.clock.seconds() + self.offset) * 1000)
+            for stamp, clock_ms in given:
+                self.assertLess(abs(self.stamps.clock_ms_of(stamp) - clock_ms), STEP_MS)
+            self.assertLess(abs(self.stamps.stepped_since(WALL * 1000) + 30_000 * step), STEP_MS)
+            self.clock.advance(20)
+            self.assertLess(abs(self.stamp() - (self.clock.seconds() + self.offset) * 1000), STEP_MS)
 
     def test_interrupted_readings_are_not_steps(self):
         def slow_wall():

@@ -384,6 +384,15 @@ class DeleteTopicTests(StoreTestCase):
         self.settle()
         self.assertEqual(self.bodies(), [b"new"])
 
+    def test_delete_topic_after_clock_set_back_includes_held_messages(self):
+        clock = {"clock": lambda: 1_700_000_000.0, "stamps": lambda: 1_700_000_300.0}
+        self.store = MessageStore(small_config(self.root), STORE_HOST, fs=self.fs, **clock)
+        self.store.start()
+        self.store.holds_dispatch = True
+        (result,) = self.store.put_messages([make_message(b"old")])
+        self.store.delete_topic("TopicTest")
+        self.assertTrue(self.store.was_deleted("TopicTest", result.physical_offset, result.store_timestamp))
+
     def test_delete_topic_drops_messages_waiting_in_log(self):
         self.patch(dispatch, "MAX_WAITING_GROUPS", 0)
         store = self.start()
