@@ -160,13 +160,8 @@ class IRemotingClient(IRemotingService):
     def invoke_sync(address: str | None, request: RemotingCommand, timeout_ms: float) -> "Deferred[RemotingCommand]":
         """Send a request and return its answer. Fails with a RemotingError."""
 
-    def invoke_bounded(address: str | None, request: RemotingCommand, timeout_ms: float) -> "Deferred[RemotingCommand]":
+    def invoke_async(address: str | None, request: RemotingCommand, timeout_ms: float) -> "Deferred[RemotingCommand]":
         """Send a request, within the limit of concurrent requests, and return its answer. Fails with a RemotingError."""
-
-    def invoke_async(
-        address: str | None, request: RemotingCommand, timeout_ms: float, callback: Callable[..., Any]
-    ) -> "Deferred[None]":
-        """Send a request. ``callback`` gets its Completion once, unless the Deferred fails."""
 
     def invoke_oneway(address: str | None, request: RemotingCommand, timeout_ms: float) -> "Deferred[None]":
         """Send a one-way request. Fires when it was given to the connection."""

@@ -24,11 +24,11 @@ class Counted:
         waiting = set()
         add, answer = RequestTable.add, RequestTable.answer
 
-        def adding(table, opaque, owner, timeout_ms, now_ms, waiter):
+        def adding(table, opaque, owner, timeout_ms, waiter):
             if waiter._request.code == code:
                 waiting.add(opaque)
                 self.most = max(self.most, len(waiting))
-            return add(table, opaque, owner, timeout_ms, now_ms, waiter)
+            return add(table, opaque, owner, timeout_ms, waiter)
 
         def answering(table, opaque, owner):
             waiting.discard(opaque)

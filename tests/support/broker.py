@@ -139,7 +139,7 @@ class RecordingInvoke:
         """Call a function at once."""
         return maybeDeferred(function, *arguments)
 
-    def invoke_bounded(
+    def invoke_async(
         self, connection: IConnection, request: RemotingCommand, timeout_ms: float
     ) -> Deferred[RemotingCommand]:
         """Record a request; return the Deferred of its answer."""
@@ -147,7 +147,7 @@ class RecordingInvoke:
         self.waiting.append(Deferred())
         return self.waiting[-1]
 
-    invoke_sync = invoke_bounded
+    invoke_sync = invoke_async
 
 
 class SmallBroker:

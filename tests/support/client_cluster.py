@@ -91,7 +91,7 @@ class Cluster:
         answer = getattr(self, f"answer_{request.code}")(address, request, request.ext_fields or {})
         return answer if isinstance(answer, Deferred) else succeed(answer)
 
-    def invoke_bounded(self, address, request, timeout_ms):
+    def invoke_async(self, address, request, timeout_ms):
         self.bounded.append(request.code)
         return self.invoke_sync(address, request, timeout_ms)
 

@@ -38,7 +38,7 @@ class Invoke(Protocol):
     def from_thread(self, invoke: Callable[..., Deferred[T]], *arguments: Any) -> Deferred[T]:
         """Call a function in the reactor thread. The Deferred of its result is for the dispatcher."""
 
-    def invoke_bounded(
+    def invoke_async(
         self, connection: IConnection, request: RemotingCommand, timeout_ms: float
     ) -> Deferred[RemotingCommand]:
         """Send a request once a permit is free, and return its answer. Reactor thread."""
@@ -95,9 +95,7 @@ class BrokerToClient:
 
         A processor may return this Deferred as it is. Only the reactor thread may add callbacks to it.
         """
-        return self._ask(
-            self._invoke.invoke_bounded, connection, request, timeout_ms, partial(self._in_executor, finish)
-        )
+        return self._ask(self._invoke.invoke_async, connection, request, timeout_ms, partial(self._in_executor, finish))
 
     def push(
         self, connection: IConnection, request: RemotingCommand, finish: Finish[T], timeout_ms: float = CALL_TIMEOUT_MS

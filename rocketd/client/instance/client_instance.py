@@ -177,7 +177,7 @@ class ClientInstance:
         """
         timeout_ms = self.config.timeout_ms if timeout_ms is None else timeout_ms
         try:
-            invoke = self.remoting.invoke_bounded if bounded else self.remoting.invoke_sync
+            invoke = self.remoting.invoke_async if bounded else self.remoting.invoke_sync
             answer = await invoke(address, _command(code, header, body), timeout_ms)
         except RemotingError as error:
             raise of_remoting(error, address) from error

@@ -174,7 +174,7 @@ class ProducerSender:
         began = self._instance.reactor.seconds()
         share = timeout_ms / (1 + self._options.retries) if turn.several_brokers else timeout_ms
         request = RemotingCommand(outgoing.code, self.fields(outgoing, queue), outgoing.body)
-        answer = self._instance.remoting.invoke_bounded(address, request, share)
+        answer = self._instance.remoting.invoke_async(address, request, share)
         return BegunSend(outgoing, queue, address, answer, began, began + timeout_ms / 1000)
 
     def ended(self, begun: BegunSend, response: RemotingCommand) -> SendResult | FirstTry:

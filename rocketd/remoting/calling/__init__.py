@@ -7,5 +7,5 @@
 
 Every request ends exactly once: answered, timed out, not written, or its connection closed. A request leaves the table
 before its waiter is called. Everything belongs to the reactor thread, except for methods named `*from_thread` and the
-callbacks run by an executor.
+functions run by an executor.
 """

@@ -20,7 +20,6 @@ from rocketd.remoting.calling.channel_table import ChannelTable, join, tell_all
 from rocketd.remoting.calling.client_connection import ClientConnection
 from rocketd.remoting.calling.invoke import CallbackExecutor, InvokeLayer
 from rocketd.remoting.calling.name_servers import NameServers
-from rocketd.remoting.calling.waiters import InvokeCallback
 from rocketd.remoting.errors import (
     PermitTimeoutError,
     RemotingCommandError,
@@ -121,7 +120,7 @@ class RemotingClient:
         """
         return self._invoke(self.invoke.invoke_sync, address, request, timeout_ms)
 
-    def invoke_bounded(
+    def invoke_async(
         self, address: str | None, request: RemotingCommand, timeout_ms: float
     ) -> Deferred[RemotingCommand]:
         """Send a request and return its answer, as one of at most ``clientAsyncSemaphoreValue`` concurrent ones.
@@ -129,7 +128,7 @@ class RemotingClient:
         Waiting for a permit counts against the timeout. Fails like ``invoke_sync``, and with
         RemotingTooMuchRequestError if no time is left to wait.
         """
-        return self._invoke(self.invoke.invoke_bounded, address, request, timeout_ms)
+        return self._invoke(self.invoke.invoke_async, address, request, timeout_ms)
 
     def _invoke(
         self, send: _Send, address: str | None, request: RemotingCommand, timeout_ms: float
@@ -169,20 +168,6 @@ class RemotingClient:
             )
             self.channels.close(connection)
         return failure
-
-    def invoke_async(
-        self, address: str | None, request: RemotingCommand, timeout_ms: float, callback: InvokeCallback
-    ) -> Deferred[None]:
-        """Send a request. ``callback`` gets its Completion once, unless the returned Deferred fails.
-
-        Fails with RemotingConnectError, RemotingTooMuchRequestError, RemotingTimeoutError or RemotingSendRequestError.
-        """
-
-        async def invoke() -> None:
-            connection, left = await self._connection_for(address, request, timeout_ms)
-            await self._closing_if_unsent(connection, self.invoke.invoke_async(connection, request, left, callback))
-
-        return Deferred.fromCoroutine(invoke())
 
     def invoke_oneway(self, address: str | None, request: RemotingCommand, timeout_ms: float) -> Deferred[None]:
         """Send a one-way request. Fires when it was given to the connection.

@@ -10,17 +10,15 @@ from collections.abc import Callable, Iterable
 from typing import Any, Protocol, TypeVar
 
 from twisted.internet.defer import Deferred, fail, maybeDeferred
-from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger, LogLevel
 from twisted.python.failure import Failure
 
-from rocketd.common import timers
 from rocketd.common.log_throttle import LogThrottle, ThrottledLog
 from rocketd.common.reactor import IReactor
 from rocketd.remoting.calling.deadlines import Deadlines
 from rocketd.remoting.calling.permits import FairSemaphore, Permit
 from rocketd.remoting.calling.rpc import RequestTable, Unmatched
-from rocketd.remoting.calling.waiters import AsyncWaiter, InvokeCallback, SyncWaiter, Waiter, address_of, no_answer
+from rocketd.remoting.calling.waiters import Waiter, address_of
 from rocketd.remoting.errors import (
     PermitTimeoutError,
     RemotingError,
@@ -31,8 +29,6 @@ from rocketd.remoting.errors import (
 from rocketd.remoting.interfaces import IRPCHook
 from rocketd.remoting.wire.command import ONEWAY_FLAG, RemotingCommand
 
-SCAN_DELAY_SECONDS = 3.0
-SCAN_INTERVAL_SECONDS = 1.0
 ONEWAYS_TOGETHER = 50
 """One-way requests of other threads sent before the reactor thread serves its sockets again."""
 _STOPPED = "this side is shutting down"
@@ -94,8 +90,6 @@ class InvokeLayer:
         self.pending: RequestTable[Waiter] = RequestTable()
         self.deadlines = Deadlines(reactor)
         self._peer_log = ThrottledLog(self.log, LogThrottle(reactor.seconds))
-        self._scan = timers.ClockedLoop(reactor, self.scan)
-        self._first_scan: IDelayedCall | None = None
         self._stopped = False
         self._oneways: deque[tuple[InvokeConnection, RemotingCommand, float]] = deque()
         self._oneways_signalled = False
@@ -110,26 +104,15 @@ class InvokeLayer:
     # ------------------------------------------------------------ start and stop
 
     def start(self) -> None:
-        """Start scanning for unanswered requests: each second, first after three."""
+        """Accept requests again, after a stop."""
         self._stopped = False
-        self._first_scan = self.reactor.callLater(SCAN_DELAY_SECONDS, self._scan.start, SCAN_INTERVAL_SECONDS)
 
     def stop(self) -> None:
-        """Stop scanning and fail outstanding requests."""
+        """Fail outstanding requests."""
         self._stopped = True
-        if self._first_scan is not None and self._first_scan.active():
-            self._first_scan.cancel()
-        if self._scan.running:
-            self._scan.stop()
         for entry in self.pending.clear():
             entry.waiter.fail(RemotingSendRequestError(address_of(entry), _STOPPED))
         self.deadlines.stop()
-
-    def scan(self) -> None:
-        """Fail the requests that exceed their timeout by a second or more."""
-        for entry in self.pending.expire(self.now_ms()):
-            self.log.warn("{address}: no answer to opaque {opaque}", address=address_of(entry), opaque=entry.opaque)
-            entry.waiter.fail(no_answer(entry))
 
     # ------------------------------------------------------------ the three ways to send
 
@@ -149,7 +132,7 @@ class InvokeLayer:
         except Exception as error:
             return fail(error)
 
-    def invoke_bounded(
+    def invoke_async(
         self, connection: InvokeConnection, request: RemotingCommand, timeout_ms: float
     ) -> Deferred[RemotingCommand]:
         """Send a request with an asynchronous permit, and return its answer.
@@ -172,6 +155,8 @@ class InvokeLayer:
             if self._stopped:
                 raise RemotingSendRequestError(connection.address, _STOPPED)
             left = timeout_ms - (self.now_ms() - began)
+            if left < 0:
+                raise PermitTimeoutError(f"waiting for a permit took the whole {timeout_ms:g} ms")
             return await self.invoke_sync(connection, request, left)
         finally:
             permit.release()
@@ -205,40 +190,6 @@ class InvokeLayer:
             )
             return maybeDeferred(function, *arguments)
         return done
-
-    def invoke_async(
-        self, connection: InvokeConnection, request: RemotingCommand, timeout_ms: float, callback: InvokeCallback
-    ) -> Deferred[None]:
-        """Send a request with a permit. ``callback`` gets its Completion, once.
-
-        The Deferred fires when the request was written. The callback is not called if the Deferred fails with
-
-        - RemotingTooMuchRequestError: no permit, and no time to wait,
-        - RemotingTimeoutError: no permit in time,
-        - RemotingSendRequestError: writing failed.
-
-        An unanswered request calls back at most two seconds after its timeout.
-        """
-        began = self.now_ms()
-        try:
-            cost = self.run_before_hooks(connection, request)
-            if timeout_ms < cost:
-                raise RemotingTooMuchRequestError(_hooks_too_slow(connection, timeout_ms))
-        except Exception as error:
-            return fail(error)
-
-        def permitted(permit: Permit | None) -> None:
-            if permit is None:
-                raise self._refused("asynchronous", self.async_permits, timeout_ms)
-            left = timeout_ms - (self.now_ms() - began)
-            if left < 0:
-                permit.release()
-                raise RemotingTimeoutError(f"waiting for a permit took the whole {timeout_ms:g} ms")
-            self._send_async(
-                connection, request, left, AsyncWaiter(self, connection.address, request, callback, permit)
-            )
-
-        return self.async_permits.acquire(timeout_ms - cost).addCallback(permitted)
 
     def invoke_oneway(
         self, connection: InvokeConnection, request: RemotingCommand, timeout_ms: float
@@ -357,8 +308,8 @@ class InvokeLayer:
     ) -> Deferred[RemotingCommand]:
         if connection.closed:
             raise RemotingSendRequestError(connection.address, "the connection is closed")
-        waiter = SyncWaiter(self, connection.address, request)
-        entry = self.pending.add(request.opaque, connection, timeout_ms, self.now_ms(), waiter)
+        waiter = Waiter(self, connection.address, request)
+        entry = self.pending.add(request.opaque, connection, timeout_ms, waiter)
         waiter.wait(entry)
         try:
             connection.send(request)
@@ -367,22 +318,6 @@ class InvokeLayer:
             waiter.stop_timer()
             raise RemotingSendRequestError(connection.address, error) from error
         return waiter.result
-
-    def _send_async(
-        self, connection: InvokeConnection, request: RemotingCommand, timeout_ms: float, waiter: AsyncWaiter
-    ) -> None:
-        if connection.closed:
-            waiter.fail(RemotingSendRequestError(connection.address, "the connection is closed"))
-            return
-        entry = None
-        try:
-            entry = self.pending.add(request.opaque, connection, timeout_ms, self.now_ms(), waiter)
-            connection.send(request)
-        except Exception as error:
-            if entry is not None:
-                self.pending.remove(entry)
-            waiter.permit.release()
-            raise RemotingSendRequestError(connection.address, error) from error
 
     def _send_oneway(self, connection: InvokeConnection, request: RemotingCommand, permit: Permit) -> None:
         if connection.closed:

@@ -1,15 +1,12 @@
 """The table of outstanding requests, sans-io: matches answers to requests.
 
 Counterpart: `responseTable` of `NettyRemotingAbstract` (Apache). An entry leaves the table exactly once: by its answer,
-by its caller giving up, by a failure, or by the scan. Time is an argument; waiters are opaque to the table.
+by its caller giving up, or by a failure. Waiters are opaque to the table.
 """
 
 from collections import OrderedDict
 from enum import Enum
 from typing import Generic, TypeVar
-
-EXPIRY_GRACE_MS = 1000
-"""Milliseconds by which a request may exceed its timeout before the scan removes it."""
 
 LATE_MEMORY = 1024
 """Number of abandoned requests remembered, to tell a late answer from an unsolicited one."""
@@ -28,13 +25,12 @@ class Unmatched(Enum):
 class PendingRequest(Generic[W]):
     """One request sent. ``owner`` is its connection, ``waiter`` gets its answer."""
 
-    __slots__ = ("began_ms", "opaque", "owner", "timeout_ms", "waiter")
+    __slots__ = ("opaque", "owner", "timeout_ms", "waiter")
 
-    def __init__(self, opaque: int, owner: object, timeout_ms: float, began_ms: float, waiter: W) -> None:
+    def __init__(self, opaque: int, owner: object, timeout_ms: float, waiter: W) -> None:
         self.opaque = opaque
         self.owner = owner
         self.timeout_ms = timeout_ms
-        self.began_ms = began_ms
         self.waiter = waiter
 
 
@@ -48,12 +44,12 @@ class RequestTable(Generic[W]):
     def __len__(self) -> int:
         return len(self._pending)
 
-    def add(self, opaque: int, owner: object, timeout_ms: float, now_ms: float, waiter: W) -> PendingRequest[W]:
+    def add(self, opaque: int, owner: object, timeout_ms: float, waiter: W) -> PendingRequest[W]:
         """Add a request about to be sent. Raises ValueError if its opaque is already outstanding."""
         if opaque in self._pending:
             raise ValueError(f"a request with opaque {opaque} is already outstanding")
         self._given_up.pop((id(owner), opaque), None)
-        entry = self._pending[opaque] = PendingRequest(opaque, owner, timeout_ms, now_ms, waiter)
+        entry = self._pending[opaque] = PendingRequest(opaque, owner, timeout_ms, waiter)
         return entry
 
     def answer(self, opaque: int, owner: object) -> PendingRequest[W] | Unmatched:
@@ -84,13 +80,6 @@ class RequestTable(Generic[W]):
         if len(self._given_up) > LATE_MEMORY:
             self._given_up.popitem(last=False)
         return True
-
-    def expire(self, now_ms: float) -> list[PendingRequest[W]]:
-        """Remove and return all requests that exceed their timeout by EXPIRY_GRACE_MS or more."""
-        expired = [e for e in self._pending.values() if e.began_ms + e.timeout_ms + EXPIRY_GRACE_MS <= now_ms]
-        for entry in expired:
-            self.give_up(entry)
-        return expired
 
     def forget(self, owner: object) -> list[PendingRequest[W]]:
         """Remove and return all requests of a closed connection, and drop its remembered ones."""

@@ -51,9 +51,9 @@ SHARED = "remoting/calling/client.py"
 """The module of the client that brokers and Python clients share."""
 
 COUNTS_FOR = {
-    "client_callback_executor_threads": ("invoke_async", "in_executor"),
+    "client_callback_executor_threads": ("in_executor",),
     "client_oneway_semaphore_value": ("invoke_oneway", "oneway_from_thread"),
-    "client_async_semaphore_value": ("invoke_async", "invoke_bounded"),
+    "client_async_semaphore_value": ("invoke_async",),
 }
 """Settings that the shared client hands on when it is made: the methods for which they count, others do not use them."""
 
@@ -173,7 +173,7 @@ class SettingReadersTests(SynchronousTestCase):
         self.assertEqual(readers_of(BrokerSettings, own["clientAsyncSemaphoreValue"]), set())
         self.assertIn(SHARED, readers_of(BrokerSettings, own["clientCloseSocketIfTimeout"]))
         self.assertIn("invoke_sync", called_on_client(BrokerSettings))
-        self.patch(sys.modules[__name__], "called_on_client", lambda daemon: {"invoke_bounded"})
+        self.patch(sys.modules[__name__], "called_on_client", lambda daemon: {"invoke_async"})
         self.assertEqual(readers_of(BrokerSettings, own["clientAsyncSemaphoreValue"]), {SHARED})
 
     def test_search_finds_readers_of_values_only(self):

@@ -114,13 +114,11 @@ class ExecutorTests(SynchronousTestCase):
         client.startService()
         names, called = [], Event()
 
-        def callback(completion):
+        def callback():
             names.append(current_thread().name)
             called.set()
 
-        client.invoke_async(ADDRESS, RemotingCommand(1), 3000, callback)
-        peer = FakePeer(clock.tcpClients[0]).accept()
-        peer.answer(peer.requests()[0])
+        client.invoke.in_executor(callback)
         self.assertTrue(called.wait(60))
         self.assertEqual(names, ["rocketd-callback-1"])
         client.stopService()
@@ -141,9 +139,9 @@ class PermitTests(ClientTestCase):
     config = {"client_async_semaphore_value": 1}
 
     def test_permit_timeout_keeps_connection_open(self):
-        first = self.client.invoke_bounded(ADDRESS, RemotingCommand(1), 9000)
+        first = self.client.invoke_async(ADDRESS, RemotingCommand(1), 9000)
         peer = self.peer().accept()
-        second = self.client.invoke_bounded(ADDRESS, RemotingCommand(2), 1000)
+        second = self.client.invoke_async(ADDRESS, RemotingCommand(2), 1000)
         self.reactor.advance(1.1)
         self.failureResultOf(second, PermitTimeoutError)
         self.assertFalse(peer.connection.closed)
@@ -205,7 +203,7 @@ class InvokeTests(ClientTestCase):
 
     def test_time_to_connect_is_taken_from_the_timeout(self):
         sync = self.client.invoke_sync(ADDRESS, RemotingCommand(1), 1000)
-        asynchronous = self.client.invoke_async(ADDRESS, RemotingCommand(2), 1000, self.fail)
+        asynchronous = self.client.invoke_async(ADDRESS, RemotingCommand(2), 1000)
         longer = self.client.invoke_sync(ADDRESS, RemotingCommand(3), 2000)
         oneway = self.client.invoke_oneway(ADDRESS, RemotingCommand(4), 10)
         self.reactor.advance(1.01)
@@ -265,16 +263,15 @@ class InvokeTests(ClientTestCase):
         self.assertFalse(peer.transport.aborted)
 
     def test_lost_connection_fails_requests_and_next_call_reconnects(self):
-        completions = []
         call = self.client.invoke_sync(ADDRESS, RemotingCommand(1), 3000)
-        self.client.invoke_async(ADDRESS, RemotingCommand(2), 3000, completions.append)
+        asynchronous = self.client.invoke_async(ADDRESS, RemotingCommand(2), 3000)
         lost = []
         self.client.listeners.append(self)
         self.connection_lost = lost.append
         peer = self.peer().accept()
         peer.lose()
         self.failureResultOf(call, RemotingSendRequestError)
-        self.assertIsInstance(completions[0].error, RemotingSendRequestError)
+        self.failureResultOf(asynchronous, RemotingSendRequestError)
         self.assertEqual(lost, [peer.connection])
         self.client.invoke_sync(ADDRESS, RemotingCommand(1), 3000).addErrback(lambda _: None)
         self.assertEqual(len(self.reactor.tcpClients), 2)

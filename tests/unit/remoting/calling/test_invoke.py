@@ -198,8 +198,7 @@ class HookTests(InvokeTestCase):
     def test_slow_hook_times_out_before_sending(self):
         layer = self.make_layer(hooks=[Hook([], "slow", lambda: self.reactor.advance(0.2))])
         self.failureResultOf(layer.invoke_sync(self.connection, RemotingCommand(1), 100), RemotingTimeoutError)
-        failed = layer.invoke_async(self.connection, RemotingCommand(1), 100, self.fail)
-        self.failureResultOf(failed, RemotingTooMuchRequestError)
+        self.failureResultOf(layer.invoke_async(self.connection, RemotingCommand(1), 100), RemotingTimeoutError)
         self.assertEqual(self.connection.sent, [])
 
     def test_time_of_hooks_is_taken_from_the_timeout(self):
@@ -218,10 +217,13 @@ class HookTests(InvokeTestCase):
         self.assertEqual(self.connection.sent, [])
 
 
-class InvokeBoundedTests(InvokeTestCase):
+class InvokeAsyncTests(InvokeTestCase):
     def invoke(self, number, timeout_ms=3000):
         request = RemotingCommand(number)
-        return request, self.layer.invoke_bounded(self.connection, request, timeout_ms)
+        return request, self.layer.invoke_async(self.connection, request, timeout_ms)
+
+    def assert_permit_is_back(self):
+        self.assertEqual(self.layer.async_permits.available, 1)
 
     def sent(self):
         return [request.code for request in self.connection.sent]
@@ -247,20 +249,65 @@ class InvokeBoundedTests(InvokeTestCase):
         self.reactor.advance(0.2)
         self.assertNotIsInstance(self.failureResultOf(second, RemotingTimeoutError).value, PermitTimeoutError)
 
-    def test_bounded_request_without_permit_in_time_fails_unsent(self):
+    def test_async_request_without_permit_in_time_fails_unsent(self):
         self.invoke(1)
         _, second = self.invoke(2, 1000)
         self.reactor.advance(1)
-        self.failureResultOf(second, PermitTimeoutError)
+        text = str(self.failureResultOf(second, PermitTimeoutError).value)
+        self.assertIn("within 1000 ms: 0 waiting, 0 permits free", text)
         self.failureResultOf(self.invoke(3, 0)[1], RemotingTooMuchRequestError)
         self.assertEqual(self.sent(), [1])
 
-    def test_failed_write_of_bounded_request_releases_permit(self):
+    def test_failed_write_of_async_request_releases_permit(self):
         self.connection.broken = OSError("gone")
         self.failureResultOf(self.invoke(1)[1], RemotingSendRequestError)
         self.connection.broken, self.connection.closed = None, True
         self.failureResultOf(self.invoke(2)[1], RemotingSendRequestError)
         self.assertEqual(self.layer.async_permits.available, 1)
+
+    def test_late_permit_is_released(self):
+        first, _ = self.invoke(1)
+        _, second = self.invoke(2, 100)
+        self.reactor.rightNow += 0.2  # the permit comes in the same turn, before the timer
+        self.layer.process_response(self.connection, answer_to(first))
+        self.assertIn("waiting for a permit", str(self.failureResultOf(second, PermitTimeoutError).value))
+        self.assertEqual(self.sent(), [1])
+        self.assert_permit_is_back()
+
+    def test_silent_peer_ends_request_at_its_timeout(self):
+        self.layer.start()
+        self.addCleanup(self.layer.stop)
+        request, call = self.invoke(1)
+        self.reactor.pump([0.1] * 29)
+        self.assertNoResult(call)
+        self.reactor.pump([0.1] * 2)
+        self.failureResultOf(call, RemotingTimeoutError)
+        self.layer.process_response(self.connection, answer_to(request))
+        self.layer.connection_lost(self.connection)
+        self.assert_permit_is_back()
+
+    def test_lost_connection_fails_async_request_at_once(self):
+        _, call = self.invoke(1)
+        self.layer.connection_lost(self.connection)
+        self.failureResultOf(call, RemotingSendRequestError)
+        self.assert_permit_is_back()
+
+    def test_opaque_in_use_is_refused_and_the_permit_returns(self):
+        self.layer = self.make_layer(asynchronous=2)
+        request, call = self.invoke(1)
+        again = self.layer.invoke_async(self.connection, request, 3000)
+        self.failureResultOf(again, ValueError)
+        self.assertEqual(self.layer.async_permits.available, 1)
+        self.layer.process_response(self.connection, answer_to(request, "done"))
+        self.assertEqual(self.successResultOf(call).remark, "done")
+
+    def test_raising_callback_keeps_no_permit(self):
+        calls = [self.invoke(number) for number in range(2)]
+        for request, call in calls:  # one that got its permit at once, and one that waited
+            call.addCallback(lambda _: 1 / 0)
+            self.layer.process_response(self.connection, answer_to(request))
+            self.failureResultOf(call, ZeroDivisionError)
+        self.assert_permit_is_back()
 
     def test_stop_fails_waiting_requests_unsent(self):
         self.layer.start()
@@ -290,147 +337,6 @@ class ExecutorTests(InvokeTestCase):
         for executor in (None, refuse):
             layer = self.make_layer(callback_executor=executor)
             self.assertEqual(self.successResultOf(layer.in_executor(divmod, 7, 2)), (3, 1))
-
-
-class InvokeAsyncTests(InvokeTestCase):
-    def setUp(self):
-        super().setUp()
-        self.completions = []
-
-    def call(self, layer=None, timeout_ms=3000, request=None):
-        request = request or RemotingCommand(1)
-        return request, (layer or self.layer).invoke_async(
-            self.connection, request, timeout_ms, self.completions.append
-        )
-
-    def assert_permit_is_back(self, layer=None):
-        self.assertEqual((layer or self.layer).async_permits.available, 1)
-
-    def test_callback_gets_the_answer_and_the_permit_returns(self):
-        request, sent = self.call()
-        self.successResultOf(sent)
-        self.assertEqual(self.layer.async_permits.available, 0)
-        self.layer.process_response(self.connection, answer_to(request, "done"))
-        self.assertEqual([done.response.remark for done in self.completions], ["done"])
-        self.assertIs(self.completions[0].request, request)
-        self.assert_permit_is_back()
-
-    def test_async_without_permit_and_time_is_too_much(self):
-        self.call()
-        _, refused = self.call(timeout_ms=0)
-        self.failureResultOf(refused, RemotingTooMuchRequestError)
-        self.assertEqual(len(self.connection.sent), 1)
-
-    def test_async_permit_timeout_error_has_counts(self):
-        self.call()
-        _, refused = self.call(timeout_ms=100)
-        self.reactor.advance(0.101)
-        text = str(self.failureResultOf(refused, RemotingTimeoutError).value)
-        self.assertIn("100 ms", text)
-        self.assertIn("0 waiting", text)
-        self.assertIn("0 permits free", text)
-
-    def test_waiting_for_the_permit_is_taken_from_the_timeout(self):
-        first, _ = self.call()
-        _, sent = self.call(timeout_ms=1000)
-        self.reactor.advance(0.6)
-        self.layer.process_response(self.connection, answer_to(first))
-        self.successResultOf(sent)
-        self.reactor.advance(0.4 + 0.99)
-        self.layer.scan()
-        self.assertEqual(len(self.completions), 1)
-        self.reactor.advance(0.02)
-        self.layer.scan()
-        self.assertIsInstance(self.completions[1].error, RemotingTimeoutError)
-
-    def test_late_permit_is_released(self):
-        permit = self.layer.async_permits.try_acquire()
-        _, sent = self.call(timeout_ms=100)
-        self.reactor.rightNow += 0.2  # the permit comes in the same turn, before the timer
-        permit.release()
-        self.failureResultOf(sent, RemotingTimeoutError)
-        self.assertEqual(self.connection.sent, [])
-        self.assert_permit_is_back()
-
-    def test_silent_peer_calls_back_by_timeout_and_two_seconds(self):
-        self.layer.start()
-        self.addCleanup(self.layer.stop)
-        self.call(timeout_ms=3000)
-        self.reactor.pump([0.1] * 39)
-        self.assertEqual(self.completions, [])
-        self.reactor.pump([0.1] * 11)
-        self.assertIsInstance(self.completions[0].error, RemotingTimeoutError)
-        self.assert_permit_is_back()
-
-    def test_answer_after_timeout_scan_calls_back_once(self):
-        request, _ = self.call(timeout_ms=10)
-        self.reactor.advance(2)
-        self.layer.scan()
-        self.layer.process_response(self.connection, answer_to(request))
-        self.layer.connection_lost(self.connection)
-        self.assertEqual(len(self.completions), 1)
-
-    def test_closed_connection_calls_back(self):
-        self.connection.closed = True
-        _, sent = self.call()
-        self.successResultOf(sent)
-        self.assertIsInstance(self.completions[0].error, RemotingSendRequestError)
-        self.assert_permit_is_back()
-
-    def test_raising_connection_raises_and_does_not_call_back(self):
-        self.connection.broken = OSError("no route")
-        _, sent = self.call()
-        self.failureResultOf(sent, RemotingSendRequestError)
-        self.reactor.advance(10)
-        self.layer.scan()
-        self.assertEqual(self.completions, [])
-        self.assertEqual(len(self.layer.pending), 0)
-        self.assert_permit_is_back()
-
-    def test_lost_connection_calls_back_at_once(self):
-        self.call()
-        self.layer.connection_lost(self.connection)
-        self.assertIsInstance(self.completions[0].error, RemotingSendRequestError)
-        self.assert_permit_is_back()
-
-    def test_opaque_in_use_is_refused_and_the_permit_returns(self):
-        layer = self.make_layer(asynchronous=2)
-        request, _ = self.call(layer)
-        _, again = self.call(layer, request=request)
-        self.failureResultOf(again, RemotingSendRequestError)
-        self.assertEqual(layer.async_permits.available, 1)
-        layer.process_response(self.connection, answer_to(request))
-        self.assertEqual(len(self.completions), 1)
-
-    def test_raising_callback_is_logged_and_the_permit_returns(self):
-        request = RemotingCommand(1)
-        self.layer.invoke_async(self.connection, request, 3000, lambda _: 1 / 0)
-        self.layer.process_response(self.connection, answer_to(request))
-        self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
-        self.assert_permit_is_back()
-
-    def test_callback_runs_in_the_executor(self):
-        waiting = []
-        layer = self.make_layer(callback_executor=waiting.append)
-        request, _ = self.call(layer)
-        layer.process_response(self.connection, answer_to(request))
-        self.assertEqual(self.completions, [])
-        waiting[0]()
-        self.assertEqual(len(self.completions), 1)
-        self.assertEqual(layer.async_permits.available, 0)
-        self.reactor.run_thread_calls()
-        self.assert_permit_is_back(layer)
-
-    def test_callback_runs_directly_if_executor_refuses(self):
-        def refuse(function):
-            raise RuntimeError("full")
-
-        layer = self.make_layer(callback_executor=refuse)
-        request, _ = self.call(layer)
-        layer.process_response(self.connection, answer_to(request))
-        self.assertEqual(len(self.completions), 1)
-        self.assert_permit_is_back(layer)
-        self.assertEqual(len(self.warnings()), 1)
 
 
 class ErrorTests(SynchronousTestCase):
