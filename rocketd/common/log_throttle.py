@@ -2,7 +2,11 @@
 
 One line per kind and interval is written, or several if each is about another event. The next one has the number of
 suppressed lines. A kind is a constant such as "bad frame", or one followed by the name of a group or broker. The number
-and length of kinds are limited, because a peer may choose that name. Values are shortened before they are logged.
+and length of kinds are limited, because a peer may choose that name. Values are shortened before they are logged. If a
+trouble is over, its kind is cleared: the next one is logged at once.
+
+A pair of lines for the begin and the end of a state, such as "unreachable" and "reachable again", needs no throttle: its
+writer knows the state. The same is true of reminders of a lasting state. Nothing else limits lines by a time of its own.
 """
 
 import threading
@@ -128,6 +132,11 @@ class ThrottledLog:
         if suffix is not None:
             shortened = _shortened(values)
             self._log.failure(text + "{suffix}", failure, LogLevel.critical, suffix=suffix, **shortened)
+
+    def clear(self, *kinds: str) -> None:
+        """Let the next line of these kinds be logged at once, because their cause is over."""
+        for kind in kinds:
+            self._throttle.clear(kind)
 
     def flush(self, *, last: bool = False) -> None:
         """Log the number of suppressed lines for each kind that has been quiet for an interval since.

@@ -10,6 +10,8 @@ from time import monotonic, thread_time
 
 from twisted.logger import Logger
 
+from rocketd.common.log_throttle import LogThrottle, ThrottledLog
+
 COALESCE_SECONDS = 0.1
 """A change without a waiter is written at once if its table was not written for this time. Otherwise it waits, to share
 a write with others.
@@ -26,8 +28,6 @@ REST_FACTOR = 20
 """Writes without a waiter take at most this part of the time: the delay of the whole table is at least this many times its
 last write. Other changes without a waiter wait this many times the CPU time of the last write.
 """
-LOG_SECONDS = 60.0
-"""Interval of log lines about the failures of one table."""
 
 Written = Callable[[Exception | None], None]
 """Called with None once a state of the table at least as new as the call is on disk, or with the error."""
@@ -49,6 +49,7 @@ class TableWriter:
         self._tables: list[WrittenTable] = []
         self._thread: threading.Thread | None = None
         self._stopping = False
+        self._failures = ThrottledLog(self._log, LogThrottle(clock))
 
     def table(self, path: str, save: Callable[[], None], append: Callable[[], None] | None = None) -> "WrittenTable":
         """Add a table. ``save`` writes its present state to the file ``path``, or raises.
@@ -174,28 +175,22 @@ class TableWriter:
             else:
                 table.append()
         except Exception as error:
-            self._complain(table, error)
+            table.failures += 1
+            self._failures.error(
+                table.path,
+                "{path} cannot be written: {error}. Its changes count in memory, and are lost if the process ends before "
+                "a write succeeds; it is tried again every {seconds} s",
+                path=table.path,
+                error=error,
+                seconds=RETRY_SECONDS,
+            )
             return error
         table.writes += 1
         if table.failures:
             self._log.info("{path} is written again, after {count} failures", path=table.path, count=table.failures)
             table.failures = 0
+            self._failures.clear(table.path)
         return None
-
-    def _complain(self, table: "WrittenTable", error: Exception) -> None:
-        table.failures += 1
-        now = self._clock()
-        if table.failures > 1 and now - table.complained < LOG_SECONDS:
-            return
-        table.complained = now
-        self._log.error(
-            "{path} cannot be written: {error} ({count} failures so far). Its changes count in memory, and are lost "
-            "if the process ends before a write succeeds; it is tried again every {seconds} s",
-            path=table.path,
-            error=error,
-            count=table.failures,
-            seconds=RETRY_SECONDS,
-        )
 
     def _call(self, table: "WrittenTable", written: Written, error: Exception | None) -> None:
         try:
@@ -224,7 +219,6 @@ class WrittenTable:
         self.waiting: list[Written] = []
         self.is_being_written = False
         self.failures = 0
-        self.complained = 0.0
         self._writer = writer
 
     @property

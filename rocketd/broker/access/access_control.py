@@ -7,7 +7,6 @@ Counterpart: `PlainAccessValidator`, `BrokerController.initialAcl` (Apache).
 """
 
 import os
-import threading
 from collections.abc import Callable, Mapping
 from time import monotonic
 
@@ -30,6 +29,7 @@ from rocketd.broker.access.record_rights import Look, RecordRights
 from rocketd.broker.base import problems
 from rocketd.broker.base.settings import BrokerConfig
 from rocketd.common.config import ConfigError
+from rocketd.common.log_throttle import LogThrottle, ThrottledLog
 from rocketd.remoting.bodies.tables import HeartbeatData, LockBatchRequestBody
 from rocketd.remoting.calling.signing import SigningHook
 from rocketd.remoting.errors import RemotingCommandError, RequestError
@@ -45,13 +45,7 @@ from rocketd.remoting.wire.command import RemotingCommand
 
 RELOAD_SECONDS = 5.0
 """The interval between checks of the files for changes."""
-QUIET_SECONDS = 60.0
-"""The time for which a logged refusal is not logged again."""
 
-_QUIET_LIMIT = 1000
-"""The number of different refusals logged within that time. Names invented by clients must not fill a disk."""
-_KEPT_LENGTH = 200
-"""The length up to which refusals are compared. They must not fill the memory either."""
 _DIRECTORY = "conf/acl"
 
 Resources = dict[str, Permission]
@@ -177,9 +171,7 @@ class AccessControl:
             self._fields_tell[RequestCode.CONSUMER_SEND_MSG_BACK] = records.given_back
             self._fields_tell[RequestCode.END_TRANSACTION] = records.ended
         self._command_tells = _COMMAND_TELLS_IF_STRICT if strict else _COMMAND_TELLS
-        self._seconds = seconds
-        self._lock = threading.Lock()
-        self._logged: dict[str, float] = {}
+        self._refusals = ThrottledLog(self._log, LogThrottle(seconds))
 
     def before_request(self, address: str, request: RemotingCommand) -> None:
         """Let a request pass, or raise RequestError. Any thread."""
@@ -222,28 +214,13 @@ class AccessControl:
 
     def _log_refusal(self, address: str, code: int, error: AccessDeniedError) -> None:
         # The text contains data of the client, and may be as long as a frame.
-        if not self._is_news(f"{address.rpartition(':')[0]} {code} {error}"[:_KEPT_LENGTH]):
-            return
-        self._log.warn(
-            "{address}: request {code} refused: {why!r:.500}; the same is not logged again for {quiet:g} s",
+        self._refusals.warn(
+            f"{address.rpartition(':')[0]} {code} {error}",
+            "{address}: request {code} refused: {why!r}",
             address=address,
             code=code,
             why=str(error),
-            quiet=QUIET_SECONDS,
         )
-
-    def _is_news(self, what: str) -> bool:
-        """Whether a refusal was not logged recently, and not too many others were."""
-        now = self._seconds()
-        with self._lock:
-            if self._logged.get(what, float("-inf")) + QUIET_SECONDS > now:
-                return False
-            if len(self._logged) >= _QUIET_LIMIT:
-                self._logged = {old: at for old, at in self._logged.items() if at + QUIET_SECONDS > now}
-            if len(self._logged) >= _QUIET_LIMIT:
-                return False
-            self._logged[what] = now
-            return True
 
 
 def refusal(error: AccessDeniedError) -> RequestError:

@@ -19,12 +19,12 @@ from twisted.logger import Logger
 from rocketd.broker.clients.client import ClientChannelInfo
 from rocketd.broker.clients.consumers import ConsumerGroupInfo
 from rocketd.broker.clients.parts import GroupParts
+from rocketd.common.log_throttle import LogThrottle
 from rocketd.common.names import RETRY_PREFIX
 from rocketd.common.permission import is_readable
 from rocketd.remoting.bodies.groups import GroupProblem, GroupProblemKind, GroupProblems
 from rocketd.remoting.bodies.tables import ConsumeFromWhere, ConsumeType
 
-LOG_INTERVAL_MS = 60_000
 TOLD_MS = 600_000
 """The minimum time a wrong beginning is reported: the group may read all old messages within seconds."""
 _NAMED = 5
@@ -58,7 +58,8 @@ class GroupGuard:
         self._guard = threading.Lock()
         self._since: dict[_Key, int] = {}
         self._counted: set[_Key] = set()
-        self._logged: dict[str, int] = {}
+        self._logged: set[str] = set()
+        self._throttle = LogThrottle(lambda: broker.clock_ms() / 1000)
         self.counts = dict.fromkeys(GroupProblemKind, 0)
         """The number of problems of each kind since the start, including past ones."""
 
@@ -93,14 +94,17 @@ class GroupGuard:
         by_group: dict[str, list[GroupProblem]] = {}
         for problem in problems:
             by_group.setdefault(problem.group, []).append(problem)
-        self._logged = {group: at for group, at in self._logged.items() if group in by_group}
+        for group in self._logged - by_group.keys():
+            self._throttle.clear(group)
+        self._logged = set(by_group)
         for group, found in by_group.items():
-            if now - self._logged.get(group, now - LOG_INTERVAL_MS) >= LOG_INTERVAL_MS:
-                self._logged[group] = now
+            suffix = self._throttle.admit(group)
+            if suffix is not None:
                 self._log.warn(
-                    "consumer group {group}: {problems}",
+                    "consumer group {group}: {problems}{suffix}",
                     group=group,
                     problems="; ".join(problem.text for problem in found),
+                    suffix=suffix,
                 )
 
     def problems(self, group: str | None = None) -> list[GroupProblem]:

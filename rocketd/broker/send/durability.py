@@ -10,12 +10,13 @@ import threading
 from twisted.logger import Logger
 
 from rocketd.broker.send.parts import SendParts
+from rocketd.common.log_throttle import LogThrottle, ThrottledLog
 from rocketd.store.format.message import PutStatus
 from rocketd.store.log.flush import FlushCallback
 from rocketd.store.message_store import SLOW_PUT_MS
 
-LOG_INTERVAL_MS = 1000
-"""The minimum interval between two log lines about slow puts."""
+LOG_SECONDS = 1.0
+"""The interval of log lines about slow puts: with a slow disk or slave, every put is slow."""
 
 
 class Durability:
@@ -28,7 +29,7 @@ class Durability:
         store = broker.settings.store
         self._sync_flush: bool = store.flush_disk_type == "SYNC_FLUSH"
         self._sync_replica: bool = store.broker_role == "SYNC_MASTER"
-        self._logged_ms = -LOG_INTERVAL_MS
+        self._slow = ThrottledLog(self._log, LogThrottle(lambda: broker.clock_ms() / 1000, interval=LOG_SECONDS))
 
     @property
     def needed(self) -> bool:
@@ -67,13 +68,9 @@ class Durability:
         return measured
 
     def _complain(self, took_ms: float, append_ms: float, status: PutStatus) -> None:
-        """Log a slow put, at most once per interval: with a slow disk or slave, every put is slow."""
-        clock_ms = self._broker.clock_ms()
-        if clock_ms - self._logged_ms < LOG_INTERVAL_MS:
-            return
-        self._logged_ms = clock_ms
         waits = [text for text, is_on in (("flush", self._sync_flush), ("replication", self._sync_replica)) if is_on]
-        self._log.warn(
+        self._slow.warn(
+            "slow put",
             "a put took {took} ms, more than {limit}, {append} of them in the append, the rest until its {what}: {status}",
             took=int(took_ms),
             limit=SLOW_PUT_MS,

@@ -15,6 +15,7 @@ from rocketd.broker.timer.parts import TimerParts
 from rocketd.broker.timer.records import identity_of
 from rocketd.common import permission
 from rocketd.common import properties as names
+from rocketd.common.log_throttle import LogThrottle, ThrottledLog
 from rocketd.common.names import TIMER_TOPIC
 from rocketd.remoting.errors import RequestError
 from rocketd.store.format.message import MessageInner
@@ -30,8 +31,6 @@ _DIGITS = 19
 """The maximum number of digits of a 64-bit integer."""
 _LIKE_SECONDS = range(10**9, 10**10)
 """As milliseconds these are in the first four months of 1970, as seconds between 2001 and 2286."""
-_QUIET_MS = 60_000
-"""The minimum interval between two warnings."""
 
 
 class TimerRedirect:
@@ -45,7 +44,7 @@ class TimerRedirect:
         self._settings = broker.settings.store
         self._wake = wake
         self._coming: dict[str, int] = {}
-        self._warned_ms: int | None = None
+        self._odd_times = ThrottledLog(self._log, LogThrottle(lambda: broker.clock_ms() / 1000))
 
     def redirect(self, message: MessageInner, table: dict[str, str], now_ms: int) -> None:
         """Redirect a message whose properties ask for a future time. The caller encodes the properties afterwards.
@@ -86,7 +85,7 @@ class TimerRedirect:
         if due_ms is None or due_ms <= now_ms:
             if cancels is not None:
                 raise problems.TIMER_CANCELLATION.error(limit=self._limit_ms)
-            self._warn_of_seconds(table.get(names.REAL_TOPIC, topic), table, due_ms, now_ms)
+            self._warn_of_seconds(table.get(names.REAL_TOPIC, topic), table, due_ms)
             return None
         if due_ms - now_ms > self._limit_ms:
             raise self._too_far(
@@ -119,19 +118,16 @@ class TimerRedirect:
     def _too_far(self, found: str) -> RequestError:
         return problems.TIMER_ILLEGAL.error(limit=self._limit_ms, found=found)
 
-    def _warn_of_seconds(self, topic: str, table: dict[str, str], due_ms: int | None, now_ms: int) -> None:
+    def _warn_of_seconds(self, topic: str, table: dict[str, str], due_ms: int | None) -> None:
         """Warn the operator of a time probably meant in seconds: its sender gets a success."""
         if due_ms not in _LIKE_SECONDS or names.TIMER_DELIVER_MS not in table:
             return
-        if self._warned_ms is not None and 0 <= now_ms - self._warned_ms < _QUIET_MS:
-            return
-        self._warned_ms = now_ms
-        self._log.warn(
+        self._odd_times.warn(
+            "seconds",
             "a message to {topic} was delivered at once: its TIMER_DELIVER_MS is {value}, a time of 1970 in "
-            "milliseconds, so it is probably in seconds; further ones are not logged for {quiet:g} s",
+            "milliseconds, so it is probably in seconds",
             topic=topic,
             value=due_ms,
-            quiet=_QUIET_MS / 1_000,
         )
 
     def is_being_cancelled(self, identity: str) -> bool:

@@ -17,7 +17,7 @@ from rocketd.broker.tables.implied_topics import make_topic_of
 from rocketd.broker.timer.delay_levels import DelayLevels
 from rocketd.broker.timer.parts import TimerParts
 from rocketd.common import properties as names
-from rocketd.common.log_throttle import event_log
+from rocketd.common.log_throttle import LogThrottle, ThrottledLog, event_log
 from rocketd.common.names import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
 from rocketd.common.table_writer import TableWriter
 from rocketd.remoting.bodies.tables import DelayOffsetSerializeWrapper
@@ -67,7 +67,7 @@ class ScheduleMessageService:
         self._file = file
         self._offsets: dict[int, int] = {}
         self._changes = 0
-        self._stuck: set[int] = set()
+        self._trouble = ThrottledLog(self._log, LogThrottle(lambda: broker.clock_ms() / 1000))
         self._events = event_log(self._log)
 
     def load(self) -> None:
@@ -196,13 +196,13 @@ class ScheduleMessageService:
                     self._broker.broker_stats.count_delivery(level, message.topic, result.size)
             self._offsets[level] = next_offset
             self._changes += 1
-        self._stuck.discard(level)
+        self._trouble.clear(f"level {level}")
         return True
 
     def _complain(self, level: int, cause: str) -> None:
-        if level not in self._stuck:  # retried ten times a second: log it once
-            self._stuck.add(level)
-            self._log.error("delay level {number}: cannot deliver, trying again: {cause}", number=level, cause=cause)
+        # It is tried again ten times a second.
+        text = "delay level {number}: cannot deliver, trying again: {cause}"
+        self._trouble.error(f"level {level}", text, number=level, cause=cause)
 
     def _due(self, level: int, offset: int, now_ms: int, delay_ms: int) -> Iterator[tuple[int, MessageInner | None]]:
         """Yield each due message with the offset behind it; None for one that cannot be delivered."""

@@ -23,7 +23,7 @@ from rocketd.broker.timer.records import identity_in, message_to_deliver, messag
 from rocketd.broker.timer.redirect import TimerRedirect
 from rocketd.broker.timer.table import Row, TimerTable
 from rocketd.common import properties as names
-from rocketd.common.log_throttle import event_log
+from rocketd.common.log_throttle import LogThrottle, ThrottledLog, event_log
 from rocketd.common.names import TIMER_TOPIC
 from rocketd.common.properties import find_property
 from rocketd.store.base.errors import StoreError
@@ -47,6 +47,8 @@ STUCK_SECONDS = 0.1
 """The interval at which a stop checks whether the thread waits for a plugin."""
 HALF_HOUR_MS = 1_800_000
 
+_TABLE, _DELIVERY = "table", "delivery"
+"""Kinds of trouble in the log."""
 _NEVER_STORED = (PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED)
 
 
@@ -86,7 +88,7 @@ class TimerMessageService:
         self._undone: list[int] = []
         self._next_roll: float | None = None
         self._rested: tuple[int, int | None] | None = None
-        self._told = ""
+        self._trouble = ThrottledLog(self._log, LogThrottle(clock))
         self._events = event_log(self._log)
         self.delivered = 0
         """The number of messages delivered since the start. Any thread may read it."""
@@ -173,7 +175,7 @@ class TimerMessageService:
             return self.run_once()
         except sqlite3.OperationalError as error:
             # The disk may be full, for example: the rows read so far are still right.
-            self._complain(f"{self.waiting.path} cannot be used, trying again: {error}")
+            self._complain(_TABLE, f"{self.waiting.path} cannot be used, trying again: {error}")
             self.waiting.close()
             return RETRY_SECONDS
         except sqlite3.DatabaseError as error:
@@ -186,7 +188,7 @@ class TimerMessageService:
             )
             return self._discard()
         except Exception as error:
-            self._complain(f"cannot deliver, trying again: {type(error).__name__}: {error}")
+            self._complain(_DELIVERY, f"cannot deliver, trying again: {type(error).__name__}: {error}")
             self.waiting.close()
             return RETRY_SECONDS
 
@@ -194,14 +196,13 @@ class TimerMessageService:
         try:
             self.waiting.discard()
         except OSError as error:
-            self._complain(f"{self.waiting.path} cannot be removed: {error}")
+            self._complain(_TABLE, f"{self.waiting.path} cannot be removed: {error}")
             return RETRY_SECONDS
         return LOOK_SECONDS
 
-    def _complain(self, cause: str) -> None:
-        if cause != self._told:  # retried all the time: log it once
-            self._told = cause
-            self._log.error("timers: {cause}", cause=cause)
+    def _complain(self, kind: str, cause: str) -> None:
+        # It is tried again all the time.
+        self._trouble.error(kind, "timers: {cause}", cause=cause)
 
     def run_once(self) -> float:
         """Read new records and deliver due messages. Return the seconds to wait, 0 if there is more to do.
@@ -334,12 +335,12 @@ class TimerMessageService:
             undone.append(item.queue_offset)
         if noted.status is PutStatus.PUT_OK:
             self._undone = []
-            self._told = ""
+            self._trouble.clear(_TABLE, _DELIVERY)
             if self._reader is not None:
                 self._reader.awaited = noted.queue_offset
             return EAGER_SECONDS / 5
         self._undone += undone
-        self._complain(f"cannot deliver, trying again: {noted.cause}")
+        self._complain(_DELIVERY, f"cannot deliver, trying again: {noted.cause}")
         return RETRY_SECONDS
 
     # ------------------------------------------------------------ long delays

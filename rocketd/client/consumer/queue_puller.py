@@ -17,6 +17,7 @@ from rocketd.client.errors import BrokerError, RocketMQError
 from rocketd.client.instance.client_instance import ClientInstance
 from rocketd.client.settings.config import milliseconds
 from rocketd.common import timers
+from rocketd.common.log_throttle import LogThrottle, ThrottledLog
 from rocketd.common.sysflag import PULL_COMMIT_OFFSET
 from rocketd.protocol.cluster import MASTER
 from rocketd.protocol.pull import pull_header
@@ -37,7 +38,6 @@ version of the subscription.
 """
 
 PAUSED_SECONDS = 1.0
-TELL_SECONDS = 60.0
 
 
 class Pulls(Protocol):
@@ -100,7 +100,8 @@ class QueuePuller:
         self._broker_id = self._asked_broker = MASTER
         self._run: Deferred[None] | None = None
         self._held_back = False
-        self._told_at = float("-inf")
+        self._reasons = ThrottledLog(self.log, LogThrottle(consumer.instance.reactor.seconds))
+        """Why the queue is not pulled. With a fast producer this happens all the time."""
 
     def start(self) -> None:
         """Start pulling."""
@@ -135,7 +136,7 @@ class QueuePuller:
             reason = consumer.holds_enough(self._assigned)
             if reason is not None:
                 self._held_back = True
-                self._tell(reason)
+                self._reasons.info("held back", "{queue}: {reason}", queue=self._assigned, reason=reason)
                 await self._sleep(FLOW_CONTROL_DELAY_MS / 1000)
                 continue
             self._held_back = False
@@ -166,13 +167,6 @@ class QueuePuller:
                 error_delay = FIRST_ERROR_DELAY_SECONDS
             if pause:
                 await self._sleep(pause)
-
-    def _tell(self, reason: object) -> None:
-        """Log why the queue is not pulled, once per minute: with a fast producer it happens all the time."""
-        now = self._consumer.instance.reactor.seconds()
-        if now - self._told_at >= TELL_SECONDS:
-            self._told_at = now
-            self.log.info("{queue}: {reason}", queue=self._assigned, reason=reason)
 
     async def _pull(self) -> None:
         assigned = self._assigned

@@ -3,10 +3,12 @@
 import threading
 from time import monotonic
 
+from twisted.internet.task import Clock
 from twisted.logger import formatEvent, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 
 from rocketd.common import table_writer
+from rocketd.common.log_throttle import INTERVAL
 from rocketd.common.table_writer import TableWriter
 
 LIMIT = 60.0
@@ -122,6 +124,19 @@ class TableWriterTests(SynchronousTestCase):
         self.writer.stop()
         self.assertEqual(self.disk.written, [1])
         self.assertIn("is written again", self.lines()[-1])
+
+    def test_failures_are_logged_once_a_minute_and_at_once_after_a_success(self):
+        clock = Clock()
+        table = TableWriter(clock=clock.seconds).table("/config/table.json", self.disk.save)
+        full = OSError(28, "No space left on device")
+        for seconds, error in ((0, full), (1, full), (INTERVAL, full), (1, None), (1, full)):
+            clock.advance(seconds)
+            self.disk.error = error
+            table.changed()
+        first, second, again, third = self.lines()
+        self.assertTrue(second.endswith(" (1 more like this were not logged)"), second)
+        self.assertIn("is written again, after 3 failures", again)
+        self.assertEqual(third, first)
 
     def test_caller_of_a_slow_write_does_not_wait(self):
         self.start()

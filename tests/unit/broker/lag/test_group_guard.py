@@ -365,6 +365,13 @@ class LogTests(GuardTestCase):
         self.assertIn("b subscribe to 'B', a subscribe to 'A'", lines[0])
         self.assertIn("; queue 0, 1 of T has no reader", lines[0])
 
+    def test_problem_that_comes_back_is_logged_at_once(self):
+        self.lines.clear()
+        for grace in (0, 60_000, 0, 0):
+            self.broker.settings.broker.group_guard_grace_time = grace
+            self.guard.check()
+        self.assertEqual(len([line for line in self.lines if line.startswith("consumer group G: ")]), 2)
+
     def test_first_offset_problem_is_logged(self):
         self.put(0, 3)
         self.beat("a", group="H", where=WHERE.CONSUME_FROM_LAST_OFFSET)
@@ -386,7 +393,7 @@ class LogTests(GuardTestCase):
             self.broker.consumers.connection_closed(connection)
         self.guard.check()
         left = self.guard._used, self.guard._begun, self.guard._since, self.guard._logged
-        self.assertEqual(left, ({}, {}, {}, {}))
+        self.assertEqual(left, ({}, {}, {}, set()))
 
 
 class AnswerTests(GuardTestCase):

@@ -11,6 +11,7 @@ from rocketd.broker.timer import schedule
 from rocketd.broker.timer.delay_levels import DelayLevels
 from rocketd.common.config import ConfigError
 from rocketd.common.java_hash import java_string_hash
+from rocketd.common.log_throttle import INTERVAL
 from rocketd.remoting.bodies.tables import TopicConfig
 from rocketd.store.format.message import MessageInner, PutResult, PutStatus
 from rocketd.store.format.record import decode_message
@@ -270,13 +271,20 @@ class TroubleTests(ScheduleTestCase):
         good = self.broker.store.put_messages
         self.broker.store.put_messages = lambda messages: [PutResult(PutStatus.SERVICE_NOT_AVAILABLE, cause="full")]
         told = []
-        self.broker.schedule._log = Told(told)
+        self.broker.schedule._trouble._log = Told(told)
+        full = self.broker.store.put_messages
         self.tick(1)
         self.tick(1)
         self.assertEqual(told, ["full"])
+        self.tick(INTERVAL)
+        self.assertEqual(told, ["full"] * 2)
         self.broker.store.put_messages = good
         self.tick(1)
         self.assertEqual(self.bodies(), [b"late"])
+        self.put()
+        self.broker.store.put_messages = full
+        self.tick(1)
+        self.assertEqual(told, ["full"] * 3, "another trouble")
 
     def test_error_in_level_does_not_stop_other_levels(self):
         self.put(b"1 s", 1)
@@ -290,7 +298,7 @@ class TroubleTests(ScheduleTestCase):
 
         self.broker.store.queue_entries = failing
         told = []
-        self.broker.schedule._log = Told(told)
+        self.broker.schedule._trouble._log = Told(told)
         self.tick(5)
         self.tick()
         self.broker.store.queue_entries = entries
@@ -385,5 +393,5 @@ class Told:
     def __init__(self, causes):
         self._causes = causes
 
-    def error(self, text, **values):
+    def emit(self, level, text, **values):
         self._causes.append(values["cause"])

@@ -9,6 +9,7 @@ from rocketd.broker.send.message_check import MessageCheck
 from rocketd.broker.timer import reader, records
 from rocketd.broker.timer.service import GROUP_MESSAGES
 from rocketd.common.java_hash import java_string_hash
+from rocketd.common.log_throttle import INTERVAL
 from rocketd.common.names import TIMER_TOPIC
 from rocketd.common.properties import encode_properties
 from rocketd.remoting.bodies.tables import TopicConfig
@@ -340,7 +341,8 @@ class SecondsTests(TimerTestCase):
         self.addCleanup(globalLogPublisher.removeObserver, self.events.append)
 
     def test_deliver_ms_in_seconds_warns_once_a_minute(self):
-        for seconds, count in ((0, 1), (30, 1), (31, 2)):
+        for seconds, count in ((0, 1), (30, 1), (31, 2)):  # also if the clock is set
+            self.broker.wall_steps -= seconds
             self.broker.clock.advance(seconds)
             self.put(TIMER_DELIVER_MS="1795254904")
             self.assertEqual(len(self.logged()), count)
@@ -604,18 +606,24 @@ class TroubleTests(TimerTestCase):
         good = self.broker.store.put_messages
         failed = PutResult(PutStatus.SERVICE_NOT_AVAILABLE, cause="full")
         self.broker.store.put_messages = lambda messages: [failed] * len(messages)
-        told = self.timers._log = Silent()
+        told = self.timers._trouble._log = Silent()
         self.run_timers(1)
         self.run_timers(1)
         self.assertEqual(told.errors, ["cannot deliver, trying again: full"])
-        self.broker.store.put_messages = good
+        full, self.broker.store.put_messages = self.broker.store.put_messages, good
         self.run_timers(1)
         self.assertEqual(self.bodies(), [b"late"])
+        self.after(1)
+        self.broker.store.put_messages = full
+        self.run_timers(1)
+        self.assertEqual(len(told.errors), 2, "another trouble")
+        self.run_timers(INTERVAL)
+        self.assertIn("more like this were not logged", told.errors[2])
 
     def test_partly_stored_group_is_finished_without_repeats(self):
         self.after(1, b"a")
         self.after(1, b"b")
-        self.timers._log = Silent()
+        self.timers._trouble._log = Silent()
         good = self.broker.store.put_messages
 
         def one(messages):
@@ -739,7 +747,7 @@ class TroubleTests(TimerTestCase):
 
     def test_full_disk_of_table_is_retried(self):
         self.after(1)
-        told = self.timers._log = Silent()
+        told = self.timers._trouble._log = Silent()
         apply = self.timers.waiting.apply
 
         def full(*_):
@@ -857,6 +865,9 @@ class Silent:
 
     def error(self, *line, **values):
         self.errors.append(line[0].format(**values).removeprefix("timers: "))
+
+    def emit(self, level, text, **values):
+        self.error(text, **values)
 
     def warn(self, *line, **values):
         self.warnings.append(line[0].format(**values))

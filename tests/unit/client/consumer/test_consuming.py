@@ -3,6 +3,7 @@
 from threading import Barrier, Lock
 
 from twisted.internet.defer import Deferred
+from twisted.logger import formatEvent, globalLogPublisher
 
 from rocketd.client.consumer.flow_control import FlowLimits
 from rocketd.client.consumer.handler_results import Reject, Retry
@@ -11,6 +12,7 @@ from rocketd.client.consumer.options import ConsumerOptions, LitePullOptions
 from rocketd.client.consumer.push_consumer import LET_END_SECONDS
 from rocketd.client.errors import IllegalOptionError
 from rocketd.client.messages.codec import JsonCodec
+from rocketd.common.log_throttle import INTERVAL
 from rocketd.common.properties import decode_properties
 from rocketd.common.sysflag import TRANSACTION_COMMIT
 from rocketd.protocol.compression import compress
@@ -625,6 +627,17 @@ class FlowTests(ConsumingTestCase):
         self.assertTrue(self.waits())
         self.begun.pop(0).callback(None)
         self.assertFalse(self.waits())
+        self.finish()
+
+    def test_full_queue_is_logged_once_a_minute_with_a_count(self):
+        events = []
+        globalLogPublisher.addObserver(events.append)
+        self.addCleanup(globalLogPublisher.removeObserver, events.append)
+        self.hold(limits=FlowLimits(messages=7))
+        self.clock.pump([0.5] * 2 * int(INTERVAL))
+        first, second = [formatEvent(event) for event in events if "reason" in event]
+        self.assertTrue(second.startswith(first), second)
+        self.assertRegex(second, r" \(\d+ more like this were not logged\)$")
         self.finish()
 
     def test_topic_limit_is_shared_anew_after_rebalance(self):
