@@ -5,7 +5,8 @@ imports the reactor.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from enum import Enum
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from twisted.internet.defer import Deferred
 from zope.interface import Attribute, Interface
@@ -23,6 +24,8 @@ else:
     )
 
 __all__ = [
+    "ConnectionEvent",
+    "EventKind",
     "IConnection",
     "IConnectionListener",
     "IConnectionListenerPlugin",
@@ -111,29 +114,44 @@ class IFieldsHook(IRPCHook):
         """
 
 
-class IConnectionListener(Interface):
-    """Gets the events of a server's connections as ConnectionEvent objects, from one separate thread."""
+class EventKind(Enum):
+    """Kind of a connection's event. The value is the listener's method."""
 
-    def connected(event: Any) -> None:
+    CONNECT = "connected"
+    CLOSE = "closed"
+    IDLE = "idle"
+    EXCEPTION = "failed"
+
+
+class ConnectionEvent(NamedTuple):
+    """One event. ``address`` is the peer's ``host:port``. ``reason`` is empty unless the kind is EXCEPTION or IDLE."""
+
+    kind: EventKind
+    address: str
+    reason: str = ""
+
+
+class IConnectionListener(Interface):
+    """Gets the events of a server's connections, from one separate thread."""
+
+    def connected(event: ConnectionEvent) -> None:
         """A peer has connected."""
 
-    def closed(event: Any) -> None:
+    def closed(event: ConnectionEvent) -> None:
         """A connection is gone."""
 
-    def idle(event: Any) -> None:
+    def idle(event: ConnectionEvent) -> None:
         """A connection is closed because nothing was received for too long. ``closed`` follows."""
 
-    def failed(event: Any) -> None:
+    def failed(event: ConnectionEvent) -> None:
         """A connection failed or sent bytes that are not a frame; see ``reason``. ``closed`` follows."""
 
 
 class IRemotingService(Interface):
-    """Common part of client and server: they start, stop, run hooks, and report lost connections.
+    """Common part of client and server: they start, stop and run hooks.
 
     Counterpart: `RemotingService` (Apache). All methods of these interfaces belong to the reactor thread.
     """
-
-    listeners = Attribute("A list. ``connection_lost`` of each is called with every lost connection.")
 
     def startService() -> None:
         """Start."""
@@ -156,6 +174,7 @@ class IRemotingClient(IRemotingService):
     invoke = Attribute("InvokeLayer: requests in flight.")
     channels = Attribute("ChannelTable: the connections by address.")
     name_servers = Attribute("NameServers: their addresses, and the one in use.")
+    listeners = Attribute("A list of functions. Each is called with every ConnectionEvent.")
 
     def invoke_sync(address: str | None, request: RemotingCommand, timeout_ms: float) -> "Deferred[RemotingCommand]":
         """Send a request and return its answer. Fails with a RemotingError."""
@@ -186,6 +205,7 @@ class IRemotingServer(IRemotingService):
     dispatcher = Attribute("Dispatcher: the processors by code, and their pools.")
     events = Attribute("ConnectionEvents: calls connection listeners.")
     connections = Attribute("The open connections: a mapping with each as a key.")
+    listeners = Attribute("A list. ``connection_lost`` of each is called with every lost connection.")
 
     def listen(port: int | None = None) -> int:
         """Open the port, or one more, and return its number. Raises ListenError."""

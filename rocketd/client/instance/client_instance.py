@@ -44,7 +44,7 @@ from rocketd.remoting.calling.client import RemotingClient
 from rocketd.remoting.calling.signing import SigningHook
 from rocketd.remoting.errors import RemotingError, RemotingSendRequestError, RemotingTimeoutError
 from rocketd.remoting.headers.client import Header, UnregisterClientRequestHeader, write_header
-from rocketd.remoting.interfaces import IConnection, IRemotingClient, IRPCHook
+from rocketd.remoting.interfaces import ConnectionEvent, EventKind, IRemotingClient, IRPCHook
 from rocketd.remoting.wire.codes import RequestCode
 from rocketd.remoting.wire.command import RemotingCommand
 
@@ -91,7 +91,7 @@ class ClientInstance:
         self.unique_keys = UniqueKeys(key_head(address, os.getpid(), salt), self.now_ms)
         self.remoting: IRemotingClient = remoting or _remoting_of(reactor, config)
         if remoting is None:
-            self.remoting.listeners.append(self)
+            self.remoting.listeners.append(self._connection_event)
         self.remoting.update_name_server_addresses(config.name_servers())
         self._address_server = self._address_server_of(config)
         self.routes = Routes(self.ask_name_server, self.remoting.name_servers, reactor.seconds)
@@ -334,9 +334,12 @@ class ClientInstance:
 
     # ------------------------------------------------------------ heartbeats
 
-    def connection_lost(self, connection: IConnection) -> None:
+    def _connection_event(self, event: ConnectionEvent) -> None:
+        if event.kind is EventKind.CLOSE:
+            self.connection_lost(event.address)
+
+    def connection_lost(self, address: str) -> None:
         """Note that a broker has forgotten this client's members, which it knows by their connection."""
-        address = connection.address
         self._greeted.discard(address)
         if self.consumers and address in self.routes.addresses(slaves=True):
             self._lost.add(address)

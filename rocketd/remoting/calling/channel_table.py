@@ -5,7 +5,7 @@ table when it closes. It does not reconnect on its own. Everything belongs to th
 """
 
 import os
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from twisted.internet.abstract import isIPAddress
 from twisted.internet.defer import CancelledError, Deferred, fail, succeed
@@ -20,6 +20,7 @@ from rocketd.common.log_throttle import LogThrottle
 from rocketd.common.reactor import IReactor
 from rocketd.remoting.calling.client_connection import ClientConnection, ConnectionOwner
 from rocketd.remoting.errors import RemotingConnectError
+from rocketd.remoting.interfaces import EventKind
 from rocketd.remoting.settings import NettyClientConfig
 from rocketd.remoting.socket_buffers import SocketBuffers
 from rocketd.remoting.wire.command import RemotingCommand
@@ -43,8 +44,15 @@ class _Channel:
         self.waiters: list[Deferred[ClientConnection]] = []
 
 
+class ChannelOwner(ConnectionOwner, Protocol):
+    """Gets the events of all connections."""
+
+    def connection_event(self, kind: EventKind, address: str, reason: str = "") -> None:
+        """Take a connect or an idle connection. ``connection_lost`` tells the other kinds."""
+
+
 class ChannelTable:
-    """Makes, keeps and closes connections. ``owner`` gets received commands and lost connections.
+    """Makes, keeps and closes connections. ``owner`` gets received commands and the events of connections.
 
     With ``tls``, all connections are encrypted. A connection idle in both directions for
     ``clientChannelMaxIdleTimeSeconds`` is closed.
@@ -58,7 +66,7 @@ class ChannelTable:
         config: NettyClientConfig,
         tls: "ClientTLS | None",
         max_frame_length: int,
-        owner: ConnectionOwner,
+        owner: ChannelOwner,
     ) -> None:
         self._reactor = reactor
         self._config = config
@@ -160,6 +168,7 @@ class ChannelTable:
         await self._endpoint(host, port).connect(factory)
         self._buffers.set_on(connection.transport)
         self._connections.add(connection)
+        self._owner.connection_event(EventKind.CONNECT, address)
         return await connection.ready
 
     def _endpoint(self, host: str, port: int) -> IStreamClientEndpoint:
@@ -200,9 +209,11 @@ class ChannelTable:
         if limit <= 0:
             return
         oldest = self._reactor.seconds() - limit
-        for connection in list(self._connections):
-            if connection.last_active < oldest:
+        for channel in list(self._channels.values()):
+            connection = channel.connection
+            if connection is not None and connection.last_active < oldest:
                 self._log.info("{address}: closing, idle for {limit} s", address=connection.address, limit=limit)
+                self._owner.connection_event(EventKind.IDLE, connection.address, f"idle for {limit} s")
                 self.close(connection)
 
 

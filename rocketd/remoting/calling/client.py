@@ -28,7 +28,7 @@ from rocketd.remoting.errors import (
     RemotingTimeoutError,
     RequestError,
 )
-from rocketd.remoting.interfaces import IRemotingClient, IRPCHook
+from rocketd.remoting.interfaces import ConnectionEvent, EventKind, IRemotingClient, IRPCHook
 from rocketd.remoting.settings import NettyClientConfig
 from rocketd.remoting.wire.codes import ResponseCode, SerializeType, request_name
 from rocketd.remoting.wire.command import RemotingCommand
@@ -52,7 +52,8 @@ class RemotingClient:
     the connection, except for one-way requests.
 
     - ``serialize_type`` is the header form of all requests.
-    - ``listeners`` are notified of each lost connection, by their method ``connection_lost``.
+    - ``listeners`` are functions. Each is called with the ConnectionEvent of every connect, close, idle connection and
+      failed connection. A close is the last event of a connection.
     - ``callback_executor`` runs callbacks. The default is up to ``clientCallbackExecutorThreads`` threads.
     """
 
@@ -81,7 +82,7 @@ class RemotingClient:
         )
         self.name_servers = NameServers(random or Random())
         self.channels = ChannelTable(reactor, self.config, tls, max_frame_length, self)
-        self.listeners: list[Any] = []
+        self.listeners: list[Callable[[ConnectionEvent], object]] = []
         self._serialize_type = serialize_type
         self._processors: dict[int, ClientProcessor] = {}
         self._choosers: list[Deferred[ClientConnection]] = []
@@ -275,8 +276,15 @@ class RemotingClient:
     def connection_lost(self, connection: ClientConnection) -> None:
         """Fail the requests of a lost connection at once."""
         self.invoke.connection_lost(connection, connection.fault)
+        if connection.fault:
+            self.connection_event(EventKind.EXCEPTION, connection.address, connection.fault)
+        self.connection_event(EventKind.CLOSE, connection.address)
+
+    def connection_event(self, kind: EventKind, address: str, reason: str = "") -> None:
+        """Call the listeners."""
+        event = ConnectionEvent(kind, address, reason)
         for listener in self.listeners:
-            listener.connection_lost(connection)
+            listener(event)
 
     def _refuse(self, failure: Failure, connection: ClientConnection, request: RemotingCommand) -> RemotingCommand:
         error = failure.value

@@ -61,7 +61,7 @@ class ClientConnection(TwistedProtocol):
         self.received = 0
         """Number of times bytes were received."""
         self.fault: str | None = None
-        """Description of the unreadable bytes for which the connection was closed."""
+        """Description of the unreadable bytes or the failed handshake for which the connection was closed."""
         self.ready: Deferred[ClientConnection] = Deferred(lambda _: self.abort())
         self._reactor = reactor
         self._owner = owner
@@ -122,7 +122,8 @@ class ClientConnection(TwistedProtocol):
             self._aborting.cancel()
         self.resumeProducing()
         if not self.ready.called:
-            self.ready.errback(RemotingConnectError(self.address, _why(reason)))
+            self.fault = _why(reason)
+            self.ready.errback(RemotingConnectError(self.address, self.fault))
         self._owner.connection_lost(self)
 
     def pauseProducing(self) -> None:

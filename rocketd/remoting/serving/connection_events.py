@@ -4,39 +4,20 @@ Counterpart: `NettyEventExecutor` and `ChannelEventListener` (Apache). The queue
 peers loses events, with a count in the log, but delays no other part.
 """
 
-import enum
 import threading
 from queue import Empty, Full, Queue
 from time import monotonic
-from typing import NamedTuple
 
 from twisted.logger import Logger
 
 from rocketd.common.log_throttle import ThrottledLog
-from rocketd.remoting.interfaces import IConnectionListener
+from rocketd.remoting.interfaces import ConnectionEvent, EventKind, IConnectionListener
 from rocketd.remoting.serving.plugin_calls import CONNECTION_LISTENER, PluginCalls
 
 QUEUE_LIMIT = 10_000
 """Events that may wait for the listeners."""
 _STOP_SECONDS = 5.0
 _STUCK_SECONDS = 0.1
-
-
-class EventKind(enum.Enum):
-    """Kind of event. The value is the listener's method."""
-
-    CONNECT = "connected"
-    CLOSE = "closed"
-    IDLE = "idle"
-    EXCEPTION = "failed"
-
-
-class ConnectionEvent(NamedTuple):
-    """One event. ``address`` is the peer's ``host:port``. ``reason`` is empty unless the kind is EXCEPTION or IDLE."""
-
-    kind: EventKind
-    address: str
-    reason: str = ""
 
 
 class ConnectionEvents:

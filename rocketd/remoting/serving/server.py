@@ -20,13 +20,13 @@ from rocketd.common.clocked_loop import ClockedLoop
 from rocketd.common.loop_lag import LagHistogram, ReactorLag
 from rocketd.common.memory_return import MemoryReturn
 from rocketd.common.reactor import IReactor
-from rocketd.remoting.interfaces import IRemotingServer, IRPCHook
+from rocketd.remoting.interfaces import EventKind, IRemotingServer, IRPCHook
 from rocketd.remoting.limits.connection_limit import ConnectionAdmission, only_from
 from rocketd.remoting.limits.frame_budget import FrameBudget
 from rocketd.remoting.limits.unsent_budget import UnsentBudget
 from rocketd.remoting.peer import peer_of
 from rocketd.remoting.serving.connection import Connection, ConnectionLimits
-from rocketd.remoting.serving.connection_events import ConnectionEvents, EventKind
+from rocketd.remoting.serving.connection_events import ConnectionEvents
 from rocketd.remoting.serving.dispatch import Dispatcher
 from rocketd.remoting.serving.lane import HAS_LANES, STAND_IN_SECONDS, Lane
 from rocketd.remoting.serving.settings import ServerLimits

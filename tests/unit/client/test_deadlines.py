@@ -1,7 +1,5 @@
 """A producer's calls end in their time, whoever does not answer; on a fake clock."""
 
-from types import SimpleNamespace
-
 from twisted.internet.defer import Deferred
 
 from rocketd.client.errors import (
@@ -135,7 +133,7 @@ class TransactionTests(FaultTestCase):
         producer = ProducerEngine(self.client, "tx", options=ProducerOptions(send_timeout=1.5), transactions=Listener())
         self.successResultOf(self.send())
         self.result_of(producer.start())
-        self.client.connection_lost(SimpleNamespace(address="a:10911"))
+        self.client.connection_lost("a:10911")
         self.cluster.silent.add((34, "a:10911"))
         sending = Deferred.fromCoroutine(producer.send_in_transaction(Message("T", b"x"), "arg"))
         self.clock.advance(0.4)

@@ -10,9 +10,8 @@ from zope.interface import implementer
 
 from rocketd.namesrv.service import NameServer
 from rocketd.namesrv.settings import NamesrvSettings
-from rocketd.remoting.interfaces import IConnectionListener, IRPCHook
+from rocketd.remoting.interfaces import EventKind, IConnectionListener, IRPCHook
 from rocketd.remoting.serving import plugins
-from rocketd.remoting.serving.connection_events import EventKind
 from rocketd.remoting.wire.command import RemotingCommand
 from rocketd.store.base.filesystem import RealFileSystem
 

@@ -1,7 +1,5 @@
 """Members of a group whose brokers lose their connections, and offsets stored early, on a fake clock."""
 
-from types import SimpleNamespace
-
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
@@ -37,7 +35,7 @@ class MemberTestCase(ConsumingTestCase):
 
     def lose(self, address):
         """Lose the connection to a broker, which forgets the member."""
-        self.client.connection_lost(SimpleNamespace(address=address))
+        self.client.connection_lost(address)
 
     def rebalance(self):
         self.cluster.request(40, {"consumerGroup": "cg"})

@@ -1,7 +1,5 @@
 """One line in the log for the begin and for the end of an outage of a broker, on a fake clock."""
 
-from types import SimpleNamespace
-
 from twisted.internet.defer import Deferred
 from twisted.logger import formatEvent, globalLogPublisher
 
@@ -40,7 +38,7 @@ class OutageTests(ClientTestCase):
         """Lose the brokers, and the pulls under way."""
         self.cluster.down |= BOTH
         for address in BOTH:
-            self.client.connection_lost(SimpleNamespace(address=address))
+            self.client.connection_lost(address)
         for address, _, held in list(self.cluster.held):
             if not held.called:
                 held.errback(RemotingSendRequestError(address, "closed"))

@@ -1,7 +1,5 @@
 """The client when brokers and name servers do not answer, on a fake clock."""
 
-from types import SimpleNamespace
-
 from twisted.internet.defer import Deferred
 from twisted.logger import LogLevel, globalLogPublisher
 
@@ -137,7 +135,7 @@ class ConsumerTests(FaultTestCase):
         self.result_of(self.consumer.start())
         self.clock.advance(1)
         self.assertEqual(len(self.cluster.of(34)), 2)  # it was told, and refuses for another reason
-        self.client.connection_lost(SimpleNamespace(address="a:10911"))
+        self.client.connection_lost("a:10911")
         self.clock.pump([0.5] * 4)
         self.assertEqual([address for address, _ in self.cluster.of(34)[2:]], ["a:10911"])
         self.cluster.refusals.clear()

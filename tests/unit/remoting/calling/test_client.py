@@ -24,7 +24,7 @@ from rocketd.remoting.errors import (
     RequestError,
 )
 from rocketd.remoting.headers.client import PullMessageRequestHeader, read_header
-from rocketd.remoting.interfaces import IRequestProcessor
+from rocketd.remoting.interfaces import ConnectionEvent, EventKind, IRequestProcessor
 from rocketd.remoting.serving.dispatch import Dispatcher
 from rocketd.remoting.serving.server import RemotingServer
 from rocketd.remoting.settings import NettyClientConfig, TlsConfig
@@ -97,6 +97,7 @@ class ClientTestCase(SynchronousTestCase):
         self.reactor.callFromThread = lambda function, *arguments: function(*arguments)
         self.client.startService()
         self.taken = 0
+        self.events = []
 
     def peer(self):
         """Return the other end of the next attempt to connect."""
@@ -265,14 +266,10 @@ class InvokeTests(ClientTestCase):
     def test_lost_connection_fails_requests_and_next_call_reconnects(self):
         call = self.client.invoke_sync(ADDRESS, RemotingCommand(1), 3000)
         asynchronous = self.client.invoke_async(ADDRESS, RemotingCommand(2), 3000)
-        lost = []
-        self.client.listeners.append(self)
-        self.connection_lost = lost.append
         peer = self.peer().accept()
         peer.lose()
         self.failureResultOf(call, RemotingSendRequestError)
         self.failureResultOf(asynchronous, RemotingSendRequestError)
-        self.assertEqual(lost, [peer.connection])
         self.client.invoke_sync(ADDRESS, RemotingCommand(1), 3000).addErrback(lambda _: None)
         self.assertEqual(len(self.reactor.tcpClients), 2)
 
@@ -310,7 +307,8 @@ class InvokeTests(ClientTestCase):
         self.successResultOf(waits)
         self.assertEqual([request.code for request in peer.requests()], [3])
 
-    def test_idle_connection_is_closed(self):
+    def test_idle_connection_is_closed_with_events(self):
+        self.client.listeners.append(self.events.append)
         call = self.client.invoke_sync(ADDRESS, RemotingCommand(1), 3000)
         peer = self.peer().accept()
         self.reactor.advance(1)
@@ -320,6 +318,28 @@ class InvokeTests(ClientTestCase):
         self.assertFalse(peer.transport.disconnecting)
         self.reactor.pump([1] * 3)
         self.assertTrue(peer.transport.disconnecting)
+        peer.lose()
+        reasons = [(event.kind.name, event.reason) for event in self.events]
+        self.assertEqual(reasons, [("CONNECT", ""), ("IDLE", "idle for 120 s"), ("CLOSE", "")])
+        self.assertEqual({event.address for event in self.events}, {ADDRESS})
+
+    def test_failed_connection_is_closed_with_events(self):
+        self.client.listeners.append(self.events.append)
+        self.client.invoke_sync(ADDRESS, RemotingCommand(1), 3000).addErrback(lambda _: None)
+        self.peer().refuse()
+        self.assertEqual(self.events, [], "there was no connection")
+        self.client.invoke_sync(ADDRESS, RemotingCommand(1), 3000).addErrback(lambda _: None)
+        peer = self.peer().accept()
+        peer.protocol.dataReceived(b"HTTP/1.1 400 Bad Request\r\n")
+        peer.lose()
+        self.assertEqual(
+            self.events,
+            [
+                ConnectionEvent(EventKind.CONNECT, ADDRESS),
+                ConnectionEvent(EventKind.EXCEPTION, ADDRESS, "an HTTP server answers there"),
+                ConnectionEvent(EventKind.CLOSE, ADDRESS),
+            ],
+        )
 
     def test_wrong_address_fails(self):
         for address in ("nothing", "host:", ":1", "host:99999", "host:1x"):
@@ -585,8 +605,13 @@ class LoopbackTests(TestCase):
         address = yield self.listen()
         strict = ClientTLS(TlsConfig(test_mode_enable=False, client_auth_server=True))
         client = self.make_client(tls=strict)
+        events = []
+        client.listeners.append(events.append)
         failed = yield self.assertFailure(client.invoke_sync(address, RemotingCommand(1), 5000), RemotingConnectError)
         self.assertIn("certificate verify failed", str(failed))
+        yield client.stopService()
+        self.assertEqual([event.kind.name for event in events], ["CONNECT", "EXCEPTION", "CLOSE"])
+        self.assertIn("certificate verify failed", events[1].reason)
 
     @defer.inlineCallbacks
     def test_tls_to_a_plain_server(self):

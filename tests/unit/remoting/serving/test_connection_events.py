@@ -11,9 +11,9 @@ from twisted.logger import globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 from zope.interface import implementer
 
-from rocketd.remoting.interfaces import IConnectionListener
+from rocketd.remoting.interfaces import EventKind, IConnectionListener
 from rocketd.remoting.serving import server as server_module
-from rocketd.remoting.serving.connection_events import ConnectionEvents, EventKind
+from rocketd.remoting.serving.connection_events import ConnectionEvents
 from rocketd.remoting.serving.dispatch import Dispatcher
 from rocketd.remoting.serving.server import RemotingServer
 

@@ -22,9 +22,8 @@ from rocketd.broker.base.interfaces import (
 )
 from rocketd.broker.base.message_hooks import MessageHooks
 from rocketd.broker.timer.service import TimerMessageService
-from rocketd.remoting.interfaces import IConnectionListener, IFieldsHook, IJobProcessor, IRPCHook
+from rocketd.remoting.interfaces import EventKind, IConnectionListener, IFieldsHook, IJobProcessor, IRPCHook
 from rocketd.remoting.serving import connection_events, plugins
-from rocketd.remoting.serving.connection_events import EventKind
 from rocketd.remoting.serving.dispatch import Dispatcher, fields_hooks
 from rocketd.remoting.serving.plugin_calls import LOG_DISPATCHER, PROCESSOR, RPC_HOOK, PluginCalls
 from rocketd.remoting.serving.server import RemotingServer
