@@ -53,7 +53,8 @@ def run(kind, directory, seed, seconds, frames=None, say=lambda line: None):
         wire.run(seconds, frames)
     finally:
         wire.kill()
-    return f"{wire.frames} frames, {wire.closed} connections closed by the servers, nothing found"
+    counts = f"{wire.frames} frames, {wire.reports} reports of slaves, {wire.closed} connections closed by the servers"
+    return f"{counts}, nothing found"
 
 
 if __name__ == "__main__":

@@ -62,6 +62,33 @@ class FrameMaker:
         for _ in range(count):
             yield self._broken() if self._random.random() < broken else self._random.choice(makers)()
 
+    def reports(self, end: int) -> bytes:
+        """Make some bytes of a slave: mostly reports of 8 bytes. ``end`` is the end of the log it knows."""
+        random = self._random
+        offsets = (0, end, end, end, random.randrange(end + 1), end + 1, -1, random.randrange(-1 << 63, 1 << 63))
+        if random.random() < 0.1:
+            return random.randbytes(random.randrange(1, 4000))
+        made = struct.pack(">q", random.choice(offsets if random.random() < 0.5 else offsets[:5]))
+        return made if random.random() < 0.9 else made + random.randbytes(random.randrange(1, 8))
+
+    def tls_noise(self) -> bytes:
+        """Make bytes that begin like a TLS handshake: a record of it, with a right or a wrong length."""
+        noise = self._random.randbytes(self._random.randrange(1, 600))
+        length = len(noise) if self._random.random() < 0.5 else self._random.randrange(1 << 16)
+        return struct.pack(">BHH", 0x16, 0x0301, length) + noise
+
+    def transfers(self) -> bytes:
+        """Make bytes of a master for its slave: frames of the log, some of them broken."""
+        random = self._random
+        data = b""
+        for _ in range(random.randrange(1, 20)):
+            body = random.randbytes(random.choice((0, 0, 1, 91, random.randrange(5000))))
+            offset, size = random.randrange(1 << 40), len(body)
+            if random.random() < 0.05:
+                offset, size = random.choice(((-1, size), (offset, -1), (offset, 2**31 - 1), (offset, size + 1)))
+            data += struct.pack(">qi", offset, size) + body
+        return data
+
     def _structured(self) -> bytes:
         random = self._random
         code = random.choice(CODES)

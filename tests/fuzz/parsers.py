@@ -3,7 +3,7 @@
 import json
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from random import Random
 
 from rocketd.acl import plain_file
@@ -22,6 +22,7 @@ from rocketd.remoting.errors import FrameError, RemotingCommandError
 from rocketd.remoting.fastjson import dialect as fastjson
 from rocketd.remoting.wire.command import RemotingCommand
 from rocketd.remoting.wire.frame import FrameDecoder
+from rocketd.store.log.transfer import TransferDecoder, TransferError
 from tests.fuzz.frames import SQL, FrameMaker
 
 STEP_SECONDS = 10.0
@@ -88,6 +89,7 @@ class ParserFuzzer:
         """Go on for so long. Raises AssertionError, with the input, for any other error than a documented one."""
         steps: tuple[Callable[[], object], ...] = (
             self._frames,
+            self._transfers,
             self._json,
             self._sql,
             self._properties,
@@ -128,6 +130,34 @@ class ParserFuzzer:
                 position += step
 
         self._expect("frames", data, decode, FrameError, RemotingCommandError)
+
+    def _transfers(self) -> None:
+        """Frames of a master, as its slave reads them: in pieces they are the same as at once."""
+        data = self._maker.transfers()
+        pieces = []
+        position = 0
+        while position < len(data):
+            step = self._random.choice((1, 11, 12, 13, self._random.randrange(1, 4000)))
+            pieces.append(data[position : position + step])
+            position += step
+
+        def read(parts: Iterable[bytes]) -> list[object]:
+            decoder = TransferDecoder()
+            found: list[object] = []
+            try:
+                for part in parts:
+                    found += decoder.feed(part)
+            except TransferError:
+                found.append(TransferError)
+            return found
+
+        def compare() -> None:
+            at_once, in_pieces = read([data]), read(pieces)
+            # At once, a broken header hides the frames before it.
+            if in_pieces != at_once and (at_once, in_pieces[-1:]) != ([TransferError], [TransferError]):
+                raise ValueError(f"{in_pieces} in pieces, {at_once} at once")
+
+        self._expect("transfers", data, compare)
 
     def _json(self) -> None:
         random = self._random

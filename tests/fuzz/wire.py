@@ -1,8 +1,12 @@
-"""Sends made-up frames to a real name server and a real broker, and sees that they go on."""
+"""Sends made-up frames to a real name server and a real broker, and sees that they go on.
+
+The broker gets them with and without TLS, and made-up reports on its port for slaves.
+"""
 
 import os
 import select
 import socket
+import ssl
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +15,10 @@ from random import Random
 from rocketd.remoting.wire.codes import RequestCode, ResponseCode
 from rocketd.remoting.wire.command import RemotingCommand
 from rocketd.remoting.wire.frame import FrameDecoder
+from rocketd.store.base.findings import Severity
+from rocketd.store.log.transfer import TransferDecoder
+from rocketd.store.offline.examine import Examination
+from rocketd.store.offline.stopped_store import StoppedStore
 from tests.fuzz.frames import FrameMaker
 from tests.fuzz.requests import HEADERS, code_of
 from tests.support.process import ServerProcess
@@ -18,6 +26,8 @@ from tests.support.server_processes import ServerProcesses
 
 CONNECTIONS = 4
 FRAMES_TOGETHER = 200
+REPORTS_TOGETHER = 20
+"""Reports on each connection to the port for slaves, one after the other."""
 ANSWER_SECONDS = 60.0
 MEMORY_LIMIT = 700 << 20
 """Most bytes of resident memory of a server."""
@@ -33,6 +43,8 @@ SETTINGS = {
     "enableConsumeQueueExt": "true",
     "enableLmq": "true",
     "enableMultiDispatch": "true",
+    "haAllowedAddresses": "127.0.0.1",
+    "tls.server.mode": "permissive",
 }
 
 
@@ -65,7 +77,7 @@ class Attacker:
                 if writable:
                     view = view[connection.send(view) :]
                     deadline = time.monotonic() + ANSWER_SECONDS
-            except BlockingIOError:
+            except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
                 continue
             except OSError:
                 # A frame that is not one ends its connection, and the rest of these bytes with it.
@@ -78,7 +90,7 @@ class Attacker:
                 return
 
     def _replace(self, number: int) -> None:
-        del self._decoders[self._sockets[number]]
+        self._forget(self._sockets[number])
         self._sockets[number].close()
         self._sockets[number] = self._connect()
 
@@ -86,11 +98,17 @@ class Attacker:
         data = connection.recv(1 << 20)
         if not data:
             raise ConnectionResetError
+        self._take(connection, data)
+
+    def _take(self, connection: socket.socket, data: bytes) -> None:
         for found in self._decoders[connection].feed(data):
             answer = RemotingCommand.decode(found)
             code = code_of(answer.opaque) if answer.is_response else None
             if code is not None and is_of_processor(answer):
                 self._reached.add(code)
+
+    def _forget(self, connection: socket.socket) -> None:
+        del self._decoders[connection]
 
     def close(self) -> None:
         """Close all connections."""
@@ -104,39 +122,95 @@ class Attacker:
         return connection
 
 
+class TLSAttacker(Attacker):
+    """Frames over TLS. Each connection begins after one with ``noise`` in place of a handshake."""
+
+    def __init__(self, address: str, reached: set[RequestCode], noise: Callable[[], bytes]) -> None:
+        super().__init__(address, reached)
+        self._noise = noise
+        self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        self._context.check_hostname = False
+        self._context.verify_mode = ssl.CERT_NONE
+
+    def _connect(self) -> socket.socket:
+        with socket.create_connection(self._address, timeout=ANSWER_SECONDS) as plain:
+            plain.sendall(self._noise())
+        deadline = time.monotonic() + ANSWER_SECONDS
+        while True:
+            plain = socket.create_connection(self._address, timeout=ANSWER_SECONDS)
+            try:
+                connection = self._context.wrap_socket(plain)
+                break
+            except OSError as error:
+                plain.close()
+                if time.monotonic() > deadline:  # a busy server ends handshakes that take long
+                    raise FuzzError(f"{self._address} ends every TLS handshake: {error!r}") from error
+        connection.setblocking(False)
+        self._decoders[connection] = FrameDecoder()
+        return connection
+
+
+class SlaveAttacker(Attacker):
+    """Reports to the port for slaves. ``end`` is the greatest offset of the log received so far."""
+
+    def __init__(self, address: str) -> None:
+        super().__init__(address, set())
+        self._transfers: dict[socket.socket, TransferDecoder] = {}
+        self.end = 0
+
+    def _take(self, connection: socket.socket, data: bytes) -> None:
+        for offset, body in self._transfers.setdefault(connection, TransferDecoder()).feed(data):
+            self.end = max(self.end, offset + len(body))
+
+    def _forget(self, connection: socket.socket) -> None:
+        super()._forget(connection)
+        self._transfers.pop(connection, None)
+
+
 class WireFuzzer:
-    """Two servers in a directory, and the frames sent to them."""
+    """Two servers in a directory, and the frames and reports sent to them."""
 
     def __init__(self, directory: Path, seed: int, say: Callable[[str], None] = lambda line: None) -> None:
         self._servers = ServerProcesses(directory, **SETTINGS)
         self._maker = FrameMaker(Random(seed))
         self._say = say
         self.frames = 0
+        self.reports = 0
         self.closed = 0
         self.reached: set[RequestCode] = set()
 
     def run(self, seconds: float, frames: int | None = None) -> None:
         """Send for so long, or so many frames. Raises FuzzError or ServerError."""
         namesrv, broker = self._servers.start_namesrv(), self._servers.start_broker()
-        addresses = (self._servers.namesrv_address, self._servers.broker_address)
-        attackers = [Attacker(address, self.reached) for address in addresses]
+        address = self._servers.namesrv_address
+        namesrv_attacker, broker_attacker, tls_attacker, slave_attacker = attackers = (
+            Attacker(address, self.reached),
+            Attacker(self._servers.broker_address, self.reached),
+            TLSAttacker(self._servers.broker_address, self.reached, self._maker.tls_noise),
+            SlaveAttacker(self._servers.ha_address),
+        )
         began = checked = time.monotonic()
         try:
             while (time.monotonic() - began < seconds) if frames is None else (self.frames < frames):
-                for attacker in (attackers[1], attackers[1], attackers[1], attackers[0]):
+                for attacker in (broker_attacker, broker_attacker, tls_attacker, namesrv_attacker):
                     for number in range(CONNECTIONS):
                         attacker.send(number, b"".join(self._maker.frames(FRAMES_TOGETHER)))
                         self.frames += FRAMES_TOGETHER
+                for number in [*range(CONNECTIONS)] * REPORTS_TOGETHER:
+                    slave_attacker.send(number, self._maker.reports(slave_attacker.end))
+                    self.reports += 1
                 if time.monotonic() - checked > 10.0:
                     checked = time.monotonic()
                     self._check(namesrv, broker)
             self._check(namesrv, broker)
             for code in LATE - self.reached:
-                if is_of_processor(_ask(addresses[0], self._maker.requests.request(code))):
+                if is_of_processor(_ask(address, self._maker.requests.request(code))):
                     self.reached.add(code)
             missed = sorted(code.name for code in HEADERS if code not in self.reached)
             if missed and self.frames >= ENOUGH_FRAMES:
                 raise FuzzError(f"no request got to the processors of {', '.join(missed)}")
+            if not slave_attacker.end and self.frames >= ENOUGH_FRAMES:
+                raise FuzzError("the broker has sent its log to no slave")
         finally:
             for attacker in attackers:
                 attacker.close()
@@ -148,6 +222,13 @@ class WireFuzzer:
             if "Traceback" in text:
                 at = text.index("Traceback")
                 raise FuzzError(f"{process.name} logged a traceback:\n{text[max(0, at - 500) : at + 3000]}")
+        self._examine_store()
+
+    def _examine_store(self) -> None:
+        findings = Examination(StoppedStore(str(self._servers.store))).findings()
+        damage = [str(finding) for finding in findings if finding.severity is Severity.DAMAGE]
+        if damage:
+            raise FuzzError(f"the store has {len(damage)} damages:\n" + "\n".join(damage[:20]))
 
     def kill(self) -> None:
         """End the servers."""

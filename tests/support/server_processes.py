@@ -24,10 +24,13 @@ class ServerProcesses:
         self.directory = directory
         self.namesrv_address = f"127.0.0.1:{free_port()}"
         self.broker_address = f"127.0.0.1:{free_broker_port()}"
+        host, _, port = self.broker_address.partition(":")
+        self.ha_address = f"{host}:{int(port) + 1}"
+        """The port for slaves."""
         self.store = directory / "store"
         self.broker_config = {
             "namesrvAddr": self.namesrv_address,
-            "listenPort": self.broker_address.partition(":")[2],
+            "listenPort": port,
             "brokerIP1": "127.0.0.1",
             "brokerName": "broker-a",
             "storePathRootDir": str(self.store),
