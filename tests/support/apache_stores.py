@@ -1,4 +1,4 @@
-"""Stores that Apache's broker 4.9.7 has written, kept as archives."""
+"""Stores written by Apache's broker 4.9.7, kept as archives."""
 
 import os
 import tarfile

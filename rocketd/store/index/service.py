@@ -45,6 +45,11 @@ def index_file_name(now_ms: int) -> str:
     )
 
 
+def _was_flushed(file: IndexFile, before_ms: int, checkpoint: StoreCheckpoint) -> bool:
+    """Return whether a full file is surely on disk. The file before it ends at `before_ms`, 0 without one."""
+    return before_ms < checkpoint.index_msg_timestamp and 0 < file.end_timestamp <= checkpoint.index_msg_timestamp
+
+
 def _system_clock_ms() -> int:
     return time.time_ns() // 1_000_000
 
@@ -95,10 +100,11 @@ class IndexService:
     def load(self, last_stop: LastStop, checkpoint: StoreCheckpoint, log_end: int, cut_at: str | None = None) -> bool:
         """Open the existing files. Return False, after logging the reason, if one cannot be opened.
 
-        After a system crash, only the leading files are kept for which all of this is true: full, flushed before the
-        checkpoint's index timestamp, contiguous, and before `log_end`, the end of the log. Recovery puts the messages
-        of the others again. After a process exit, at most the last group is incomplete. Files whose names are not
-        numbers are left alone. Files from the name `cut_at` on are removed and made again.
+        After a system crash, only the leading files are kept for which all of this is true: full, surely flushed by the
+        checkpoint's index timestamp, contiguous, and before `log_end`, the end of the log. Several files may end in one
+        millisecond: if it is that of the checkpoint, only the first of them was surely flushed. Recovery puts the
+        messages of the other files again. After a process exit, at most the last group is incomplete. Files whose names
+        are not numbers are left alone. Files from the name `cut_at` on are removed and made again.
         """
         self._checkpoint = checkpoint
         self._closing.clear()
@@ -112,18 +118,17 @@ class IndexService:
                 size = self._file_system.file_size(os.path.join(self.directory, name))
                 file = self._open(name)
                 file.load()
-                if last_stop is not LastStop.CLEAN and file.index_count <= 1:
-                    # Its process ended before it counted any entry. Messages before it would seem not to be indexed.
-                    file.destroy()
-                    continue
+                before_ms = self._files[-1].end_timestamp if self._files else 0
                 whole = (
                     whole
+                    # Without an entry, its process ended before it counted one, or a system crash has taken them.
+                    and (last_stop is LastStop.CLEAN or file.index_count > 1)
                     and (cut_at is None or name < cut_at)
                     and (
                         last_stop is not LastStop.CRASHED
                         or (
                             file.is_write_full()
-                            and 0 < file.end_timestamp <= checkpoint.index_msg_timestamp
+                            and _was_flushed(file, before_ms, checkpoint)
                             and self.indexed_to <= file.begin_physical_offset
                             and file.end_physical_offset < log_end
                         )
@@ -160,9 +165,10 @@ class IndexService:
             checkpoint.index_msg_timestamp = min(checkpoint.index_msg_timestamp, surely)
         if last_stop is LastStop.KILLED and self._files:
             self._files[-1].drop_uncounted()
-            for file in self._files:
-                # Not flushed, as far as known, and the checkpoint will move past it when a later file is flushed.
-                if file.is_write_full() and file.end_timestamp > checkpoint.index_msg_timestamp:
+            ends = (0, *(file.end_timestamp for file in self._files))
+            for file, before_ms in zip(self._files, ends, strict=False):
+                # The checkpoint will move past it when a later file is flushed.
+                if file.is_write_full() and not _was_flushed(file, before_ms, checkpoint):
                     self._flush_in_background(file)
         return True
 

@@ -475,7 +475,8 @@ class SlaveTests(BrokerTestCase):
         self.assertEqual(calls, [])
 
     def test_slave_follows_master_named_by_name_server(self):
-        broker = self.start(brokerRole="SLAVE", brokerId="1", namesrvAddr="10.0.0.9:9876")
+        given = {"namesrvAddr": "10.0.0.9:9876", "haAllowedAddresses": "10.0.0.8"}
+        broker = self.start(brokerRole="SLAVE", brokerId="1", **given)
         broker.registration.on_answer("10.0.0.9:9876", RegisterBrokerResponseHeader("10.0.0.8:10912", "10.0.0.8:10911"))
         self.assertIn(("10.0.0.8", 10912), [attempt[:2] for attempt in self.reactor.tcpClients])
         self.assertEqual(broker.replication.synchronize.master_address, "10.0.0.8:10911")

@@ -554,6 +554,39 @@ class IndexServiceTests(ServiceCase):
         self.assertTrue(index.load(LastStop.CRASHED, self.checkpoint, 1 << 62))
         self.assertEqual(index.file_names, names[:1])
 
+    def test_load_after_crash_drops_files_behind_lost_file(self) -> None:
+        self.fill(4)
+        names = self.index.file_names
+        self.index.close()
+        self.checkpoint.index_msg_timestamp = T0 + 15 * 60_000
+        Path(self.directory, names[1]).write_bytes(bytes(index_file_size(self.slots, self.entries)))
+        index = IndexService(self.directory, self.slots, self.entries, lambda: self.now)
+        self.addCleanup(index.close)
+        self.assertTrue(index.load(LastStop.CRASHED, self.checkpoint, 1 << 62))
+        self.assertEqual((index.file_names, os.listdir(self.directory)), (names[:1], [names[0]]))
+
+    def test_load_after_crash_keeps_one_of_files_ending_in_millisecond_of_checkpoint(self) -> None:
+        self.index.put([request(offset, ("key",)) for offset in range(0, 1200, 100)])
+        names = self.index.file_names
+        self.index.close()
+        self.checkpoint.index_msg_timestamp = T0
+        index = IndexService(self.directory, self.slots, self.entries, lambda: self.now)
+        self.addCleanup(index.close)
+        self.assertTrue(index.load(LastStop.CRASHED, self.checkpoint, 1 << 62))
+        self.assertEqual(index.file_names, names[:1])
+
+    def test_load_after_kill_flushes_files_ending_in_millisecond_of_checkpoint(self) -> None:
+        self.index.put([request(offset, ("key",)) for offset in range(0, 1200, 100)])
+        self.index.close()
+        self.checkpoint.index_msg_timestamp = T0
+        self.disk.synced = 0
+        index = IndexService(self.directory, self.slots, self.entries, lambda: self.now, file_system=self.disk)
+        self.assertTrue(index.load(LastStop.KILLED, self.checkpoint, 1 << 62))
+        full = sum(file.is_write_full() for file in index.files)
+        index.close()
+        # The checkpoint speaks of one of them.
+        self.assertEqual((full, self.disk.synced), (3, 2))
+
     def test_load_with_other_settings_logs_warning(self) -> None:
         self.fill(2)
         first, *_ = self.index.file_names
