@@ -23,6 +23,7 @@ from rocketd.remoting.interfaces import IConnection, IRequestContext, IRequestPr
 from rocketd.remoting.limits.address_guard import AddressGuard
 from rocketd.remoting.limits.limit_log import LimitLog
 from rocketd.remoting.serving.connection import Connection
+from rocketd.remoting.serving.late_answers import LateAnswers
 from rocketd.remoting.serving.plugin_calls import PluginCalls
 from rocketd.remoting.serving.plugin_processor import PluginProcessor, ProcessorResultError, takes_jobs
 from rocketd.remoting.serving.pools import Job, JobHandler, Pool
@@ -59,7 +60,7 @@ class ResponseTaker(Protocol):
 class RequestContext:
     """Context of a request. ``answer`` may be called from any thread, once."""
 
-    __slots__ = ("_dispatcher", "connection", "received_ms", "request")
+    __slots__ = ("_dispatcher", "connection", "is_answered", "is_counted", "received_ms", "request")
 
     def __init__(
         self, dispatcher: "Dispatcher", connection: Connection, request: RemotingCommand, received_ms: int
@@ -68,12 +69,19 @@ class RequestContext:
         self.connection = connection
         self.request = request
         self.received_ms = received_ms
+        self.is_answered = self.is_counted = False
 
     def answer(self, response: RemotingCommand) -> None:
         """Send the answer: run the hooks, then write it, unless the request was one-way."""
         parts = self._dispatcher.finish(self, response)
         if parts:
             self.connection.write(parts)
+        self._dispatcher.late_answers.answered(self)
+
+    def __del__(self) -> None:
+        # An answer is impossible now. An object may be deleted while its thread has a lock.
+        if self.is_counted:
+            self._dispatcher.call_from_thread(self._dispatcher.late_answers.forget, self.connection)
 
 
 class Dispatcher:
@@ -112,6 +120,7 @@ class Dispatcher:
         self._given_up: WeakSet[Connection] = WeakSet()
         self._guards: dict[int, AddressGuard] = {}
         self._per_connection: int | None = None
+        self.late_answers = LateAnswers(call_from_thread, self.limits)
         self.decode_pool = Pool(
             "decode",
             call_from_thread=call_from_thread,
@@ -154,8 +163,8 @@ class Dispatcher:
         return self._pools.get(name) or self.add_pool(name)
 
     def limit_connections(self, requests: int) -> None:
-        """Limit the unanswered requests of each connection in each pool."""
-        self._per_connection = requests
+        """Limit the unanswered requests of each connection: in each pool, and those that are answered later."""
+        self._per_connection = self.late_answers.max_per_connection = requests
         for pool in self._all_pools():
             pool.max_per_connection = requests
 
@@ -617,9 +626,12 @@ class CommandHandler:
             dispatcher.run_hooks(connection, request)
             response = processor.process(request, context)
             if isinstance(response, Deferred):
+                dispatcher.late_answers.kept(context)
                 dispatcher.call_from_thread(self._answer_later, response, context)
                 return ()
             if response is None:
+                if not request.is_oneway:
+                    dispatcher.late_answers.kept(context)
                 return ()
             return dispatcher.finish(context, response)
         except Exception as error:
@@ -630,8 +642,12 @@ class CommandHandler:
             error = failure.value or RuntimeError("failed without an error")
             return self._dispatcher.error_response(context.connection, context.request, error)
 
+        def done(answer: RemotingCommand | None) -> None:
+            if answer is not None:  # None: a plugin keeps the context
+                context.answer(answer)
+
         response.addErrback(failed)
-        response.addCallback(context.answer)
+        response.addCallback(done)
         response.addErrback(
             lambda failure: self._dispatcher.peer_log.failure(
                 "no answer",

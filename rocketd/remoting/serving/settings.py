@@ -163,7 +163,8 @@ class ServerLimits:
     server_max_unanswered_requests: int = setting(
         5000,
         "Number of one connection's waiting requests in one pool at which reading from the connection stops. It "
-        "resumes at half of this number.",
+        "resumes at half of this number. The same holds for its requests that are answered later, for example after "
+        "the answer of another client. Held pulls have maxHeldPullsPerConnection instead.",
         minimum=1,
     )
     server_unsent_max_bytes_per_connection: int = setting(

@@ -690,6 +690,73 @@ class LateAnswerTests(DispatchTestCase):
         self.assertEqual([seen[0] for seen in hook.seen], ["before", "after"])
 
 
+class UnansweredTests(DispatchTestCase):
+    """Requests that are answered later count for their connection until the answer."""
+
+    def setUp(self):
+        super().setUp()
+        self.dispatcher.limit_connections(4)
+        self.results = []
+
+    def serve(self, answer=lambda request: None):
+        self.processor = Processor(answer)
+        self.dispatcher.register(CODE, self.processor, "p")
+
+    def deferred(self, request):
+        self.results.append(Deferred())
+        return self.results[-1]
+
+    def send(self, count, flag=0):
+        for _ in range(count):  # one by one: the pool never has more than one of them
+            self.handle(frame_of(RemotingCommand(CODE, flag=flag)))
+
+    def test_reading_pauses_above_the_limit_and_resumes_at_half(self):
+        self.serve()
+        self.send(4)
+        self.assertFalse(self.connection.paused)
+        self.send(1)
+        self.assertTrue(self.connection.paused)
+        self.assertEqual(self.dispatcher.limits.counts, {"connections paused for unanswered requests": 1})
+        for answered, paused in ((1, True), (1, True), (1, False)):
+            for _ in range(answered):
+                self.processor.contexts.pop().answer(RemotingCommand.response())
+            self.run_pools()
+            self.assertEqual(self.connection.paused, paused)
+
+    def test_deferred_answers_count_until_they_fire(self):
+        self.serve(self.deferred)
+        self.send(5)
+        self.assertTrue(self.connection.paused)
+        for result in self.results[:3]:
+            result.callback(RemotingCommand.response())
+        self.run_pools()
+        self.assertFalse(self.connection.paused)
+
+    def test_kept_context_counts_after_a_deferred_without_response(self):
+        self.serve(self.deferred)
+        self.send(5)
+        for result in self.results:
+            result.callback(None)
+        self.run_pools()
+        self.assertTrue(self.connection.paused)
+
+    def test_dropped_contexts_count_no_more(self):
+        self.serve()
+        self.send(5)
+        self.processor.contexts.clear()
+        self.run_pools()
+        self.assertFalse(self.connection.paused)
+
+    def test_oneways_and_answered_requests_do_not_count(self):
+        self.serve()
+        self.send(9, ONEWAY_FLAG)
+        self.assertFalse(self.connection.paused)
+        self.processor.process = lambda request, context: context.answer(RemotingCommand.response())
+        self.send(9)
+        self.assertEqual(len(self.connection.answers), 9)
+        self.assertFalse(self.connection.paused)
+
+
 class HookTests(DispatchTestCase):
     def test_before_and_after(self):
         hooks = Hook(), Hook()
