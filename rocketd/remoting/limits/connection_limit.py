@@ -12,8 +12,8 @@ from rocketd.common.networks import network_list
 from rocketd.remoting.limits.limit_log import LimitLog
 
 MakeRoom = Callable[[str], bool]
-"""Closes an idle connection of the busiest address, given by its key, and calls ``leave`` for it. Returns False if
-there is none.
+"""Closes a connection of the busiest address, given by its key, and calls ``leave`` for it. Returns False if there is
+none.
 """
 
 Rule = Callable[[str], str | None]
@@ -23,6 +23,46 @@ _OTHER_FILES = 1000
 """Descriptors reserved for the store and for outgoing connections."""
 _DESCRIPTORS = 2
 """Descriptors of one connection, see `Connection.connectionMade`."""
+
+
+class AddressCounts:
+    """Connections of each address, and an address that has most. Each call takes the same short time."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[str] = Counter()
+        self._levels: list[dict[str, None]] = []
+        """The addresses with one connection, with two, and so on."""
+
+    def __getitem__(self, key: str) -> int:
+        """Return the number of connections of an address."""
+        return self._counts[key]
+
+    def add(self, key: str) -> None:
+        """Count one connection more."""
+        self._leave_level(key)
+        self._counts[key] += 1
+        if len(self._levels) < self._counts[key]:
+            self._levels.append({})
+        self._levels[self._counts[key] - 1][key] = None
+
+    def remove(self, key: str) -> None:
+        """Count one connection less."""
+        self._leave_level(key)
+        self._counts[key] -= 1
+        if self._counts[key]:
+            self._levels[self._counts[key] - 1][key] = None
+        else:
+            del self._counts[key]
+        while self._levels and not self._levels[-1]:
+            self._levels.pop()
+
+    def busiest(self) -> str | None:
+        """Return an address that has most connections, None without any."""
+        return next(iter(self._levels[-1])) if self._levels else None
+
+    def _leave_level(self, key: str) -> None:
+        if self._counts[key]:
+            del self._levels[self._counts[key] - 1][key]
 
 
 class ConnectionAdmission:
@@ -39,7 +79,7 @@ class ConnectionAdmission:
         self.max_per_address = max_per_address or self.max_connections
         self._log = log
         self._connections = 0
-        self._by_address: Counter[str] = Counter()
+        self._by_address = AddressCounts()
 
     @property
     def connections(self) -> int:
@@ -77,17 +117,20 @@ class ConnectionAdmission:
             )
             return None
         self._connections += 1
-        self._by_address[key] += 1
+        self._by_address.add(key)
         return key
 
     def _take_place(self, key: str) -> bool:
         """Take a place from the busiest address for a newcomer with fewer connections. Return whether it was possible."""
-        busiest, count = max(self._by_address.items(), key=lambda item: item[1], default=(key, 0))
-        if count <= self._by_address.get(key, 0) + 1 or not self.make_room(busiest):
+        busiest = self._by_address.busiest()
+        if busiest is None:
+            return False
+        count = self._by_address[busiest]
+        if count <= self._by_address[key] + 1 or not self.make_room(busiest):
             return False
         self._log.reached(
             "connections closed for another address",
-            "{busiest}: its silent connection is closed: all {limit} connections are in use, {taken} of them by this "
+            "{busiest}: a quiet connection of it is closed: all {limit} connections are in use, {taken} of them by this "
             "address, and {key} needs one (serverMaxConnections, open files of the process)",
             busiest=busiest,
             taken=count,
@@ -99,9 +142,7 @@ class ConnectionAdmission:
     def leave(self, key: str) -> None:
         """Count the end of an admitted connection."""
         self._connections -= 1
-        self._by_address[key] -= 1
-        if not self._by_address[key]:
-            del self._by_address[key]
+        self._by_address.remove(key)
 
 
 def only_from(text: str) -> Rule:

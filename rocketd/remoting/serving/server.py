@@ -6,6 +6,7 @@ Counterpart: `NettyRemotingServer` (Apache). Plain text and TLS share the port (
 import errno
 import socket
 from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Any, Protocol, cast
 
 from twisted.application.service import Service
@@ -37,6 +38,8 @@ NO_SIZES = SocketBuffers()
 NO_MARKS = WriteMarks()
 _IDLE_SCAN_SECONDS = 5.0
 _DRAIN_SECONDS = 5.0
+_LOOKED_AT = 100
+"""Connections looked at when one of them is closed to make room."""
 _NO_IPV6 = (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL)
 
 
@@ -123,9 +126,11 @@ class RemotingServer(Service):
             dispatcher.limits, limits.server_max_connections, limits.server_max_connections_per_address
         )
         self.admission.rules.append(only_from(limits.server_allowed_addresses))
-        self.admission.make_room = self._close_silent
+        self.admission.make_room = self._close_quiet
         self.connections: dict[Connection, str | None] = {}
         """The open connections, with their ``admission`` keys."""
+        self._of_address: dict[str, dict[Connection, None]] = {}
+        """Those with a key, the oldest first."""
         self.listeners: list[ConnectionListener] = []
         self.events = ConnectionEvents("connection-events", calls=dispatcher.plugin_calls)
         """For third-party listeners."""
@@ -172,6 +177,8 @@ class RemotingServer(Service):
             self.dispatcher.peer_log,
         )
         self.connections[connection] = admitted_by
+        if admitted_by is not None:
+            self._of_address.setdefault(admitted_by, {})[connection] = None
         if peer is not None:
             # It may be closed before it is made, for example a plain connection to a TLS-only port.
             connection.address = peer_of(peer).address
@@ -279,7 +286,7 @@ class RemotingServer(Service):
     def _connection_lost(self, connection: Connection) -> None:
         admitted_by = self.connections.pop(connection, None)
         if admitted_by is not None:
-            self.admission.leave(admitted_by)
+            self._give_up_place(connection, admitted_by)
         self.dispatcher.connection_lost(connection)
         for listener in self.listeners:
             listener.connection_lost(connection)
@@ -290,15 +297,23 @@ class RemotingServer(Service):
             drained, self._drained = self._drained, None
             drained.callback(None)
 
-    def _close_silent(self, admitted_by: str) -> bool:
-        """Close the oldest connection of an address without a whole frame so far: it has no requests under way."""
-        for connection, key in self.connections.items():
-            if key == admitted_by and not connection.has_asked:
-                self.connections[connection] = None
-                self.admission.leave(key)
-                connection.abort()
-                return True
-        return False
+    def _close_quiet(self, admitted_by: str) -> bool:
+        """Close one of the oldest connections of an address: one without a whole frame so far, or else the quietest."""
+        oldest = list(islice(self._of_address.get(admitted_by, ()), _LOOKED_AT))
+        if not oldest:
+            return False
+        connection = min(oldest, key=lambda each: (each.has_asked, each.last_active))
+        self.connections[connection] = None
+        self._give_up_place(connection, admitted_by)
+        connection.abort()
+        return True
+
+    def _give_up_place(self, connection: Connection, admitted_by: str) -> None:
+        others = self._of_address[admitted_by]
+        del others[connection]
+        if not others:
+            del self._of_address[admitted_by]
+        self.admission.leave(admitted_by)
 
     def _scan(self) -> None:
         now = self._reactor.seconds()

@@ -114,7 +114,8 @@ class ServerLimits:
     )
     server_max_connections: int = setting(
         50000,
-        "Maximum number of open connections. Further ones are closed at once. 0 means as many as the limit of open "
+        "Maximum number of open connections. A further one takes the place of a quiet connection of the address with "
+        "the most, or is closed at once if its own address has about as many. 0 means as many as the limit of open "
         "files allows. The limit of open files also lowers a greater value: a connection takes two files, and the "
         "store needs some.",
         minimum=0,
@@ -123,7 +124,7 @@ class ServerLimits:
         0,
         "Maximum number of open connections from one IPv4 address, or from one /64 network of IPv6. Further ones are "
         "closed at once. 0 means the same as serverMaxConnections, because a load balancer or NAT can give thousands "
-        "of clients one address.",
+        "of clients one address. Also without this limit, a full server shares its connections among addresses.",
         minimum=0,
     )
     server_handshake_timeout_millis: int = setting(

@@ -8,7 +8,13 @@ from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 
-from rocketd.remoting.limits.connection_limit import ConnectionAdmission, address_key, descriptor_limit, plain_host
+from rocketd.remoting.limits.connection_limit import (
+    AddressCounts,
+    ConnectionAdmission,
+    address_key,
+    descriptor_limit,
+    plain_host,
+)
 from rocketd.remoting.limits.limit_log import LimitLog
 from rocketd.remoting.serving.dispatch import Dispatcher
 from rocketd.remoting.serving.server import RemotingServer
@@ -59,6 +65,20 @@ class AdmissionTests(SynchronousTestCase):
         self.assertIsNone(admission.admit("10.0.0.2"), "it would then be the busiest")
         self.assertEqual(admission.connections, 3)
         self.assertEqual(self.log.counts, {"connections refused": 3, "connections closed for another address": 1})
+
+    def test_busiest_address_is_found_among_many_at_once(self):
+        counts = AddressCounts()
+        self.assertIsNone(counts.busiest())
+        for key, times in (("a", 2), ("b", 3), ("c", 1)):
+            for _ in range(times):
+                counts.add(key)
+        self.assertEqual(counts.busiest(), "b")
+        counts.remove("b")
+        counts.remove("b")
+        self.assertEqual(([counts[key] for key in "abcd"], counts.busiest()), ([2, 1, 1, 0], "a"))
+        for key in "aabc":
+            counts.remove(key)
+        self.assertIsNone(counts.busiest())
 
     def test_refusals_are_logged_once_a_minute_with_their_count(self):
         admission = ConnectionAdmission(self.log, 1)

@@ -527,7 +527,7 @@ class IdleTests(SynchronousTestCase):
         self.reactor.pump([5] * 13)
         self.assertEqual([(line["kind"], line["count"]) for line in lines[1:]], [("a limit", 2)])
 
-    def test_full_server_closes_oldest_silent_connection_of_busiest_address(self):
+    def test_full_server_closes_silent_or_quietest_connection_of_busiest_address(self):
         admission = self.server.admission
         admission.max_connections = 3
         made = []
@@ -540,8 +540,11 @@ class IdleTests(SynchronousTestCase):
         self.assertEqual([each.transport.disconnected for each in made], [False, True, False])
         made[1].connectionLost()
         self.assertEqual(admission.connections, 3, "its place is counted once")
+        self.reactor.advance(1)
         made[2].dataReceived(RemotingCommand(CODE, flag=ONEWAY_FLAG).encode())
-        self.assertIsNone(admission.admit("10.0.0.3"), "none of them is silent any more")
+        self.assertEqual(admission.admit("10.0.0.3"), "10.0.0.3")
+        self.assertEqual([each.transport.disconnected for each in made], [True, True, False])
+        self.assertIsNone(admission.admit("10.0.0.4"), "each address has one")
 
     def test_incomplete_frame_then_silence_closes_connection(self):
         connection, transport = self.connect()
