@@ -130,7 +130,7 @@ NEW_TOPICS_LIMITED = Problem(
     id="new-topics-limited",
     code=ResponseCode.SYSTEM_BUSY,
     remark="[OVERLOAD]topic[{name}] is not created yet, too many new topics",
-    cause="sends may create {limit} topics per second, in bursts of up to five times as many",
+    cause="sends may create {limit} topics per second, in bursts of up to five times as many, shared by addresses",
     advice="retry after a second, create the topic with updateTopic, or raise the setting; 0 means no limit",
     setting="maxNewTopicsPerSecond",
 )
@@ -139,7 +139,7 @@ NEW_GROUPS_LIMITED = Problem(
     id="new-groups-limited",
     code=ResponseCode.SYSTEM_BUSY,
     remark="[OVERLOAD]consumer group[{name}] is not created yet, too many new groups",
-    cause="clients may create {limit} groups per second, in bursts of up to five times as many",
+    cause="clients may create {limit} groups per second, in bursts of up to five times as many, shared by addresses",
     advice="retry after a second, create the group with updateSubGroup, or raise the setting; 0 means no limit",
     setting="maxNewGroupsPerSecond",
 )

@@ -120,14 +120,16 @@ class BrokerConfig:
     max_new_topics_per_second: int = setting(
         200,
         "Maximum number of topics that sends create per second. After a quiet time, five seconds' worth may come at "
-        "once. Further sends to new topics are refused with SYSTEM_BUSY. 0 means no limit.",
+        "once from one address, and as much is left for others: clients at busy addresses get equal shares. Further "
+        "sends to new topics are refused with SYSTEM_BUSY. 0 means no limit.",
         minimum=0,
         hot=True,
     )
     max_new_groups_per_second: int = setting(
         200,
-        "Maximum number of consumer groups that clients create per second by using them. After a quiet time, five "
-        "seconds' worth may come at once. Further ones are refused with SYSTEM_BUSY. 0 means no limit.",
+        "Maximum number of consumer groups that clients create per second by using them, shared by addresses as with "
+        "maxNewTopicsPerSecond. After a quiet time, five seconds' worth may come at once from one address. Further "
+        "ones are refused with SYSTEM_BUSY. 0 means no limit.",
         minimum=0,
         hot=True,
     )
@@ -148,8 +150,9 @@ class BrokerConfig:
     max_new_groups_by_offsets_per_second: int = setting(
         10,
         "Maximum number of consumer groups created per second by setting offsets before the first consumer starts, "
-        "as mqadmin does. After a quiet time, five seconds' worth may come at once. Further ones are refused with "
-        "SYSTEM_BUSY. With 0, only maxNewGroupsPerSecond limits them.",
+        "as mqadmin does, shared by addresses as with maxNewTopicsPerSecond. After a quiet time, five seconds' worth "
+        "may come at once from one address. Further ones are refused with SYSTEM_BUSY. With 0, only "
+        "maxNewGroupsPerSecond limits them.",
         minimum=0,
         hot=True,
     )

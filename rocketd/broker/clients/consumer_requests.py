@@ -63,7 +63,7 @@ class ConsumerManageProcessor:
 
     def _update_offset(self, request: RemotingCommand, context: IRequestContext) -> RemotingCommand:
         header = read_header(UpdateConsumerOffsetRequestHeader, request)
-        refusal = self._refusal(header, request)
+        refusal = self._refusal(header, request, context.connection.address)
         if refusal is not None:
             self._broker.dispatcher.limits.reached("offsets not kept", "{why}", why=refusal.remark)
             raise refusal
@@ -73,7 +73,9 @@ class ConsumerManageProcessor:
         )
         return RemotingCommand.response(ext_fields={})
 
-    def _refusal(self, header: UpdateConsumerOffsetRequestHeader, request: RemotingCommand) -> RequestError | None:
+    def _refusal(
+        self, header: UpdateConsumerOffsetRequestHeader, request: RemotingCommand, address: str
+    ) -> RequestError | None:
         """Return the reason to refuse an offset; None if it is accepted. Invented names would fill the table for ever.
 
         A consumer has sent a heartbeat or pulled before. An administrator, who expects an answer, may set a group's
@@ -92,8 +94,8 @@ class ConsumerManageProcessor:
         is_light = group.startswith(LMQ_PREFIX)
         creates = not request.is_oneway or is_light
         if creates and not is_light and broker.settings.broker.auto_create_subscription_group:
-            self._new_groups.check(group)
-        if not creates or broker.groups.find(group) is None:
+            self._new_groups.check(group, address)
+        if not creates or broker.groups.find(group, address) is None:
             return problems.OFFSET_OF_UNKNOWN_GROUP.error(group=group, topic=topic)
         return None
 

@@ -95,7 +95,7 @@ class ClientManageProcessor:
                 except RequestError as error:
                     illegal = illegal or error
                     continue
-                if not self._may_take(consumer.group_name, new):
+                if not self._may_take(consumer.group_name, new, connection.address):
                     refused += 1
                     first_refused = first_refused or consumer.group_name
                     continue
@@ -159,11 +159,11 @@ class ClientManageProcessor:
         broker = self._broker
         return broker.groups.get(group) is None and broker.consumers.find(group) is None
 
-    def _may_take(self, group: str, new: int) -> bool:
+    def _may_take(self, group: str, new: int, address: str) -> bool:
         """Whether an unknown group may be registered after ``new`` others of the same heartbeat."""
         limit = self._broker.settings.broker.max_new_groups_per_heartbeat
         admission: NewNameLimit = self._broker.groups.limit
-        return (not limit or new < limit) and admission.admits(group)
+        return (not limit or new < limit) and admission.admits(group, address)
 
     def _too_many(self, refused: int, total: int) -> RequestError:
         limit = self._broker.settings.broker.max_new_groups_per_heartbeat

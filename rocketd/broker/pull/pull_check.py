@@ -60,7 +60,7 @@ class PullCheck:
             raise problems.BROKER_FORBIDDEN.error(
                 broker=broker.advertised_host, action="pulling message", perm=settings.broker_permission
             )
-        group: SubscriptionGroupConfig | None = broker.groups.find(header.consumer_group)
+        group: SubscriptionGroupConfig | None = broker.groups.find(header.consumer_group, address)
         if group is None:
             raise problems.PULL_GROUP_NOT_EXIST.error(group=header.consumer_group)
         if not group.consume_enable:

@@ -84,7 +84,7 @@ class MessageCheck:
             topic, header.default_topic, address, header.default_topic_queue_nums, sys_flag
         )
         if config is None and is_retry:
-            config = topics.create_topic_in_send_message_back(topic, 1, READ_WRITE, sys_flag, limited=True)
+            config = topics.create_topic_in_send_message_back(topic, 1, READ_WRITE, sys_flag, limited_for=address)
         if config is None:
             raise problems.TOPIC_NOT_EXIST.error(
                 topic=topic, template=header.default_topic, enabled=str(self._settings.auto_create_topic_enable).lower()
@@ -136,7 +136,7 @@ class MessageCheck:
         flags = added_flags(config)
         if not topic.startswith(names.RETRY_PREFIX):
             self._remember(config, flags)
-        elif self._is_exhausted(header, version):
+        elif self._is_exhausted(header, address, version):
             topic = names.dlq_topic(topic.removeprefix(names.RETRY_PREFIX))
             if self._broker.topics.create_topic_in_send_message_back(topic, DLQ_QUEUES, READ_WRITE, 0) is None:
                 raise RequestError(ResponseCode.SYSTEM_ERROR, f"topic[{topic}] not exist")
@@ -155,9 +155,9 @@ class MessageCheck:
         count = min(max(config.read_queue_nums, config.write_queue_nums), _CACHED_QUEUES)
         self._plain[topic] = (config, [Destination(topic, queue_id, flags) for queue_id in range(count)])
 
-    def _is_exhausted(self, header: SendMessageRequestHeader, version: int) -> bool:
+    def _is_exhausted(self, header: SendMessageRequestHeader, address: str, version: int) -> bool:
         group = header.topic.removeprefix(names.RETRY_PREFIX)
-        config = self._broker.groups.find(group)
+        config = self._broker.groups.find(group, address)
         if config is None:
             raise problems.GROUP_NOT_EXIST.error(group=group)
         limit: int = config.retry_max_times

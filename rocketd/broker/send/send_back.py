@@ -43,7 +43,7 @@ class SendBackProcessor:
         """Handle one CONSUMER_SEND_MSG_BACK."""
         broker = self._broker
         header = read_header(ConsumerSendMsgBackRequestHeader, request)
-        group = broker.groups.find(header.group)
+        group = broker.groups.find(header.group, context.connection.address)
         if group is None:
             raise problems.GROUP_NOT_EXIST.error(group=header.group)
         settings = broker.settings.broker

@@ -120,11 +120,11 @@ class SubscriptionGroupManager:
         """From now on treat every group with the prefix %LMQ% as known, without an entry in the table."""
         self._light_queues = True
 
-    def find(self, group: str, *, admitted: bool = False) -> SubscriptionGroupConfig | None:
+    def find(self, group: str, address: str = "", *, admitted: bool = False) -> SubscriptionGroupConfig | None:
         """Return a group. An unknown one is created if that is allowed; system groups always are.
 
-        Raises RequestError as ``check_new`` does, and if too many groups are created, unless the limit has
-        ``admitted`` this one.
+        ``address`` is that of the client which uses the group, ``host:port``. Raises RequestError as ``check_new``
+        does, and if too many groups are created, unless the limit has ``admitted`` this one.
         """
         config = self._table.get(group)
         if config is not None:
@@ -135,7 +135,7 @@ class SubscriptionGroupManager:
             return None
         self.check_new(group)
         if not admitted and not names.is_system_group(group):
-            self.limit.check(group)
+            self.limit.check(group, address)
         with self._guard:
             config = self._table.get(group)
             if config is not None:

@@ -1,9 +1,10 @@
-"""Limits on the topics and groups clients may create by using them, per second and in total.
+"""Limits on the topics and groups clients may create by using them: per second, per address and in total.
 
-Without a limit, one frame could create thousands of names.
+Without a limit, one frame could create thousands of names. Without shares, one client could use up all of the limit.
 """
 
 import threading
+from collections import Counter, deque
 from collections.abc import Callable
 from time import monotonic
 from typing import NamedTuple
@@ -12,9 +13,49 @@ from rocketd.broker.base import problems
 from rocketd.broker.base.settings import BrokerConfig
 from rocketd.remoting.errors import RequestError
 from rocketd.remoting.limits.limit_log import LimitLog
+from rocketd.remoting.peer import peer_network
 
 BURST_SECONDS = 5
-"""After a quiet time, this many seconds' worth of names may come at once."""
+"""After a quiet time, this many seconds' worth of names may come at once from one address, and twice as many from all."""
+
+
+class SharedTokens:
+    """Tokens that come back at a rate. A holder may take one if it holds fewer than are left.
+
+    A greedy holder that is alone gets half of all tokens, and *n* greedy ones an equal part each, with as much left for
+    the next one. The tokens taken first come back first. Times are seconds.
+    """
+
+    def __init__(self, now: float) -> None:
+        self._since = now
+        """The time up to which tokens have come back."""
+        self._taken: deque[str] = deque()
+        """The holder of each token, the oldest first."""
+        self._held: Counter[str] = Counter()
+
+    def take(self, holder: str, rate: int, now: float) -> bool:
+        """Take a token, of ``rate`` per second, unless the holder has its share."""
+        self._take_back(rate, now)
+        left = 2 * BURST_SECONDS * rate - len(self._taken)
+        if self._held[holder] >= left:
+            return False
+        self._taken.append(holder)
+        self._held[holder] += 1
+        return True
+
+    def _take_back(self, rate: int, now: float) -> None:
+        due = int((now - self._since) * rate)
+        if due >= len(self._taken):
+            self._taken.clear()
+            self._held.clear()
+            self._since = now
+            return
+        self._since += due / rate
+        for _ in range(due):
+            holder = self._taken.popleft()
+            self._held[holder] -= 1
+            if not self._held[holder]:
+                del self._held[holder]
 
 
 class NameBound(NamedTuple):
@@ -30,7 +71,7 @@ class NameBound(NamedTuple):
 
 
 class NewNameLimit:
-    """A token bucket for new names of one kind, and a bound for their total. Thread-safe.
+    """A rate of new names of one kind, shared by addresses, and a bound for their total. Thread-safe.
 
     ``clock`` returns monotonic seconds.
     """
@@ -57,11 +98,10 @@ class NewNameLimit:
         self._limits = limits
         self._clock = clock
         self._guard = threading.Lock()
-        self._filled = clock()
-        self._tokens = float("inf")
+        self._tokens = SharedTokens(clock())
 
-    def admits(self, name: str) -> bool:
-        """Take a token for a new name. False if there is none; this is counted and logged."""
+    def admits(self, name: str, address: str) -> bool:
+        """Take a token for a new name of a client, ``host:port``. False if it gets none; this is counted and logged."""
         if self.is_full:
             self._log_limit(name)
             return False
@@ -69,21 +109,21 @@ class NewNameLimit:
         if not rate:
             return True
         with self._guard:
-            now = self._clock()
-            self._tokens = min(rate * BURST_SECONDS, self._tokens + (now - self._filled) * rate)
-            self._filled = now
-            if self._tokens >= 1:
-                self._tokens -= 1
+            if self._tokens.take(peer_network(address), rate, self._clock()):
                 return True
         if self._limits is not None:
             self._limits.reached(
-                self._kind, "{name} was not created: clients may create {rate} a second", name=name, rate=rate
+                self._kind,
+                "{address}: {name} was not created: clients may create {rate} a second, and this address has its share",
+                address=address,
+                name=name,
+                rate=rate,
             )
         return False
 
-    def check(self, name: str) -> None:
-        """Take a token for a new name. Raises RequestError if there is none."""
-        if not self.admits(name):
+    def check(self, name: str, address: str) -> None:
+        """Take a token for a new name of a client, ``host:port``. Raises RequestError if it gets none."""
+        if not self.admits(name, address):
             raise self.error(name)
 
     @property

@@ -252,7 +252,7 @@ class TopicConfigManager:
                     else f"has permission {permission.describe(template.perm)}, without X",
                 )
                 return None
-            self._limit.check(topic)
+            self._limit.check(topic, client_address)
             queues = max(0, min(default_queue_nums, template.write_queue_nums))
             config = TopicConfig(
                 topic_name=topic,
@@ -281,12 +281,13 @@ class TopicConfigManager:
         return template
 
     def create_topic_in_send_message_back(
-        self, topic: str, queue_nums: int, perm: int, topic_sys_flag: int, *, limited: bool = False
+        self, topic: str, queue_nums: int, perm: int, topic_sys_flag: int, *, limited_for: str | None = None
     ) -> TopicConfig | None:
         """Return the topic, created with these properties if missing: retry and dead-letter topics.
 
-        Returns None if the name cannot be that of a directory: it contains an unchecked group name. ``limited`` is for
-        names without a known group: raises RequestError if too many topics are created.
+        Returns None if the name cannot be that of a directory: it contains an unchecked group name. ``limited_for``
+        is for names without a known group, the address of the client: raises RequestError if too many topics are
+        created.
         """
         config = self.select(topic)
         if config is not None:
@@ -300,8 +301,8 @@ class TopicConfigManager:
             config = self._table.get(topic)
             if config is not None:
                 return config
-            if limited:
-                self._limit.check(topic)
+            if limited_for is not None:
+                self._limit.check(topic, limited_for)
             config = TopicConfig(
                 topic_name=topic,
                 read_queue_nums=queue_nums,

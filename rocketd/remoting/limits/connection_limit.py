@@ -6,10 +6,10 @@ Apache's servers accept connections until they run out of descriptors. Reactor t
 import resource
 from collections import Counter
 from collections.abc import Callable
-from ipaddress import IPv6Address, ip_address
 
 from rocketd.common.networks import network_list
 from rocketd.remoting.limits.limit_log import LimitLog
+from rocketd.remoting.peer import address_key, plain_host
 
 MakeRoom = Callable[[str], bool]
 """Closes a connection of the busiest address, given by its key, and calls ``leave`` for it. Returns False if there is
@@ -161,19 +161,3 @@ def descriptor_limit() -> int:
     if soft == resource.RLIM_INFINITY:
         return 1 << 30
     return int(max(soft - _OTHER_FILES, soft // 2) // _DESCRIPTORS)
-
-
-def plain_host(host: str) -> str:
-    """Return an address without its scope, and a mapped one as IPv4."""
-    parsed = ip_address(host.partition("%")[0])
-    if isinstance(parsed, IPv6Address) and parsed.ipv4_mapped is not None:
-        parsed = parsed.ipv4_mapped
-    return str(parsed)
-
-
-def address_key(host: str) -> str:
-    """Return the unit of counting: an IPv4 address, or the /64 network of an IPv6 address."""
-    parsed = ip_address(host)
-    if isinstance(parsed, IPv6Address) and not parsed.is_loopback:
-        return str(IPv6Address(int(parsed) >> 64 << 64)) + "/64"
-    return host

@@ -342,7 +342,7 @@ class ClientManageTests(ProcessorsTestCase):
                     (frame,) = FrameDecoder().feed(bytes.fromhex(record["hex"]))
                     request = RemotingCommand.decode(frame)
                     processor = self.made[client_manage.ClientManageProcessor]
-                    self.assertEqual(processor.process(request, Context(MemoryConnection(f"h:{count}"))).code, 0)
+                    self.assertEqual(processor.process(request, Context(MemoryConnection(f"10.0.0.1:{count}"))).code, 0)
                     count += 1
         self.assertGreater(count, 10)
 
@@ -394,7 +394,7 @@ class ConsumerManageTests(ProcessorsTestCase):
         self.assertEqual(response.remark, "no consumer for this group, G")
         self.assert_like(response, self._without_group_name(38, response.remark))
         self.heartbeat("one")
-        self.heartbeat("two", connection=MemoryConnection("h:2"))
+        self.heartbeat("two", connection=MemoryConnection("10.0.0.1:2"))
         response = self.ask(38, {"consumerGroup": "G"})
         self.assertEqual(response.body, b'{"consumerIdList":["one","two"]}')
         self.assert_like_apache(response, 38, "java4.jsonl")
@@ -868,7 +868,7 @@ class ReplayTests(ProcessorsTestCase):
         connections = {}
         count = 0
         for file, number, request, golden in self.recorded():
-            connection = connections.setdefault((file, number), MemoryConnection(f"h:{len(connections)}"))
+            connection = connections.setdefault((file, number), MemoryConnection(f"10.0.0.1:{len(connections)}"))
             context = Context(connection)
             try:
                 answer = self.made[PROCESSORS[request.code]].process(request, context) or context.answered

@@ -227,7 +227,7 @@ class UnreadQueueTests(GuardTestCase):
         self.beat("a", topics={"T": "*"})
         self.pass_seconds(GRACE)
         check = PullCheck(self.broker)
-        check.check(PullMessageRequestHeader("G", "T", 0, 0, 32, 0, 0, 0, 0), "h:1")
+        check.check(PullMessageRequestHeader("G", "T", 0, 0, 32, 0, 0, 0, 0), "10.0.0.1:1")
         request = RemotingCommand(15, {"consumerGroup": "G", "topic": "T", "queueId": "1", "commitOffset": "0"})
         context = SimpleNamespace(connection=RecordingConnection())
         ConsumerManageProcessor(self.broker).process(request, context)

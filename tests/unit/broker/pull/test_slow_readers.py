@@ -26,7 +26,7 @@ class SlowReadersTests(SynchronousTestCase):
 
     def pull(self, offset, group="G"):
         header = PullMessageRequestHeader(group, "T", 0, offset, 32, PULL_SUBSCRIPTION, 0, 0, 0, "*")
-        self.check.check(header, "h:1")
+        self.check.check(header, "10.0.0.1:1")
 
     def pass_seconds(self, seconds):
         self.broker.clock.advance(seconds)

@@ -1,6 +1,7 @@
 """Messages that a consumer gives back: into the retry topic after a delay, or to the dead letters."""
 
 import os
+from types import SimpleNamespace
 
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
@@ -12,7 +13,7 @@ from rocketd.remoting.interfaces import IRequestProcessor
 from rocketd.remoting.wire.command import RemotingCommand
 from rocketd.store.format.message import MessageInner, PutResult, PutStatus
 from rocketd.store.format.record import decode_message, decode_messages
-from tests.support.broker import BORN_HOST, SmallBroker
+from tests.support.broker import BORN_HOST, RecordingConnection, SmallBroker
 
 FAQ = "See http://rocketmq.apache.org/docs/faq/ for further details."
 
@@ -23,6 +24,7 @@ class SendBackTests(SynchronousTestCase):
         self.broker.start()
         self.addCleanup(self.broker.stop)
         self.processor = SendBackProcessor(self.broker)
+        self.context = SimpleNamespace(connection=RecordingConnection())
 
     def put(self, times=0, properties=b"TAGS\x01A\x02UNIQ_KEY\x01u\x02CLUSTER\x01DefaultCluster", sys_flag=1):
         message = MessageInner("T", 3, 7, sys_flag, 17, BORN_HOST, times, 0, b"body", properties, 0)
@@ -31,7 +33,7 @@ class SendBackTests(SynchronousTestCase):
 
     def ask(self, offset, level=0, version=407, **more):
         fields = {"offset": str(offset), "group": "G", "delayLevel": str(level), "originTopic": "T", **more}
-        return self.processor.process(RemotingCommand(36, fields, version=version), None)
+        return self.processor.process(RemotingCommand(36, fields, version=version), self.context)
 
     def given_back(self, offset, **more):
         """Give a record back and return the message stored for it."""

@@ -1,6 +1,7 @@
 """Statistics of topics and groups: samples, spans, keys, and the counts of each processor."""
 
 import os
+from types import SimpleNamespace
 
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
@@ -319,7 +320,8 @@ class PlacesTests(SynchronousTestCase):
         self.send(1)
         fields = {"offset": "0", "group": "G", "delayLevel": "0", "originTopic": "T"}
         processor = SendBackProcessor(self.broker)
-        self.assertEqual(processor.process(RemotingCommand(36, fields, version=407), None).code, 0)
+        context = SimpleNamespace(connection=self.connection)
+        self.assertEqual(processor.process(RemotingCommand(36, fields, version=407), context).code, 0)
         self.assertEqual(self.minute("SNDBCK_PUT_NUMS", "T@G"), (1, 1))
         self.assertEqual(self.minute("TOPIC_PUT_NUMS", "SCHEDULE_TOPIC_XXXX"), (1, 1))
 

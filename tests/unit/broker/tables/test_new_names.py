@@ -20,6 +20,8 @@ from rocketd.remoting.wire.codes import RequestCode, ResponseCode
 from rocketd.remoting.wire.command import RemotingCommand
 from tests.support.broker import RecordingConnection, SmallBroker, job_of
 
+CLIENT = "10.0.0.1:5000"
+
 
 class NewNameLimitTests(SynchronousTestCase):
     def setUp(self):
@@ -28,8 +30,8 @@ class NewNameLimitTests(SynchronousTestCase):
         self.limits = LimitLog(Logger(), self.clock.seconds)
         self.limit = topic_limit(self.settings, self.limits, self.clock.seconds)
 
-    def admitted(self, count):
-        return sum(self.limit.admits(f"T{number}") for number in range(count))
+    def admitted(self, count, address=CLIENT):
+        return sum(self.limit.admits(f"T{number}", address) for number in range(count))
 
     def test_names_are_admitted_in_burst_then_at_rate(self):
         self.assertEqual(self.admitted(1000), 10 * BURST_SECONDS)
@@ -38,13 +40,30 @@ class NewNameLimitTests(SynchronousTestCase):
         self.clock.advance(3600)
         self.assertEqual(self.admitted(1000), 10 * BURST_SECONDS)
 
+    def test_flooder_does_not_use_up_the_share_of_others(self):
+        served = flooded = 0
+        for _ in range(200):
+            self.clock.advance(0.3)
+            flooded += self.admitted(100, CLIENT)
+            served += self.admitted(1, "10.0.0.2:5000")
+        self.assertEqual(served, 200, "a third of the rate, every time")
+        self.assertLessEqual(served + flooded, 10 * (60 + 2 * BURST_SECONDS))
+
+    def test_greedy_addresses_get_equal_parts_and_leave_as_much(self):
+        counts = [0] * 4
+        for _ in range(1000):
+            for number in range(4):
+                counts[number] += self.admitted(1, f"[2001:db8:0:{number}::{_:x}]:5000")
+        self.assertEqual(counts, [20] * 4)
+        self.assertEqual(self.admitted(1000, "10.0.0.2:5000"), 10)
+
     def test_zero_means_no_limit(self):
         self.settings.max_new_topics_per_second = 0
         self.assertEqual(self.admitted(5000), 5000)
 
     def test_refusal_names_the_setting_and_is_counted(self):
         self.admitted(50)
-        error = self.assertRaises(RequestError, self.limit.check, "T")
+        error = self.assertRaises(RequestError, self.limit.check, "T", CLIENT)
         self.assertEqual(error.code, ResponseCode.SYSTEM_BUSY)
         self.assertIn("setting maxNewTopicsPerSecond", error.remark)
         self.assertEqual(self.limits.counts, {"new topics refused": 1})
@@ -53,18 +72,18 @@ class NewNameLimitTests(SynchronousTestCase):
         self.settings.max_topics = 3
         held = ["A", "B"]
         self.limit.held = lambda: len(held)
-        self.assertTrue(self.limit.admits("C"))
+        self.assertTrue(self.limit.admits("C", CLIENT))
         held.append("C")
-        error = self.assertRaises(RequestError, self.limit.check, "D")
+        error = self.assertRaises(RequestError, self.limit.check, "D", CLIENT)
         self.assertEqual(error.code, ResponseCode.TOPIC_NOT_EXIST)
         self.assertIn("the broker has 3 topics, and sends create topics only up to 3 (setting maxTopics)", error.remark)
         self.assertEqual(self.limits.counts, {"topics beyond maxTopics refused": 1})
         self.settings.max_topics = 0
-        self.assertTrue(self.limit.admits("D"))
+        self.assertTrue(self.limit.admits("D", CLIENT))
 
     def test_groups_have_separate_limit(self):
         self.admitted(50)
-        self.assertTrue(group_limit(self.settings, self.limits, self.clock.seconds).admits("G"))
+        self.assertTrue(group_limit(self.settings, self.limits, self.clock.seconds).admits("G", CLIENT))
 
 
 class BurstTests(SynchronousTestCase):
@@ -352,7 +371,7 @@ class BurstTests(SynchronousTestCase):
         self.assertEqual(refused.count(ResponseCode.SYSTEM_BUSY), 20 - (2 * BURST_SECONDS - 1))
         self.assertEqual(self.heartbeat(["old"]).code, 0)
         self.assertIsNone(self.broker.groups.get("new-19"))
-        error = self.assertRaises(RequestError, self.broker.groups.find, "other")
+        error = self.assertRaises(RequestError, self.broker.groups.find, "other", RecordingConnection().address)
         self.assertIn("maxNewGroupsPerSecond", error.remark)
 
     def test_groups_beyond_the_bound_are_refused_and_known_ones_are_not(self):
@@ -372,11 +391,11 @@ class BurstTests(SynchronousTestCase):
         topics = self.broker.topics
         self.broker.settings.broker.max_topics = len(topics.snapshot().topic_config_table) + 1
         create = topics.create_topic_in_send_message
-        self.assertIsNotNone(create("first", "TBW102", "c:1", 4, 0))
-        error = self.assertRaises(RequestError, create, "second", "TBW102", "c:1", 4, 0)
+        self.assertIsNotNone(create("first", "TBW102", CLIENT, 4, 0))
+        error = self.assertRaises(RequestError, create, "second", "TBW102", CLIENT, 4, 0)
         self.assertIn("topic[second] not exist, apply first please!", error.remark)
         topics.update(TopicConfig("second", 4, 4))
-        self.assertIsNotNone(create("second", "TBW102", "c:1", 4, 0))
+        self.assertIsNotNone(create("second", "TBW102", CLIENT, 4, 0))
         self.heartbeat(["G"])
         self.assertIsNotNone(topics.select("%RETRY%G"), "a group is not left without its retry topic")
 
