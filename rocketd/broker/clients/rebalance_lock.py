@@ -117,7 +117,7 @@ class RebalanceLockManager:
                     del self._groups[group]
             self._count -= dropped
         if dropped:
-            self._log.info("{count} locks of queues have expired", count=dropped)
+            self._events.info("expired", "{count} locks of queues have expired", count=dropped)
 
     def __len__(self) -> int:
         return self._count

@@ -17,6 +17,7 @@ from zope.interface import implementer
 from rocketd.broker.base import problems
 from rocketd.broker.clients.client import ClientChannelInfo
 from rocketd.broker.clients.parts import ClientParts
+from rocketd.common.log_throttle import ThrottledLog
 from rocketd.remoting.bodies.admin import GetConsumerStatusBody
 from rocketd.remoting.errors import RemotingError, RemotingTimeoutError, RequestError
 from rocketd.remoting.headers.admin import (
@@ -45,6 +46,7 @@ class ClientRelayProcessor:
 
     def __init__(self, broker: ClientParts) -> None:
         self._broker = broker
+        self._peer_log = ThrottledLog(self._log)
         self._methods: dict[int, Callable[[RemotingCommand], Answer]] = {
             RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: self._consumer_status,
             RequestCode.GET_CONSUMER_RUNNING_INFO: self._running_info,
@@ -136,7 +138,9 @@ class ClientRelayProcessor:
             if answer.body:
                 table[client.client_id] = GetConsumerStatusBody.decode(answer.body).message_queue_table
         except RemotingError as error:
-            self._log.warn("{client} did not send its offsets: {error}", client=str(client), error=error)
+            self._peer_log.warn(
+                "no offsets", "{client} did not send its offsets: {error}", client=str(client), error=error
+            )
 
 
 def answer_when_all(asked: Sequence[Deferred[Any]], encode: Callable[[], bytes]) -> Answer:

@@ -118,7 +118,9 @@ class ReplyMessageProcessor:
             self._pushed(reply, f"push reply message to {client_id}fail.")
 
         def failed(failure: Failure) -> None:
-            self._log.failure("a reply to {client_id} could not be handled", failure=failure, client_id=client_id)
+            self._peer_log.failure(
+                "reply not handled", "a reply to {client_id} could not be handled", failure, client_id=client_id
+            )
 
         self._broker.to_clients.push(connection, request, finish).addErrback(failed)
 
@@ -167,7 +169,7 @@ class ReplyMessageProcessor:
             message = self._build(reply)
             (result,) = self._broker.store.put_messages([message])
         except Exception:
-            self._log.failure("a reply could not be stored")
+            self._peer_log.failure("reply not stored", "a reply could not be stored", Failure())
             reply.context.answer(reply.response)
             return
         if result.size:
@@ -183,7 +185,12 @@ class ReplyMessageProcessor:
             message_id = offset_message_id(self._broker.store_host, result.physical_offset)
             self._place(reply, message_id, result.queue_offset)
         else:
-            self._log.warn("a reply was not stored: {status}, {cause}", status=result.status.value, cause=result.cause)
+            self._peer_log.warn(
+                f"reply refused {result.status.value}",
+                "a reply was not stored: {status}, {cause}",
+                status=result.status.value,
+                cause=result.cause,
+            )
         reply.context.answer(reply.response)
 
     def _build(self, reply: Reply) -> MessageInner:

@@ -20,6 +20,7 @@ from rocketd.broker.transaction.copy_search import CopySearch
 from rocketd.broker.transaction.half_copies import HalfCopies
 from rocketd.broker.transaction.op_messages import LateEnds
 from rocketd.common import properties as names
+from rocketd.common.log_throttle import LogThrottle, ThrottledLog
 from rocketd.common.names import TRANS_GROUP, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
 from rocketd.common.permission import READ, WRITE
 from rocketd.common.record_host import offset_message_id
@@ -50,6 +51,7 @@ class TransactionService:
     def __init__(self, broker: ClientParts, clock: Callable[[], float] = monotonic) -> None:
         self._broker = broker
         self._clock = clock
+        self._peer_log = ThrottledLog(self._log, LogThrottle(clock))
         self._next_check = clock() + self._interval
         self._busy = False
         self._late = LateEnds()
@@ -208,12 +210,13 @@ class TransactionService:
         group = table.get(names.PGROUP, "")
         connection = self._broker.producers.available_connection(group)
         if connection is None:
-            self._log.warn("group {group} has no producer to ask about a half message", group=group)
+            self._peer_log.warn("no producer", "group {group} has no producer to ask about a half message", group=group)
             return
         try:
             self._ask_at(connection, half, table, result)
         except Exception as error:
-            self._log.error(
+            self._peer_log.error(
+                "producer not asked",
                 "no producer can be asked about the half message {offset} of group {group}: {error}",
                 offset=half.queue_offset,
                 group=group,

@@ -3,6 +3,7 @@
 from types import SimpleNamespace
 
 from twisted.internet.defer import Deferred
+from twisted.logger import formatEvent, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
 
@@ -218,6 +219,17 @@ class StatusTests(RelayTestCase):
         result = self.ask(223, topic="T", group="G")
         self.waiting[0].callback(RemotingCommand.response(body=b"{"))
         self.assertEqual(fastjson.loads(self.successResultOf(result).body)["consumerTable"], {})
+
+    def test_status_without_answers_of_many_consumers_leaves_one_line(self):
+        events = []
+        globalLogPublisher.addObserver(events.append)
+        self.addCleanup(globalLogPublisher.removeObserver, events.append)
+        for number in range(20):
+            self.join(f"c{number}")
+        self.ask(223, topic="T", group="G")
+        for waiting in self.waiting:
+            waiting.errback(RemotingTimeoutError("no answer"))
+        self.assertEqual(sum("did not send its offsets" in formatEvent(event) for event in events), 1)
 
     def test_status_refusals(self):
         self.assertEqual(

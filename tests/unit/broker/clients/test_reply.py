@@ -2,6 +2,7 @@
 
 from types import SimpleNamespace
 
+from twisted.logger import formatEvent, globalLogPublisher
 from twisted.trial.unittest import TestCase
 from zope.interface.verify import verifyObject
 
@@ -146,6 +147,16 @@ class ReplyTests(ReplyTestCase):
         self.reply()
         answer = self.end_push(RemotingCommand.response())
         self.assertEqual((answer.code, answer.ext_fields["msgId"]), (0, "0"))
+
+    def test_refused_replies_leave_one_line(self):
+        events = []
+        globalLogPublisher.addObserver(events.append)
+        self.addCleanup(globalLogPublisher.removeObserver, events.append)
+        full = PutResult(PutStatus.SERVICE_NOT_AVAILABLE, cause="full")
+        self.patch(self.broker.store, "put_messages", lambda _: [full])
+        for _ in range(20):
+            self.reply({**PROPERTIES, "REPLY_TO_CLIENT": "gone"})
+        self.assertEqual(sum("a reply was not stored" in formatEvent(event) for event in events), 1)
 
     def test_reply_store_failure_is_logged(self):
         def fail(messages):

@@ -2,6 +2,7 @@
 
 import os
 
+from twisted.logger import formatEvent, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 
 from rocketd.broker.send.half_messages import end_mark, renewed
@@ -56,6 +57,15 @@ class QuestionTests(CheckTestCase):
         self.assertEqual(message.properties_map(), {**expected, "WAIT": "false"})
         self.assertEqual((again.flag, again.reconsume_times, again.sys_flag & 12), (7, 2, 0))
         self.assertEqual((again.born_timestamp, again.body), (half.born_timestamp, b"body"))
+
+    def test_half_messages_of_absent_producers_leave_one_line(self):
+        events = []
+        globalLogPublisher.addObserver(events.append)
+        self.addCleanup(globalLogPublisher.removeObserver, events.append)
+        for number in range(20):
+            self.half(b"x", PGROUP=f"absent-{number}")
+        self.check()
+        self.assertEqual(sum("has no producer to ask" in formatEvent(event) for event in events), 1)
 
     def test_answer_to_check_ends_copy(self):
         self.half(b"1")
