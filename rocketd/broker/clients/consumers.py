@@ -144,14 +144,16 @@ class ConsumerManager:
             self._announce(group, members)
 
     def connection_closed(self, connection: IConnection) -> None:
-        """Remove the client of a closed connection from all its groups."""
+        """Remove the client of a closed connection from all its groups, one by one: others need the lock meanwhile."""
         with self._guard:
-            changed = []
-            for group in sorted(self._groups_of.get(connection, ())):
-                info = self._groups[group]
+            groups = sorted(self._groups_of.get(connection, ()))
+        for group in groups:
+            with self._guard:
+                info = self._groups.get(group)
+                if info is None:
+                    continue
                 self._remove(info, connection, "has closed its connection to")
-                changed.append((group, list(info.channels)))
-        for group, members in changed:
+                members = list(info.channels)
             self._announce(group, members)
 
     def scan_not_active(self) -> None:

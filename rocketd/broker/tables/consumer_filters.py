@@ -62,6 +62,8 @@ class ConsumerFilterManager:
         self._changes = 0
         # The inner tables are replaced, never changed; so readers need no lock.
         self._topics: dict[str, dict[str, ConsumerFilter]] = {}
+        self._topics_of: dict[str, set[str]] = {}
+        """The topics of each group with a filter."""
         self._saved = (writer or TableWriter()).table(file.path, self.persist)
 
     # ---------------------------------------------------------------- queries
@@ -109,7 +111,7 @@ class ConsumerFilterManager:
                 if count % STEP == 0:
                     yield
         topics = {subscription.topic for subscription in subscriptions}
-        self._mark_dead(group, [topic for topic in list(self._topics) if topic not in topics])
+        self._mark_dead(group, topics)
 
     def register(self, group: str, subscription: SubscriptionData) -> None:
         """Record a group's subscription by an expression, unless a newer version is known.
@@ -161,7 +163,7 @@ class ConsumerFilterManager:
 
     def unregister(self, group: str) -> None:
         """Record that a group has no members any more."""
-        self._mark_dead(group, list(self._topics))
+        self._mark_dead(group, ())
 
     def forget_topic(self, topic: str) -> None:
         """Remove the filters of offline groups for a topic. Online groups need theirs."""
@@ -178,10 +180,11 @@ class ConsumerFilterManager:
                 if known.is_dead and is_gone(known):
                     self._drop(known)
 
-    def _mark_dead(self, group: str, topics: Collection[str]) -> None:
+    def _mark_dead(self, group: str, subscribed: Collection[str]) -> None:
+        """Count a group as offline for all topics except the ``subscribed`` ones."""
+        with self._guard:
+            topics = self._topics_of.get(group, set()).difference(subscribed)
         for topic in topics:
-            if self.get(topic, group) is None:
-                continue
             with self._guard:
                 known = self.get(topic, group)
                 if known is not None and not known.is_dead:
@@ -224,6 +227,10 @@ class ConsumerFilterManager:
                 loaded.setdefault(topic, {})[group] = self._restored_filter(data, bloom)
         with self._guard:
             self._topics = loaded
+            self._topics_of = {}
+            for topic, groups in loaded.items():
+                for group in groups:
+                    self._topics_of.setdefault(group, set()).add(topic)
 
     def _restored_filter(self, data: ConsumerFilterData, bloom: BloomFilterData) -> ConsumerFilter:
         try:
@@ -278,6 +285,7 @@ class ConsumerFilterManager:
 
     def _put(self, new: ConsumerFilter) -> None:
         self._topics[new.topic] = {**self._topics.get(new.topic, {}), new.group: new}
+        self._topics_of.setdefault(new.group, set()).add(new.topic)
         self._changes += 1
 
     def _drop(self, known: ConsumerFilter) -> None:
@@ -286,6 +294,10 @@ class ConsumerFilterManager:
             self._topics[known.topic] = left
         else:
             del self._topics[known.topic]
+        topics = self._topics_of[known.group]
+        topics.discard(known.topic)
+        if not topics:
+            del self._topics_of[known.group]
         self._changes += 1
 
 

@@ -123,7 +123,7 @@ class SubscriptionGroupManager:
     def find(self, group: str, address: str = "", *, admitted: bool = False) -> SubscriptionGroupConfig | None:
         """Return a group. An unknown one is created if that is allowed; system groups always are.
 
-        ``address`` is that of the client which uses the group, ``host:port``. Raises RequestError as ``check_new``
+        ``address`` is the ``host:port`` of the client. Raises RequestError as ``check_new``
         does, and if too many groups are created, unless the limit has ``admitted`` this one.
         """
         config = self._table.get(group)
