@@ -16,6 +16,14 @@ JSON_ERRORS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 class RemotingError(PickledWhole, Exception):
     """Base of all errors between two peers."""
 
+    command: Any = None
+    """The command with an unreadable header, None if the error is about something else."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        make, arguments, attributes = super().__reduce__()
+        # The command may hold a view of memory, and views cannot be pickled.
+        return make, arguments, {name: value for name, value in attributes.items() if name != "command"}
+
 
 class RemotingConnectError(RemotingError):
     """The connection to the peer could not be made."""
@@ -48,14 +56,6 @@ class RemotingTooMuchRequestError(RemotingError):
 class RemotingCommandError(RemotingError):
     """A command cannot be understood: a header field is missing or has the wrong type."""
 
-    command: Any = None
-    """The command with the unreadable header, None if the error is about something else."""
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        make, arguments, attributes = super().__reduce__()
-        # The command may hold a view of memory, and views cannot be pickled.
-        return make, arguments, {name: value for name, value in attributes.items() if name != "command"}
-
 
 MAX_FIELDS = 1000
 """Greatest number of fields in a header. Clients send about 20 at most; message properties are one field."""
@@ -64,17 +64,22 @@ MAX_FIELDS = 1000
 class FrameError(RemotingError):
     """Bytes that are not a frame. The bytes after them cannot be trusted, so the connection closes.
 
-    ``limit`` is the kind under which it is counted if the frame exceeds a limit, "" otherwise.
+    ``limit`` is the kind under which it is counted if the frame exceeds a limit, "" otherwise. ``is_answerable`` is
+    whether code, opaque and flag are known nevertheless. Then ``command`` has them, a server answers a request, and the
+    connection stays.
     """
 
-    def __init__(self, text: str, limit: str = "") -> None:
+    def __init__(self, text: str, limit: str = "", is_answerable: bool = False) -> None:
         super().__init__(text)
         self.limit = limit
+        self.is_answerable = is_answerable
 
 
 def too_many_fields(count: int) -> FrameError:
     """Return the error of a header with more than ``MAX_FIELDS`` fields."""
-    return FrameError(f"header with {count} fields is over the limit of {MAX_FIELDS}", "headers with too many fields")
+    return FrameError(
+        f"header with {count} fields is over the limit of {MAX_FIELDS}", "headers with too many fields", True
+    )
 
 
 class PluginError(RemotingError):

@@ -77,6 +77,14 @@ PROCESSOR_FAILED = Problem(
     advice="the log of the server has the error; if the processor is rocketd's own, please report it",
 )
 
+HEADER_REFUSED = Problem(
+    id="header-refused",
+    code=ResponseCode.SYSTEM_ERROR,
+    remark="request type {code} failed",
+    cause="its {why}",
+    advice="send fewer fields, at most 1,000, and long headers in plain JSON or in binary form",
+)
+
 POOL_FULL = Problem(
     id="pool-full",
     code=ResponseCode.SYSTEM_BUSY,

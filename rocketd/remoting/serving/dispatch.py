@@ -508,9 +508,15 @@ class Dispatcher:
         """Log the exception of a frame's handling. Return whether its connection closes, with the rest of its job.
 
         Bytes that are not a frame close the connection. Any other exception must not cost other requests their answers.
+        A request over a limit is answered if its opaque is known, because Apache's server answers it as well.
         """
         if isinstance(error, FrameError):
             self.log_bad_frame(connection, error)
+            if error.command is not None and not error.command.is_response:
+                refusal = problems.HEADER_REFUSED.error(code=error.command.code, why=error)
+                if parts := self.fail(connection, error.command, refusal):
+                    connection.write(parts)
+                return False
             self._given_up.add(connection)
             connection.close()
             return True
@@ -528,7 +534,7 @@ class Dispatcher:
     def log_bad_frame(self, connection: Connection, error: FrameError) -> None:
         """Log why a connection closes, and count it if the reason is a limit. Any thread."""
         if error.limit:
-            self.limits.reached(error.limit, "{address}: closing: {error}", address=connection.address, error=error)
+            self.limits.reached(error.limit, "{address}: refused: {error}", address=connection.address, error=error)
         else:
             self.peer_log.warn("bad frame", "{address}: closing: {error}", address=connection.address, error=error)
 
@@ -683,8 +689,9 @@ class _OddFrames:
             try:
                 command = RemotingCommand.decode(frame)
             except FrameError as error:
-                dispatcher.frame_failed(connection, error)
-                break
+                if dispatcher.frame_failed(connection, error):
+                    break
+                continue
             lane = dispatcher.lane_of(command.code)
             if command.is_response:
                 dispatcher.call_from_thread(dispatcher.take_response, connection, command)

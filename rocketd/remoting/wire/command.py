@@ -154,7 +154,10 @@ class RemotingCommand:
                 header_json.decode_into(command, header)
             else:
                 header_binary.decode_into(command, header)
-        except FrameError:
+        except FrameError as error:
+            if error.is_answerable:
+                command.ext_fields = None
+                error.command = command
             raise
         except Exception as error:
             raise FrameError(f"header cannot be decoded: {error}") from error

@@ -58,7 +58,9 @@ def decode_into(command: "RemotingCommand", header: bytes) -> None:
     at += 4
     if length < 0 or at + length > end:
         raise FrameError(f"fields of {length} bytes do not fit into a header of {end}")
-    command.ext_fields = _decode_pairs(header, at, at + length) if length else None
+    command.ext_fields = fields = _decode_pairs(header, at, at + length) if length else None
+    if fields is not None and len(fields) > MAX_FIELDS:
+        raise too_many_fields(len(fields))
 
 
 def _decode_pairs(header: bytes, at: int, end: int) -> dict[str, str]:
@@ -76,6 +78,4 @@ def _decode_pairs(header: bytes, at: int, end: int) -> dict[str, str]:
             raise FrameError("a field value extends beyond the header")
         if size:  # Apache 4.9.7 treats an empty value as absent
             fields[header[key_at : value_at - 4].decode()] = header[value_at:at].decode()
-    if len(fields) > MAX_FIELDS:
-        raise too_many_fields(len(fields))
     return fields

@@ -5,6 +5,7 @@ compact, members sorted by name, null members left out. The decoder is strict fi
 bare extension values, as sent by C++ and Node clients, go to the lenient decoder.
 """
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -31,7 +32,14 @@ _decode_strict = msgspec.json.Decoder(_Header).decode
 _decode_untyped = msgspec.json.Decoder().decode
 _encode_text = msgspec.json.Encoder().encode
 LENIENT_LIMIT = 16 * 1024
-"""Longest header in bytes read in Java's dialect of JSON. That takes half a second per megabyte."""
+"""Longest header in bytes read in Java's dialect of JSON. That takes half a second per megabyte.
+
+Invalid UTF-8 and raw control characters, which some clients send, are read in headers of any size.
+"""
+
+_CONTROLS = [number for number in range(32) if chr(number) not in "\t\n\f\r"]
+"""Control characters without a meaning between the tokens of JSON."""
+_find_numbers = re.compile(rb"""['"]?\b(code|opaque|flag)['"]?\s*:\s*['"]?(-?\d{1,9})\b""").findall
 
 LANGUAGES = {language.name: int(language) for language in LanguageCode}
 _NAMES = {number: name for name, number in LANGUAGES.items()}
@@ -64,15 +72,8 @@ def decode_strictly_into(command: "RemotingCommand", header: bytes) -> bool:
 def _decode_leniently(command: "RemotingCommand", header: bytes) -> None:
     try:
         members = _decode_untyped(header)
-    except JSON_ERRORS as error:
-        if len(header) > LENIENT_LIMIT:
-            raise FrameError(
-                f"header of {len(header)} bytes is not JSON: {error}. Java's dialect is read up to {LENIENT_LIMIT} bytes"
-            ) from error
-        try:
-            members = fastjson.loads(header)
-        except fastjson.FastJSONError as error:
-            raise FrameError(f"header is not JSON: {error}") from error
+    except JSON_ERRORS:
+        members = _decode_long(command, header) if len(header) > LENIENT_LIMIT else _decode_dialect(header)
     if not isinstance(members, dict):
         raise FrameError("header is not a JSON object")
     command.code = _number(members, "code")
@@ -90,6 +91,39 @@ def _decode_leniently(command: "RemotingCommand", header: bytes) -> None:
     command.ext_fields = fields and {
         fastjson.as_text(name): fastjson.as_text(value) for name, value in fields.items() if value is not None
     }
+
+
+def _decode_dialect(header: bytes) -> object:
+    try:
+        return fastjson.loads(header)
+    except fastjson.FastJSONError as error:
+        raise FrameError(f"header is not JSON: {error}") from error
+
+
+def _decode_long(command: "RemotingCommand", header: bytes) -> object:
+    """Decode a long header after its characters have been repaired. Raises FrameError for other deviations from JSON."""
+    repaired = header.decode("utf-8", "replace").encode()
+    for number in _CONTROLS:
+        repaired = repaired.replace(bytes([number]), b"\\u%04x" % number)
+    try:
+        return _decode_untyped(repaired)
+    except JSON_ERRORS as error:
+        is_answerable = _find_numbers_of(command, header)
+        raise FrameError(
+            f"header of {len(header)} bytes is not JSON: {error}. Java's dialect is read up to {LENIENT_LIMIT} bytes",
+            "headers in Java's dialect too long" if is_answerable else "",
+            is_answerable,
+        ) from error
+
+
+def _find_numbers_of(command: "RemotingCommand", header: bytes) -> bool:
+    """Set the numbers needed for an answer. Return whether the header shows them."""
+    found = {name: int(value) for name, value in _find_numbers(header)}  # opaque and flag come after the fields
+    if not {b"code", b"opaque", b"flag"} <= found.keys():
+        return False
+    command.code, command.opaque, command.flag = found[b"code"], found[b"opaque"], found[b"flag"]
+    command.version, command.language, command.remark, command.ext_fields = 0, LanguageCode.OTHER, None, None
+    return True
 
 
 def _number(members: dict[Any, Any], name: str) -> int:

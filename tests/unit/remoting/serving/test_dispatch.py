@@ -1,5 +1,6 @@
 """Dispatch: codes to pools in every header form, refusals, late answers, hooks, responses."""
 
+from operator import attrgetter
 from threading import current_thread
 
 from twisted.internet.defer import Deferred, fail
@@ -397,17 +398,20 @@ class CostlyHeaderTests(DispatchTestCase):
         head = b'"flag":0,"language":"JAVA","opaque":1,"version":0,"extFields":{%b}}' % fields
         allowed = {str(n): "v" for n in range(MAX_FIELDS)}
         too_many = {**allowed, "one": "more"}
-        closing = [
+        refused = [
             frame(b'{"code":105,' + head),
             frame(b'{"code":"105",' + head),
             frame(b'{ "code":105,' + head),
-            frame_of(RemotingCommand(CODE, too_many, serialize_type=BINARY)),
+            frame_of(RemotingCommand(CODE, too_many, opaque=1, serialize_type=BINARY)),
         ]
-        for count, bad in enumerate(closing, 1):
+        for count, bad in enumerate(refused, 1):
             connection = FakeConnection()
-            self.dispatcher.dispatch(connection, [bad])
+            self.dispatcher.dispatch(connection, [bad, frame_of(RemotingCommand(CODE, opaque=2))])
             self.run_pools()
-            self.assertTrue(connection.close_asked)
+            answers = {answer.opaque: answer for answer in connection.answers}
+            self.assertEqual((answers[1].code, answers[2].code), (ResponseCode.SYSTEM_ERROR, ResponseCode.SUCCESS))
+            self.assertIn(f"its header with {MAX_FIELDS + 1} fields is over the limit", answers[1].remark)
+            self.assertFalse(connection.close_asked)
             self.assertEqual(self.dispatcher.limits.counts, {"headers with too many fields": count})
         for serialize_type in (JSON, BINARY):
             good = RemotingCommand(CODE, allowed, serialize_type=serialize_type)
@@ -415,15 +419,41 @@ class CostlyHeaderTests(DispatchTestCase):
         self.run_pools()
         self.assertEqual(len(self.connection.answers), 2)
 
-    def test_javas_dialect_of_json_is_read_in_short_headers_only(self):
+    def test_response_with_too_many_fields_closes_the_connection(self):
+        fields = {str(n): "v" for n in range(MAX_FIELDS + 1)}
+        self.dispatcher.dispatch(self.connection, [frame_of(RemotingCommand(0, fields, flag=RESPONSE_FLAG))])
+        self.run_pools()
+        self.assertEqual((self.connection.answers, self.connection.close_asked), ([], True))
+
+    def test_oneway_with_too_many_fields_is_counted_as_lost(self):
         self.dispatcher.register(CODE, Processor(), "p")
-        text = b"{'code':105,'flag':0,'language':'JAVA','opaque':1,'version':0,'remark':'%b'}"
-        self.dispatcher.dispatch(self.connection, [frame(text % (b"x" * 16_000))])
+        fields = {str(n): "v" for n in range(MAX_FIELDS + 1)}
+        self.dispatcher.dispatch(self.connection, [frame_of(RemotingCommand(CODE, fields, flag=ONEWAY_FLAG))])
         self.run_pools()
-        self.assertEqual(len(self.connection.answers), 1)
-        self.dispatcher.dispatch(self.connection, [frame(text % (b"x" * 16_384))])
-        self.run_pools()
-        self.assertEqual((len(self.connection.answers), self.connection.close_asked), (1, True))
+        self.assertEqual((self.connection.answers, self.connection.close_asked), ([], False))
+        self.assertEqual(self.dispatcher.limits.counts["one-way requests lost, header-refused"], 1)
+
+    def test_javas_dialect_of_json_is_read_in_short_headers_and_refused_in_long_ones(self):
+        self.dispatcher.register(CODE, Processor(), "p")
+        text = b"{'code':105,'extFields':{'a':'%b'},'flag':0,'language':'JAVA','opaque':%d,'version':0}"
+        short, long = text % (b"x" * 16_000, 1), text % (b"x" * 16_384, 2)
+        first, second = sorted(self.handle(frame(short), frame(long)), key=attrgetter("opaque"))
+        self.assertEqual((first.opaque, first.code), (1, ResponseCode.SUCCESS))
+        self.assertEqual((second.opaque, second.code), (2, ResponseCode.SYSTEM_ERROR))
+        self.assertIn("Java's dialect is read up to 16384 bytes", second.remark)
+        self.assertFalse(self.connection.close_asked)
+        self.assertEqual(self.dispatcher.limits.counts, {"headers in Java's dialect too long": 1})
+        self.handle(frame(long.replace(b"'opaque'", b"'nothing'")))
+        self.assertTrue(self.connection.close_asked, "an answer needs an opaque")
+
+    def test_long_header_with_raw_characters_is_read(self):
+        processor = Processor()
+        self.dispatcher.register(CODE, processor, "p")
+        raw = "KEYS\x01密钥\x02".encode("gbk") + b"x" * 20_000
+        text = b'{"code":105,"extFields":{"i":"%b"},"flag":0,"language":"CPP","opaque":1,"version":0}' % raw
+        (answer,) = self.handle(frame(text))
+        self.assertEqual(answer.code, ResponseCode.SUCCESS)
+        self.assertEqual(processor.requests[0].ext_fields["i"], raw.decode("utf-8", "replace"))
 
     def test_odd_headers_of_connections_are_decoded_in_turns(self):
         processor = Processor()
