@@ -154,7 +154,10 @@ class Preparation:
                 await self.member(fields["consumerGroup"])
             else:
                 self.without_members(fields, answer)
+        elif request.code == RequestCode.UPDATE_CONSUMER_OFFSET:
+            await self.queue_of(int(fields["commitOffset"]), topic, int(fields["queueId"]))
         elif request.code == RequestCode.QUERY_CONSUMER_OFFSET:
+            await self.queue_of(1, topic, int(fields["queueId"]))
             await self.done(RemotingCommand(RequestCode.UPDATE_CONSUMER_OFFSET, {**fields, "commitOffset": "1"}))
         elif request.code == RequestCode.END_TRANSACTION:
             await self.half_message(fields)

@@ -257,6 +257,14 @@ OFFSET_OF_UNKNOWN_QUEUE = Problem(
     advice="refresh the route, and commit offsets to the broker that has the queue",
 )
 
+OFFSET_BEYOND_END = Problem(
+    id="offset-beyond-end",
+    code=ResponseCode.SYSTEM_ERROR,
+    remark="the offset of group {group} in queue {queue} of topic {topic} is not kept",
+    cause="the queue ends at {end}, before the offset {offset}: the topic was deleted and created again, or lost messages",
+    advice="let the consumer pull: the broker corrects its offset; or commit an offset up to the end of the queue",
+)
+
 OFFSET_OF_UNKNOWN_GROUP = Problem(
     id="offset-of-unknown-group",
     code=ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,

@@ -80,15 +80,24 @@ class ConsumerManageProcessor:
 
         A consumer has sent a heartbeat or pulled before. An administrator, who expects an answer, may set a group's
         offsets before its start. Then the group is created as on any other use, but only a few per second.
+
+        An offset beyond the end is that of an earlier queue with this name, or of messages lost with another broker. It
+        would skip messages still to come.
         """
         broker = self._broker
         group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
-        if broker.offsets.query(group, topic, queue_id) >= 0:
-            return None
+        is_known = broker.offsets.query(group, topic, queue_id) >= 0
+        end = broker.store.get_max_offset(topic, queue_id)
         # Every name of a light queue counts as a topic.
         has_queue = not topic.startswith(LMQ_PREFIX) and broker.topics.has_queue(topic, queue_id)
-        if not has_queue and broker.store.get_max_offset(topic, queue_id) <= 0:
+        if not is_known and not has_queue and end <= 0:
             return problems.OFFSET_OF_UNKNOWN_QUEUE.error(group=group, queue=queue_id, topic=topic)
+        if header.commit_offset > end:
+            return problems.OFFSET_BEYOND_END.error(
+                group=group, queue=queue_id, topic=topic, offset=header.commit_offset, end=end
+            )
+        if is_known:
+            return None
         if broker.groups.get(group) is not None or broker.consumers.find(group) is not None:
             return None
         is_light = group.startswith(LMQ_PREFIX)

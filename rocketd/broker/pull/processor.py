@@ -173,7 +173,8 @@ class PullMessageProcessor:
         took_ms = int(took * 1000)
         if took_ms:
             self._stats.get_took(took_ms)
-        if may_hold and header.sys_flag & PULL_COMMIT_OFFSET and not self._is_slave:
+        commits = may_hold and header.sys_flag & PULL_COMMIT_OFFSET and not self._is_slave
+        if commits and header.commit_offset <= result.max_offset:  # as in UPDATE_CONSUMER_OFFSET
             self._broker.offsets.commit(
                 request.connection.address, header.consumer_group, header.topic, header.queue_id, header.commit_offset
             )

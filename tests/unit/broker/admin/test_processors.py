@@ -413,6 +413,7 @@ class ConsumerManageTests(ProcessorsTestCase):
         return self.ask(14, {"consumerGroup": "G", "topic": "T", "queueId": str(queue_id)})
 
     def test_commit_and_query(self):
+        self.broker.put("T", *[b"x"] * 7)
         self.assert_like_apache(self.commit(7), 15, "go.jsonl")
         response = self.query()
         self.assertEqual(response.ext_fields, {"offset": "7"})
@@ -844,7 +845,7 @@ class AdminStateTests(ProcessorsTestCase):
 class ReplayTests(ProcessorsTestCase):
     """Every recorded request of our codes is answered with the header fields and remark of Apache's answer."""
 
-    WITHOUT_THE_RECORDED_STATE = {12: 22, 15: 17, 33: 1, 38: 1, 315: 1}
+    WITHOUT_THE_RECORDED_STATE = {12: {22}, 15: {1, 17}, 33: {1}, 38: {1}, 315: {1}}
     """How requests about messages and groups end that this broker does not have."""
 
     def recorded(self):
@@ -876,7 +877,7 @@ class ReplayTests(ProcessorsTestCase):
                 answer = RemotingCommand.response(error.code, error.remark)
             where = f"{file}: {request} answered {answer}, by Apache {golden}"
             if answer.code != golden.code:
-                self.assertEqual(answer.code, self.WITHOUT_THE_RECORDED_STATE.get(request.code), where)
+                self.assertIn(answer.code, self.WITHOUT_THE_RECORDED_STATE.get(request.code, ()), where)
                 continue
             count += 1
             self.assertEqual(sorted(answer.ext_fields or {}), sorted(golden.ext_fields or {}), where)

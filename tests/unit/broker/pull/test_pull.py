@@ -407,12 +407,19 @@ class HoldTests(PullTestCase):
         self.assertEqual([a.code for a in self.hold(0)], [0])
 
     def test_held_pull_commits_offset_once(self):
-        self.hold(sys_flag=COMMIT, commitOffset="4")
+        for _ in range(4):
+            self.put(b"read")
+        self.hold(4, sys_flag=COMMIT, commitOffset="4")
         self.assertEqual(self.broker.offsets.query("G", "T", 0), 4)
         self.broker.offsets.commit("c", "G", "T", 0, 9)
         self.broker.clock.advance(20)
         self.broker.held_pull_checks[0]()
         self.assertEqual(self.broker.offsets.query("G", "T", 0), 9)
+
+    def test_pull_commits_no_offset_beyond_the_end(self):
+        self.put(b"new")
+        self.hold(1, sys_flag=COMMIT, commitOffset="9")
+        self.assertEqual(self.broker.offsets.query("G", "T", 0), -1)
 
     def test_message_between_read_and_hold_is_not_missed(self):
         read = self.broker.store.get_messages

@@ -25,6 +25,8 @@ class OffsetsOfInventedNamesTests(SynchronousTestCase):
         self.broker.start()
         self.addCleanup(self.broker.stop)
         self.broker.topics.update(TopicConfig("T", 4, 4))
+        self.ends = {("T", 0): 9, ("Gone", 9): 9}
+        self.broker.store.get_max_offset = lambda topic, queue_id: self.ends.get((topic, queue_id), 0)
         self.processor = ConsumerManageProcessor(self.broker)
 
     def commit(self, group, topic="T", queue_id=0, offset=5, oneway=True):
@@ -91,6 +93,18 @@ class OffsetsOfInventedNamesTests(SynchronousTestCase):
         self.broker.settings.broker.auto_create_subscription_group = False
         codes = {self.commit(f"invented-{number}", oneway=False) for number in range(100)}
         self.assertEqual(codes, {ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST})
+
+    def test_offset_beyond_the_end_of_its_queue_is_not_kept(self):
+        self.broker.groups.find("G")
+        self.assertEqual(self.commit("G", offset=9), 0)
+        self.ends["T", 0] = 3  # the topic was deleted and created again
+        self.broker.offsets.remove_topic("T")
+        for oneway in (True, False):
+            self.assertEqual(self.commit("G", offset=9, oneway=oneway), ResponseCode.SYSTEM_ERROR)
+        self.assertEqual(self.table(), {})
+        self.assertEqual(self.commit("G", offset=3), 0)
+        self.assertEqual(self.commit("G", offset=4), ResponseCode.SYSTEM_ERROR)
+        self.assertEqual(self.table(), {"T@G": {0: 3}})
 
     def test_commit_continues_for_forgotten_group_and_topic(self):
         self.broker.offsets.commit("h:1", "Old", "Gone", 9, 3)
