@@ -169,7 +169,7 @@ class AdminEngine:
         return await queue_questions.min_offset(self.instance, queue)
 
     async def search_offset(self, queue: MessageQueue, moment: datetime) -> int:
-        """Return the offset of the first message stored at or after a moment. Apache's brokers return the nearest."""
+        """Return the offset of the first message stored at or after a moment; the end of the queue if there is none."""
         self._check()
         return await queue_questions.search_offset(self.instance, queue, moment)
 

@@ -78,7 +78,7 @@ async def between(cluster: ConsoleCluster, topic: str, begin: datetime, until: d
             messages, offset = await _pull(cluster.client, queue, offset, most)
             for message in messages:
                 over = over or (until_ms is not None and message.store_timestamp >= until_ms)
-                # A broker of Apache answers with the offset nearest to a time, which may be before it.
+                # A clock may have been set back.
                 if not over and message.store_timestamp >= begin_ms:
                     of_queue.append(message)
         more = more or (offset < end and not over)

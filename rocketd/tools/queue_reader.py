@@ -25,7 +25,7 @@ from rocketd.client.instance.client_instance import ClientInstance
 from rocketd.client.messages.codec import BYTES
 from rocketd.client.messages.message import ReceivedMessage
 from rocketd.client.messages.received import received_message
-from rocketd.client.queries.queues import max_offset, milliseconds_of, min_offset, search_offset
+from rocketd.client.queries.queues import max_offset, min_offset, search_offset
 from rocketd.common.command_line.output import complain
 from rocketd.common.names import TOOLS_GROUP
 from rocketd.common.sysflag import PULL_SUBSCRIPTION, PULL_SUSPEND
@@ -153,7 +153,6 @@ class TopicReader:
     async def _read(self, queue: MessageQueue, start: StartPosition) -> None:
         offset: int | None = None
         broker_id = MASTER
-        first_ms = 0 if start.moment is None else milliseconds_of(start.moment)
         wait, told = _FIRST_RETRY, False
         while not self._ending:
             try:
@@ -176,9 +175,6 @@ class TopicReader:
             for message in messages:
                 if self._ending:
                     return
-                if message.store_timestamp < first_ms:
-                    continue  # a broker of Apache answers with the nearest offset, which may be before the time
-                first_ms = 0
                 if not self._received(message):
                     self._ending = True
                     self._done.callback(None)

@@ -26,7 +26,7 @@ from rocketd.client.consumer.queue_puller import QueuePuller
 from rocketd.client.consumer.rebalance import Rebalance
 from rocketd.client.consumer.rebalance_listener import RebalanceListener
 from rocketd.client.consumer.same_group import warn_of_other_subscriptions
-from rocketd.client.consumer.start_offset import first_since, start_offset
+from rocketd.client.consumer.start_offset import start_offset
 from rocketd.client.consumer.subscription import Sql, subscription_of
 from rocketd.client.errors import (
     ClientClosedError,
@@ -43,6 +43,7 @@ from rocketd.client.instance.all_of import all_of
 from rocketd.client.instance.client_instance import ClientInstance
 from rocketd.client.messages.codec import Codec
 from rocketd.client.messages.namespace import queue_with_namespace, queue_without_namespace, with_namespace
+from rocketd.client.queries.queues import first_since
 from rocketd.client.runtime.listeners import HandlerThreads
 from rocketd.client.settings.config import milliseconds
 from rocketd.common import timers

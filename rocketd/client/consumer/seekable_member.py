@@ -12,7 +12,6 @@ from typing import Literal
 from rocketd.client.consumer.assigned_queue import AssignedQueue
 from rocketd.client.consumer.group_member import GroupMember
 from rocketd.client.consumer.offset_store import NO_OFFSET, ReadOffsetType
-from rocketd.client.consumer.start_offset import first_since
 from rocketd.client.errors import CommitError, UsageError
 from rocketd.client.instance.all_of import all_of
 from rocketd.client.messages.namespace import queue_with_namespace, queue_without_namespace
@@ -44,7 +43,7 @@ class SeekableMember(GroupMember):
         behind = await queue_questions.max_offset(self.instance, assigned.queue)
         if isinstance(position, datetime):
             moment_ms = queue_questions.milliseconds_of(position)
-            found = await first_since(self.instance, self.group, assigned.queue, moment_ms)
+            found = await queue_questions.first_since(self.instance, self.group, assigned.queue, moment_ms)
             return min(max(first, found), behind)
         if position == "earliest":
             return first
@@ -128,7 +127,8 @@ class SeekableMember(GroupMember):
         """Return the offset of the first message stored at or after a moment; the end of the queue if there is none."""
         self.check()
         name = queue_with_namespace(self.instance.config.namespace, queue)
-        return await queue_questions.search_offset(self.instance, name, moment)
+        moment_ms = queue_questions.milliseconds_of(moment)
+        return await queue_questions.first_since(self.instance, self.group, name, moment_ms)
 
     def _assigned(self, queue: MessageQueue) -> AssignedQueue:
         self.check()

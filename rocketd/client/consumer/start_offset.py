@@ -4,8 +4,7 @@ Counterpart: `RebalancePushImpl.computePullFromWhere` (Apache), with two differe
 
 - "latest" is always the end of the queue. A broker may answer 0 because the whole queue is young. This 0 counts only if
   the group really has stored it.
-- A moment is exact. Apache's brokers return the message nearest to it, before or after, or any of those stored in the same
-  millisecond. Here it is always the first one since.
+- A moment is exact, see ``first_since``.
 """
 
 from collections.abc import Callable
@@ -16,13 +15,11 @@ from twisted.logger import Logger
 from rocketd.client.consumer.offset_store import NO_OFFSET, OffsetStore, ReadOffsetType
 from rocketd.client.errors import BrokerUnreachableError, RocketMQError
 from rocketd.client.instance.client_instance import ClientInstance
+from rocketd.client.queries.queues import first_since, milliseconds_of
 from rocketd.common.names import RETRY_PREFIX
 from rocketd.protocol import offsets
-from rocketd.protocol.pull import everything, pull_header
 from rocketd.remoting.bodies.tables import MessageQueue
 from rocketd.remoting.errors import RemotingError
-from rocketd.remoting.wire.codes import RequestCode, ResponseCode
-from rocketd.store.format.record import decode_readable
 
 _log = Logger()
 
@@ -65,39 +62,8 @@ async def _begin(instance: ClientInstance, group: str, queue: MessageQueue, begi
     if begin == "earliest" or (retry and not isinstance(begin, datetime)):
         return 0
     if isinstance(begin, datetime) and not retry:
-        return await first_since(instance, group, queue, int(begin.timestamp() * 1000))
+        return await first_since(instance, group, queue, milliseconds_of(begin))
     return await instance.answer(queue.broker_name, offsets.max_offset(queue))
-
-
-async def first_since(instance: ClientInstance, group: str, queue: MessageQueue, moment_ms: int) -> int:
-    """Return the offset of the first message stored at or after a moment; the end of the queue if there is none.
-
-    Raises RocketMQError.
-    """
-    offset = await instance.answer(queue.broker_name, offsets.search_offset(queue, moment_ms))
-    stored = await _store_time(instance, group, queue, offset)
-    if stored != moment_ms:
-        return offset + 1 if stored is not None and stored < moment_ms else offset
-    # Others before it may have the same time. Steps back double, until one is too long. The rest is halved.
-    low, high, step = 0, offset, 1
-    while low < high:
-        at = max(low, high - step) if step else (low + high) // 2
-        stored = await _store_time(instance, group, queue, at)
-        if stored is not None and stored >= moment_ms:
-            high, step = at, 2 * step
-        else:
-            low, step = at + 1, 0
-    return high
-
-
-async def _store_time(instance: ClientInstance, group: str, queue: MessageQueue, offset: int) -> int | None:
-    """Return the store time in ms of the message at an offset, None without it. Raises RocketMQError."""
-    looked_at = pull_header(group, queue, everything(queue.topic), offset, 1)
-    response = await instance.ask(instance.master(queue.broker_name), RequestCode.PULL_MESSAGE, looked_at)
-    if response.code != ResponseCode.SUCCESS:
-        return None
-    records, _ = decode_readable(response.body or b"")
-    return records[0].store_timestamp if records else None
 
 
 async def _has_stored(instance: ClientInstance, group: str, queue: MessageQueue) -> bool:

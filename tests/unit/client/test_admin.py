@@ -58,6 +58,7 @@ class AdminCluster(Cluster):
     def __init__(self):
         super().__init__()
         self.messages = {}
+        self.stored_ms = []
         self.addresses = ("ns:9876",)
 
     def answer_17(self, address, request, fields):
@@ -67,6 +68,15 @@ class AdminCluster(Cluster):
 
     def answer_206(self, address, request, fields):
         return RemotingCommand.response(0, body=TopicList(sorted(self.topics, reverse=True)).encode())
+
+    def answer_11(self, address, request, fields):
+        if request.ext_fields["consumerGroup"] != "TOOLS_CONSUMER":
+            return super().answer_11(address, request, fields)
+        offset = int(fields["queueOffset"])
+        header = {"suggestWhichBrokerId": "0", "minOffset": "0", "nextBeginOffset": "0", "maxOffset": "9"}
+        if offset >= len(self.stored_ms):
+            return RemotingCommand.response(19, ext_fields=header)
+        return RemotingCommand.response(0, None, header, record(b"", "", self.stored_ms[offset]))
 
     def answer_12(self, address, request, fields):
         found = self.messages.get(address)
@@ -161,6 +171,27 @@ class QueueTests(AdminTestCase):
         self.assertEqual(self.cluster.of(29)[0][1]["timestamp"], MOMENT_MS)
         self.assertEqual(self.result_of(self.admin.earliest_message_time(A)), MOMENT)
         self.assertIsNone(self.result_of(self.admin.earliest_message_time(B)))
+
+    def test_offset_of_a_moment_is_that_of_the_first_message_since(self):
+        """Apache's broker names any message nearest to the moment, here that at 5."""
+        at = int(MOMENT_MS)
+        for times, first in (
+            ([-9] * 9, 9),
+            ([-9] * 5 + [-2, -1, -1, 3], 8),
+            ([-9] * 5 + [-2, 0, 0, 3], 6),
+            ([-9] * 2 + [0] * 7, 2),
+            ([-9] * 3 + [4] * 6, 3),
+            ([7] * 9, 0),
+        ):
+            with self.subTest(times):
+                self.cluster.stored_ms = [at + time for time in times]
+                self.assertEqual(self.result_of(self.admin.search_offset(A, MOMENT)), first)
+                reset = self.admin.reset_offsets("g", "T", MOMENT, dry_run=True)
+                self.assertEqual(self.result_of(reset), {A: first, B: first})
+
+    def test_offset_of_a_moment_is_that_of_the_broker_if_no_message_may_be_read(self):
+        self.cluster.answer_11 = lambda address, request, fields: RemotingCommand.response(16, "no permission")
+        self.assertEqual(self.result_of(self.admin.search_offset(A, MOMENT)), 5)
 
     def test_queue_of_an_unknown_topic(self):
         self.failure_of(self.admin.max_offset(MessageQueue("Nope", "a", 0)), TopicNotFoundError)

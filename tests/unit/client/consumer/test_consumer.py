@@ -10,8 +10,8 @@ from rocketd.client.consumer.missing_topics import CLOCK_SKEW_SECONDS, ROUTE_LOO
 from rocketd.client.consumer.options import ConsumerOptions, LitePullOptions
 from rocketd.client.consumer.push_consumer import PushConsumerEngine
 from rocketd.client.consumer.rebalance import HANDOVER_SECONDS
-from rocketd.client.consumer.start_offset import first_since
 from rocketd.client.errors import NoRouteError, StopConsuming
+from rocketd.client.queries.queues import first_since
 from rocketd.common.sysflag import PULL_COMMIT_OFFSET
 from rocketd.remoting.bodies.tables import MessageQueue
 from rocketd.remoting.errors import RemotingSendRequestError
@@ -651,10 +651,11 @@ class MomentTests(ConsumerTestCase):
         self.consumer.subscribe("T")
         started = Deferred.fromCoroutine(self.consumer.start())
         self.cluster.deliver("a:10911", [(b"before", "")], 5)
-        ((_, fields, held),) = [entry for entry in self.cluster.held if not entry[2].called and entry[0][0] == "b"]
-        self.assertEqual((fields["queueOffset"], fields["maxMsgNums"]), ("5", "1"))
-        found_nothing = dict.fromkeys(("suggestWhichBrokerId", "minOffset", "maxOffset"), "0")
-        held.callback(RemotingCommand.response(19, ext_fields={**found_nothing, "nextBeginOffset": "5"}))
+        found_nothing = dict.fromkeys(("suggestWhichBrokerId", "minOffset", "maxOffset", "nextBeginOffset"), "0")
+        for address, offset in (("a:10911", "6"), ("b:10911", "5")):
+            _, fields, held = self.cluster.pull_of(address)
+            self.assertEqual((fields["queueOffset"], fields["maxMsgNums"]), (offset, "1"))
+            held.callback(RemotingCommand.response(19, ext_fields=found_nothing))
         self.successResultOf(started)
         self.assertEqual(self.cluster.pulls(), {"a:10911": 6, "b:10911": 5})
         self.assertEqual(self.cluster.offsets, {("a:10911", "T"): 6, ("b:10911", "T"): 5})

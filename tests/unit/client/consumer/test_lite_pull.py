@@ -351,7 +351,12 @@ class SeekTests(LitePullTestCase):
 
     def test_offset_for_a_moment(self):
         consumer = self.assigned(A)
-        self.assertEqual(self.result_of(consumer.offset_for_timestamp(A, datetime(2026, 1, 2, tzinfo=UTC))), 5)
+        found = Deferred.fromCoroutine(consumer.offset_for_timestamp(A, datetime(2026, 1, 2, tzinfo=UTC)))
+        ((_, fields, held),) = [entry for entry in self.cluster.held if entry[1]["maxMsgNums"] == "1"]
+        self.assertEqual((fields["queueOffset"], fields["consumerGroup"]), ("5", "cg"))
+        nothing = dict.fromkeys(("suggestWhichBrokerId", "minOffset", "maxOffset", "nextBeginOffset"), "0")
+        held.callback(RemotingCommand.response(19, ext_fields=nothing))
+        self.assertEqual(self.successResultOf(found), 5)
         ((address, fields),) = self.cluster.of(29)
         self.assertEqual((address, fields["timestamp"]), (AT_A, "1767312000000"))
 
