@@ -1,14 +1,18 @@
 """Topics that the log has messages of, though the table lacks them."""
 
 import os
+from types import SimpleNamespace
 
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
+from rocketd.broker.admin.changes import AdminBrokerProcessor
 from rocketd.broker.tables.implied_topics import LOOK_SECONDS, ImpliedTopics
 from rocketd.remoting.bodies.tables import TopicConfig
+from rocketd.remoting.wire.codes import RequestCode
+from rocketd.remoting.wire.command import RemotingCommand
 from rocketd.store.testing import make_message
-from tests.support.broker import SmallBroker
+from tests.support.broker import RecordingConnection, SmallBroker
 
 
 class ImpliedTopicsTests(SynchronousTestCase):
@@ -49,6 +53,22 @@ class ImpliedTopicsTests(SynchronousTestCase):
         """Its queues are left if the deletion was cut short, and the table was never changed."""
         self.put("Gone")
         self.broker.store._note_deletion("Gone")
+        self.implied.make()
+        self.assertIsNone(self.queues("Gone"))
+
+    def test_topic_under_deletion_is_not_created(self):
+        """A request may name it before the store has recorded its deletion."""
+        self.broker.topics.update(TopicConfig("Gone", 1, 1))
+        self.put("Gone")
+        self.broker.dispatcher.delay = True
+        context = SimpleNamespace(connection=RecordingConnection(), answer=lambda response: None)
+        request = RemotingCommand(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "Gone"})
+        AdminBrokerProcessor(self.broker).process(request, context)
+        self.assertFalse(self.broker.store.was_deleted("Gone", 0, self.broker.now_ms()))
+        self.implied.make()
+        self.assertIsNone(self.queues("Gone"))
+        self.broker.dispatcher.run()
+        self.assertTrue(self.broker.store.was_deleted("Gone", 0, self.broker.now_ms()))
         self.implied.make()
         self.assertIsNone(self.queues("Gone"))
 
