@@ -126,6 +126,10 @@ class Catalog(Protocol):
         """Return the first offset stored at or after this time, or the end offset if there is none."""
         ...
 
+    def stored_at(self, queue: Queue, offset: int) -> int | None:
+        """Return the store time (ms) of the message at an offset, or None without a readable one."""
+        ...
+
     def group_offset(self, group: str, queue: Queue) -> int | None:
         """Return the committed offset of the consumer group, or None if it has not committed."""
         ...

@@ -103,6 +103,7 @@ def test_bounds_times_and_sizes(live_cluster):
     for moment in {*times, times[0] - 1, times[-1] + 1, *(one + 1 for one in times), 0, int(time() * 1000) + 10**9}:
         expected = next((place for place, one in enumerate(times) if one >= moment), 480)
         assert catalog.offset_at(queue, moment) == expected, moment
+    assert [catalog.stored_at(queue, at) for at in (0, 479, 480)] == [times[0], times[-1], None]
     sizes = sum(table.column("store_size").to_pylist())
     assert catalog.bytes_of(QueueRange(queue, 0, 480)) == sizes
     state = admin.topic_state(live_cluster.cluster, topic, BROKER)[queue]

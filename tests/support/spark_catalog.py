@@ -13,6 +13,7 @@ class MemoryCatalog:
         self.hidden = set()
         self.groups = {}
         self.step_ms = 10
+        self.remade_ms = {}
         self.record = 100
         self.asked = 0
 
@@ -32,6 +33,11 @@ class MemoryCatalog:
     def offset_at(self, queue, timestamp_ms):
         low, end = self.spans[queue]
         return min(max(low, -(-timestamp_ms // self.step_ms)), end)
+
+    def stored_at(self, queue, offset):
+        self._check(queue.broker)
+        low, end = self.spans[queue]
+        return offset * self.step_ms + self.remade_ms.get(queue, 0) if low <= offset < end else None
 
     def group_offset(self, group, queue):
         return self.groups.get((group, queue))

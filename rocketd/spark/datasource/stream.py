@@ -18,7 +18,7 @@ from rocketd.spark.datasource.arrow_schema import columns_of
 from rocketd.spark.datasource.partition import RangesPartition, read_partition
 from rocketd.spark.errors import SparkError
 from rocketd.spark.options import ReadOptions
-from rocketd.spark.planning.checkpoint import batch_ranges, decode, encode
+from rocketd.spark.planning.checkpoint import batch_ranges, decode, encode, stored_times
 from rocketd.spark.planning.follow import Limits, QueueFollower
 from rocketd.spark.planning.losses import log
 from rocketd.spark.ranges import Offsets, QueueRange
@@ -40,6 +40,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._columns = columns_of(schema, given)
         self._follower: QueueFollower | None = None
         self._target: Offsets | None = None
+        self._planned: dict[str, Any] | None = None
+        """The end of the batch planned last, None before the first one after a start."""
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_follower": None, "_target": None}
@@ -78,11 +80,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Raises DataLossError for messages that are gone, and ClusterError if a server is unreachable for too long.
         """
         positions, _ = decode(start)
-        news = self._follow().news(positions, self._limits(limit), self._target)
-        if news.ends == positions:
+        stored = stored_times(start)
+        news = self._follow().news(positions, self._limits(limit), self._target, stored)
+        if news.ends == positions == news.starts:
             return start
         started = {queue: at for queue, at in news.starts.items() if positions.get(queue) != at}
-        return encode(news.ends, started)
+        unchanged = {
+            queue: time for queue, time in stored.items() if news.starts[queue] == news.ends[queue] == positions[queue]
+        }
+        self._planned = encode(news.ends, started, self._follow().stored_before(news.ends, unchanged))
+        return self._planned
 
     def _limits(self, limit: ReadLimit) -> Limits:
         if isinstance(limit, ReadAllAvailable):
@@ -104,7 +111,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target = self._follow().target()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """Return one partition for each task of the micro-batch. Missing messages are detected while reading."""
+        """Return one partition for each task of the micro-batch. Missing messages are detected while reading.
+
+        Raises DataLossError if a batch planned before a restart names a topic that was created again meanwhile.
+        """
+        if end != self._planned:
+            self._follow().check_same(decode(end)[0], stored_times(end))
         return [RangesPartition(task) for task in self._source.tasks(batch_ranges(start, end))]
 
     def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:

@@ -1,9 +1,11 @@
 """The offsets of a stream, as the checkpoint keeps them.
 
-``{"offsets": {topic: {broker: {queue: offset}}}, "started": {…}, "v": 1}``: `offsets` is the end of a micro-batch.
-`started` holds the start of each queue that did not start at the end of the micro-batch before. These are new queues,
-and with failOnDataLoss=false queues that had lost messages. So a repeated batch reads the same messages. Spark compares
-the text: keys have a fixed order, and all numbers are integers.
+``{"offsets": {topic: {broker: {queue: offset}}}, "started": {…}, "stored": {…}, "v": 1}``: `offsets` is the end of a
+micro-batch. `started` holds the start of each queue that did not start at the end of the micro-batch before. These are new
+queues, and with failOnDataLoss=false queues that had lost messages. So a repeated batch reads the same messages. `stored`
+holds the store time (ms) of the message before each offset, if it is known: a queue that was deleted and created again has
+another message there. Entries of earlier versions lack it. Spark compares the text: keys have a fixed order, and all
+numbers are integers.
 """
 
 from collections.abc import Mapping
@@ -15,11 +17,17 @@ from rocketd.spark.ranges import Offsets, Queue, QueueRange, offsets_from_json, 
 VERSION: Final = 1
 
 
-def encode(offsets: Mapping[Queue, int], started: Mapping[Queue, int] | None = None) -> dict[str, Any]:
+def encode(
+    offsets: Mapping[Queue, int],
+    started: Mapping[Queue, int] | None = None,
+    stored: Mapping[Queue, int] | None = None,
+) -> dict[str, Any]:
     """Return the entry for the checkpoint."""
     result: dict[str, Any] = {"offsets": offsets_to_json(offsets)}
     if started:
         result["started"] = offsets_to_json(started)
+    if stored:
+        result["stored"] = offsets_to_json(stored)
     result["v"] = VERSION
     return result
 
@@ -31,6 +39,11 @@ def decode(kept: Mapping[str, Any]) -> tuple[Offsets, Offsets]:
             "the checkpoint's offsets are not of this version of rocketd: start the query with another checkpointLocation"
         )
     return offsets_from_json(kept["offsets"]), offsets_from_json(kept.get("started", {}))
+
+
+def stored_times(kept: Mapping[str, Any]) -> dict[Queue, int]:
+    """Return the store times (ms) of a checkpoint entry. Raises SparkError for an entry of another shape."""
+    return offsets_from_json(kept.get("stored", {}))
 
 
 def batch_ranges(start: Mapping[str, Any], end: Mapping[str, Any]) -> list[QueueRange]:

@@ -85,6 +85,10 @@ class QueueFollower:
         self._reached = False
         self._since: dict[str, float] = {}
         self._accepted: set[str] = set()
+        self._compared: set[Queue] = set()
+        """Queues whose message before the first position was looked at."""
+        self._bounds: Bounds = {}
+        """The answers of the last round."""
         self.seen: Offsets = {}
         """The ends as of the last round."""
 
@@ -114,17 +118,24 @@ class QueueFollower:
         """Return the present ends of all queues. Waits until every broker has answered. Raises ClusterError."""
         return self._until_sound({}, stop_at_news=False).ends
 
-    def news(self, positions: Offsets, limits: Limits, target: Mapping[Queue, int] | None = None) -> News:
+    def news(
+        self,
+        positions: Offsets,
+        limits: Limits,
+        target: Mapping[Queue, int] | None = None,
+        stored: Mapping[Queue, int] | None = None,
+    ) -> News:
         """Return the messages after these positions, within the limits and not beyond the target.
 
         Starts equal ends if there is nothing new. New queues are included only if they have messages. Blocks while
-        messages are held back by minOffsetsPerTrigger. Raises DataLossError, ClusterError.
+        messages are held back by minOffsetsPerTrigger. `stored` are the known store times (ms) of the messages before
+        the positions. Raises DataLossError, ClusterError.
         """
         if self._rest:
             self._pause(self._rest)
         began = self._clock()
         while True:
-            found = self._until_sound(positions, stop_at_news=True)
+            found = self._begun_anew(self._until_sound(positions, stop_at_news=True), positions, stored or {})
             if target is not None:
                 found = _up_to(found, positions, target)
             messages = new_messages(found.starts, found.ends)
@@ -135,6 +146,61 @@ class QueueFollower:
             self._pause(min(_HOLDING, max(0.001, self._options.max_trigger_delay - waited)))
         self._rest = 0.0 if messages else min(_LONGEST_REST, max(_FIRST_REST, 2 * self._rest))
         return self._limited(found, positions, limits)
+
+    def _begun_anew(self, found: News, positions: Offsets, stored: Mapping[Queue, int]) -> News:
+        """Compare the message before each position with the one that was read, at first and if there are new messages.
+
+        Another one shows that the topic was deleted and created again. Then the queue is read from its first message on.
+        Raises DataLossError if losses are errors. A queue whose broker does not answer has no news.
+        """
+        starts, ends = dict(found.starts), dict(found.ends)
+        for queue in sorted(stored.keys() & positions.keys() & self._bounds.keys()):
+            position, stored_ms, (low, end) = positions[queue], stored[queue], self._bounds[queue]
+            if starts[queue] == ends[queue] == position and queue in self._compared:
+                continue
+            try:
+                looked_at = low if starts[queue] < position else position - 1  # the end of a shorter queue says nothing
+                now_ms = self._catalog().stored_at(queue, looked_at)
+            except ClusterError as error:
+                if not error.retriable:
+                    raise
+                starts[queue] = ends[queue] = position
+                continue
+            self._compared.add(queue)
+            if now_ms is None or now_ms == stored_ms or (looked_at < position - 1 and now_ms < stored_ms):
+                continue
+            text = (
+                f"{queue} was deleted and made anew: the messages before offset {position} are not those that were read"
+            )
+            if self._options.fail_on_data_loss:
+                raise DataLossError(text + _ADVICE)
+            log.warning("%s; going on with its first message, as failOnDataLoss is false", text)
+            starts[queue], ends[queue] = low, end
+        return News(starts, ends)
+
+    def stored_before(self, offsets: Offsets, known: Mapping[Queue, int]) -> dict[Queue, int]:
+        """Return the store time (ms) of the message before each offset, as far as it is known or a broker tells it."""
+        stored = {}
+        for queue, offset in offsets.items():
+            try:
+                stored_ms = known[queue] if queue in known else self._catalog().stored_at(queue, offset - 1)
+            except ClusterError as error:
+                if not error.retriable:
+                    raise
+                continue
+            if stored_ms is not None:
+                stored[queue] = stored_ms
+        return stored
+
+    def check_same(self, offsets: Offsets, stored: Mapping[Queue, int]) -> None:
+        """Raise DataLossError if a queue has another message before its offset, and losses are errors."""
+        compared = {queue: offsets[queue] for queue in sorted(stored.keys() & offsets.keys())}
+        for queue, now_ms in self.stored_before(compared, {}).items():
+            if now_ms != stored[queue]:
+                text = f"{queue} was deleted and made anew: the messages before offset {offsets[queue]} are other ones"
+                if self._options.fail_on_data_loss:
+                    raise DataLossError(text + _ADVICE)
+                log.warning("%s; going on, as failOnDataLoss is false", text)
 
     def _limited(self, found: News, positions: Mapping[Queue, int], limits: Limits) -> News:
         ends = found.ends
@@ -184,6 +250,7 @@ class QueueFollower:
                 if not error.retriable:
                     raise
                 asked.away[queue.broker] = error
+        self._bounds = asked.bounds
         self.seen = {**positions, **{queue: end for queue, (_, end) in asked.bounds.items()}}
         return asked
 

@@ -28,6 +28,10 @@ class OneBroker:
         """Return the first offset stored at or after this time, or the end offset if there is none."""
         return self._whole.offset_at(queue, timestamp_ms)
 
+    def stored_at(self, queue: Queue, offset: int) -> int | None:
+        """Return the store time (ms) of the message at an offset, or None without a readable one."""
+        return self._whole.stored_at(queue, offset)
+
     def group_offset(self, group: str, queue: Queue) -> int | None:
         """Return the committed offset of the consumer group, or None if it has not committed."""
         return self._whole.group_offset(group, queue)

@@ -78,6 +78,10 @@ class StoreTree:
 
         return files.first_where(*files.bounds(log), is_late)
 
+    def stored_at(self, queue: Queue, offset: int) -> int | None:
+        """Return the store time (ms) of the message at an offset, or None without a readable one."""
+        return _store_time(self._queue(queue), self.log(), offset)
+
     def group_offset(self, group: str, queue: Queue) -> int | None:
         """Return the committed offset of the group, from the broker's last written file. Raises StoreFilesError."""
         return self._group_offsets().get(f"{queue.topic}@{group}", {}).get(queue.queue_id)

@@ -40,6 +40,10 @@ class BrokerCatalog:
         """Return the first offset stored at or after this time, or the end offset if there is none."""
         return asked.offset_at(self.cluster, queue, timestamp_ms)
 
+    def stored_at(self, queue: Queue, offset: int) -> int | None:
+        """Return the store time (ms) of the message at an offset, or None without a readable one."""
+        return asked.stored_at(self.cluster, queue, offset)
+
     def group_offset(self, group: str, queue: Queue) -> int | None:
         """Return the committed offset of the consumer group, or None if it has not committed."""
         return asked.group_offset(self.cluster, group, queue)

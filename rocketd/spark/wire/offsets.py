@@ -69,6 +69,13 @@ def peek(cluster: ClusterClient, queue: Queue, offset: int, most: int = 1) -> tu
     return following, (answer.body or b"") if answer.code == ResponseCode.SUCCESS else b""
 
 
+def stored_at(cluster: ClusterClient, queue: Queue, offset: int) -> int | None:
+    """Return the store time (ms) of the message at an offset, or None without a readable one."""
+    _, records = peek(cluster, queue, offset)
+    is_there = bool(records) and _QUEUE_OFFSET.unpack_from(records, QUEUE_OFFSET_POSITION)[0] == offset
+    return store_timestamp_of(records) if is_there else None
+
+
 def offset_at(cluster: ClusterClient, queue: Queue, timestamp_ms: int) -> int:
     """Return the first offset stored at or after this time, or the end offset if there is none.
 

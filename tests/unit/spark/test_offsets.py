@@ -4,7 +4,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from rocketd.spark.errors import DataLossError, NoAnswerError, SparkError
 from rocketd.spark.options import ReadOptions
-from rocketd.spark.planning.checkpoint import batch_ranges, decode, encode
+from rocketd.spark.planning.checkpoint import batch_ranges, decode, encode, stored_times
 from rocketd.spark.planning.follow import SETTLING, Limits, QueueFollower
 from rocketd.spark.ranges import QueueRange
 from tests.support.spark_catalog import MemoryCatalog, queue
@@ -27,6 +27,11 @@ class CheckpointTests(SynchronousTestCase):
     def test_offsets_of_another_version_are_refused(self):
         for kept in ({"v": 2, "offsets": {}}, {"v": 1}, {}, {"v": 1, "offsets": {"t": {"a": {"0": "5"}}}}):
             self.assertRaises(SparkError, decode, kept)
+
+    def test_store_times_are_kept_and_missing_in_earlier_entries(self):
+        kept = json.loads(json.dumps(encode({Q0: 5, Q1: 6}, None, {Q0: 1_795_000_000_123})))
+        self.assertEqual((decode(kept), stored_times(kept)), (({Q0: 5, Q1: 6}, {}), {Q0: 1_795_000_000_123}))
+        self.assertEqual(stored_times(encode({Q0: 5})), {})
 
     def test_ranges_of_a_batch_lie_between_its_offsets(self):
         start, end = encode({Q0: 5, Q1: 7}), encode({Q0: 9, Q1: 7, B0: 4}, {B0: 1})
@@ -150,6 +155,85 @@ class NewsTests(FollowTestCase):
         new = queue(0, "t2")
         self.catalog.spans[new] = (0, 4)
         self.assertEqual(follower.news({Q0: 10, Q1: 10, B0: 10}, Limits()).ends[new], 4)
+
+
+class RemadeTests(FollowTestCase):
+    """A topic is deleted and created again: other messages have the offsets that were read."""
+
+    positions = {Q0: 5, Q1: 10, B0: 10}
+    stored = {Q0: 40, Q1: 90, B0: 90}
+
+    def news(self, follower=None, **given):
+        return (follower or self.follower(**given)).news(self.positions, Limits(), None, self.stored)
+
+    def remake(self, end, one=Q0):
+        self.catalog.remade_ms[one] = 1000
+        self.set_end(one, end)
+
+    def assert_loss(self):
+        text = str(self.assertRaises(DataLossError, self.news))
+        self.assertIn(
+            "t/a/0 was deleted and made anew: the messages before offset 5 are not those that were read", text
+        )
+        self.assertIn("failOnDataLoss=false", text)
+
+    def test_same_queue_is_read_on(self):
+        self.assertEqual(self.news().ends, {Q0: 10, Q1: 10, B0: 10})
+
+    def test_longer_queue_is_a_loss(self):
+        self.remake(8)
+        self.assert_loss()
+
+    def test_queue_of_the_same_length_is_a_loss(self):
+        self.remake(5)
+        self.assert_loss()
+
+    def test_queue_made_anew_while_the_stream_runs_is_a_loss(self):
+        follower = self.follower()
+        self.set_end(Q0, 5)
+        self.assertEqual(self.news(follower).ends, self.positions)
+        self.remake(8)
+        self.assertRaises(DataLossError, self.news, follower)
+
+    def test_accepted_loss_goes_on_with_the_first_message(self):
+        for end in (8, 5, 3):
+            with self.subTest(end=end), self.assertLogs("rocketd.spark", "WARNING"):
+                self.remake(end)
+                news = self.news(failOnDataLoss="false")
+                self.assertEqual((news.starts[Q0], news.ends[Q0]), (0, end))
+
+    def test_accepted_loss_of_last_messages_goes_on_at_the_end(self):
+        self.set_end(Q0, 3)
+        with self.assertLogs("rocketd.spark", "WARNING"):
+            news = self.news(failOnDataLoss="false")
+        self.assertEqual((news.starts[Q0], news.ends[Q0]), (3, 3))
+
+    def test_expired_message_before_the_position_says_nothing(self):
+        self.catalog.spans[Q0] = (5, 10)
+        self.remake(10)
+        self.assertEqual(self.news().ends[Q0], 10)
+
+    def test_broker_that_cannot_tell_has_no_news(self):
+        def away(queue, offset):
+            raise NoAnswerError("a is away", retriable=True)
+
+        self.catalog.stored_at = away
+        self.assertEqual(self.news().ends[Q0], 5)
+
+    def test_store_times_are_asked_for_new_offsets_only(self):
+        follower = self.follower()
+        ends = self.news(follower).ends
+        self.assertEqual(follower.stored_before(ends, {Q1: 17}), {Q0: 90, Q1: 17, B0: 90})
+        self.catalog.away.add("b")
+        self.assertEqual(follower.stored_before(ends, {Q1: 17}), {Q0: 90, Q1: 17})
+
+    def test_batch_planned_before_is_a_loss(self):
+        follower = self.follower()
+        follower.check_same({Q0: 8, Q1: 10}, {Q0: 70})
+        self.remake(9)
+        self.assertRaises(DataLossError, follower.check_same, {Q0: 8, Q1: 10}, {Q0: 70})
+        with self.assertLogs("rocketd.spark", "WARNING"):
+            self.follower(failOnDataLoss="false").check_same({Q0: 8}, {Q0: 70})
 
 
 class HoldingTests(FollowTestCase):

@@ -180,6 +180,7 @@ class CatalogTests(StoreTestCase):
         for time in {at + change for at in (*stored, 0) for change in (-1, 0, 1)}:
             first = next((number for number, at in enumerate(stored) if at >= time), 300)
             self.assertEqual(tree.offset_at(self.queue(), time), first, time)
+        self.assertEqual([tree.stored_at(self.queue(), at) for at in (0, 299, 300)], [stored[0], stored[299], None])
         log_files(self.root)[0].unlink()
         begin, _ = tree.bounds(self.queue())
         self.assertGreater(begin, 0)
