@@ -218,7 +218,8 @@ def test_slave_without_signature_is_refused(tmp_path, home):
 @pytest.mark.parametrize("strict", ["false", "true"])
 def test_message_of_foreign_topic_is_given_back_unless_strict(tmp_path, home, strict):
     """An account with rights to News gives back a message of Mail, to read it in the retries of its group."""
-    servers = ServerProcesses(tmp_path, aclEnable="true", aclStrict=strict, rocketmqHome=home())
+    given = {"aclStrict": strict, "haAllowedAddresses": "any"}
+    servers = ServerProcesses(tmp_path, aclEnable="true", rocketmqHome=home(), **given)
     address = servers.broker_address
     with ended(servers):
         servers.start_namesrv()

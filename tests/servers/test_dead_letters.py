@@ -9,6 +9,7 @@ from datetime import timedelta
 
 import pytest
 import pytest_twisted
+from msgspec.structs import replace
 from twisted.internet.threads import deferToThread
 
 from rocketd import client
@@ -145,14 +146,15 @@ def test_dead_letters_with_wrong_arguments_are_refused_at_once(admin):
 
 
 def test_dead_letters_topic_for_writing_only_is_explained(cluster, admin, three):
-    config = cluster.broker.topics.select(f"%DLQ%{GROUP}")
-    config.perm = 2
+    topics = cluster.broker.topics
+    config = topics.select(f"%DLQ%{GROUP}")
+    topics.update(replace(config, perm=2))
     try:
         cluster.advance(minutes=1)
         with pytest.raises(NoRouteError, match="updateTopicPerm"):
             list(admin.dead_letters(GROUP))
     finally:
-        config.perm = 6
+        topics.update(config)
         cluster.advance(minutes=1)
 
 
