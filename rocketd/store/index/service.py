@@ -59,7 +59,8 @@ class IndexService:
 
     `slots` and `entries` are per file. `max_msgs_num_batch` limits the offsets that one query returns. If a file cannot
     be created, three attempts are made, `retry_seconds` apart, unless `put` is told whether to go on. Then
-    `on_index_file_error` is called on the dispatching thread, and the rest of the group is not indexed.
+    `on_index_file_error` is called on the dispatching thread, and neither the rest of the group nor later messages are
+    indexed.
 
     Threads:
 
@@ -96,6 +97,8 @@ class IndexService:
         self._flush_failed = False
         self._closing = threading.Event()
         self._hasher = PrefixedHasher()
+        self._lacks: int | None = None
+        """The offset of the first message that could not be indexed."""
 
     def load(self, last_stop: LastStop, checkpoint: StoreCheckpoint, log_end: int, cut_at: str | None = None) -> bool:
         """Open the existing files. Return False, after logging the reason, if one cannot be opened.
@@ -107,6 +110,7 @@ class IndexService:
         are not numbers are left alone. Files from the name `cut_at` on are removed and made again.
         """
         self._checkpoint = checkpoint
+        self._lacks = None
         self._closing.clear()
         whole = True
         odd: list[str] = []
@@ -119,10 +123,14 @@ class IndexService:
                 file = self._open(name)
                 file.load()
                 before_ms = self._files[-1].end_timestamp if self._files else 0
+                if last_stop is not LastStop.CLEAN and file.index_count <= 1:
+                    # Its process ended before it counted any entry. Messages before it would seem not to be indexed. Or a
+                    # system crash has taken the entries.
+                    whole = whole and last_stop is LastStop.KILLED
+                    file.destroy()
+                    continue
                 whole = (
                     whole
-                    # Without an entry, its process ended before it counted one, or a system crash has taken them.
-                    and (last_stop is LastStop.CLEAN or file.index_count > 1)
                     and (cut_at is None or name < cut_at)
                     and (
                         last_stop is not LastStop.CRASHED
@@ -199,11 +207,17 @@ class IndexService:
         """Index a group of dispatched messages, in log order. Return whether all are indexed.
 
         Messages before the end of the index were put already and are skipped, as are rolled-back messages. `again` is
-        called after each failure and returns whether to go on. If it raises, the group can be put again.
+        called after each failure and returns whether to go on. If it raises, the group can be put again. After a failure,
+        later messages are not indexed until the missing ones are put, by this process or the next one: an index with a
+        gap would seem to be complete.
         """
         files = self._files
         indexed_to = files[-1].end_physical_offset if files else 0
         group = index_entries(requests, indexed_to, self._hasher)
+        if group and self._lacks is not None:
+            if group[0][1] > self._lacks:
+                return False
+            self._lacks = None
         position = 0
         while position < len(group):
             try:
@@ -217,6 +231,7 @@ class IndexService:
                     directory=self.directory,
                     error=error,
                 )
+                self._lacks = group[position][1]
                 if self._on_index_file_error is not None:
                     self._on_index_file_error()
                 return False

@@ -620,8 +620,17 @@ class IndexServiceTests(ServiceCase):
         self.disk.refuse_open = 3
         self.index.put([request(0, ("k",)), request(10, ("k",))])
         self.assertEqual((self.find("k"), self.troubles, self.disk.opened), ([], 1, 3))
-        self.index.put([request(20, ("k",))])
-        self.assertEqual((self.find("k"), self.troubles), ([20], 1))
+
+    def test_later_messages_wait_for_those_that_could_not_be_indexed(self) -> None:
+        self.index.put([request(0, ("k",))])
+        self.index.put([request(number * 100, ("key",), T0) for number in range(1, 4)])
+        self.disk.refuse_open = 3
+        self.assertFalse(self.index.put([request(1000, ("k",)), request(1010, ("k",))]))
+        self.assertFalse(self.index.put([request(1020, ("k",))]))
+        self.assertEqual((self.find("k"), self.troubles), ([0], 1))
+        self.assertTrue(self.index.put([request(1000, ("k",)), request(1010, ("k",))]))
+        self.assertTrue(self.index.put([request(1020, ("k",))]))
+        self.assertEqual(self.find("k"), [1020, 1010, 1000, 0])
 
     def test_put_on_full_disk_is_reported(self) -> None:
         self.disk.full = True
@@ -635,8 +644,8 @@ class IndexServiceTests(ServiceCase):
         self.assertEqual((len(self.index.file_names), self.troubles), (1, 1))
         self.assertEqual(os.listdir(self.directory), list(self.index.file_names))
         self.disk.full = False
-        self.index.put([request(1010, ("k",))])
-        self.assertEqual((self.find("k"), len(self.index.file_names)), ([1010], 2))
+        self.index.put([request(1000, ("k",))])
+        self.assertEqual((self.find("k"), len(self.index.file_names)), ([1000], 2))
 
     def test_destroy_removes_all_files(self) -> None:
         self.fill(2)
