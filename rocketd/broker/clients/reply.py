@@ -33,7 +33,7 @@ from rocketd.remoting.interfaces import IRequestContext, IRequestProcessor
 from rocketd.remoting.wire.codes import RequestCode, ResponseCode
 from rocketd.remoting.wire.command import RemotingCommand
 from rocketd.store.format.message import MessageInner, PutResult, PutStatus
-from rocketd.store.format.properties import index_keys
+from rocketd.store.format.properties import dispatch_properties
 
 STORAGE_POOL = "send"
 
@@ -194,10 +194,13 @@ class ReplyMessageProcessor:
         reply.context.answer(reply.response)
 
     def _build(self, reply: Reply) -> MessageInner:
-        """Build the message. Its properties are stored unchanged."""
+        """Build the message. Its properties are stored unchanged, unless it is delayed or they would look torn."""
         header = reply.header
         text = header.properties or ""
         table = decode_properties(text)
+        is_changed = names.DELAY in table or text.endswith("\0")
+        properties = (encode_properties(table) if is_changed else text).encode()
+        tags_code, keys = dispatch_properties(properties)
         message = MessageInner(
             header.topic,
             reply.queue_id,
@@ -208,9 +211,9 @@ class ReplyMessageProcessor:
             header.reconsume_times or 0,
             0,
             reply.body,
-            text.encode(),
-            self._broker.message_builder.tags_code(table.get(names.TAGS)),
-            index_keys(table.get(names.UNIQ_KEY), table.get(names.KEYS)),
+            properties,
+            tags_code,
+            keys,
             waits(table.get(names.WAIT)),
         )
         if names.DELAY in table:

@@ -5,12 +5,12 @@ Counterpart: `PullMessageProcessor.generateOffsetMovedEvent`, `OffsetMovedEvent`
 
 from rocketd.broker.pull.parts import PullParts
 from rocketd.common import properties as names
-from rocketd.common.java_hash import java_string_hash
 from rocketd.common.names import OFFSET_MOVED_EVENT
 from rocketd.common.properties import encode_properties
 from rocketd.remoting.fastjson import dialect as fastjson
 from rocketd.remoting.headers.client import PullMessageRequestHeader
 from rocketd.store.format.message import MessageInner
+from rocketd.store.format.properties import dispatch_properties
 
 
 def offset_moved_event(broker: PullParts, header: PullMessageRequestHeader, new_offset: int) -> MessageInner:
@@ -26,7 +26,8 @@ def offset_moved_event(broker: PullParts, header: PullMessageRequestHeader, new_
         "offsetNew": new_offset,
         "offsetRequest": header.queue_offset,
     }
-    table = {names.KEYS: group, names.DELAY: "0", names.TAGS: group}
+    properties = encode_properties({names.KEYS: group, names.DELAY: "0", names.TAGS: group}).encode()
+    tags_code, keys = dispatch_properties(properties)
     return MessageInner(
         OFFSET_MOVED_EVENT,
         0,
@@ -37,7 +38,7 @@ def offset_moved_event(broker: PullParts, header: PullMessageRequestHeader, new_
         0,
         0,
         fastjson.dumps(event),
-        encode_properties(table).encode(),
-        java_string_hash(group),
-        (group,),
+        properties,
+        tags_code,
+        keys,
     )

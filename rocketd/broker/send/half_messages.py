@@ -18,7 +18,7 @@ from rocketd.common.properties import (
 )
 from rocketd.common.sysflag import TRANSACTION_COMMIT, TRANSACTION_NOT, reset_transaction_value
 from rocketd.store.format.message import MessageInner, PutResult
-from rocketd.store.format.properties import index_keys
+from rocketd.store.format.properties import dispatch_properties
 from rocketd.store.format.record import MessageExt, encode_record
 
 QUEUE_ID = 0
@@ -54,8 +54,8 @@ def turn_into_half(message: MessageInner, sent_properties: str, topic: str, queu
     message.topic = TRANS_HALF_TOPIC
     message.queue_id = QUEUE_ID
     message.sys_flag = reset_transaction_value(message.sys_flag, TRANSACTION_NOT)
-    message.tags_code = _tags_code(table)
     message.properties = encode_properties(table).encode()
+    message.tags_code, message.index_keys = dispatch_properties(message.properties)
 
 
 def committed(half: MessageExt, table: dict[str, str]) -> MessageInner:
@@ -131,6 +131,8 @@ def destination(table: dict[str, str]) -> tuple[str, int]:
 
 
 def _again(half: MessageExt, table: dict[str, str]) -> MessageInner:
+    properties = encode_properties(table).encode()
+    tags_code, keys = dispatch_properties(properties)
     return MessageInner(
         half.topic,
         half.queue_id,
@@ -141,13 +143,8 @@ def _again(half: MessageExt, table: dict[str, str]) -> MessageInner:
         half.reconsume_times,
         0,
         half.body,
-        encode_properties(table).encode(),
-        _tags_code(table),
-        index_keys(table.get(names.UNIQ_KEY), table.get(names.KEYS)),
+        properties,
+        tags_code,
+        keys,
         wait=False,
     )
-
-
-def _tags_code(table: dict[str, str]) -> int:
-    tags = table.get(names.TAGS)
-    return java_string_hash(tags) if tags else 0

@@ -127,9 +127,7 @@ def message_to_deliver(record: memoryview, now_ms: int) -> MessageInner:
     plain = encode_properties(table).encode()
     table.setdefault(names.TIMER_ENQUEUE_MS, str(stored.store_timestamp))
     table[names.TIMER_DEQUEUE_MS] = str(now_ms)
-    return restored_message(
-        stored, topic, queue_id, table, _fitting_properties(encode_properties(table).encode(), plain)
-    )
+    return restored_message(stored, topic, queue_id, _fitting_properties(encode_properties(table).encode(), plain))
 
 
 def message_to_roll(record: memoryview, due_ms: int) -> MessageInner:
@@ -144,7 +142,7 @@ def message_to_roll(record: memoryview, due_ms: int) -> MessageInner:
     table.setdefault(names.TIMER_ENQUEUE_MS, str(stored.store_timestamp))
     table[names.TIMER_ROLL_TIMES] = str(int(table.get(names.TIMER_ROLL_TIMES, 0)) + 1)
     properties = _fitting_properties(encode_properties(table).encode(), stored.properties)
-    return restored_message(stored, TIMER_TOPIC, 0, table, properties)
+    return restored_message(stored, TIMER_TOPIC, 0, properties)
 
 
 def _fitting_properties(properties: bytes, plain: bytes) -> bytes:

@@ -254,7 +254,7 @@ class ScheduleMessageService:
             self._events.warn("deleted", "a delayed message is not delivered: topic {topic} was deleted", topic=topic)
             return None
         queue_id = self._broker.topics.shown_queue(topic, queue_id)
-        return restored_message(stored, topic, queue_id, table, stored.properties)
+        return restored_message(stored, topic, queue_id, stored.properties)
 
     def progress(self) -> Iterator[tuple[int, int, int]]:
         """Yield level, delivered offset and queue end of each level in use."""

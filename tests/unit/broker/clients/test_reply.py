@@ -41,14 +41,14 @@ class ReplyTestCase(TestCase):
         self.addCleanup(self.broker.stop)
         self.processor = ReplyMessageProcessor(self.broker)
 
-    def reply(self, properties=PROPERTIES, body=b"pong", short=True, topic=TOPIC, queue_id=-1, sys_flag=0):
+    def reply(self, properties=PROPERTIES, body=b"pong", short=True, topic=TOPIC, queue_id=-1, sys_flag=0, more=""):
         names = "abcdefghi" if short else None
         long_names = [
             "producerGroup", "topic", "defaultTopic", "defaultTopicQueueNums", "queueId", "sysFlag", "bornTimestamp",
             "flag", "properties",
         ]  # fmt: skip
         values = ["Q", topic, "TBW102", "4", str(queue_id), str(sys_flag), "1795000000000", "7"]
-        fields = dict(zip(names or long_names, [*values, encode_properties(properties)], strict=True))
+        fields = dict(zip(names or long_names, [*values, encode_properties(properties) + more], strict=True))
         request = RemotingCommand(325 if short else 324, fields, body)
         context = SimpleNamespace(connection=self.connection, answer=self.answers.append)
         answer = self.processor.process(request, context)
@@ -176,6 +176,16 @@ class ReplyTests(ReplyTestCase):
         record = self.stored()[0]
         self.assertEqual((record.topic, record.queue_id), ("SCHEDULE_TOPIC_XXXX", 1))
         self.assertEqual(record.properties_map()["REAL_TOPIC"], TOPIC)
+
+    def test_reply_is_found_by_each_of_its_keys(self):
+        self.reply({**PROPERTIES, "REPLY_TO_CLIENT": "gone", "KEYS": "one two"}, more="\x02KEYS\x01three")
+        self.broker.settle()
+        for key in ("one", "two", "three"):
+            self.assertEqual(len(self.broker.store.query_messages(TOPIC, key, 9, 0, 1 << 60).buffers), 1, key)
+
+    def test_reply_with_a_zero_at_its_end_does_not_look_torn(self):
+        self.reply({**PROPERTIES, "REPLY_TO_CLIENT": "gone"}, more="\x02NAME\x01value\0")
+        self.assertEqual(self.stored()[0].properties[-2:], b"\0\x02")
 
     def test_reply_is_pushed_over_old_connection_after_new_one_has_closed(self):
         young = RecordingConnection("127.0.0.1:4099")

@@ -181,6 +181,14 @@ class AnswerTests(PullTestCase):
         self.assertEqual(event.properties_map(), {"KEYS": "G", "DELAY": "0", "TAGS": "G"})
         self.assertEqual(len(self.broker.store.query_messages("OFFSET_MOVED_EVENT", "G", 9, 0, 1 << 60).buffers), 1)
 
+    def test_moved_offset_of_a_group_with_spaces_is_found_by_each_word(self):
+        self.join("two words")
+        self.ask(7, group="two words")
+        self.broker.settle()
+        for key in ("two", "words"):
+            found = self.broker.store.query_messages("OFFSET_MOVED_EVENT", key, 9, 0, 1 << 60)
+            self.assertEqual(len(found.buffers), 1)
+
     def test_pending_moved_offset_events_are_bounded_and_counted(self):
         self.broker.dispatcher.delay = True
         for _ in range(MOVED_LIMIT + 3):
