@@ -98,6 +98,7 @@ async def test_late_name_server_gets_the_registration(tmp_path):
             await eventually(lambda: route(late, "TBW102"))
 
 
+@pytest.mark.long
 @pytest_twisted.ensureDeferred
 async def test_restarted_name_server_learns_all_brokers_again(tmp_path):
     async with (

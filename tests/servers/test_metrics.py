@@ -143,6 +143,7 @@ async def test_broker_without_trouble_is_alive_and_ready(tmp_path):
         assert await page(port, "/readyz") == (200, "ok\n")
 
 
+@pytest.mark.long
 @pytest_twisted.ensureDeferred
 async def test_broker_that_cannot_flush_is_neither_alive_nor_ready(tmp_path):
     port = free_port()

@@ -5,6 +5,7 @@ import os
 import sys
 from contextlib import asynccontextmanager
 
+import pytest
 import pytest_twisted
 from twisted.internet.utils import getProcessOutputAndValue
 
@@ -90,6 +91,7 @@ async def test_lost_consumer_ends_the_relayed_request_at_once(tmp_path):
         assert answer.remark.startswith("invoke consumer <G> <one> Exception: ")
 
 
+@pytest.mark.long
 @pytest_twisted.ensureDeferred
 async def test_silent_consumer_is_given_up(tmp_path):
     async with broker_with(tmp_path, heartbeat("one"), heartbeat("two")) as (_, admin, (one, two)):

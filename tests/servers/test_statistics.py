@@ -2,6 +2,7 @@
 
 import json
 
+import pytest
 import pytest_twisted
 
 from rocketd.remoting.bodies.admin import BrokerStatsData, ConsumeStats, ConsumeStatsList
@@ -103,6 +104,7 @@ async def test_statistics_count_puts_and_gets(tmp_path):
         assert await admin.statistic("BROKER_PUT_NUMS", "DefaultCluster") == 4
 
 
+@pytest.mark.long
 @pytest_twisted.ensureDeferred
 async def test_samples_are_taken(tmp_path):
     async with running(broker_in(tmp_path, "")) as broker:

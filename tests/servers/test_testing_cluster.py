@@ -145,6 +145,7 @@ def test_iteration_and_polling(cluster):
 # ------------------------------------------------------------ time
 
 
+@pytest.mark.long
 def test_delayed_message_comes_at_its_time_and_not_before(cluster):
     seen = Seen(cluster)
     with producer(cluster) as sender, consumer(cluster, seen):
