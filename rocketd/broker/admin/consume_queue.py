@@ -13,6 +13,7 @@ from itertools import islice
 from zope.interface import implementer
 
 from rocketd.broker.admin.parts import AdminParts
+from rocketd.broker.admin.query import first_that_fit
 from rocketd.broker.tables.subscriptions import ANY_TAG, is_tag_type
 from rocketd.remoting.bodies.admin import ConsumeQueueData, QueryConsumeQueueResponseBody
 from rocketd.remoting.bodies.tables import Body, SubscriptionData
@@ -60,7 +61,8 @@ class ConsumeQueueProcessor:
         entries = queue.read(header.index)
         if entries is None:
             return RemotingCommand.response(remark=f"Index {header.index} of {header.queue_id}@{topic} is not exist!")
-        body.queue_data = [_describe(queue, *entry, judge) for entry in islice(entries, max(0, header.count))]
+        asked = (_describe(queue, *entry, judge) for entry in islice(entries, max(0, header.count)))
+        body.queue_data = first_that_fit(asked, lambda data: len(data.encode()) + len(","))
         return RemotingCommand.response(body=body.encode())
 
     def _describe_group(self, body: QueryConsumeQueueResponseBody, group: str, topic: str) -> UnitJudge | None:

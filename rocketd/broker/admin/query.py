@@ -3,8 +3,8 @@
 Counterpart: `QueryMessageProcessor`, and the offset requests of `AdminBrokerProcessor` (Apache).
 """
 
-from itertools import accumulate
-from typing import Final
+from collections.abc import Callable, Iterable
+from typing import Final, TypeVar
 
 from zope.interface import implementer
 
@@ -28,7 +28,9 @@ from rocketd.remoting.wire.codes import RequestCode, ResponseCode
 from rocketd.remoting.wire.command import RemotingCommand
 
 MAX_BODY: Final = 16 * 1024 * 1024 - 64 * 1024
-"""The maximum bytes of records in one answer: clients close a connection after a frame over 16 MiB."""
+"""The maximum bytes of records or entries in one answer: clients close a connection after a frame over 16 MiB."""
+
+T = TypeVar("T")
 
 
 @implementer(IRequestProcessor)
@@ -64,7 +66,7 @@ class QueryMessageProcessor:
             return RemotingCommand.response(
                 ResponseCode.QUERY_NOT_FOUND, "can not find message, maybe time range not correct", fields
             )
-        return RemotingCommand.response(ext_fields=fields, buffers=_first_that_fit(found.buffers))
+        return RemotingCommand.response(ext_fields=fields, buffers=first_that_fit(found.buffers, len))
 
 
 @implementer(IRequestProcessor)
@@ -88,10 +90,16 @@ class QueueOffsetProcessor:
         return _success(TimestampResponseHeader(store.get_earliest_time(queue.topic, queue.queue_id)))
 
 
-def _first_that_fit(records: list[memoryview]) -> list[memoryview]:
-    """Return the first records that fit into one frame, with room for the header."""
-    sizes = accumulate(len(record) for record in records)
-    return [record for record, end in zip(records, sizes, strict=True) if end <= MAX_BODY]
+def first_that_fit(items: Iterable[T], size_of: Callable[[T], int]) -> list[T]:
+    """Return the first items that fit into one frame, with room for the header. ``size_of`` returns bytes."""
+    found: list[T] = []
+    room = MAX_BODY
+    for item in items:
+        room -= size_of(item)
+        if room < 0:
+            break
+        found.append(item)
+    return found
 
 
 def _success(header: Header) -> RemotingCommand:

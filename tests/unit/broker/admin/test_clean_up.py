@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from rocketd.broker.admin import clean_up, consume_queue
+from rocketd.broker.admin import clean_up, consume_queue, query
 from rocketd.broker.clients.client import ClientChannelInfo
 from rocketd.remoting.bodies.tables import ConsumerData, SubscriptionData, TopicConfig
 from rocketd.remoting.errors import RequestError
@@ -110,6 +110,15 @@ class ConsumeQueueTests(ProcessorTestCase):
         size = entry["physicSize"]
         self.assertEqual(entry, {"eval": False, "physicOffset": size, "physicSize": size, "tagsCode": 7})
         self.assertEqual(self.body(count="-1")["queueData"], [])
+
+    def test_entries_of_an_answer_fit_into_a_frame(self):
+        self.open()
+        self.put("T", b"1", b"2", b"3")
+        whole = self.ask().body
+        begin, end = whole.index(b"["), whole.index(b"]")
+        for room, count in ((end - begin, 3), (end - begin - 1, 2), (1, 0)):
+            self.patch(query, "MAX_BODY", room)
+            self.assertEqual(len(self.body(count=str(2**31 - 1))["queueData"]), count)
 
     def test_missing_queue_or_entry_is_named(self):
         self.open()
