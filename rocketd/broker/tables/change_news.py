@@ -24,7 +24,7 @@ class ChangeNews:
         self.listeners: list[NamesListener] = []
         self._events = event_log(self._log)
         self._one = one
-        self._many = many
+        self.many = many
         self._guard = threading.Lock()
         self._changes: dict[str, str] = {}
 
@@ -44,7 +44,7 @@ class ChangeNews:
         if not changes:
             return None
         line = self._line(changes)
-        self._events.info(self._many, "{line}", line=line)
+        self._events.info(self.many, "{line}", line=line)
         names = frozenset(changes) - {""}
         for listener in self.listeners:
             listener(names)
@@ -56,4 +56,4 @@ class ChangeNews:
             return f"{self._one} {name} {change}" if name else change
         named = [name for name in list(changes)[:NAMED_LIMIT] if name]
         rest = f" and {len(changes) - len(named)} more" if len(changes) > len(named) else ""
-        return f"{len(changes)} {self._many} were created, changed or deleted: {', '.join(named)}{rest}"
+        return f"{len(changes)} {self.many} were created, changed or deleted: {', '.join(named)}{rest}"

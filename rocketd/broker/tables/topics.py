@@ -10,19 +10,17 @@ next. They learn of administrators' changes after the write.
 Counterpart: `TopicConfigManager` (Apache).
 """
 
-import threading
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
 
 from msgspec.structs import replace
 from twisted.logger import Logger
 
 from rocketd.broker.base.json_file import JsonFile
 from rocketd.broker.base.settings import BrokerConfig
-from rocketd.broker.tables.change_history import ChangeHistory
-from rocketd.broker.tables.change_news import ChangeNews, NamesListener
+from rocketd.broker.tables.change_news import ChangeNews
 from rocketd.broker.tables.new_names import NewNameLimit, topic_limit
 from rocketd.broker.tables.settlement import NewNameSettlement
+from rocketd.broker.tables.versioned_table import VersionedTable
 from rocketd.common import names, permission
 from rocketd.common.log_throttle import LogThrottle, ThrottledLog, event_log
 from rocketd.common.sysflag import topic_sys_flag
@@ -47,11 +45,10 @@ Statistics, lag and guards visit each of them: 2**31 would stop the broker.
 """
 
 
-class TopicConfigManager:
+class TopicConfigManager(VersionedTable[TopicConfig, TopicConfigSerializeWrapper]):
     """All topics by name. Any thread.
 
-    ``select`` is one look-up in a dict, without a lock. A TopicConfig in the table is never changed, only replaced.
-    ``now_ms`` returns Unix milliseconds.
+    ``select`` is one look-up in a dict, without a lock. ``now_ms`` returns Unix milliseconds.
     """
 
     _log = Logger()
@@ -65,51 +62,33 @@ class TopicConfigManager:
         limit: NewNameLimit | None = None,
     ) -> None:
         """Without a ``writer``, each change is written in the calling thread."""
+        presets = {topic.topic_name: topic for topic in _preset_topics(settings)}
+        super().__init__(presets, file, ChangeNews("topic", "topics"), now_ms, writer)
         self._limit = limit or topic_limit(settings)
+        self._limit.held = lambda: len(self._table)
         self._settings = settings
-        self._file = file
-        file.keep_texts()
-        self._now_ms = now_ms
-        self._guard = threading.Lock()
         self._peer_log = ThrottledLog(self._log, LogThrottle(kinds=100))
         self._events = event_log(self._log)
         self._listeners: list[ChangeListener] = []
         self._untold = False
-        self._news = ChangeNews("topic", "topics")
-        self._saved = (writer or TableWriter()).table(
-            file.path, partial(self._write, self.persist), partial(self._write, self._append)
-        )
         self.settlement = NewNameSettlement(self._saved.hurry)
         """Topics created on use, until they are safe."""
         self.deleting: set[str] = set()
         """Topics whose deletion has begun, until the store has recorded it. Any thread."""
-        self._history = ChangeHistory()
         self._follows = False
-        self._table = {topic.topic_name: topic for topic in _preset_topics(settings)}
-        self._limit.held = lambda: len(self._table)
-        self._version = DataVersion(counter=0, timestamp=now_ms())
         self._system_topics = names.SYSTEM_TOPICS | self._table.keys()
         self.select: Callable[[str], TopicConfig | None] = self._table.get
         """Return the topic of a name, or None."""
 
     # ---------------------------------------------------------------- file and version
 
-    def load(self) -> None:
-        """Read the file over the preset topics; its entries take precedence. Raises JsonFileError."""
-        stored = self._file.load()
-        if stored is not None:
-            with self._guard:
-                self._table.update(stored.topic_config_table)
-                self._version = stored.data_version
-        if self._file.has_journal:
-            self._saved.changed()
+    @staticmethod
+    def _pack(entries: dict[str, TopicConfig], version: DataVersion) -> TopicConfigSerializeWrapper:
+        return TopicConfigSerializeWrapper(entries, version)
 
-    def persist(self) -> None:
-        """Write the file now. Raises OSError."""
-        self._file.save(self.numbered_snapshot)
-
-    def _append(self) -> None:
-        self._file.append(self.changes_since, self.numbered_snapshot)
+    @staticmethod
+    def _unpack(content: TopicConfigSerializeWrapper) -> dict[str, TopicConfig]:
+        return content.topic_config_table
 
     def _write(self, store: Callable[[], None]) -> None:
         """Store the table and announce the changes since the last write, even if the disk is full."""
@@ -126,34 +105,6 @@ class TopicConfigManager:
         self._tell(news, untold)
         self.settlement.written(new)
 
-    def snapshot(self) -> TopicConfigSerializeWrapper:
-        """Copy the table with its version, as in registrations and the answer to code 21."""
-        return self.numbered_snapshot()[1]
-
-    def numbered_snapshot(self) -> tuple[int, TopicConfigSerializeWrapper]:
-        """Like ``snapshot``, with the number of the last change before it."""
-        with self._guard:
-            return self._history.number, TopicConfigSerializeWrapper(
-                topic_config_table=dict(self._table), data_version=self._version
-            )
-
-    def changes_since(self, number: int) -> tuple[int, TopicConfigSerializeWrapper] | None:
-        """Return the topics added or changed after change ``number``, with the number of the last change.
-
-        Returns None if topics were removed since, or if there were too many changes.
-        """
-        with self._guard:
-            names = self._history.since(number)
-            if names is None:
-                return None
-            table = {name: self._table[name] for name in names}
-            return self._history.number, TopicConfigSerializeWrapper(table, self._version)
-
-    @property
-    def data_version(self) -> DataVersion:
-        """The version sent in registrations; a new object for each change."""
-        return self._version
-
     def next_version(self) -> None:
         """Increase the version for a change outside the table, for example of brokerPermission.
 
@@ -162,10 +113,8 @@ class TopicConfigManager:
         with self._guard:
             self._count_change()
 
-    def _count_change(self, name: str | None = None) -> None:
-        """Count a change: of the entry with this name only, or without a name of anything."""
-        self._history.add(name)
-        self._version = self._version.next_version(self._version.timestamp if self._follows else self._now_ms())
+    def _time_of_change(self) -> int:
+        return self._version.timestamp if self._follows else self._now_ms()
 
     # ---------------------------------------------------------------- queries
 
@@ -334,7 +283,7 @@ class TopicConfigManager:
                 read_queue_nums=max(config.read_queue_nums, queues),
                 write_queue_nums=max(config.write_queue_nums, queues),
             )
-            self._put(config)
+            self._put(config.topic_name, config)
             how = f"has {queues} queues now, as many as its group has retry queues"
             self._news.add(topic, how)
         self._made(topic, how)
@@ -349,7 +298,7 @@ class TopicConfigManager:
         """
         with self._guard:
             old = self._table.get(config.topic_name)
-            self._put(config)
+            self._put(config.topic_name, config)
             self._news.add(config.topic_name, f"was {'created' if old is None else 'changed'}: {config}")
             self._untold = True
         self._saved.changed(written)
@@ -360,29 +309,16 @@ class TopicConfigManager:
         ``written`` is called after the write, with the error if it failed.
         """
         with self._guard:
-            found = self._table.pop(topic, None) is not None
-            if found:
-                self._count_change()
-                self._news.add(topic, "was deleted")
-                self._untold = True
+            found = self._remove(topic)
+            self._untold = self._untold or found
         if found or written is not None:
             self._saved.changed(written)
         return found
 
-    def replace_all(self, master: TopicConfigSerializeWrapper) -> None:
-        """Replace the table with the master's copy if its version differs."""
-        with self._guard:
-            if master.data_version == self._version:
-                return
-            # Changed in place and never empty: ``select`` takes no lock.
-            self._table.update(master.topic_config_table)
-            for topic in self._table.keys() - master.topic_config_table.keys():
-                del self._table[topic]
-            self._history.add()
-            self._version = master.data_version
-            self._news.add("", "the topics of the master were copied")
-            self._untold = True
-        self._saved.changed()
+    def _replace(self, master: TopicConfigSerializeWrapper) -> bool:
+        is_replaced = super()._replace(master)
+        self._untold = self._untold or is_replaced
+        return is_replaced
 
     def follow_a_master(self) -> None:
         """Keep the time of the master's last change as the table's time, whatever is created here meanwhile."""
@@ -394,7 +330,7 @@ class TopicConfigManager:
             with self._guard:
                 if topic in self._table:
                     continue
-                self._put(_topic(topic, count))
+                self._put(topic, _topic(topic, count))
             how = f"was created with {count} queues, because the log has messages of it"
             self._news.add(topic, how)
             self._spread(f"topic {topic} {how}")
@@ -402,28 +338,11 @@ class TopicConfigManager:
             self._saved.changed()
 
     def adopt(self, slave: TopicConfigSerializeWrapper) -> int:
-        """Add the topics a slave has and this master lacks; return their number.
-
-        The slave's table must have changed later than this one. If this one was never changed, it adopts every
-        differing entry. Raises OSError if the file cannot be written.
-        """
-        with self._guard:
-            is_new = not self._version.counter
-            theirs, own = slave.data_version, self._version
-            if not is_new and (theirs.timestamp, theirs.counter) <= (own.timestamp, own.counter):
-                return 0
-            taken = {
-                name: config
-                for name, config in slave.topic_config_table.items()
-                if (name not in self._table or is_new) and self._table.get(name) != config
-            }
-            if not taken:
-                return 0
-            self._table.update(taken)
-            self._count_change()
-        self.persist()
-        self._spread(f"{len(taken)} topics were copied from a slave")
-        return len(taken)
+        """Do as every table does, and announce what was copied."""
+        count = super().adopt(slave)
+        if count:
+            self._spread(f"{count} topics were copied from a slave")
+        return count
 
     def update_order_topics(self, order_topics: Iterable[str]) -> None:
         """Set the order flag of exactly these topics: those in the KV table returned by a registration.
@@ -450,22 +369,11 @@ class TopicConfigManager:
         """Register a listener for changes. Administrators' changes in one write are announced in one line."""
         self._listeners.append(listener)
 
-    def on_names(self, listener: NamesListener) -> None:
-        """Register a listener for the names of topics created, changed or deleted.
-
-        It is called after each write of the table.
-        """
-        self._news.listeners.append(listener)
-
     def _put_new(self, config: TopicConfig, how: str) -> None:
         """Insert a topic created on use; its senders are answered when it is safe."""
         self.settlement.begin(config.topic_name)
-        self._put(config)
+        self._put(config.topic_name, config)
         self._news.add(config.topic_name, how)
-
-    def _put(self, config: TopicConfig) -> None:
-        self._table[config.topic_name] = config
-        self._count_change(config.topic_name)
 
     def _made(self, topic: str, how: str) -> None:
         """Announce a topic created on use, and schedule its write. Called without the lock."""

@@ -88,7 +88,7 @@ class GroupsTests(SynchronousTestCase):
         groups = self.make(writer=writer)
         with groups._guard:
             for number in range(10_000):
-                groups._put(SubscriptionGroupConfig(f"G{number}"))
+                groups._put(f"G{number}", SubscriptionGroupConfig(f"G{number}"))
         groups.persist()
         before = Path(self.path).read_bytes()
         writer.start()

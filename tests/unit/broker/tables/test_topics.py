@@ -271,7 +271,7 @@ class JournalTests(TopicsTestCase):
         self.topics = self.make(writer=self.writer)
         with self.topics._guard:
             for number in range(10_000):
-                self.topics._put(TopicConfig(topic_name=f"T{number}"))
+                self.topics._put(f"T{number}", TopicConfig(topic_name=f"T{number}"))
         self.topics.persist()
         self.journal = Path(f"{self.path}.journal")
         self.writer.start()
