@@ -85,6 +85,15 @@ HEADER_REFUSED = Problem(
     advice="send fewer fields, at most 1,000, and long headers in plain JSON or in binary form",
 )
 
+ANSWER_TOO_LONG = Problem(
+    id="answer-too-long",
+    code=ResponseCode.SYSTEM_ERROR,
+    remark="request type {code} failed",
+    cause="its answer has {size} bytes, more than a frame of {limit}, at which clients close the connection",
+    advice="ask for fewer entries, or for one topic or group; or raise the limit at this server and at its clients",
+    setting="com.rocketmq.remoting.frameMaxLength",
+)
+
 POOL_FULL = Problem(
     id="pool-full",
     code=ResponseCode.SYSTEM_BUSY,

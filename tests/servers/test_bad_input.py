@@ -455,3 +455,28 @@ def test_every_case_is_json_or_bytes():
     data, _, _ = BROKER["send without topic"]
     header_length = int.from_bytes(data[5:8], "big")
     assert "topic" not in json.loads(data[8 : 8 + header_length])["extFields"]
+
+
+@pytest_twisted.ensureDeferred
+async def test_answer_longer_than_a_frame_becomes_an_error_and_the_connection_stays(tmp_path):
+    async with both_servers(tmp_path, **{"com.rocketmq.remoting.frameMaxLength": "8192"}) as (name_server, broker):
+        admin = await connect(broker.port)
+        for number in range(50):
+            group = {"groupName": f"G{number}"}
+            answer = await admin.ask(
+                RemotingCommand(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=json.dumps(group).encode())
+            )
+            assert answer.code == ResponseCode.SUCCESS
+        await is_too_long(admin, RemotingCommand(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG))
+        client = await connect(name_server.port)
+        for number in range(10):
+            fields = {"namespace": "N", "key": f"K{number}", "value": "v" * 1000}
+            await client.ask(RemotingCommand(RequestCode.PUT_KV_CONFIG, fields))
+        await is_too_long(client, RemotingCommand(RequestCode.GET_KVLIST_BY_NAMESPACE, {"namespace": "N"}))
+
+
+async def is_too_long(client, request):
+    answer = await client.ask(request)
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert "more than a frame of 8192" in answer.remark
+    assert not client.is_closed

@@ -30,7 +30,7 @@ from rocketd.remoting.serving.pools import Job, JobHandler, Pool
 from rocketd.remoting.serving.turns import TurnKey, each_connection
 from rocketd.remoting.wire.codes import JSON_TYPE, RequestCode, ResponseCode
 from rocketd.remoting.wire.command import ONEWAY_FLAG, RESPONSE_FLAG, RemotingCommand, cannot_be_refused, peek
-from rocketd.remoting.wire.frame import Frame
+from rocketd.remoting.wire.frame import MAX_FRAME_LENGTH, Frame
 
 _PREFIX_LENGTH = 12
 _PREFIXES_LIMIT = 1024
@@ -117,6 +117,8 @@ class Dispatcher:
         self.plugin_calls = PluginCalls(clock)
         """The running calls into third-party code."""
         self.plugin_stop_seconds = 10.0
+        self.longest_answer = MAX_FRAME_LENGTH
+        """Maximum bytes of an answer."""
         self._given_up: WeakSet[Connection] = WeakSet()
         self._guards: dict[int, AddressGuard] = {}
         self._per_connection: int | None = None
@@ -481,7 +483,10 @@ class Dispatcher:
             hook.before_request(connection.address, request)
 
     def finish(self, context: RequestContext, response: RemotingCommand | None) -> Parts:
-        """Run the after-hooks and encode the response. Return () if nothing is sent."""
+        """Run the after-hooks and encode the response. Return () if nothing is sent.
+
+        An answer that no client can read would end the connection, with the other requests of the client.
+        """
         request = context.request
         for hook in self.hooks:
             hook.after_response(context.connection.address, request, response)
@@ -491,7 +496,11 @@ class Dispatcher:
             if response.code != ResponseCode.SUCCESS:
                 self._oneway_failed(request, response, problems.reason_of(response))
             return ()
-        return response.answering(request).encode_parts()
+        parts = response.answering(request).encode_parts()
+        if len(parts) > 1 and (size := sum(map(len, parts))) > self.longest_answer:
+            refusal = problems.ANSWER_TOO_LONG.error(code=request.code, size=size, limit=self.longest_answer)
+            return self.fail(context.connection, request, refusal)
+        return parts
 
     def fail(self, connection: Connection, request: RemotingCommand, error: Exception) -> Parts:
         """Encode the answer to a request whose handling raised. A one-way request is counted as lost. Any thread."""

@@ -657,6 +657,18 @@ class ErrorTests(DispatchTestCase):
         self.assertEqual([answer.code for answer in answers], [ResponseCode.SYSTEM_ERROR, ResponseCode.SUCCESS])
         self.flushLoggedErrors(ZeroDivisionError)
 
+    def test_answer_longer_than_a_frame_is_refused(self):
+        self.make()
+        self.dispatcher.register(CODE, Processor(), "p")
+        self.ask(RemotingCommand(CODE, body=b"x" * 100))
+        whole = self.dispatcher.longest_answer = len(b"".join(self.connection.writes))
+        self.handle(frame_of(RemotingCommand(CODE, body=b"x" * 100)))
+        self.assertEqual(len(self.connection.answers[-1].body), 100)
+        self.handle(frame_of(RemotingCommand(CODE, body=b"x" * 101)))
+        answer = self.connection.answers[-1]
+        self.assertEqual((answer.code, answer.body), (ResponseCode.SYSTEM_ERROR, None))
+        self.assertIn(f"its answer has {whole + 1} bytes, more than a frame of {whole}", answer.remark)
+
 
 class LateAnswerTests(DispatchTestCase):
     def register(self, answer=lambda request: None, *hooks):
