@@ -91,7 +91,7 @@ class _Written(NamedTuple):
 
 
 class _Told(NamedTuple):
-    """What a name server knows: the topics up to the change ``number``, as long as the connection is open."""
+    """The topics that a name server knows: up to the change ``number``, as long as the connection is open."""
 
     connection: object
     number: int

@@ -5,7 +5,7 @@ registered for two minutes. So a broker counts as another master only if it says
 rocketd broker, otherwise in its settings. Everything belongs to the reactor thread.
 """
 
-from collections.abc import Collection, Coroutine, Iterable
+from collections.abc import Collection, Coroutine, Iterable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from twisted.internet import defer
@@ -106,19 +106,19 @@ class BrokerGroup:
                 if address != own:
                     (masters if broker_id == _MASTER_ID else slaves)[address] = None
         complete = bool(answers) and None not in answers
-        return Members(await self._trusted(masters), await self._trusted(slaves), complete)
+        trusted = await self._trusted([*masters, *slaves])
+        return Members(_found(masters, trusted), _found(slaves, trusted), complete)
 
     async def masters_at(self, name_server: str) -> list[str]:
         """Ask one name server for other masters of this name. A missing answer adds nothing."""
         known = await self._registered(name_server) or {}
         masters = [address for i, address in known.items() if i == _MASTER_ID and address != self._broker.address]
-        return await self._trusted(masters)
+        return _found(masters, await self._trusted(masters))
 
-    async def _trusted(self, addresses: Collection[str]) -> list[str]:
-        """Return the addresses of trusted hosts, and log the others."""
+    async def _trusted(self, addresses: Collection[str]) -> dict[str, str]:
+        """Return the addresses of trusted hosts, each with the one to use, and log the others."""
         trusted = await self._peers.trusted(addresses)
-        if len(trusted) < len(addresses):
-            ignored = sorted(set(addresses) - set(trusted))
+        if ignored := sorted(set(addresses) - trusted.keys()):
             self._lines.warn(
                 "untrusted",
                 "name servers know brokers of this name at {addresses}, which are ignored: their hosts are not in "
@@ -224,6 +224,10 @@ class BrokerGroup:
             else:
                 return response
         return None
+
+
+def _found(addresses: Iterable[str], trusted: Mapping[str, str]) -> list[str]:
+    return [trusted[address] for address in addresses if address in trusted]
 
 
 async def together(coroutines: Iterable[Coroutine[Any, Any, T]]) -> list[T]:

@@ -184,7 +184,7 @@ class Replication:
                 "haAllowedAddresses; if it is the master, add it to the list, or set haMasterAddress",
                 address=addresses[0],
             )
-        return next(iter(trusted), None)
+        return next(iter(trusted.values()), None)
 
     def _answers(self) -> list[RegisterBrokerResponseHeader]:
         """Return the last answers of the name servers in use."""

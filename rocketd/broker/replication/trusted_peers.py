@@ -12,6 +12,7 @@ The last two hold until this broker stops. Everything belongs to the reactor thr
 
 import socket
 from collections.abc import Iterable
+from ipaddress import IPv4Address, IPv6Address
 
 from twisted.internet import threads
 
@@ -33,11 +34,12 @@ class TrustedPeers:
     def __init__(self, config: MessageStoreConfig, reactor: IReactor) -> None:
         self._config = config
         self._reactor = reactor
-        self._proved: set[str] = set()
+        self._proved: set[IPv4Address | IPv6Address] = set()
 
     def prove(self, host: str) -> None:
         """Trust a host from now on: it has shown its certificate, or was reached at an address of the settings."""
-        self._proved.add(str(parse_host(host)))
+        if (address := parse_host(host)) is not None:
+            self._proved.add(address)
 
     def lists(self, host: str, *, is_local: bool) -> bool:
         """Return whether a host is in the list: an IP address. ``is_local`` is whether this machine has it."""
@@ -46,31 +48,32 @@ class TrustedPeers:
 
     def trusts(self, host: str, *, is_local: bool = False) -> bool:
         """Return whether a host is in the list or proved."""
-        return self.lists(host, is_local=is_local) or str(parse_host(host)) in self._proved
+        return self.lists(host, is_local=is_local) or parse_host(host) in self._proved
 
-    async def trusted(self, addresses: Iterable[str]) -> list[str]:
-        """Return the trusted ones of addresses (``host:port``), in their order, each name replaced by its address.
+    async def trusted(self, addresses: Iterable[str]) -> dict[str, str]:
+        """Return the trusted ones of addresses (``host:port``), in their order: each with the one to use instead.
 
-        The caller uses the result instead of a name, which may stand for another address a moment later.
+        That one has no host name, which may stand for another address a moment later.
         """
-        parts = [_parts(address) for address in addresses]
-        names = [host for host, _ in parts if host and parse_host(host) is None][:_MAX_NAMES]
+        parts = {address: _parts(address) for address in addresses}
+        doubtful = [host for host, _ in parts.values() if host and not self.trusts(host)]
+        names = [host for host in doubtful if parse_host(host) is None][:_MAX_NAMES]
         own: set[str] = set()
         resolved: dict[str, list[str]] = {}
-        if names or any(self.trusts(host, is_local=True) and not self.trusts(host) for host, _ in parts):
+        if names or (doubtful and self.lists(_LOOPBACK, is_local=True)):
             pool = self._reactor.getThreadPool()
             own, resolved = await threads.deferToThreadPool(self._reactor, pool, _look_up, names)
-        found = []
-        for host, port in parts:
+        found = {}
+        for address, (host, port) in parts.items():
             candidates = resolved.get(host, ()) if parse_host(host) is None else (host,)
             trusted = next((each for each in candidates if self.trusts(each, is_local=each in own)), None)
             if trusted is not None:
-                found.append(join(trusted, port))
+                found[address] = join(trusted, port)
         return found
 
 
 def _parts(address: str) -> tuple[str, int]:
-    """Return host and port; an empty host, which is not trusted, if it is no address."""
+    """Return host and port. The host is empty, and so not trusted, if it is not an address."""
     try:
         return split_address(address)
     except RemotingError:

@@ -122,26 +122,13 @@ class IndexService:
                 size = self._file_system.file_size(os.path.join(self.directory, name))
                 file = self._open(name)
                 file.load()
-                before_ms = self._files[-1].end_timestamp if self._files else 0
-                if last_stop is not LastStop.CLEAN and file.index_count <= 1:
-                    # Its process ended before it counted any entry. Messages before it would seem not to be indexed. Or a
-                    # system crash has taken the entries.
+                if not self._has_entries(file, last_stop):
+                    # Messages before it would seem not to be indexed.
                     whole = whole and last_stop is LastStop.KILLED
                     file.destroy()
                     continue
-                whole = (
-                    whole
-                    and (cut_at is None or name < cut_at)
-                    and (
-                        last_stop is not LastStop.CRASHED
-                        or (
-                            file.is_write_full()
-                            and _was_flushed(file, before_ms, checkpoint)
-                            and self.indexed_to <= file.begin_physical_offset
-                            and file.end_physical_offset < log_end
-                        )
-                    )
-                )
+                whole = whole and (cut_at is None or name < cut_at)
+                whole = whole and (last_stop is not LastStop.CRASHED or self._is_whole(file, checkpoint, log_end))
                 if not whole:
                     file.destroy()
                     continue
@@ -179,6 +166,21 @@ class IndexService:
                 if file.is_write_full() and not _was_flushed(file, before_ms, checkpoint):
                     self._flush_in_background(file)
         return True
+
+    @staticmethod
+    def _has_entries(file: IndexFile, last_stop: LastStop) -> bool:
+        """Return whether a file is worth keeping: its process has counted entries, and no system crash took them all."""
+        return last_stop is LastStop.CLEAN or file.index_count > 1
+
+    def _is_whole(self, file: IndexFile, checkpoint: StoreCheckpoint, log_end: int) -> bool:
+        """Return whether a system crash took nothing of the file that comes after the loaded ones."""
+        before_ms = self._files[-1].end_timestamp if self._files else 0
+        return (
+            file.is_write_full()
+            and _was_flushed(file, before_ms, checkpoint)
+            and self.indexed_to <= file.begin_physical_offset
+            and file.end_physical_offset < log_end
+        )
 
     def names_on_disk(self) -> list[str]:
         """Return the sorted names in the directory. Raises OSError."""

@@ -207,6 +207,14 @@ class CheckTests(SingleMasterTestCase):
         self.broker.settings.store.ha_allowed_addresses = "10.0.0.2"
         self.assertTrue(self.check())
 
+    def test_ignored_masters_and_slaves_are_named_together(self):
+        self.broker.settings.store.ha_allowed_addresses = "10.0.0.9"
+        self.network.registered("n1", **{"broker-a": {0: OTHER}})
+        members = self.successResultOf(Deferred.fromCoroutine(self.group.members()))
+        self.assertEqual(members, ([], [], True))
+        (line,) = self.lines(LogLevel.warn)
+        self.assertIn(f"at {OTHER}, 10.0.0.3:10911, which are ignored", line)
+
     def test_disabled_check_finds_no_rival(self):
         self.broker.settings.broker.single_master_check = False
         self.network.rocketd("1001-a")

@@ -29,7 +29,8 @@ class TrustedPeersTests(SynchronousTestCase):
         self.patch(trusted_peers, "local_addresses", lambda: ["10.0.0.1", "2001:db8::1"])
 
     def trusted(self, *addresses):
-        return self.successResultOf(Deferred.fromCoroutine(self.peers.trusted(addresses)))
+        """Return the addresses to use instead of the trusted ones."""
+        return [*self.successResultOf(Deferred.fromCoroutine(self.peers.trusted(addresses))).values()]
 
     def test_default_trusts_this_machine_alone(self):
         addresses = ["10.0.0.1:10911", "10.0.0.9:10911", "[2001:db8::1]:1", "127.0.0.1:2", "[::1]:3"]
