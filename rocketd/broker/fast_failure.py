@@ -87,7 +87,7 @@ class FastFailure:
         now = self._clock_ms()
         queued = pool.queued_requests
         for job in pool.take_waiting(received_before_ms, wanted, cannot_be_refused):
-            self._dispatcher.refuse(job, error(now - job.received_ms, queued), pool.name)
+            self._dispatcher.answers.refuse(job, error(now - job.received_ms, queued), pool.name)
 
     def _refusal(self) -> RequestError | None:
         if not self._store.is_os_page_cache_busy():

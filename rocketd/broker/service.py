@@ -125,7 +125,7 @@ class Broker(Service):
         self.invoke = InvokeLayer(
             reactor, server.server_oneway_semaphore_value, server.server_async_semaphore_value, self.callbacks
         )
-        self.dispatcher.responses = self.invoke
+        self.dispatcher.answers.responses = self.invoke
         to_clients = BrokerToClient(settings.broker, self.invoke, SerializeType[remoting.serialize_type])
         parts = make_parts(self, to_clients, self.table_writer, clock)
         self.delay_levels = parts.delay_levels
@@ -151,8 +151,8 @@ class Broker(Service):
         # As in Apache's broker: the setting's value is replaced by the size the filters need.
         settings.store.bit_map_length_consume_queue_ext = self.filters.bloom.bits
         self.dispatcher.plugin_stop_seconds = settings.server.plugin_stop_timeout / 1000
-        self.dispatcher.longest_answer = remoting.frame_max_length
-        self.dispatcher.slowest_step = self.slowest_recent_step
+        self.dispatcher.answers.longest_answer = remoting.frame_max_length
+        self.dispatcher.answers.slowest_step = self.slowest_recent_step
         settings.start_fault = partial(start_fault, settings, fs=file_system)
         self._make_pools()
         self.server = RemotingServer(
@@ -271,8 +271,8 @@ class Broker(Service):
                 self.settings.broker, self.now_ms, lambda offset: self.store.look_message(offset)
             )
             if self.access is not None:
-                self.dispatcher.hooks += (self.access,)
-        self.dispatcher.hooks += tuple(validators)
+                self.dispatcher.answers.hooks += (self.access,)
+        self.dispatcher.answers.hooks += tuple(validators)
         if self.access is None and not validators:
             self.dispatcher.guard(ADMIN_WRITES, self.admin_guard)
         self.server.listen()

@@ -15,8 +15,10 @@ from rocketd.namesrv.route_answers import RouteAnswers
 from rocketd.remoting.errors import JSON_ERRORS, RequestError
 from rocketd.remoting.headers.client import GetRouteInfoRequestHeader, read_header
 from rocketd.remoting.interfaces import IJobProcessor, IRequestContext, IRequestProcessor
+from rocketd.remoting.serving.answers import Parts
+from rocketd.remoting.serving.command_jobs import CommandHandler, answer_job
 from rocketd.remoting.serving.connection import Connection
-from rocketd.remoting.serving.dispatch import CommandHandler, Dispatcher, Parts, answer_job
+from rocketd.remoting.serving.dispatch import Dispatcher
 from rocketd.remoting.serving.pools import Job, Pool
 from rocketd.remoting.wire.codes import V4_9_4, LanguageCode, RequestCode, ResponseCode, SerializeType
 from rocketd.remoting.wire.command import RemotingCommand
@@ -53,17 +55,17 @@ class RouteProcessor:
         self._answers = answers
         self._dispatcher = dispatcher
         self._pool = pool
-        self._commands = CommandHandler(dispatcher)
+        self._commands = CommandHandler(dispatcher.answers)
         self._commands.processors[RequestCode.GET_ROUTEINFO_BY_TOPIC] = self
 
     def process_jobs(self, jobs: Sequence[Job]) -> None:
         """Answer all frames of the jobs. Queries of a connection that does not read its answers are parked."""
         for job in jobs:
-            answer_job(self._dispatcher, self._pool, job, self._answer)
+            answer_job(self._dispatcher.answers, self._pool, job, self._answer)
 
     def _answer(self, connection: Connection, frame: Frame, received_ms: int) -> Parts:
         serialize_type, header, _ = frame
-        if serialize_type == SerializeType.JSON and not self._dispatcher.hooks:
+        if serialize_type == SerializeType.JSON and not self._dispatcher.answers.hooks:
             try:
                 request = _decode(header)
             except JSON_ERRORS:

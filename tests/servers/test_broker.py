@@ -377,7 +377,7 @@ class SeenRequests:
 async def test_requests_of_broker_have_headers_of_its_serialize_type(tmp_path):
     async with running(make_name_server(tmp_path)) as name_server:
         hook = SeenRequests()
-        name_server.dispatcher.hooks += (hook,)
+        name_server.dispatcher.answers.hooks += (hook,)
         options = {"namesrvAddr": f"127.0.0.1:{name_server.port}", "rocketmq.serialize.type": "ROCKETMQ"}
         async with running(make_a_broker(tmp_path, **options)) as broker:
             await eventually(lambda: RequestCode.REGISTER_BROKER in {code for code, _ in hook.seen})

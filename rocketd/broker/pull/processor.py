@@ -32,7 +32,8 @@ from rocketd.remoting.headers.client import (
     write_header,
 )
 from rocketd.remoting.interfaces import IJobProcessor
-from rocketd.remoting.serving.dispatch import Dispatcher, park
+from rocketd.remoting.serving.command_jobs import park
+from rocketd.remoting.serving.dispatch import Dispatcher
 from rocketd.remoting.serving.pools import Job
 from rocketd.remoting.serving.request_decoder import RequestDecoder
 from rocketd.remoting.wire.codes import JSON_TYPE, PULL_CODES, RequestCode, ResponseCode
@@ -125,14 +126,14 @@ class PullMessageProcessor:
         decode = self._requests.decode
         for job in jobs:
             for index, frame in enumerate(job.frames):
-                if job.connection.behind and park(self._dispatcher, self._pool, job, index):
+                if job.connection.behind and park(self._dispatcher.answers, self._pool, job, index):
                     break
                 try:
                     request = decode(job.connection, frame)
                     if request is not None and not request.is_oneway:
                         self._pull(request, may_hold=True)
                 except Exception as error:
-                    if self._dispatcher.frame_failed(job.connection, error):
+                    if self._dispatcher.answers.frame_failed(job.connection, error):
                         break
 
     def _topics_changed(self, names: frozenset[str]) -> None:
@@ -159,7 +160,7 @@ class PullMessageProcessor:
             self._send(request, RemotingCommand.response(error.code, error.remark))
         except Exception as error:
             command = RemotingCommand(RequestCode.PULL_MESSAGE, write_header(request.header), opaque=request.opaque)
-            self._send(request, self._dispatcher.error_response(request.connection, command, error))
+            self._send(request, self._dispatcher.answers.error_response(request.connection, command, error))
 
     def _pull_checked(self, request: PullRequest, may_hold: bool) -> None:
         header = request.header

@@ -53,7 +53,7 @@ class TrustedPeers:
     async def trusted(self, addresses: Iterable[str]) -> dict[str, str]:
         """Return the trusted ones of addresses (``host:port``), in their order: each with the one to use instead.
 
-        That one has no host name, which may stand for another address a moment later.
+        The latter has no host name, which may stand for another address a moment later.
         """
         parts = {address: _parts(address) for address in addresses}
         doubtful = [host for host, _ in parts.values() if host and not self.trusts(host)]

@@ -166,7 +166,7 @@ class SendAnswers:
             self._tell_hooks(request, error.code, error.remark, ())
         if request.is_oneway:
             why = f"a send to {request.header.topic}: {error.remark}"
-            self._broker.dispatcher.oneway_lost(1, why, reason_of(error))
+            self._broker.dispatcher.answers.oneway_lost(1, why, reason_of(error))
         else:
             self._append(request, RemotingCommand.response(error.code, error.remark, self._plain_fields()), answers)
 

@@ -94,7 +94,7 @@ class SendMessageProcessor:
                 try:
                     request = decode(connection, frame)
                 except Exception as error:
-                    if self._dispatcher.frame_failed(connection, error):
+                    if self._dispatcher.answers.frame_failed(connection, error):
                         break
                     continue
                 if request is None:
@@ -137,7 +137,7 @@ class SendMessageProcessor:
     def _refuse(self, request: Request, error: Exception, answers: list[tuple[Connection, bytes]]) -> None:
         """Answer a failed request. An unexpected error is logged and does not affect the other requests."""
         if not isinstance(error, RequestError):
-            self._dispatcher.peer_log.failure(
+            self._dispatcher.answers.peer_log.failure(
                 f"failed send: {type(error).__name__}",
                 "{address}: a send to {topic} failed",
                 Failure(error),
@@ -147,7 +147,7 @@ class SendMessageProcessor:
             code = RequestCode.SEND_BATCH_MESSAGE if request.header.batch else RequestCode.SEND_MESSAGE_V2
             error = remoting_problems.PROCESSOR_FAILED.error(code=int(code))
         elif error.code == ResponseCode.SYSTEM_BUSY and not request.is_oneway:
-            self._dispatcher.was_busy("send", error)
+            self._dispatcher.answers.was_busy("send", error)
         self._answers.refused(request, error, answers)
 
     # ------------------------------------------------------------ build

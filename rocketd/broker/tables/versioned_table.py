@@ -168,7 +168,7 @@ class VersionedTable(abc.ABC, Generic[Entry, Content]):
         return True
 
     def adopt(self, slave: Content) -> int:
-        """Add the entries that a slave has and this master lacks; return their number.
+        """Add the entries of a slave if this master lacks them; return their number.
 
         The slave's table must have changed later than this one. If this one was never changed, it adopts every
         differing entry. Raises OSError if the file cannot be written.

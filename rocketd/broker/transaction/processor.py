@@ -31,7 +31,7 @@ from rocketd.remoting.headers.client import (
     read_header,
 )
 from rocketd.remoting.interfaces import IJobProcessor, IRequestContext, IRequestProcessor
-from rocketd.remoting.serving.dispatch import CommandHandler
+from rocketd.remoting.serving.command_jobs import CommandHandler
 from rocketd.remoting.serving.pools import Job
 from rocketd.remoting.wire.codes import RequestCode, ResponseCode
 from rocketd.remoting.wire.command import RemotingCommand
@@ -59,7 +59,7 @@ class EndTransactionProcessor:
     def __init__(self, broker: TransactionParts) -> None:
         self._broker = broker
         self._events = event_log(self._log)
-        self._commands = CommandHandler(broker.dispatcher)
+        self._commands = CommandHandler(broker.dispatcher.answers)
         self._commands.processors[RequestCode.END_TRANSACTION] = self
         self._durability = Durability(broker)
         self._ends: list[tuple[End, IRequestContext]] = []
@@ -103,7 +103,7 @@ class EndTransactionProcessor:
             results = broker.transactions.put_ends([end for end, _ in ends])
         except Exception as error:
             for _, context in ends:
-                context.answer(broker.dispatcher.error_response(context.connection, context.request, error))
+                context.answer(broker.dispatcher.answers.error_response(context.connection, context.request, error))
             return
         settlement = broker.topics.settlement
         topics = settlement.names.intersection([final.topic for (_, final), _ in ends if final is not None])

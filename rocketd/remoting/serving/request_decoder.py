@@ -13,8 +13,9 @@ import msgspec
 from msgspec.structs import fields as struct_fields
 
 from rocketd.remoting.headers.client import Header, flag_names, read_header
+from rocketd.remoting.serving.answers import fields_hooks
 from rocketd.remoting.serving.connection import Connection
-from rocketd.remoting.serving.dispatch import Dispatcher, fields_hooks
+from rocketd.remoting.serving.dispatch import Dispatcher
 from rocketd.remoting.wire.codes import JSON_TYPE
 from rocketd.remoting.wire.command import ONEWAY_FLAG, RESPONSE_FLAG
 from rocketd.remoting.wire.frame import Frame
@@ -80,7 +81,7 @@ class RequestDecoder(Generic[RequestT]):
 
     def refresh(self) -> None:
         """Look at the dispatcher's hooks again, before each group of jobs."""
-        hooks = self._dispatcher.hooks
+        hooks = self._dispatcher.answers.hooks
         if hooks is not self._hooks:
             self._hooks = hooks
             self._checks = fields_hooks(hooks)
@@ -126,14 +127,14 @@ class RequestDecoder(Generic[RequestT]):
 
     def _decode_ordinarily(self, connection: Connection, frame: Frame) -> RequestT | None:
         dispatcher = self._dispatcher
-        command = dispatcher.decode_request(connection, frame, self._headers)
+        command = dispatcher.answers.decode_request(connection, frame, self._headers)
         if command is None:
             return None
         try:
-            dispatcher.run_hooks(connection, command)
+            dispatcher.answers.run_hooks(connection, command)
             header = read_header(self._headers[command.code], command)
         except Exception as error:
-            if parts := dispatcher.fail(connection, command, error):
+            if parts := dispatcher.answers.fail(connection, command, error):
                 connection.write(parts)
             return None
         return self._request_type(

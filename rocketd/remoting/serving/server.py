@@ -174,7 +174,7 @@ class RemotingServer(Service):
             self.dispatcher.dispatch,
             self._connection_lost,
             self._connection_limits,
-            self.dispatcher.peer_log,
+            self.dispatcher.answers.peer_log,
         )
         self.connections[connection] = admitted_by
         if admitted_by is not None:
@@ -187,7 +187,7 @@ class RemotingServer(Service):
 
     def register_rpc_hook(self, hook: IRPCHook) -> None:
         """Add a hook around all requests of peers."""
-        self.dispatcher.hooks = (*self.dispatcher.hooks, hook)
+        self.dispatcher.answers.hooks = (*self.dispatcher.answers.hooks, hook)
 
     def listen(self, port: int | None = None) -> int:
         """Open the port, or one more, and return its number. Raises ListenError."""
@@ -317,7 +317,7 @@ class RemotingServer(Service):
 
     def _scan(self) -> None:
         now = self._reactor.seconds()
-        self.dispatcher.peer_log.flush()
+        self.dispatcher.answers.peer_log.flush()
         self.dispatcher.limits.flush()
         self._close_idle(now)
         self.frames.check(now)
@@ -337,7 +337,7 @@ class RemotingServer(Service):
                 connection.abort()
                 continue
             if connection.last_active < oldest:
-                self.dispatcher.peer_log.warn(
+                self.dispatcher.answers.peer_log.warn(
                     "idle",
                     "{address}: closing, nothing was received for {seconds} s",
                     address=connection.address,

@@ -19,7 +19,7 @@ from rocketd.broker.send.processor import SendMessageProcessor
 from rocketd.remoting.bodies.tables import TopicConfig
 from rocketd.remoting.errors import RequestError
 from rocketd.remoting.interfaces import IFieldsHook, IRPCHook
-from rocketd.remoting.serving.dispatch import fields_hooks
+from rocketd.remoting.serving.answers import fields_hooks
 from rocketd.remoting.wire.codes import ResponseCode, SerializeType
 from rocketd.remoting.wire.command import ONEWAY_FLAG, RemotingCommand
 from tests.support.broker import RecordingConnection, SmallBroker, job_of
@@ -99,7 +99,7 @@ class HotPathTestCase(SynchronousTestCase):
 
     def rules(self, rules, **how):
         self.access = AccessControl(SimpleNamespace(rules=rules), **how)
-        self.broker.dispatcher.hooks = (self.access,)
+        self.broker.dispatcher.answers.hooks = (self.access,)
 
     def process(self, *commands):
         self.processor.process_jobs([job_of(self.processor, self.connection, *commands)])
@@ -197,11 +197,11 @@ class SendTests(HotPathTestCase):
 
     def test_command_hooks_see_every_send(self):
         hook = CountingHook()
-        self.broker.dispatcher.hooks = (self.access, hook)
-        self.assertIsNone(fields_hooks(self.broker.dispatcher.hooks))
+        self.broker.dispatcher.answers.hooks = (self.access, hook)
+        self.assertIsNone(fields_hooks(self.broker.dispatcher.answers.hooks))
         self.process(send("Sent"), send("Sent", code=10))
         self.assertEqual(hook.seen, [310, 10])
-        self.broker.dispatcher.hooks = (CountingHook(RequestError(16, "not today")),)
+        self.broker.dispatcher.answers.hooks = (CountingHook(RequestError(16, "not today")),)
         (answer,) = self.process(send("Sent"))
         self.assertEqual((answer.code, answer.remark), (16, "not today"))
 
@@ -228,6 +228,6 @@ class PullTests(HotPathTestCase):
 
     def test_command_hooks_see_every_pull(self):
         hook = CountingHook()
-        self.broker.dispatcher.hooks = (hook,)
+        self.broker.dispatcher.answers.hooks = (hook,)
         self.process(pull())
         self.assertEqual(hook.seen, [11])

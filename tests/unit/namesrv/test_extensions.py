@@ -70,7 +70,7 @@ class ExtensionTests(SynchronousTestCase):
         name_server = NameServer(settings, reactor, RealFileSystem())
         name_server.startService()
         self.addCleanup(lambda: (name_server.stopService(), reactor.advance(10)))
-        (hook,) = name_server.dispatcher.hooks
+        (hook,) = name_server.dispatcher.answers.hooks
         hook.before_request("1.2.3.4:5", RemotingCommand(105))
         self.assertEqual(mine.seen, [("1.2.3.4:5", 105)])
         name_server.server.events.put(EventKind.CONNECT, "1.2.3.4:6")

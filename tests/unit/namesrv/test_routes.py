@@ -180,7 +180,7 @@ class ProcessorTest(RoutesTest):
             def process_response(self, connection, response):
                 taken.append((connection, response.opaque))
 
-        self.dispatcher.responses = Invoker()
+        self.dispatcher.answers.responses = Invoker()
         response = RemotingCommand.response(105)
         response.opaque = 8
         self.assertEqual(self.ask_frames(response.encode()), [])
@@ -203,7 +203,7 @@ class ProcessorTest(RoutesTest):
             def after_response(self, address, request, response):
                 seen.append(response.code)
 
-        self.dispatcher.hooks = (Hook(),)
+        self.dispatcher.answers.hooks = (Hook(),)
         self.assertEqual(self.ask({"topic": "T"}).body, STANDARD)
         self.assertEqual(seen, [("127.0.0.1:5", {"topic": "T"}), 0])
 

@@ -67,4 +67,4 @@ class InterfaceTests(SynchronousTestCase):
         client, server = RemotingClient(self.reactor), self.make_server()
         client.register_rpc_hook(hook)
         server.register_rpc_hook(hook)
-        self.assertEqual((client.invoke.hooks, server.dispatcher.hooks), ([hook], (hook,)))
+        self.assertEqual((client.invoke.hooks, server.dispatcher.answers.hooks), ([hook], (hook,)))

@@ -291,7 +291,7 @@ class BadInputTests(PullTestCase):
 
     def test_response_goes_to_invoke_layer(self):
         taken = []
-        self.broker.dispatcher.take_response = lambda connection, command: taken.append(command.opaque)
+        self.broker.dispatcher.answers.take_response = lambda connection, command: taken.append(command.opaque)
         self.process(RemotingCommand(11, opaque=77, flag=1))
         self.assertEqual((taken, self.connection.written), ([77], []))
 

@@ -159,7 +159,7 @@ class SingleTests(SendTestCase):
 
     def test_fast_and_ordinary_answers_have_same_header(self):
         fast = self.ask(send())
-        self.broker.dispatcher.hooks = (Hook(),)
+        self.broker.dispatcher.answers.hooks = (Hook(),)
         ordinary = self.ask(send())
         self.assertEqual(set(fast.ext_fields), set(ordinary.ext_fields))
         self.assertEqual((fast.language, fast.version, fast.flag), (ordinary.language, ordinary.version, ordinary.flag))
@@ -225,7 +225,7 @@ class SingleTests(SendTestCase):
             (send("%%bad topic"), "%%bad topic"),
         ):
             with self.subTest(reason):
-                self.broker.dispatcher.limits = LimitLog(Logger())
+                self.broker.dispatcher.answers.limits = LimitLog(Logger())
                 self.lines.clear()
                 command.flag = ONEWAY_FLAG
                 self.process(command, command)
@@ -257,12 +257,12 @@ class SingleTests(SendTestCase):
     def test_oneway_with_an_unreadable_header_is_counted_and_logged(self):
         self.log_lines()
         for serialize_type in SerializeType.JSON, SerializeType.ROCKETMQ:
-            self.broker.dispatcher.limits = LimitLog(Logger())
+            self.broker.dispatcher.answers.limits = LimitLog(Logger())
             self.lines.clear()
             self.process(send(command_flag=ONEWAY_FLAG, serialize_type=serialize_type, queueId="two"))
             self.assertEqual(self.lost()[0], 1)
             self.assertIn("two", "".join(self.lines))
-            self.broker.dispatcher.peer_log = ThrottledLog(Logger())
+            self.broker.dispatcher.answers.peer_log = ThrottledLog(Logger())
         self.assertEqual(self.connection.written, [])
 
     def test_broker_chooses_queue_for_negative_queue_id(self):
@@ -314,7 +314,7 @@ class SingleTests(SendTestCase):
 
     def test_response_among_sends_goes_to_invoke_layer(self):
         taken = []
-        self.broker.dispatcher.take_response = lambda connection, command: taken.append(command.opaque)
+        self.broker.dispatcher.answers.take_response = lambda connection, command: taken.append(command.opaque)
         self.process(RemotingCommand(310, opaque=77, flag=1), send())
         self.assertEqual((taken, len(self.connection.answers())), ([77], 1))
 
@@ -497,7 +497,7 @@ class RefusalTests(SendTestCase):
             self.assertIn("; cause: why", answer.remark)
 
     def test_hook_refusals_are_answered(self):
-        self.broker.dispatcher.hooks = (Hook(),)
+        self.broker.dispatcher.answers.hooks = (Hook(),)
         self.broker.topics.update(TopicConfig("Secret", 1, 1))
         answer = self.ask(send("Secret"))
         self.assertEqual((answer.code, answer.remark), (ResponseCode.NO_PERMISSION, "not for you"))

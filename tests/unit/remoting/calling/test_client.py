@@ -657,7 +657,7 @@ class ServerCallsClientTests(TestCase):
         dispatcher = Dispatcher(reactor.callFromThread)
         self.processor = Remember()
         dispatcher.register(34, self.processor, "heartbeat")
-        self.invoke = dispatcher.responses = InvokeLayer(reactor, 2, 2)
+        self.invoke = dispatcher.answers.responses = InvokeLayer(reactor, 2, 2)
         self.addCleanup(self.invoke.stop)
         self.server = RemotingServer(
             reactor, dispatcher, port=0, interface="127.0.0.1", wrap=wrap_server_factory(TlsConfig(), reactor)

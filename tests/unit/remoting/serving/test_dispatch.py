@@ -368,7 +368,7 @@ class OddHeaderTests(DispatchTestCase):
             self.connection.writes.clear()
             request = RemotingCommand(CODE, {"a": "b"}, opaque=5, serialize_type=serialize_type)
             job = Job(Processor(), self.connection, [frame_of(request)], 0)
-            self.dispatcher.refuse(job, RequestError(ResponseCode.SYSTEM_BUSY, "busy"))
+            self.dispatcher.answers.refuse(job, RequestError(ResponseCode.SYSTEM_BUSY, "busy"))
             self.assertEqual(len(self.connection.writes), 1)
             self.assertIn(b"busy", self.connection.writes[0])
 
@@ -381,7 +381,7 @@ class CostlyHeaderTests(DispatchTestCase):
         self.dispatcher.register(CODE, processor, "p")
         good, odd = frame_of(RemotingCommand(CODE)), frame(b'{ "code":105}')
         other = FakeConnection()
-        self.dispatcher.frame_failed(self.connection, FrameError("bad"))
+        self.dispatcher.answers.frame_failed(self.connection, FrameError("bad"))
         for job_frame in (good, odd):
             self.dispatcher.dispatch(self.connection, [job_frame])
         self.dispatcher.dispatch(other, [good])
@@ -478,14 +478,14 @@ class RefuseTests(DispatchTestCase):
     def test_refuse_with_bad_frame_closes_connection_and_ends_job(self):
         good, bad = frame_of(RemotingCommand(CODE, opaque=1)), frame(b'{"code":105,"flag":')
         job = Job(Processor(), self.connection, [good, bad, good], 0)
-        self.dispatcher.refuse(job, RequestError(ResponseCode.SYSTEM_BUSY, "busy"))
+        self.dispatcher.answers.refuse(job, RequestError(ResponseCode.SYSTEM_BUSY, "busy"))
         self.assertEqual([answer.remark for answer in self.connection.answers], ["busy"])
         self.assertTrue(self.connection.close_asked)
         self.assertEqual(job.frames, [])
 
     def test_oneway_is_counted_as_lost(self):
         frames = [frame_of(RemotingCommand(CODE, flag=ONEWAY_FLAG))] * 3
-        self.dispatcher.refuse(Job(Processor(), self.connection, frames, 0), RequestError(1, "full"))
+        self.dispatcher.answers.refuse(Job(Processor(), self.connection, frames, 0), RequestError(1, "full"))
         self.assertEqual(self.connection.answers, [])
         counts = {"one-way requests lost": 3, "one-way requests lost, system-error": 3}
         self.assertEqual(self.dispatcher.limits.counts, counts)
@@ -583,10 +583,10 @@ class FullPoolTests(DispatchTestCase):
 
     def test_response_is_never_refused(self):
         self.fill(max_requests=1)
-        self.dispatcher.responses = Invoke()
+        self.dispatcher.answers.responses = Invoke()
         self.dispatcher.dispatch(self.connection, [frame_of(RemotingCommand(CODE))])
         self.dispatcher.dispatch(self.connection, [frame_of(RemotingCommand(CODE, flag=RESPONSE_FLAG, opaque=8))])
-        self.assertEqual(self.dispatcher.responses.responses, [(self.connection, CODE, 8)])
+        self.assertEqual(self.dispatcher.answers.responses.responses, [(self.connection, CODE, 8)])
 
     def test_pool_takes_requests_after_earlier_ones_end(self):
         self.fill(max_requests=1)
@@ -625,7 +625,7 @@ class ErrorTests(DispatchTestCase):
 
     def test_unencodable_remark_is_answered_with_replacement(self):
         # Trial writes the log to a file, which fails, too.
-        self.dispatcher.peer_log = ThrottledLog(Logger(observer=lambda event: None))
+        self.dispatcher.answers.peer_log = ThrottledLog(Logger(observer=lambda event: None))
         (answer,) = self.answer_of(RemotingCommandError("no file 'a\udcff'"))
         self.assertEqual(answer.remark, "no file 'a?'")
 
@@ -636,7 +636,9 @@ class ErrorTests(DispatchTestCase):
             return RemotingCommand.response()
 
         logged = []
-        self.dispatcher.peer_log = ThrottledLog(Logger(observer=logged.append))  # not to a file, which fails too
+        self.dispatcher.answers.peer_log = ThrottledLog(
+            Logger(observer=logged.append)
+        )  # not to a file, which fails too
         self.dispatcher.register(CODE, Processor(answer), "p")
         answers = self.handle(*[frame_of(RemotingCommand(CODE, opaque=n)) for n in (1, 2)])
         self.assertEqual([answer.opaque for answer in answers], [2])
@@ -661,7 +663,7 @@ class ErrorTests(DispatchTestCase):
         self.make()
         self.dispatcher.register(CODE, Processor(), "p")
         self.ask(RemotingCommand(CODE, body=b"x" * 100))
-        whole = self.dispatcher.longest_answer = len(b"".join(self.connection.writes))
+        whole = self.dispatcher.answers.longest_answer = len(b"".join(self.connection.writes))
         self.handle(frame_of(RemotingCommand(CODE, body=b"x" * 100)))
         self.assertEqual(len(self.connection.answers[-1].body), 100)
         self.handle(frame_of(RemotingCommand(CODE, body=b"x" * 101)))
@@ -833,7 +835,7 @@ class ResponseTests(DispatchTestCase):
             for serialize_type in (JSON, BINARY):
                 for one_read in (True, False):
                     with self.subTest(code=code, serialize_type=serialize_type, one_read=one_read):
-                        self.dispatcher.responses = Invoke()
+                        self.dispatcher.answers.responses = Invoke()
                         self.connection.writes.clear()
                         response = RemotingCommand(
                             code, flag=RESPONSE_FLAG, opaque=77, serialize_type=serialize_type, remark="r"
@@ -842,7 +844,7 @@ class ResponseTests(DispatchTestCase):
                         if one_read:
                             frames.append(frame_of(RemotingCommand(11)))
                         self.assertEqual(len(self.handle(*frames)), int(one_read))
-                        self.assertEqual(self.dispatcher.responses.responses, [(self.connection, code, 77)])
+                        self.assertEqual(self.dispatcher.answers.responses.responses, [(self.connection, code, 77)])
 
     def test_response_without_invoke_layer_is_logged(self):
         self.assertEqual(self.handle(frame_of(RemotingCommand(0, flag=RESPONSE_FLAG))), [])

@@ -24,7 +24,8 @@ from rocketd.broker.base.message_hooks import MessageHooks
 from rocketd.broker.timer.service import TimerMessageService
 from rocketd.remoting.interfaces import EventKind, IConnectionListener, IFieldsHook, IJobProcessor, IRPCHook
 from rocketd.remoting.serving import connection_events, plugins
-from rocketd.remoting.serving.dispatch import Dispatcher, fields_hooks
+from rocketd.remoting.serving.answers import fields_hooks
+from rocketd.remoting.serving.dispatch import Dispatcher
 from rocketd.remoting.serving.plugin_calls import LOG_DISPATCHER, PROCESSOR, RPC_HOOK, PluginCalls
 from rocketd.remoting.serving.server import RemotingServer
 from rocketd.remoting.wire.command import RemotingCommand
@@ -178,13 +179,13 @@ class KindTests(StopTestCase):
         for method in ("before_request", "after_response"):
             self.setUp()
             self.load_server_extensions(Everything())
-            (hook,) = self.dispatcher.hooks
+            (hook,) = self.dispatcher.answers.hooks
             arguments = ["1.2.3.4:5", RemotingCommand(CODE), None][: 2 + (method == "after_response")]
             await self.check_stop_names("RPC hook", method, partial(getattr(hook, method), *arguments))
 
     async def test_blocking_fields_hook_is_named(self):
         self.load_server_extensions(FieldsHook())
-        (check,) = fields_hooks(self.dispatcher.hooks)
+        (check,) = fields_hooks(self.dispatcher.answers.hooks)
         await self.check_stop_names("RPC hook", "before_fields", lambda: check("1.2.3.4:5", CODE, {}, None))
         self.flushLoggedErrors(TypeError)  # it is not a connection listener
 

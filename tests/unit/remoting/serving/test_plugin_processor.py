@@ -402,7 +402,7 @@ class HiddenErrorTests(PluginProcessorTestCase):
             self.dispatcher = Dispatcher(reactor.callFromThread)
             hook = Hook()
             setattr(hook, method, raising(error("hunter2")))
-            self.dispatcher.hooks = (guarded_hook("RPC hook", "theirs", hook, self.dispatcher.plugin_calls),)
+            self.dispatcher.answers.hooks = (guarded_hook("RPC hook", "theirs", hook, self.dispatcher.plugin_calls),)
             await self.check_hidden(lambda request, context: RemotingCommand.response(), error)
 
 

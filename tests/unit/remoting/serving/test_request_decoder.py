@@ -156,7 +156,7 @@ class RequestDecoderTests(SynchronousTestCase):
         for hooks in ((), (FieldsHook(),)):
             self.assertIsNone(self.decode(self.header(flag=1), *hooks))
             (function, (connection, response)) = self.calls.pop()
-            self.assertEqual((function, connection), (self.dispatcher.take_response, self.connection))
+            self.assertEqual((function, connection), (self.dispatcher.answers.take_response, self.connection))
             self.assertEqual(response.opaque, 7)
         self.assertEqual(self.connection.answers(), [])
 

@@ -378,7 +378,7 @@ class StopTests(ServerTestCase):
     async def test_stop_logs_counts_of_suppressed_limit_lines(self):
         self.start()
         lines = []
-        self.dispatcher.limits = LimitLog(Logger(observer=lines.append))
+        self.dispatcher.answers.limits = LimitLog(Logger(observer=lines.append))
         for _ in range(3):
             self.dispatcher.limits.reached("a limit", "text")
         await self.server.stopService()
@@ -520,7 +520,7 @@ class IdleTests(SynchronousTestCase):
 
     def test_suppressed_limit_lines_are_counted_after_a_minute(self):
         lines = []
-        self.server.dispatcher.limits = LimitLog(Logger(observer=lines.append), self.reactor.seconds)
+        self.server.dispatcher.answers.limits = LimitLog(Logger(observer=lines.append), self.reactor.seconds)
         for _ in range(3):
             self.server.dispatcher.limits.reached("a limit", "text")
         self.assertEqual(len(lines), 1)
