@@ -140,6 +140,13 @@ def make_durable_dir(fs: IFileSystem, path: str) -> None:
         fs.sync_dir(os.path.dirname(directory))
 
 
+def sync_names(fs: IFileSystem, path: str, count: int) -> None:
+    """Return when the name of a file is on disk, and those of the directories above it: `count` names in all."""
+    for _ in range(count):
+        path = os.path.dirname(path)
+        fs.sync_dir(path)
+
+
 class RealFileSystem(IFileSystem):
     """The disk of this machine. All methods may be called from any thread."""
 

@@ -12,7 +12,7 @@ from typing import Final
 
 from twisted.logger import Logger
 
-from rocketd.store.base.filesystem import IFileSystem
+from rocketd.store.base.filesystem import IFileSystem, sync_names
 from rocketd.store.index.entries import IndexEntry, write_entries
 from rocketd.store.index.layout import ENTRY, ENTRY_SIZE, HEADER, HEADER_SIZE, SLOT, SLOT_SIZE, index_file_size
 
@@ -247,8 +247,8 @@ class IndexFile:
         if self.hold():
             try:
                 self._file_system.fdatasync(self._descriptor)
-                # If the name is lost, so are the bytes.
-                self._file_system.sync_dir(os.path.dirname(self.path))
+                # If its name or that of its directory is lost, so are the bytes.
+                sync_names(self._file_system, self.path, 2)
             finally:
                 self.release()
 

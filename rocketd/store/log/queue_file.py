@@ -10,7 +10,7 @@ from threading import Lock
 
 from twisted.logger import Logger
 
-from rocketd.store.base.filesystem import IFileSystem
+from rocketd.store.base.filesystem import IFileSystem, sync_names
 from rocketd.store.log.mapped_file import PAGE_SIZE, MappedFile
 
 RESERVE_STEP = 4 * PAGE_SIZE
@@ -181,10 +181,8 @@ class QueueFile(MappedFile):
         finally:
             self._fs.close(fd)
         if not self._name_synced:
-            queue_dir = os.path.dirname(self.path)
-            topic_dir = os.path.dirname(queue_dir)
-            for directory in (queue_dir, topic_dir, os.path.dirname(topic_dir)):
-                self._fs.sync_dir(directory)
+            # Those of the file, its queue, its topic, and all queues or their extensions.
+            sync_names(self._fs, self.path, 4)
             self._name_synced = True
 
     def remove_name(self) -> None:

@@ -22,6 +22,7 @@ from rocketd.store.index.service import IndexService, QueryOffsets, index_file_n
 from rocketd.store.state.checkpoint import StoreCheckpoint
 from rocketd.store.state.last_stop import LastStop
 from tests.support.apache_stores import STORES, unpack_store
+from tests.support.names_on_disk import NamesOnDisk
 
 T0 = 1_700_000_000_000
 ALWAYS = (0, 1 << 62)
@@ -288,6 +289,17 @@ class IndexFileTests(SynchronousTestCase):
         file.close()
         file.flush()
         self.assertEqual(self.disk.synced, 1)
+
+    def test_flush_makes_the_names_of_file_and_directory_safe(self) -> None:
+        disk = NamesOnDisk()
+        directory = os.path.abspath(self.mktemp())
+        index = IndexService(directory, 10, 20, file_system=disk)
+        index.load(LastStop.CLEAN, StoreCheckpoint(os.path.join(self.mktemp(), "checkpoint")), 0)
+        index.put([request(0, ("key",))])
+        self.assertEqual(len(disk.unsafe(directory)), 2)
+        index.flush()
+        self.assertEqual(disk.unsafe(directory), set())
+        index.close()
 
     def test_file_closed_while_held_is_unmapped_at_release(self) -> None:
         file = self.make()

@@ -29,6 +29,7 @@ from rocketd.store.queue.consume_queue_ext import (
 from rocketd.store.testing import STORE_HOST, FaultyFileSystem, make_message, small_config
 from tests.support.apache_stores import unpack_store
 from tests.support.examples import examples
+from tests.support.names_on_disk import NamesOnDisk
 
 WAIT = 60
 
@@ -188,6 +189,17 @@ class UnitTests(ExtTestCase):
         self.put(1)
         with self.assertRaises(StoreFileSizeError):
             self.open(SIZE + 1)
+
+
+class NamesTests(SynchronousTestCase):
+    def test_flush_makes_the_names_of_file_and_directories_safe(self):
+        disk = NamesOnDisk()
+        top = os.path.abspath(self.mktemp())
+        ext = ConsumeQueueExt(disk, "T", 0, os.path.join(top, "T", "0"), SIZE)
+        ext.put(unit(1))
+        self.assertEqual(len(disk.unsafe(top)), 4)
+        ext.flush(0)
+        self.assertEqual(disk.unsafe(top), set())
 
 
 class RecoverTests(ExtTestCase):
