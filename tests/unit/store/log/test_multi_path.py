@@ -24,6 +24,7 @@ from rocketd.store.offline.stopped_store import StoppedStore
 from rocketd.store.testing import FaultyFileSystem
 from rocketd.store.upkeep.disk_watch import DiskWatch
 from rocketd.tools.cli import main
+from tests.support.names_on_disk import NamesOnDisk
 from tests.support.several_log_paths import COUNT, FILE, MultiPathTestCase
 
 
@@ -95,6 +96,15 @@ class MultiPathStoreTests(MultiPathTestCase):
         store.stop()
         self.assertEqual(self.bodies(self.open()), self.expected(COUNT + 20))
         self.assertFalse(os.path.exists(self.settings["store_path_commit_log"]))
+
+    def test_names_of_directories_are_safe_after_a_start(self):
+        self.fs = NamesOnDisk()
+        base = os.path.dirname(self.root)
+        self.settings = {"store_path_commit_log": f"{base}/a/b/one,{base}/c/two"}
+        os.makedirs(f"{base}/c/two")  # by a process that was killed before it could sync the name
+        self.open()
+        unsafe = {path for top in ("a", "c/two") for path in self.fs.unsafe(os.path.join(base, top))}
+        self.assertEqual(unsafe, set())
 
     def test_adding_a_directory_loses_nothing(self):
         self.settings = {"store_path_commit_log": self.first}
