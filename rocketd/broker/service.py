@@ -151,7 +151,7 @@ class Broker(Service):
         # As in Apache's broker: the setting's value is replaced by the size the filters need.
         settings.store.bit_map_length_consume_queue_ext = self.filters.bloom.bits
         self.dispatcher.plugin_stop_seconds = settings.server.plugin_stop_timeout / 1000
-        self.dispatcher.answers.longest_answer = remoting.frame_max_length
+        self.dispatcher.answers.allow(remoting.frame_max_length)
         self.dispatcher.answers.slowest_step = self.slowest_recent_step
         settings.start_fault = partial(start_fault, settings, fs=file_system)
         self._make_pools()

@@ -75,7 +75,9 @@ class RouteProcessor:
                 standard = request.version >= V4_9_4 or fields.accept_standard_json_only.lower() == "true"
                 answer = self._answers.get(fields.topic, standard, request.language == "RUST", connection.address)
                 if answer is not None:
-                    return (answer.frame(request.opaque),)
+                    found = answer.frame(request.opaque)
+                    if len(found) <= self._dispatcher.answers.longest_answer:
+                        return (found,)
         return self._commands.process_frame(connection, frame, received_ms)
 
     def process(self, request: RemotingCommand, context: IRequestContext) -> RemotingCommand:

@@ -82,7 +82,7 @@ class NameServer(MultiService):
         self.kv_config = KVConfigManager(settings.namesrv.kv_config_path, file_system, self.table_writer)
         self.dispatcher = Dispatcher(reactor.callFromThread, clock=clock)
         self.dispatcher.plugin_stop_seconds = settings.server.plugin_stop_timeout / 1000
-        self.dispatcher.answers.longest_answer = settings.remoting.frame_max_length
+        self.dispatcher.answers.allow(settings.remoting.frame_max_length)
         config = settings.namesrv
         self.admin_guard = admin_guard(lambda: config.admin_without_acl, clock)
         self.dispatcher.guard(ADMIN_WRITES, self.admin_guard)

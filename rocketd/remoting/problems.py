@@ -89,7 +89,7 @@ ANSWER_TOO_LONG = Problem(
     id="answer-too-long",
     code=ResponseCode.SYSTEM_ERROR,
     remark="request type {code} failed",
-    cause="its answer has {size} bytes, more than a frame of {limit}, at which clients close the connection",
+    cause="its answer has {size} bytes, more than the {limit} of a frame",
     advice="ask for fewer entries, or for one topic or group; or raise the limit at this server and at its clients",
     setting="com.rocketmq.remoting.frameMaxLength",
 )

@@ -16,7 +16,7 @@ from zope.interface import implementer
 from rocketd.common.loop_lag import LagHistogram
 from rocketd.common.names import SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
 from rocketd.store.base.errors import StoreStateError
-from rocketd.store.base.filesystem import IFileSystem, RealFileSystem, make_durable_dir
+from rocketd.store.base.filesystem import IFileSystem, RealFileSystem, make_safe_dir
 from rocketd.store.base.layout import (
     LOCK_CONTENT,
     abort_path,
@@ -244,7 +244,7 @@ class MessageStore(MessageReader):
     def _start(self) -> None:
         if self._lock is not None:
             raise StoreStateError(f"the store in {self.root} is already started")
-        make_durable_dir(self._fs, self.root)
+        make_safe_dir(self._fs, self.root)
         self._lock = self._fs.lock(lock_path(self.root), LOCK_CONTENT)
         try:
             is_slave = self.config.broker_role == "SLAVE"

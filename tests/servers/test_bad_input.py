@@ -459,7 +459,8 @@ def test_every_case_is_json_or_bytes():
 
 @pytest_twisted.ensureDeferred
 async def test_answer_longer_than_a_frame_becomes_an_error_and_the_connection_stays(tmp_path):
-    async with both_servers(tmp_path, **{"com.rocketmq.remoting.frameMaxLength": "8192"}) as (name_server, broker):
+    async with both_servers(tmp_path) as (name_server, broker):
+        name_server.dispatcher.answers.longest_answer = broker.dispatcher.answers.longest_answer = 8192
         admin = await connect(broker.port)
         for number in range(50):
             group = {"groupName": f"G{number}"}
@@ -478,5 +479,13 @@ async def test_answer_longer_than_a_frame_becomes_an_error_and_the_connection_st
 async def is_too_long(client, request):
     answer = await client.ask(request)
     assert answer.code == ResponseCode.SYSTEM_ERROR
-    assert "more than a frame of 8192" in answer.remark
+    assert "more than the 8192 of a frame" in answer.remark
     assert not client.is_closed
+
+
+@pytest_twisted.ensureDeferred
+async def test_answers_may_have_the_length_of_received_frames_if_that_is_more(tmp_path):
+    for name, length, expected in (("less", 8192, MAX_FRAME_LENGTH), ("more", 33_554_432, 33_554_432)):
+        settings = {"com.rocketmq.remoting.frameMaxLength": str(length)}
+        async with both_servers(tmp_path / name, **settings) as servers:
+            assert {server.dispatcher.answers.longest_answer for server in servers} == {expected}

@@ -116,7 +116,7 @@ class BrokerGroup:
         return _found(masters, await self._trusted(masters))
 
     async def _trusted(self, addresses: Collection[str]) -> dict[str, str]:
-        """Return the addresses of trusted hosts, each with the one to use, and log the others."""
+        """Map each trusted address to the one to use, and log the others."""
         trusted = await self._peers.trusted(addresses)
         if ignored := sorted(set(addresses) - trusted.keys()):
             self._lines.warn(

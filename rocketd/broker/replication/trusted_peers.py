@@ -51,9 +51,9 @@ class TrustedPeers:
         return self.lists(host, is_local=is_local) or parse_host(host) in self._proved
 
     async def trusted(self, addresses: Iterable[str]) -> dict[str, str]:
-        """Return the trusted ones of addresses (``host:port``), in their order: each with the one to use instead.
+        """Map each trusted address (``host:port``) to the address to use, in their order.
 
-        The latter has no host name, which may stand for another address a moment later.
+        Its host is an IP address, because a name may stand for another one a moment later.
         """
         parts = {address: _parts(address) for address in addresses}
         doubtful = [host for host, _ in parts.values() if host and not self.trusts(host)]

@@ -338,7 +338,7 @@ class TopicConfigManager(VersionedTable[TopicConfig, TopicConfigSerializeWrapper
             self._saved.changed()
 
     def adopt(self, slave: TopicConfigSerializeWrapper) -> int:
-        """Do as every table does, and announce what was copied."""
+        """Adopt topics of a slave, and announce their number."""
         count = super().adopt(slave)
         if count:
             self._spread(f"{count} topics were copied from a slave")

@@ -2,7 +2,7 @@
 
 A change takes effect in memory at once. The table's writer stores it together with others of the same moment.
 
-Counterpart: what `TopicConfigManager` and `SubscriptionGroupManager` (Apache) have in common.
+Counterpart: `TopicConfigManager` and `SubscriptionGroupManager` (Apache).
 """
 
 import abc
@@ -26,7 +26,8 @@ class VersionedTable(abc.ABC, Generic[Entry, Content]):
     """Entries by name. Any thread.
 
     An entry is never changed, only replaced. The dict of entries is changed in place and never emptied, so a look-up
-    needs no lock. Every change needs ``_guard``, and ends with ``_count_change``.
+    needs no lock. Every change is made under ``_guard``. A change of this broker ends with ``_count_change``; a copy of
+    the master's table takes the master's version.
     """
 
     def __init__(
@@ -37,7 +38,7 @@ class VersionedTable(abc.ABC, Generic[Entry, Content]):
         now_ms: Callable[[], int],
         writer: TableWriter | None,
     ) -> None:
-        """Take the entries of every broker, which the file may replace.
+        """Take the preset entries, which the file may replace.
 
         ``now_ms`` returns Unix milliseconds. Without a ``writer``, each change is written in the calling thread.
         """
@@ -66,7 +67,7 @@ class VersionedTable(abc.ABC, Generic[Entry, Content]):
     # ---------------------------------------------------------------- file
 
     def load(self) -> None:
-        """Read the file; its entries take precedence over those of every broker. Raises JsonFileError."""
+        """Read the file; its entries take precedence over the preset ones. Raises JsonFileError."""
         stored = self._file.load()
         if stored is not None:
             with self._guard:

@@ -1,4 +1,4 @@
-"""What a server tells about requests: the answers of processors, refusals, and errors; and what is lost without one.
+"""Answers of a server: results of processors, refusals and errors. One-way requests without a result are counted.
 
 Any thread may call the methods, unless they say otherwise.
 
@@ -68,7 +68,7 @@ class RequestContext:
 
 
 class ServerAnswers:
-    """Gives the answers of one server, after its hooks have seen them."""
+    """The answers and refusals of one server."""
 
     log = Logger()
 
@@ -88,6 +88,10 @@ class ServerAnswers:
         """Maximum bytes of an answer."""
         self.late = LateAnswers(call_from_thread, self.limits)
         self._given_up: WeakSet[Connection] = WeakSet()
+
+    def allow(self, frame_length: int) -> None:
+        """Allow answers of this number of bytes, if it is more than clients accept without a setting."""
+        self.longest_answer = max(frame_length, MAX_FRAME_LENGTH)
 
     # ------------------------------------------------------------ requests
 
@@ -130,7 +134,7 @@ class ServerAnswers:
     def finish(self, context: RequestContext, response: RemotingCommand | None) -> Parts:
         """Run the after-hooks and encode the response. Return () if nothing is sent.
 
-        An answer that no client can read would end the connection, with the other requests of the client.
+        An answer longer than a frame is replaced by an error, because the client would close the connection.
         """
         request = context.request
         for hook in self.hooks:
@@ -142,10 +146,18 @@ class ServerAnswers:
                 self._oneway_failed(request, response, problems.reason_of(response))
             return ()
         parts = response.answering(request).encode_parts()
-        if len(parts) > 1 and (size := sum(map(len, parts))) > self.longest_answer:
-            refusal = problems.ANSWER_TOO_LONG.error(code=request.code, size=size, limit=self.longest_answer)
-            return self.fail(context.connection, request, refusal)
-        return parts
+        size = sum(map(len, parts))
+        if size <= self.longest_answer:
+            return parts
+        self.limits.reached(
+            "answers too long",
+            "{address}: the answer to a request of code {code} has {size} bytes, and is refused",
+            address=context.connection.address,
+            code=request.code,
+            size=size,
+        )
+        refusal = problems.ANSWER_TOO_LONG.error(code=request.code, size=size, limit=self.longest_answer)
+        return self.fail(context.connection, request, refusal)
 
     def fail(self, connection: Connection, request: RemotingCommand, error: Exception) -> Parts:
         """Encode the answer to a request whose handling raised. A one-way request is counted as lost. Any thread."""

@@ -64,6 +64,8 @@ class CommandHandler:
             return answers.fail(connection, request, error)
 
     def _answer_later(self, response: Deferred[RemotingCommand], context: RequestContext) -> None:
+        """Answer when the Deferred fires. Reactor thread."""
+
         def failed(failure: Failure) -> RemotingCommand:
             error = failure.value or RuntimeError("failed without an error")
             return self._answers.error_response(context.connection, context.request, error)

@@ -196,8 +196,8 @@ class RemotingConfig:
 
     frame_max_length: int = setting(
         16777216,
-        "Maximum size of a frame, including its length field. A longer one that is received closes the connection. A "
-        "longer answer is not sent; the client is told so.",
+        "Maximum size of a received frame, including its length field. A longer one closes the connection. Answers may "
+        "have this size as well, and always 16777216 bytes. Except for pulls, a longer answer becomes an error.",
         name="com.rocketmq.remoting.frameMaxLength",
         unit="bytes",
         minimum=1024,

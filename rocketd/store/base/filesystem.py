@@ -140,6 +140,24 @@ def make_durable_dir(fs: IFileSystem, path: str) -> None:
         fs.sync_dir(os.path.dirname(directory))
 
 
+def make_safe_dir(fs: IFileSystem, path: str) -> None:
+    """Create a directory and its missing parents. Return when the names of all are on disk, up to the mount point.
+
+    Names that were there are synced as well: the process that made them may have been killed before. A directory that
+    cannot be synced was not changed by such a process.
+    """
+    path = os.path.abspath(path)
+    fs.makedirs(path)
+    while not os.path.ismount(path):
+        path = os.path.dirname(path)
+        try:
+            fs.sync_dir(path)
+        except OSError as error:
+            if error.errno not in (errno.EACCES, errno.EPERM, errno.EINVAL, errno.EROFS):
+                raise
+            return
+
+
 def sync_names(fs: IFileSystem, path: str, count: int) -> None:
     """Return when the name of a file is on disk, and those of the directories above it: `count` names in all."""
     for _ in range(count):
@@ -276,6 +294,9 @@ class RealFileSystem(IFileSystem):
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(fd)
+        except OSError as error:
+            error.filename = path
+            raise
         finally:
             os.close(fd)
 

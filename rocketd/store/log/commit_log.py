@@ -3,7 +3,6 @@
 Counterpart: the reading half of `CommitLog` (Apache). `append` writes the log, `recovery` finds its end after a stop.
 """
 
-import contextlib
 import os
 import struct
 from itertools import pairwise
@@ -11,7 +10,7 @@ from itertools import pairwise
 from twisted.logger import Logger
 
 from rocketd.store.base.errors import StoreFileMissingError
-from rocketd.store.base.filesystem import IFileSystem, make_durable_dir
+from rocketd.store.base.filesystem import IFileSystem, make_safe_dir
 from rocketd.store.base.layout import MESSAGE_MAGIC
 from rocketd.store.format.record import MIN_RECORD_SIZE, store_timestamp_of
 from rocketd.store.log.allocate import AllocateMappedFileService
@@ -56,10 +55,7 @@ class CommitLog:
         - OSError.
         """
         for directory in self.paths.writable:
-            make_durable_dir(self._fs, directory)
-            # The process that made it may have been killed before this. What cannot be read was not made by it.
-            with contextlib.suppress(PermissionError):
-                self._fs.sync_dir(os.path.dirname(os.path.abspath(directory)))
+            make_safe_dir(self._fs, directory)
         self.queue.load()
         used = {os.path.dirname(file.path) for file in self.queue.files}
         for directory in self.paths.read_only:

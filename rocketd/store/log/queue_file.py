@@ -181,7 +181,7 @@ class QueueFile(MappedFile):
         finally:
             self._fs.close(fd)
         if not self._name_synced:
-            # Those of the file, its queue, its topic, and all queues or their extensions.
+            # The names of the file, its queue, its topic, and the directory of all queues or extensions.
             sync_names(self._fs, self.path, 4)
             self._name_synced = True
 

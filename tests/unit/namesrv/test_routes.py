@@ -134,6 +134,13 @@ class ProcessorTest(RoutesTest):
                 answer = self.ask(fields, version=version, serialize_type=serialize_type)
                 self.assertEqual((answer.code, answer.body), (ResponseCode.SUCCESS, expected), (fields, version))
 
+    def test_route_longer_than_a_frame_becomes_an_error(self):
+        self.dispatcher.answers.longest_answer = len(STANDARD)
+        for serialize_type in SerializeType:
+            answer = self.ask({"topic": "T"}, serialize_type=serialize_type)
+            self.assertEqual((answer.code, answer.body), (ResponseCode.SYSTEM_ERROR, None))
+            self.assertIn("[answer-too-long]", answer.remark)
+
     def test_answer_is_addressed_to_its_request(self):
         for serialize_type in SerializeType:
             answer = self.ask({"topic": "T"}, opaque=4711, serialize_type=serialize_type)

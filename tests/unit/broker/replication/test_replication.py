@@ -773,6 +773,17 @@ class AdoptTests(SynchronousTestCase):
         self.assertEqual(self.broker.topics.adopt(self.topics(self.now - 1, "Gone")), 0)
         self.assertEqual(self.broker.groups.adopt(self.groups(self.now - 1, "Gone")), 0)
 
+    def test_adopt_compares_changes_of_tables_with_equal_times(self):
+        for _ in range(9):
+            self.broker.topics.update(TopicConfig("Old", 1, 1))
+            self.broker.groups.update(SubscriptionGroupConfig("Old"))
+        for changes, expected in ((9, 0), (10, 1)):
+            version = DataVersion(self.now, changes)
+            topics, groups = self.topics(self.now, f"T{changes}"), self.groups(self.now, f"G{changes}")
+            topics.data_version = groups.data_version = version
+            self.assertEqual(self.broker.topics.adopt(topics), expected)
+            self.assertEqual(self.broker.groups.adopt(groups), expected)
+
     def test_adopt_into_lost_tables_takes_all(self):
         self.assertEqual(self.broker.topics.adopt(self.topics(self.now - 5, "Old", "TBW102")), 2)
         self.assertEqual(self.broker.groups.adopt(self.groups(self.now - 5, "Old")), 1)

@@ -30,7 +30,10 @@ class TrustedPeersTests(SynchronousTestCase):
 
     def trusted(self, *addresses):
         """Return the addresses to use instead of the trusted ones."""
-        return [*self.successResultOf(Deferred.fromCoroutine(self.peers.trusted(addresses))).values()]
+        return [*self.mapped(*addresses).values()]
+
+    def mapped(self, *addresses):
+        return self.successResultOf(Deferred.fromCoroutine(self.peers.trusted(addresses)))
 
     def test_default_trusts_this_machine_alone(self):
         addresses = ["10.0.0.1:10911", "10.0.0.9:10911", "[2001:db8::1]:1", "127.0.0.1:2", "[::1]:3"]
@@ -45,8 +48,14 @@ class TrustedPeersTests(SynchronousTestCase):
         self.assertTrue(self.peers.trusts("10.0.0.9"))
         self.assertEqual(self.trusted("10.0.0.9:1", "10.0.0.8:1"), ["10.0.0.9:1"])
 
+    def test_proof_of_a_name_trusts_no_host(self):
+        self.peers.prove("a.name")
+        self.assertFalse(self.peers.trusts("a.name"))
+        self.assertFalse(self.peers.trusts("other.name"))
+
     def test_name_is_replaced_by_its_trusted_address(self):
-        self.assertEqual(self.trusted("localhost:20911"), ["127.0.0.1:20911"])
+        found = self.mapped("localhost:20911", "127.0.0.2:1")
+        self.assertEqual(found, {"localhost:20911": "127.0.0.1:20911", "127.0.0.2:1": "127.0.0.2:1"})
         self.config.ha_allowed_addresses = "10.0.0.9"
         self.assertEqual(self.trusted("localhost:20911", "no.such.host.invalid:1", "10.0.0.9:1"), ["10.0.0.9:1"])
 

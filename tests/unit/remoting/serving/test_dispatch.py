@@ -669,7 +669,8 @@ class ErrorTests(DispatchTestCase):
         self.handle(frame_of(RemotingCommand(CODE, body=b"x" * 101)))
         answer = self.connection.answers[-1]
         self.assertEqual((answer.code, answer.body), (ResponseCode.SYSTEM_ERROR, None))
-        self.assertIn(f"its answer has {whole + 1} bytes, more than a frame of {whole}", answer.remark)
+        self.assertIn(f"its answer has {whole + 1} bytes, more than the {whole} of a frame", answer.remark)
+        self.assertEqual(self.dispatcher.limits.counts, {"answers too long": 1})
 
 
 class LateAnswerTests(DispatchTestCase):

@@ -8,7 +8,8 @@ from unittest import mock
 from twisted.trial.unittest import SynchronousTestCase
 
 from rocketd.store.base import filesystem
-from rocketd.store.base.filesystem import RealFileSystem
+from rocketd.store.base.filesystem import RealFileSystem, make_safe_dir
+from tests.support.names_on_disk import NamesOnDisk
 
 SIZE = 4096
 
@@ -95,3 +96,40 @@ class OpenTests(SynchronousTestCase):
         for thread in threads:
             thread.join()
         self.assertEqual(found, [os.stat(self.path).st_ino] * 4)
+
+
+class MakeSafeDirTests(SynchronousTestCase):
+    """`make_safe_dir` and disks that refuse to sync a directory."""
+
+    def setUp(self):
+        self.top = os.path.abspath(self.mktemp())
+        os.mkdir(self.top)
+        self.path = os.path.join(self.top, "a", "b")
+
+    def refuse(self, code):
+        """Refuse to sync the directory above all."""
+        real = os.fsync
+
+        def fsync(fd):
+            if os.path.samefile(f"/proc/self/fd/{fd}", self.top):
+                raise OSError(code, os.strerror(code))
+            real(fd)
+
+        self.patch(os, "fsync", fsync)
+
+    def test_names_up_to_the_mount_point_are_safe(self):
+        disk = NamesOnDisk()
+        os.mkdir(os.path.dirname(self.path))
+        make_safe_dir(disk, self.path)
+        self.assertEqual(disk.unsafe(self.top), set())
+
+    def test_directory_that_cannot_be_synced_is_not_ours(self):
+        for code in (errno.EINVAL, errno.EROFS, errno.EACCES):
+            self.refuse(code)
+            make_safe_dir(RealFileSystem(), self.path)
+
+    def test_fault_of_the_disk_is_raised_with_its_path(self):
+        self.refuse(errno.EIO)
+        with self.assertRaises(OSError) as caught:
+            make_safe_dir(RealFileSystem(), self.path)
+        self.assertEqual((caught.exception.errno, caught.exception.filename), (errno.EIO, self.top))
