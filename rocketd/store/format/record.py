@@ -24,6 +24,9 @@ CRC_MASK = 0x7FFFFFFF
 HOST_V4 = 8
 HOST_V6 = 20
 
+MAGIC = MESSAGE_MAGIC.to_bytes(4, "big", signed=True)
+MAGIC_POSITION = 4
+MAGIC_END = 8
 QUEUE_ID_POSITION = 12
 QUEUE_OFFSET_POSITION = 20
 """The offset in the queue and the offset in the log follow each other."""
@@ -50,8 +53,6 @@ _INT = struct.Struct(">i")
 _LONG = struct.Struct(">q")
 _TWO_LONGS = struct.Struct(">qq")
 _SHORT = struct.Struct(">H")
-
-_MAGIC = _INT.pack(MESSAGE_MAGIC)
 
 Buffer = bytes | bytearray | memoryview
 
@@ -252,9 +253,9 @@ def _behind_damaged(buffer: Buffer, position: int) -> int:
     size = _INT.unpack_from(buffer, position)[0] if len(buffer) >= position + 4 else 0
     if size >= MIN_RECORD_SIZE:
         end = position + size
-        if end == len(buffer) or buffer[end + 4 : end + 8] == _MAGIC:
+        if end == len(buffer) or buffer[end + 4 : end + 8] == MAGIC:
             return end
-    magic = bytes(buffer).find(_MAGIC, position + 8)
+    magic = bytes(buffer).find(MAGIC, position + 8)
     return len(buffer) if magic < 0 else magic - 4
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from rocketd.store.base.layout import BLANK_MAGIC, MESSAGE_MAGIC, SCHEDULE_TOPIC
+from rocketd.store.base.search import positions_of
 from rocketd.store.format.message import (
     SYS_FLAG_BORN_HOST_V6,
     SYS_FLAG_STORE_HOST_V6,
@@ -18,7 +19,7 @@ from rocketd.store.format.message import (
     DispatchRequest,
 )
 from rocketd.store.format.properties import delay_level_of, dispatch_properties
-from rocketd.store.format.record import body_crc, host_sizes
+from rocketd.store.format.record import MAGIC, MAGIC_POSITION, body_crc, host_sizes
 
 DelayTimeOf = Callable[[int, int], int]
 """Function of a delay level (1 and up) and a store time in ms. Returns the delivery time in ms."""
@@ -96,6 +97,17 @@ class RecordScanner:
     def is_record(self, view: memoryview, position: int, file_from_offset: int) -> bool:
         """Return whether a whole record with the right CRC is at a position of a file."""
         return _parse(view, position, len(view), file_from_offset, True) is not None
+
+    def next_record(self, view: memoryview, begin: int, end: int, file_from_offset: int) -> int | None:
+        """Return the position of the first whole record in a file, None if there is none.
+
+        The record begins at `begin` or later, and its first 8 bytes end at `end` or before.
+        """
+        for magic_at in positions_of(MAGIC, view, begin + MAGIC_POSITION, end):
+            position = magic_at - MAGIC_POSITION
+            if self.is_record(view, position, file_from_offset):
+                return position
+        return None
 
     def _request(self, view: memoryview, position: int, parts: _Parts) -> DispatchRequest:
         fields, topic_at, properties_at, end = parts

@@ -141,10 +141,6 @@ class LogFile(MappedFile):
         """The whole mapping, read-only."""
         return self._view
 
-    def find(self, data: bytes, begin: int, end: int) -> int:
-        """Return the position of these bytes between two positions, -1 if they are not found."""
-        return self.map.find(data, begin, end)
-
     def append(self, data: bytes) -> None:
         """Write at `wrote_position` and advance it. Raises OSError, with the position unchanged, after an incomplete
         write.

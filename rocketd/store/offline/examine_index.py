@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from rocketd.common.java_hash import PrefixedHasher
 from rocketd.store.base.findings import Disorder, Finding, Remedy, Severity
+from rocketd.store.base.search import positions_of
 from rocketd.store.format.message import DispatchRequest
 from rocketd.store.format.properties import fewer_index_keys
 from rocketd.store.index.entries import index_key_hash
@@ -71,12 +72,12 @@ class IndexReader:
             if not rest and self._fits(slots):
                 return IndexShape(slots, slots * ratio)
         wanted = self.end_offset.to_bytes(8, "big", signed=True)
-        at = self.data.find(wanted, HEADER_SIZE) if self.count > 1 and self.end_offset > 0 else -1
-        while at >= 0:
+        if self.count <= 1 or self.end_offset <= 0:
+            return None
+        for at in positions_of(wanted, self.data, HEADER_SIZE, self.size):
             slots, rest = divmod(at - 4 - HEADER_SIZE - (self.count - 1) * ENTRY_SIZE, SLOT_SIZE)
             if not rest and slots > 0 and self._fits(slots):
                 return IndexShape(slots, (self.size - HEADER_SIZE - slots * SLOT_SIZE) // ENTRY_SIZE)
-            at = self.data.find(wanted, at + 1)
         return None
 
     def _fits(self, slots: int) -> bool:

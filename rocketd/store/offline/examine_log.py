@@ -12,8 +12,9 @@ from typing import NamedTuple
 from rocketd.store.base.errors import RecordError
 from rocketd.store.base.findings import Disorder
 from rocketd.store.base.layout import BLANK_MAGIC, MESSAGE_MAGIC
+from rocketd.store.base.search import positions_of
 from rocketd.store.format.message import DispatchRequest
-from rocketd.store.format.record import MIN_RECORD_SIZE, decode_message
+from rocketd.store.format.record import MAGIC, MAGIC_POSITION, MIN_RECORD_SIZE, decode_message
 from rocketd.store.format.record_scanner import DelayTimeOf, RecordScanner, ScanEnd
 from rocketd.store.offline.stopped_store import LogReader, Segment
 
@@ -21,7 +22,7 @@ _WORD = struct.Struct(">i")
 _BEGIN = struct.Struct(">ii")
 _PHYSICAL_OFFSET = struct.Struct(">q")
 _PHYSICAL_OFFSET_POSITION = 28
-_MAGICS = tuple(_WORD.pack(magic) for magic in (MESSAGE_MAGIC, BLANK_MAGIC))
+_BLANK = _WORD.pack(BLANK_MAGIC)
 
 
 class Records(NamedTuple):
@@ -204,19 +205,16 @@ class LogWalk:
             return None
         view = memoryview(data)
         limit = min(limit, self._log.data_end(segment))
-        message, blank = _MAGICS
-        at = data.find(message, position + 4, limit)
-        while at >= 0:
-            if self._scanner.scan(view, at - 4, segment.size, segment.offset, False, 1).requests:
-                limit = at
+        found = None
+        for at in positions_of(MAGIC, view, position + MAGIC_POSITION, limit):
+            begin = at - MAGIC_POSITION
+            if self._scanner.scan(view, begin, segment.size, segment.offset, False, 1).requests:
+                found, limit = begin, at
                 break
-            at = data.find(message, at + 1, limit)
-        found = at - 4 if at >= 0 else None
-        at = data.find(blank, position + 4, limit)
-        while at >= 0:
-            if _WORD.unpack_from(data, at - 4)[0] == segment.size - at + 4:
-                return at - 4
-            at = data.find(blank, at + 1, limit)
+        for at in positions_of(_BLANK, view, position + MAGIC_POSITION, limit):
+            begin = at - MAGIC_POSITION
+            if _WORD.unpack_from(view, begin)[0] == segment.size - begin:
+                return begin
         return found
 
 

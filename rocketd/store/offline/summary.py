@@ -7,13 +7,12 @@ import os
 
 import msgspec
 
-from rocketd.store.base.layout import CONSUME_QUEUE_UNIT, FILLER_SIZE, MESSAGE_MAGIC, lock_path
+from rocketd.store.base.layout import CONSUME_QUEUE_UNIT, FILLER_SIZE, lock_path
+from rocketd.store.format.record import MAGIC, MAGIC_POSITION
 from rocketd.store.format.record_scanner import RecordScanner
 from rocketd.store.offline.examine import Checkpoint
 from rocketd.store.offline.examine_index import IndexReader, IndexShape
 from rocketd.store.offline.stopped_store import LogReader, QueueReader, Segment, StoppedStore
-
-_MAGIC = MESSAGE_MAGIC.to_bytes(4, "big", signed=True)
 
 
 class LogFileSummary(msgspec.Struct, rename="camel"):
@@ -152,16 +151,16 @@ def _last_record(log: LogReader, segment: Segment) -> tuple[int, int, int] | Non
         return None
     view = memoryview(data)
     scanner = RecordScanner()
-    at = data.rfind(_MAGIC, 0, end)
+    at = data.rfind(MAGIC, MAGIC_POSITION, end)
     while at >= 0:
-        scan = scanner.scan(view, at - 4, segment.size, segment.offset, False) if at >= 4 else None
-        if scan is not None and scan.requests:
+        scan = scanner.scan(view, at - MAGIC_POSITION, segment.size, segment.offset, False)
+        if scan.requests:
             while True:
                 found = scan.requests[-1]
                 scan = scanner.scan(view, scan.position, segment.size, segment.offset, False)
                 if not scan.requests:
                     return found.physical_offset, found.size, found.store_timestamp
-        at = data.rfind(_MAGIC, 0, at + 3)
+        at = data.rfind(MAGIC, MAGIC_POSITION, at + 3)
     return None
 
 

@@ -14,8 +14,9 @@ from twisted.logger import Logger
 from rocketd.common.log_throttle import LogThrottle, ThrottledLog
 from rocketd.common.names import LMQ_PREFIX
 from rocketd.store.base.errors import RecordSoughtError
-from rocketd.store.base.layout import FILLER_SIZE, MESSAGE_MAGIC
+from rocketd.store.base.layout import FILLER_SIZE
 from rocketd.store.format.message import SYS_FLAG_TRANSACTION_PREPARED, DispatchRequest
+from rocketd.store.format.record import MAGIC_END
 from rocketd.store.format.record_scanner import DelayTimeOf, RecordScanner, ScanEnd
 from rocketd.store.log.commit_log import CommitLog
 from rocketd.store.queue.consume_queue import ConsumeQueue
@@ -35,9 +36,6 @@ Entry = tuple[int, int, int]
 
 _Key = tuple[str, int, int]
 """Topic, queue id and queue offset of an entry."""
-
-_MAGIC = MESSAGE_MAGIC.to_bytes(4, "big", signed=True)
-_MAGIC_POSITION = 4
 
 
 class _Search(NamedTuple):
@@ -204,12 +202,10 @@ class EntryFinder:
         file = self._log.queue.find(offset)
         if file is not None:
             position = offset - file.file_from_offset
-            end = max(position, limit - file.file_from_offset) + len(_MAGIC)
-            while (at := file.find(_MAGIC, position, min(end, file.wrote_position))) >= 0:
-                begin = at - _MAGIC_POSITION
-                if begin >= 0 and self._scanner.is_record(file.view, begin, file.file_from_offset):
-                    return file.file_from_offset + begin
-                position = at + 1
+            end = max(position, limit - file.file_from_offset) + MAGIC_END
+            begin = self._scanner.next_record(file.view, position, min(end, file.wrote_position), file.file_from_offset)
+            if begin is not None:
+                return file.file_from_offset + begin
             if end < file.wrote_position:
                 return max(offset, limit)
         return self._log.roll(offset)

@@ -34,9 +34,6 @@ RECOVERED_BYTES = 64 << 20
 INDEXED_BYTES = 1 << 30
 """Most bytes of the log indexed again after a crash: the size of one of Apache's files."""
 
-_MAGIC = MESSAGE_MAGIC.to_bytes(4, "big", signed=True)
-_MAGIC_POSITION = 4
-
 
 class RecoveredLog(NamedTuple):
     """Begin of the reading, end of the log, and whether there are other bytes after the end (`dirty`)."""
@@ -363,11 +360,9 @@ class Recovery:
     def _next_record(self, file: LogFile, after: int) -> int | None:
         """Return the position of the first whole record in a file from a position on."""
         for begin, end in self._commit_log.data_ranges(file, after):
-            while (magic_at := file.find(_MAGIC, begin, end)) >= 0:
-                position = magic_at - _MAGIC_POSITION
-                if position >= after and self._scanner.is_record(file.view, position, file.file_from_offset):
-                    return position
-                begin = magic_at + 1
+            position = self._scanner.next_record(file.view, begin, end, file.file_from_offset)
+            if position is not None:
+                return position
         return None
 
     def _was_on_disk(self, file: LogFile, position: int, offset: int) -> bool:

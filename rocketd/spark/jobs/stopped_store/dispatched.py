@@ -4,7 +4,6 @@ The rules are those of `rocketd.store.format.record_scanner` (its dispatching ha
 `rocketd.store.queue.multi_dispatch`. Reads memory only; imports neither PySpark nor Twisted.
 """
 
-import mmap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -18,6 +17,7 @@ from rocketd.spark.jobs.stopped_store.log_scan import Block, Bools, Longs
 from rocketd.spark.records.parse import Frames, topics_of
 from rocketd.spark.records.properties import Properties
 from rocketd.store.base.layout import SCHEDULE_TOPIC
+from rocketd.store.base.search import positions_of
 from rocketd.store.format.message import SYS_FLAG_TRANSACTION_PREPARED, DispatchRequest
 from rocketd.store.format.properties import delay_level_of
 from rocketd.store.format.record import properties_of
@@ -198,10 +198,7 @@ def light_rows(
         return []
     begin, end = int(block.starts[0]), int(block.starts[-1] + block.size[-1])
     # One quick search in all bytes: hardly any log has such messages.
-    mapped = data.obj
-    whole = isinstance(mapped, mmap.mmap) and len(mapped) == len(data)
-    found = mapped.find(_NAMES, begin, end) if whole else bytes(data[begin:end]).find(_NAMES)  # type: ignore[attr-defined]
-    if found < 0:
+    if next(positions_of(_NAMES, data, begin, end), None) is None:
         return []
     rows: list[tuple[QueueKey, int, int]] = []
     allowed = np.array([name not in BROKER_ONLY_TOPICS for name in columns.topics], np.bool_)
