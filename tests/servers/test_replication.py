@@ -3,9 +3,7 @@
 import json
 import os
 import shutil
-import signal
 import time
-from contextlib import contextmanager
 from functools import partial
 
 import pytest
@@ -52,15 +50,6 @@ def send(address, number=0, **more):
     command.ext_fields["i"] += "".join(f"\x02{name}\x01{value}" for name, value in more.items())
     answer = ask(address, command.code, command.ext_fields, command.body)
     return answer, time.monotonic() - begin
-
-
-@contextmanager
-def paused(process):
-    os.kill(process.pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        os.kill(process.pid, signal.SIGCONT)
 
 
 def put_load(pair, producers, count, then=lambda: None):
@@ -169,7 +158,7 @@ def test_synchronous_master_answers_with_result_of_the_copy(make_pair, flush):
     assert answer.code == ResponseCode.SUCCESS
     assert list(slaves(pair.master_address).values()) == [int(runtime(pair.master_address)["commitLogMaxOffset"])]
 
-    with paused(pair.slave):
+    with pair.slave.paused():
         answer, took = send(pair.master_address, 1)
         assert answer.code == ResponseCode.FLUSH_SLAVE_TIMEOUT
         assert took > SLAVE_TIMEOUT
@@ -362,7 +351,7 @@ def test_a_second_master_refuses_to_start_and_names_the_other(make_pair, tmp_pat
 def test_paused_master_steps_down_for_its_successor(make_pair, tmp_path):
     pair = make_pair()
     other = second_master(pair, tmp_path / "other")
-    with paused(pair.master):
+    with pair.master.paused():
         promoted = other.start_broker()
         assert send(other.broker_address)[0].code == ResponseCode.SUCCESS
     expected = f"another master of broker-a is registered and answers at {other.broker_address}"
@@ -436,7 +425,7 @@ def test_returning_master_takes_over_changes_of_its_slave(make_pair):
 def test_returning_master_waits_briefly_for_hanging_slave(make_pair):
     pair = make_pair()
     assert pair.master.stop() == 0
-    with paused(pair.slave):
+    with pair.slave.paused():
         pair.start_master()
         assert send(pair.master_address)[0].code == ResponseCode.SUCCESS
         pair.master.wait_for(
@@ -502,7 +491,7 @@ def test_changed_tables_reach_the_slave_at_once(make_pair):
 def test_slave_without_tables_costs_one_timeout(make_pair):
     pair = make_pair("SYNC_MASTER")
     pair.slave.wait_for("tables are followed", lambda: follows(pair), CATCH_UP_LIMIT)
-    with paused(pair.slave):
+    with pair.slave.paused():
         codes = []
         for number in range(4):
             command = message("single", number)

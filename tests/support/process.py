@@ -9,7 +9,8 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 from weakref import WeakSet
@@ -53,6 +54,17 @@ class ServerProcess:
     def pid(self) -> int:
         """Its process id."""
         return self._child.pid
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Let it do nothing for the time of the block: all its threads have stopped when the block begins."""
+        os.kill(self.pid, signal.SIGSTOP)
+        try:
+            # A thread on another core goes on for a moment, and may still answer. The system tells of the last one's stop.
+            os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+            yield
+        finally:
+            os.kill(self.pid, signal.SIGCONT)
 
     @property
     def exit_code(self) -> int | None:
