@@ -356,12 +356,14 @@ class MissingFilesTests(RebuildTestCase):
         self.assert_all_is_there(self.open())
 
     def test_interrupted_dispatch_is_finished_by_next_start(self):
-        late = 0
-        for nth in range(28, 36):
+        """The dispatch of a start lacks room for its first new file, then for its second, and so on to the last."""
+        nth, late = 0, True
+        while late:
+            nth += 1
             self.begin_in_doubt(without_queue=1)
-            late += self.start_and_end(nth, 1)
+            late = self.start_without_room_to_dispatch(nth)
             self.assert_all_is_there(self.open())
-        self.assertGreater(late, 0)
+        self.assertGreater(nth, 1)
 
     def test_interrupted_start_without_notes_is_finished_by_next_start(self):
         for nth in range(20, 36):
@@ -377,21 +379,39 @@ class MissingFilesTests(RebuildTestCase):
         shutil.rmtree(self.queue_dir(without_queue))
 
     def start_and_end(self, nth, times):
-        """Begin to start a store, with no room for some files, and end the process; returns whether it started, but had
-        not entered all.
-        """
+        """Begin to start a store, with no room for some files, and end the process."""
         self.fs.fail("open", OSError("no room"), nth, times)
         store = self.make()
         try:
             store.start()
         except (OSError, StoreError):
-            return False
+            return
         finally:
             self.fs._faults.clear()
+        self.end_process(store)
+
+    def start_without_room_to_dispatch(self, nth):
+        """Start a store whose dispatch finds no room for its nth file, and end the process.
+
+        Returns whether the dispatch has not entered all. It tries again after seconds only.
+        """
+        store = self.make()
+        dispatch = store._late.begin
+
+        def begin():
+            self.fs.fail("open", OSError("no room"), nth)
+            dispatch()
+            self.fs._faults.clear()
+
+        self.patch(store._late, "begin", begin)
+        store.start()
         late = store.dispatch_behind_bytes() > 0
+        self.end_process(store)
+        return late
+
+    def end_process(self, store):
         store._file_notes.note()  # as is done every second
         self.end(store)
-        return late
 
 
 class MissingFilesAfterKillTests(MissingFilesTests):
