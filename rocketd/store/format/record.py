@@ -26,7 +26,7 @@ HOST_V6 = 20
 
 MAGIC = MESSAGE_MAGIC.to_bytes(4, "big", signed=True)
 MAGIC_POSITION = 4
-MAGIC_END = 8
+MAGIC_END = MAGIC_POSITION + len(MAGIC)
 QUEUE_ID_POSITION = 12
 QUEUE_OFFSET_POSITION = 20
 """The offset in the queue and the offset in the log follow each other."""
@@ -253,10 +253,10 @@ def _behind_damaged(buffer: Buffer, position: int) -> int:
     size = _INT.unpack_from(buffer, position)[0] if len(buffer) >= position + 4 else 0
     if size >= MIN_RECORD_SIZE:
         end = position + size
-        if end == len(buffer) or buffer[end + 4 : end + 8] == MAGIC:
+        if end == len(buffer) or buffer[end + MAGIC_POSITION : end + MAGIC_END] == MAGIC:
             return end
-    magic = bytes(buffer).find(MAGIC, position + 8)
-    return len(buffer) if magic < 0 else magic - 4
+    magic = bytes(buffer).find(MAGIC, position + MAGIC_END)
+    return len(buffer) if magic < 0 else magic - MAGIC_POSITION
 
 
 def store_timestamp_of(record: Buffer, offset: int = 0) -> int:

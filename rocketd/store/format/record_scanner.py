@@ -94,18 +94,20 @@ class RecordScanner:
             position = following
         return Scan([], position, _why_no_record(view, position, limit))
 
-    def is_record(self, view: memoryview, position: int, file_from_offset: int) -> bool:
-        """Return whether a whole record with the right CRC is at a position of a file."""
-        return _parse(view, position, len(view), file_from_offset, True) is not None
+    def is_record(self, view: memoryview, position: int, file_from_offset: int, check_crc: bool = True) -> bool:
+        """Return whether a whole record is at a position of a file, with the right CRC if `check_crc`."""
+        return _parse(view, position, len(view), file_from_offset, check_crc) is not None
 
-    def next_record(self, view: memoryview, begin: int, end: int, file_from_offset: int) -> int | None:
-        """Return the position of the first whole record in a file, None if there is none.
+    def next_record(
+        self, view: memoryview, begin: int, end: int, file_from_offset: int, check_crc: bool = True
+    ) -> int | None:
+        """Return the position of the first whole record in a part of a file, None if there is none.
 
         The record begins at `begin` or later, and its first 8 bytes end at `end` or before.
         """
         for magic_at in positions_of(MAGIC, view, begin + MAGIC_POSITION, end):
             position = magic_at - MAGIC_POSITION
-            if self.is_record(view, position, file_from_offset):
+            if self.is_record(view, position, file_from_offset, check_crc):
                 return position
         return None
 

@@ -14,7 +14,7 @@ from rocketd.store.base.findings import Disorder
 from rocketd.store.base.layout import BLANK_MAGIC, MESSAGE_MAGIC
 from rocketd.store.base.search import positions_of
 from rocketd.store.format.message import DispatchRequest
-from rocketd.store.format.record import MAGIC, MAGIC_POSITION, MIN_RECORD_SIZE, decode_message
+from rocketd.store.format.record import MAGIC_POSITION, MIN_RECORD_SIZE, decode_message
 from rocketd.store.format.record_scanner import DelayTimeOf, RecordScanner, ScanEnd
 from rocketd.store.offline.stopped_store import LogReader, Segment
 
@@ -205,12 +205,9 @@ class LogWalk:
             return None
         view = memoryview(data)
         limit = min(limit, self._log.data_end(segment))
-        found = None
-        for at in positions_of(MAGIC, view, position + MAGIC_POSITION, limit):
-            begin = at - MAGIC_POSITION
-            if self._scanner.scan(view, begin, segment.size, segment.offset, False, 1).requests:
-                found, limit = begin, at
-                break
+        found = self._scanner.next_record(view, position, limit, segment.offset, check_crc=False)
+        if found is not None:
+            limit = found + MAGIC_POSITION
         for at in positions_of(_BLANK, view, position + MAGIC_POSITION, limit):
             begin = at - MAGIC_POSITION
             if _WORD.unpack_from(view, begin)[0] == segment.size - begin:

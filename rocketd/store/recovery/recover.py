@@ -13,7 +13,7 @@ from twisted.logger import Logger
 
 from rocketd.store.base.errors import StoreDamagedError, StoreEndMissingError
 from rocketd.store.base.layout import CONSUME_QUEUE_UNIT, MESSAGE_MAGIC
-from rocketd.store.format.record import store_timestamp_of
+from rocketd.store.format.record import MAGIC_POSITION, store_timestamp_of
 from rocketd.store.format.record_scanner import RecordScanner, ScanEnd
 from rocketd.store.index.service import IndexService
 from rocketd.store.log.commit_log import CommitLog
@@ -360,7 +360,9 @@ class Recovery:
     def _next_record(self, file: LogFile, after: int) -> int | None:
         """Return the position of the first whole record in a file from a position on."""
         for begin, end in self._commit_log.data_ranges(file, after):
-            position = self._scanner.next_record(file.view, begin, end, file.file_from_offset)
+            # The first bytes of a record's size are zero, so the record may begin in the hole before these bytes.
+            first = max(after, begin - MAGIC_POSITION)
+            position = self._scanner.next_record(file.view, first, end, file.file_from_offset)
             if position is not None:
                 return position
         return None

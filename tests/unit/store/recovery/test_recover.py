@@ -1,5 +1,6 @@
 """Crashes: torn writes, lost pages, kill -9, damaged files. Whole records stay, others are dropped."""
 
+import mmap
 import os
 import shutil
 import signal
@@ -135,6 +136,24 @@ class TornTailTests(RecoveryTestCase):
         error = self.assertRaises(StoreDamagedError, self.open)
         self.assertEqual(error.offset, offset)
         self.assertIn("rocketd store repair", str(error))
+
+    def test_record_that_begins_in_a_hole_is_found(self):
+        """The disk has lost the pages before. Its first two bytes were there, and are zero as those of a hole."""
+        # A hole of two pages: a memory file system fills the first one as soon as the start has read it.
+        hole = 2 * mmap.PAGESIZE
+        (one,) = self.fill(make_message(b"1"))
+        self.root = os.path.abspath(self.mktemp())
+        until = hole - 2
+        messages = [make_message(b"1" * (until - one.size + 1)), make_message(b"first whole"), make_message(b"last")]
+        results = self.fill(*messages, mapped_file_size_commit_log=2 * hole)
+        self.assertEqual(results[1].physical_offset, until)
+        with open(self.log_path(), "r+b") as file:
+            content = file.read()
+            file.truncate(0)
+            file.seek(hole)
+            file.write(content[hole:])
+        error = self.assertRaises(StoreDamagedError, self.open, mapped_file_size_commit_log=len(content))
+        self.assertEqual((error.offset, error.following), (0, until))
 
     def test_damage_after_clean_stop_fails_start_unchanged(self):
         for number in (0, 3, 4):
