@@ -24,6 +24,7 @@ from rocketd.store.offline.stopped_store import StoppedStore
 from rocketd.store.testing import FaultyFileSystem
 from rocketd.store.upkeep.disk_watch import DiskWatch
 from rocketd.tools.cli import main
+from tests.support.killed_stores import copy_of_killed
 from tests.support.names_on_disk import NamesOnDisk
 from tests.support.several_log_paths import COUNT, FILE, MultiPathTestCase
 
@@ -147,10 +148,7 @@ class MultiPathStoreTests(MultiPathTestCase):
     def test_recovery_after_kill_reads_both_directories(self):
         store = self.open()
         self.fill(store)
-        store._reput.stop()
-        store._maintenance.stop()
-        copy = os.path.abspath(self.mktemp())
-        shutil.copytree(os.path.dirname(self.root), copy)
+        copy = copy_of_killed(store, os.path.abspath(self.mktemp()), os.path.dirname(self.root))
         self.root, self.first, self.second = (
             os.path.join(copy, os.path.basename(path)) for path in (self.root, self.first, self.second)
         )

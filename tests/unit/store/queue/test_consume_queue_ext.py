@@ -29,6 +29,7 @@ from rocketd.store.queue.consume_queue_ext import (
 from rocketd.store.testing import STORE_HOST, FaultyFileSystem, make_message, small_config
 from tests.support.apache_stores import unpack_store
 from tests.support.examples import examples
+from tests.support.killed_stores import copy_of_killed
 from tests.support.names_on_disk import NamesOnDisk
 
 WAIT = 60
@@ -483,9 +484,7 @@ class StoreTests(StoreTestCase):
         self.store._flush_queues.flush_all()
         self.put(*range(100, 125))
         self.store.commit_log.queue.flush(0)
-        copy = self.root + "-copy"
-        shutil.copytree(self.root, copy)
-        self.root = copy
+        self.root = copy = copy_of_killed(self.store, self.root + "-copy")
         # Unflushed bytes of queue and extension are lost, except the last page of the extension.
         for name in ("consumequeue", "consumequeue_ext"):
             for file in sorted(Path(copy, name, "TopicTest", "0").iterdir())[3:-1]:

@@ -11,6 +11,7 @@ from rocketd.store.format.message import DispatchRequest, GetStatus, PutStatus
 from rocketd.store.format.record import decode_message, decode_messages
 from rocketd.store.message_store import MessageStore
 from rocketd.store.testing import STORE_HOST, FaultyFileSystem, make_message, small_config
+from tests.support.killed_stores import copy_of_killed
 
 WAIT = 60
 LIGHT = "%LMQ%"
@@ -271,8 +272,7 @@ class RestartTests(MultiDispatchTestCase):
     def test_offsets_continue_after_kill(self):
         self.fill()
         # A kill leaves the files as they are while the store runs.
-        copied = self.root + "-killed"
-        shutil.copytree(self.root, copied)
+        copied = copy_of_killed(self.store, self.root + "-killed")
         self.store.stop()
         self.root = copied
         self.start()
@@ -280,8 +280,7 @@ class RestartTests(MultiDispatchTestCase):
 
     def test_entries_lost_in_crash_are_dispatched_again(self):
         self.fill()
-        copied = self.root + "-crashed"
-        shutil.copytree(self.root, copied)
+        copied = copy_of_killed(self.store, self.root + "-crashed")
         self.store.stop()
         # A crash of the machine may leave nothing of queues that were not flushed yet.
         shutil.rmtree(os.path.join(copied, "consumequeue"))

@@ -18,6 +18,7 @@ from rocketd.store.state.checkpoint import PROGRESS_POSITION
 from rocketd.store.state.last_stop import LastStop, mark_in_doubt, read_last_stop
 from rocketd.store.testing import STORE_HOST, FaultyFileSystem, make_message, small_config
 from rocketd.store.upkeep.log_begin import NotedBegin, write_log_begin
+from tests.support.killed_stores import copy_of_killed, stop_writers
 
 WRITER = """
 import sys
@@ -52,11 +53,7 @@ class RecoveryTestCase(SynchronousTestCase):
 
     def killed_copy(self, store):
         """Root of a copy of the files of a running store, as a kill leaves them."""
-        store._reput.stop()
-        store._maintenance.stop()
-        copy = os.path.abspath(self.mktemp())
-        shutil.copytree(store.root, copy)
-        return copy
+        return copy_of_killed(store, os.path.abspath(self.mktemp()))
 
     def bodies(self, store, queue_id=0, topic="TopicTest"):
         found = []
@@ -262,11 +259,9 @@ class KillTests(RecoveryTestCase):
     def test_missed_dispatch_is_done_at_start(self):
         store = self.open()
         store.put_messages([make_message(b"seen", key="a")])
-        store._reput.stop()
-        store._maintenance.stop()  # which would write files beside the copying
+        stop_writers(store)
         store.put_messages([make_message(b"unseen", key="b"), make_message(b"half", sys_flag=4), make_message(b"too")])
-        copy = os.path.abspath(self.mktemp())
-        shutil.copytree(self.root, copy)
+        copy = self.killed_copy(store)
         for root in (copy, self.root):
             if root == self.root:
                 store.stop()
@@ -328,9 +323,7 @@ class LastStopTests(RecoveryTestCase):
         store = self.open(fs=fs)
         self.assertIs(read_last_stop(fs, self.root), LastStop.KILLED)
         self.assertIs(read_last_stop(FaultyFileSystem(), self.root), LastStop.CRASHED)
-        store._maintenance.stop()
-        copy = os.path.abspath(self.mktemp())
-        shutil.copytree(self.root, copy)
+        copy = self.killed_copy(store)
         self.assertIs(read_last_stop(fs, copy), LastStop.CRASHED)
         mark_in_doubt(fs, self.root)
         self.assertIs(read_last_stop(fs, self.root), LastStop.CRASHED)

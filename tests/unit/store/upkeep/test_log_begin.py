@@ -18,6 +18,7 @@ from rocketd.store.upkeep.clean import FIRST_ROUND_SECONDS, StoreCleaner
 from rocketd.store.upkeep.log_begin import NotedBegin, log_begin_path, read_log_begin, write_log_begin
 from rocketd.tools import store_access
 from rocketd.tools.cli import main
+from tests.support.killed_stores import copy_of_killed
 from tests.support.several_log_paths import COUNT, FILE, MultiPathTestCase
 from tests.unit.store.recovery.test_lost_log import tree_of
 
@@ -193,8 +194,7 @@ class OneDirectoryTests(MultiPathTestCase):
         self.delete_first(store)
         self.assertEqual(seen, [(0, FILE)])
         # As a kill right behind the deletion leaves it.
-        copy = self.root + "-copy"
-        shutil.copytree(self.root, copy)
+        copy = copy_of_killed(store, self.root + "-copy")
         store.stop()
         shutil.rmtree(self.root)
         os.rename(copy, self.root)
