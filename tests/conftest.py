@@ -3,7 +3,7 @@
 - ``pytest`` without a test or selection runs units and servers in several processes, leaves out tests marked ``long``, and
   runs failed tests again. ``--short`` and ``--again`` ask for the latter two by themselves.
 - Fast rings come first, and trial's test cases, which run the reactor themselves, before pytest-twisted's, which leave it
-  running. With ``-n`` (pytest-xdist), each process takes whole files in that order.
+  running. With ``-n`` (pytest-xdist), each process takes whole files in that order. The death of one ends the run.
 - A module that needs a missing package is skipped with the reason; with ``CI=true`` it is an error.
 - A failed test is shown with the last lines that Twisted logged in its process, and with those of its servers.
 """
@@ -61,6 +61,9 @@ def pytest_cmdline_main(config):
     if getattr(option, "numprocesses", None) and option.dist == "no":
         option.dist = "loadfile"
         option.loadscopereorder = False
+        if option.maxworkerrestart is None:
+            # pytest-xdist 3.8 may wait for ever for the process that replaces a dead one (its issues 1323 and 1327).
+            option.maxworkerrestart = "0"
 
 
 def _is_worker(config):

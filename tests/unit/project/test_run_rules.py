@@ -20,6 +20,15 @@ def test_lucky(number):
     print("run", len(runs.read_text()))
     assert len(runs.read_text()) in {passes}
 """
+DEADLY = """
+import os
+import pathlib
+
+def test_deadly():
+    if not (mark := pathlib.Path(__file__).with_name("mark")).exists():
+        mark.touch()
+        os.abort()
+"""
 SERVER = """
 import sys
 import pathlib
@@ -115,6 +124,13 @@ class RunRulesTests(SynchronousTestCase):
         code, output = self.run_pytest(UNSTEADY.format(count=3, passes=(2, 3)), "--again", "-n", "2", "test_it.py")
         self.assertEqual(code, 0, output)
         self.assertRegex(output.splitlines()[-1], r"3 unsteady in ")
+
+    def test_death_of_a_worker_ends_the_run_and_is_never_unsteady(self):
+        (self.directory / "test_first.py").write_text(STEADY.partition("\n\n\n")[0])
+        code, output = self.run_pytest(DEADLY, "--again", "-n", "1", "test_first.py", "test_it.py")
+        self.assertEqual(code, 1, output)
+        self.assertIn("test_it.py::test_deadly ended its process: none was run again", output)
+        self.assertTrue(self.failures.read_text().startswith("FAILED test_it.py::test_deadly\n"))
 
     def test_named_test_is_not_run_again(self):
         code, output = self.run_pytest(UNSTEADY.format(count=1, passes=(2, 3)), "test_it.py")
