@@ -6,6 +6,7 @@ Counterpart: the message building of `TransactionalMessageBridge`, `EndTransacti
 `DefaultTransactionalMessageCheckListener` (Apache).
 """
 
+from rocketd.broker.base.restored_message import restored_message
 from rocketd.common import properties as names
 from rocketd.common.java_hash import java_string_hash
 from rocketd.common.names import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC, is_storable
@@ -68,7 +69,6 @@ def committed(half: MessageExt, table: dict[str, str]) -> MessageInner:
     message.topic, message.queue_id = destination(table)
     message.sys_flag = reset_transaction_value(half.sys_flag, TRANSACTION_COMMIT)
     message.prepared_transaction_offset = half.physical_offset
-    message.is_accepted = True
     return message
 
 
@@ -131,20 +131,4 @@ def destination(table: dict[str, str]) -> tuple[str, int]:
 
 
 def _again(half: MessageExt, table: dict[str, str]) -> MessageInner:
-    properties = encode_properties(table).encode()
-    tags_code, keys = dispatch_properties(properties)
-    return MessageInner(
-        half.topic,
-        half.queue_id,
-        half.flag,
-        half.sys_flag,
-        half.born_timestamp,
-        half.born_host,
-        half.reconsume_times,
-        0,
-        half.body,
-        properties,
-        tags_code,
-        keys,
-        wait=False,
-    )
+    return restored_message(half, half.topic, half.queue_id, encode_properties(table).encode())
