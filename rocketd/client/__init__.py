@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from rocketd.client import once as once
     from rocketd.client import openmessaging as openmessaging
     from rocketd.client import sync as sync
-    from rocketd.client.consumer.dead_letters import DeadLetter
-    from rocketd.client.consumer.flow_control import FlowLimits
-    from rocketd.client.consumer.handler_results import Reject, Retry
-    from rocketd.client.consumer.options import Order
+    from rocketd.client.consumer.options.flow_control import FlowLimits
+    from rocketd.client.consumer.options.kind_options import Order
+    from rocketd.client.consumer.options.subscription import Sql
     from rocketd.client.consumer.pull_consumer import PullResult, PullStatus
-    from rocketd.client.consumer.redrive import RedriveResult
-    from rocketd.client.consumer.subscription import Sql
+    from rocketd.client.consumer.retries.dead_letters import DeadLetter
+    from rocketd.client.consumer.retries.handler_results import Reject, Retry
+    from rocketd.client.consumer.retries.redrive import RedriveResult
     from rocketd.client.deferred import Consumer, LitePullConsumer, Producer, PullConsumer, run
     from rocketd.client.errors import RocketMQError
     from rocketd.client.faces.twisted_admin import Admin
@@ -67,13 +67,13 @@ else:
                 "openmessaging",
                 "sync",
             ),
-            "rocketd.client.consumer.dead_letters": ("DeadLetter",),
-            "rocketd.client.consumer.flow_control": ("FlowLimits",),
-            "rocketd.client.consumer.handler_results": ("Reject", "Retry"),
-            "rocketd.client.consumer.options": ("Order",),
+            "rocketd.client.consumer.retries.dead_letters": ("DeadLetter",),
+            "rocketd.client.consumer.options.flow_control": ("FlowLimits",),
+            "rocketd.client.consumer.retries.handler_results": ("Reject", "Retry"),
+            "rocketd.client.consumer.options.kind_options": ("Order",),
             "rocketd.client.consumer.pull_consumer": ("PullResult", "PullStatus"),
-            "rocketd.client.consumer.redrive": ("RedriveResult",),
-            "rocketd.client.consumer.subscription": ("Sql",),
+            "rocketd.client.consumer.retries.redrive": ("RedriveResult",),
+            "rocketd.client.consumer.options.subscription": ("Sql",),
             "rocketd.client.deferred": ("Consumer", "LitePullConsumer", "Producer", "PullConsumer", "run"),
             "rocketd.client.errors": ("RocketMQError",),
             "rocketd.client.faces.twisted_admin": ("Admin",),

@@ -6,8 +6,8 @@ from typing import Any, Self
 from twisted.internet.defer import Deferred
 
 from rocketd.client.consumer import lite_pull_consumer, pull_consumer, push_consumer
+from rocketd.client.consumer.options.subscription import Sql
 from rocketd.client.consumer.pull_consumer import DEFAULT_TIMEOUT, PullResult
-from rocketd.client.consumer.subscription import Sql
 from rocketd.client.errors import ClientClosedError
 from rocketd.client.faces.pull import LitePullFace, PullFace
 from rocketd.client.faces.push import ConsumerFace, ProducerFace

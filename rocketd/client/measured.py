@@ -7,7 +7,7 @@ from weakref import WeakKeyDictionary, WeakSet
 
 from twisted.internet.defer import Deferred
 
-from rocketd.client.consumer.seekable_member import SeekableMember
+from rocketd.client.consumer.membership.seekable_member import SeekableMember
 from rocketd.client.errors import ClientStateError, RocketMQError
 from rocketd.client.faces.lifecycle import Face, engine_of
 from rocketd.client.faces.pull import LitePullFace

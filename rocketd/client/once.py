@@ -15,7 +15,7 @@ from inspect import isawaitable, iscoroutine
 from time import time
 from typing import Any, Protocol, TypeVar, cast
 
-from rocketd.client.consumer.handler_results import Reject, Retry
+from rocketd.client.consumer.retries.handler_results import Reject, Retry
 from rocketd.client.errors import UsageError
 from rocketd.client.messages.message import ReceivedMessage
 from rocketd.client.runtime.listeners import is_coroutine_function

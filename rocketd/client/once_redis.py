@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from secrets import token_hex
 from typing import Any, Protocol
 
-from rocketd.client.consumer.handler_results import Retry
+from rocketd.client.consumer.retries.handler_results import Retry
 from rocketd.client.settings.config import Duration, milliseconds
 
 _DONE = "done"

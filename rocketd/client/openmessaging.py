@@ -17,7 +17,7 @@ from types import MappingProxyType
 from typing import Self
 
 from rocketd.client import sync
-from rocketd.client.consumer.handler_results import Retry
+from rocketd.client.consumer.retries.handler_results import Retry
 from rocketd.client.errors import IllegalOptionError, StopConsuming, UsageError
 from rocketd.client.messages.message import Message, ReceivedMessage
 from rocketd.client.settings.config import ClientConfig

@@ -30,7 +30,7 @@ from opentelemetry.trace import (
     use_span,
 )
 
-from rocketd.client.consumer.handler_results import Reject, Retry
+from rocketd.client.consumer.retries.handler_results import Reject, Retry
 from rocketd.client.errors import StopConsuming
 from rocketd.client.hooks import ProducerHook, SendMessageContext
 from rocketd.client.measured import Measured

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from rocketd.client.consumer import lite_pull_consumer, pull_consumer, push_consumer
+from rocketd.client.consumer.options.subscription import Sql
 from rocketd.client.consumer.pull_consumer import DEFAULT_TIMEOUT, PullResult
-from rocketd.client.consumer.subscription import Sql
 from rocketd.client.errors import ClientClosedError
 from rocketd.client.faces.direct_sender import DirectSender, direct_sender
 from rocketd.client.faces.lifecycle import RunCoroutine
@@ -25,15 +25,15 @@ from rocketd.common.reactor import IReactor
 from rocketd.remoting.bodies.tables import MessageQueue
 
 if TYPE_CHECKING:
-    from rocketd.client.consumer.dead_letters import DeadLetter
-    from rocketd.client.consumer.redrive import RedriveResult
+    from rocketd.client.consumer.retries.dead_letters import DeadLetter
+    from rocketd.client.consumer.retries.redrive import RedriveResult
     from rocketd.client.faces.sync_admin import Admin
 else:
     __getattr__, __dir__ = lazy_names(
         __name__,
         {
-            "rocketd.client.consumer.dead_letters": ("DeadLetter",),
-            "rocketd.client.consumer.redrive": ("RedriveResult",),
+            "rocketd.client.consumer.retries.dead_letters": ("DeadLetter",),
+            "rocketd.client.consumer.retries.redrive": ("RedriveResult",),
             "rocketd.client.faces.sync_admin": ("Admin",),
         },
     )

@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from rocketd.client.consumer.pull import address_to_pull, pull, wanted_records
+from rocketd.client.consumer.pulling.pull import address_to_pull, pull, wanted_records
 from rocketd.client.errors import check_response
 from rocketd.client.instance.client_instance import ClientInstance
 from rocketd.client.messages.codec import BYTES

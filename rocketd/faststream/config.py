@@ -18,7 +18,7 @@ from faststream._internal.constants import EMPTY
 from faststream.middlewares import AckPolicy
 
 from rocketd.client import aio
-from rocketd.client.consumer.subscription import Sql
+from rocketd.client.consumer.options.subscription import Sql
 from rocketd.client.hooks import ConsumerHook, ProducerHook
 from rocketd.faststream.groups import Groups
 from rocketd.faststream.options import ConsumeOptions, ProduceOptions, SendOptions

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from rocketd.client.consumer.concurrent import rest_seconds
-from rocketd.client.consumer.handler_results import BROKER_CHOOSES, LEVEL_SECONDS, Retry
-from rocketd.client.consumer.options import ConsumerOptions, Order
-from rocketd.client.consumer.subscription import SQL92, Sql, subscription_of, wants
+from rocketd.client.consumer.handling.concurrent import rest_seconds
+from rocketd.client.consumer.options.kind_options import ConsumerOptions, Order
+from rocketd.client.consumer.options.subscription import SQL92, Sql, subscription_of, wants
+from rocketd.client.consumer.retries.handler_results import BROKER_CHOOSES, LEVEL_SECONDS, Retry
 from rocketd.client.errors import StopConsuming
 from rocketd.client.hooks import ConsumeMessageContext, ConsumerHook, ProducerHook, SendMessageContext
 from rocketd.client.messages.message import Message, ReceivedMessage

@@ -13,9 +13,9 @@ from typing import Any, Protocol
 from faststream.exceptions import SetupError
 
 from rocketd.client import aio
-from rocketd.client.consumer.handler_results import Retry
-from rocketd.client.consumer.missing_topics import is_mistake
-from rocketd.client.consumer.subscription import Sql
+from rocketd.client.consumer.membership.missing_topics import is_mistake
+from rocketd.client.consumer.options.subscription import Sql
+from rocketd.client.consumer.retries.handler_results import Retry
 from rocketd.client.errors import BrokerUnreachableError, NoRouteError, TopicNotFoundError
 from rocketd.client.faces.lifecycle import engine_of
 from rocketd.client.hooks import ConsumerHook

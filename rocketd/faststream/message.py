@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from faststream.message import StreamMessage
 
-from rocketd.client.consumer.handler_results import Reject, Retry
+from rocketd.client.consumer.retries.handler_results import Reject, Retry
 from rocketd.client.messages.message import ReceivedMessage
 from rocketd.client.settings.config import Duration
 from rocketd.common import properties as names

@@ -8,8 +8,8 @@ from faststream._internal.constants import EMPTY
 from faststream._internal.endpoint.subscriber.call_item import CallsCollection
 from faststream.exceptions import SetupError
 
-from rocketd.client.consumer.options import ConsumerOptions
-from rocketd.client.consumer.subscription import Sql
+from rocketd.client.consumer.options.kind_options import ConsumerOptions
+from rocketd.client.consumer.options.subscription import Sql
 from rocketd.client.errors import check_consumer_group, check_topic
 from rocketd.faststream.config import (
     RocketBrokerConfig,

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-from rocketd.client.consumer.handler_results import Reject, Retry
+from rocketd.client.consumer.retries.handler_results import Reject, Retry
 from rocketd.client.errors import StopConsuming
 
 Answer = Retry | Reject | None

@@ -13,7 +13,7 @@ from faststream._internal.endpoint.utils import process_msg
 from faststream.exceptions import AckMessage, NackMessage, RejectMessage, SetupError, StopConsume
 from faststream.middlewares import AckPolicy
 
-from rocketd.client.consumer.handler_results import Reject, Retry
+from rocketd.client.consumer.retries.handler_results import Reject, Retry
 from rocketd.faststream.config import RocketBrokerConfig, RocketSubscriberConfig
 from rocketd.faststream.groups import ConsumerSettings
 from rocketd.faststream.message import Raw, RocketBatchMessage, RocketMessage, is_request

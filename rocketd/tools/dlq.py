@@ -10,8 +10,8 @@ from typing import Any
 
 import click
 
-from rocketd.client.consumer.dead_letters import DeadLetter, DeadLetterFilter, DeadLetterReader
-from rocketd.client.consumer.redrive import RedriveOutcome, Redriver, RedriveTarget
+from rocketd.client.consumer.retries.dead_letters import DeadLetter, DeadLetterFilter, DeadLetterReader
+from rocketd.client.consumer.retries.redrive import RedriveOutcome, Redriver, RedriveTarget
 from rocketd.client.errors import RocketMQError, UsageError
 from rocketd.common.command_line.commands import command
 from rocketd.common.command_line.errors import CommandError

@@ -11,8 +11,8 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater
 from twisted.python.failure import Failure
 
-from rocketd.client.consumer.pull import address_to_pull, pull, wanted_records
-from rocketd.client.consumer.subscription import subscription_of
+from rocketd.client.consumer.options.subscription import subscription_of
+from rocketd.client.consumer.pulling.pull import address_to_pull, pull, wanted_records
 from rocketd.client.errors import (
     BrokerError,
     IllegalMessageError,

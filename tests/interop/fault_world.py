@@ -14,9 +14,9 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from twisted.logger import LogEvent, LogLevel, formatEvent, globalLogPublisher
 
-from rocketd.client.consumer.group_member import GroupMember
-from rocketd.client.consumer.process_queue import ProcessQueue
-from rocketd.client.consumer.queue_puller import QueuePuller
+from rocketd.client.consumer.membership.group_member import GroupMember
+from rocketd.client.consumer.pulling.process_queue import ProcessQueue
+from rocketd.client.consumer.pulling.queue_puller import QueuePuller
 from rocketd.client.instance.client_instance import ClientInstance
 from rocketd.client.producer.producer import ProducerEngine
 from rocketd.client.producer.sender import ProducerSender

@@ -16,8 +16,8 @@ from rocketd.client.consumer.allocation import (
     sort_client_ids,
     sort_queues,
 )
-from rocketd.client.consumer.member_options import consume_from_where, message_model
-from rocketd.client.consumer.options import ConsumerOptions, LitePullOptions
+from rocketd.client.consumer.options.kind_options import ConsumerOptions, LitePullOptions
+from rocketd.client.consumer.options.member_options import consume_from_where, message_model
 from rocketd.client.errors import AllocationError
 from rocketd.client.messages.message import Message
 from rocketd.client.producer.faults import LATENCY_MAX_MS, LatencyFaultTolerance

@@ -17,7 +17,7 @@ from faststream.security import BaseSecurity, SASLPlaintext, SASLScram256
 from faststream.specification import AsyncAPI
 from pydantic import BaseModel
 
-from rocketd.client.consumer.options import ConsumerOptions
+from rocketd.client.consumer.options.kind_options import ConsumerOptions
 from rocketd.client.errors import IllegalGroupError, IllegalOptionError, IllegalTopicError, TopicNotFoundError
 from rocketd.client.producer.options import ProducerOptions
 from rocketd.faststream import (

@@ -7,7 +7,7 @@ import pytest_twisted
 from twisted.internet import reactor
 from twisted.internet.defer import Deferred
 
-from rocketd.client.consumer.options import ConsumerOptions
+from rocketd.client.consumer.options.kind_options import ConsumerOptions
 from rocketd.client.consumer.push_consumer import PushConsumerEngine
 from rocketd.client.instance.client_instance import ClientInstance
 from rocketd.client.messages.message import Message

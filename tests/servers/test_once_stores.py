@@ -12,7 +12,7 @@ from sqlalchemy import create_engine, inspect, text
 from sqlalchemy.orm import Session
 from twisted.trial.unittest import SynchronousTestCase
 
-from rocketd.client.consumer.handler_results import Retry
+from rocketd.client.consumer.retries.handler_results import Retry
 from rocketd.client.errors import UsageError
 from rocketd.client.once import once
 from rocketd.client.once_redis import RedisStore

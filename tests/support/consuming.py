@@ -2,7 +2,7 @@
 
 from twisted.logger import formatEvent, globalLogPublisher
 
-from rocketd.client.consumer.options import ConsumerOptions
+from rocketd.client.consumer.options.kind_options import ConsumerOptions
 from rocketd.client.consumer.push_consumer import PushConsumerEngine
 from rocketd.client.messages.codec import BYTES
 from tests.support.client_cluster import ClientTestCase

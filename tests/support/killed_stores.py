@@ -6,7 +6,7 @@ from rocketd.store.message_store import MessageStore
 
 
 def stop_writers(store: MessageStore) -> None:
-    """End the threads that make and rename files of a running store, so that a test may copy them."""
+    """End the threads of a running store which make and rename files, before a test copies them."""
     store._reput.stop()
     store._maintenance.stop()
 

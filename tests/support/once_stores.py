@@ -1,6 +1,6 @@
 """Tests that every store of seen messages passes, with a message and a handler for them."""
 
-from rocketd.client.consumer.handler_results import Reject, Retry
+from rocketd.client.consumer.retries.handler_results import Reject, Retry
 from rocketd.client.errors import UsageError
 from rocketd.client.messages.message import ReceivedMessage
 from rocketd.client.once import once

@@ -3,24 +3,25 @@
 A consumer is one member of a group. The members share the queues of their topics. Each pulls its queues, has the messages
 handled or hands them out, and stores per queue the offset of the next message to consume.
 
-**Parts**
+**Parts**, from the kinds of consumers down
 
-- `group_member.GroupMember`: the base of all consumers. It holds subscriptions, assigned queues, offsets and timers.
-- `seekable_member.SeekableMember`: a GroupMember whose positions can be read, changed and stored.
 - `push_consumer`: pulls by itself and calls a handler. `lite_pull_consumer`: pulls ahead for `poll`. `pull_consumer`:
   pulls only on request; the application chooses queues and offsets.
-- `rebalance`, `allocation`: compute this member's share every 20 s (by default) and after each change of the group. Then
-  queues are taken and given up; `rebalance_listener` tells the application. `queue_locks` asks the brokers for exclusive
-  queues (order `queue`).
-- `assigned_queue.AssignedQueue`: one queue of the share. It has a `process_queue.ProcessQueue` (`held`) with the messages
-  pulled but not finished, and a `queue_puller.QueuePuller`, which runs long polls one after the other.
-- `flow_control`: limits of `held`. Above a limit the puller waits; it is woken when messages are finished.
-- `concurrent` (orders `none` and `key`, with `keyed_order`) and `orderly` (order `queue`): start handlers. `handler` calls
-  the application, with the hooks of `hook_calls` around it, and makes an `Outcome` of the result.
-- `chunks`: several messages for one thread, if the handler is a fast plain function. See below.
-- `send_back`, `retry_sender`: return messages that are to come again to their broker, or else to any broker.
-- `start_offset`, `group_beginning`, `offset_store*`: the first offset of a queue, the moment at which a new group begins,
-  and the stored offsets: at the brokers (clustering) or in a file (broadcasting).
+- `membership`: `group_member.GroupMember`, the base of all consumers, holds subscriptions, assigned queues, offsets and
+  timers. The positions of a `seekable_member.SeekableMember` can be read, changed and stored. `rebalance` computes this
+  member's share every 20 s (by default) and after each change of the group. Then queues are taken and given up;
+  `rebalance_listener` tells the application.
+- `handling`: `concurrent` (orders `none` and `key`, with `keyed_order`) and `orderly` (order `queue`) start handlers.
+  `handler` calls the application, with the hooks of `hook_calls` around it, and makes an `Outcome` of the result.
+  `chunks`: several messages for one thread, if the handler is a fast plain function. See below.
+- `retries`: `send_back` and `retry_sender` return messages that are to come again to their broker, or else to any broker.
+  `dead_letters` reads those that will not, and `redrive` sends them again.
+- `pulling`: `assigned_queue.AssignedQueue` is one queue of the share. It has a `process_queue.ProcessQueue` (`held`) with
+  the messages pulled but not finished, and a `queue_puller.QueuePuller`, which runs long polls one after the other.
+  `queue_locks` asks the brokers for exclusive queues (order `queue`).
+- `offsets`: the first offset of a queue, and the stored offsets: at the brokers (clustering) or in a file (broadcasting).
+- `options`: what an application chooses. Above a limit of `flow_control` the puller waits; it is woken when messages are
+  finished. `allocation` has the strategies that share queues.
 
 **Way of a message**
 
@@ -29,8 +30,8 @@ consumption. A handler runs. If the message is consumed, it is removed from `hel
 puller is woken. If it is to come again, it is first given back to a broker and then removed. If no broker takes it, it
 stays in `held` and is tried again here. With order `queue` it always stays and holds its queue, until its tries are used up
 and a broker takes it as a dead letter. With order `key` it holds only its key. Offsets are stored every 5 s (by default),
-at once after a queue has run empty (`early_commits`, twice per second at most), when a queue is given up, and when the
-consumer stops.
+at once after a queue has run empty (`early_commits` of `offsets`, at most twice per second), when a queue is given up, and
+when the consumer stops.
 
 **Reconnects**
 

@@ -12,12 +12,12 @@ from twisted.internet.defer import Deferred, ensureDeferred
 from twisted.internet.defer import TimeoutError as WaitedEnough
 from twisted.logger import Logger
 
-from rocketd.client.consumer.assigned_queue import AssignedQueue, PulledMessage
-from rocketd.client.consumer.flow_control import FlowControl
-from rocketd.client.consumer.options import LitePullOptions
-from rocketd.client.consumer.running_info import running_info
-from rocketd.client.consumer.seekable_member import SeekableMember
-from rocketd.client.consumer.subscription import Sql, subscription_of
+from rocketd.client.consumer.membership.running_info import running_info
+from rocketd.client.consumer.membership.seekable_member import SeekableMember
+from rocketd.client.consumer.options.flow_control import FlowControl
+from rocketd.client.consumer.options.kind_options import LitePullOptions
+from rocketd.client.consumer.options.subscription import Sql, subscription_of
+from rocketd.client.consumer.pulling.assigned_queue import AssignedQueue, PulledMessage
 from rocketd.client.errors import ClientClosedError, IllegalMessageError, UsageError, check_topic
 from rocketd.client.hooks import ConsumeMessageContext
 from rocketd.client.instance.client_instance import ClientInstance

@@ -12,14 +12,14 @@ import msgspec
 from twisted.internet.defer import Deferred, ensureDeferred
 
 from rocketd.client.consumer.allocation import sort_queues
-from rocketd.client.consumer.assigned_queue import AssignedQueue, PulledMessage
-from rocketd.client.consumer.group_member import GroupMember
-from rocketd.client.consumer.member_options import MemberOptions
-from rocketd.client.consumer.offset_store import NO_OFFSET, ReadOffsetType
-from rocketd.client.consumer.pull import PULL_TIMEOUT_MS, address_to_pull, pull, wanted_records
-from rocketd.client.consumer.running_info import running_info
-from rocketd.client.consumer.send_back import SendBack
-from rocketd.client.consumer.subscription import Sql, subscription_of
+from rocketd.client.consumer.membership.group_member import GroupMember
+from rocketd.client.consumer.membership.running_info import running_info
+from rocketd.client.consumer.offsets.offset_store import NO_OFFSET, ReadOffsetType
+from rocketd.client.consumer.options.member_options import MemberOptions
+from rocketd.client.consumer.options.subscription import Sql, subscription_of
+from rocketd.client.consumer.pulling.assigned_queue import AssignedQueue, PulledMessage
+from rocketd.client.consumer.pulling.pull import PULL_TIMEOUT_MS, address_to_pull, pull, wanted_records
+from rocketd.client.consumer.retries.send_back import SendBack
 from rocketd.client.errors import CommitError, UsageError, check_consumer_group, check_group, check_topic
 from rocketd.client.instance.client_instance import ClientInstance
 from rocketd.client.messages.codec import BYTES, Codec

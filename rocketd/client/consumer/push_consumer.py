@@ -10,19 +10,19 @@ from typing import Any, Generic
 from twisted.internet.defer import Deferred, ensureDeferred
 from twisted.logger import Logger
 
-from rocketd.client.consumer.assigned_queue import AssignedQueue, PulledMessage
-from rocketd.client.consumer.concurrent import ConcurrentConsumption
-from rocketd.client.consumer.consume_directly import consume_directly
-from rocketd.client.consumer.handler import Handler, Listener, Outcome, Verdict
-from rocketd.client.consumer.option_checks import check_number
-from rocketd.client.consumer.options import MAX_CONCURRENCY, ConsumerOptions, Order
-from rocketd.client.consumer.orderly import OrderlyConsumption
-from rocketd.client.consumer.queue_locks import QueueLocks
-from rocketd.client.consumer.rebalance import HANDOVER_SECONDS
-from rocketd.client.consumer.running_info import ConsumeStatistics, running_info
-from rocketd.client.consumer.seekable_member import SeekableMember
-from rocketd.client.consumer.send_back import SendBack
-from rocketd.client.consumer.subscription import subscription_of
+from rocketd.client.consumer.handling.concurrent import ConcurrentConsumption
+from rocketd.client.consumer.handling.consume_directly import consume_directly
+from rocketd.client.consumer.handling.handler import Handler, Listener, Outcome, Verdict
+from rocketd.client.consumer.handling.orderly import OrderlyConsumption
+from rocketd.client.consumer.membership.rebalance import HANDOVER_SECONDS
+from rocketd.client.consumer.membership.running_info import ConsumeStatistics, running_info
+from rocketd.client.consumer.membership.seekable_member import SeekableMember
+from rocketd.client.consumer.options.kind_options import MAX_CONCURRENCY, ConsumerOptions, Order
+from rocketd.client.consumer.options.option_checks import check_number
+from rocketd.client.consumer.options.subscription import subscription_of
+from rocketd.client.consumer.pulling.assigned_queue import AssignedQueue, PulledMessage
+from rocketd.client.consumer.pulling.queue_locks import QueueLocks
+from rocketd.client.consumer.retries.send_back import SendBack
 from rocketd.client.errors import UsageError
 from rocketd.client.instance.all_of import all_of
 from rocketd.client.instance.client_instance import ClientInstance

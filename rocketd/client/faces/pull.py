@@ -7,8 +7,8 @@ from typing import Generic
 
 from rocketd.client.consumer.allocation import AllocateMessageQueueAveragely, AllocationStrategy
 from rocketd.client.consumer.lite_pull_consumer import LitePullConsumerEngine
-from rocketd.client.consumer.member_options import MemberOptions
-from rocketd.client.consumer.options import LitePullOptions
+from rocketd.client.consumer.options.kind_options import LitePullOptions
+from rocketd.client.consumer.options.member_options import MemberOptions
 from rocketd.client.consumer.pull_consumer import PullConsumerEngine
 from rocketd.client.errors import check_consumer_group
 from rocketd.client.faces.lifecycle import Face, RunCoroutine

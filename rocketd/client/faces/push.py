@@ -8,7 +8,7 @@ from typing import Any, Generic
 from twisted.internet.defer import CancelledError, Deferred
 
 from rocketd.client.consumer import push_consumer
-from rocketd.client.consumer.options import ConsumerOptions
+from rocketd.client.consumer.options.kind_options import ConsumerOptions
 from rocketd.client.errors import StopConsuming, UsageError, check_consumer_group, check_group
 from rocketd.client.faces.lifecycle import Face, RunCoroutine
 from rocketd.client.faces.subscribing import SubscribingFace, Topics

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TypeVar
 
-from rocketd.client.consumer.seekable_member import SeekableMember
-from rocketd.client.consumer.subscription import Sql
+from rocketd.client.consumer.membership.seekable_member import SeekableMember
+from rocketd.client.consumer.options.subscription import Sql
 from rocketd.client.errors import IllegalOptionError, check_topic
 from rocketd.client.faces.lifecycle import Face
 from rocketd.client.settings.config import ClientConfig

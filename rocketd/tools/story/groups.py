@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from rocketd.client.admin import AdminEngine
-from rocketd.client.consumer.dead_letter_reason import ATTEMPTS, EXCEPTION, REASON
+from rocketd.client.consumer.retries.dead_letter_reason import ATTEMPTS, EXCEPTION, REASON
 from rocketd.client.errors import check_response
 from rocketd.client.messages.message import ReceivedMessage
 from rocketd.client.queries.inspection import QueueProgress

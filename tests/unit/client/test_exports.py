@@ -11,7 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from rocketd import client
 from rocketd.client import aio, hooks, sync
-from rocketd.client.consumer.options import ConsumerOptions
+from rocketd.client.consumer.options.kind_options import ConsumerOptions
 from rocketd.client.faces.lifecycle import Face
 from rocketd.client.producer.options import ProducerOptions
 from rocketd.client.settings.config import ClientConfig

@@ -12,9 +12,9 @@ from textwrap import dedent
 from twisted.trial.unittest import SynchronousTestCase
 
 from rocketd.client import errors
-from rocketd.client.consumer.flow_control import FlowLimits
-from rocketd.client.consumer.member_options import MemberOptions
-from rocketd.client.consumer.options import ConsumerOptions, LitePullOptions
+from rocketd.client.consumer.options.flow_control import FlowLimits
+from rocketd.client.consumer.options.kind_options import ConsumerOptions, LitePullOptions
+from rocketd.client.consumer.options.member_options import MemberOptions
 from rocketd.client.faces.pull import PullFace
 from rocketd.client.producer.options import ProducerOptions
 from rocketd.client.settings.config import ClientConfig

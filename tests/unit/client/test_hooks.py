@@ -2,12 +2,12 @@
 
 from twisted.internet.defer import Deferred, succeed
 
-from rocketd.client.consumer.handler_results import Retry
 from rocketd.client.consumer.lite_pull_consumer import LitePullConsumerEngine
-from rocketd.client.consumer.member_options import MemberOptions
-from rocketd.client.consumer.options import ConsumerOptions, LitePullOptions
+from rocketd.client.consumer.options.kind_options import ConsumerOptions, LitePullOptions
+from rocketd.client.consumer.options.member_options import MemberOptions
 from rocketd.client.consumer.pull_consumer import PullConsumerEngine, PullStatus
 from rocketd.client.consumer.push_consumer import PushConsumerEngine
+from rocketd.client.consumer.retries.handler_results import Retry
 from rocketd.client.errors import BrokerError, IllegalOptionError, IllegalTopicError, SendForbiddenError
 from rocketd.client.hooks import ConsumerHook, ProducerHook
 from rocketd.client.messages.codec import BYTES, JsonCodec

@@ -13,7 +13,7 @@ HEAVY = (
     *("twisted.internet.endpoints", "twisted.web", "yaml", "prometheus_client", "opentelemetry"),
 )
 SELDOM = ("ctypes", "difflib", "rocketd.store.base.filesystem")
-ADMINISTRATION = ("rocketd.client.admin", "rocketd.client.consumer.redrive", "rocketd.acl.accounts")
+ADMINISTRATION = ("rocketd.client.admin", "rocketd.client.consumer.retries.redrive", "rocketd.acl.accounts")
 
 
 class ImportTests(SynchronousTestCase):

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
-from rocketd.client.consumer.handler_results import Retry
+from rocketd.client.consumer.retries.handler_results import Retry
 from rocketd.client.errors import UsageError
 from rocketd.client.once import MemoryStore, SqliteStore, once
 from tests.support.once_stores import Answers, StoreTests, message

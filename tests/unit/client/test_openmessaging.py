@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from twisted.trial.unittest import SynchronousTestCase
 
 from rocketd.client import openmessaging
-from rocketd.client.consumer.handler_results import Retry
+from rocketd.client.consumer.retries.handler_results import Retry
 from rocketd.client.errors import IllegalOptionError, StopConsuming, UsageError
 from rocketd.client.messages.message import Message, ReceivedMessage
 from rocketd.client.openmessaging import (

@@ -11,8 +11,8 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from rocketd.client.consumer import allocation
 from rocketd.client.consumer.allocation import AllocateMessageQueueAveragely
+from rocketd.client.consumer.options.subscription import Sql, subscription_of, wants
 from rocketd.client.consumer.push_consumer import PushConsumerEngine
-from rocketd.client.consumer.subscription import Sql, subscription_of, wants
 from rocketd.client.errors import (
     Attempt,
     IllegalGroupError,

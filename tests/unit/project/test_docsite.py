@@ -25,8 +25,8 @@ FACES = {"aio": aio, "sync": sync}
 CLIENTS = ("Admin", "Consumer", "LitePullConsumer", "Producer", "PullConsumer")
 OPTIONS = {
     "producer.options.ProducerOptions",
-    "consumer.options.ConsumerOptions",
-    "consumer.options.LitePullOptions",
+    "consumer.options.kind_options.ConsumerOptions",
+    "consumer.options.kind_options.LitePullOptions",
 }
 INDEX = """# Documentation
 

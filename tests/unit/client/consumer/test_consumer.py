@@ -6,10 +6,10 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.logger import formatEvent, globalLogPublisher
 
 from rocketd.client.consumer.lite_pull_consumer import LitePullConsumerEngine
-from rocketd.client.consumer.missing_topics import CLOCK_SKEW_SECONDS, ROUTE_LOOK_SECONDS, ROUTE_LOOKS
-from rocketd.client.consumer.options import ConsumerOptions, LitePullOptions
+from rocketd.client.consumer.membership.missing_topics import CLOCK_SKEW_SECONDS, ROUTE_LOOK_SECONDS, ROUTE_LOOKS
+from rocketd.client.consumer.membership.rebalance import HANDOVER_SECONDS
+from rocketd.client.consumer.options.kind_options import ConsumerOptions, LitePullOptions
 from rocketd.client.consumer.push_consumer import PushConsumerEngine
-from rocketd.client.consumer.rebalance import HANDOVER_SECONDS
 from rocketd.client.errors import NoRouteError, StopConsuming
 from rocketd.client.queries.queues import first_since
 from rocketd.common.sysflag import PULL_COMMIT_OFFSET

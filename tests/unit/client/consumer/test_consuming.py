@@ -5,11 +5,11 @@ from threading import Barrier, Lock
 from twisted.internet.defer import Deferred
 from twisted.logger import formatEvent, globalLogPublisher
 
-from rocketd.client.consumer.flow_control import FlowLimits
-from rocketd.client.consumer.handler_results import Reject, Retry
 from rocketd.client.consumer.lite_pull_consumer import LitePullConsumerEngine
-from rocketd.client.consumer.options import ConsumerOptions, LitePullOptions
+from rocketd.client.consumer.options.flow_control import FlowLimits
+from rocketd.client.consumer.options.kind_options import ConsumerOptions, LitePullOptions
 from rocketd.client.consumer.push_consumer import LET_END_SECONDS
+from rocketd.client.consumer.retries.handler_results import Reject, Retry
 from rocketd.client.errors import IllegalOptionError
 from rocketd.client.messages.codec import JsonCodec
 from rocketd.common.log_throttle import INTERVAL

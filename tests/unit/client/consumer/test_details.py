@@ -5,10 +5,10 @@ from datetime import UTC, datetime, timedelta
 
 from twisted.internet.defer import Deferred
 
-from rocketd.client.consumer.handler_results import Retry
 from rocketd.client.consumer.lite_pull_consumer import LitePullConsumerEngine
-from rocketd.client.consumer.options import ConsumerOptions, LitePullOptions
+from rocketd.client.consumer.options.kind_options import ConsumerOptions, LitePullOptions
 from rocketd.client.consumer.push_consumer import PushConsumerEngine
+from rocketd.client.consumer.retries.handler_results import Retry
 from rocketd.client.errors import IllegalOptionError, UsageError
 from rocketd.client.hooks import ConsumerHook
 from rocketd.client.trace.records import ConsumeReturnType

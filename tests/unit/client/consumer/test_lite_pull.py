@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 from twisted.internet.defer import Deferred
 
 from rocketd.client.consumer.lite_pull_consumer import LitePullConsumerEngine
-from rocketd.client.consumer.missing_topics import ROUTE_LOOK_SECONDS, ROUTE_LOOKS
-from rocketd.client.consumer.options import LitePullOptions
+from rocketd.client.consumer.membership.missing_topics import ROUTE_LOOK_SECONDS, ROUTE_LOOKS
+from rocketd.client.consumer.options.kind_options import LitePullOptions
 from rocketd.client.errors import (
     ClientClosedError,
     CommitError,

@@ -3,9 +3,9 @@
 import os
 import re
 
-from rocketd.client.consumer.options import ConsumerOptions
+from rocketd.client.consumer.options.kind_options import ConsumerOptions
+from rocketd.client.consumer.options.subscription import Sql
 from rocketd.client.consumer.push_consumer import PushConsumerEngine
-from rocketd.client.consumer.subscription import Sql
 from rocketd.client.instance.client_instance import ClientInstance
 from rocketd.client.messages.message import Message
 from rocketd.client.producer.producer import ProducerEngine

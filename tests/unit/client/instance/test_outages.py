@@ -3,7 +3,7 @@
 from twisted.internet.defer import Deferred
 from twisted.logger import formatEvent, globalLogPublisher
 
-from rocketd.client.consumer.options import ConsumerOptions
+from rocketd.client.consumer.options.kind_options import ConsumerOptions
 from rocketd.client.consumer.push_consumer import PushConsumerEngine
 from rocketd.remoting.errors import RemotingSendRequestError
 from tests.support.client_cluster import ClientTestCase

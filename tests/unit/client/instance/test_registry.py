@@ -2,7 +2,7 @@
 
 from twisted.internet.defer import Deferred
 
-from rocketd.client.consumer.missing_topics import ROUTE_LOOK_SECONDS, ROUTE_LOOKS
+from rocketd.client.consumer.membership.missing_topics import ROUTE_LOOK_SECONDS, ROUTE_LOOKS
 from rocketd.client.errors import GroupInUseError, IllegalOptionError, NotStartedError
 from rocketd.client.faces.push import ConsumerFace, ProducerFace
 from rocketd.client.instance import registry

@@ -3,7 +3,7 @@
 from twisted.internet.defer import Deferred
 from twisted.logger import LogLevel, globalLogPublisher
 
-from rocketd.client.consumer.options import ConsumerOptions
+from rocketd.client.consumer.options.kind_options import ConsumerOptions
 from rocketd.client.consumer.push_consumer import PushConsumerEngine
 from rocketd.client.errors import NoNameServerError, RequestTimeoutError, TopicNotFoundError, UnreachableError
 from rocketd.common.names import AUTO_CREATE_TOPIC
