@@ -160,7 +160,7 @@ def docs(session: nox.Session) -> None:
     install(session, "-e", ".[test,spark,docs]")
     before = pages()
     for name in ("settings", "errors", "commands"):
-        text = session.run("python", "-m", f"rocketd.tools.gen_{name}_docs", silent=True)
+        text = session.run("python", "-m", f"rocketd.tools.gen_docs.{name}", silent=True)
         (ROOT / "docs" / f"{name}.md").write_text(text)
     session.run("python", "-m", "rocketd.spark.gen_docs", "docs/spark.md")
     session.run("python", "-m", "pytest", "-q", *PAGES, *session.posargs)

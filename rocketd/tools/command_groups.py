@@ -5,9 +5,9 @@ from rocketd.common.command_line.commands import LazyGroup
 broker_group = LazyGroup(
     "broker",
     {
-        "run": ("rocketd.tools.run_servers:run_broker_command", "Run a broker in the foreground."),
-        "list": ("rocketd.tools.brokers:list_command", "List the brokers with their version and load."),
-        "show": ("rocketd.tools.brokers:show_command", "Print the state of a broker."),
+        "run": ("rocketd.tools.servers.run_servers:run_broker_command", "Run a broker in the foreground."),
+        "list": ("rocketd.tools.cluster.brokers:list_command", "List the brokers with their version and load."),
+        "show": ("rocketd.tools.cluster.brokers:show_command", "Print the state of a broker."),
         "drain": ("rocketd.tools.admin.upkeep:drain_command", "Keep producers away from a broker."),
         "undrain": ("rocketd.tools.admin.upkeep:undrain_command", "Open a drained broker to producers."),
         "clean": ("rocketd.tools.admin.upkeep:clean_command", "Delete queues that are not needed any more."),
@@ -17,10 +17,10 @@ broker_group = LazyGroup(
 topic_group = LazyGroup(
     "topic",
     {
-        "list": ("rocketd.tools.topics:list_command", "List the topics."),
-        "show": ("rocketd.tools.topics:show_command", "Print the queues of a topic with their messages."),
-        "create": ("rocketd.tools.topics:create_command", "Create a topic, or change its number of queues."),
-        "delete": ("rocketd.tools.topics:delete_command", "Delete a topic and its messages."),
+        "list": ("rocketd.tools.cluster.topics:list_command", "List the topics."),
+        "show": ("rocketd.tools.cluster.topics:show_command", "Print the queues of a topic with their messages."),
+        "create": ("rocketd.tools.cluster.topics:create_command", "Create a topic, or change its number of queues."),
+        "delete": ("rocketd.tools.cluster.topics:delete_command", "Delete a topic and its messages."),
         "route": ("rocketd.tools.admin.routes:route_command", "Print the brokers of a topic."),
         "permission": ("rocketd.tools.admin.routes:permission_command", "Permit to read and write a topic, or not."),
         "groups": ("rocketd.tools.admin.routes:groups_command", "List the consumer groups of a topic."),
@@ -30,17 +30,17 @@ topic_group = LazyGroup(
 message_group = LazyGroup(
     "message",
     {
-        "show": ("rocketd.tools.messages:show_command", "Print the message with an id."),
-        "find": ("rocketd.tools.messages:find_command", "Print the messages with a key."),
+        "show": ("rocketd.tools.messages.find:show_command", "Print the message with an id."),
+        "find": ("rocketd.tools.messages.find:find_command", "Print the messages with a key."),
     },
     help="Find messages by their ids and keys.",
 )
 dlq_group = LazyGroup(
     "dlq",
     {
-        "list": ("rocketd.tools.dlq:list_command", "List the dead letters of a group with their reasons."),
-        "show": ("rocketd.tools.dlq:show_command", "Print all of a dead letter."),
-        "redrive": ("rocketd.tools.dlq:redrive_command", "Send dead letters again."),
+        "list": ("rocketd.tools.messages.dlq:list_command", "List the dead letters of a group with their reasons."),
+        "show": ("rocketd.tools.messages.dlq:show_command", "Print all of a dead letter."),
+        "redrive": ("rocketd.tools.messages.dlq:redrive_command", "Send dead letters again."),
     },
     help="Work with the dead letters of a consumer group.",
 )

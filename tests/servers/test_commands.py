@@ -45,7 +45,7 @@ sys.meta_path.insert(0, Finder())
 
     def test_commands(self):
         run = "from rocketd.__main__ import main; raise SystemExit(main())"
-        for at in ("rocketd.tools.cli", "click", "rocketd.tools.up"):
+        for at in ("rocketd.tools.cli", "click", "rocketd.tools.servers.up"):
             self.assertEqual(self.interrupted(run, at, "up", "--data", self.data), 130)
         self.assertFalse(os.path.exists(self.data))
 

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from rocketd.common.command_line.errors import CommandError
-from rocketd.tools import try_out
+from rocketd.tools.servers import try_out
 from tests.support.cli_processes import COMMAND, DEADLINE
 from tests.support.complaints import complaints
 

@@ -10,7 +10,7 @@ from click.globals import pop_context, push_context
 
 from rocketd.client.sync import Admin
 from rocketd.common.command_line.errors import CommandError
-from rocketd.tools import cluster
+from rocketd.tools.base import cluster
 from rocketd.tools.cli import main
 
 

@@ -1,4 +1,4 @@
-"""Examining and repairing a store that is not open. The commands are in `rocketd.tools.store`.
+"""Examining and repairing a store that is not open. The commands are in `rocketd.tools.store.commands`.
 
 - `stopped_store`: the files of the store, for reading. File sizes are taken from the files, without settings.
 - `examine`, `examine_log`, `examine_queues`, `examine_index`: compare log, queues and index in one pass over the log.

@@ -20,9 +20,9 @@ from rocketd.common.command_line.output import complain
 from rocketd.common.reactor import IReactor
 from rocketd.tools.admin.changes import refusals_of, status_of
 from rocketd.tools.admin.options import AS_JSON, OF_CLUSTER, yes
-from rocketd.tools.cluster import ClusterAccess, cluster_options, run_client_command
-from rocketd.tools.masters import NOT_ALL_ANSWERED, Answers, answers_of
-from rocketd.tools.rows import show_rows
+from rocketd.tools.base.cluster import ClusterAccess, cluster_options, run_client_command
+from rocketd.tools.base.masters import NOT_ALL_ANSWERED, Answers, answers_of
+from rocketd.tools.base.rows import show_rows
 
 T = TypeVar("T")
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from rocketd.client.errors import RocketMQError, UsageError
 from rocketd.common.command_line.output import complain
-from rocketd.tools.lacking_requests import reason_of
+from rocketd.tools.base.lacking_requests import reason_of
 
 REFUSED: Final = 1
 """Exit status if a broker refused a change, or did not answer."""

@@ -14,11 +14,11 @@ from rocketd.common.command_line.output import complain
 from rocketd.common.reactor import IReactor
 from rocketd.protocol.cluster import MASTER
 from rocketd.tools.admin.options import AS_JSON
-from rocketd.tools.brokers import state_of
-from rocketd.tools.cluster import ClusterAccess, cluster_options, run_client_command
-from rocketd.tools.masters import NOT_ALL_ANSWERED
-from rocketd.tools.rows import show_rows
-from rocketd.tools.watch import WATCH
+from rocketd.tools.base.cluster import ClusterAccess, cluster_options, run_client_command
+from rocketd.tools.base.masters import NOT_ALL_ANSWERED
+from rocketd.tools.base.rows import show_rows
+from rocketd.tools.base.watch import WATCH
+from rocketd.tools.cluster.brokers import state_of
 
 _UNKNOWN = "-"
 _LISTED = ("cluster", "brokers", "masters", "slaves")

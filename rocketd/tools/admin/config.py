@@ -16,8 +16,8 @@ from rocketd.common.command_line.output import complain, counted
 from rocketd.common.reactor import IReactor
 from rocketd.common.suggest import did_you_mean
 from rocketd.tools.admin.options import AS_JSON, yes
-from rocketd.tools.cluster import ClusterAccess, cluster_options, run_client_command
-from rocketd.tools.rows import show_rows
+from rocketd.tools.base.cluster import ClusterAccess, cluster_options, run_client_command
+from rocketd.tools.base.rows import show_rows
 
 PENDING: Final = "rocketd.pending."
 """Prefix of the name of a setting that has effect from the next start of a rocketd server on."""

@@ -11,8 +11,8 @@ from rocketd.common.command_line.errors import CommandError
 from rocketd.common.command_line.output import complain, show_line
 from rocketd.common.reactor import IReactor
 from rocketd.tools.admin.options import AS_JSON, yes
-from rocketd.tools.cluster import ClusterAccess, cluster_options, run_client_command
-from rocketd.tools.rows import show_rows
+from rocketd.tools.base.cluster import ClusterAccess, cluster_options, run_client_command
+from rocketd.tools.base.rows import show_rows
 
 
 @command("list")

@@ -15,8 +15,8 @@ from rocketd.protocol.cluster import MASTER
 from rocketd.remoting.bodies.tables import TopicRouteData
 from rocketd.tools.admin.changes import refusals_of, status_of
 from rocketd.tools.admin.options import AS_JSON, yes
-from rocketd.tools.cluster import ClusterAccess, cluster_options, run_client_command
-from rocketd.tools.rows import show_rows
+from rocketd.tools.base.cluster import ClusterAccess, cluster_options, run_client_command
+from rocketd.tools.base.rows import show_rows
 
 _COLUMNS = ("broker", "cluster", "address", "read queues", "write queues", "permission")
 

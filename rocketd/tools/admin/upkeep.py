@@ -14,8 +14,8 @@ from rocketd.common.reactor import IReactor
 from rocketd.tools.admin.accounts import known_brokers
 from rocketd.tools.admin.changes import refusals_of, status_of
 from rocketd.tools.admin.options import OF_CLUSTER, yes
-from rocketd.tools.cluster import ClusterAccess, cluster_options, run_client_command
-from rocketd.tools.masters import NOT_ALL_ANSWERED, answers_of
+from rocketd.tools.base.cluster import ClusterAccess, cluster_options, run_client_command
+from rocketd.tools.base.masters import NOT_ALL_ANSWERED, answers_of
 
 
 @command("drain")

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from rocketd.common.command_line.output import show
-from rocketd.tools.rows import show_rows
+from rocketd.tools.base.rows import show_rows
 
 WRONG: Final = "wrong"
 """Level of a finding to act upon. It makes the exit status 1."""

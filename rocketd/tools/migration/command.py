@@ -40,8 +40,8 @@ from rocketd.tools.migration.own import (
 from rocketd.tools.migration.place import MigrationPlace, find_place
 from rocketd.tools.migration.proof import Scope, StoreProof
 from rocketd.tools.migration.report import MigrationReport, is_ready
-from rocketd.tools.store_access import StoreAccess
-from rocketd.tools.store_text import ProgressBar
+from rocketd.tools.store.access import StoreAccess
+from rocketd.tools.store.text import ProgressBar
 
 _LOCKED = 2
 _COMMAND_LENGTH = 120

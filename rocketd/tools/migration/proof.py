@@ -18,7 +18,7 @@ from rocketd.store.state.last_stop import LastStop
 from rocketd.tools.doctor.findings import NOTE, WRONG, DoctorFinding
 from rocketd.tools.migration.numbers import StoreNumbers
 from rocketd.tools.migration.tables import StoreTables
-from rocketd.tools.store_access import StoreAccess
+from rocketd.tools.store.access import StoreAccess
 
 _NEWEST = 2
 """Log files with messages in a quick proof."""

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 from rocketd.common.command_line.output import escape_cell, show, show_bytes, show_table
+from rocketd.tools.base.json_lines import json_text
 from rocketd.tools.doctor.findings import WRONG, DoctorFinding, show_findings
-from rocketd.tools.json_lines import json_text
 from rocketd.tools.migration.given_settings import GivenSetting
 from rocketd.tools.migration.next_steps import NextStep
 from rocketd.tools.migration.numbers import StoreNumbers

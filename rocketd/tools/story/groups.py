@@ -17,7 +17,7 @@ from rocketd.remoting.bodies.admin import ConsumerConnection
 from rocketd.remoting.bodies.tables import MessageModel, MessageQueue, SubscriptionData
 from rocketd.remoting.headers.client import ConsumerGroupRequestHeader
 from rocketd.remoting.wire.codes import RequestCode, ResponseCode
-from rocketd.tools.message_text import time_text
+from rocketd.tools.messages.message_text import time_text
 from rocketd.tools.story.search import Messages, copies
 
 _ALL: Final = "*"

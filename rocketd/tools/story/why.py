@@ -17,9 +17,9 @@ from rocketd.common.command_line.output import escape_cell, show, show_bytes
 from rocketd.common.names import TRANS_HALF_TOPIC
 from rocketd.common.properties import DELAY, REAL_TOPIC
 from rocketd.common.reactor import IReactor
-from rocketd.tools.cluster import ClusterAccess, cluster_options, run_client_command
-from rocketd.tools.json_lines import json_text
-from rocketd.tools.message_text import time_text
+from rocketd.tools.base.cluster import ClusterAccess, cluster_options, run_client_command
+from rocketd.tools.base.json_lines import json_text
+from rocketd.tools.messages.message_text import time_text
 from rocketd.tools.story.groups import group_story
 from rocketd.tools.story.search import WAITING, Messages, find, traces, waiting
 

@@ -19,7 +19,7 @@ from rocketd.common.config import ConfigError
 from rocketd.common.properties_file import parse
 from rocketd.namesrv import tap as namesrv_tap
 from rocketd.namesrv.settings import NamesrvSettings
-from rocketd.tools.gen_settings_docs import page
+from rocketd.tools.gen_docs.settings import page
 from tests.support.places import ROOT
 
 
@@ -212,5 +212,5 @@ class SampleTests(SynchronousTestCase):
         self.assertEqual(
             (ROOT / "docs" / "settings.md").read_text(),
             page(),
-            "regenerate it: python -m rocketd.tools.gen_settings_docs > docs/settings.md",
+            "regenerate it: python -m rocketd.tools.gen_docs.settings > docs/settings.md",
         )

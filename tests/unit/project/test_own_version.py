@@ -16,8 +16,8 @@ from rocketd.remoting.wire.codes import SerializeType
 from rocketd.remoting.wire.command import RemotingCommand
 from rocketd.remoting.wire.frame import FrameDecoder
 from rocketd.remoting.wire.versions import own_version, set_own_version
-from rocketd.tools import up
 from rocketd.tools.cli import main
+from rocketd.tools.servers import up
 
 VARIABLE = "ROCKETMQ_REMOTING_VERSION"
 

@@ -12,7 +12,7 @@ from rocketd.broker.base import problems as broker_problems
 from rocketd.remoting import problems as remoting_problems
 from rocketd.remoting.problems import CATALOGUE, Problem
 from rocketd.remoting.wire.codes import ResponseCode
-from rocketd.tools import gen_errors_docs
+from rocketd.tools.gen_docs import errors as gen_errors_docs
 from tests.support.places import ROOT
 
 SOURCES = Path(rocketd.__file__).resolve().parent
@@ -99,7 +99,7 @@ class UseTests(SynchronousTestCase):
 
 class PageTests(SynchronousTestCase):
     def test_page_is_up_to_date(self):
-        command = "python -m rocketd.tools.gen_errors_docs > docs/errors.md"
+        command = "python -m rocketd.tools.gen_docs.errors > docs/errors.md"
         self.assertEqual(gen_errors_docs.page(), PAGE.read_text(), f"regenerate it: {command}")
 
     def test_page_has_section_with_cause_and_setting_per_id(self):

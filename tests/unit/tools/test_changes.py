@@ -17,7 +17,7 @@ from rocketd.remoting.bodies.admin import (
 from rocketd.remoting.bodies.tables import MessageQueue, SubscriptionGroupConfig, SubscriptionGroupWrapper
 from rocketd.remoting.wire.codes import RequestCode, ResponseCode
 from rocketd.remoting.wire.command import RemotingCommand
-from rocketd.tools import cluster
+from rocketd.tools.base import cluster
 from rocketd.tools.cli import main
 from tests.support.client_cluster import ClientTestCase
 

@@ -12,11 +12,11 @@ import rocketd
 from rocketd import core
 from rocketd.client.settings.config import ClientConfig
 from rocketd.common.command_line.commands import LazyGroup
-from rocketd.tools import produce
 from rocketd.tools.cli import ROCKETD, main
-from rocketd.tools.consume import consume_command
-from rocketd.tools.positions import StartPosition
-from rocketd.tools.up import up_command
+from rocketd.tools.messages import produce
+from rocketd.tools.messages.consume import consume_command
+from rocketd.tools.messages.positions import StartPosition
+from rocketd.tools.servers.up import up_command
 from tests.support import cli_processes
 from tests.support.cli_processes import ROOT
 
@@ -312,7 +312,7 @@ class LightCommandsTests(SynchronousTestCase):
 
     def test_client_with_tls_finds_openssl_after_the_light_reactor(self):
         ran = self.run_program(
-            "import gc, sys; from rocketd.tools.light_reactor import light_reactor\n"
+            "import gc, sys; from rocketd.tools.base.light_reactor import light_reactor\n"
             "first = light_reactor(); print('OpenSSL' in sys.modules, gc.isenabled())\n"
             "from twisted.protocols.tls import TLSMemoryBIOFactory; print(light_reactor() is first)"
         )

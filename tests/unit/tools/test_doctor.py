@@ -418,7 +418,7 @@ class CommandTests(SynchronousTestCase):
     def test_json_has_a_line_for_each_finding(self):
         self.facts = dataclasses.replace(SOUND, open_files=1)
         found = []
-        self.patch(sys.modules["rocketd.tools.rows"], "show_bytes", found.append)
+        self.patch(sys.modules["rocketd.tools.base.rows"], "show_bytes", found.append)
         self.assertEqual(run_main("doctor", "--local", "--json")[0], 1)
         (finding,) = map(json.loads, found)
         self.assertEqual(sorted(finding), ["finding", "level", "remedy", "subject"])

@@ -1,6 +1,6 @@
 """The arguments of jobs on the files of a stopped store, and the store's lock.
 
-Options and messages are those of `rocketd.tools.store`.
+Options and messages are those of `rocketd.tools.store.commands`.
 """
 
 import os

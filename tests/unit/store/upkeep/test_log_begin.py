@@ -16,8 +16,8 @@ from rocketd.store.testing import make_message
 from rocketd.store.upkeep import log_begin
 from rocketd.store.upkeep.clean import FIRST_ROUND_SECONDS, StoreCleaner
 from rocketd.store.upkeep.log_begin import NotedBegin, log_begin_path, read_log_begin, write_log_begin
-from rocketd.tools import store_access
 from rocketd.tools.cli import main
+from rocketd.tools.store import access as store_access
 from tests.support.killed_stores import copy_of_killed
 from tests.support.several_log_paths import COUNT, FILE, MultiPathTestCase
 from tests.unit.store.recovery.test_lost_log import tree_of

@@ -1,0 +1,1 @@
+"""rocketd produce, consume, message and dlq: send, print and find messages."""

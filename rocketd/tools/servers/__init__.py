@@ -1,0 +1,1 @@
+"""rocketd up, try and the run commands: servers in the foreground."""

@@ -1,0 +1,1 @@
+"""rocketd store: the files of a stopped store."""
