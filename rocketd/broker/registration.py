@@ -27,9 +27,9 @@ from twisted.python.failure import Failure
 from rocketd.broker.name_server_addresses import NameServerAddresses
 from rocketd.broker.tables.parts import TableParts
 from rocketd.common import names
-from rocketd.common.clocked_loop import ClockedLoop
+from rocketd.common.event_loop.clocked_loop import ClockedLoop
+from rocketd.common.event_loop.reactor import IReactor
 from rocketd.common.permission import is_readable, is_writable
-from rocketd.common.reactor import IReactor
 from rocketd.remoting.bodies.tables import (
     DataVersion,
     KVTable,

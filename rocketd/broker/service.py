@@ -48,9 +48,9 @@ from rocketd.broker.stats.store_stats import SAMPLE_SECONDS
 from rocketd.broker.tables.implied_topics import ImpliedTopics
 from rocketd.broker.tables.missing_tables import warn_of_missing_tables
 from rocketd.broker.transaction.service import TICK_SECONDS
-from rocketd.common.clocked_loop import ClockedLoop
-from rocketd.common.config import ConfigError
-from rocketd.common.reactor import IReactor, global_reactor
+from rocketd.common.event_loop.clocked_loop import ClockedLoop
+from rocketd.common.event_loop.reactor import IReactor, global_reactor
+from rocketd.common.settings.declaration import ConfigError
 from rocketd.common.stamp_clock import StampClock
 from rocketd.common.table_writer import TableWriter
 from rocketd.remoting.bodies.tables import (

@@ -8,7 +8,7 @@ from rocketd.broker.access.access_control import make_access_control
 from rocketd.broker.base.extensions import accounts_are_replaced
 from rocketd.broker.base.settings import BrokerSettings
 from rocketd.broker.replication.ha_tls import slave_port_tls, slave_tls
-from rocketd.common.config import ConfigError
+from rocketd.common.settings.declaration import ConfigError
 from rocketd.remoting.tls.certificates import TLSConfigError
 from rocketd.remoting.tls.contexts import ClientTLS, server_context
 from rocketd.store.base.errors import StoreError

@@ -8,7 +8,7 @@ Counterpart: `BrokerStartup` (Apache).
 from twisted.application.service import IService
 
 from rocketd.broker.base.settings import BrokerSettings
-from rocketd.common.options import DaemonOptions
+from rocketd.common.process.daemon_options import DaemonOptions
 
 
 class Options(DaemonOptions):

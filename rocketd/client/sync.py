@@ -20,8 +20,8 @@ from rocketd.client.messages.message import Message, ReceivedMessage, SendResult
 from rocketd.client.producer.producer import Selector
 from rocketd.client.producer.transaction import TransactionSendResult
 from rocketd.client.settings.config import Duration
+from rocketd.common.event_loop.reactor import IReactor
 from rocketd.common.lazy_names import lazy_names
-from rocketd.common.reactor import IReactor
 from rocketd.remoting.bodies.tables import MessageQueue
 
 if TYPE_CHECKING:

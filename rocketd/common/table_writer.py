@@ -10,7 +10,7 @@ from time import monotonic, thread_time
 
 from twisted.logger import Logger
 
-from rocketd.common.log_throttle import LogThrottle, ThrottledLog
+from rocketd.common.logs.throttle import LogThrottle, ThrottledLog
 
 COALESCE_SECONDS = 0.1
 """A change without a waiter is written at once if its table was not written for this time. Otherwise it waits, to share

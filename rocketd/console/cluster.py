@@ -16,7 +16,7 @@ from rocketd.client.instance.client_instance import ClientInstance
 from rocketd.client.messages.message import Message, SendResult
 from rocketd.client.producer.producer import ProducerEngine
 from rocketd.client.settings.config import DEFAULT_NAMESRV, ClientEnvironment
-from rocketd.common.reactor import IReactor
+from rocketd.common.event_loop.reactor import IReactor
 from rocketd.console.errors import ClusterTimeoutError, LoginError, is_refusal
 from rocketd.console.settings import ConsoleConfig
 from rocketd.protocol.cluster import MASTER, runtime_info

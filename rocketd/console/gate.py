@@ -11,7 +11,7 @@ from twisted.web.http import Request as HttpRequest
 from twisted.web.resource import IResource, Resource
 from twisted.web.server import Request, Site
 
-from rocketd.common.reactor import IReactor
+from rocketd.common.event_loop.reactor import IReactor
 
 MAX_CONNECTIONS: Final = 64
 """Open connections. A further one replaces the oldest without a whole request, or is closed at once."""

@@ -11,7 +11,7 @@ from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 
 from rocketd.client.settings.config import ClientEnvironment
-from rocketd.common.reactor import IReactor, global_reactor
+from rocketd.common.event_loop.reactor import IReactor, global_reactor
 from rocketd.console.cluster import ClusterDoor, ConsoleCluster
 from rocketd.console.gate import IDLE_SECONDS, BoundedRequest, FewConnections, Gate, HostCheck, QuietSite
 from rocketd.console.sessions import Sessions

@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from urllib.parse import urlsplit
 
-from rocketd.common.checks import ADDRESSES, HOST, is_address_list, is_host
-from rocketd.common.config import ConfigError, setting, settings_group
-from rocketd.common.configuration import DaemonSettings, group
-from rocketd.common.log_settings import LogConfig
+from rocketd.common.logs.settings import LogConfig
 from rocketd.common.networks import LOOPBACK, NetworkList
+from rocketd.common.settings.checks import ADDRESSES, HOST, is_address_list, is_host
+from rocketd.common.settings.daemon_settings import DaemonSettings, group
+from rocketd.common.settings.declaration import ConfigError, setting, settings_group
 
 MAX_PORT = 65535
 NO_LOGIN, ACCOUNTS, OPEN = "none", "accounts", "open"

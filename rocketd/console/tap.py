@@ -5,7 +5,7 @@ It reads the options and creates the service. Heavy imports wait until then.
 
 from twisted.application.service import IService
 
-from rocketd.common.options import DaemonOptions
+from rocketd.common.process.daemon_options import DaemonOptions
 from rocketd.console.settings import ConsoleSettings
 
 PACKAGES = ("klein", "jinja2")

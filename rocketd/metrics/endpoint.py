@@ -27,7 +27,7 @@ from twisted.web.resource import Resource
 from twisted.web.server import Request, Site
 from twisted.web.wsgi import WSGIResource
 
-from rocketd.common.reactor import IReactor
+from rocketd.common.event_loop.reactor import IReactor
 from rocketd.metrics.families import Families, MetricSource
 from rocketd.metrics.settings import MetricsConfig
 from rocketd.remoting.serving.server import ListenError

@@ -7,7 +7,7 @@ from typing import Protocol
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.metrics_core import Metric
 
-from rocketd.common.loop_lag import LagHistogram
+from rocketd.common.event_loop.loop_lag import LagHistogram
 
 Series = tuple[Sequence[str], float]
 """The values of the labels, and the figure."""

@@ -1,7 +1,7 @@
 """Settings of the endpoint for metrics."""
 
-from rocketd.common.checks import HOST, is_host
-from rocketd.common.config import setting, settings_group
+from rocketd.common.settings.checks import HOST, is_host
+from rocketd.common.settings.declaration import setting, settings_group
 
 MAX_PORT = 65535
 

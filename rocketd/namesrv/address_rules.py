@@ -11,8 +11,8 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from rocketd.common.checks import is_address
 from rocketd.common.networks import NetworkList, network_list
+from rocketd.common.settings.checks import is_address
 from rocketd.remoting.bodies.tables import BrokerData
 
 RULES: Final = (

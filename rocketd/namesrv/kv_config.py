@@ -9,7 +9,7 @@ from threading import Lock
 
 from twisted.logger import Logger
 
-from rocketd.common.log_throttle import event_log
+from rocketd.common.logs.throttle import event_log
 from rocketd.common.table_writer import TableWriter, Written
 from rocketd.remoting.bodies.tables import KVConfig
 from rocketd.remoting.fastjson import dialect as fastjson

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 
 from prometheus_client.metrics_core import Metric
 
-from rocketd.common.reactor import IReactor
+from rocketd.common.event_loop.reactor import IReactor
 from rocketd.metrics.endpoint import MetricsEndpoint
 from rocketd.metrics.families import Families
 from rocketd.metrics.serving import ServingMetrics

@@ -11,10 +11,10 @@ from zlib import crc32
 from twisted.logger import Logger
 from zope.interface import implementer
 
-from rocketd.common import properties_file
-from rocketd.common.configuration import changes_of, update_remark
-from rocketd.common.log_throttle import ThrottledLog, event_log
+from rocketd.common.logs.throttle import ThrottledLog, event_log
 from rocketd.common.names import ORDER_TOPIC_NAMESPACE, SELF_TEST_TOPIC
+from rocketd.common.settings import properties_file
+from rocketd.common.settings.daemon_settings import changes_of, update_remark
 from rocketd.common.table_writer import Written
 from rocketd.namesrv.address_rules import AddressView, address_rules
 from rocketd.namesrv.interfaces import INameServer

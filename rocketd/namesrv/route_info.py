@@ -15,7 +15,7 @@ import msgspec
 from twisted.logger import Logger
 
 from rocketd.common import permission
-from rocketd.common.log_throttle import LogThrottle, ThrottledLog, event_log
+from rocketd.common.logs.throttle import LogThrottle, ThrottledLog, event_log
 from rocketd.common.sysflag import TOPIC_UNIT, TOPIC_UNIT_SUB
 from rocketd.namesrv.topic_queues import TopicQueues, queues_of
 from rocketd.remoting.bodies.tables import (

@@ -17,9 +17,9 @@ from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 from zope.interface import implementer
 
-from rocketd.common.clocked_loop import ClockedLoop
+from rocketd.common.event_loop.clocked_loop import ClockedLoop
+from rocketd.common.event_loop.reactor import IReactor, global_reactor
 from rocketd.common.networks import network_list
-from rocketd.common.reactor import IReactor, global_reactor
 from rocketd.common.table_writer import TableWriter
 from rocketd.namesrv.interfaces import INameServer
 from rocketd.namesrv.kv_config import KVConfigError, KVConfigManager

@@ -6,11 +6,11 @@ precedence.
 
 from collections.abc import Mapping
 
-from rocketd.common.config import setting, settings_group
-from rocketd.common.configuration import DaemonSettings, group
-from rocketd.common.log_settings import LogConfig
+from rocketd.common.logs.settings import LogConfig
 from rocketd.common.networks import NETWORKS, PRIVATE, is_network_list
-from rocketd.common.process_settings import ProcessConfig
+from rocketd.common.process.process_settings import ProcessConfig
+from rocketd.common.settings.daemon_settings import DaemonSettings, group
+from rocketd.common.settings.declaration import setting, settings_group
 from rocketd.metrics.settings import MetricsConfig
 from rocketd.namesrv.address_rules import RULES, are_address_rules
 from rocketd.remoting.serving.settings import NettyServerConfig, RemotingConfig, ServerLimits

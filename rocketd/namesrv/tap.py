@@ -5,7 +5,7 @@ Counterpart: `NamesrvStartup` (Apache): reads the options and creates the servic
 
 from twisted.application.service import IService
 
-from rocketd.common.options import DaemonOptions
+from rocketd.common.process.daemon_options import DaemonOptions
 from rocketd.namesrv.settings import NamesrvSettings
 
 

@@ -4,7 +4,7 @@ Counterpart: `NettyServerConfig`, `NettyClientConfig`, `NettySystemConfig` and `
 keys and defaults. Java's -D properties (keys with dots) are read from the config file and from -o instead.
 """
 
-from rocketd.common.config import Long, setting, settings_group
+from rocketd.common.settings.declaration import Long, setting, settings_group
 
 SOCKET = "com.rocketmq.remoting."
 THREADS = "one reactor thread serves all connections."

@@ -8,7 +8,7 @@ from typing import Any
 
 from zope.interface import Attribute, Interface, implementer
 
-from rocketd.common.loop_lag import LagHistogram
+from rocketd.common.event_loop.loop_lag import LagHistogram
 from rocketd.store.format.message import BitmapMaker, GetResult, MessageFilter, MessageInner, PutResult, QueryResult
 from rocketd.store.log.flush import FlushCallback
 from rocketd.store.queue.consume_queue import ConsumeQueue

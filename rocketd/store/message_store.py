@@ -13,7 +13,7 @@ from functools import partial
 from twisted.logger import Logger
 from zope.interface import implementer
 
-from rocketd.common.loop_lag import LagHistogram
+from rocketd.common.event_loop.loop_lag import LagHistogram
 from rocketd.common.names import SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
 from rocketd.store.base.errors import StoreStateError
 from rocketd.store.base.filesystem import IFileSystem, RealFileSystem, make_safe_dir

@@ -5,7 +5,7 @@ See ClientEnvironment of rocketd.client.settings.config.
 
 import threading
 
-from rocketd.common.reactor import IReactor
+from rocketd.common.event_loop.reactor import IReactor
 from rocketd.testing.memory_network import MemoryNetwork
 from rocketd.testing.virtual_time import VirtualReactor, VirtualTime
 

@@ -16,7 +16,7 @@ from rocketd.client.runtime.fork import ForkGuard
 from rocketd.client.runtime.thread_host import ThreadHost
 from rocketd.client.settings.config import ClientConfig, Duration, milliseconds
 from rocketd.common import permission
-from rocketd.common.config import ConfigError
+from rocketd.common.settings.declaration import ConfigError
 from rocketd.common.suggest import did_you_mean
 from rocketd.remoting.bodies.tables import TopicConfig
 from rocketd.remoting.serving.server import ListenError

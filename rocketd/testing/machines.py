@@ -12,7 +12,7 @@ from twisted.logger import Logger
 
 from rocketd.broker.service import Broker
 from rocketd.client.errors import ClientStateError
-from rocketd.common.reactor import IReactor
+from rocketd.common.event_loop.reactor import IReactor
 from rocketd.namesrv.service import NameServer
 from rocketd.remoting.bodies.tables import TopicConfig
 from rocketd.remoting.peer import peer_of

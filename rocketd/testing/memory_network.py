@@ -17,7 +17,7 @@ from twisted.internet.interfaces import IListeningPort
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from rocketd.common.reactor import IReactor
+from rocketd.common.event_loop.reactor import IReactor
 from rocketd.testing.memory_transport import MemoryTransport, Pipe
 
 HOST = "127.0.0.1"

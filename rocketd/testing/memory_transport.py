@@ -16,7 +16,7 @@ from twisted.internet.interfaces import IReactorFDSet, ITCPTransport
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from rocketd.common.reactor import IReactor
+from rocketd.common.event_loop.reactor import IReactor
 
 WINDOW = 1 << 18
 """Greatest number of bytes in transit. The rest stays with the writer until the reader has taken some."""

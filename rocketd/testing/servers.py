@@ -12,9 +12,9 @@ from rocketd.broker.base.settings import BrokerSettings
 from rocketd.broker.service import Broker
 from rocketd.broker.timer.table import TimerTable
 from rocketd.client.errors import IllegalOptionError
-from rocketd.common.config import ConfigError
-from rocketd.common.configuration import OPTION, DaemonSettings
-from rocketd.common.reactor import IReactor
+from rocketd.common.event_loop.reactor import IReactor
+from rocketd.common.settings.daemon_settings import OPTION, DaemonSettings
+from rocketd.common.settings.declaration import ConfigError
 from rocketd.common.suggest import did_you_mean
 from rocketd.namesrv.service import NameServer
 from rocketd.namesrv.settings import NamesrvSettings

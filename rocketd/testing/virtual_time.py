@@ -17,7 +17,7 @@ from twisted.internet.base import DelayedCall
 from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 
-from rocketd.common.reactor import IReactor
+from rocketd.common.event_loop.reactor import IReactor
 from rocketd.testing.memory_network import MemoryNetwork
 
 

@@ -9,8 +9,8 @@ from random import Random
 from rocketd.acl import plain_file
 from rocketd.acl.errors import AclError
 from rocketd.broker.base.settings import BrokerSettings
-from rocketd.common import properties_file
-from rocketd.common.config import ConfigError
+from rocketd.common.settings import properties_file
+from rocketd.common.settings.declaration import ConfigError
 from rocketd.filter.expressions import SelectorError
 from rocketd.filter.selector import Selector
 from rocketd.namesrv.settings import NamesrvSettings

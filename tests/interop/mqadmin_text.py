@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from rocketd.common import properties_file
+from rocketd.common.settings import properties_file
 
 _APACHES_SETTINGS = {
     entry.key

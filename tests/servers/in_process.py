@@ -7,7 +7,7 @@ from twisted.logger import LogLevel, globalLogPublisher
 
 from rocketd.broker.base.settings import BrokerSettings
 from rocketd.broker.service import make_broker
-from rocketd.common import log_throttle
+from rocketd.common.logs import throttle as log_throttle
 from rocketd.namesrv.service import make_namesrv
 from rocketd.namesrv.settings import NamesrvSettings
 from tests.support.patience import PATIENT

@@ -12,7 +12,7 @@ from rocketd.broker import name_server_addresses
 from rocketd.broker.base.settings import BrokerConfig, BrokerSettings
 from rocketd.broker.name_server_addresses import page_url
 from rocketd.broker.replication.single_master import SecondMasterError
-from rocketd.common.config import ConfigError
+from rocketd.common.settings.declaration import ConfigError
 from rocketd.remoting.calling import address_server
 from tests.servers.brokers import make_a_broker, make_name_server
 from tests.servers.wire_client import eventually, running

@@ -11,7 +11,7 @@ from rocketd.client import Credentials, MessageQueue
 from rocketd.client.messages import received
 from rocketd.client.messages.received import unpack
 from rocketd.client.sync import Admin, Consumer, Message, Producer
-from rocketd.common.config import ConfigError
+from rocketd.common.settings.declaration import ConfigError
 from rocketd.common.sysflag import COMPRESSED
 from rocketd.console.brokers import shown_settings
 from rocketd.console.gate import MAX_BODY_BYTES

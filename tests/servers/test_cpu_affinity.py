@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rocketd.common.cpu_affinity import cores_of_process
+from rocketd.common.process.cpu_affinity import cores_of_process
 from tests.support.server_processes import SOURCES, START_LIMIT, ServerProcesses
 
 CORES = cores_of_process()

@@ -14,7 +14,7 @@ from twisted.internet.endpoints import TCP4ClientEndpoint, connectProtocol
 from twisted.internet.protocol import Protocol
 from twisted.internet.task import Clock, deferLater
 
-from rocketd.common import properties_file
+from rocketd.common.settings import properties_file
 from rocketd.namesrv.route_info import BROKER_EXPIRY_MS
 from rocketd.namesrv.service import FIRST_SCAN_SECONDS, SCAN_SECONDS, NameServer, make_namesrv
 from rocketd.namesrv.settings import NamesrvSettings

@@ -655,7 +655,7 @@ def test_cluster_can_be_called_from_any_thread(cluster):
 LEAVES_NOTHING = """
 import gc, os, sys, threading
 from rocketd.client.sync import Consumer, Message, Producer
-from rocketd.common.config import ConfigError
+from rocketd.common.settings.declaration import ConfigError
 from rocketd.testing import Cluster
 
 def opened():

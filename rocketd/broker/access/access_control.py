@@ -28,8 +28,8 @@ from rocketd.acl.permissions import RETRY_PREFIX, Permission, retry_topic
 from rocketd.broker.access.record_rights import Look, RecordRights
 from rocketd.broker.base import problems
 from rocketd.broker.base.settings import BrokerConfig
-from rocketd.common.config import ConfigError
-from rocketd.common.log_throttle import LogThrottle, ThrottledLog
+from rocketd.common.logs.throttle import LogThrottle, ThrottledLog
+from rocketd.common.settings.declaration import ConfigError
 from rocketd.remoting.bodies.tables import HeartbeatData, LockBatchRequestBody
 from rocketd.remoting.calling.signing import SigningHook
 from rocketd.remoting.errors import RemotingCommandError, RequestError

@@ -17,7 +17,7 @@ from rocketd.acl.accounts import AccountConfig
 from rocketd.acl.errors import AclError
 from rocketd.acl.manager import PlainPermissionManager
 from rocketd.broker.admin.parts import AdminParts
-from rocketd.common.log_throttle import event_log
+from rocketd.common.logs.throttle import event_log
 from rocketd.remoting.bodies.admin import GetBrokerClusterAclConfigResponseBody, PlainAccessConfig
 from rocketd.remoting.errors import RemotingCommandError, RequestError
 from rocketd.remoting.headers.acl import (

@@ -16,8 +16,8 @@ from rocketd.broker.admin.parts import AdminParts
 from rocketd.broker.base import problems
 from rocketd.broker.base.written_answers import when_written
 from rocketd.broker.tables.topics import MAX_QUEUES
-from rocketd.common.configuration import KeyResult, changes_of, update_remark
-from rocketd.common.log_throttle import event_log
+from rocketd.common.logs.throttle import event_log
+from rocketd.common.settings.daemon_settings import KeyResult, changes_of, update_remark
 from rocketd.remoting.bodies.tables import DataVersion, SubscriptionGroupConfig, TopicConfig, TopicFilterType
 from rocketd.remoting.errors import RequestError
 from rocketd.remoting.headers.client import (

@@ -12,7 +12,7 @@ from twisted.logger import Logger
 from zope.interface import implementer
 
 from rocketd.broker.admin.parts import AdminParts
-from rocketd.common.log_throttle import event_log
+from rocketd.common.logs.throttle import event_log
 from rocketd.common.names import LMQ_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_OP_HALF_TOPIC
 from rocketd.remoting.interfaces import IRequestContext, IRequestProcessor
 from rocketd.remoting.wire.codes import RequestCode, ResponseCode

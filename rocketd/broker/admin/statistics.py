@@ -17,7 +17,7 @@ from zope.interface import implementer
 from rocketd.broker.admin.parts import AdminParts
 from rocketd.broker.stats.stats_item import StatsSnapshot
 from rocketd.broker.tables.offsets import SEPARATOR
-from rocketd.common.log_throttle import event_log
+from rocketd.common.logs.throttle import event_log
 from rocketd.remoting.bodies.admin import (
     BrokerStatsData,
     BrokerStatsItem,

@@ -26,8 +26,8 @@ from rocketd.broker.base.interfaces import (
     ITransactionListener,
     ITransactionListenerPlugin,
 )
-from rocketd.common.config import ConfigError
-from rocketd.common.log_throttle import ThrottledLog
+from rocketd.common.logs.throttle import ThrottledLog
+from rocketd.common.settings.declaration import ConfigError
 from rocketd.remoting.interfaces import IRPCHook
 from rocketd.remoting.serving.dispatch import Dispatcher
 from rocketd.remoting.serving.plugin_calls import (

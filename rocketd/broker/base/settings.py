@@ -7,12 +7,12 @@ import os
 import re
 from collections.abc import Mapping
 
-from rocketd.common.checks import ADDRESSES, HOST, is_address, is_address_list, is_host
-from rocketd.common.config import ConfigError, Long, setting, settings_group
-from rocketd.common.configuration import DaemonSettings, group
-from rocketd.common.log_settings import LogConfig
+from rocketd.common.logs.settings import LogConfig
 from rocketd.common.networks import NETWORKS, PRIVATE, is_network_list
-from rocketd.common.process_settings import ProcessConfig
+from rocketd.common.process.process_settings import ProcessConfig
+from rocketd.common.settings.checks import ADDRESSES, HOST, is_address, is_address_list, is_host
+from rocketd.common.settings.daemon_settings import DaemonSettings, group
+from rocketd.common.settings.declaration import ConfigError, Long, setting, settings_group
 from rocketd.metrics.settings import MetricsConfig
 from rocketd.remoting.serving.settings import NettyServerConfig, RemotingConfig, ServerLimits
 from rocketd.remoting.settings import NettyClientConfig, TlsConfig

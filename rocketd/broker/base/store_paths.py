@@ -5,7 +5,7 @@ Pure functions.
 
 import os
 
-from rocketd.common.config import ConfigError
+from rocketd.common.settings.declaration import ConfigError
 from rocketd.store.base.settings import MessageStoreConfig
 from rocketd.store.log.log_paths import log_paths
 

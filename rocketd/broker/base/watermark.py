@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 from twisted.logger import Logger
 
-from rocketd.common.loop_lag import LagHistogram
+from rocketd.common.event_loop.loop_lag import LagHistogram
 from rocketd.remoting.serving.pools import Pool
 
 SECONDS = 60.0

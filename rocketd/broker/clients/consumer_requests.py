@@ -9,7 +9,7 @@ from zope.interface import implementer
 from rocketd.broker.base import problems
 from rocketd.broker.clients.parts import ClientParts
 from rocketd.broker.tables.new_names import offset_group_limit
-from rocketd.common.log_throttle import ThrottledLog
+from rocketd.common.logs.throttle import ThrottledLog
 from rocketd.common.names import LMQ_PREFIX
 from rocketd.remoting.bodies.tables import GetConsumerListByGroupResponseBody
 from rocketd.remoting.errors import RequestError

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from twisted.logger import Logger, LogLevel
 
 from rocketd.broker.clients.client import ClientChannelInfo, wanted_texts
-from rocketd.common.log_throttle import LogThrottle, ThrottledLog
+from rocketd.common.logs.throttle import LogThrottle, ThrottledLog
 from rocketd.remoting.bodies.tables import ConsumeFromWhere, ConsumerData, ConsumeType, MessageModel, SubscriptionData
 from rocketd.remoting.interfaces import IConnection
 

@@ -18,7 +18,7 @@ from rocketd.broker.base import problems
 from rocketd.broker.base.written_answers import when_written
 from rocketd.broker.clients.parts import ClientParts
 from rocketd.broker.clients.relay import refuse_old_clients
-from rocketd.common.log_throttle import event_log
+from rocketd.common.logs.throttle import event_log
 from rocketd.remoting.bodies.admin import MessageQueueForC, ResetOffsetBody, ResetOffsetBodyForC
 from rocketd.remoting.bodies.tables import MessageQueue
 from rocketd.remoting.errors import RequestError

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection
 from twisted.logger import Logger
 
 from rocketd.broker.clients.client import ClientChannelInfo
-from rocketd.common.log_throttle import LogThrottle, ThrottledLog
+from rocketd.common.logs.throttle import LogThrottle, ThrottledLog
 from rocketd.remoting.interfaces import IConnection
 
 

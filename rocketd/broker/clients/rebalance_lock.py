@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from twisted.logger import Logger
 
-from rocketd.common.log_throttle import event_log
+from rocketd.common.logs.throttle import event_log
 from rocketd.remoting.limits.limit_log import LimitLog
 
 NAMED_LIMIT = 8

@@ -17,7 +17,7 @@ from zope.interface import implementer
 from rocketd.broker.base import problems
 from rocketd.broker.clients.client import ClientChannelInfo
 from rocketd.broker.clients.parts import ClientParts
-from rocketd.common.log_throttle import ThrottledLog
+from rocketd.common.logs.throttle import ThrottledLog
 from rocketd.remoting.bodies.admin import GetConsumerStatusBody
 from rocketd.remoting.errors import RemotingError, RemotingTimeoutError, RequestError
 from rocketd.remoting.headers.admin import (

@@ -17,7 +17,7 @@ from rocketd.broker.send.durability import Durability
 from rocketd.broker.send.message_builder import sent_delay_level, waits
 from rocketd.broker.send.message_check import MessageCheck, choose_queue
 from rocketd.common import properties as names
-from rocketd.common.log_throttle import ThrottledLog
+from rocketd.common.logs.throttle import ThrottledLog
 from rocketd.common.properties import decode_properties, encode_properties
 from rocketd.common.record_host import host_text, offset_message_id
 from rocketd.common.sysflag import COMPRESSED, COMPRESSION_MASK

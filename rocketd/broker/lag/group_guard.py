@@ -19,7 +19,7 @@ from twisted.logger import Logger
 from rocketd.broker.clients.client import ClientChannelInfo
 from rocketd.broker.clients.consumers import ConsumerGroupInfo
 from rocketd.broker.clients.parts import GroupParts
-from rocketd.common.log_throttle import LogThrottle
+from rocketd.common.logs.throttle import LogThrottle
 from rocketd.common.names import RETRY_PREFIX
 from rocketd.common.permission import is_readable
 from rocketd.remoting.bodies.groups import GroupProblem, GroupProblemKind, GroupProblems

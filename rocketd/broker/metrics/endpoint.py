@@ -11,7 +11,7 @@ from rocketd.broker.metrics.runtime import RuntimeMetrics
 from rocketd.broker.metrics.store import StoreMetrics
 from rocketd.broker.metrics.traffic import TrafficMetrics
 from rocketd.broker.registration import Registration
-from rocketd.common.reactor import IReactor
+from rocketd.common.event_loop.reactor import IReactor
 from rocketd.metrics.endpoint import MetricsEndpoint
 from rocketd.metrics.serving import ServingMetrics
 from rocketd.remoting.serving.server import RemotingServer

@@ -21,7 +21,7 @@ from rocketd.broker.pull.long_polling import HeldPull, LongPolling, PullRequest
 from rocketd.broker.pull.offset_moved import offset_moved_event
 from rocketd.broker.pull.parts import PullParts
 from rocketd.broker.pull.pull_check import PullCheck
-from rocketd.common.log_throttle import ThrottledLog
+from rocketd.common.logs.throttle import ThrottledLog
 from rocketd.common.sysflag import PULL_COMMIT_OFFSET, PULL_SUSPEND
 from rocketd.remoting.bodies.tables import SubscriptionGroupConfig
 from rocketd.remoting.errors import RequestError

@@ -14,8 +14,8 @@ from twisted.logger import Logger
 
 from rocketd.broker.replication.parts import ReplicationParts
 from rocketd.broker.replication.trusted_peers import TrustedPeers
-from rocketd.common import properties_file
-from rocketd.common.log_throttle import ThrottledLog
+from rocketd.common.logs.throttle import ThrottledLog
+from rocketd.common.settings import properties_file
 from rocketd.remoting.bodies.tables import ClusterInfo, KVTable
 from rocketd.remoting.errors import RemotingError
 from rocketd.remoting.interfaces import IRemotingClient

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from twisted.internet.interfaces import IProtocolFactory
 
-from rocketd.common.reactor import IReactor
+from rocketd.common.event_loop.reactor import IReactor
 from rocketd.remoting.settings import TlsConfig
 from rocketd.remoting.tls.certificate_watch import CertificateWatch
 from rocketd.remoting.tls.certificates import TLSConfigError

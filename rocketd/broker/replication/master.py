@@ -20,8 +20,8 @@ from zope.interface import implementer
 from rocketd.broker.replication.slave_admission import SlaveAdmission
 from rocketd.broker.replication.slave_connection import SlaveConnection
 from rocketd.broker.replication.trusted_peers import TrustedPeers
-from rocketd.common.clocked_loop import ClockedLoop
-from rocketd.common.reactor import IReactor
+from rocketd.common.event_loop.clocked_loop import ClockedLoop
+from rocketd.common.event_loop.reactor import IReactor
 from rocketd.remoting.peer import peer_of
 from rocketd.remoting.serving.server import ListenError, open_port
 from rocketd.store.base.settings import MessageStoreConfig

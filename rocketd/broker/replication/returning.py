@@ -14,7 +14,7 @@ from twisted.logger import Logger
 
 from rocketd.broker.replication.group import BrokerGroup, together
 from rocketd.broker.replication.parts import ReplicationParts
-from rocketd.common.reactor import IReactor
+from rocketd.common.event_loop.reactor import IReactor
 from rocketd.remoting.bodies.tables import (
     Body,
     ConsumerOffsetSerializeWrapper,

@@ -20,9 +20,9 @@ from rocketd.broker.replication.slave import ReplicationSlave
 from rocketd.broker.replication.synchronize import SlaveSynchronize
 from rocketd.broker.replication.table_changes import TableChanges
 from rocketd.broker.replication.trusted_peers import TrustedPeers
-from rocketd.common.clocked_loop import ClockedLoop
-from rocketd.common.log_throttle import ThrottledLog
-from rocketd.common.reactor import IReactor
+from rocketd.common.event_loop.clocked_loop import ClockedLoop
+from rocketd.common.event_loop.reactor import IReactor
+from rocketd.common.logs.throttle import ThrottledLog
 from rocketd.remoting.headers.client import RegisterBrokerResponseHeader
 from rocketd.remoting.interfaces import IRemotingClient
 from rocketd.store.interfaces import IMessageStore

@@ -21,7 +21,7 @@ from twisted.logger import Logger
 
 from rocketd.broker.replication.group import BrokerGroup, Instance, Rival
 from rocketd.broker.replication.parts import ReplicationParts
-from rocketd.common.clocked_loop import ClockedLoop
+from rocketd.common.event_loop.clocked_loop import ClockedLoop
 from rocketd.remoting.calling.channel_table import join, tell_all
 
 CHECK_SECONDS = 10.0

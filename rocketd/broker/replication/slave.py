@@ -23,8 +23,8 @@ from twisted.python.failure import Failure
 
 from rocketd.broker.replication.log_receiver import LogReceiver
 from rocketd.broker.replication.master_connection import MasterConnection
-from rocketd.common.clocked_loop import ClockedLoop
-from rocketd.common.reactor import IReactor
+from rocketd.common.event_loop.clocked_loop import ClockedLoop
+from rocketd.common.event_loop.reactor import IReactor
 from rocketd.remoting.calling.channel_table import split_address
 from rocketd.remoting.calling.host_endpoint import HostEndpoint
 from rocketd.remoting.errors import RemotingConnectError

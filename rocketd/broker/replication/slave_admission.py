@@ -13,7 +13,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from rocketd.broker.replication.trusted_peers import TrustedPeers
-from rocketd.common.log_throttle import LogThrottle, ThrottledLog
+from rocketd.common.logs.throttle import LogThrottle, ThrottledLog
 from rocketd.remoting.tls.contexts import DISABLED
 from rocketd.store.base.settings import MessageStoreConfig
 

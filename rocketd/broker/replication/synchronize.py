@@ -17,8 +17,8 @@ from twisted.logger import Logger
 
 from rocketd.broker.replication.parts import ReplicationParts
 from rocketd.broker.replication.table_changes import DELAYS, GROUPS, HOLD_SECONDS, OFFSETS, TOPICS, version_text
-from rocketd.common.clocked_loop import ClockedLoop
-from rocketd.common.reactor import IReactor
+from rocketd.common.event_loop.clocked_loop import ClockedLoop
+from rocketd.common.event_loop.reactor import IReactor
 from rocketd.remoting.bodies.tables import (
     ConsumerOffsetSerializeWrapper,
     DelayOffsetSerializeWrapper,

@@ -16,8 +16,8 @@ from twisted.logger import Logger
 
 from rocketd.broker.replication.parts import ReplicationParts
 from rocketd.broker.tables.settlement import Settled
-from rocketd.common.clocked_loop import ClockedLoop
-from rocketd.common.reactor import IReactor
+from rocketd.common.event_loop.clocked_loop import ClockedLoop
+from rocketd.common.event_loop.reactor import IReactor
 from rocketd.remoting.bodies.tables import DataVersion
 from rocketd.remoting.interfaces import IRequestContext
 from rocketd.remoting.wire.codes import ResponseCode

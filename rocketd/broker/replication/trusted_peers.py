@@ -17,8 +17,8 @@ from ipaddress import IPv4Address, IPv6Address
 from twisted.internet import threads
 
 from rocketd.broker.base.address import join, local_addresses
+from rocketd.common.event_loop.reactor import IReactor
 from rocketd.common.networks import network_list, parse_host
-from rocketd.common.reactor import IReactor
 from rocketd.remoting.calling.channel_table import split_address
 from rocketd.remoting.errors import RemotingError
 from rocketd.store.base.settings import MessageStoreConfig

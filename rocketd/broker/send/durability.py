@@ -10,7 +10,7 @@ import threading
 from twisted.logger import Logger
 
 from rocketd.broker.send.parts import SendParts
-from rocketd.common.log_throttle import LogThrottle, ThrottledLog
+from rocketd.common.logs.throttle import LogThrottle, ThrottledLog
 from rocketd.store.format.message import PutStatus
 from rocketd.store.log.flush import FlushCallback
 from rocketd.store.message_store import SLOW_PUT_MS

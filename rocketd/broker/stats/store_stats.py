@@ -14,7 +14,7 @@ from typing import NamedTuple
 from twisted.logger import Logger
 
 from rocketd.broker.stats.put_times import PutTimes
-from rocketd.common.loop_lag import LagHistogram
+from rocketd.common.event_loop.loop_lag import LagHistogram
 
 SAMPLE_SECONDS = 1.0
 SPANS = (10, 60, 600)

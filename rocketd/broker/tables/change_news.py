@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from twisted.logger import Logger
 
-from rocketd.common.log_throttle import event_log
+from rocketd.common.logs.throttle import event_log
 
 NAMED_LIMIT = 20
 """The maximum number of names in the log line of a burst."""

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from twisted.logger import Logger
 
 from rocketd.broker.tables.light_offsets import OffsetFile
-from rocketd.common.log_throttle import ThrottledLog, event_log
+from rocketd.common.logs.throttle import ThrottledLog, event_log
 from rocketd.common.table_writer import TableWriter, Written
 from rocketd.remoting.bodies.tables import ConsumerOffsetSerializeWrapper
 

@@ -22,7 +22,7 @@ from rocketd.broker.tables.new_names import NewNameLimit, topic_limit
 from rocketd.broker.tables.settlement import NewNameSettlement
 from rocketd.broker.tables.versioned_table import VersionedTable
 from rocketd.common import names, permission
-from rocketd.common.log_throttle import LogThrottle, ThrottledLog, event_log
+from rocketd.common.logs.throttle import LogThrottle, ThrottledLog, event_log
 from rocketd.common.sysflag import topic_sys_flag
 from rocketd.common.table_writer import TableWriter, Written
 from rocketd.remoting.bodies.tables import (

@@ -5,7 +5,7 @@ Pure values.
 Counterpart: `ScheduleMessageService.parseDelayLevel`, `ScheduleMessageService.computeDeliverTimestamp` (Apache).
 """
 
-from rocketd.common.config import ConfigError
+from rocketd.common.settings.declaration import ConfigError
 
 _UNIT_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 

@@ -15,7 +15,7 @@ from rocketd.broker.timer.parts import TimerParts
 from rocketd.broker.timer.records import identity_of
 from rocketd.common import permission
 from rocketd.common import properties as names
-from rocketd.common.log_throttle import LogThrottle, ThrottledLog
+from rocketd.common.logs.throttle import LogThrottle, ThrottledLog
 from rocketd.common.names import TIMER_TOPIC
 from rocketd.remoting.errors import RequestError
 from rocketd.store.format.message import MessageInner

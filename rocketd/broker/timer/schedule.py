@@ -17,7 +17,7 @@ from rocketd.broker.tables.implied_topics import make_topic_of
 from rocketd.broker.timer.delay_levels import DelayLevels
 from rocketd.broker.timer.parts import TimerParts
 from rocketd.common import properties as names
-from rocketd.common.log_throttle import LogThrottle, ThrottledLog, event_log
+from rocketd.common.logs.throttle import LogThrottle, ThrottledLog, event_log
 from rocketd.common.names import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
 from rocketd.common.table_writer import TableWriter
 from rocketd.remoting.bodies.tables import DelayOffsetSerializeWrapper

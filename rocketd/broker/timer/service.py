@@ -23,7 +23,7 @@ from rocketd.broker.timer.records import identity_in, message_to_deliver, messag
 from rocketd.broker.timer.redirect import TimerRedirect
 from rocketd.broker.timer.table import Row, TimerTable
 from rocketd.common import properties as names
-from rocketd.common.log_throttle import LogThrottle, ThrottledLog, event_log
+from rocketd.common.logs.throttle import LogThrottle, ThrottledLog, event_log
 from rocketd.common.names import TIMER_TOPIC
 from rocketd.common.properties import find_property
 from rocketd.store.base.errors import StoreError

@@ -21,7 +21,7 @@ from rocketd.broker.transaction.copy_search import CopySearch
 from rocketd.broker.transaction.half_copies import HalfCopies
 from rocketd.broker.transaction.op_messages import LateEnds, OpMessages, read_queue
 from rocketd.common import properties as names
-from rocketd.common.log_throttle import event_log
+from rocketd.common.logs.throttle import event_log
 from rocketd.common.names import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC
 from rocketd.common.permission import READ, WRITE
 from rocketd.common.properties import MAX_LENGTH

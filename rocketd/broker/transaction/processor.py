@@ -20,7 +20,7 @@ from rocketd.broker.tables.implied_topics import is_topic_deleted, make_topic_of
 from rocketd.broker.transaction.parts import TransactionParts
 from rocketd.broker.transaction.service import End
 from rocketd.common import properties as names
-from rocketd.common.log_throttle import event_log
+from rocketd.common.logs.throttle import event_log
 from rocketd.common.names import TRANS_HALF_TOPIC
 from rocketd.common.properties import encode_properties
 from rocketd.common.sysflag import TRANSACTION_COMMIT, TRANSACTION_NOT

@@ -23,7 +23,7 @@ from rocketd.client.producer.sender import FirstTry
 from rocketd.client.runtime.gevent_patches import is_patched
 from rocketd.client.runtime.thread_host import ThreadHost
 from rocketd.client.settings.config import Duration
-from rocketd.common import timers
+from rocketd.common.event_loop import timers
 from rocketd.protocol.send import STORED
 from rocketd.remoting.bodies.tables import MessageQueue
 from rocketd.remoting.errors import RemotingError

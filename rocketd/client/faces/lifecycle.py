@@ -18,7 +18,7 @@ from rocketd.client.runtime.fork import ForkGuard
 from rocketd.client.runtime.gevent_patches import check_patches
 from rocketd.client.settings.config import ClientConfig, config_of
 from rocketd.client.settings.option_names import check_names, takes_fields
-from rocketd.common.reactor import IReactor
+from rocketd.common.event_loop.reactor import IReactor
 
 RunCoroutine = Callable[[Any], Deferred[Any]]
 

@@ -8,7 +8,7 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 from twisted.internet.defer import Deferred, ensureDeferred
 
 from rocketd.client.faces.lifecycle import Life
-from rocketd.common.reactor import global_reactor
+from rocketd.common.event_loop.reactor import global_reactor
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from twisted.internet.defer import Deferred
 
 from rocketd.client.errors import UsageError
-from rocketd.common.reactor import global_reactor
+from rocketd.common.event_loop.reactor import global_reactor
 
 if TYPE_CHECKING:  # each program needs only one of them
     from rocketd.client.faces.aio_lifecycle import AioLife

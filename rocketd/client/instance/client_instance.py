@@ -33,8 +33,8 @@ from rocketd.client.instance.pending_replies import PendingReplies
 from rocketd.client.instance.routes import Routes
 from rocketd.client.instance.server_requests import ServerRequests
 from rocketd.client.settings.config import ClientConfig, milliseconds
-from rocketd.common import timers
-from rocketd.common.reactor import IReactor
+from rocketd.common.event_loop import timers
+from rocketd.common.event_loop.reactor import IReactor
 from rocketd.protocol.question import Question, R
 from rocketd.protocol.unique_keys import UniqueKeys
 from rocketd.remoting.bodies.tables import HeartbeatData, ProducerData

@@ -9,7 +9,7 @@ from rocketd.client.errors import IllegalOptionError
 from rocketd.client.instance.client_instance import ClientInstance
 from rocketd.client.runtime.fork import at_fork_in_child
 from rocketd.client.settings.config import ClientConfig
-from rocketd.common.reactor import IReactor
+from rocketd.common.event_loop.reactor import IReactor
 
 Kind = Literal["producer", "consumer", "admin"]
 

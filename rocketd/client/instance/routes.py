@@ -21,7 +21,7 @@ from rocketd.client.errors import (
     TopicNotFoundError,
     UnreachableError,
 )
-from rocketd.common.log_throttle import LogThrottle
+from rocketd.common.logs.throttle import LogThrottle
 from rocketd.common.names import AUTO_CREATE_TOPIC, DEFAULT_TOPIC_QUEUES
 from rocketd.protocol import cluster
 from rocketd.protocol.cluster import MASTER

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from twisted.logger import Logger
 
-from rocketd.common.log_throttle import event_log
+from rocketd.common.logs.throttle import event_log
 from rocketd.store.format.record import MessageExt, decode_readable
 
 _events = event_log(Logger())

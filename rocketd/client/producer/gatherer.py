@@ -13,8 +13,8 @@ from twisted.python.failure import Failure
 
 from rocketd.client.messages.message import Message, SendResult
 from rocketd.client.producer.outgoing import BatchPart, OutgoingMessage, batch_of
+from rocketd.common.event_loop.reactor import IReactor
 from rocketd.common.names import RETRY_PREFIX
-from rocketd.common.reactor import IReactor
 
 MAX_GATHERED_BYTES: Final = 256 << 10
 """Size in bytes from which a batch is sent without waiting for more messages."""

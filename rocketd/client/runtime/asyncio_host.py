@@ -17,7 +17,7 @@ from twisted.python.failure import Failure
 from rocketd.client.runtime.fork import at_fork_in_child, forks
 from rocketd.client.runtime.logs import bridge
 from rocketd.client.runtime.tracebacks import without_internal_frames
-from rocketd.common.reactor import IReactor
+from rocketd.common.event_loop.reactor import IReactor
 
 if TYPE_CHECKING:
     from twisted.python.threadpool import ThreadPool

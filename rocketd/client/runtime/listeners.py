@@ -14,7 +14,7 @@ from twisted.python.failure import Failure
 
 from rocketd.client.errors import IllegalOptionError
 from rocketd.client.runtime.worker_threads import WorkerThreads
-from rocketd.common.reactor import IReactor
+from rocketd.common.event_loop.reactor import IReactor
 
 R = TypeVar("R")
 

@@ -21,7 +21,7 @@ from rocketd.client.errors import ClientClosedError, ForkedClientError, UsageErr
 from rocketd.client.runtime.fork import at_fork_in_child, forks
 from rocketd.client.runtime.logs import bridge
 from rocketd.client.runtime.tracebacks import without_internal_frames
-from rocketd.common.reactor import IReactor
+from rocketd.common.event_loop.reactor import IReactor
 
 T = TypeVar("T")
 

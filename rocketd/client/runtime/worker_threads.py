@@ -14,7 +14,7 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from rocketd.common.reactor import IReactor
+from rocketd.common.event_loop.reactor import IReactor
 
 _Task = tuple[Deferred[Any], Callable[..., Any], tuple[Any, ...]]
 

@@ -16,8 +16,8 @@ from rocketd.acl.credentials import Credentials
 from rocketd.client.errors import IllegalOptionError
 from rocketd.client.settings.option_names import check_names, takes_fields
 from rocketd.client.settings.option_types import SECRET, check_types
-from rocketd.common.checks import ADDRESSES, is_address_list
-from rocketd.common.reactor import IReactor
+from rocketd.common.event_loop.reactor import IReactor
+from rocketd.common.settings.checks import ADDRESSES, is_address_list
 from rocketd.remoting.errors import RemotingCommandError
 from rocketd.remoting.settings import NettyClientConfig, TlsConfig
 from rocketd.remoting.wire.command import RemotingCommand

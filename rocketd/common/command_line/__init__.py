@@ -6,6 +6,7 @@
 - `output`: lines and tables on standard output, complaints on standard error.
 
 A value that is refused is a `click.UsageError` or `click.BadParameter`: one line, and exit status 2. A command that fails
-raises `CommandError`: one line, and the error's exit status. The twistd plugins use `rocketd.common.options` instead.
+raises `CommandError`: one line, and the error's exit status. The twistd plugins have their command line from
+`rocketd.common.process.daemon_options`.
 See docs/decisions/0027-commands-on-click.md.
 """

@@ -17,8 +17,8 @@ from click.shell_completion import CompletionItem
 from rocketd.common.command_line.errors import CommandError, OutputClosedError
 from rocketd.common.command_line.output import complain, give_up_output
 from rocketd.common.imports import without_collection
+from rocketd.common.process.version import version_text
 from rocketd.common.suggest import did_you_mean
-from rocketd.common.version import version_text
 
 _WRONG = 2
 """Exit status of a wrong command line."""

@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import click
 
-from rocketd.common.checks import ADDRESSES, is_address_list
 from rocketd.common.names import group_fault, topic_fault
+from rocketd.common.settings.checks import ADDRESSES, is_address_list
 
 
 def whole_number(minimum: int, maximum: int | None = None) -> Callable[[str], int]:

@@ -11,7 +11,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from rocketd.common.checks import is_address_list
+from rocketd.common.settings.checks import is_address_list
 from rocketd.remoting.calling.channel_table import join, tell_all
 
 INTERVAL_SECONDS = 120.0

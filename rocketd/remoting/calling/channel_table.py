@@ -15,9 +15,9 @@ from twisted.internet.protocol import Factory
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from rocketd.common import timers
-from rocketd.common.log_throttle import LogThrottle
-from rocketd.common.reactor import IReactor
+from rocketd.common.event_loop import timers
+from rocketd.common.event_loop.reactor import IReactor
+from rocketd.common.logs.throttle import LogThrottle
 from rocketd.remoting.calling.client_connection import ClientConnection, ConnectionOwner
 from rocketd.remoting.errors import RemotingConnectError
 from rocketd.remoting.interfaces import EventKind

@@ -14,7 +14,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from rocketd.common.reactor import IReactor
+from rocketd.common.event_loop.reactor import IReactor
 from rocketd.remoting.calling.callback_threads import CallbackThreads
 from rocketd.remoting.calling.channel_table import ChannelTable, join, tell_all
 from rocketd.remoting.calling.client_connection import ClientConnection

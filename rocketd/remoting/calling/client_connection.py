@@ -17,7 +17,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from rocketd.common.reactor import IReactor
+from rocketd.common.event_loop.reactor import IReactor
 from rocketd.remoting.errors import FrameError, RemotingConnectError
 from rocketd.remoting.interfaces import IConnection
 from rocketd.remoting.peer import peer_of

@@ -22,7 +22,7 @@ from twisted.internet.interfaces import (
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from rocketd.common.reactor import IReactor
+from rocketd.common.event_loop.reactor import IReactor
 
 NEXT_SECONDS = 0.3
 """Head start of an address before the next one is tried as well."""

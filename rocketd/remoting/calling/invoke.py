@@ -13,8 +13,8 @@ from twisted.internet.defer import Deferred, fail, maybeDeferred
 from twisted.logger import Logger, LogLevel
 from twisted.python.failure import Failure
 
-from rocketd.common.log_throttle import LogThrottle, ThrottledLog
-from rocketd.common.reactor import IReactor
+from rocketd.common.event_loop.reactor import IReactor
+from rocketd.common.logs.throttle import LogThrottle, ThrottledLog
 from rocketd.remoting.calling.deadlines import Deadlines
 from rocketd.remoting.calling.permits import FairSemaphore, Permit
 from rocketd.remoting.calling.rpc import RequestTable, Unmatched

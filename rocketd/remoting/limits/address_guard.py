@@ -12,7 +12,7 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 from zope.interface import implementer
 
-from rocketd.common.log_throttle import LogThrottle, ThrottledLog
+from rocketd.common.logs.throttle import LogThrottle, ThrottledLog
 from rocketd.common.networks import network_list
 from rocketd.remoting import problems
 from rocketd.remoting.errors import RequestError

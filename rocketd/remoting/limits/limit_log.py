@@ -8,7 +8,7 @@ from time import monotonic
 
 from twisted.logger import Logger
 
-from rocketd.common.log_throttle import LogThrottle, ThrottledLog
+from rocketd.common.logs.throttle import LogThrottle, ThrottledLog
 
 
 class LimitLog:

@@ -13,7 +13,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from rocketd.common.log_throttle import LogThrottle, ThrottledLog
+from rocketd.common.logs.throttle import LogThrottle, ThrottledLog
 from rocketd.remoting import problems
 from rocketd.remoting.errors import FrameError, PluginError, RemotingCommandError, RequestError
 from rocketd.remoting.interfaces import IConnection, IRequestContext, IRPCHook

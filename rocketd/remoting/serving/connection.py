@@ -25,8 +25,8 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from rocketd.common.log_throttle import ThrottledLog
-from rocketd.common.reactor import IReactor
+from rocketd.common.event_loop.reactor import IReactor
+from rocketd.common.logs.throttle import ThrottledLog
 from rocketd.remoting.errors import FrameError
 from rocketd.remoting.interfaces import IConnection
 from rocketd.remoting.limits.frame_budget import FrameBudget

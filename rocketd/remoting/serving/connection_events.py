@@ -10,7 +10,7 @@ from time import monotonic
 
 from twisted.logger import Logger
 
-from rocketd.common.log_throttle import ThrottledLog
+from rocketd.common.logs.throttle import ThrottledLog
 from rocketd.remoting.interfaces import ConnectionEvent, EventKind, IConnectionListener
 from rocketd.remoting.serving.plugin_calls import CONNECTION_LISTENER, PluginCalls
 

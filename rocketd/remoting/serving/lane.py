@@ -32,8 +32,8 @@ from typing import Any
 
 from twisted.logger import Logger
 
-from rocketd.common.loop_lag import LagHistogram
-from rocketd.common.reactor import IReactor
+from rocketd.common.event_loop.loop_lag import LagHistogram
+from rocketd.common.event_loop.reactor import IReactor
 from rocketd.remoting.serving.connection import Connection
 from rocketd.remoting.serving.pools import DRAIN_LIMIT, Job, Pool
 

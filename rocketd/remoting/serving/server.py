@@ -17,10 +17,10 @@ from twisted.internet.interfaces import IAddress, IProtocolFactory, IReactorFDSe
 from twisted.internet.protocol import Factory
 from zope.interface import implementer
 
-from rocketd.common.clocked_loop import ClockedLoop
-from rocketd.common.loop_lag import LagHistogram, ReactorLag
-from rocketd.common.memory_return import MemoryReturn
-from rocketd.common.reactor import IReactor
+from rocketd.common.event_loop.clocked_loop import ClockedLoop
+from rocketd.common.event_loop.loop_lag import LagHistogram, ReactorLag
+from rocketd.common.event_loop.reactor import IReactor
+from rocketd.common.process.memory_return import MemoryReturn
 from rocketd.remoting.interfaces import EventKind, IRemotingServer, IRPCHook
 from rocketd.remoting.limits.connection_limit import ConnectionAdmission, only_from
 from rocketd.remoting.limits.frame_budget import FrameBudget

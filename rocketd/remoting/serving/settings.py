@@ -3,9 +3,9 @@
 Counterpart: `NettyServerConfig` (Apache), with the same keys and defaults.
 """
 
-from rocketd.common.checks import is_ip_address
-from rocketd.common.config import Long, setting, settings_group
 from rocketd.common.networks import ANY, NETWORKS, is_network_list
+from rocketd.common.settings.checks import is_ip_address
+from rocketd.common.settings.declaration import Long, setting, settings_group
 from rocketd.remoting.settings import SOCKET, THREADS
 from rocketd.remoting.wire.codes import CURRENT_VERSION, MAX_VERSION, VERSION_VARIABLE
 

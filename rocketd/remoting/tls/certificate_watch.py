@@ -14,8 +14,8 @@ from twisted.internet.defer import inlineCallbacks
 from twisted.internet.threads import deferToThreadPool
 from twisted.logger import Logger
 
-from rocketd.common.clocked_loop import ClockedLoop
-from rocketd.common.reactor import IReactor
+from rocketd.common.event_loop.clocked_loop import ClockedLoop
+from rocketd.common.event_loop.reactor import IReactor
 from rocketd.remoting.settings import TlsConfig
 from rocketd.remoting.tls.certificates import TLSConfigError
 from rocketd.remoting.tls.contexts import server_context

@@ -13,8 +13,8 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from rocketd.common.log_throttle import ThrottledLog
-from rocketd.common.reactor import IReactor
+from rocketd.common.event_loop.reactor import IReactor
+from rocketd.common.logs.throttle import ThrottledLog
 from rocketd.remoting.peer import peer_of
 from rocketd.remoting.settings import TlsConfig
 from rocketd.remoting.tls.accepted import start_tls_on_accept

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Generic, TypeVar
 
-from rocketd.common import checks
+from rocketd.common.settings import checks
 
 T = TypeVar("T")
 

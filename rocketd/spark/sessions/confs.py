@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from rocketd.common.properties_file import decode, parse
+from rocketd.common.settings.properties_file import decode, parse
 from rocketd.spark.errors import SparkError
 
 LOOPBACK = "127.0.0.1"

@@ -3,9 +3,9 @@
 Counterpart: `MessageStoreConfig` (Apache), with the same keys, defaults and spellings.
 """
 
-from rocketd.common.checks import ADDRESS, DELAYS, HOURS, is_address, is_delays, is_hours
-from rocketd.common.config import Long, setting, settings_group
 from rocketd.common.networks import LOOPBACK, NETWORKS, is_network_list
+from rocketd.common.settings.checks import ADDRESS, DELAYS, HOURS, is_address, is_delays, is_hours
+from rocketd.common.settings.declaration import Long, setting, settings_group
 
 POOL = "the commit log has no pool of off-heap buffers."
 DLEDGER = "rocketd has no DLedger commit log."

@@ -12,8 +12,8 @@ from typing import Final, NamedTuple
 
 from twisted.logger import Logger
 
-from rocketd.common.cpu_affinity import UnboundThread
 from rocketd.common.java_hash import PrefixedHasher, java_string_hash_unsigned
+from rocketd.common.process.cpu_affinity import UnboundThread
 from rocketd.store.base.filesystem import IFileSystem, RealFileSystem
 from rocketd.store.format.message import DispatchRequest
 from rocketd.store.index.entries import KEY_SEPARATOR, index_entries, index_key_hash

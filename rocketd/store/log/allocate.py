@@ -11,7 +11,7 @@ from queue import SimpleQueue
 
 from twisted.logger import Logger
 
-from rocketd.common.cpu_affinity import UnboundThread
+from rocketd.common.process.cpu_affinity import UnboundThread
 from rocketd.store.base.errors import CreateMappedFileError
 from rocketd.store.log.mapped_file import LogFile
 

@@ -12,8 +12,8 @@ from queue import Empty, SimpleQueue
 
 from twisted.logger import Logger
 
-from rocketd.common.cpu_affinity import UnboundThread
-from rocketd.common.loop_lag import LagHistogram
+from rocketd.common.event_loop.loop_lag import LagHistogram
+from rocketd.common.process.cpu_affinity import UnboundThread
 from rocketd.store.base.running_flags import FLUSH_ERROR, RunningFlags
 from rocketd.store.base.settings import MessageStoreConfig
 from rocketd.store.format.message import PutStatus

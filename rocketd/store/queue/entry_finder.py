@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from twisted.logger import Logger
 
-from rocketd.common.log_throttle import LogThrottle, ThrottledLog
+from rocketd.common.logs.throttle import LogThrottle, ThrottledLog
 from rocketd.common.names import LMQ_PREFIX
 from rocketd.store.base.errors import RecordSoughtError
 from rocketd.store.base.layout import FILLER_SIZE

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 from twisted.logger import Logger
 
-from rocketd.common import properties_file
-from rocketd.common.kept_changes import is_marked, with_changes
+from rocketd.common.settings import properties_file
+from rocketd.common.settings.kept_changes import is_marked, with_changes
 from rocketd.store.base.filesystem import IFileSystem
 from rocketd.store.base.small_file import replace_file
 

@@ -17,7 +17,7 @@ from rocketd.common.command_line.commands import command
 from rocketd.common.command_line.errors import CommandError
 from rocketd.common.command_line.option_types import key_value
 from rocketd.common.command_line.output import complain
-from rocketd.common.reactor import IReactor
+from rocketd.common.event_loop.reactor import IReactor
 from rocketd.tools.admin.changes import refusals_of, status_of
 from rocketd.tools.admin.options import AS_JSON, OF_CLUSTER, yes
 from rocketd.tools.base.cluster import ClusterAccess, cluster_options, run_client_command

@@ -10,7 +10,7 @@ import click
 from rocketd.common.command_line.commands import command
 from rocketd.common.command_line.errors import CommandError
 from rocketd.common.command_line.option_types import group_name
-from rocketd.common.reactor import IReactor
+from rocketd.common.event_loop.reactor import IReactor
 from rocketd.remoting.wire.versions import version_name
 from rocketd.tools.admin.options import AS_JSON
 from rocketd.tools.base.cluster import ClusterAccess, cluster_options, run_client_command

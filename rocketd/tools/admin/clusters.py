@@ -11,7 +11,7 @@ from rocketd.client.errors import RocketMQError
 from rocketd.common.command_line.commands import command
 from rocketd.common.command_line.errors import CommandError
 from rocketd.common.command_line.output import complain
-from rocketd.common.reactor import IReactor
+from rocketd.common.event_loop.reactor import IReactor
 from rocketd.protocol.cluster import MASTER
 from rocketd.tools.admin.options import AS_JSON
 from rocketd.tools.base.cluster import ClusterAccess, cluster_options, run_client_command

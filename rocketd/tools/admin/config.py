@@ -13,7 +13,7 @@ from rocketd.common.command_line.commands import command
 from rocketd.common.command_line.errors import CommandError
 from rocketd.common.command_line.option_types import key_value
 from rocketd.common.command_line.output import complain, counted
-from rocketd.common.reactor import IReactor
+from rocketd.common.event_loop.reactor import IReactor
 from rocketd.common.suggest import did_you_mean
 from rocketd.tools.admin.options import AS_JSON, yes
 from rocketd.tools.base.cluster import ClusterAccess, cluster_options, run_client_command

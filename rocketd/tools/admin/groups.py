@@ -10,8 +10,8 @@ from rocketd.common.command_line.commands import command
 from rocketd.common.command_line.errors import CommandError
 from rocketd.common.command_line.option_types import group_name, whole_number
 from rocketd.common.command_line.output import complain, counted, show_bytes, show_table
+from rocketd.common.event_loop.reactor import IReactor
 from rocketd.common.names import PRESET_GROUPS, is_system_group
-from rocketd.common.reactor import IReactor
 from rocketd.remoting.bodies.tables import SubscriptionGroupConfig
 from rocketd.tools.admin.clients import show_online
 from rocketd.tools.admin.options import AS_JSON, OF_CLUSTER, yes

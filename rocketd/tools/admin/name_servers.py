@@ -13,7 +13,7 @@ from rocketd.client.queries.name_servers import answered_configs, set_config
 from rocketd.common.command_line.commands import command
 from rocketd.common.command_line.option_types import key_value
 from rocketd.common.command_line.output import complain, counted
-from rocketd.common.reactor import IReactor
+from rocketd.common.event_loop.reactor import IReactor
 from rocketd.protocol.cluster import cluster_info, topics
 from rocketd.tools.admin.config import check_kept, check_names, in_effect_later, outcome
 from rocketd.tools.admin.options import AS_JSON, yes

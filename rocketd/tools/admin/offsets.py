@@ -14,8 +14,8 @@ from rocketd.common.command_line.commands import command
 from rocketd.common.command_line.errors import CommandError
 from rocketd.common.command_line.option_types import group_name, topic_name
 from rocketd.common.command_line.output import complain, counted
+from rocketd.common.event_loop.reactor import IReactor
 from rocketd.common.names import RETRY_PREFIX
-from rocketd.common.reactor import IReactor
 from rocketd.remoting.bodies.tables import MessageQueue
 from rocketd.tools.admin.changes import refusals_of, status_of
 from rocketd.tools.admin.groups import known_group

@@ -9,8 +9,8 @@ from rocketd.common.command_line.commands import command
 from rocketd.common.command_line.errors import CommandError
 from rocketd.common.command_line.option_types import one_of, topic_name
 from rocketd.common.command_line.output import complain, show_line
+from rocketd.common.event_loop.reactor import IReactor
 from rocketd.common.permission import is_readable, is_writable
-from rocketd.common.reactor import IReactor
 from rocketd.protocol.cluster import MASTER
 from rocketd.remoting.bodies.tables import TopicRouteData
 from rocketd.tools.admin.changes import refusals_of, status_of

@@ -10,7 +10,7 @@ from rocketd.client.queries.inspection import master_of, register_closed_topics
 from rocketd.common.command_line.commands import command
 from rocketd.common.command_line.errors import CommandError
 from rocketd.common.command_line.output import complain
-from rocketd.common.reactor import IReactor
+from rocketd.common.event_loop.reactor import IReactor
 from rocketd.tools.admin.accounts import known_brokers
 from rocketd.tools.admin.changes import refusals_of, status_of
 from rocketd.tools.admin.options import OF_CLUSTER, yes

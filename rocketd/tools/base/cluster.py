@@ -22,7 +22,7 @@ from rocketd.client.instance.client_instance import ClientInstance
 from rocketd.client.settings.config import DEFAULT_NAMESRV, NAMESRV_VARIABLE, ClientConfig, RequestHook
 from rocketd.common.command_line.errors import CommandError
 from rocketd.common.command_line.option_types import name_servers
-from rocketd.common.reactor import IReactor
+from rocketd.common.event_loop.reactor import IReactor
 from rocketd.tools.base.contexts_file import (
     CONTEXT_VARIABLE,
     ClusterContext,

@@ -2,8 +2,8 @@
 
 import sys
 
+from rocketd.common.event_loop.reactor import IReactor, global_reactor
 from rocketd.common.imports import without_collection
-from rocketd.common.reactor import IReactor, global_reactor
 
 _OPENSSL = "OpenSSL"
 

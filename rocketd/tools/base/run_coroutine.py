@@ -19,9 +19,9 @@ from twisted.logger import (
 from twisted.python.failure import Failure
 
 from rocketd.common.command_line.errors import CommandError, OutputClosedError
-from rocketd.common.exit_signals import exit_cleanly_on_signals
-from rocketd.common.monotonic_reactor import use_monotonic_clock
-from rocketd.common.reactor import IReactor, global_reactor
+from rocketd.common.event_loop.monotonic_reactor import use_monotonic_clock
+from rocketd.common.event_loop.reactor import IReactor, global_reactor
+from rocketd.common.process.exit_signals import exit_cleanly_on_signals
 
 
 def run_command(

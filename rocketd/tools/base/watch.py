@@ -12,7 +12,7 @@ from rocketd.client.errors import RocketMQError
 from rocketd.common.command_line.errors import CommandError
 from rocketd.common.command_line.option_types import seconds
 from rocketd.common.command_line.output import complain, show_bytes
-from rocketd.common.reactor import IReactor
+from rocketd.common.event_loop.reactor import IReactor
 
 ClientCommand = Callable[[IReactor], Coroutine[Deferred[Any], Any, int]]
 

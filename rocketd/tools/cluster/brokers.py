@@ -11,7 +11,7 @@ from rocketd.client.instance.client_instance import ClientInstance
 from rocketd.common.command_line.commands import command
 from rocketd.common.command_line.errors import CommandError
 from rocketd.common.command_line.output import complain, show_bytes, show_table
-from rocketd.common.reactor import IReactor
+from rocketd.common.event_loop.reactor import IReactor
 from rocketd.protocol.cluster import MASTER, runtime_info
 from rocketd.tools.base.cluster import ClusterAccess, cluster_options, run_client_command
 from rocketd.tools.base.json_lines import json_text

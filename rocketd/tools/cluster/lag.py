@@ -13,7 +13,7 @@ from rocketd.client.instance.client_instance import ClientInstance
 from rocketd.common.command_line.commands import command
 from rocketd.common.command_line.option_types import group_name, topic_name
 from rocketd.common.command_line.output import show_table
-from rocketd.common.reactor import IReactor
+from rocketd.common.event_loop.reactor import IReactor
 from rocketd.remoting.bodies.lag import ConsumerLag
 from rocketd.remoting.headers.admin import ConsumerLagRequestHeader
 from rocketd.remoting.wire.codes import RequestCode, ResponseCode

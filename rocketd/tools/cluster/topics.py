@@ -10,8 +10,8 @@ from rocketd.common.command_line.commands import command
 from rocketd.common.command_line.errors import CommandError
 from rocketd.common.command_line.option_types import POSITIVE, topic_name
 from rocketd.common.command_line.output import complain, counted, show_line
+from rocketd.common.event_loop.reactor import IReactor
 from rocketd.common.names import DLQ_PREFIX, RETRY_PREFIX, SYSTEM_TOPIC_PREFIX, SYSTEM_TOPICS, reply_topic
-from rocketd.common.reactor import IReactor
 from rocketd.remoting.bodies.tables import MessageQueue
 from rocketd.tools.base.cluster import ClusterAccess, cluster_options, run_client_command
 from rocketd.tools.base.rows import show_rows

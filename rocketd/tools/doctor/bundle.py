@@ -11,7 +11,7 @@ from dataclasses import asdict
 
 from rocketd.broker.base.settings import BrokerSettings
 from rocketd.common.command_line.errors import CommandError
-from rocketd.common.version import version_text
+from rocketd.common.process.version import version_text
 from rocketd.tools.doctor.cluster import ExaminedBroker
 from rocketd.tools.doctor.findings import DoctorFinding
 from rocketd.tools.doctor.machine import MachineFacts

@@ -7,7 +7,7 @@ import click
 from rocketd.broker.base.settings import BrokerSettings
 from rocketd.common.command_line.commands import command
 from rocketd.common.command_line.option_types import key_value, whole_number
-from rocketd.common.reactor import IReactor
+from rocketd.common.event_loop.reactor import IReactor
 from rocketd.tools.base.cluster import ClusterAccess, cluster_options, run_client_command
 from rocketd.tools.doctor.bundle import write_bundle
 from rocketd.tools.doctor.cluster import ExaminedBroker, look_at_cluster

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from rocketd import core
 from rocketd.broker.base.settings import BrokerSettings
-from rocketd.common.config import ConfigError
+from rocketd.common.settings.declaration import ConfigError
 from rocketd.store.base.layout import abort_path, checkpoint_path, consume_queue_dir, lock_path
 from rocketd.store.log.log_paths import named_paths
 from rocketd.tools.doctor.findings import NOTE, WRONG, DoctorFinding

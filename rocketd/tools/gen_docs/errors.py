@@ -6,7 +6,7 @@ The text does not depend on the machine.
 import re
 
 from rocketd.broker.base import problems as broker_problems
-from rocketd.common.config import Setting, settings_of
+from rocketd.common.settings.declaration import Setting, settings_of
 from rocketd.remoting.problems import CATALOGUE, Problem
 from rocketd.tools.gen_docs.settings import GROUPS
 

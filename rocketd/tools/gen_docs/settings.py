@@ -6,10 +6,10 @@ The text does not depend on the machine.
 from collections.abc import Iterator
 
 from rocketd.broker.base.settings import BrokerConfig, BrokerSettings
-from rocketd.common.config import Machine, Setting, settings_of, text_of
-from rocketd.common.configuration import DaemonSettings
-from rocketd.common.log_settings import LogConfig
-from rocketd.common.process_settings import ProcessConfig
+from rocketd.common.logs.settings import LogConfig
+from rocketd.common.process.process_settings import ProcessConfig
+from rocketd.common.settings.daemon_settings import DaemonSettings
+from rocketd.common.settings.declaration import Machine, Setting, settings_of, text_of
 from rocketd.console.settings import ConsoleConfig, ConsoleSettings
 from rocketd.metrics.settings import MetricsConfig
 from rocketd.namesrv.settings import NamesrvConfig, NamesrvSettings

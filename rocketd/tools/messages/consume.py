@@ -23,7 +23,7 @@ from rocketd.common.command_line.commands import command
 from rocketd.common.command_line.errors import CommandError, OutputClosedError
 from rocketd.common.command_line.option_types import POSITIVE, group_name, seconds, topic_name
 from rocketd.common.command_line.output import show_bytes
-from rocketd.common.reactor import IReactor
+from rocketd.common.event_loop.reactor import IReactor
 from rocketd.tools.base.cluster import ClusterAccess, cluster_options, run_client_command
 from rocketd.tools.messages.message_text import Template, json_line, printable, unescape
 from rocketd.tools.messages.positions import StartPosition, position

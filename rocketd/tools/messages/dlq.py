@@ -17,7 +17,7 @@ from rocketd.common.command_line.commands import command
 from rocketd.common.command_line.errors import CommandError
 from rocketd.common.command_line.option_types import POSITIVE, group_name, one_of
 from rocketd.common.command_line.output import complain, show, show_bytes, show_table
-from rocketd.common.reactor import IReactor
+from rocketd.common.event_loop.reactor import IReactor
 from rocketd.tools.base.cluster import ClusterAccess, cluster_options, run_client_command
 from rocketd.tools.base.json_lines import json_text
 from rocketd.tools.messages.message_text import described, json_of, time_text

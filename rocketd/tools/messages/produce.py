@@ -26,7 +26,7 @@ from rocketd.common.command_line.commands import command
 from rocketd.common.command_line.errors import CommandError
 from rocketd.common.command_line.option_types import POSITIVE, key_value, seconds, whole_number
 from rocketd.common.command_line.output import complain, show
-from rocketd.common.reactor import IReactor
+from rocketd.common.event_loop.reactor import IReactor
 from rocketd.remoting.bodies.tables import MessageQueue
 from rocketd.remoting.wire.codes import ResponseCode
 from rocketd.tools.base.cluster import ClusterAccess, cluster_options, run_client_command

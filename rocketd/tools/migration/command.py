@@ -12,7 +12,7 @@ from rocketd.broker.base.settings import BrokerSettings
 from rocketd.common.command_line.commands import command
 from rocketd.common.command_line.errors import CommandError
 from rocketd.common.command_line.option_types import key_value
-from rocketd.common.config import ConfigError
+from rocketd.common.settings.declaration import ConfigError
 from rocketd.store.base.errors import StoreError
 from rocketd.store.base.layout import lock_path
 from rocketd.tools.doctor.findings import NOTE, WRONG, DoctorFinding

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from rocketd.broker.base.settings import BrokerSettings
-from rocketd.common.assignments import Assignment, from_file
-from rocketd.common.config import HIDDEN, ConfigError, Setting
-from rocketd.common.configuration import OPTION
+from rocketd.common.settings.assignments import Assignment, from_file
+from rocketd.common.settings.daemon_settings import OPTION
+from rocketd.common.settings.declaration import HIDDEN, ConfigError, Setting
 from rocketd.common.suggest import did_you_mean
 from rocketd.tools.doctor.findings import NOTE, WRONG, DoctorFinding
 from rocketd.tools.migration.place import MigrationPlace

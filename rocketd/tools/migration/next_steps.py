@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from rocketd.broker.base.settings import BrokerSettings
-from rocketd.common.checks import is_address_list
+from rocketd.common.settings.checks import is_address_list
 from rocketd.tools.doctor.machine import LockOwner
 from rocketd.tools.migration.place import MigrationPlace
 

@@ -6,11 +6,11 @@ from typing import Final
 
 from rocketd.broker.base.settings import KEPT_CHANGES, BrokerSettings
 from rocketd.broker.timer.records import Cancellation, Done, Wait, hash_of, read_event
-from rocketd.common.config import settings_of
-from rocketd.common.log_settings import LogConfig
+from rocketd.common.logs.settings import LogConfig
 from rocketd.common.names import TIMER_TOPIC
-from rocketd.common.process_settings import ProcessConfig
-from rocketd.common.properties_file import decode, parse
+from rocketd.common.process.process_settings import ProcessConfig
+from rocketd.common.settings.declaration import settings_of
+from rocketd.common.settings.properties_file import decode, parse
 from rocketd.metrics.settings import MetricsConfig
 from rocketd.remoting.serving.settings import ServerLimits
 from rocketd.store.base.errors import RecordError

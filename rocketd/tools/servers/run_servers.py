@@ -12,7 +12,7 @@ from collections.abc import Callable
 import click
 
 from rocketd.common.command_line.commands import LazyGroup, RocketdCommand
-from rocketd.common.journal_log import is_journal
+from rocketd.common.logs.journal import is_journal
 
 namesrv_group = LazyGroup(
     "namesrv",
@@ -93,7 +93,7 @@ def run_console_command(given: tuple[str, ...]) -> int:
 def _run(command: str, given: tuple[str, ...]) -> int:
     from twisted.scripts.twistd import run
 
-    log = ("--logger=rocketd.common.journal_log.journal_observer",) if is_journal(os.environ) else ()
+    log = ("--logger=rocketd.common.logs.journal.journal_observer",) if is_journal(os.environ) else ()
     sys.argv[1:] = ["--nodaemon", "--pidfile=", *log, command, *given]
     start: Callable[[], None] = run
     start()

@@ -14,15 +14,15 @@ from twisted.python.logfile import LogFile
 
 from rocketd.broker.base.settings import MAX_PORT, VIP_PORT_DISTANCE, BrokerSettings
 from rocketd.broker.service import START_ERRORS, make_broker
-from rocketd.common.checks import is_ip_address
 from rocketd.common.command_line.commands import command
 from rocketd.common.command_line.errors import CommandError
 from rocketd.common.command_line.option_types import PORT, key_value
 from rocketd.common.command_line.output import complain, show
-from rocketd.common.config import ConfigError
-from rocketd.common.cpu_affinity import CpuAffinity
-from rocketd.common.daemon import tune_interpreter
-from rocketd.common.reactor import IReactor
+from rocketd.common.event_loop.reactor import IReactor
+from rocketd.common.process.cpu_affinity import CpuAffinity
+from rocketd.common.process.daemon import tune_interpreter
+from rocketd.common.settings.checks import is_ip_address
+from rocketd.common.settings.declaration import ConfigError
 from rocketd.namesrv.service import make_namesrv
 from rocketd.remoting.wire.versions import set_own_version
 from rocketd.tools.base.run_coroutine import run_command, show_log

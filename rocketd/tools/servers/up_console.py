@@ -9,7 +9,7 @@ from rocketd.broker.base.settings import BrokerSettings
 from rocketd.common.command_line.errors import CommandError
 from rocketd.common.command_line.option_types import PORT
 from rocketd.common.command_line.output import show
-from rocketd.common.reactor import IReactor
+from rocketd.common.event_loop.reactor import IReactor
 from rocketd.console.settings import ACCOUNTS, DEFAULT_PORT, NO_LOGIN, ConsoleConfig, ConsoleSettings
 from rocketd.console.tap import MISSING, PACKAGES
 from rocketd.remoting.serving.server import ListenError

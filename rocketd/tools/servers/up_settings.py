@@ -11,7 +11,7 @@ from rocketd.broker.service import Broker
 from rocketd.client.settings.config import DEFAULT_NAMESRV
 from rocketd.common.command_line.errors import CommandError
 from rocketd.common.command_line.output import show
-from rocketd.common.reactor import IReactor
+from rocketd.common.event_loop.reactor import IReactor
 from rocketd.namesrv.route_info import MASTER_ID
 from rocketd.namesrv.service import NameServer
 from rocketd.namesrv.settings import NamesrvSettings

@@ -20,7 +20,7 @@ from twisted.python.failure import Failure
 from rocketd.broker.base.settings import BrokerSettings
 from rocketd.common.command_line.errors import CommandError
 from rocketd.common.command_line.output import show
-from rocketd.common.reactor import IReactor
+from rocketd.common.event_loop.reactor import IReactor
 from rocketd.namesrv.service import make_namesrv
 from rocketd.namesrv.settings import NamesrvSettings
 from rocketd.tools.servers.up_console import ConsolePort, start_console

@@ -17,7 +17,7 @@ from rocketd.broker.base.settings import BrokerSettings
 from rocketd.broker.timer.delay_levels import DelayLevels
 from rocketd.common.command_line.errors import CommandError
 from rocketd.common.command_line.output import complain
-from rocketd.common.config import ConfigError
+from rocketd.common.settings.declaration import ConfigError
 from rocketd.store.base.errors import StoreError, StoreLockedError
 from rocketd.store.base.filesystem import RealFileSystem
 from rocketd.store.base.layout import CONSUME_QUEUE_UNIT, LOCK_CONTENT, lock_path

@@ -15,9 +15,9 @@ from rocketd.acl.permissions import Permission
 from rocketd.broker.access.access_control import AccessControl, make_access_control, signing_hooks
 from rocketd.broker.admin.accounts import AclConfigProcessor
 from rocketd.broker.base.settings import BrokerSettings
-from rocketd.common.config import ConfigError
-from rocketd.common.log_throttle import INTERVAL, KINDS
+from rocketd.common.logs.throttle import INTERVAL, KINDS
 from rocketd.common.properties import encode_properties
+from rocketd.common.settings.declaration import ConfigError
 from rocketd.remoting.bodies.tables import (
     ConsumerData,
     HeartbeatData,

@@ -7,7 +7,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from rocketd.broker.base.settings import BrokerConfig, BrokerSettings
 from rocketd.broker.service import Broker
-from rocketd.common.config import ConfigError
+from rocketd.common.settings.declaration import ConfigError
 
 
 class ReloadTests(SynchronousTestCase):

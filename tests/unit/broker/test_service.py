@@ -21,8 +21,8 @@ from rocketd.broker.base.settings import BrokerSettings
 from rocketd.broker.clients.client import ClientChannelInfo
 from rocketd.broker.clients.heartbeats import ClientManageProcessor
 from rocketd.broker.service import START_ERRORS, Broker
-from rocketd.common.config import ConfigError
-from rocketd.common.configuration import UpdateResult
+from rocketd.common.settings.daemon_settings import UpdateResult
+from rocketd.common.settings.declaration import ConfigError
 from rocketd.remoting.bodies.tables import ConsumerData, SubscriptionData
 from rocketd.remoting.calling.address_server import TIMEOUT_SECONDS
 from rocketd.remoting.fastjson import dialect as fastjson

@@ -9,7 +9,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from rocketd.broker.base import extensions
 from rocketd.broker.base.settings import BrokerSettings
 from rocketd.broker.start_fault import start_fault
-from rocketd.common.configuration import UpdateResult
+from rocketd.common.settings.daemon_settings import UpdateResult
 from rocketd.store.base.filesystem import RealFileSystem
 
 LOG, QUEUE, EXTENSION = "mappedFileSizeCommitLog", "mappedFileSizeConsumeQueue", "mappedFileSizeConsumeQueueExt"

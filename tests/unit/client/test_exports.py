@@ -15,7 +15,7 @@ from rocketd.client.consumer.options.kind_options import ConsumerOptions
 from rocketd.client.faces.lifecycle import Face
 from rocketd.client.producer.options import ProducerOptions
 from rocketd.client.settings.config import ClientConfig
-from rocketd.common.config import settings_of
+from rocketd.common.settings.declaration import settings_of
 from rocketd.remoting.calling import channel_table
 from rocketd.remoting.calling import client as remoting_client
 from rocketd.remoting.tls import contexts as tls

@@ -19,7 +19,7 @@ from rocketd.client.faces.pull import PullFace
 from rocketd.client.producer.options import ProducerOptions
 from rocketd.client.settings.config import ClientConfig
 from rocketd.client.sync import Admin
-from rocketd.common.config import settings_of
+from rocketd.common.settings.declaration import settings_of
 from rocketd.protocol import errors as protocol_errors
 from rocketd.remoting.settings import NettyClientConfig, TlsConfig
 from rocketd.tools.cli import main

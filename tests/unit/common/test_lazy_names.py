@@ -11,7 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 import rocketd.client
 from rocketd.client import aio
-from rocketd.common import timers
+from rocketd.common.event_loop import timers
 from tests.support.places import ROOT
 
 FORK_DURING_IMPORT = """

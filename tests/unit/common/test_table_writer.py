@@ -8,7 +8,7 @@ from twisted.logger import formatEvent, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 
 from rocketd.common import table_writer
-from rocketd.common.log_throttle import INTERVAL
+from rocketd.common.logs.throttle import INTERVAL
 from rocketd.common.table_writer import TableWriter
 
 LIMIT = 60.0

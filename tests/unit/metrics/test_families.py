@@ -5,7 +5,7 @@ from prometheus_client.exposition import generate_latest
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from rocketd.common.loop_lag import LagHistogram
+from rocketd.common.event_loop.loop_lag import LagHistogram
 from rocketd.metrics.endpoint import FRESH_SECONDS, Figures
 from rocketd.metrics.families import Families
 from rocketd.metrics.settings import MetricsConfig

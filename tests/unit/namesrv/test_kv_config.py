@@ -6,7 +6,7 @@ from pathlib import Path
 from twisted.logger import globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 
-from rocketd.common.log_throttle import EVENT_LINES
+from rocketd.common.logs.throttle import EVENT_LINES
 from rocketd.namesrv.kv_config import KVConfigError, KVConfigManager
 from rocketd.store.base.filesystem import RealFileSystem
 

@@ -4,7 +4,7 @@ import zlib
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from rocketd.common import properties_file
+from rocketd.common.settings import properties_file
 from rocketd.namesrv.kv_config import KVConfigManager
 from rocketd.namesrv.processor import NamesrvProcessor
 from rocketd.namesrv.route_info import BrokerIdentity, RouteInfoManager

@@ -6,7 +6,7 @@ from pathlib import Path
 from twisted.internet.testing import MemoryReactorClock
 from twisted.trial.unittest import SynchronousTestCase
 
-from rocketd.common.configuration import UpdateResult
+from rocketd.common.settings.daemon_settings import UpdateResult
 from rocketd.namesrv.service import NameServer
 from rocketd.namesrv.settings import NamesrvSettings
 from rocketd.remoting.serving.plugins import load_processors

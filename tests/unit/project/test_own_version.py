@@ -8,7 +8,7 @@ from rocketd.broker import tap as broker_tap
 from rocketd.broker.base.settings import BrokerSettings
 from rocketd.client import ClientConfig
 from rocketd.client.errors import IllegalOptionError
-from rocketd.common.config import ConfigError
+from rocketd.common.settings.declaration import ConfigError
 from rocketd.namesrv import tap as namesrv_tap
 from rocketd.namesrv.settings import NamesrvSettings
 from rocketd.remoting.errors import RemotingCommandError

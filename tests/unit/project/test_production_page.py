@@ -10,8 +10,8 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from rocketd.broker.access.access_control import make_access_control
 from rocketd.broker.base.settings import BrokerSettings
-from rocketd.common import properties_file
 from rocketd.common.command_line.commands import LazyGroup
+from rocketd.common.settings import properties_file
 from rocketd.tools.cli import ROCKETD
 from tests.support.places import ROOT
 

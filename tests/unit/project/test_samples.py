@@ -8,7 +8,7 @@ from pathlib import Path
 from twisted.trial.unittest import SynchronousTestCase
 
 from rocketd.broker.base.settings import BrokerSettings
-from rocketd.common import properties_file
+from rocketd.common.settings import properties_file
 from rocketd.namesrv.settings import NamesrvSettings
 from tests.support.places import ROOT
 

@@ -5,7 +5,7 @@ import re
 from twisted.trial.unittest import SynchronousTestCase
 
 from rocketd.broker.base.settings import BrokerSettings
-from rocketd.common.config import settings_of
+from rocketd.common.settings.declaration import settings_of
 from rocketd.console.settings import ConsoleSettings
 from rocketd.namesrv.settings import NamesrvSettings
 from rocketd.remoting.serving.settings import ServerLimits

@@ -10,7 +10,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 import rocketd
 from rocketd.broker.base.settings import BrokerSettings
-from rocketd.common.config import settings_of
+from rocketd.common.settings.declaration import settings_of
 from rocketd.console.settings import ConsoleSettings
 from rocketd.namesrv.settings import NamesrvSettings
 from rocketd.remoting.calling.client import RemotingClient
@@ -57,7 +57,7 @@ COUNTS_FOR = {
 }
 """Settings that the shared client hands on when it is made: the methods for which they count, others do not use them."""
 
-READ_BY_KEY = {"tls.config.file": "common/assignments.py"}
+READ_BY_KEY = {"tls.config.file": "common/settings/assignments.py"}
 """Settings that are read before there is a group, by their key: where."""
 
 

@@ -27,7 +27,7 @@ SLACK = 10
 COLLABORATORS = ("broker", "name_server", "reactor", "instance", "producer", "consumer", "store")
 """Names of parameters that stand for parts of our own."""
 
-DUCKS = {"rocketd/common/monotonic_reactor.py": "reactor"}
+DUCKS = {"rocketd/common/event_loop/monotonic_reactor.py": "reactor"}
 """Module: a parameter that may be any object, here a reactor with a replaced method, which no interface allows."""
 
 

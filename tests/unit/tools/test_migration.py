@@ -15,8 +15,8 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from rocketd.broker.base.settings import BrokerSettings
 from rocketd.broker.timer.records import note_done
-from rocketd.common import properties_file
 from rocketd.common.names import TIMER_TOPIC
+from rocketd.common.settings import properties_file
 from rocketd.store.base.filesystem import RealFileSystem
 from rocketd.store.base.table_journal import TableJournal
 from rocketd.store.message_store import MessageStore

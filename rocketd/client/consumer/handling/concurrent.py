@@ -31,7 +31,7 @@ from rocketd.client.consumer.retries.send_back import SendBack
 from rocketd.client.instance.all_of import all_of, end_of
 from rocketd.client.instance.client_instance import ClientInstance
 from rocketd.client.settings.config import milliseconds
-from rocketd.common import timers
+from rocketd.common.event_loop import timers
 from rocketd.common.properties import KEYS
 
 AGAIN_HERE_SECONDS = 5.0

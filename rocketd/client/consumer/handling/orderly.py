@@ -18,7 +18,7 @@ from rocketd.client.consumer.pulling.assigned_queue import AssignedQueue, Pulled
 from rocketd.client.consumer.retries.handler_results import DEAD_LETTER
 from rocketd.client.instance.all_of import all_of, end_of
 from rocketd.client.settings.config import milliseconds
-from rocketd.common import timers
+from rocketd.common.event_loop import timers
 
 LOCK_AGAIN_SECONDS = 3.0
 """Delay before a queue locked by another consumer is tried again."""

@@ -46,7 +46,7 @@ from rocketd.client.messages.namespace import queue_with_namespace, queue_withou
 from rocketd.client.queries.queues import first_since
 from rocketd.client.runtime.listeners import HandlerThreads
 from rocketd.client.settings.config import milliseconds
-from rocketd.common import timers
+from rocketd.common.event_loop import timers
 from rocketd.common.names import retry_topic
 from rocketd.remoting.bodies.admin import ConsumeMessageDirectlyResult, ConsumerRunningInfo
 from rocketd.remoting.bodies.tables import ConsumerData, ConsumeType, MessageQueue, SubscriptionData

@@ -19,7 +19,7 @@ from rocketd.client.consumer.options.member_options import MemberOptions
 from rocketd.client.errors import NoBrokerError, NoNameServerError, RocketMQError, TopicNotFoundError
 from rocketd.client.instance.client_instance import ClientInstance
 from rocketd.client.queries.topics import create_topic
-from rocketd.common import timers
+from rocketd.common.event_loop import timers
 from rocketd.common.names import RETRY_PREFIX
 from rocketd.remoting.bodies.tables import SubscriptionData
 

@@ -25,7 +25,7 @@ from rocketd.client.errors import (
 from rocketd.client.instance.all_of import all_of
 from rocketd.client.instance.client_instance import ClientInstance
 from rocketd.client.settings.config import milliseconds
-from rocketd.common import timers
+from rocketd.common.event_loop import timers
 from rocketd.common.names import RETRY_PREFIX
 from rocketd.remoting.bodies.tables import (
     CheckClientRequestBody,

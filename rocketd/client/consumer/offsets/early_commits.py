@@ -10,7 +10,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 
-from rocketd.common.reactor import IReactor
+from rocketd.common.event_loop.reactor import IReactor
 from rocketd.remoting.bodies.tables import MessageQueue
 
 COMMIT_SECONDS: Final = 0.5

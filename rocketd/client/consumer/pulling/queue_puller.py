@@ -16,8 +16,8 @@ from rocketd.client.consumer.pulling.pull import address_to_pull, pull, wanted_r
 from rocketd.client.errors import BrokerError, RocketMQError
 from rocketd.client.instance.client_instance import ClientInstance
 from rocketd.client.settings.config import milliseconds
-from rocketd.common import timers
-from rocketd.common.log_throttle import LogThrottle, ThrottledLog
+from rocketd.common.event_loop import timers
+from rocketd.common.logs.throttle import LogThrottle, ThrottledLog
 from rocketd.common.sysflag import PULL_COMMIT_OFFSET
 from rocketd.protocol.cluster import MASTER
 from rocketd.protocol.pull import pull_header

@@ -4,7 +4,7 @@ from twisted.logger import formatEvent, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 
 from rocketd.broker.base.watermark import WaterMarks
-from rocketd.common.loop_lag import LagHistogram
+from rocketd.common.event_loop.loop_lag import LagHistogram
 from rocketd.remoting.serving.pools import Job, Pool
 from tests.support.broker import RecordingConnection
 

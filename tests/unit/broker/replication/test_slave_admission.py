@@ -7,8 +7,8 @@ from twisted.trial.unittest import SynchronousTestCase
 from rocketd.broker.base.settings import BrokerSettings
 from rocketd.broker.replication.slave_admission import SlaveAdmission
 from rocketd.broker.replication.trusted_peers import TrustedPeers
-from rocketd.common.config import ConfigError
-from rocketd.common.log_throttle import INTERVAL
+from rocketd.common.logs.throttle import INTERVAL
+from rocketd.common.settings.declaration import ConfigError
 from rocketd.store.base.settings import MessageStoreConfig
 
 SLAVE, STRANGER = "10.0.0.9", "10.0.0.66"

@@ -10,7 +10,7 @@ from zope.interface.verify import verifyObject
 
 from rocketd.broker.send.processor import SendMessageProcessor
 from rocketd.common.java_hash import java_string_hash
-from rocketd.common.log_throttle import ThrottledLog
+from rocketd.common.logs.throttle import ThrottledLog
 from rocketd.common.properties import decode_properties
 from rocketd.remoting import problems
 from rocketd.remoting.bodies.tables import SubscriptionGroupConfig, TopicConfig, TopicFilterType

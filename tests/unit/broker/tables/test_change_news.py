@@ -4,7 +4,7 @@ from twisted.logger import globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 
 from rocketd.broker.tables.change_news import ChangeNews
-from rocketd.common.log_throttle import EVENT_LINES
+from rocketd.common.logs.throttle import EVENT_LINES
 
 
 class ChangeNewsTests(SynchronousTestCase):

@@ -9,9 +9,9 @@ from twisted.trial.unittest import SynchronousTestCase
 from rocketd.broker.tables.implied_topics import ImpliedTopics
 from rocketd.broker.timer import schedule
 from rocketd.broker.timer.delay_levels import DelayLevels
-from rocketd.common.config import ConfigError
 from rocketd.common.java_hash import java_string_hash
-from rocketd.common.log_throttle import INTERVAL
+from rocketd.common.logs.throttle import INTERVAL
+from rocketd.common.settings.declaration import ConfigError
 from rocketd.remoting.bodies.tables import TopicConfig
 from rocketd.store.format.message import MessageInner, PutResult, PutStatus
 from rocketd.store.format.record import decode_message

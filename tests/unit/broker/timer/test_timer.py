@@ -9,7 +9,7 @@ from rocketd.broker.send.message_check import MessageCheck
 from rocketd.broker.timer import reader, records
 from rocketd.broker.timer.service import GROUP_MESSAGES
 from rocketd.common.java_hash import java_string_hash
-from rocketd.common.log_throttle import INTERVAL
+from rocketd.common.logs.throttle import INTERVAL
 from rocketd.common.names import TIMER_TOPIC
 from rocketd.common.properties import encode_properties
 from rocketd.remoting.bodies.tables import TopicConfig

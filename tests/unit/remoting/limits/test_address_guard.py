@@ -6,8 +6,8 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
 from rocketd.broker.base.settings import BrokerSettings
-from rocketd.common.config import ConfigError
-from rocketd.common.log_throttle import INTERVAL
+from rocketd.common.logs.throttle import INTERVAL
+from rocketd.common.settings.declaration import ConfigError
 from rocketd.namesrv.settings import NamesrvSettings
 from rocketd.remoting.errors import RequestError
 from rocketd.remoting.interfaces import IJobProcessor, IRequestProcessor

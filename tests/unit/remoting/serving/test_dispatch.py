@@ -9,7 +9,7 @@ from twisted.logger import Logger, LogLevel, formatEvent, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
-from rocketd.common.log_throttle import ThrottledLog
+from rocketd.common.logs.throttle import ThrottledLog
 from rocketd.remoting import problems
 from rocketd.remoting.errors import MAX_FIELDS, FrameError, RemotingCommandError, RequestError
 from rocketd.remoting.interfaces import IJobProcessor, IRequestProcessor

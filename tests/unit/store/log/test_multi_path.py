@@ -8,7 +8,7 @@ from io import StringIO
 from twisted.trial.unittest import SynchronousTestCase
 
 from rocketd.broker.base.settings import BrokerSettings
-from rocketd.common.config import ConfigError
+from rocketd.common.settings.declaration import ConfigError
 from rocketd.store.base.errors import (
     StoreBeginLostError,
     StoreEndMissingError,

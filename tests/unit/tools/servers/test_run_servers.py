@@ -24,7 +24,7 @@ class RunTests(SynchronousTestCase):
     def test_log_of_a_unit_has_the_form_of_the_journal(self):
         self.patch(sys.modules["rocketd.tools.servers.run_servers"], "is_journal", lambda environ: True)
         run_main("broker", "run")
-        self.assertIn("--logger=rocketd.common.journal_log.journal_observer", self.ran.pop())
+        self.assertIn("--logger=rocketd.common.logs.journal.journal_observer", self.ran.pop())
 
     def test_help_lists_the_options_of_the_twistd_command(self):
         parameters = {(long, short) for long, short, *_ in (*Options.optParameters, *Options.optFlags)}

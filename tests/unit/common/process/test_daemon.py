@@ -14,9 +14,9 @@ from twisted.internet.defer import Deferred
 from twisted.internet.error import ReactorNotRunning
 from twisted.trial.unittest import SynchronousTestCase
 
-from rocketd.common import daemon
-from rocketd.common.daemon import DaemonService, tune_interpreter
-from rocketd.common.exit_signals import exit_cleanly_on_signals
+from rocketd.common.process import daemon
+from rocketd.common.process.daemon import DaemonService, tune_interpreter
+from rocketd.common.process.exit_signals import exit_cleanly_on_signals
 
 
 class Failing(Service):

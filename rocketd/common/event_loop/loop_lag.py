@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from twisted.internet.interfaces import IReactorTime
 
-from rocketd.common.clocked_loop import ClockedLoop
+from rocketd.common.event_loop.clocked_loop import ClockedLoop
 
 PROBE_SECONDS = 0.05
 """Interval of a probe. A pause is seen if it is longer, or if a probe falls into it."""

@@ -10,9 +10,8 @@ from unittest import skipIf
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from rocketd.common import cpu_affinity
-from rocketd.common.config import ConfigError
-from rocketd.common.cpu_affinity import (
+from rocketd.common.process import cpu_affinity
+from rocketd.common.process.cpu_affinity import (
     INTERVAL_SECONDS,
     CoreChoice,
     CpuAffinity,
@@ -21,6 +20,7 @@ from rocketd.common.cpu_affinity import (
     cores_of_process,
     current_core,
 )
+from rocketd.common.settings.declaration import ConfigError
 
 WAIT_SECONDS = 60.0
 LONGEST = INTERVAL_SECONDS[1]

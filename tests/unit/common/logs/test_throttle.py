@@ -7,7 +7,7 @@ from twisted.logger import Logger, formatEvent
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
-from rocketd.common.log_throttle import INTERVAL, OTHER_KINDS, SWEEP_SECONDS, LogThrottle, ThrottledLog, shorten
+from rocketd.common.logs.throttle import INTERVAL, OTHER_KINDS, SWEEP_SECONDS, LogThrottle, ThrottledLog, shorten
 
 
 class LogThrottleTests(SynchronousTestCase):

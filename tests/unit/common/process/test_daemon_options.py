@@ -15,8 +15,8 @@ import rocketd
 from rocketd import core
 from rocketd.broker import tap as broker_tap
 from rocketd.broker.base.settings import BrokerSettings
-from rocketd.common.config import ConfigError
-from rocketd.common.properties_file import parse
+from rocketd.common.settings.declaration import ConfigError
+from rocketd.common.settings.properties_file import parse
 from rocketd.namesrv import tap as namesrv_tap
 from rocketd.namesrv.settings import NamesrvSettings
 from rocketd.tools.gen_docs.settings import page

@@ -6,7 +6,7 @@ from twisted.logger import Logger, LogLevel
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
-from rocketd.common.journal_log import is_journal, observer_of
+from rocketd.common.logs.journal import is_journal, observer_of
 
 
 class JournalTests(SynchronousTestCase):

@@ -18,13 +18,13 @@ from twisted.python.failure import Failure
 from twisted.python.logfile import BaseLogFile
 from twisted.python.reflect import qual
 
-from rocketd.common.cpu_affinity import CpuAffinity
-from rocketd.common.exit_signals import exit_cleanly_on_signals
-from rocketd.common.log_files import LogDirectoryError, LogFiles
-from rocketd.common.log_settings import LogConfig
-from rocketd.common.reactor import IReactor, global_reactor
-from rocketd.common.service_manager import ServiceManager
-from rocketd.common.twistd_start import TwistdStart
+from rocketd.common.event_loop.reactor import IReactor, global_reactor
+from rocketd.common.logs.files import LogDirectoryError, LogFiles
+from rocketd.common.logs.settings import LogConfig
+from rocketd.common.process.cpu_affinity import CpuAffinity
+from rocketd.common.process.exit_signals import exit_cleanly_on_signals
+from rocketd.common.process.service_manager import ServiceManager
+from rocketd.common.process.twistd_start import TwistdStart
 
 
 class DaemonService(MultiService):

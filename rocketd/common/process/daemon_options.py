@@ -15,15 +15,15 @@ from twisted.application.service import IService
 from twisted.logger import Logger
 from twisted.python import usage
 
-from rocketd.common.config import ConfigError, one_line
-from rocketd.common.configuration import DaemonSettings
-from rocketd.common.cpu_affinity import CpuAffinity
-from rocketd.common.daemon import DaemonService
-from rocketd.common.log_settings import LogConfig
-from rocketd.common.monotonic_reactor import use_monotonic_clock
-from rocketd.common.process_settings import ProcessConfig
-from rocketd.common.reactor import global_reactor
-from rocketd.common.version import version_text
+from rocketd.common.event_loop.monotonic_reactor import use_monotonic_clock
+from rocketd.common.event_loop.reactor import global_reactor
+from rocketd.common.logs.settings import LogConfig
+from rocketd.common.process.cpu_affinity import CpuAffinity
+from rocketd.common.process.daemon import DaemonService
+from rocketd.common.process.process_settings import ProcessConfig
+from rocketd.common.process.version import version_text
+from rocketd.common.settings.daemon_settings import DaemonSettings
+from rocketd.common.settings.declaration import ConfigError, one_line
 
 _log = Logger()
 

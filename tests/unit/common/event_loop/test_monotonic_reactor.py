@@ -7,7 +7,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from rocketd.client.runtime.reactors import LoopReactor, ThreadReactor
-from rocketd.common.monotonic_reactor import use_monotonic_clock
+from rocketd.common.event_loop.monotonic_reactor import use_monotonic_clock
 
 
 class MonotonicReactorTests(SynchronousTestCase):

@@ -8,10 +8,10 @@ from twisted.logger import formatEvent, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 
 from rocketd.broker.base.settings import KEPT_CHANGES, BrokerConfig, BrokerSettings
-from rocketd.common import properties_file
-from rocketd.common.checks import is_address, is_address_list, is_delays, is_host, is_hours
-from rocketd.common.config import ConfigError, Machine, settings_of, text_of
-from rocketd.common.configuration import DaemonSettings, UpdateResult, changes_of, update_remark
+from rocketd.common.settings import properties_file
+from rocketd.common.settings.checks import is_address, is_address_list, is_delays, is_host, is_hours
+from rocketd.common.settings.daemon_settings import DaemonSettings, UpdateResult, changes_of, update_remark
+from rocketd.common.settings.declaration import ConfigError, Machine, settings_of, text_of
 from rocketd.common.suggest import did_you_mean, nearest
 from rocketd.console.settings import ConsoleSettings
 from rocketd.namesrv.settings import NamesrvSettings

@@ -9,8 +9,8 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
-from rocketd.common.log_files import LogDirectoryError, LogFiles, name_of
-from rocketd.common.log_settings import LogConfig
+from rocketd.common.logs.files import LogDirectoryError, LogFiles, name_of
+from rocketd.common.logs.settings import LogConfig
 
 
 class LogFilesTests(SynchronousTestCase):

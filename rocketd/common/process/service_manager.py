@@ -15,7 +15,7 @@ from twisted.internet.interfaces import IDelayedCall
 from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 
-from rocketd.common.reactor import IReactor
+from rocketd.common.event_loop.reactor import IReactor
 
 _TIMES_IN_LIMIT = 3
 """Signs of life within the time limit of the watchdog."""

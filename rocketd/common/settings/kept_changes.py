@@ -8,9 +8,9 @@ alone. This module only reads files.
 import os
 from collections.abc import Mapping
 
-from rocketd.common import properties_file
-from rocketd.common.assignments import Assignment, from_file
-from rocketd.common.config import ConfigError, Setting
+from rocketd.common.settings import properties_file
+from rocketd.common.settings.assignments import Assignment, from_file
+from rocketd.common.settings.declaration import ConfigError, Setting
 
 MARK = "# Settings changed by request."
 _HEAD = f"{MARK} Each start of rocketd reads this file; a file given with --config, and options, win over it.\n"

@@ -1,6 +1,6 @@
 """Settings of a daemon's process."""
 
-from rocketd.common.config import setting, settings_group
+from rocketd.common.settings.declaration import setting, settings_group
 
 
 @settings_group

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from twisted.internet.error import ReactorNotRunning
 
-from rocketd.common.reactor import IReactor
+from rocketd.common.event_loop.reactor import IReactor
 
 
 def exit_cleanly_on_signals(reactor: IReactor, *, hang_up: Callable[[], None] | None = None) -> None:

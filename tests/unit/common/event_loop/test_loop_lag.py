@@ -3,7 +3,7 @@
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from rocketd.common.loop_lag import PROBE_SECONDS, LagHistogram, ReactorLag
+from rocketd.common.event_loop.loop_lag import PROBE_SECONDS, LagHistogram, ReactorLag
 
 
 class LagHistogramTests(SynchronousTestCase):

@@ -14,9 +14,9 @@ from typing import Any, Self, TypeVar
 
 from twisted.logger import Logger
 
-from rocketd.common import properties_file
-from rocketd.common.assignments import Assignment, from_environment, from_file, from_tls_file
-from rocketd.common.config import (
+from rocketd.common.settings import properties_file
+from rocketd.common.settings.assignments import Assignment, from_environment, from_file, from_tls_file
+from rocketd.common.settings.declaration import (
     HIDDEN,
     ConfigError,
     Machine,
@@ -27,7 +27,7 @@ from rocketd.common.config import (
     settings_of,
     text_of,
 )
-from rocketd.common.kept_changes import read_changes
+from rocketd.common.settings.kept_changes import read_changes
 from rocketd.common.suggest import did_you_mean
 
 G = TypeVar("G")

@@ -2,7 +2,7 @@
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from rocketd.common.memory_return import MemoryReturn, heap_trimmer, own_memory_of_process
+from rocketd.common.process.memory_return import MemoryReturn, heap_trimmer, own_memory_of_process
 
 MB = 1 << 20
 

@@ -9,8 +9,8 @@ import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from rocketd.common import properties_file
-from rocketd.common.config import ConfigError, Setting
+from rocketd.common.settings import properties_file
+from rocketd.common.settings.declaration import ConfigError, Setting
 
 TLS_FILE = "tls.config.file"
 USUAL_TLS_FILE = "/etc/rocketmq/tls.properties"

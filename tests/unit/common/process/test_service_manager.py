@@ -5,7 +5,7 @@ import tempfile
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from rocketd.common.service_manager import ServiceManager
+from rocketd.common.process.service_manager import ServiceManager
 
 
 class ServiceManagerTests(SynchronousTestCase):

@@ -1,6 +1,6 @@
 """Place, amount and form of a daemon's logs."""
 
-from rocketd.common.config import Long, setting, settings_group
+from rocketd.common.settings.declaration import Long, setting, settings_group
 
 
 @settings_group

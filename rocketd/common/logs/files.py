@@ -26,7 +26,7 @@ from twisted.logger import (
 from twisted.python.logfile import LogFile
 from zope.interface import implementer
 
-from rocketd.common.log_settings import LogConfig
+from rocketd.common.logs.settings import LogConfig
 
 QUEUE_LIMIT = 10_000
 """Lines that may wait for the disk."""

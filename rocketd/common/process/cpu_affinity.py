@@ -16,7 +16,7 @@ from twisted.application.service import Service
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 
-from rocketd.common.config import ConfigError
+from rocketd.common.settings.declaration import ConfigError
 
 INTERVAL_SECONDS = (1.0, 3.0)
 """Shortest and longest time between two measurements. It is random, so that two daemons do not move at the same time."""

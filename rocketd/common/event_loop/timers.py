@@ -10,10 +10,10 @@ from rocketd.common.lazy_names import lazy_names
 if TYPE_CHECKING:
     from twisted.internet.task import deferLater
 
-    from rocketd.common.clocked_loop import ClockedLoop
+    from rocketd.common.event_loop.clocked_loop import ClockedLoop
 else:
     __getattr__, __dir__ = lazy_names(
-        __name__, {"rocketd.common.clocked_loop": ("ClockedLoop",), "twisted.internet.task": ("deferLater",)}
+        __name__, {"rocketd.common.event_loop.clocked_loop": ("ClockedLoop",), "twisted.internet.task": ("deferLater",)}
     )
 
 __all__ = ["ClockedLoop", "deferLater"]

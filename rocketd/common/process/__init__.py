@@ -1,0 +1,1 @@
+"""A daemon as a process: start, signals, service manager, cores and memory."""
