@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 
 from jinja2 import DictLoader, Environment, StrictUndefined
 
-from rocketd.console.elements import Link, Redirect, View
+from rocketd.console.pages.elements import Link, Redirect, View
 
 MENU: tuple[Link, ...] = (
     Link("Overview", "/"),

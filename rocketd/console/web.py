@@ -14,18 +14,15 @@ from twisted.web.server import Request
 from werkzeug.exceptions import HTTPException
 
 from rocketd.common.networks import LOOPBACK, NetworkList
-from rocketd.console.brokers import broker_page
 from rocketd.console.cluster import ClusterDoor, ConsoleCluster
-from rocketd.console.dead_letters import dead_letter_list, dead_letter_page, redrive, redrive_preview
-from rocketd.console.elements import DONE, Form, Input, Notice, Redirect, View
 from rocketd.console.errors import ForbiddenError, LoginError, NotFoundError, answer_to
-from rocketd.console.groups import group_list, group_page, reset, reset_preview
-from rocketd.console.messages import message_page, message_search
-from rocketd.console.overview import overview
-from rocketd.console.render import Frame, address_of, page, style_sheet
-from rocketd.console.sessions import FailedLogins, Sessions, Tokens, new_id
-from rocketd.console.settings import ACCOUNTS, ConsoleConfig
-from rocketd.console.topics import (
+from rocketd.console.pages.brokers import broker_page
+from rocketd.console.pages.dead_letters import dead_letter_list, dead_letter_page, redrive, redrive_preview
+from rocketd.console.pages.elements import DONE, Form, Input, Notice, Redirect, View
+from rocketd.console.pages.groups import group_list, group_page, reset, reset_preview
+from rocketd.console.pages.messages import message_page, message_search
+from rocketd.console.pages.overview import overview
+from rocketd.console.pages.topics import (
     delete_topic,
     delete_topic_preview,
     new_topic,
@@ -34,7 +31,10 @@ from rocketd.console.topics import (
     topic_list,
     topic_page,
 )
-from rocketd.console.visit import Visit
+from rocketd.console.pages.visit import Visit
+from rocketd.console.render import Frame, address_of, page, style_sheet
+from rocketd.console.sessions import FailedLogins, Sessions, Tokens, new_id
+from rocketd.console.settings import ACCOUNTS, ConsoleConfig
 
 COOKIE: Final = "rocketd-console"
 _LOOPBACK: Final = NetworkList(LOOPBACK)

@@ -6,8 +6,8 @@ use, because pytest imports this package wherever rocketd is installed.
 - `cluster`: starts, stops and inspects the servers. `cluster_broker`: one of its brokers. `options`: their options.
 - `machines`: machines and their servers over restarts. `servers`: name server and broker of a test.
 - `files`: accounts and certificates. `authority`: makes the certificates. `stored_messages`: reads stores.
-- `virtual_time`: the clock, and reactors that follow it. `quiescence`: waits until all threads are quiescent.
-- `memory_disk`, `memory_file`: files in memory, with power cuts. `memory_network`, `memory_transport`: connections.
+- `simulated`: files in memory, with power cuts; connections in memory; the clock, and reactors that follow it.
+- `quiescence`: waits until all threads are quiescent.
 - `faults`: lost requests, answers and connections. `sockets`: real clients connected by sockets.
 - `client_environment`: the environment of clients. `__main__`: a cluster controlled by lines of text, with `console`.
 """

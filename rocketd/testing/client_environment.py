@@ -6,8 +6,8 @@ See ClientEnvironment of rocketd.client.settings.config.
 import threading
 
 from rocketd.common.event_loop.reactor import IReactor
-from rocketd.testing.memory_network import MemoryNetwork
-from rocketd.testing.virtual_time import VirtualReactor, VirtualTime
+from rocketd.testing.simulated.memory_network import MemoryNetwork
+from rocketd.testing.simulated.virtual_time import VirtualReactor, VirtualTime
 
 
 class ClusterEnvironment:

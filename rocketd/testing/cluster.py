@@ -26,13 +26,13 @@ from rocketd.testing.cluster_broker import ClusterBroker
 from rocketd.testing.faults import Drop, Faults, What, check_number
 from rocketd.testing.files import ClusterFiles, check_account
 from rocketd.testing.machines import BrokerMachine, Machines
-from rocketd.testing.memory_network import HOST, MemoryNetwork
 from rocketd.testing.options import Brokers, TlsMode, check_settings, plan_brokers, tls_mode
 from rocketd.testing.quiescence import Quiescence
 from rocketd.testing.servers import NAMESRV_PORT, Surroundings, load_broker_settings, load_namesrv_settings
+from rocketd.testing.simulated.memory_network import HOST, MemoryNetwork
+from rocketd.testing.simulated.virtual_time import VirtualTime
 from rocketd.testing.sockets import Sockets
 from rocketd.testing.stored_messages import stored_messages
-from rocketd.testing.virtual_time import VirtualTime
 
 T = TypeVar("T")
 

@@ -17,10 +17,10 @@ from rocketd.namesrv.service import NameServer
 from rocketd.remoting.bodies.tables import TopicConfig
 from rocketd.remoting.peer import peer_of
 from rocketd.testing.files import ClusterFiles
-from rocketd.testing.memory_disk import MemoryDisk
 from rocketd.testing.options import BrokerPlan
 from rocketd.testing.servers import BrokerProcess, NameServerProcess, Surroundings
-from rocketd.testing.virtual_time import VirtualReactor
+from rocketd.testing.simulated.memory_disk import MemoryDisk
+from rocketd.testing.simulated.virtual_time import VirtualReactor
 
 JOIN_SECONDS = 30.0
 """Real time for the master to accept a slave."""

@@ -26,8 +26,8 @@ from rocketd.store.interfaces import IMessageStore
 from rocketd.testing.client_environment import ClusterEnvironment
 from rocketd.testing.machines import Machines
 from rocketd.testing.servers import BrokerProcess
+from rocketd.testing.simulated.virtual_time import Look, VirtualReactor, VirtualTime
 from rocketd.testing.sockets import Sockets
-from rocketd.testing.virtual_time import Look, VirtualReactor, VirtualTime
 
 STEP_SECONDS = 8.0
 """Longest step of time. It is shorter than the difference between a held pull and its timeout, 10 s."""

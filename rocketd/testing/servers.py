@@ -22,10 +22,10 @@ from rocketd.remoting.serving.dispatch import Dispatcher
 from rocketd.store.format.message import PutStatus
 from rocketd.store.log.flush import FlushCallback
 from rocketd.testing.faults import Faults
-from rocketd.testing.memory_disk import MemoryDisk
-from rocketd.testing.memory_network import HOST, MemoryNetwork
+from rocketd.testing.simulated.memory_disk import MemoryDisk
+from rocketd.testing.simulated.memory_network import HOST, MemoryNetwork
+from rocketd.testing.simulated.virtual_time import VirtualReactor, VirtualTime
 from rocketd.testing.sockets import Sockets
-from rocketd.testing.virtual_time import VirtualReactor, VirtualTime
 
 S = TypeVar("S", bound=DaemonSettings)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from rocketd.remoting.serving.connection import Connection
 from rocketd.remoting.wire.frame import Frame
-from rocketd.testing.memory_transport import MemoryTransport
+from rocketd.testing.simulated.memory_transport import MemoryTransport
 
 QUIET_SECONDS = 0.03
 """Silence in real time after which a client counts as quiescent."""

@@ -13,8 +13,8 @@ from rocketd.client.messages.received import unpack
 from rocketd.client.sync import Admin, Consumer, Message, Producer
 from rocketd.common.settings.declaration import ConfigError
 from rocketd.common.sysflag import COMPRESSED
-from rocketd.console.brokers import shown_settings
 from rocketd.console.gate import MAX_BODY_BYTES
+from rocketd.console.pages.brokers import shown_settings
 from rocketd.console.sessions import FAILURES
 from rocketd.console.settings import ConsoleSettings
 from rocketd.console.web import CHANGES, PAGES

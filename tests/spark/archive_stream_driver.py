@@ -6,7 +6,7 @@ Its arguments are store, archive, checkpoint and schema.
 import sys
 
 import rocketd.spark
-from rocketd.spark.archive.settings import DEFAULT_COLUMNS
+from rocketd.spark.archive.format.settings import DEFAULT_COLUMNS
 from rocketd.spark.columns import ddl
 
 MESSAGES = ddl(DEFAULT_COLUMNS)

@@ -8,7 +8,7 @@ import pyarrow.dataset as ds
 import pytest
 
 from rocketd.spark.archive.archive import Archive
-from rocketd.spark.archive.journal import Journal
+from rocketd.spark.archive.format.journal import Journal
 from rocketd.spark.archive.reader import archive_files, config_of, uncommitted
 from rocketd.spark.errors import ArchiveError, DataLossError, OptionError
 from rocketd.spark.ranges import Queue, QueueRange

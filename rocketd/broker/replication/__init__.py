@@ -1,9 +1,9 @@
 """Replication: slaves copy the log and the tables of their master.
 
-- The log: `master` serves the port for slaves, one `slave_connection` each; `slave` follows a master through a
-  `master_connection`. Every broker has the master's side, because a slave may have slaves too.
-- The short way of the log, without TLS: `log_sender` writes to the socket in the thread that appends, and `log_receiver`
-  reads, appends and reports in one thread of the slave.
+- `as_master`: the master's side. `master` serves the port for slaves, one `slave_connection` each. Every broker has this
+  side, because a slave may have slaves too. Without TLS, `log_sender` writes to the socket in the thread that appends.
+- `as_slave`: the slave's side. `log_follower` follows a master through a `master_connection`. Without TLS, `log_receiver`
+  reads, appends and reports in one thread.
 - The tables: `synchronize` copies them on a slave; `table_changes` and `table_requests` announce changes on a master.
 - Protection: `trusted_peers` tells which hosts may be masters or slaves; `slave_admission` and `ha_tls` decide which
   connections belong to slaves.

@@ -10,15 +10,15 @@ from secrets import token_hex
 from twisted.internet import defer, threads
 from twisted.logger import Logger
 
+from rocketd.broker.replication.as_master.master import ReplicationMaster
+from rocketd.broker.replication.as_master.table_changes import TableChanges
+from rocketd.broker.replication.as_slave.log_follower import ReplicationSlave
+from rocketd.broker.replication.as_slave.synchronize import SlaveSynchronize
 from rocketd.broker.replication.group import INSTANCE, NAME, REFUSES, ROLE, BrokerGroup, Instance
 from rocketd.broker.replication.ha_tls import slave_tls, wrap_slave_factory
-from rocketd.broker.replication.master import ReplicationMaster
 from rocketd.broker.replication.parts import ReplicationParts
 from rocketd.broker.replication.returning import ReturningMaster
 from rocketd.broker.replication.single_master import SingleMaster
-from rocketd.broker.replication.slave import ReplicationSlave
-from rocketd.broker.replication.synchronize import SlaveSynchronize
-from rocketd.broker.replication.table_changes import TableChanges
 from rocketd.broker.replication.trusted_peers import TrustedPeers
 from rocketd.common.event_loop.clocked_loop import ClockedLoop
 from rocketd.common.event_loop.reactor import IReactor

@@ -27,10 +27,10 @@ from rocketd.remoting.limits.frame_budget import FrameBudget
 from rocketd.remoting.limits.unsent_budget import UnsentBudget
 from rocketd.remoting.peer import peer_of
 from rocketd.remoting.serving.connection import Connection, ConnectionLimits
-from rocketd.remoting.serving.connection_events import ConnectionEvents
 from rocketd.remoting.serving.dispatch import Dispatcher
 from rocketd.remoting.serving.lane import HAS_LANES, STAND_IN_SECONDS, Lane
 from rocketd.remoting.serving.settings import ServerLimits
+from rocketd.remoting.serving.third_party.connection_events import ConnectionEvents
 from rocketd.remoting.socket_buffers import SocketBuffers, WriteMarks
 from rocketd.remoting.wire.frame import MAX_FRAME_LENGTH
 

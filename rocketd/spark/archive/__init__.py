@@ -6,18 +6,17 @@ are in the archive, for every reader that asks the manifest (`reader.archive_fil
 
 Parts:
 
-- `layout` has the names of directories and files, `settings` the columns of an archive, `manifest` the content of a
-  commit.
+- `format` has the files of an archive. Among them, `layout` has the names of directories and files, `settings` the
+  columns of an archive, `manifest` the content of a commit.
 - `archive.Archive` holds the commits of one archive in memory, makes new ones, and sweeps files without a commit.
-- `journal` is a directory of numbered JSON files, used for the commits and for the progress of restore and replay.
-- `durable` writes files that exist completely or not at all, and has the lock between writers.
+- `format.journal` is a directory of numbered JSON files, used for the commits and for the progress of restore and replay.
+- `format.durable` writes files that exist completely or not at all, and has the lock between writers.
 - `parquet` and `output` write Parquet files in tasks, with checksums (`crc32`) taken on the way.
 - `planning` and `filling` fill an archive by the archive job. `sink` fills it by a write of Spark, `overlaps` finds
   duplicates.
 - `broker_facts` collects the settings and tables of brokers for a later restore.
 - `reader` and `selection` read messages back.
-- `restoring`, `log_files`, `fillers`, `checking` and `restored_config` make a store from an archive. `replaying` sends
-  the messages to topics again.
+- `restore` makes a store from an archive. `replaying` sends the messages to topics again.
 
 Life of a file:
 

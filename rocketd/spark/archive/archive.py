@@ -12,11 +12,11 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from rocketd.spark.archive.durable import Lock, make_dirs, sync_dir, write_once
-from rocketd.spark.archive.journal import Journal
-from rocketd.spark.archive.layout import data_dir, lock_path, manifest_dir, settings_path, staging_dir
-from rocketd.spark.archive.manifest import ArchiveFile, Commit
-from rocketd.spark.archive.settings import MESSAGES, Settings, check_archive_columns
+from rocketd.spark.archive.format.durable import Lock, make_dirs, sync_dir, write_once
+from rocketd.spark.archive.format.journal import Journal
+from rocketd.spark.archive.format.layout import data_dir, lock_path, manifest_dir, settings_path, staging_dir
+from rocketd.spark.archive.format.manifest import ArchiveFile, Commit
+from rocketd.spark.archive.format.settings import MESSAGES, Settings, check_archive_columns
 from rocketd.spark.errors import ArchiveError
 from rocketd.spark.ranges import Queue, QueueRange, joined
 

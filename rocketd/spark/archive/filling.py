@@ -13,8 +13,8 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from rocketd.spark.archive.archive import Archive, UncommittedFile
-from rocketd.spark.archive.layout import staging_dir
-from rocketd.spark.archive.manifest import ArchiveFile, Commit
+from rocketd.spark.archive.format.layout import staging_dir
+from rocketd.spark.archive.format.manifest import ArchiveFile, Commit
 from rocketd.spark.archive.parquet import DEFAULT_MAX_FILE_BYTES, OF_QUEUE, QueueFileWriter
 from rocketd.spark.archive.reader import check_file
 from rocketd.spark.columns import arrow_schema

@@ -6,8 +6,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from rocketd.spark.archive.crc32 import Crc32
-from rocketd.spark.archive.layout import PARQUET, random_part
+from rocketd.spark.archive.format.crc32 import Crc32
+from rocketd.spark.archive.format.layout import PARQUET, random_part
 
 ROW_GROUP_BYTES = 16 * 1024 * 1024
 ZSTD_LEVEL = 1

@@ -13,10 +13,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rocketd.spark.archive.archive import UncommittedFile
-from rocketd.spark.archive.crc32 import Crc32
-from rocketd.spark.archive.durable import make_dirs
-from rocketd.spark.archive.layout import data_name, date_of, rows_name
-from rocketd.spark.archive.manifest import ArchiveFile
+from rocketd.spark.archive.format.crc32 import Crc32
+from rocketd.spark.archive.format.durable import make_dirs
+from rocketd.spark.archive.format.layout import data_name, date_of, rows_name
+from rocketd.spark.archive.format.manifest import ArchiveFile
 from rocketd.spark.archive.output import Output
 from rocketd.spark.errors import DataLossError
 from rocketd.spark.ranges import Queue

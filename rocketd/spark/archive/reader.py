@@ -18,11 +18,11 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from rocketd.spark.archive.archive import Archive
-from rocketd.spark.archive.crc32 import Crc32
-from rocketd.spark.archive.layout import data_dir
-from rocketd.spark.archive.manifest import ArchiveFile
+from rocketd.spark.archive.format.crc32 import Crc32
+from rocketd.spark.archive.format.layout import data_dir
+from rocketd.spark.archive.format.manifest import ArchiveFile
+from rocketd.spark.archive.format.settings import MESSAGES
 from rocketd.spark.archive.parquet import raw_bytes
-from rocketd.spark.archive.settings import MESSAGES
 from rocketd.spark.columns import COLUMNS, arrow_schema, check_columns
 from rocketd.spark.errors import ArchiveError
 from rocketd.spark.ranges import Queue

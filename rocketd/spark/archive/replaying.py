@@ -13,8 +13,8 @@ from typing import Any
 import pyarrow as pa
 
 from rocketd.common.properties import DELAY
-from rocketd.spark.archive.journal import Entry, Journal
-from rocketd.spark.archive.manifest import ArchiveFile
+from rocketd.spark.archive.format.journal import Entry, Journal
+from rocketd.spark.archive.format.manifest import ArchiveFile
 from rocketd.spark.archive.reader import by_queue
 from rocketd.spark.archive.selection import Selection
 from rocketd.spark.columns import COLUMNS, arrow_schema

@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from rocketd.spark.archive.manifest import ArchiveFile
+from rocketd.spark.archive.format.manifest import ArchiveFile
 from rocketd.spark.archive.reader import Limits, read_messages
 from rocketd.spark.ranges import Queue
 

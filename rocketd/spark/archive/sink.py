@@ -23,11 +23,11 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import StructType
 
 from rocketd.spark.archive.archive import Archive, UncommittedFile, clear_staging, discard
-from rocketd.spark.archive.layout import random_part, settings_path, staging_dir
-from rocketd.spark.archive.manifest import Commit
+from rocketd.spark.archive.format.layout import random_part, settings_path, staging_dir
+from rocketd.spark.archive.format.manifest import Commit
+from rocketd.spark.archive.format.settings import MESSAGES, ROWS, Settings, is_of_messages
 from rocketd.spark.archive.overlaps import check_distinct, check_none_twice
 from rocketd.spark.archive.parquet import DEFAULT_MAX_FILE_BYTES, OF_QUEUE, QueueFileWriter, write_rows
-from rocketd.spark.archive.settings import MESSAGES, ROWS, Settings, is_of_messages
 from rocketd.spark.columns import arrow_schema
 from rocketd.spark.errors import ArchiveError, OptionError
 from rocketd.spark.range_rows import RANGE, RangeRowReader, are_ranges

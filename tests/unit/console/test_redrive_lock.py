@@ -6,9 +6,9 @@ from unittest import mock
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
-from rocketd.console.dead_letters import redrive
 from rocketd.console.errors import ConsoleError
-from rocketd.console.visit import Visit
+from rocketd.console.pages.dead_letters import redrive
+from rocketd.console.pages.visit import Visit
 
 
 class RedriveTests(SynchronousTestCase):
@@ -26,7 +26,7 @@ class RedriveTests(SynchronousTestCase):
         def begin(group):
             return Deferred.fromCoroutine(redrive(Visit(SimpleNamespace(client=None), {"group": group})))
 
-        place = "rocketd.console.dead_letters"
+        place = "rocketd.console.pages.dead_letters"
         with mock.patch(f"{place}.DeadLetterReader", Reader), mock.patch(f"{place}.Redriver"):
             first, other = begin("shop"), begin("warehouse")
             self.failureResultOf(begin("shop"), ConsoleError)

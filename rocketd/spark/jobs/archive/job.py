@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from rocketd.spark.archive.archive import Archive, clear_staging
 from rocketd.spark.archive.broker_facts import broker_facts, live_facts
-from rocketd.spark.archive.durable import Lock
 from rocketd.spark.archive.filling import Archived, RangeTask, Totals, archive_ranges, fill
-from rocketd.spark.archive.layout import job_lock_path, random_part, staging_dir
-from rocketd.spark.archive.manifest import ArchiveFile
+from rocketd.spark.archive.format.durable import Lock
+from rocketd.spark.archive.format.layout import job_lock_path, random_part, staging_dir
+from rocketd.spark.archive.format.manifest import ArchiveFile
+from rocketd.spark.archive.format.settings import DEFAULT_COLUMNS
 from rocketd.spark.archive.parquet import DEFAULT_MAX_FILE_BYTES
 from rocketd.spark.archive.planning import Remaining, remaining
 from rocketd.spark.archive.reader import check_file
-from rocketd.spark.archive.settings import DEFAULT_COLUMNS
 from rocketd.spark.errors import ArchiveError, ClusterError, DataLossError, OptionError
 from rocketd.spark.jobs.archive.arguments import size_of
 from rocketd.spark.jobs.running.arguments import source_options, source_section

@@ -6,7 +6,7 @@ from typing import Any
 
 from rocketd.common.command_line.option_types import key_value
 from rocketd.spark.archive.archive import Archive
-from rocketd.spark.archive.durable import Lock, make_dirs
+from rocketd.spark.archive.format.durable import Lock, make_dirs
 from rocketd.spark.archive.reader import by_queue, check_is_messages
 from rocketd.spark.archive.replaying import (
     SINK,

@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from rocketd.spark.archive.durable import make_dirs, replace
+from rocketd.spark.archive.format.durable import make_dirs, replace
 from rocketd.spark.errors import OptionError
 from rocketd.spark.ranges import Offsets, Queue, QueueRange, offsets_from_json, offsets_to_json
 

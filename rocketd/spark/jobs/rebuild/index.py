@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rocketd.spark.archive.durable import sync_dir
+from rocketd.spark.archive.format.durable import sync_dir
 from rocketd.spark.jobs.rebuild.queue import EntrySlice
 from rocketd.spark.jobs.stopped_store.files import INDEX_HEADER, IndexSizes
 from rocketd.spark.jobs.stopped_store.index_keys import INDEX_ENTRY, KEYED, Keyed

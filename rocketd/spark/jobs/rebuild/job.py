@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from rocketd.common.command_line.option_types import whole_number
 from rocketd.common.names import LMQ_PREFIX
-from rocketd.spark.archive.durable import make_dirs, replace, sync_dir
+from rocketd.spark.archive.format.durable import make_dirs, replace, sync_dir
 from rocketd.spark.errors import OptionError, StoreFilesError
 from rocketd.spark.jobs.rebuild.index import make_index_file, planned_files
 from rocketd.spark.jobs.rebuild.parts import Part, make_part

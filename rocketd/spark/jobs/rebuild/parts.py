@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rocketd.spark.archive.durable import replace, sync_dir
+from rocketd.spark.archive.format.durable import replace, sync_dir
 from rocketd.spark.jobs.stopped_store.dispatched import (
     Dispatched,
     QueueKey,

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rocketd.spark.archive.durable import make_dirs, sync_dir
+from rocketd.spark.archive.format.durable import make_dirs, sync_dir
 from rocketd.spark.jobs.rebuild.parts import PLACED, Placed
 from rocketd.spark.jobs.stopped_store.dispatched import QueueKey
 from rocketd.spark.jobs.stopped_store.files import Entries, MappedQueues

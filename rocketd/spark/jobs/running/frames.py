@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from rocketd.spark.archive.archive import Archive
-from rocketd.spark.archive.manifest import ArchiveFile
+from rocketd.spark.archive.format.manifest import ArchiveFile
 from rocketd.spark.archive.reader import check_is_messages, read_messages
 from rocketd.spark.columns import ddl
 from rocketd.spark.errors import ArchiveError

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rocketd.spark.archive.archive import Archive
-from rocketd.spark.archive.layout import settings_path
+from rocketd.spark.archive.format.layout import settings_path
 from rocketd.spark.errors import OptionError
 from rocketd.spark.jobs.running.options import Alternatives, Arguments, Section, number, option
 from rocketd.spark.options.connect import ConnectOptions

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rocketd.spark.archive.durable import make_dirs, replace
+from rocketd.spark.archive.format.durable import make_dirs, replace
 from rocketd.spark.jobs.trace.measures import (
     failed,
     failures,

@@ -9,8 +9,8 @@ from rocketd.broker.base.json_file import JsonFile
 from rocketd.remoting.bodies.tables import DataVersion, TopicConfig, TopicConfigSerializeWrapper
 from rocketd.store.base.filesystem import RealFileSystem
 from rocketd.store.base.table_journal import MIN_LIMIT
-from rocketd.testing.memory_disk import MemoryDisk
-from rocketd.testing.virtual_time import VirtualTime
+from rocketd.testing.simulated.memory_disk import MemoryDisk
+from rocketd.testing.simulated.virtual_time import VirtualTime
 
 
 class KilledAnywhere(RealFileSystem):

@@ -11,11 +11,11 @@ from twisted.logger import LogLevel, formatEvent, globalLogPublisher
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
-from rocketd.broker.replication.master import STOP_SECONDS, ReplicationMaster
-from rocketd.broker.replication.master_connection import WAITING_BYTES
+from rocketd.broker.replication.as_master.master import STOP_SECONDS, ReplicationMaster
+from rocketd.broker.replication.as_slave.log_follower import RECONNECT_SECONDS, ReplicationSlave
+from rocketd.broker.replication.as_slave.master_connection import WAITING_BYTES
+from rocketd.broker.replication.as_slave.synchronize import FIRST_SECONDS, PERIOD_SECONDS, SlaveSynchronize
 from rocketd.broker.replication.service import Replication
-from rocketd.broker.replication.slave import RECONNECT_SECONDS, ReplicationSlave
-from rocketd.broker.replication.synchronize import FIRST_SECONDS, PERIOD_SECONDS, SlaveSynchronize
 from rocketd.broker.replication.trusted_peers import TrustedPeers
 from rocketd.remoting.bodies.tables import (
     ConsumerOffsetSerializeWrapper,

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from rocketd.broker.replication.table_changes import HOLD_SECONDS, PROGRESS_SECONDS, TableChanges
+from rocketd.broker.replication.as_master.table_changes import HOLD_SECONDS, PROGRESS_SECONDS, TableChanges
 from rocketd.remoting.bodies.tables import SubscriptionGroupConfig, TopicConfig
 from rocketd.remoting.wire.command import RemotingCommand
 from rocketd.store.format.message import PutStatus

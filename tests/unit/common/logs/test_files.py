@@ -124,7 +124,7 @@ class LogFilesTests(SynchronousTestCase):
         for namespace, name in (
             ("rocketd.broker.transaction.check", "transaction"),
             ("rocketd.broker.pull.slow_readers.SlowReaders", "protection"),
-            ("rocketd.broker.replication.slave", "replication"),
+            ("rocketd.broker.replication.as_slave.log_follower", "replication"),
             ("rocketd.namesrv.service", "namesrv"),
             ("", "other"),
         ):

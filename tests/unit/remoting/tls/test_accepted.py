@@ -9,8 +9,8 @@ from twisted.trial.unittest import SynchronousTestCase
 from rocketd.remoting.settings import TlsConfig
 from rocketd.remoting.tls.contexts import ClientTLS
 from rocketd.remoting.tls.port import wrap_server_factory
-from rocketd.testing.memory_network import MemoryNetwork
-from rocketd.testing.virtual_time import VirtualReactor, VirtualTime
+from rocketd.testing.simulated.memory_network import MemoryNetwork
+from rocketd.testing.simulated.virtual_time import VirtualReactor, VirtualTime
 from tests.support.turns import Recorder, Turns
 
 PIECE = 1 << 17

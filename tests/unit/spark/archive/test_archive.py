@@ -10,10 +10,10 @@ import pyarrow.parquet as pq
 from twisted.trial.unittest import SynchronousTestCase
 
 from rocketd.spark.archive.archive import Archive, clear_staging
-from rocketd.spark.archive.fillers import LONGEST_FILLER, NoRoomError, end_of_file, fillers
 from rocketd.spark.archive.filling import RangeTask, Totals, archive_ranges, fill
-from rocketd.spark.archive.layout import data_name, date_of, escaped, staging_dir
-from rocketd.spark.archive.manifest import Commit
+from rocketd.spark.archive.format.layout import data_name, date_of, escaped, staging_dir
+from rocketd.spark.archive.format.manifest import Commit
+from rocketd.spark.archive.format.settings import ROWS, Settings, check_archive_columns, message_columns
 from rocketd.spark.archive.parquet import QueueFileWriter, raw_bytes, write_rows
 from rocketd.spark.archive.planning import without
 from rocketd.spark.archive.reader import (
@@ -25,8 +25,8 @@ from rocketd.spark.archive.reader import (
     read_messages,
     uncommitted,
 )
+from rocketd.spark.archive.restore.fillers import LONGEST_FILLER, NoRoomError, end_of_file, fillers
 from rocketd.spark.archive.selection import Selection
-from rocketd.spark.archive.settings import ROWS, Settings, check_archive_columns, message_columns
 from rocketd.spark.columns import arrow_schema
 from rocketd.spark.errors import ArchiveError, DataLossError, OptionError
 from rocketd.spark.ranges import Queue, QueueRange

@@ -9,13 +9,13 @@ from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from rocketd.spark.archive.durable import Lock, make_dirs, replace, write_once
-from rocketd.spark.archive.journal import Journal
+from rocketd.spark.archive.format.durable import Lock, make_dirs, replace, write_once
+from rocketd.spark.archive.format.journal import Journal
 from rocketd.spark.errors import ArchiveError
 
 _TAKE_LOCK = """
 import sys
-from rocketd.spark.archive.durable import Lock
+from rocketd.spark.archive.format.durable import Lock
 from rocketd.spark.errors import ArchiveError
 try:
     with Lock(sys.argv[1], "the thing"):

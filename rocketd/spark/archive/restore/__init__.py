@@ -1,0 +1,1 @@
+"""A store made from an archive, and its comparison with the archive."""

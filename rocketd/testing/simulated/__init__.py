@@ -1,0 +1,1 @@
+"""The surroundings of a server in a test: disk and network in memory, and a time that can be advanced."""
