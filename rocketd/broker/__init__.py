@@ -17,8 +17,9 @@ import only goes down this list, which import-linter enforces (setup.cfg):
 
 Request path:
 
-1. The reactor thread reads a connection and cuts frames (`rocketd.remoting`). The dispatcher peeks at the request code
-   and finds its lane, a pool and a handler. All frames of one read for one lane become one job.
+1. The reactor thread, or the pool's thread if it reads its connections itself, reads a connection and cuts frames
+   (`rocketd.remoting`). The dispatcher peeks at the request code and finds its target, a pool and a handler. All frames
+   of one read for one target become one job.
 2. twisted/plugins/rocketd_broker_processors.py declares the processors: name, pool, codes, class. Third parties add
    processors in the same way. `Broker.startService` loads them.
 3. The pool's thread decodes the header, calls the hooks (`access`), and calls the processor. A processor returns its

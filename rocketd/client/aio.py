@@ -10,7 +10,7 @@ from rocketd.client.consumer import lite_pull_consumer, pull_consumer, push_cons
 from rocketd.client.consumer.options.subscription import Sql
 from rocketd.client.consumer.pull_consumer import DEFAULT_TIMEOUT, PullResult
 from rocketd.client.errors import ClientClosedError
-from rocketd.client.faces.aio_lifecycle import AioLife, engines
+from rocketd.client.faces.aio_lifecycle import AioLifecycle, engines
 from rocketd.client.faces.pull import LitePullFace, PullFace
 from rocketd.client.faces.push import ConsumerFace, ProducerFace
 from rocketd.client.faces.until_signal import run_aio as run
@@ -57,7 +57,7 @@ __all__ = [
 ]
 
 
-class Producer(ProducerFace[T], AioLife):
+class Producer(ProducerFace[T], AioLifecycle):
     """A producer. Its options are described at ProducerFace and ProducerOptions."""
 
     async def send(
@@ -151,7 +151,7 @@ class Producer(ProducerFace[T], AioLife):
         return await to_future(self._engine.publish_queues(topic))
 
 
-class Consumer(ConsumerFace[T], AioLife):
+class Consumer(ConsumerFace[T], AioLifecycle):
     """A consumer with a handler, or to iterate over. Its options are described at ConsumerFace and ConsumerOptions."""
 
     def _check_iterated(self) -> None:
@@ -187,7 +187,7 @@ class Consumer(ConsumerFace[T], AioLife):
     offset_for_timestamp = engines(push_consumer.PushConsumerEngine.offset_for_timestamp)
 
 
-class LitePullConsumer(LitePullFace[T], AioLife):
+class LitePullConsumer(LitePullFace[T], AioLifecycle):
     """A consumer with ``poll``, or to iterate over. Its options are described at LitePullFace and LitePullOptions."""
 
     def __aiter__(self) -> Self:
@@ -222,7 +222,7 @@ class LitePullConsumer(LitePullFace[T], AioLife):
     watch_queues = engines(lite_pull_consumer.LitePullConsumerEngine.watch_queues)
 
 
-class PullConsumer(PullFace[T], AioLife):
+class PullConsumer(PullFace[T], AioLifecycle):
     """A consumer pulling only on request. Its options are described at PullFace."""
 
     async def pull(

@@ -11,7 +11,7 @@ from rocketd.client.consumer.pull_consumer import DEFAULT_TIMEOUT, PullResult
 from rocketd.client.errors import ClientClosedError
 from rocketd.client.faces.pull import LitePullFace, PullFace
 from rocketd.client.faces.push import ConsumerFace, ProducerFace
-from rocketd.client.faces.twisted_lifecycle import TwistedLife, engines
+from rocketd.client.faces.twisted_lifecycle import TwistedLifecycle, engines
 from rocketd.client.faces.until_signal import run_twisted as run
 from rocketd.client.messages.message import Message, ReceivedMessage, SendResult, T
 from rocketd.client.producer.producer import Selector
@@ -22,7 +22,7 @@ from rocketd.remoting.bodies.tables import MessageQueue
 __all__ = ["Consumer", "LitePullConsumer", "Producer", "PullConsumer", "run"]
 
 
-class Producer(ProducerFace[T], TwistedLife):
+class Producer(ProducerFace[T], TwistedLifecycle):
     """A producer. Its options are described at ProducerFace and ProducerOptions."""
 
     def send(
@@ -102,7 +102,7 @@ class Producer(ProducerFace[T], TwistedLife):
         return Deferred.fromCoroutine(self._engine.publish_queues(topic))
 
 
-class Consumer(ConsumerFace[T], TwistedLife):
+class Consumer(ConsumerFace[T], TwistedLifecycle):
     """A consumer with a handler, or to iterate over. Its options are described at ConsumerFace and ConsumerOptions."""
 
     def __aiter__(self) -> Self:
@@ -130,7 +130,7 @@ class Consumer(ConsumerFace[T], TwistedLife):
     offset_for_timestamp = engines(push_consumer.PushConsumerEngine.offset_for_timestamp)
 
 
-class LitePullConsumer(LitePullFace[T], TwistedLife):
+class LitePullConsumer(LitePullFace[T], TwistedLifecycle):
     """A consumer with ``poll``, or to iterate over. Its options are described at LitePullFace and LitePullOptions."""
 
     def __aiter__(self) -> Self:
@@ -161,7 +161,7 @@ class LitePullConsumer(LitePullFace[T], TwistedLife):
     watch_queues = engines(lite_pull_consumer.LitePullConsumerEngine.watch_queues)
 
 
-class PullConsumer(PullFace[T], TwistedLife):
+class PullConsumer(PullFace[T], TwistedLifecycle):
     """A consumer pulling only on request. Its options are described at PullFace."""
 
     def pull(

@@ -14,7 +14,7 @@ from rocketd.client.faces.direct_sender import DirectSender, direct_sender
 from rocketd.client.faces.lifecycle import RunCoroutine
 from rocketd.client.faces.pull import LitePullFace, PullFace
 from rocketd.client.faces.push import ConsumerFace, ProducerFace
-from rocketd.client.faces.sync_lifecycle import SyncLife, engines, in_thread, soon
+from rocketd.client.faces.sync_lifecycle import SyncLifecycle, engines, in_thread, soon
 from rocketd.client.faces.until_signal import run_blocking as run
 from rocketd.client.messages.message import Message, ReceivedMessage, SendResult, T
 from rocketd.client.producer.producer import Selector
@@ -59,7 +59,7 @@ __all__ = [
 R = TypeVar("R")
 
 
-class Producer(ProducerFace[T], SyncLife):
+class Producer(ProducerFace[T], SyncLifecycle):
     """A producer. Its options are described at ProducerFace and ProducerOptions."""
 
     _direct: DirectSender[T] | None = None
@@ -155,7 +155,7 @@ class Producer(ProducerFace[T], SyncLife):
         return self._call(self._engine.publish_queues, topic)
 
 
-class Consumer(ConsumerFace[T], SyncLife):
+class Consumer(ConsumerFace[T], SyncLifecycle):
     """A consumer with a handler, or to iterate over. Its options are described at ConsumerFace and ConsumerOptions."""
 
     def __iter__(self) -> Self:
@@ -196,7 +196,7 @@ class Consumer(ConsumerFace[T], SyncLife):
     finish = soon(ConsumerFace._check_iterated, ConsumerFace.finish)
 
 
-class LitePullConsumer(LitePullFace[T], SyncLife):
+class LitePullConsumer(LitePullFace[T], SyncLifecycle):
     """A consumer with ``poll``, or to iterate over. Its options are described at LitePullFace and LitePullOptions."""
 
     def __iter__(self) -> Self:
@@ -233,7 +233,7 @@ class LitePullConsumer(LitePullFace[T], SyncLife):
     unpause = in_thread(LitePullFace.unpause)
 
 
-class PullConsumer(PullFace[T], SyncLife):
+class PullConsumer(PullFace[T], SyncLifecycle):
     """A consumer pulling only on request. Its options are described at PullFace."""
 
     def pull(

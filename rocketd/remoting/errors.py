@@ -62,11 +62,11 @@ MAX_FIELDS = 1000
 
 
 class FrameError(RemotingError):
-    """Bytes that are not a frame. The bytes after them cannot be trusted, so the connection closes.
+    """Bytes that are not a valid frame.
 
     ``limit`` is the kind under which it is counted if the frame exceeds a limit, "" otherwise. ``is_answerable`` is
-    whether code, opaque and flag are known nevertheless. Then ``command`` has them, a server answers a request, and the
-    connection stays.
+    whether code, opaque and flag are known. Then ``command`` has them, a server answers a request, and the connection
+    stays. Otherwise the connection closes, because the bytes after these cannot be trusted.
     """
 
     def __init__(self, text: str, limit: str = "", is_answerable: bool = False) -> None:

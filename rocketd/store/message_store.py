@@ -220,7 +220,7 @@ class MessageStore(MessageReader):
         """Whether puts become visible only at `release_dispatch`, to be called by the storage thread."""
 
     def start(self) -> None:
-        """Lock, load, recover and open the store. After an error, the store is as before.
+        """Lock, load, recover and open the store. After an error, the lock is released, and a later start may succeed.
 
         Raises:
 

@@ -53,7 +53,7 @@ async def test_held_pull_is_answered_by_the_thread_that_stores_its_message(tmp_p
         producer, consumer = await connect(broker.port), await connect(broker.port)
         await producer.ask(send())
         await eventually(lambda: broker.store.get_max_offset("T", 0) == 1)
-        table = broker.dispatcher.lane_of(RequestCode.PULL_MESSAGE)[1].long_polling
+        table = broker.dispatcher.target_of(RequestCode.PULL_MESSAGE)[1].long_polling
         threads, run_again = [], table._run_again
 
         def run(pull):

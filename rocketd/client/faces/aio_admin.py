@@ -6,11 +6,11 @@ from datetime import datetime
 from rocketd.client import admin
 from rocketd.client.consumer.retries.dead_letters import DeadLetter, DeadLetterFilter, DeadLetterReader
 from rocketd.client.faces.admin import AdminFace
-from rocketd.client.faces.aio_lifecycle import AioLife, engines
+from rocketd.client.faces.aio_lifecycle import AioLifecycle, engines
 from rocketd.client.runtime.asyncio_host import to_future
 
 
-class Admin(AdminFace, AioLife):
+class Admin(AdminFace, AioLifecycle):
     """Administration of a cluster: topics, groups, offsets, dead letters, and searches for messages."""
 
     ask = engines(admin.AdminEngine.ask)

@@ -7,14 +7,14 @@ from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from rocketd.client.errors import ClientStateError
-from rocketd.client.faces.lifecycle import Life
+from rocketd.client.faces.lifecycle import Lifecycle
 from rocketd.client.runtime.asyncio_host import AsyncioHost, to_deferred, to_future
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class AioLife(Life):
+class AioLifecycle(Lifecycle):
     """A client of the loop running when it starts."""
 
     _host: AsyncioHost

@@ -23,7 +23,7 @@ from rocketd.common.event_loop.reactor import IReactor
 RunCoroutine = Callable[[Any], Deferred[Any]]
 
 
-class LifeState:
+class LifecycleState:
     """The state of a client from its creation to its end."""
 
     def __init__(self, what: str) -> None:
@@ -63,10 +63,10 @@ class LifeState:
         raise NotStartedError(f"this {self.what} is not open: open it, or use it in a with block")
 
 
-class Life(ABC):
+class Lifecycle(ABC):
     """The methods of a client needed by a face for opening and closing."""
 
-    _life: LifeState
+    _life: LifecycleState
     _block_failed = False
     """Whether its with block ended with an exception."""
 
@@ -97,7 +97,7 @@ class Engine(Protocol):
 E = TypeVar("E", bound=Engine)
 
 
-class Face(Life, Generic[E]):
+class Face(Lifecycle, Generic[E]):
     """A client with an engine of one type."""
 
     _kind: ClassVar[registry.Kind]
@@ -124,7 +124,7 @@ class Face(Life, Generic[E]):
 
     def _make_life(self, what: str, cluster: Any) -> None:
         self._config = config_of(cluster)
-        self._life = LifeState(what)
+        self._life = LifecycleState(what)
         self._running: E | None = None
         self._made: E | None = None  # also while it starts and stops
         self._starting: Deferred[None] | None = None

@@ -10,14 +10,14 @@ from warnings import warn
 
 from twisted.internet.defer import ensureDeferred, maybeDeferred
 
-from rocketd.client.faces.lifecycle import Life
+from rocketd.client.faces.lifecycle import Lifecycle
 from rocketd.client.runtime.thread_host import ThreadHost
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class SyncLife(Life):
+class SyncLifecycle(Lifecycle):
     """A client of the background thread of this process. Any thread may call it."""
 
     _host: ThreadHost

@@ -6,10 +6,10 @@ from datetime import datetime
 from rocketd.client import admin
 from rocketd.client.consumer.retries.dead_letters import DeadLetter, DeadLetterFilter, DeadLetterReader
 from rocketd.client.faces.admin import AdminFace
-from rocketd.client.faces.twisted_lifecycle import TwistedLife, engines
+from rocketd.client.faces.twisted_lifecycle import TwistedLifecycle, engines
 
 
-class Admin(AdminFace, TwistedLife):
+class Admin(AdminFace, TwistedLifecycle):
     """Administration of a cluster: topics, groups, offsets, dead letters, and searches for messages."""
 
     ask = engines(admin.AdminEngine.ask)

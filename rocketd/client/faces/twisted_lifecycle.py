@@ -7,14 +7,14 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from twisted.internet.defer import Deferred, ensureDeferred
 
-from rocketd.client.faces.lifecycle import Life
+from rocketd.client.faces.lifecycle import Lifecycle
 from rocketd.common.event_loop.reactor import global_reactor
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class TwistedLife(Life):
+class TwistedLifecycle(Lifecycle):
     """A client on the global reactor, which is imported when the first client starts."""
 
     def open(self) -> Deferred[Self]:

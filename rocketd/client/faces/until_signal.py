@@ -14,15 +14,15 @@ from rocketd.client.errors import UsageError
 from rocketd.common.event_loop.reactor import global_reactor
 
 if TYPE_CHECKING:  # each program needs only one of them
-    from rocketd.client.faces.aio_lifecycle import AioLife
-    from rocketd.client.faces.sync_lifecycle import SyncLife
-    from rocketd.client.faces.twisted_lifecycle import TwistedLife
+    from rocketd.client.faces.aio_lifecycle import AioLifecycle
+    from rocketd.client.faces.sync_lifecycle import SyncLifecycle
+    from rocketd.client.faces.twisted_lifecycle import TwistedLifecycle
 
 ENDING = (signal.SIGTERM, signal.SIGINT)
 """The signals of supervisors and of Ctrl-C."""
 
 
-def run_blocking(*clients: "SyncLife", signals: Iterable[signal.Signals] = ENDING) -> None:
+def run_blocking(*clients: "SyncLifecycle", signals: Iterable[signal.Signals] = ENDING) -> None:
     """Open clients in this order, wait for a signal, and close them in reverse: consumers end within their ``grace``.
 
     A second signal has its usual effect. Raises the errors of opening and closing, and UsageError outside the main thread,
@@ -54,7 +54,7 @@ def run_blocking(*clients: "SyncLife", signals: Iterable[signal.Signals] = ENDIN
         restore()
 
 
-async def run_aio(*clients: "AioLife", signals: Iterable[signal.Signals] = ENDING) -> None:
+async def run_aio(*clients: "AioLifecycle", signals: Iterable[signal.Signals] = ENDING) -> None:
     """Open clients in this order, wait for a signal, and close them in reverse: consumers end within their ``grace``.
 
     A second signal has its usual effect. Raises the errors of opening and closing, and UsageError outside the main thread,
@@ -92,7 +92,7 @@ def _check_thread() -> None:
         raise UsageError("run is for the main thread: elsewhere, open and close the clients")
 
 
-def run_twisted(*clients: "TwistedLife") -> Deferred[None]:
+def run_twisted(*clients: "TwistedLifecycle") -> Deferred[None]:
     """Open clients in this order. When the reactor stops, close them in reverse: consumers end within their ``grace``.
 
     SIGTERM and SIGINT stop the reactor, which waits for the clients. The Deferred fires when all are closed, and fails
@@ -101,7 +101,7 @@ def run_twisted(*clients: "TwistedLife") -> Deferred[None]:
     return Deferred.fromCoroutine(_run_twisted(clients))
 
 
-async def _run_twisted(clients: "Iterable[TwistedLife]") -> None:
+async def _run_twisted(clients: "Iterable[TwistedLifecycle]") -> None:
     reactor = global_reactor()
     stops: Deferred[None] = Deferred()
     closed: Deferred[None] = Deferred()

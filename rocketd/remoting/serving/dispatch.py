@@ -25,6 +25,8 @@ from rocketd.remoting.wire.codes import JSON_TYPE
 from rocketd.remoting.wire.command import RemotingCommand, cannot_be_refused
 from rocketd.remoting.wire.frame import Frame
 
+Target = tuple[Pool, JobHandler]
+"""The pool and the handler of a request code."""
 _PREFIX_LENGTH = 12
 _PREFIXES_LIMIT = 1024
 
@@ -50,8 +52,8 @@ class Dispatcher:
         self.clock = clock
         self._pools: dict[str, Pool] = {}
         self._started = False
-        self._lanes: dict[int, tuple[Pool, JobHandler]] = {}
-        self._lanes_by_prefix: dict[bytes, tuple[Pool, JobHandler]] = {}
+        self._targets: dict[int, Target] = {}
+        self._targets_by_prefix: dict[bytes, Target] = {}
         self._commands: dict[str, CommandHandler] = {}
         self._plugins: list[PluginProcessor] = []
         self.plugin_calls = PluginCalls(clock)
@@ -123,7 +125,7 @@ class Dispatcher:
 
     def handles(self, code: int) -> bool:
         """Whether a processor is registered for a code."""
-        return code in self._lanes
+        return code in self._targets
 
     def guard(self, codes: Iterable[int], guard: AddressGuard) -> None:
         """Put a guard before the processors of some codes, for registrations from now on."""
@@ -157,7 +159,7 @@ class Dispatcher:
             guard = self._guards.get(code)
             commands.processors[code] = IRequestProcessor(processor) if guard is None else guard.before(processor)
             handler = commands
-        self._lanes[code] = (self.pool(pool_name), handler)
+        self._targets[code] = (self.pool(pool_name), handler)
 
     def start(self) -> None:
         """Start all pools."""
@@ -197,62 +199,62 @@ class Dispatcher:
     def dispatch(self, connection: Connection, frames: list[Frame]) -> None:
         """Submit the frames of one read to their pools, one job for each handler. Raises FrameError for a bad header."""
         received_ms = int(self.clock() * 1000)
-        first = self._lane(frames[0])
-        if len(frames) == 1 or (first is not None and self._is_lane_of_all(first, frames)):
+        first = self._target(frames[0])
+        if len(frames) == 1 or (first is not None and self._is_target_of_all(first, frames)):
             self._submit(first, connection, frames, received_ms)
             return
         groups: dict[Any, list[Frame]] = {}
         for frame in frames:
-            groups.setdefault(self._lane(frame), []).append(frame)
-        for lane, group in groups.items():
-            self._submit(lane, connection, group, received_ms)
+            groups.setdefault(self._target(frame), []).append(frame)
+        for target, group in groups.items():
+            self._submit(target, connection, group, received_ms)
 
-    def _is_lane_of_all(self, lane: tuple[Pool, JobHandler], frames: list[Frame]) -> bool:
-        """Return whether all frames have the lane of the first one."""
+    def _is_target_of_all(self, target: Target, frames: list[Frame]) -> bool:
+        """Return whether all frames have the target of the first one."""
         serialize_type, header, _ = frames[0]
         prefix = header[:_PREFIX_LENGTH]
         for frame in frames:
-            # JSON headers with equal beginnings have the same lane. Clients mostly send one kind of request.
+            # JSON headers with equal beginnings have the same target. Clients mostly send one kind of request.
             same = frame[0] == serialize_type == JSON_TYPE and frame[1][:_PREFIX_LENGTH] == prefix
-            if not same and self._lane(frame) is not lane:
+            if not same and self._target(frame) is not target:
                 return False
         return True
 
-    def _lane(self, frame: Frame) -> tuple[Pool, JobHandler] | None:
+    def _target(self, frame: Frame) -> Target | None:
         serialize_type, header, _ = frame
         if serialize_type == JSON_TYPE:
             prefix = header[:_PREFIX_LENGTH]
-            lane = self._lanes_by_prefix.get(prefix)
-            return lane if lane is not None else self._lane_of_new_prefix(prefix)
-        return self._lanes.get(int.from_bytes(header[:2], "big"))
+            target = self._targets_by_prefix.get(prefix)
+            return target if target is not None else self._target_of_new_prefix(prefix)
+        return self._targets.get(int.from_bytes(header[:2], "big"))
 
-    def _lane_of_new_prefix(self, prefix: bytes) -> tuple[Pool, JobHandler] | None:
+    def _target_of_new_prefix(self, prefix: bytes) -> Target | None:
         """Find the code in a header that begins like those of Java and Go. All others are decoded first."""
         if not prefix.startswith(b'{"code":'):
             return None
         digits, comma, _ = prefix[8:].partition(b",")
-        lane = self._lanes.get(int(digits)) if comma and digits.isdigit() else None
-        if lane is not None and len(self._lanes_by_prefix) < _PREFIXES_LIMIT:
-            self._lanes_by_prefix[prefix] = lane
-        return lane
+        target = self._targets.get(int(digits)) if comma and digits.isdigit() else None
+        if target is not None and len(self._targets_by_prefix) < _PREFIXES_LIMIT:
+            self._targets_by_prefix[prefix] = target
+        return target
 
     def _submit(
         self,
-        lane: tuple[Pool, JobHandler] | None,
+        target: Target | None,
         connection: Connection,
         frames: list[Frame],
         received_ms: int,
     ) -> None:
-        if lane is None:
+        if target is None:
             frames = self._without_responses(connection, frames)
             if not frames:
                 return
-            lane = self._odd
-        pool, handler = lane
+            target = self._odd
+        pool, handler = target
         if pool.threads > 1 and len(frames) > 1:
             # The threads share the requests of one connection, too.
             for frame in frames:
-                self._submit(lane, connection, [frame], received_ms)
+                self._submit(target, connection, [frame], received_ms)
             return
         job = Job(handler, connection, frames, received_ms)
         loop = pool.loop
@@ -301,16 +303,16 @@ class Dispatcher:
                 connection.call_reactor(self.answers.take_response, connection, response)
         return rest
 
-    def lane_of(self, code: int) -> tuple[Pool, JobHandler] | None:
+    def target_of(self, code: int) -> Target | None:
         """Return pool and handler of a code. Any thread."""
-        return self._lanes.get(code)
+        return self._targets.get(code)
 
     def submit_decoded(
-        self, connection: Connection, groups: Sequence[tuple[tuple[Pool, JobHandler], list[Frame]]], received_ms: int
+        self, connection: Connection, groups: Sequence[tuple[Target, list[Frame]]], received_ms: int
     ) -> None:
         """Submit frames whose codes were found by the decode pool."""
-        for lane, frames in groups:
-            self._submit(lane, connection, frames, received_ms)
+        for target, frames in groups:
+            self._submit(target, connection, frames, received_ms)
 
     def count_unhandled(self) -> None:
         """Count the one-way requests that arrived after the pools had stopped. Reactor thread only."""
@@ -339,7 +341,7 @@ class _OddFrames:
     def _process(self, job: Job) -> None:
         dispatcher, connection = self._dispatcher, job.connection
         parts: list[bytes | memoryview] = []
-        groups: list[tuple[tuple[Pool, JobHandler], list[Frame]]] = []
+        groups: list[tuple[Target, list[Frame]]] = []
         for frame in job.frames:
             try:
                 command = RemotingCommand.decode(frame)
@@ -347,17 +349,17 @@ class _OddFrames:
                 if dispatcher.answers.frame_failed(connection, error):
                     break
                 continue
-            lane = dispatcher.lane_of(command.code)
+            target = dispatcher.target_of(command.code)
             if command.is_response:
                 dispatcher.call_from_thread(dispatcher.answers.take_response, connection, command)
-            elif lane is None:
+            elif target is None:
                 response = dispatcher.answers.not_supported(connection, command)
                 if not command.is_oneway:
                     parts += response.encode_parts()
-            elif groups and groups[-1][0] is lane:
+            elif groups and groups[-1][0] is target:
                 groups[-1][1].append(frame)
             else:
-                groups.append((lane, [frame]))
+                groups.append((target, [frame]))
         if parts:
             connection.write((b"".join(parts),))
         if groups:

@@ -1,6 +1,6 @@
 """The commit log: one run of bytes in fixed-length files, appended to by one thread and read by many.
 
-Parts -----
+**Parts**
 
 - `mapped_file`: one file of the log, which is appended to with pwrite.
 - `queue_file`: one file of a consume queue, which is appended to through its mapping; how many are mapped.
@@ -12,7 +12,7 @@ Parts -----
 - `flush`: calls fdatasync and answers senders that wait for the disk.
 - `replica_log`, `replicated`, `transfer`: a slave's copy of the log, the progress of slaves, and the frames between.
 
-Threads -------
+**Threads**
 
 - The storage thread (`send-0` of the broker) is the only one that appends. It owns `append`, `replica_log`,
   `CommitLog.next_file` and `ReplicatedOffset.when_replicated`.
@@ -21,7 +21,7 @@ Threads -------
 - Any thread reads below `wrote_position`.
 - The thread of the replication connections owns the rest of `replicated`.
 
-Invariants ----------
+**Invariants**
 
 1. A record is written before `wrote_position` moves past it, so a reader never sees part of a record.
 2. A view keeps its mapping alive. A file is never unmapped under a reader, even if its name is removed.

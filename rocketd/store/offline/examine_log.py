@@ -97,7 +97,7 @@ class LogWalk:
         self._abnormal = abnormal
 
     def events(self, begin: int = 0) -> Iterator[Event]:
-        """Yield the parts from an offset (that of a record, or 0 for all) to the end. The last one is a LogEnd."""
+        """Yield the parts from an offset (that of a record, or 0 for all) to the end. The last one is an ExaminedEnd."""
         segments = self._used()
         if not segments:
             first = self._log.segments[0] if self._log.segments else None

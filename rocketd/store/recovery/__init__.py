@@ -3,7 +3,7 @@
 The log is the truth. Queues and index can be made again from it; the log itself cannot. Recovery therefore answers two
 questions: where does the log end, and which part of queues and index must be made again?
 
-Three stops -----------
+**Three stops**
 
 `state.last_stop` tells three stops apart by the file `abort`:
 
@@ -15,7 +15,7 @@ Three stops -----------
 
 The time of a start depends on the data in doubt, never on the size of the store.
 
-Order of a start (`MessageStore._recover`) ------------------------------------------
+**Order of a start (`MessageStore._recover`)**
 
 1. `lost_log` refuses a store whose log, or its begin, is gone.
 2. `Recovery.plan` lists the work: `missing_files` compares file names with the notes (`file_notes`), and `queue_tails`
@@ -28,7 +28,7 @@ Order of a start (`MessageStore._recover`) -------------------------------------
    rest is left to the dispatching thread, and the store opens without it.
 7. Queues are flushed, the plan is dropped from the notes, and `abort` gets the boot id (`mark_open`).
 
-Invariants ----------
+**Invariants**
 
 - A whole record is never cut. Bytes that are not a record end the log only at a place that a crash can explain, after
   everything flushed. Otherwise the start fails with the place and the repair command, and nothing is changed.

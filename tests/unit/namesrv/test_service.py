@@ -39,7 +39,7 @@ class PoolTests(SynchronousTestCase):
     def test_routes_registrations_and_others_have_separate_pools(self):
         dispatcher = self.server.dispatcher
         load_processors(dispatcher, "namesrv", self.server)
-        pools = {code: dispatcher.lane_of(code)[0].name for code in (105, 103, 104, 322, 100, 106, 206)}
+        pools = {code: dispatcher.target_of(code)[0].name for code in (105, 103, 104, 322, 100, 106, 206)}
         self.assertEqual(
             pools,
             {

@@ -109,7 +109,7 @@ class DispatcherTests(SynchronousTestCase):
     def ask(self, data, address=PUBLIC):
         connection = RecordingConnection(address)
         (frame,) = FrameDecoder().feed(data)
-        (_, handler) = self.dispatcher._lane(frame) or self.dispatcher._lanes[RemotingCommand.decode(frame).code]
+        (_, handler) = self.dispatcher._target(frame) or self.dispatcher._targets[RemotingCommand.decode(frame).code]
         handler.process_jobs([Job(handler, connection, [frame], 0)])
         return connection.answer()
 

@@ -144,7 +144,7 @@ class LaneTests(SynchronousTestCase):
         self.dispatcher = Dispatcher(self.home.callFromThread)
         self.handler = Handler()
         for code, handler, pool in ((SEND, self.handler, "send"), (BEAT, Heartbeats(), "heartbeat")):
-            self.dispatcher._lanes[code] = (self.dispatcher.pool(pool), handler)
+            self.dispatcher._targets[code] = (self.dispatcher.pool(pool), handler)
         self.pool = self.dispatcher.pool("send")
         self.lane = self.pool.loop = Lane(self.pool, self.home)
         self.lost = []
